@@ -95,7 +95,6 @@ SOURCES :=
 
 public: $(READY)
 	$(if $(PYTHON_AS_IS),,$(RUN) -m pip install --quiet --constraint constraints.txt aiconfigurator-core)
-	$(RUN) -m bench import aiconfigurator
 	$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone)
 	$(RUN) -m plots score results/imported --json results/imported/scores.json
 	$(RUN) -m plots achieved results/imported

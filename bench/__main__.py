@@ -29,7 +29,6 @@ app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
 )
 imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows, marked as theirs.")
-imports.command("aiconfigurator")(result_commands.import_aiconfigurator)
 imports.command("csv")(result_commands.import_csv)
 imports.command("all")(import_sources.import_all)
 imports.command("agreement")(import_sources.agreement)

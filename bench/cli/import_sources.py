@@ -13,7 +13,7 @@ import typer
 import kernels
 from bench.cli.application import Results, ResultsOption, left_out, remark, show
 from bench.cli.table import lines_of, table
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 from bench.format import duration_text
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described, names
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from bench.interop.import_source import Outcome
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="A clone of the source's repository, or its files alone.")
+    Path | None,
+    typer.Argument(
+        metavar="FOLDER",
+        help="A clone of the source's repository, or its files alone. Default, if a package has them: that.",
+    ),
 ]
 Folders = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="A folder that holds one of each source's name.")
@@ -36,8 +40,19 @@ def commands() -> Iterator[tuple[str, Callable[..., None]]]:
 
 
 def _command(name: str) -> Callable[..., None]:
-    def import_source(folder: Folder, bench_results: ResultsOption = None) -> None:
-        show(_lines(name, folder, bench_results))
+    def import_source(
+        folder: Folder = None,
+        bench_results: ResultsOption = None,
+        table: Annotated[
+            str,
+            typer.Option(metavar="OPERATOR", help="Its rows alone. Default: all, of aiconfigurator gemm."),
+        ] = "",
+        sample: Annotated[
+            Path | None,
+            typer.Option(metavar="DIR", help="A few hundred rows a GPU, always the same, go below DIR."),
+        ] = None,
+    ) -> None:
+        show(_lines(name, folder, bench_results, table, sample))
 
     import_source.__doc__ = f"Public timings, described in bench/interop/sources/{name}.yaml."
     return import_source
@@ -57,9 +72,10 @@ def import_all(
     for name in names():
         source = described(name)
         try:
-            if fetch and not (folder / name).is_dir():
-                clone(source, folder / name)
-            show(_lines(name, folder / name, bench_results))
+            place = folder / name
+            if fetch and not source.installed and not place.is_dir():
+                clone(source, place)
+            show(_lines(name, None if source.installed and not place.is_dir() else place, bench_results))
         except UserError as refusal:
             remark(f"{name}: left out: {refusal}")
 
@@ -92,54 +108,65 @@ def _listed() -> Iterator[str]:
     shown = table("source", "operators", "timed by", "who, licence, repository and commit")
     for name in names():
         source = described(name)
-        operators = dict.fromkeys(entry.operator for each in source.tables for entry in each.rows)
         ways = dict.fromkeys((each.timing or source.timing).by for each in source.tables)
         where = f"{source.who}; {source.licence}; {source.repository} {source.commit[:10]}"
-        shown.add_row(name, ", ".join(operators), ", ".join(ways), where)
+        shown.add_row(name, ", ".join(source.operators), ", ".join(ways), where)
     yield from lines_of(shown)
 
 
-def _lines(name: str, folder: Path, results: Path | None) -> Iterator[str]:
+def _lines(
+    name: str, folder: Path | None, results: Path | None, operator: str = "", sample: Path | None = None
+) -> Iterator[str]:
     """Import one source; what came of it, by device and operator, and what was set aside."""
+    from bench.interop.cloning import installed
     from bench.interop.import_source import imported
     from bench.runner.session import RESULTS
 
     begun = time.monotonic()
-    outcome = imported(described(name), folder, results or RESULTS, with_imported(kernels.problem))
-    if not outcome.rows:
+    source = described(name)
+    if operator not in ("", *source.operators):
+        raise UserError(unknown("table", operator, name, source.operators))
+    if sample and not source.samples:
+        raise UserError(f"{name}: how a sample of it is drawn is not described")
+    if folder is None and source.installed:
+        source, folder = installed(source)
+    if folder is None:
+        raise UserError(f"{name}: give the folder of a clone of {source.repository}")
+    outcome = imported(
+        *(source, folder, sample or results or RESULTS, with_imported(kernels.problem)),
+        *(operator or source.usual, sample is not None),
+    )
+    rows: Counter[tuple[str, str]] = Counter()
+    ways: dict[tuple[str, str], dict[str, None]] = {}
+    paths: list[Path] = []
+    new = False
+    for each in outcome.rows:
+        new |= each.save()
+        paths.append(each.path)
+        for row in each.rows:
+            key = row.device_name, row.operator
+            rows[key] += 1
+            way = ", ".join(filter(None, (row.timed_by or row.clock, row.cache, row.statistic)))
+            ways.setdefault(key, {})[way] = None
+    if not paths:
         raise UserError(f"{folder}: every line is set aside: {'; '.join(_aside(outcome)) or 'there is none'}")
-    saved = [each.save() for each in outcome.rows]
-    if not any(saved):
-        raise UserError(
-            f"{folder}: already imported as {outcome.rows[0].path} and {len(saved) - 1} more files"
-        )
+    if not new:
+        raise UserError(f"{folder}: already imported as {paths[0]} and {len(paths) - 1} more files")
+    aside: Counter[tuple[str, str]] = Counter()
+    for what, count in outcome.aside.items():
+        aside[what.device, what.operator] += count
     shown = table("device", "operator", ">rows", ">set aside", "timed by")
-    for row in _counts(outcome):
-        shown.add_row(*row)
+    for key in sorted(rows.keys() | aside.keys()):
+        shown.add_row(*key, str(rows[key]), str(aside[key] or ""), "; ".join(ways.get(key, ())))
     yield from lines_of(shown)
     yield from _aside(outcome)
-    byte = sum(each.path.stat().st_size for each in outcome.rows)
+    byte = sum(path.stat().st_size for path in paths)
     yield (
-        f"{name}: {sum(len(each.rows) for each in outcome.rows)} rows of {len(outcome.rows)} files in "
+        f"{name}: {rows.total()} rows of {len(paths)} files in "
         f"{duration_text(time.monotonic() - begun)}, {byte / 1e6:.1f} MB of parquet"
     )
     for sentence in outcome.remarks:
         remark(sentence)
-
-
-def _counts(outcome: Outcome) -> Iterator[tuple[str, str, str, str, str]]:
-    rows: Counter[tuple[str, str]] = Counter()
-    ways: dict[tuple[str, str], dict[str, None]] = {}
-    for each in outcome.rows:
-        for row in each.rows:
-            key = row.device_name, row.operator
-            rows[key] += 1
-            ways.setdefault(key, {})[f"{row.timed_by}, {row.cache}, {row.statistic}"] = None
-    aside: Counter[tuple[str, str]] = Counter()
-    for what, count in outcome.aside.items():
-        aside[what.device, what.operator] += count
-    for key in sorted(rows.keys() | aside.keys()):
-        yield *key, str(rows[key]), str(aside[key] or ""), "; ".join(ways.get(key, ()))
 
 
 def _aside(outcome: Outcome) -> Iterator[str]:

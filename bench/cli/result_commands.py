@@ -10,7 +10,7 @@ import typer
 import kernels
 from bench.cli.ab import BudgetOption
 from bench.cli.application import Results, ResultsOption, left_out, remark, show
-from bench.errors import UserError, unknown
+from bench.errors import UserError
 
 
 def columns() -> None:
@@ -232,37 +232,6 @@ def pack(
     from bench.cli.pack import pack_lines
 
     show(pack_lines(results, output, remove, left_out))
-
-
-def import_aiconfigurator(
-    bench_results: ResultsOption = None,
-    table: Annotated[
-        str, typer.Option(metavar="NAME", help="gemm, quantized_linear, attention or collective.")
-    ] = "gemm",
-    sample: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Instead: below DIR, a few hundred rows a GPU, always the same."),
-    ] = None,
-) -> None:
-    """Public timings on NVIDIA's GPUs, from the package aiconfigurator-core.
-
-    gemm: bfloat16 linear layers. quantized_linear: the same beside float8 and nvfp4, quantising included.
-    attention: of the prompt and of one new token. collective: NCCL and vLLM's all-reduce, 2 GPUs or more.
-    """
-    from bench.interop.import_aiconfigurator import DISTRIBUTION, Import, Package, calibration_shapes
-    from bench.interop.import_engine_tables import TABLES, EngineImport
-    from bench.runner.session import RESULTS
-
-    if table not in ("gemm", *TABLES):
-        raise UserError(unknown("table", table, DISTRIBUTION, ["gemm", *TABLES]))
-    package, folder = Package.installed(), sample or bench_results or RESULTS
-    if table == "gemm":
-        shapes = calibration_shapes(kernels.problem, more=sample is None)
-        devices = Import(package, kernels.problem, shapes, folder, sample is not None).devices(remark)
-    else:
-        devices = EngineImport(package, table, kernels.problem, folder, sample is not None).devices(remark)
-    for device in devices:
-        typer.echo(device if device.save() else f"{device.path}: already there")
 
 
 def import_csv(

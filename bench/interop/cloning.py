@@ -1,7 +1,8 @@
-"""Clones of public repositories: the folders that a description names, at the commit that it names."""
+"""Where a source's files are: a clone of its folders at the commit that is described, or a package."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 from pathlib import Path
 
@@ -19,11 +20,25 @@ def clone(source: Source, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _git(folder, "init", "--quiet")
     _git(folder, "sparse-checkout", "set", *source.paths)
-    _git(
-        folder, "config", "remote.origin.url", source.repository
-    )  # from there git fetches files as it needs them
+    _git(folder, "config", "remote.origin.url", source.repository)  # from there git fetches files later
     _git(folder, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", source.commit)
     _git(folder, "checkout", "--quiet", "--detach", "FETCH_HEAD")
+
+
+def installed(source: Source) -> tuple[Source, Path]:
+    """The source at the version of the installed package, and that package's folder.
+
+    It is found, never imported. UserError, with the command to install it, if it is not here.
+    """
+    try:
+        package = importlib.metadata.distribution(source.installed)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UserError(
+            f"the package {source.installed}, which holds these timings, is not installed: "
+            f"pip install -c constraints.txt {source.installed}"
+        ) from error
+    folder = Path(str(package.locate_file(source.installed.replace("-", "_"))))
+    return source.model_copy(update={"commit": package.version}), folder
 
 
 def _git(folder: Path, *words: str) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
 from string import Formatter
@@ -20,13 +20,14 @@ from pydantic import ValidationError
 
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
 from bench.errors import UserError, quoted
-from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
+from bench.interop.imported_rows import FOLDER, Imported, declared, device_columns, foreign_row, source_text
 from bench.interop.readers import AnotherForm, read
-from bench.interop.source_file import UNIT_S, Entry, Source, Table, Timing
+from bench.interop.sampling import SAMPLE, evenly
+from bench.interop.source_file import IN_A_SECOND, Entry, Source, Table, Timing
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.grammar import worded
-from bench.sweep.load import Find
+from bench.sweep.load import Find, load_all, select
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,34 +52,63 @@ class Timed(NamedTuple):
     implementation: str
     timing: Timing
     libraries: str
+    columns: tuple[tuple[str, Any], ...] = ()
+    """`Entry.result` with its values."""
+
+    @property
+    def run(self) -> str:
+        """The run's name; empty if the description gives none."""
+        named = dict(self.columns).get("run_id")
+        return f"{named}-{slug_of(self.device)}" if named else ""
 
 
 @dataclass
 class Outcome:
     """What came of a source's files."""
 
-    rows: list[Imported] = field(default_factory=list)
+    rows: Iterable[Imported] = ()
+    """File by file, made as they are asked for, once: all together may not fit in memory."""
     aside: Counter[Aside] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
     """Files that are left out, and devices without a datasheet."""
 
 
-def imported(source: Source, folder: Path, results: Path, find: Find) -> Outcome:
+def imported(
+    source: Source, folder: Path, results: Path, find: Find, operator: str = "", sample: bool = False
+) -> Outcome:
     """The rows of a source's files below `folder`, by device and way of timing, to be saved below `results`.
 
-    UserError if there is no file of this source, or none can be read.
+    `operator`: of this one alone. UserError if there is no file of this source, or none can be read.
     """
-    return _Import(source, find).outcome(folder, results)
+    return _Import(source, find, operator, sample).outcome(folder, results)
+
+
+def calibration_shapes(sweeps: Iterable[str], find: Find) -> dict[str, str]:
+    """The cases of these sweeps, as `parameters` texts -> their sweep. UserError if a sweep is unreadable."""
+    loaded = (entry for name in sweeps for entry in load_all(select(name), find, sm_count=1))
+    return {
+        parameters_text(case.problem.parameters()): entry.name for entry in loaded for case in entry.cases
+    }
 
 
 @dataclass
 class _Import:
     source: Source
     find: Find
+    operator: str
+    sample: bool
     outcomes: Outcome = field(default_factory=Outcome)
     times: dict[Timed, list[float]] = field(default_factory=lambda: defaultdict(list))
     kernels: dict[Timed, str] = field(default_factory=dict)
-    files: dict[Timed, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    files: dict[Timed | str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    """Case, or run that has a name -> where its times are from."""
+    facts: Callable[[Problem, str], dict[str, Any]] = field(default_factory=lambda: cache(_facts))
+
+    @cached_property
+    def calibration(self) -> dict[str, str]:
+        """See `calibration_shapes`."""
+        sweeps = self.source.calibrates
+        return calibration_shapes(sweeps[:1] if self.sample else sweeps, self.find)
 
     def outcome(self, folder: Path, results: Path) -> Outcome:
         """See `imported`."""
@@ -86,7 +116,7 @@ class _Import:
         another: dict[Path, AnotherForm] = {}
         for table, path, named in self._files(folder):
             try:
-                self._read(table, path, named, str(path.relative_to(folder)))
+                self._read(table, path, named, path.relative_to(folder))
                 were_read.add(path)
             except AnotherForm as refusal:
                 if table.reader.kind != "documents":  # most documents hold no times
@@ -104,16 +134,29 @@ class _Import:
         return self.outcomes
 
     def _files(self, folder: Path) -> Iterator[tuple[Table, Path, dict[str, str]]]:
-        """Each file of a table: its path below the folder is matched with `__` for `/` and without .gz."""
+        """Each file of a table, the newest: its path is matched with `__` for `/` and without .gz."""
         if not folder.is_dir():
             raise UserError(f"{folder}: is no folder; give a clone of {self.source.repository}")
+        matches = 0
+        newest: dict[tuple[int, str], tuple[list[int], Path, dict[str, str]]] = {}
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             flat = "__".join(path.relative_to(folder).parts).removesuffix(".gz")
-            for table in self.source.tables:
+            for number, table in enumerate(self.source.tables):
+                if self.operator not in ("", *(entry.operator for entry in table.rows)):
+                    continue
                 if found := re.search(rf"(?:^|__)(?:{table.files})$", flat):
-                    yield table, path, {k: v for k, v in found.groupdict().items() if v is not None}
+                    named = {k: v for k, v in found.groupdict().items() if v is not None}
+                    version = named.get("newest", "")
+                    alike = flat.replace(f"__{version}__", "__") if version else str(path)
+                    this = [int(part) for part in re.findall("[0-9]+", version)], path, named
+                    matches += 1
+                    newest[number, alike] = max(newest.get((number, alike), this), this)
+        if matches > len(newest):
+            self.outcomes.remarks.append(f"left out {matches - len(newest)} files that have newer versions")
+        for (number, _), (_, path, named) in newest.items():
+            yield self.source.tables[number], path, named
 
-    def _read(self, table: Table, path: Path, named: dict[str, str], where: str) -> None:
+    def _read(self, table: Table, path: Path, named: dict[str, str], place: Path) -> None:
         frame = read(path, table.reader)
         if missing := [name for name in table.needed if name not in frame.columns]:
             raise AnotherForm(
@@ -124,11 +167,13 @@ class _Import:
             raise AnotherForm(
                 f"{path}: has the column {quoted(strange[0])}, which is not in {self.source.name}.yaml"
             )
-        frame = frame.assign(**{name: math.nan for name in table.known if name not in frame.columns}, **named)
+        lacking = {name: math.nan for name in table.known if name not in frame.columns}
+        frame = frame.assign(**lacking, **named, release=self.source.commit)
         frame = self._derived(table, frame, path)
         device = _text(_column(frame, table.device, path)).map(
             lambda name: self.source.devices.get(name, name)
         )
+        frame["l2_byte"] = device.map(lambda name: sheet.l2_byte if (sheet := _sheet(name)) else 0)
         libraries = _text(_column(frame, table.libraries, path))
         aside: Counter[Aside] = Counter()
         lines: list[tuple[Timed, float, str]] = []
@@ -141,15 +186,17 @@ class _Import:
         for entry in table.rows:
             chosen = rest & _where(frame, entry.where, path)
             used = used | chosen
-            if chosen.any():
+            if chosen.any() and self.operator in ("", entry.operator):
+                part = frame[chosen].sort_values(list(entry.order)) if entry.order else frame[chosen]
                 lines += self._entry(
-                    table, entry, frame[chosen], device[chosen], libraries[chosen], path, aside
+                    table, entry, part, device[part.index], libraries[part.index], path, aside
                 )
         # Only now is it certain that the file is as described.
         self.outcomes.aside += aside + _counted(device[~used], "no rows are described for such a line")
+        where = str(place if table.origin == "file" else place.parent)
         for timed, seconds, kernels in lines:
             self.times[timed].append(seconds)
-            self.files[timed][where] = None
+            self.files[timed.run or timed][where] = None
             if kernels:
                 self.kernels[timed] = kernels
 
@@ -182,72 +229,97 @@ class _Import:
     ) -> Iterator[tuple[Timed, float, str]]:
         """The case, seconds and kernels of each line; those that are none are added to `aside`."""
         names = list(entry.parameters)
-        parameters = [_column(frame, value, path).tolist() for value in entry.parameters.values()]
-        seconds = _times(_column(frame, entry.time, path)) * UNIT_S[entry.unit]
+        values = [
+            _column(frame, value, path) for value in (*entry.parameters.values(), *entry.result.values())
+        ]
+        # A power of ten is a float, but none of its inverse is.
+        seconds = _times(_column(frame, entry.time, path)) / IN_A_SECOND[entry.unit]
         fewer = _where(frame, entry.fewer_flop, path) if entry.fewer_flop else seconds != seconds
         timing = table.timing or self.source.timing
         implementations, kernels = (
             _text(_column(frame, value, path)) for value in (entry.implementation, entry.kernels)
         )
-        columns = (device, implementations, libraries, kernels, seconds, fewer)
+        columns = (device, implementations, libraries, kernels, seconds, fewer, *values)
         kind = self.find(entry.operator)
         problem_of = cache(lambda values: _problem(kind, dict(zip(names, values, strict=True))))
-        lines = zip(*(column.tolist() for column in columns), zip(*parameters, strict=True), strict=True)
-        for name, implementation, library, kernel, second, is_fewer, values in lines:
-            problem = problem_of(tuple(map(_plain, values)))
+        result_of = cache(lambda values: tuple(zip(entry.result, values, strict=True)))
+        lines = zip(*(column.tolist() for column in columns), strict=True)
+        for name, implementation, library, kernel, second, is_fewer, *cells in lines:
+            given = tuple(map(_plain, cells))
+            problem = problem_of(given[: len(names)])
             if isinstance(problem, str):
                 aside[Aside(name, entry.operator, problem)] += 1
             elif reason := _implausible(problem, second, _sheet(name), timing, is_fewer):
                 aside[Aside(name, entry.operator, reason)] += 1
             else:
-                yield Timed(name, problem, implementation, timing, library), second, kernel
+                result = result_of(given[len(names) :])
+                yield Timed(name, problem, implementation, timing, library, result), second, kernel
 
     def _gather(self, results: Path) -> None:
         """Make rows of the times; of a case's several times the median counts."""
-        facts = cache(_facts)
-        whose: dict[tuple[str, Timing], list[Measurement]] = defaultdict(list)
+        runs: dict[tuple[str, str], list[Timed]] = defaultdict(list)
         shortest: dict[tuple[str, Timing], float] = {}
         for timed, seconds in self.times.items():
+            usual = f"{self.source.name}-{self.source.commit[:7]}-{self.source.timings[timed.timing]}"
+            runs[timed.device, (timed.run or usual) + "-sample" * self.sample].append(timed)
             if "launch" in timed.timing.includes and timed.problem.arithmetic != "unbounded":
                 key = timed.device, timed.timing
                 shortest[key] = min(shortest.get(key, timed.timing.overhead_s), median(seconds))
-        for timed, seconds in self.times.items():
-            key = timed.device, timed.timing
-            whose[key].append(
-                self._row(timed, seconds, shortest.get(key), facts(timed.problem, timed.implementation))
-            )
             if len(seconds) > 1:
                 again = Aside(
                     timed.device, timed.problem.operator, "repeats a case: the median of its times counts"
                 )
                 self.outcomes.aside[again] += len(seconds) - 1
-        for (device, _), rows in whose.items():
-            path = results / FOLDER / slug_of(device) / f"{rows[0].run_id}.parquet"
-            self.outcomes.rows.append(Imported(path, rows, {}))
-        for device in dict.fromkeys(device for device, _ in whose):
+        self.outcomes.rows = (
+            self._run(results, run_id, cases, shortest.get((device, cases[0].timing)))
+            for (device, run_id), cases in runs.items()
+        )
+        for device in dict.fromkeys(device for device, _ in runs):
             if _sheet(device) is None:
                 self.outcomes.remarks.append(
                     f"{device}: no file in bench/device/datasheets has this name: peaks are unknown"
                 )
 
-    def _row(
-        self, timed: Timed, seconds: list[float], overhead_s: float | None, facts: dict[str, Any]
-    ) -> Measurement:
+    def _run(self, results: Path, run_id: str, cases: list[Timed], overhead_s: float | None) -> Imported:
+        kept, drawn = self._sampled(cases)
+        rows = [self._row(timed, run_id, overhead_s, drawn) for timed in kept]
+        folder = results if self.sample else results / FOLDER
+        return Imported(folder / rows[0].device / f"{run_id}.parquet", rows, declared(rows, self.find))
+
+    def _sampled(self, cases: list[Timed]) -> tuple[list[Timed], str]:
+        """What a sample keeps of a run, with a sentence about it: what calibrates, and SAMPLE other sizes."""
+        by = self.source.samples.get(cases[0].problem.operator) if self.sample else None
+        if not by:
+            return cases, ""
+        sizes = {
+            timed: " ".join(str(getattr(timed.problem, name)) for name in by)
+            for timed in cases
+            if self.facts(timed.problem, timed.implementation)["parameters"] not in self.calibration
+        }
+        drawn = evenly({size: float(timed.problem.flop) for timed, size in sizes.items()})
+        kept = [timed for timed in cases if timed not in sizes or sizes[timed] in drawn]
+        calibrates = len(sizes) < len(cases)
+        how = f"all that calibrate and {SAMPLE} drawn" if calibrates else f"those of {SAMPLE} sizes"
+        return kept, f"a sample: {len(kept)} of {len(cases)} rows, {how}"
+
+    def _row(self, timed: Timed, run_id: str, overhead_s: float | None, drawn: str) -> Measurement:
         source, timing, problem = self.source, timed.timing, timed.problem
-        run_id = f"{source.name}-{source.commit[:7]}-{source.timings[timing]}"
+        facts = self.facts(problem, timed.implementation)
+        counts = facts | {"ring_byte": facts["byte"]}
+        calibrates = self.calibration.get(facts["parameters"])
         return foreign_row(
             {
                 **facts,
                 **device_columns(timed.device, "cuda", _sheet(timed.device)),
-                "median_s": median(seconds),
+                "median_s": median(self.times[timed]),
                 "clock_start_s": None if problem.arithmetic == "unbounded" else overhead_s,
-                "run_id": run_id,
                 "protocol": f"{source.who}, imported",
                 "source": source_text(
-                    source.who,
-                    " and ".join(self.files[timed]),
-                    f"{source.repository} {source.commit[:7]}",
+                    dict(timed.columns).get("protocol", source.who),
+                    " and ".join(self.files[timed.run or timed]),
+                    "" if source.installed else f"{source.repository} {source.commit[:7]}",
                     source.licence,
+                    drawn,
                 ),
                 "libraries": timed.libraries,
                 "sweep": f"imported/{source.name}/{problem.operator}",
@@ -259,6 +331,9 @@ class _Import:
                 },
                 **{"clocks": timing.clocks, "time_includes": ", ".join(timing.includes)},
                 "kernels": self.kernels.get(timed),
+                **{name: counts[name] + more if name in counts else more for name, more in timed.columns},
+                "run_id": run_id,
+                **({"sweep": calibrates, "role": "calibration"} if calibrates else {}),
             }
         )
 

@@ -31,12 +31,12 @@ def read(path: Path, reader: Reader) -> pd.DataFrame:
         data = path.read_bytes()
         data = gzip.decompress(data) if path.suffix == ".gz" else data
         frame = pd.DataFrame(_READERS[reader.kind](data, reader))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # on damaged bytes libraries may raise anything
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise AnotherForm(f"{path}: is no {reader.kind} as described: {reason}") from error
     if frame.empty:
         raise AnotherForm(f"{path}: holds no line as described")
-    for name in frame.columns:
+    for name in frame.columns if reader.kind != "parquet" else ():  # which has types
         numbers = pd.to_numeric(frame[name], errors="coerce")
         if numbers.notna().eq(frame[name].notna()).all():
             frame[name] = numbers
@@ -47,6 +47,13 @@ def _csv(data: bytes, reader: Reader) -> pd.DataFrame:
     import pandas as pd
 
     return pd.read_csv(io.BytesIO(data), low_memory=False)
+
+
+def _parquet(data: bytes, reader: Reader) -> Any:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(io.BytesIO(data), use_threads=False)
+    return table.to_pandas(use_threads=False).reset_index(drop=True)
 
 
 def _json(data: bytes, reader: Reader) -> list[dict[str, Any]]:
@@ -217,4 +224,5 @@ _READERS: Mapping[str, Callable[[bytes, Reader], Any]] = {
     "text": _text,
     "workbook": _workbook,
     "documents": _documents,
+    "parquet": _parquet,
 }

@@ -4,7 +4,8 @@ A value is a constant; a text that begins with `=`, which is an expression over 
 `pandas.DataFrame.eval` reads it (`=B * H`); or a text with columns in braces (`{Kernel} [{Grid x:.0f}]`).
 
     files      a regular expression over a file's path, with `__` for `/` and without .gz; its named groups
-               are columns (a file that several tables match is read by those that can)
+               are columns (a file that several tables match is read by those that can); of files that
+               differ in the group `newest` alone the one of the highest version counts
     reader     how the file becomes lines with columns (bench/interop/readers.py)
     columns    every column that such a file may have (of documents, those that are read); `?` behind a name:
                not every file has it
@@ -14,6 +15,9 @@ A value is a constant; a text that begins with `=`, which is an expression over 
     let        new column -> expression; these see those before them
     rows       what is timed: a line gives a row for each entry whose `where` holds
     left_out   reason -> `where`: lines that are not imported, and why
+
+Two more columns are there: `release`, the source's commit or its package's version, and for `rows` `l2_byte`,
+the size of the device's last-level cache.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from bench.errors import UserError, unknown
 from bench.sweep.grammar import Cache
 
 FOLDER = Path(__file__).with_name("sources")
-UNIT_S: Mapping[str, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+IN_A_SECOND: Mapping[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 Value = str | int | float | bool
 
 
@@ -97,12 +101,18 @@ class Entry(_Part):
     """The kernels that ran, with their grids, where the source says so."""
     fewer_flop: str = ""
     """Expression: where an algorithm (Winograd, FFT) may do less arithmetic than is counted."""
+    order: tuple[str, ...] = ()
+    """Columns by which lines are sorted; none: they stay as they are."""
+    result: dict[str, Value | None] = Field(default_factory=dict)
+    """Columns of the results that are not as usual. A count of the problem (`byte_moved`) is increased by the
+    value; `ring_byte` is the problem's `byte` and the value. A `run_id` gets the device's name, each row of
+    such a run names the files of all, and `protocol` says who measured."""
 
 
 class Reader(_Part):
     """How a file becomes lines with columns; which of the keys count depends on `kind`."""
 
-    kind: Literal["csv", "json", "text", "workbook", "documents"]
+    kind: Literal["csv", "json", "text", "workbook", "documents", "parquet"]
     levels: tuple[str, ...] = ()
     """json: names of the columns that hold the keys of nested mappings, from the outside in."""
     line: Regex = ""
@@ -128,6 +138,8 @@ class Table(_Part):
     libraries: Value = ""
     timing: Timing | None = None
     """Where it differs from the source's."""
+    origin: Literal["file", "folder"] = "file"
+    """What a row names as its origin: its file, or the folder of that."""
     rows: tuple[Entry, ...]
     left_out: dict[str, str] = Field(default_factory=dict)
 
@@ -149,13 +161,26 @@ class Source(_Part):
     who: str
     repository: str
     commit: str
+    installed: str = ""
+    """The distribution, on PyPI, that holds the files; `commit` is the version described here."""
     licence: str
     paths: tuple[str, ...]
-    """Folders of the repository that hold the files; none if no repository does."""
+    """Folders of the repository, or of the package, that hold the files; none if neither does."""
     timing: Timing
     devices: dict[str, str] = Field(default_factory=dict)
     """Their name of a device -> its driver's."""
+    usual: str = ""
+    """The operator that is imported unless another is asked for; empty: all."""
+    calibrates: tuple[str, ...] = ()
+    """Sweeps that calibrate the model: rows of their cases are rows of theirs. A sample has the first's."""
+    samples: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Operator -> parameters by which a sample of it is drawn: rows that agree in them stay together."""
     tables: tuple[Table, ...]
+
+    @cached_property
+    def operators(self) -> list[str]:
+        """What its rows are of."""
+        return list(dict.fromkeys(entry.operator for table in self.tables for entry in table.rows))
 
     @cached_property
     def timings(self) -> Mapping[Timing, str]:

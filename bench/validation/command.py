@@ -50,12 +50,11 @@ def prediction(
 
     Needs the package aiconfigurator-core. Shapes that calibrate are never scored.
     """
-    from bench.interop.import_aiconfigurator import Package
     from bench.validation.prediction import prediction_lines
 
     if draws < 1:
         raise UserError(f"--draws {draws}: give a whole number, 1 or more")
-    for line in prediction_lines(Package.installed(), draws, remark):
+    for line in prediction_lines(draws, remark):
         typer.echo(line)
 
 

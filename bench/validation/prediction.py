@@ -15,19 +15,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 import kernels
 from bench.cli.table import lines_of, table
 from bench.device.datasheet import find_datasheet
-from bench.interop.import_aiconfigurator import CALIBRATION, KINDS, Import, Package
+from bench.errors import UserError
+from bench.interop.cloning import installed
+from bench.interop.import_source import imported
+from bench.interop.imported_problems import with_imported
+from bench.interop.source_file import described
 from bench.judge.frame import Run, known_runs, runs
 from bench.judge.score import scorecard, scores
 from bench.model.roofline import Floats
 from bench.store.schema import Measurement
 from bench.sweep import load as sweep
 
+CALIBRATION = "ceilings/gemm_shapes"
+"""The sweep whose shapes calibrate the model."""
 COUNTS = (64, 512)
 """Shapes that calibrate."""
 DESIGNATED = 8
@@ -43,13 +50,30 @@ Errors = dict[str, list[float]]
 """Level -> its mean error in percent, a draw each; INTERVAL -> the percentage of times that it holds."""
 
 
-def prediction_lines(package: Package, draws: int, say: Callable[[str], object]) -> Iterator[str]:
-    """For each engine and data type a table of devices by levels: mean over draws, and their spread."""
-    for kind in KINDS:
-        imports = Import(package, kernels.problem, {}, package.folder, kind=kind).devices(say)
+def public_layers(say: Callable[[str], object]) -> Iterator[tuple[str, list[Sequence[Measurement]]]]:
+    """Each engine and data type that engines.yaml describes, such as `vLLM fp8`, with every device's rows.
+
+    UserError if the package that holds them is not installed, or has none.
+    """
+    source, folder = installed(described("engines", Path(__file__).parent))
+    for table_of_one in source.tables:
+        name = str(table_of_one.rows[0].result["protocol"])
+        one = source.model_copy(update={"tables": (table_of_one,)})
+        outcome = imported(one, folder, folder, with_imported(kernels.problem))
+        for sentence in outcome.remarks:
+            say(f"{name}: {sentence}")
         # Of a device's several versions of an engine the longest table; the last of those as long.
-        of_device = {one.rows[0].device: one.rows for one in sorted(imports, key=lambda one: len(one.rows))}
-        tables = [of_device[device] for device in sorted(of_device)]
+        of_device = {
+            each.rows[0].device: each.rows for each in sorted(outcome.rows, key=lambda each: len(each.rows))
+        }
+        if not of_device:
+            raise UserError(f"{folder}: holds no time of {name}")
+        yield name, [of_device[device] for device in sorted(of_device)]
+
+
+def prediction_lines(draws: int, say: Callable[[str], object]) -> Iterator[str]:
+    """For each engine and data type a table of devices by levels: mean over draws, and their spread."""
+    for name, tables in public_layers(say):
         found: dict[int, dict[str, Errors]] = {
             count: defaultdict(lambda: defaultdict(list)) for count in COUNTS
         }
@@ -57,9 +81,9 @@ def prediction_lines(package: Package, draws: int, say: Callable[[str], object])
             for count, device, errors in _draw(tables, draw):
                 for level, error in errors.items():
                     found[count][device][level].append(error)
-            say(f"{kind.name} {kind.theirs}: draw {draw + 1} of {draws}")
+            say(f"{name}: draw {draw + 1} of {draws}")
         for count, devices in found.items():
-            head = f"{kind.name} {kind.theirs}, {count} shapes, {draws} draws"
+            head = f"{name}, {count} shapes, {draws} draws"
             yield f"{head}: mean |predicted / measured - 1| in percent, ± its standard deviation over draws"
             yield from _lines(devices)
 

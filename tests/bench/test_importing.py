@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import math
 import re
@@ -18,24 +19,17 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
-from bench.interop import import_aiconfigurator
-from bench.interop.import_aiconfigurator import (
-    CALIBRATION,
-    KINDS,
-    OTHERS,
-    SAMPLE,
-    Import,
-    Kind,
-    Package,
-    calibration_shapes,
-)
-from bench.interop.imported_problems import QuantizedLinear
+from bench.interop.import_source import calibration_shapes
+from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import source_text
+from bench.interop.sampling import SAMPLE, evenly
 from bench.sampling.protocol import protocol
 from bench.store.parquet import read_frame
-from tests.bench.public_tables import VERSION, VLLM, package, put, shapes, table
+from bench.validation.prediction import CALIBRATION, public_layers
+from tests.bench.public_tables import OTHERS, VERSION, VLLM, package, put, shapes, table
 
 H200, L40S = "NVIDIA H200", "NVIDIA L40S"
+CALIBRATIONS = (CALIBRATION, "ceilings/on_request/gemm_shapes_448")
 
 
 @pytest.fixture
@@ -108,10 +102,10 @@ def test_who_measured_and_what_is_unknown(folder: Path, tmp_path: Path, chance: 
 def test_shapes_that_calibrate_are_rows_of_that_sweep(
     folder: Path, tmp_path: Path, chance: np.random.Generator
 ) -> None:
-    calibrating = [json.loads(text) for text in sorted(calibration_shapes(kernels.problem))]
+    calibrating = [json.loads(text) for text in sorted(calibration_shapes([CALIBRATION], kernels.problem))]
     assert len(calibrating) == 64
     chosen = [calibrating[i] for i in chance.permutation(64)[:20]]
-    known = pd.DataFrame([{"m": p["n"], "n": p["m"], "k": p["k"], "latency": 1.0} for p in chosen])
+    known = pd.DataFrame([{"m": p["n"], "n": p["m"], "k": p["k"], "latency": 100.0} for p in chosen])
     every = pd.concat([shapes(chance, 50), known], ignore_index=True).drop_duplicates(
         ["m", "n", "k"], keep="last"
     )
@@ -122,8 +116,8 @@ def test_shapes_that_calibrate_are_rows_of_that_sweep(
     there = {(m, n, k) for n, m, k in every[["m", "n", "k"]].itertuples(index=False)}
     assert {(row.m, row.n, row.k) for row in found.itertuples()} == wanted & there
     assert len(wanted & there) >= 20
-    more = calibration_shapes(kernels.problem, more=True)
-    assert len(more) == 512 and set(calibration_shapes(kernels.problem)) < set(more)
+    more = calibration_shapes(CALIBRATIONS, kernels.problem)
+    assert len(more) == 512 and set(calibration_shapes([CALIBRATION], kernels.problem)) < set(more)
     roles = {(CALIBRATION, "calibration"), (OTHERS, "measurement")}
     assert set(zip(rows["sweep"], rows["role"], strict=True)) == roles
 
@@ -132,20 +126,20 @@ def test_a_file_a_device_and_twice_is_once(folder: Path, tmp_path: Path, chance:
     for system, device in (("h200_sxm", H200), ("l40s", L40S)):
         put(folder, system, table(shapes(chance, 9), device))
     out = tmp_path / "out"
-    code, told, _ = said("--bench-results", out)
+    code, told, err = said("--bench-results", out)
     files = sorted(out.rglob("*.parquet"))
     assert [path.relative_to(out).parts[:2] for path in files] == [
         ("imported", "nvidia-h200"),
         ("imported", "nvidia-l40s"),
     ]
-    assert code == 0 and [line.split(": ")[0] for line in told.splitlines()] == [str(path) for path in files]
+    assert (code, err) == (0, "") and "aiconfigurator: 18 rows of 2 files in " in told
     before = [path.read_bytes() for path in files]
     for path in files:
         frame = read_frame([path])
         assert set(frame["run_id"]) == {path.stem}
         assert VERSION in path.stem and VLLM in path.stem and path.parent.name in path.stem
-    code, told, _ = said("--bench-results", out)
-    assert code == 0 and told.splitlines() == [f"{path}: already there" for path in files]
+    code, told, err = said("--bench-results", out)
+    assert (code, told) == (2, "") and err.endswith(f": already imported as {files[0]} and 1 more files\n")
     assert [path.read_bytes() for path in sorted(out.rglob("*.parquet"))] == before
 
 
@@ -156,7 +150,10 @@ def test_the_package_is_not_imported(folder: Path, tmp_path: Path, chance: np.ra
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(import_aiconfigurator, "MODULE", "no_such_package_of_roofbench")
+    def absent(name: str) -> importlib.metadata.Distribution:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", absent)
     code, out, err = said("--bench-results", tmp_path / "out")
     assert (code, out) == (2, "")
     assert "pip install -c constraints.txt aiconfigurator-core" in err and len(err.splitlines()) == 1
@@ -165,7 +162,15 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 def test_a_package_without_tables(folder: Path, tmp_path: Path) -> None:
     code, _, err = said("--bench-results", tmp_path / "out")
-    assert code == 2 and "holds no systems/data/" in err and len(err.splitlines()) == 1
+    assert code == 2 and len(err.splitlines()) == 1
+    assert err.startswith(f"error: {folder}: holds no file of aiconfigurator that could be read; ")
+
+
+def test_the_package_may_be_somewhere_else(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
+    put(folder, "h200_sxm", table(shapes(chance, 3), H200))
+    moved = folder.rename(tmp_path / "elsewhere")
+    code, _, _ = said(moved, "--bench-results", tmp_path / "out")
+    assert code == 0 and len(read_frame([tmp_path / "out"])) == 3
 
 
 def cut(made: pd.DataFrame, tmp_path: Path) -> bytes:
@@ -177,14 +182,14 @@ def cut(made: pd.DataFrame, tmp_path: Path) -> bytes:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda made, tmp: b"", "not a whole parquet file"),
-        (lambda made, tmp: b"m,n,k\n1,2,3\n", "not a whole parquet file"),
-        (cut, "not a whole parquet file"),
+        (lambda made, tmp: b"", "is no parquet as described"),
+        (lambda made, tmp: b"m,n,k\n1,2,3\n", "is no parquet as described"),
+        (cut, "is no parquet as described"),
         (lambda made, tmp: made.drop(columns="latency"), "lacks the column latency"),
         (lambda made, tmp: made.drop(columns="device"), "lacks the column device"),
-        (lambda made, tmp: made[made["gemm_dtype"] == "fp8"], "holds no bfloat16 row"),
-        (lambda made, tmp: made.assign(op_name="moe"), "holds no bfloat16 row"),
-        (lambda made, tmp: made.assign(device="Intel(R) Arc(TM) Pro B60"), "is no NVIDIA GPU"),
+        (lambda made, tmp: made[made["gemm_dtype"] == "fp8"], "set aside 9: quantised in each launch"),
+        (lambda made, tmp: made.assign(op_name="moe"), "set aside 18: no linear layer"),
+        (lambda made, tmp: made.assign(device="Intel(R) Arc(TM) Pro B60"), "set aside 18: no NVIDIA GPU"),
     ],
 )
 def test_a_bad_table_does_not_hide_the_others(
@@ -196,11 +201,12 @@ def test_a_bad_table_does_not_hide_the_others(
 ) -> None:
     bad = put(folder, "b200_sxm", spoil(table(shapes(chance, 9), "NVIDIA B200"), tmp_path))
     code, _, err = said("--bench-results", tmp_path / "out")
-    assert code == 2 and "could be imported" in err.splitlines()[-1]
-    put(folder, "h200_sxm", table(shapes(chance, 9), H200))
-    code, _, err = said("--bench-results", tmp_path / "out")
-    (line,) = err.splitlines()
-    assert code == 0 and line.startswith(f"left out {bad}: ") and says in line
+    assert code == 2 and says in err.splitlines()[-1]
+    good = table(shapes(chance, 9), H200)
+    put(folder, "h200_sxm", good[good["gemm_dtype"] == "bfloat16"])
+    code, told, err = said("--bench-results", tmp_path / "out")
+    (line,) = [line for line in (told + err).splitlines() if says in line]
+    assert code == 0 and (line.startswith(f"left out {bad}: ") or line == says)
     assert set(read_frame([tmp_path / "out"])["device"]) == {"nvidia-h200"}
 
 
@@ -215,9 +221,11 @@ def test_rows_without_a_time_or_a_size_are_counted(
         spoilt[4:], (("m", 0.0), ("n", -3.0), ("k", math.nan), ("m", 2.5), ("k", math.inf)), strict=True
     ):
         made.loc[place, name] = bad
-    path = put(folder, "h200_sxm", table(made, H200))
-    code, _, err = said("--bench-results", tmp_path / "out")
-    assert code == 0 and err.startswith(f"left out 9 rows of {path}: ") and len(err.splitlines()) == 1
+    put(folder, "h200_sxm", table(made, H200))
+    code, told, err = said("--bench-results", tmp_path / "out")
+    aside = re.findall(r"set aside (\d+): gemm: (.*)", told)
+    assert (code, err) == (0, "") and ("4", "no time above zero") in aside
+    assert sum(int(count) for count, _ in aside) == 9, told
     rows = read_frame([tmp_path / "out"])
     kept = made.drop(index=spoilt)
     assert sorted(map(their_size, rows.itertuples())) == sorted(kept[["m", "n", "k"]].itertuples(index=False))
@@ -229,9 +237,9 @@ def test_of_a_shape_that_is_there_several_times_the_median_counts(
 ) -> None:
     made = shapes(chance, 10)
     again = [made.assign(latency=made["latency"] * by) for by in (1.0, 4.0, 1.5)]
-    path = put(folder, "h200_sxm", table(pd.concat(again), H200))
-    code, _, err = said("--bench-results", tmp_path / "out")
-    assert code == 0 and err.strip() == f"{path}: 20 rows repeat a shape; the median of its times counts"
+    put(folder, "h200_sxm", table(pd.concat(again), H200))
+    code, told, _ = said("--bench-results", tmp_path / "out")
+    assert code == 0 and "set aside 20: gemm: repeats a case: the median of its times counts\n" in told
     rows = read_frame([tmp_path / "out"])
     assert len(rows) == 10
     middle = {(one.m, one.n, one.k): 1.5 * one.latency / 1e3 for one in made.itertuples()}
@@ -245,8 +253,8 @@ def test_rows_of_another_kernel_are_left_out(
     made.loc[:3, "kernel_source"] = "somebody's own kernel"
     made.loc[4:6, "kernel_source"] = "vllm_default"  # what older tables call it
     put(folder, "h200_sxm", made)
-    code, _, err = said("--bench-results", tmp_path / "out")
-    assert code == 0 and "left out 4 rows" in err and "somebody's own kernel" in err
+    code, told, _ = said("--bench-results", tmp_path / "out")
+    assert code == 0 and "set aside 4: run by a kernel that is not known\n" in told
     assert len(read_frame([tmp_path / "out"])) == 8
 
 
@@ -260,7 +268,9 @@ def test_two_devices_in_one_table(folder: Path, tmp_path: Path, chance: np.rando
 
 def test_a_gpu_without_a_datasheet(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
     put(folder, "x", table(shapes(chance, 3), "NVIDIA X9000"))
-    rows = imported(tmp_path / "out")
+    code, _, err = said("--bench-results", tmp_path / "out")
+    assert code == 0 and err.startswith("NVIDIA X9000: no file in bench/device/datasheets has this name")
+    rows = read_frame([tmp_path / "out"])
     assert set(rows["device"]) == {"nvidia-x9000"}
     assert (rows["sm_count"] == 0).all() and (rows["cache_byte"] == 0).all()
 
@@ -268,15 +278,15 @@ def test_a_gpu_without_a_datasheet(folder: Path, tmp_path: Path, chance: np.rand
 def test_a_sample_holds_what_calibrates_and_the_same_others_every_time(
     folder: Path, tmp_path: Path, chance: np.random.Generator
 ) -> None:
-    calibrating = [json.loads(text) for text in calibration_shapes(kernels.problem)]
-    known = pd.DataFrame([{"m": p["n"], "n": p["m"], "k": p["k"], "latency": 1.0} for p in calibrating])
+    calibrating = [json.loads(text) for text in calibration_shapes([CALIBRATION], kernels.problem)]
+    known = pd.DataFrame([{"m": p["n"], "n": p["m"], "k": p["k"], "latency": 100.0} for p in calibrating])
     every = pd.concat([shapes(chance, 3000), known]).drop_duplicates(["m", "n", "k"], keep="last")
     put(folder, "h200_sxm", table(every, H200))
     # The same shapes in another order, and other times.
-    put(folder, "l40s", table(every.sample(frac=1, random_state=1).assign(latency=3.0), L40S))
+    put(folder, "l40s", table(every.sample(frac=1, random_state=1).assign(latency=300.0), L40S))
     for name in ("one", "two"):
         code, told, err = said("--sample", tmp_path / name)
-        assert (code, err, len(told.splitlines())) == (0, "", 2)
+        assert (code, err) == (0, "") and f"{2 * (64 + SAMPLE)} rows of 2 files in " in told
     one, two = (read_frame([tmp_path / name]) for name in ("one", "two"))
     pd.testing.assert_frame_equal(one, two)
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.parquet"))
@@ -303,16 +313,15 @@ def test_a_sample_holds_what_calibrates_and_the_same_others_every_time(
 
 
 def test_a_sample_is_drawn_by_the_shapes_and_not_by_their_order(chance: np.random.Generator) -> None:
-    made = shapes(chance, 2000)
-    calibrating = chance.random(2000) < 0.02
-    kept = made[import_aiconfigurator.sampled(made, calibrating)]
-    order = chance.permutation(2000)
-    shuffled = made.iloc[order].reset_index(drop=True)
-    again = shuffled[import_aiconfigurator.sampled(shuffled, calibrating[order])]
-    assert set(kept[["m", "n", "k"]].itertuples(index=False, name=None)) == set(
-        again[["m", "n", "k"]].itertuples(index=False, name=None)
-    )
-    assert len(kept) == SAMPLE + calibrating.sum()
+    work = {f"{m} {n} {k}": float(m) * n * k for m, n, k, _ in shapes(chance, 2000).itertuples(index=False)}
+    shuffled = {str(name): work[str(name)] for name in chance.permutation(list(work))}
+    assert list(work) != list(shuffled) and evenly(work) == evenly(shuffled)
+    assert len(evenly(work)) == SAMPLE
+
+
+def test_a_sample_of_a_source_whose_drawing_is_not_described_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["import", "neusight", str(tmp_path), "--sample", str(tmp_path / "out")])
+    assert done.exit_code == 2 and "how a sample of it is drawn is not described" in done.output
 
 
 def test_who_is_the_first_part_of_a_source() -> None:
@@ -325,29 +334,52 @@ def test_help_names_both() -> None:
     assert {"aiconfigurator", "csv"} <= set(re.findall(r"\w+", done.stdout))
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind.scaling], ids=lambda kind: f"{kind.name} {kind.theirs}"
-)
-def test_quantised_layers_are_products_that_move_their_input_again(
-    folder: Path, tmp_path: Path, chance: np.random.Generator, kind: Kind
+ENGINES = {
+    "vllm": {"bfloat16": "vllm_default", "fp8": "CutlassFP8ScaledMMLinearKernel"},
+    "sglang": {"bfloat16": "sglang", "fp8": "sglang_sgl_kernel_fp8_scaled_mm"},
+    "trtllm": dict.fromkeys(("bfloat16", "fp8", "nvfp4"), "torch_flow"),
+}
+ENGINES["vllm"]["nvfp4"] = "FlashInferCutlassNvFp4LinearKernel"
+
+
+def test_layers_of_three_engines_are_products_that_move_their_input_again(
+    folder: Path, tmp_path: Path, chance: np.random.Generator
 ) -> None:
-    made = table(shapes(chance, 40), "NVIDIA B200", gemm_dtype=kind.theirs, kernel_source=kind.sources[0])
-    put(folder, "b200_sxm", made.drop_duplicates(["m", "n", "k"]), kind.engine)
-    (device,) = Import(Package.installed(), kernels.problem, {}, tmp_path, kind=kind).devices(print)
-    assert len(device.rows) == 40
-    for row in device.rows:
-        given = json.loads(row.parameters)
-        problem = QuantizedLinear(**given)
-        assert (given["dtype"], given["scaling"]) == (kind.dtype, kind.scaling)
-        counts = (row.flop, row.byte, row.byte_moved, row.moved_written)
-        facts = problem.facts(kind.sources[0])
-        assert counts == tuple(facts[name] for name in ("flop", "byte", "byte_moved", "moved_written"))
-        assert (row.product_m, row.product_n, row.product_k) == (
-            problem.outputs,
-            problem.batch,
-            problem.inputs,
-        )
-        x, item = problem.batch * problem.inputs, 0.5 if kind.dtype == "nvfp4" else 1.0
-        again = 2.0 * item + (2.0 if kind.scaling == "tensor" else 0.0)
-        assert abs(row.byte_moved - row.byte - again * x) <= 1
-        assert row.byte < row.ring_byte <= 6 * row.byte
+    made = shapes(chance, 40)
+    for engine, kernel_of in ENGINES.items():
+        parts = [
+            table(made, "NVIDIA B200", gemm_dtype=dtype, kernel_source=kernel).drop_duplicates(list("mnk"))
+            for dtype, kernel in kernel_of.items()
+        ]
+        put(folder, "b200_sxm", pd.concat(parts), engine)
+    layers = dict(public_layers(lambda said: pytest.fail(str(said))))
+    engines = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "trtllm"}
+    assert {tuple(name.split()) for name in layers} == {
+        (name, dtype) for name, engine in engines.items() for dtype in ENGINES[engine]
+    }
+    sheet = find_datasheet("NVIDIA B200")
+    assert sheet
+    for name, (rows,) in layers.items():
+        engine, theirs = name.split()
+        sizes = [(row.product_n, row.product_m, row.product_k) for row in rows]
+        assert len(rows) == 40 and sizes == sorted(sizes), "in the order of their m, n and k"
+        for row in rows:
+            given = json.loads(row.parameters)
+            problem = with_imported(kernels.problem)(row.operator)(**given)
+            facts = problem.facts(row.implementation)
+            counts = ("flop", "byte", "byte_moved", "moved_written")
+            assert [getattr(row, name) for name in counts] == [facts[name] for name in counts]
+            outputs, batch, inputs = row.product_m, row.product_n, row.product_k
+            assert outputs and batch and inputs and row.byte_moved and row.ring_byte
+            item = {"bfloat16": 2.0, "fp8": 1.0, "nvfp4": 0.5}[theirs]
+            weight = item * outputs * inputs
+            fill_cache = min(max(math.ceil(sheet.l2_byte / weight), 1), 5)
+            layers_in_turn = fill_cache if engine == "TensorRT-LLM" else 6
+            assert abs(row.ring_byte - row.byte - (layers_in_turn - 1) * weight) <= 1
+            if theirs == "bfloat16":
+                assert (row.operator, given["layout"]) == ("gemm", "TN")
+                continue
+            scaling = {"vLLM fp8": "row", "SGLang fp8": "row", "TensorRT-LLM fp8": "tensor"}
+            assert given["scaling"] == scaling.get(name, "group")
+            again = 2.0 * item + (2.0 if given["scaling"] == "tensor" else 0.0)
+            assert abs(row.byte_moved - row.byte - again * batch * inputs) <= 1

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
-from bench.interop.import_aiconfigurator import SAMPLE
 from bench.interop.imported_problems import PROBLEMS, with_imported
+from bench.interop.sampling import SAMPLE
 from bench.store.parquet import read_frame
 from tests.bench.public_tables import package, shapes
 
@@ -49,10 +49,10 @@ def ran(*arguments: object) -> tuple[int, str, str]:
 
 
 def imported(table: str, results: Path) -> tuple[pd.DataFrame, str]:
-    """(the rows, what the command says of those that it left out)."""
-    code, _, err = ran("--table", table, "--bench-results", results)
+    """(the rows, what the command prints, also of those that it set aside)."""
+    code, told, err = ran("--table", table, "--bench-results", results)
     assert code == 0, err
-    return read_frame([results]), err
+    return read_frame([results]), told + err
 
 
 LAYERS = {
@@ -79,8 +79,8 @@ def test_layers_say_how_they_are_quantised_and_how_they_were_timed(
 ) -> None:
     table = layers(shapes(chance, 20))
     put(folder, "gemm/vllm/1.2/gemm_perf.parquet", table)
-    rows, err = imported("quantized_linear", tmp_path / "out")
-    assert len(rows) == len(table) and err == ""
+    rows, told = imported("quantized_linear", tmp_path / "out")
+    assert len(rows) == len(table) and "aside" not in told.split("\n", 2)[2] and "left out" not in told
     by = {(row.implementation, row.batch, row.outputs, row.inputs): row for row in rows.itertuples()}
     for theirs in table:
         kernel, dtype, scaling, clock, slots = LAYERS[theirs["gemm_dtype"]]
@@ -115,17 +115,17 @@ def attention(isl: int, step: int, op: str = "context_attention", **changes: Any
 
 def test_attention_of_a_prompt_of_a_new_token_and_of_an_encoder(folder: Path, tmp_path: Path) -> None:
     prompts = [attention(6, 0), attention(6, 0, window_size=4)]
-    windows = put(folder, "attention/vllm/1.2/context_attention_perf.parquet", prompts)
+    put(folder, "attention/vllm/1.2/context_attention_perf.parquet", prompts)
     late = attention(1, 31, "generation_attention", kernel_source="vllm_flash_attn_fa4")
     fp8 = late | {"kv_cache_dtype": "fp8", "latency": 0.4}
-    path = put(folder, "attention/vllm/1.2/generation_attention_perf.parquet", [late, fp8])
+    put(folder, "attention/vllm/1.2/generation_attention_perf.parquet", [late, fp8])
     encoder = attention(6, 0, "encoder_attention", kernel_source="vllm_vit_flash_attn_fa3")
     lacking = ("window_size", "step", "num_key_value_heads", "beam_width", "kv_cache_dtype")
     encoder = {name: value for name, value in encoder.items() if name not in lacking}
     put(folder, "encoder_attention/vllm/1.2/encoder_attention_perf.parquet", [encoder])
-    rows, err = imported("attention", tmp_path / "out")
-    assert f"left out 1 rows of {path}: a cache in fp8, where the type of the products is not known" in err
-    assert f"left out 1 rows of {windows}: a position sees a window of the positions before it" in err
+    rows, told = imported("attention", tmp_path / "out")
+    assert "set aside 1: a cache in fp8, where the type of the products is not known\n" in told
+    assert "set aside 1: a position sees a window of the positions before it\n" in told
     assert set(rows["operator"]) == {"attention"} and len(set(rows["run_id"])) == 1
     got = {row.implementation.removeprefix("vllm_"): row for row in rows.itertuples()}
     counted = {name: (row.q_length, row.kv_length, row.kv_heads, row.causal) for name, row in got.items()}
@@ -150,9 +150,9 @@ def test_new_tokens_of_an_older_table_are_left_out(folder: Path, tmp_path: Path)
         row |= {"op_name": f"{phase}_attention"}
         del row["window_size"]
         put(folder, f"attention/vllm/0.14.0/{phase}_attention_perf.parquet", [row])
-    rows, err = imported("attention", tmp_path / "out")
+    rows, told = imported("attention", tmp_path / "out")
     assert rows["q_length"].tolist() == [6]
-    assert "1 rows of" in err and "an older table, which counts the new token differently" in err
+    assert "set aside 1: an older table, which counts the new token differently\n" in told
 
 
 def collective(op: str, gpus: int, elements: int, **changes: Any) -> dict[str, Any]:
@@ -166,10 +166,12 @@ def test_collectives_of_nccl_and_of_vllm(folder: Path, tmp_path: Path) -> None:
     put(folder, "comm/nccl/2.9.1/nccl_perf.parquet", [collective("all_reduce", 2, 8)], version="2.9.1")
     put(folder, "comm/nccl/2.10.0/nccl_perf.parquet", nccl, version="2.10.0")
     in_graph = collective("all_reduce", 8, 64, kernel_source="vLLM_custom_graph", allreduce_dtype="bfloat16")
+    del in_graph["nccl_dtype"]
     eager = in_graph | {"kernel_source": "vLLM_custom_eager"}
-    path = put(folder, "comm/vllm/1.2/custom_allreduce_perf.parquet", [in_graph, eager])
-    rows, err = imported("collective", tmp_path / "out")
-    assert f"left out 1 rows of {path}: collective has no implementation 'vLLM_custom_eager'" in err
+    put(folder, "comm/vllm/1.2/custom_allreduce_perf.parquet", [in_graph, eager])
+    rows, told = imported("collective", tmp_path / "out")
+    assert "set aside 1: not in a CUDA graph, so that its input is copied first\n" in told
+    assert "left out 1 files that have newer versions\n" in told
     theirs = rows[rows["implementation"] == "NCCL"]
     assert set(theirs["libraries"]) == {"NCCL 2.10.0"}, "of 2.9.1 and 2.10.0 the second is the newer"
     sides = {row.operation: (row.byte - row.byte_written, row.byte_written) for row in theirs.itertuples()}
@@ -180,36 +182,37 @@ def test_collectives_of_nccl_and_of_vllm(folder: Path, tmp_path: Path) -> None:
     (ours,) = rows[rows["implementation"] == "vLLM_custom_graph"].itertuples()
     assert (ours.gpus, ours.elements, ours.dtype, ours.clock) == (8, 64, "bfloat16", "graph")
     assert ours.flop == 64 * 7 // 8 and ours.median_s == pytest.approx(0.25e-3)
-    assert ran("--table", "collective", "--bench-results", tmp_path / "out")[1].count(": already there") == 2
+    code, _, err = ran("--table", "collective", "--bench-results", tmp_path / "out")
+    assert code == 2 and ": already imported as " in err and err.endswith(" and 1 more files\n")
 
 
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        ({"latency": float("nan")}, "without a time above zero"),
-        ({"latency": 0.0}, "without a time above zero"),
-        ({"message_size": 0}, "of sizes or data types that collective has not"),
-        ({"num_gpus": 1}, "of sizes or data types that collective has not"),
-        ({"nccl_dtype": "double"}, "of sizes or data types that collective has not"),
-        ({"kernel_source": "vLLM_custom_graph"}, "of sizes or data types that collective has not"),
-        ({"op_name": "gossip"}, "of sizes or data types that collective has not"),
-        ({"device": "AMD MI300X"}, "AMD MI300X is no NVIDIA GPU"),
+        ({"latency": float("nan")}, "collective: no time above zero"),
+        ({"latency": 0.0}, "collective: no time above zero"),
+        ({"message_size": 0}, "collective: elements must be at least 1"),
+        ({"num_gpus": 1}, "collective: gpus must be at least 2"),
+        ({"nccl_dtype": "double"}, "collective: dtype cannot be 'double'"),
+        ({"kernel_source": "vLLM_custom_graph"}, "not run by NCCL"),
+        ({"op_name": "gossip"}, "collective: operation cannot be 'gossip'"),
+        ({"device": "AMD MI300X"}, "no NVIDIA GPU"),
     ],
 )
 def test_rows_that_mean_nothing_here_are_counted(
     folder: Path, tmp_path: Path, bad: dict[str, Any], why: str
 ) -> None:
     good = collective("all_reduce", 2, 8)
-    path = put(folder, "comm/nccl/2/nccl_perf.parquet", [good, good | bad, good | {"latency": 0.75}])
-    rows, err = imported("collective", tmp_path / "out")
-    assert err.strip() == f"left out 1 rows of {path}: {why}"
+    put(folder, "comm/nccl/2/nccl_perf.parquet", [good, good | bad, good | {"latency": 0.75}])
+    rows, told = imported("collective", tmp_path / "out")
+    assert f"set aside 1: {why}" in told
     assert rows["median_s"].tolist() == [pytest.approx(0.5e-3)], "of two times of a case the median counts"
 
 
 def test_without_such_tables(folder: Path, tmp_path: Path) -> None:
     code, _, err = ran("--table", "attention", "--bench-results", tmp_path)
     assert code == 2 and err.count("\n") == 1
-    assert err.startswith(f"error: {folder}: holds no attention/vllm/*/context_attention_perf.parquet or ")
+    assert err.startswith(f"error: {folder}: holds no file of aiconfigurator that could be read; ")
     put(folder, "attention/vllm/1/context_attention_perf.parquet", [{"isl": 1}])
     code, _, err = ran("--table", "attention", "--bench-results", tmp_path)
     assert code == 2 and "lacks the column op_name; it has framework, version, device, isl" in err
@@ -218,7 +221,7 @@ def test_without_such_tables(folder: Path, tmp_path: Path) -> None:
 def test_an_unknown_table_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     code, _, err = ran("--table", "moe", "--bench-results", tmp_path)
     there = "gemm, quantized_linear, attention, collective"
-    assert (code, err) == (2, f"error: aiconfigurator-core has no table 'moe'; it has {there}\n")
+    assert (code, err) == (2, f"error: aiconfigurator has no table 'moe'; it has {there}\n")
 
 
 def test_a_sample_keeps_a_size_in_every_data_type(

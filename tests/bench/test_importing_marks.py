@@ -16,7 +16,8 @@ from bench.cli.compare import comparison_lines
 from bench.cli.run_summary import duel_table, efficiency_table
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
-from bench.interop.import_aiconfigurator import CALIBRATION, OTHERS, SAMPLE, calibration_shapes
+from bench.interop.import_source import calibration_shapes
+from bench.interop.sampling import SAMPLE
 from bench.judge.comparability import BLOCKING, WITH_SOURCE, waved
 from bench.judge.compare import compare
 from bench.judge.flags import flags
@@ -26,7 +27,9 @@ from bench.store import parquet
 from bench.store.journal import unfinished
 from bench.store.parquet import read_frame
 from bench.store.schema import Measurement
+from bench.validation.prediction import CALIBRATION
 from tests.bench.comparable import clean, judged, run, runs_of, timed
+from tests.bench.public_tables import OTHERS
 from tests.bench.rows import stored
 
 PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
@@ -185,7 +188,7 @@ def test_the_sample_holds_each_gpu(sample: pd.DataFrame) -> None:
 
 
 def test_the_sample_holds_the_shapes_that_calibrate(sample: pd.DataFrame) -> None:
-    wanted = set(calibration_shapes(kernels.problem))
+    wanted = set(calibration_shapes([CALIBRATION], kernels.problem))
     for _, some in sample.groupby("device"):
         assert set(some["parameters"][some["sweep"] == CALIBRATION]) == wanted
         assert not wanted & set(some["parameters"][some["sweep"] == OTHERS])

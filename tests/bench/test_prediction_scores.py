@@ -11,10 +11,9 @@ import pandas as pd
 import pytest
 
 from bench.device.datasheet import find_datasheet
-from bench.interop.import_aiconfigurator import KINDS, Package
 from bench.model import tile_wave
 from bench.validation import prediction
-from bench.validation.prediction import drawn, prediction_lines
+from bench.validation.prediction import drawn, prediction_lines, public_layers
 from tests.bench.machines import bfloat16
 from tests.bench.public_tables import package, put, table
 from tests.bench.test_calibration import USUAL
@@ -41,7 +40,7 @@ def test_a_draw_begins_with_the_designated_shapes_and_is_its_number_s_own() -> N
 def test_what_calibrates_is_never_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times slower wherever no draw calibrates: every level that is calibrated is off by two thirds."""
     monkeypatch.setattr(prediction, "COUNTS", (64, 128))
-    monkeypatch.setattr(prediction, "KINDS", KINDS[:1])
+    monkeypatch.setattr(prediction, "public_layers", lambda say: itertools.islice(public_layers(say), 1))
     folder = package(tmp_path / "site")
     monkeypatch.syspath_prepend(folder.parent)
     sheet = find_datasheet("NVIDIA H200")
@@ -52,7 +51,7 @@ def test_what_calibrates_is_never_scored(tmp_path: Path, monkeypatch: pytest.Mon
     slower[calibrating] = 1.0
     frame = pd.DataFrame(SIZES, columns=["n", "m", "k"]).assign(latency=1e3 * slower * seconds)
     put(folder, "h200_sxm", table(frame, "NVIDIA H200"))
-    few, _, *lines = (line for line in prediction_lines(Package.installed(), 1, lambda _: None) if line)
+    few, _, *lines = (line for line in prediction_lines(1, lambda _: None) if line)
     assert few.startswith("vLLM bfloat16, 64 shapes, 1 draws: mean |predicted / measured - 1| in percent")
     head = next(line for line in [_, *lines] if line.split()[:1] == ["device"])
     names = re.split(r"\s{2,}", head.strip())

@@ -19,15 +19,13 @@ from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-import kernels
 from bench.device.datasheet import find_datasheet
-from bench.interop.import_aiconfigurator import CALIBRATION, KINDS, Import, Kind, Package
 from bench.judge.frame import known_runs, runs
 from bench.model.calibrated_runs import Known
 from bench.model.predict import products
 from bench.model.residual import features, learn
 from bench.store.schema import Measurement
-from bench.validation.prediction import COUNTS, MOST, drawn
+from bench.validation.prediction import CALIBRATION, COUNTS, MOST, drawn, public_layers
 from tests.bench.machines import framed
 
 
@@ -35,14 +33,6 @@ def process(at: np.ndarray, left: np.ndarray) -> GaussianProcessRegressor:
     """Matern 3/2 with a length for each feature, all features scaled to one spread."""
     kernel = ConstantKernel(0.01, (1e-4, 1)) * Matern(np.full(at.shape[1], 3.0), (0.1, 1e3), nu=1.5)
     return GaussianProcessRegressor(kernel + WhiteKernel(0.003, (1e-5, 0.1)), normalize_y=True).fit(at, left)
-
-
-def tables(kind: Kind) -> list[Sequence[Measurement]]:
-    """The rows of every GPU."""
-    package = Package.installed()
-    return [
-        one.rows for one in Import(package, kernels.problem, {}, package.folder, kind=kind).devices(print)
-    ]
 
 
 def drawn_run(rows: Sequence[Measurement], count: int, draw: int) -> tuple[Known, Sequence[Measurement]]:
@@ -62,7 +52,8 @@ def off(predicted_s: np.ndarray, measured_s: np.ndarray) -> float:
 
 def main(draws: int) -> None:
     """Both tables."""
-    every = tables(KINDS[0])
+    layers = {name: rows for name, rows in public_layers(print) if name in ("vLLM bfloat16", "vLLM fp8")}
+    every = layers["vLLM bfloat16"]
     for count in COUNTS:
         found = defaultdict(list)
         for rows in every:
@@ -91,7 +82,7 @@ def main(draws: int) -> None:
                     found[name].append(off(factor * answer.seconds, measured_s))
         print(count, "shapes:", ", ".join(f"{name} {np.mean(some):.2f}" for name, some in found.items()))
     of_16_bit = {rows[0].device_name: rows for rows in every}
-    for rows in tables(KINDS[-1]):
+    for rows in layers["vLLM fp8"]:
         own, others = drawn_run(rows, max(COUNTS), 0)
         other, _ = drawn_run(of_16_bit[own.device_name], max(COUNTS), 0)
         sheet, fit = own.sheet, other.calibrations[-1]
