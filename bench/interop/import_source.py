@@ -78,7 +78,8 @@ def imported(
 ) -> Outcome:
     """The rows of a source's files below `folder`, by device and way of timing, to be saved below `results`.
 
-    `operator`: of this one alone. UserError if there is no file of this source, or none can be read.
+    `operator`: of this one alone; `sample`: no more of each than the description says. UserError if there is
+    no file of this source, or none can be read.
     """
     return _Import(source, find, operator, sample).outcome(folder, results)
 
@@ -134,7 +135,7 @@ class _Import:
         return self.outcomes
 
     def _files(self, folder: Path) -> Iterator[tuple[Table, Path, dict[str, str]]]:
-        """Each file of a table, the newest: its path is matched with `__` for `/` and without .gz."""
+        """Each file of a table: its path below the folder is matched with `__` for `/` and without .gz."""
         if not folder.is_dir():
             raise UserError(f"{folder}: is no folder; give a clone of {self.source.repository}")
         matches = 0
@@ -174,7 +175,6 @@ class _Import:
             lambda name: self.source.devices.get(name, name)
         )
         frame["l2_byte"] = device.map(lambda name: sheet.l2_byte if (sheet := _sheet(name)) else 0)
-        libraries = _text(_column(frame, table.libraries, path))
         aside: Counter[Aside] = Counter()
         lines: list[tuple[Timed, float, str]] = []
         taken = frame.index != frame.index  # nothing yet
@@ -188,9 +188,7 @@ class _Import:
             used = used | chosen
             if chosen.any() and self.operator in ("", entry.operator):
                 part = frame[chosen].sort_values(list(entry.order)) if entry.order else frame[chosen]
-                lines += self._entry(
-                    table, entry, part, device[part.index], libraries[part.index], path, aside
-                )
+                lines += self._entry(table, entry, part, device[part.index], path, aside)
         # Only now is it certain that the file is as described.
         self.outcomes.aside += aside + _counted(device[~used], "no rows are described for such a line")
         where = str(place if table.origin == "file" else place.parent)
@@ -223,7 +221,6 @@ class _Import:
         entry: Entry,
         frame: pd.DataFrame,
         device: pd.Series,
-        libraries: pd.Series,
         path: Path,
         aside: Counter[Aside],
     ) -> Iterator[tuple[Timed, float, str]]:
@@ -232,14 +229,13 @@ class _Import:
         values = [
             _column(frame, value, path) for value in (*entry.parameters.values(), *entry.result.values())
         ]
-        # A power of ten is a float, but none of its inverse is.
+        # Divided: a power of ten is exact as a float, its inverse is not.
         seconds = _times(_column(frame, entry.time, path)) / IN_A_SECOND[entry.unit]
         fewer = _where(frame, entry.fewer_flop, path) if entry.fewer_flop else seconds != seconds
         timing = table.timing or self.source.timing
-        implementations, kernels = (
-            _text(_column(frame, value, path)) for value in (entry.implementation, entry.kernels)
-        )
-        columns = (device, implementations, libraries, kernels, seconds, fewer, *values)
+        texts = (entry.implementation, table.libraries, entry.kernels)
+        described = (_text(_column(frame, value, path)) for value in texts)
+        columns = (device, *described, seconds, fewer, *values)
         kind = self.find(entry.operator)
         problem_of = cache(lambda values: _problem(kind, dict(zip(names, values, strict=True))))
         result_of = cache(lambda values: tuple(zip(entry.result, values, strict=True)))
