@@ -16,16 +16,21 @@ from statistics import median
 from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import ValidationError
-
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
 from bench.errors import UserError, quoted
-from bench.interop.imported_rows import FOLDER, Imported, device_columns, foreign_row, source_text
+from bench.interop.imported_rows import (
+    FOLDER,
+    Imported,
+    device_columns,
+    foreign_row,
+    problem_from,
+    source_text,
+    without_datasheet,
+)
 from bench.interop.readers import AnotherForm, read
 from bench.interop.source_file import UNIT_S, Entry, Source, Table, Timing
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
-from bench.sweep.grammar import worded
 from bench.sweep.load import Find
 
 if TYPE_CHECKING:
@@ -191,7 +196,7 @@ class _Import:
         )
         columns = (device, implementations, libraries, kernels, seconds, fewer)
         kind = self.find(entry.operator)
-        problem_of = cache(lambda values: _problem(kind, dict(zip(names, values, strict=True))))
+        problem_of = cache(lambda values: problem_from(kind, dict(zip(names, values, strict=True))))
         lines = zip(*(column.tolist() for column in columns), zip(*parameters, strict=True), strict=True)
         for name, implementation, library, kernel, second, is_fewer, values in lines:
             problem = problem_of(tuple(map(_plain, values)))
@@ -224,11 +229,7 @@ class _Import:
         for (device, _), rows in whose.items():
             path = results / FOLDER / slug_of(device) / f"{rows[0].run_id}.parquet"
             self.outcomes.rows.append(Imported(path, rows, {}))
-        for device in dict.fromkeys(device for device, _ in whose):
-            if _sheet(device) is None:
-                self.outcomes.remarks.append(
-                    f"{device}: no file in bench/device/datasheets has this name: peaks are unknown"
-                )
+        self.outcomes.remarks += without_datasheet(self.outcomes.rows)
 
     def _row(
         self, timed: Timed, seconds: list[float], overhead_s: float | None, facts: dict[str, Any]
@@ -271,15 +272,6 @@ def _facts(problem: Problem, implementation: str) -> dict[str, Any]:
 @cache
 def _sheet(device: str) -> Datasheet | None:
     return find_datasheet(device)
-
-
-def _problem(kind: type[Problem], parameters: dict[str, Any]) -> Problem | str:
-    """The problem of these parameters, or why there is none."""
-    try:
-        return kind(**parameters)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        return worded(first, str(first["loc"][0]) if first["loc"] else kind.operator)
 
 
 def _implausible(
