@@ -287,7 +287,7 @@ def _repair(kind: str, given: object) -> str:
         return f": write {int(given)}"
     if kind in ("int_type", "float_type") and isinstance(given, str) and _NUMBER.fullmatch(given):
         return ": leave out the quotes"
-    if kind == "float_parsing" and "," in str(given):
+    if kind in ("float_type", "float_parsing") and isinstance(given, str) and "," in given:
         return ": the decimal sign is a point"
     if kind == "string_type" and isinstance(given, bool | int | float):
         return ": quote it"
