@@ -20,19 +20,12 @@ def on_gpus(name: str, summary: str, dtypes: Dtypes) -> Implementation:
 
 
 class Counts(NamedTuple):
-    """Of one launch: FLOP, bytes of all inputs and of all outputs, special functions."""
+    """FLOP, bytes read and written, special functions; `again`: of the bytes read, those read once more."""
 
-    flop: int
-    read: int
-    written: int
-    special_functions: int = 0
-
-
-class Beyond(NamedTuple):
-    """Bytes moved beyond inputs and outputs; `again` is the part of `read` that is read a second time."""
-
+    flop: int = 0
     read: int = 0
     written: int = 0
+    special_functions: int = 0
     again: int = 0
 
 
@@ -42,11 +35,11 @@ class Counted(Problem):
     @property
     @abstractmethod
     def counts(self) -> Counts:
-        """What one launch computes, reads and writes."""
+        """What one launch computes, all inputs and all outputs, each once."""
 
-    def beyond(self, implementation: str) -> Beyond:
-        """The part of `byte_moved` that is not in `byte`: none."""
-        return Beyond()
+    def beyond(self, implementation: str) -> Counts:
+        """What an implementation moves besides: nothing."""
+        return Counts()
 
     @property
     def flop(self) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bench.interop.imported_problems.counted import Beyond, Counted, Counts, Dtypes, Size, on_gpus
+from bench.interop.imported_problems.counted import Counted, Counts, Dtypes, Size, on_gpus
 from bench.spec import ITEM_BYTE, PACKED, Implementation
 
 _HALF: Dtypes = {"bfloat16": (8, 0)}
@@ -65,16 +65,17 @@ class QuantizedLinear(Counted):
         """In BLAS's order: outputs x batch, each a sum over the inputs."""
         return self.outputs, self.batch, self.inputs
 
-    def beyond(self, implementation: str) -> Beyond:
+    def beyond(self, implementation: str) -> Counts:
         """x again: read for a scale of the whole tensor, written quantised, read.
 
         Whether the quantised x goes through memory or a cache, the tables do not say.
         """
         if self.scaling == "none":
-            return Beyond()
+            return Counts()
         elements = self.batch * self.inputs
         quantized = self._quantized_byte(elements)
-        return Beyond(quantized + (2 * elements if self.scaling == "tensor" else 0), quantized)
+        scale = 2 * elements if self.scaling == "tensor" else 0
+        return Counts(read=scale + quantized, written=quantized)
 
 
 class Collective(Counted):

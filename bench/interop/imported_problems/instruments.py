@@ -33,7 +33,7 @@ class CachedRead(Counted):
     @property
     def counts(self) -> Counts:
         """The footprint is read; the sums, which are not what is measured, are not counted."""
-        return Counts(flop=0, read=self.footprint_byte, written=0)
+        return Counts(read=self.footprint_byte)
 
 
 class MultiplyAdds(Counted):
@@ -58,4 +58,4 @@ class MultiplyAdds(Counted):
 
         Nothing is written: the sums of blocks are a few thousand numbers.
         """
-        return Counts(2 * (self.steps + 1) * self.length, 2 * self.length * self.item_byte, 0)
+        return Counts(flop=2 * (self.steps + 1) * self.length, read=2 * self.length * self.item_byte)

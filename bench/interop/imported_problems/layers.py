@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bench.interop.imported_problems.counted import Beyond, Counted, Counts, Dtypes, Size, on_gpus
+from bench.interop.imported_problems.counted import Counted, Counts, Dtypes, Size, on_gpus
 from bench.spec import Implementation
 
 _FLOATS: Dtypes = dict.fromkeys(("float16", "bfloat16", "float32"), (0, 0))
@@ -90,11 +90,11 @@ class GatedActivation(Counted):
             return Counts(5 * elements, 2 * tensor, tensor, elements)
         return Counts(12 * elements, 3 * tensor, 2 * tensor, elements)
 
-    def beyond(self, implementation: str) -> Beyond:
+    def beyond(self, implementation: str) -> Counts:
         """Of `aten` function(a), which one kernel writes and the next reads (forward)."""
         between = implementation == "aten" and self.direction == "forward"
         tensor = self.rows * self.length * self.item_byte if between else 0
-        return Beyond(read=tensor, written=tensor, again=tensor)
+        return Counts(read=tensor, written=tensor, again=tensor)
 
 
 class Recurrence(Counted):
@@ -143,11 +143,11 @@ class Recurrence(Counted):
         flop = 2 * self._weights * self.batch * self.steps
         return Counts(flop, read * self.item_byte, written * self.item_byte)
 
-    def beyond(self, implementation: str) -> Beyond:
+    def beyond(self, implementation: str) -> Counts:
         """The weights after the first step, but for their own gradient, one product over all steps."""
         steps = 0 if self.direction == "weight_gradient" else self.steps - 1
         again = steps * self._weights * self.item_byte
-        return Beyond(read=again, again=again)
+        return Counts(read=again, again=again)
 
 
 class Network(Counted):
@@ -179,4 +179,4 @@ class Network(Counted):
     @property
     def counts(self) -> Counts:
         """0: arithmetic and bytes, which depend on the network, are not counted."""
-        return Counts(0, 0, 0)
+        return Counts()
