@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import re
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -34,10 +33,9 @@ from bench.interop.imported_rows import (
 from bench.spec import DeviceKind, Unknown, parameters_text
 from bench.store.schema import Measurement
 from bench.sweep.grammar import Cache, Role
-from bench.sweep.load import Find
+from bench.sweep.load import SWEEP_NAME, Find
 
 NEEDED = ("device", "operator", "implementation", "dtype")
-_NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 
 
 def value(cell: str) -> int | float | bool | str:
@@ -57,7 +55,7 @@ def _named(device: str) -> str:
 
 
 def _sweep(name: str) -> str:
-    if not _NAME.fullmatch(name) or ".." in name.split("/"):
+    if not SWEEP_NAME.fullmatch(name) or ".." in name.split("/"):
         raise ValueError(f"sweep {name!r}: a name is letters, digits and _ . + -, with / between folders")
     return name
 
