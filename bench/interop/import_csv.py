@@ -153,7 +153,8 @@ def imported(
         Imported(results / FOLDER / device / f"{run_id}.parquet", rows, declared(rows, find))
         for device, rows in by_device.items()
     ]
-    return devices, without_datasheet(devices)
+    firsts = [rows[0] for rows in by_device.values()]
+    return devices, without_datasheet(row.device_name for row in firsts if row.device_kind == "cuda")
 
 
 def _read(file: Path) -> tuple[bytes, list[tuple[int, list[str]]]]:

@@ -229,7 +229,7 @@ class _Import:
         for (device, _), rows in whose.items():
             path = results / FOLDER / slug_of(device) / f"{rows[0].run_id}.parquet"
             self.outcomes.rows.append(Imported(path, rows, {}))
-        self.outcomes.remarks += without_datasheet(self.outcomes.rows)
+        self.outcomes.remarks += without_datasheet(device for device, _ in whose)
 
     def _row(
         self, timed: Timed, seconds: list[float], overhead_s: float | None, facts: dict[str, Any]

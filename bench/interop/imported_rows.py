@@ -84,14 +84,10 @@ def foreign_row(columns: Mapping[str, Any]) -> Measurement:
     return Measurement(**(nothing | {"seed": 0, "role": "measurement", "status": "ok"} | dict(columns)))
 
 
-def without_datasheet(devices: Iterable[Imported]) -> list[str]:
+def without_datasheet(gpus: Iterable[str]) -> list[str]:
     """A remark on each GPU whose name no datasheet has."""
-    firsts = {one.rows[0].device_name: one.rows[0] for one in devices}
-    return [
-        f"{name}: no file in bench/device/datasheets has this name: SMs, cache and peaks are unknown"
-        for name, row in firsts.items()
-        if row.device_kind == "cuda" and find_datasheet(name) is None
-    ]
+    unknown_here = "no file in bench/device/datasheets has this name: SMs, cache and peaks are unknown"
+    return [f"{name}: {unknown_here}" for name in dict.fromkeys(gpus) if find_datasheet(name) is None]
 
 
 def problem_from(kind: type[Problem], parameters: Mapping[str, Any]) -> Problem | str:
