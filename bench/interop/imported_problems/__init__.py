@@ -4,8 +4,6 @@ Each is the problem that a public table times, with the counts of FLOP and bytes
 has. One that gets a folder in kernels/ leaves this one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from bench.interop.imported_problems.engines import Collective, QuantizedLinear

@@ -1,7 +1,5 @@
 """Counted: a problem of imported rows, whose counts are stated together."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple

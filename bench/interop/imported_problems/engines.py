@@ -1,7 +1,5 @@
 """What inference engines are timed at: linear layers that quantise, and what several GPUs do together."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

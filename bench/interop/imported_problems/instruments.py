@@ -1,7 +1,5 @@
 """What microbenchmarks of the device itself time: rates of its caches, its roofline."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Layers and whole networks that benchmarks of frameworks and of kernels time."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
