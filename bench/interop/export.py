@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.case_name import row_name
 from bench.errors import UserError, unknown, write_text
 from bench.interop import export_openmetrics
-from bench.interop.export_points import SECONDS_PER_MICROSECOND, Point, Results, latest
+from bench.interop.export_points import Point, Results, newest
 
 UNIT = "us"
 """Unit of github-action-benchmark, one for all sizes: a series whose unit changed would jump."""
@@ -20,33 +20,19 @@ def github(points: Sequence[Point]) -> str:
 
     The action identifies a series by its `name` and compares its last `value` with the one before. It shows
     `range` after the value, and if that begins with a plus-minus sign reads the rest as a number in the
-    value's unit. `extra` is its tooltip for a point. An empty array is an error to it.
+    value's unit: half of the 95 % interval. `extra` is its tooltip for a point. An empty array is an error.
     """
     return json.dumps([_entry(point) for point in points], indent=1, ensure_ascii=False) + "\n"
 
 
 def _entry(point: Point) -> dict[str, str | float]:
-    entry: dict[str, str | float] = {"name": point.name, "unit": UNIT, "value": point.microseconds}
-    if half := _range(point):
-        entry["range"] = half
-    return entry | {"extra": _extra(point)}
-
-
-def _range(point: Point) -> str:
-    """Half of the 95 % interval in the form in which the action writes ranges; empty if unknown."""
-    low_s, high_s = point.row.low_s, point.row.high_s
-    if low_s is None or high_s is None:
-        return ""
-    half = (high_s - low_s) / 2 / SECONDS_PER_MICROSECOND
-    return f"± {float(f'{half:.3g}'):.12g}"
-
-
-def _extra(point: Point) -> str:
     row = point.row
-    lines = [f"case: {row_name(row)}"]
-    lines += [f"flags: {' '.join(point.flags) or 'none'}", f"device: {row.device_name}", f"run: {row.run_id}"]
-    lines += [f"driver: {row.driver}", f"torch: {row.torch}", f"commit: {row.commit or 'unknown'}"]
-    return "\n".join(lines)
+    entry: dict[str, str | float] = {"name": point.name, "unit": UNIT, "value": point.microseconds}
+    if row.low_s is not None and row.high_s is not None:
+        entry["range"] = f"± {float(f'{(row.high_s - row.low_s) / 2e-6:.3g}'):.12g}"
+    extra = {"case": row_name(row), "flags": " ".join(point.flags) or "none", "device": row.device_name}
+    extra |= {"run": row.run_id, "driver": row.driver, "torch": row.torch, "commit": row.commit or "unknown"}
+    return entry | {"extra": "\n".join(f"{name}: {value}" for name, value in extra.items())}
 
 
 GITHUB = "github-action-benchmark"
@@ -70,11 +56,12 @@ def exported(
     if form not in NAMES:
         raise UserError(unknown("format", form, "export", NAMES))
     source = Results(results, left_out)
-    gather, make = (
-        (export_openmetrics.newest, export_openmetrics.text) if form == OPENMETRICS else (latest, github)
-    )
-    points, more = gather(source.points())
-    text = make(points)
+    if form == OPENMETRICS:
+        points, more = newest(source.points(), export_openmetrics.unit, "the newest of each unit")
+        text = export_openmetrics.text(points)
+    else:
+        points, more = newest(source.points(), lambda point: point.name, "one a series")
+        text = github(points)
     for sentence in (*source.omissions(), *more):
         remark(sentence)
     if output is None:

@@ -25,23 +25,11 @@ OF_UNIT = ("device", "unit", "uuid", "host", "pci_bus", "gpus")
 OF_CASE = (*OF_UNIT, "sweep", "operator", "implementation", "dtype", "case")
 
 
-def newest(points: Iterable[Point]) -> tuple[list[Point], list[str]]:
-    """(times of each unit's newest run, alone and together with others; sentences on what is left out)."""
-    last: dict[tuple[str, ...], list[Point]] = {}
-    count = 0
-    for point in points:
-        count += 1
-        row = point.row
-        host = (row.host or "") if row.device_kind == "cpu" else ""  # a GPU may move to another host
-        kept = last.setdefault((row.device, row.device_id, host, _gpus(row)), [])
-        if kept and row.run_id > kept[0].row.run_id:  # a run's name begins with its time
-            kept.clear()
-        if not kept or row.run_id == kept[0].row.run_id:
-            kept.append(point)
-    chosen = [point for kept in last.values() for point in kept]
-    older = count - len(chosen)
-    omission = f"left out: {older} times of earlier runs: this format holds the newest of each unit"
-    return chosen, [omission] if older else []
+def unit(point: Point) -> tuple[str, ...]:
+    """What this format holds the newest run of: a unit, alone and together with others."""
+    row = point.row
+    host = (row.host or "") if row.device_kind == "cpu" else ""  # a GPU may move to another host
+    return row.device, row.device_id, host, _gpus(row)
 
 
 def text(points: Iterable[Point]) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ from bench.model.predict import reached
 from bench.store import parquet
 from bench.store.schema import FIELDS, Measurement, RunKey
 
-SECONDS_PER_MICROSECOND = 1e-6
-DIGITS = 9
+_DIGITS = 9
 """Significant digits of an exported time: fewer than a double has, more than any clock."""
+_AGAIN = "a time that its run has already"
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,9 @@ class Point:
 
     row: Measurement
     """A row with `status` ok and a median."""
-    group: str
-    """Device (a GPU by its unit), operator and implementation, a blank between."""
-    label: str
-    """The rest of the name: sweep, data type, parameters, condition, hash. No commas: tools split at them."""
-    flags: tuple[str, ...]
+    name: str
+    """The name of the series: equal for the same case, condition and device, and only for these."""
+    flags: Sequence[str]
     roof: Ceilings
     """The ceilings of its run that it is held against."""
 
@@ -52,15 +50,10 @@ class Point:
         return reached(self.row, self.roof)[0]
 
     @property
-    def name(self) -> str:
-        """The name of the series: equal for the same case, condition and device, and only for these."""
-        return f"{self.group} {self.label}"
-
-    @property
     def microseconds(self) -> float:
         """The median time of one launch."""
         assert self.row.median_s is not None
-        return rounded(self.row.median_s / SECONDS_PER_MICROSECOND)
+        return float(f"{self.row.median_s / 1e-6:.{_DIGITS}g}")
 
 
 @dataclass
@@ -81,23 +74,27 @@ class Results:
         seen: dict[RunKey, set[str]] = defaultdict(set)
         for _, table in parquet.tables(self.paths, self.left_out, list(FIELDS)):
             self.counts["all"] += len(table)
-            for row, flags, roof in _flagged(self._timed(table)):
-                point = Point(row, _group(row), _label(row), tuple(flags), roof)
-                of_run, name = seen[RunKey.of(row)], sys.intern(point.name)
-                # A run may be in two files, and older ones hold a ceiling's second look: the first counts.
-                if name in of_run:
-                    self.counts["a time that its run has already"] += 1
-                    continue
-                of_run.add(name)
-                yield point
+            for run in runs(self._timed(table), without_mixed=True):
+                for row, flags in zip(run.rows, run.flags, strict=True):
+                    of_run, name = seen[RunKey.of(row)], sys.intern(_name(row))
+                    # A run may be in two files, older ones hold a ceiling's second look: the first counts.
+                    if name in of_run:
+                        self.counts[_AGAIN] += 1
+                    else:
+                        of_run.add(name)
+                        yield Point(row, name, flags, run.roof_of(row))
         if not seen:
-            raise UserError(self._why_nothing())
+            if 0 < self.counts["all"] == self.counts["imported"]:
+                raise UserError(
+                    "all rows given are imported, and other people's times are not exported as ours"
+                )
+            raise UserError(f"none of the {self.counts['all']} rows given has a time that was measured here")
 
     def omissions(self) -> list[str]:
         """One sentence for each reason for which rows were left out so far."""
         return [
             f"left out: {self.counts[what]} of {self.counts['all']} rows: {what}"
-            for what in ("imported", "without a time", "a time that its run has already")
+            for what in ("imported", "without a time", _AGAIN)
             if self.counts[what]
         ]
 
@@ -109,56 +106,43 @@ class Results:
         self.counts["without a time"] += len(ours) - len(usable)
         return list(parquet.rows(usable))
 
-    def _why_nothing(self) -> str:
-        if self.counts["all"] and self.counts["imported"] == self.counts["all"]:
-            return "all rows given are imported, and other people's times are not exported as ours"
-        return f"none of the {self.counts['all']} rows given has a time that was measured here"
 
+def newest(
+    points: Iterable[Point], series: Callable[[Point], Hashable], one: str
+) -> tuple[list[Point], list[str]]:
+    """(the points of each series' newest run, a sentence on those of earlier ones that a format leaves out).
 
-def latest(points: Iterable[Point]) -> tuple[list[Point], list[str]]:
-    """(each series' time in its last run, sentences on what was left out), for formats with one time each."""
-    last: dict[str, Point] = {}
+    `one` says of what the format holds one.
+    """
+    last: dict[Hashable, tuple[str, dict[str, Point]]] = {}
     count = 0
     for point in points:
         count += 1
-        kept = last.setdefault(point.name, point)
-        if point.row.run_id > kept.row.run_id:  # a run's name begins with its time
-            last[point.name] = point
-    older = count - len(last)
-    omission = f"left out: {older} times of earlier runs: this format holds one a series"
-    return list(last.values()), [omission] if older else []
+        run_id, kept = last.get(series(point), ("", {}))
+        if point.row.run_id > run_id:  # a run's name begins with its time
+            kept = {}
+        if point.row.run_id >= run_id:
+            kept.setdefault(point.name, point)
+            last[series(point)] = point.row.run_id, kept
+    chosen = [point for _, kept in last.values() for point in kept.values()]
+    omission = f"left out: {count - len(chosen)} times of earlier runs: this format holds {one}"
+    return chosen, [omission] if count > len(chosen) else []
 
 
-def rounded(value: float) -> float:
-    """The value rounded to DIGITS significant digits."""
-    return float(f"{value:.{DIGITS}g}")
+def _name(row: Measurement) -> str:
+    """Device (a GPU by its unit), operator, implementation; sweep, parameters, condition; a hash of all.
 
-
-def _flagged(rows: Sequence[Measurement]) -> Iterator[tuple[Measurement, Sequence[str], Ceilings]]:
-    """Each row with its flags and its roof; a run that mixes ceilings has none."""
-    for run in runs(rows, without_mixed=True):
-        for row, flags in zip(run.rows, run.flags, strict=True):
-            yield row, flags, run.roof_of(row)
-
-
-def _unit(row: Measurement) -> str:
-    """The GPU's own hash; a CPU has none."""
-    return row.device_id if row.device_kind == "cuda" else ""
-
-
-def _group(row: Measurement) -> str:
-    unit = _unit(row)
+    From the sweep on there are no commas: tools split at them.
+    """
+    unit = row.device_id if row.device_kind == "cuda" else ""
     device = f"{row.device}@{unit[:8]}" if unit else row.device
-    return f"{device} {row.operator} {row.implementation}"
-
-
-def _label(row: Measurement) -> str:
     parameters: dict[str, Any] = json.loads(row.parameters)
     words = [row.sweep, row.dtype]
     words += [f"{name}={value}" for name, value in parameters.items() if name != "dtype"]
     words += [row.cache] + (["one-thread"] if row.threads_asked == "one" else [])
     known = {column: getattr(row, column, None) for column in KEY}
-    key: list[Any] = [row.device, _unit(row)]
+    key: list[Any] = [row.device, unit]
     key += [UNSAID.get(column) if value is None else value for column, value in known.items()]
     digest = hashlib.sha256(json.dumps(key, separators=(",", ":")).encode()).hexdigest()[:10]
-    return " ".join([*words, f"#{digest}"]).replace(",", ";")
+    label = " ".join([*words, f"#{digest}"]).replace(",", ";")
+    return f"{device} {row.operator} {row.implementation} {label}"

@@ -16,17 +16,23 @@ from statistics import median
 from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import ValidationError
-
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
 from bench.errors import UserError, quoted
-from bench.interop.imported_rows import FOLDER, Imported, declared, device_columns, foreign_row, source_text
+from bench.interop.imported_rows import (
+    FOLDER,
+    Imported,
+    declared,
+    device_columns,
+    foreign_row,
+    problem_from,
+    source_text,
+    without_datasheet,
+)
 from bench.interop.readers import AnotherForm, read
 from bench.interop.sampling import SAMPLE, evenly
 from bench.interop.source_file import IN_A_SECOND, Entry, Source, Table, Timing
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
-from bench.sweep.grammar import worded
 from bench.sweep.load import Find, load_all, select
 
 if TYPE_CHECKING:
@@ -237,7 +243,7 @@ class _Import:
         described = (_text(_column(frame, value, path)) for value in texts)
         columns = (device, *described, seconds, fewer, *values)
         kind = self.find(entry.operator)
-        problem_of = cache(lambda values: _problem(kind, dict(zip(names, values, strict=True))))
+        problem_of = cache(lambda values: problem_from(kind, dict(zip(names, values, strict=True))))
         result_of = cache(lambda values: tuple(zip(entry.result, values, strict=True)))
         lines = zip(*(column.tolist() for column in columns), strict=True)
         for name, implementation, library, kernel, second, is_fewer, *cells in lines:
@@ -270,11 +276,7 @@ class _Import:
             self._run(results, run_id, cases, shortest.get((device, cases[0].timing)))
             for (device, run_id), cases in runs.items()
         )
-        for device in dict.fromkeys(device for device, _ in runs):
-            if _sheet(device) is None:
-                self.outcomes.remarks.append(
-                    f"{device}: no file in bench/device/datasheets has this name: peaks are unknown"
-                )
+        self.outcomes.remarks += without_datasheet(device for device, _ in runs)
 
     def _run(self, results: Path, run_id: str, cases: list[Timed], overhead_s: float | None) -> Imported:
         kept, drawn = self._sampled(cases)
@@ -342,15 +344,6 @@ def _facts(problem: Problem, implementation: str) -> dict[str, Any]:
 @cache
 def _sheet(device: str) -> Datasheet | None:
     return find_datasheet(device)
-
-
-def _problem(kind: type[Problem], parameters: dict[str, Any]) -> Problem | str:
-    """The problem of these parameters, or why there is none."""
-    try:
-        return kind(**parameters)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        return worded(first, str(first["loc"][0]) if first["loc"] else kind.operator)
 
 
 def _implausible(

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.device.datasheet import Datasheet, slug_of
-from bench.spec import DeviceKind
+from pydantic import ValidationError
+
+from bench.device.datasheet import Datasheet, find_datasheet, slug_of
+from bench.errors import unknown
+from bench.spec import DeviceKind, Problem
 from bench.store.parquet import Sweeps, write
 from bench.store.schema import Measurement
+from bench.sweep.grammar import worded
 from bench.sweep.load import SWEEPS, Find, load
 
 FOLDER = "imported"
@@ -78,3 +82,28 @@ def foreign_row(columns: Mapping[str, Any]) -> Measurement:
         ("utc", "commit", "driver", "torch", "triton", "libraries", "clock", "fill"), ""
     )
     return Measurement(**(nothing | {"seed": 0, "role": "measurement", "status": "ok"} | dict(columns)))
+
+
+def without_datasheet(gpus: Iterable[str]) -> list[str]:
+    """A remark on each GPU whose name no datasheet has."""
+    unknown_here = "no file in bench/device/datasheets has this name: SMs, cache and peaks are unknown"
+    return [f"{name}: {unknown_here}" for name in dict.fromkeys(gpus) if find_datasheet(name) is None]
+
+
+def problem_from(kind: type[Problem], parameters: Mapping[str, Any]) -> Problem | str:
+    """The problem of these parameters, or why there is none."""
+    try:
+        return kind(**parameters)
+    except ValidationError as error:
+        return wrong(error, kind.operator, kind.model_fields)
+
+
+def wrong(errors: ValidationError, of: str, possible: Iterable[str] = ()) -> str:
+    """The sentence on one of these mistakes; a misspelt name comes before one that is thus missing."""
+    error = min(errors.errors(include_url=False), key=lambda one: one["type"] == "missing")
+    name = str(error["loc"][0]) if error["loc"] else of
+    if error["type"] == "missing":
+        return f"{of} needs {name}"
+    if error["type"] == "extra_forbidden":
+        return unknown("parameter", name, of, possible)
+    return worded(error, name)

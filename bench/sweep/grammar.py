@@ -248,7 +248,9 @@ _BOUND = {
 }
 _TYPE = {
     "int_type": "a whole number",
+    "int_parsing": "a whole number",
     "float_type": "a number",
+    "float_parsing": "a number",
     "string_type": "text",
     "bool_type": "true or false",
     "tuple_type": "a list",
@@ -285,6 +287,8 @@ def _repair(kind: str, given: object) -> str:
         return f": write {int(given)}"
     if kind in ("int_type", "float_type") and isinstance(given, str) and _NUMBER.fullmatch(given):
         return ": leave out the quotes"
+    if kind in ("float_type", "float_parsing") and isinstance(given, str) and "," in given:
+        return ": the decimal sign is a point"
     if kind == "string_type" and isinstance(given, bool | int | float):
         return ": quote it"
     return ""

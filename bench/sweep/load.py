@@ -53,7 +53,7 @@ ON_REQUEST = "on_request"
 """A folder of sweeps that are too long for every run: only their own names mean them, not that of all sweeps
 or of a folder above."""
 
-_NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
+SWEEP_NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -127,7 +127,7 @@ def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
     """One sweep for a device of `sm_count` SMs. UserError names the file and the line."""
     shown, name = shown_path(path, root), sweep_name(path, root)
     try:
-        if not _NAME.fullmatch(name):
+        if not SWEEP_NAME.fullmatch(name):
             raise Mistake(None, f"{name!r} is no name for a sweep: use letters, digits and _ . + -")
         file = tree(file_bytes(path))
         sweep = contents(file)

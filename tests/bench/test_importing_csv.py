@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
+from bench.interop.import_csv import Line
 from bench.store import parquet, schema
 from bench.store.parquet import read_frame
 from bench.sweep.load import load_all, select
@@ -192,13 +193,13 @@ def changed(column: str, value: str) -> str:
     ("line", "says"),
     [
         (changed("operator", "gem"), "no operator 'gem' (did you mean gemm?); it has activations, attention"),
-        (changed("operator", ""), "operator is empty"),
+        (changed("operator", ""), "a line needs operator"),
         (changed("implementation", "cudnn"), "gemm has no implementation 'cudnn'; it has cublas"),
         (
             changed("implementation", "cublaslt-512x512"),
             "no implementation 'cublaslt-512x512' (did you mean cublaslt-",
         ),
-        (changed("implementation", ""), "implementation is empty"),
+        (changed("implementation", ""), "a line needs implementation"),
         (changed("implementation", "onednn"), "onednn runs on cpu, not on cuda"),
         (changed("dtype", "bf16"), "dtype cannot be 'bf16'; it is one of float16, bfloat16"),
         (changed("dtype", ""), "gemm needs dtype"),
@@ -209,12 +210,12 @@ def changed(column: str, value: str) -> str:
         (changed("m", "many"), "m must be a whole number, not 'many'"),
         (changed("layout", "XY"), "layout cannot be 'XY'; it is one of NN, NT, TN, TT"),
         (changed("seconds", ""), "has no time"),
-        (changed("seconds", "0"), "seconds must be above zero, not 0"),
-        (changed("seconds", "-1e-5"), "seconds must be above zero, not -1e-5"),
-        (changed("seconds", "nan"), "seconds must be above zero, not nan"),
-        (changed("seconds", "inf"), "seconds must be above zero, not inf"),
-        (changed("seconds", "quick"), "seconds must be a number, with a point, not 'quick'"),
-        (changed("device", ""), "device is empty"),
+        (changed("seconds", "0"), "seconds must be above 0, not '0'"),
+        (changed("seconds", "-1e-5"), "seconds must be above 0, not '-1e-5'"),
+        (changed("seconds", "nan"), "seconds: Input should be a finite number; given 'nan'"),
+        (changed("seconds", "inf"), "seconds: Input should be a finite number; given 'inf'"),
+        (changed("seconds", "quick"), "seconds must be a number, not 'quick'"),
+        (changed("device", ""), "a line needs device"),
         (changed("device", "???"), "device '???' has no letter or digit"),
         (
             changed("device", "nvidia-h200"),
@@ -239,14 +240,15 @@ def test_a_mistake_in_a_line(tmp_path: Path, line: str, says: str) -> None:
         ("low_s", "1e-6", "an interval has two ends"),
         ("low_s,high_s", "2e-5,3e-5", "do not enclose the time"),
         ("low_s,high_s", "1e-6,9e-6", "do not enclose the time"),
-        ("low_s,high_s", "0,1", "low_s must be above zero"),
+        ("low_s,high_s", "0,1", "low_s must be above 0, not '0'"),
         ("sweep", "my sweep", "sweep 'my sweep': a name is letters"),
         ("sweep", "../x", "sweep '../x': a name is letters"),
         ("role", "ceiling", "role cannot be 'ceiling'; it is one of measurement, roof, probe, calibration"),
         ("cache", "hot", "cache cannot be 'hot'; it is one of cold, warm"),
         ("date", "yesterday", "date must be a date like 2026-11-21, not 'yesterday'"),
-        ("threads", "two", "threads must be a whole number above zero, not 'two'"),
-        ("threads", "0", "threads must be a whole number above zero, not '0'"),
+        ("threads", "two", "threads must be a whole number, not 'two'"),
+        ("threads", "0", "threads must be at least 1, not '0'"),
+        ("threads", "2.5", "threads must be a whole number, not '2.5'"),
         ("device_kind", "gpu", "device_kind cannot be 'gpu'; it is one of cpu, cuda"),
         ("device_kind", "cpu", "NVIDIA H200 SXM 141 GB is a GPU"),
         ("window", "3", "gemm has no parameter 'window'; it has dtype, m, n, k"),
@@ -256,6 +258,18 @@ def test_a_mistake_in_a_line(tmp_path: Path, line: str, says: str) -> None:
 def test_a_mistake_in_a_further_column(tmp_path: Path, head: str, cell: str, says: str) -> None:
     sentence = refusal(tmp_path, f"{HEAD},{head}", f"{LINE},{cell}")
     assert sentence.startswith("numbers.csv:2: ") and says in sentence
+
+
+def test_a_parameter_in_another_s_column_is_named_rather_than_the_one_that_is_thus_missing(
+    tmp_path: Path,
+) -> None:
+    sentence = refusal(tmp_path, f"{HEAD},width", f"{changed('m', '')},64")
+    assert sentence.startswith("numbers.csv:2: gemm has no parameter 'width'; it has dtype, m, n, k")
+
+
+def test_no_operator_has_a_parameter_that_is_a_column_of_every_file() -> None:
+    parameters = {name for operator in kernels.names() for name in kernels.problem(operator).model_fields}
+    assert "dtype" in parameters and not parameters & set(Line.model_fields)
 
 
 def test_both_ends_of_what_is_allowed(tmp_path: Path) -> None:
@@ -296,7 +310,7 @@ def test_files_that_are_no_table(tmp_path: Path) -> None:
 
 def test_a_decimal_comma_is_refused_and_not_misread(tmp_path: Path) -> None:
     head, line = HEAD.replace(",", ";"), LINE.replace(",", ";").replace("1e-5", "0,00001")
-    assert "must be a number, with a point, not '0,00001'" in refusal(tmp_path, head, line)
+    assert "must be a number, not '0,00001': the decimal sign is a point" in refusal(tmp_path, head, line)
 
 
 def test_an_implementation_for_both_kinds_on_an_unknown_device(tmp_path: Path) -> None:

@@ -220,6 +220,7 @@ MISTAKES = {
     block("k: [1,\n    0]"): "6: k must be at least 1, not 0",
     block("k: 1, layout: nn"): "5: layout cannot be 'nn' (did you mean NN?); it is one of NN, NT",
     block("k: 1, eps: x"): "5: eps must be a number, not 'x'",
+    block("k: 1, eps: '0,5'"): "5: eps must be a number, not '0,5': the decimal sign is a point",
     block("k: 1, causal: 1"): "5: causal must be true or false, not 1",
     block("k: 1").replace("float32", "int8"): "5: toy has no dtype 'int8'; it has float32, float64",
     block("k: 1").replace("32", "23"): "5: dtype cannot be 'float23' (did you mean float32?); it is one of "
