@@ -27,7 +27,7 @@ WITHOUT_A_CLAIM: Mapping[str, str] = {
     "HW-06": "ceilings/cache draws it",
     "TR-11": "gemm/waves draws it; the capacity is in a lost picture",
 }
-"""Experiment that no claim names -> what shows it, or why nothing does."""
+"""Experiment that no sweep has a claim about -> what shows it, or why nothing does."""
 
 
 def device(each: Judged) -> str:

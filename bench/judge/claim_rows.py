@@ -23,7 +23,8 @@ Columns beside those of a Measurement and the parameters:
                       and convolutions too if theirs are fewer
 
 An imported run has no roof of its own but the best of the very rows that are judged; its terms are those of
-the datasheet. Its ridge is read from its rows, as that of every run: it selects rows and judges none.
+the datasheet, without one for the launch floor unless that was measured. Its ridge is read from its rows, as
+that of every run: it selects rows and judges none.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def _derived(row: Measurement, run: Run) -> dict[str, Any]:
     ridge = intensity * read[0] / read[1] if row.flop and read[1] else math.nan
     if row.byte and not read[1]:  # no arithmetic that could limit it
         ridge = math.inf
-    memory_s, compute_s = stated if run.imported else (memory_s, compute_s)
+    if run.imported:  # nobody measured its launch floor, and a time that says much of a launch is flagged
+        launch_s, (memory_s, compute_s) = np.nan_to_num(launch_s), stated
     terms = (launch_s, memory_s, compute_s)
     measured = predicted = None
     if row.median_s and not cached_share(row):  # a cache that serves a row is none of these terms

@@ -26,7 +26,7 @@ from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.sampling.publish import student
 from bench.store.schema import RunKey
-from bench.sweep.claims import Bound, Jumps, Knee, Ratio, Share, Slope, Spread
+from bench.sweep.claims import Bound, Jumps, Knee, Pair, Ratio, Share, Slope, Spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,7 +161,15 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
         for column in pairing.columns:
             below = below.assign(**{column: below[column] * pairing.factor})
         alike += pairing.columns
-    pairs = above.merge(below, on=alike, suffixes=("", "_to"))
+    if pairing.how == "swap":
+        first, second = pairing.columns
+        above = above[above[first] > above[second]]  # the other of each two is the same pair
+        below = below.rename(columns={first: second, second: first})
+        alike += pairing.columns
+    if pairing.how == "within":
+        pairs = _within(above, below, alike, pairing)
+    else:
+        pairs = above.merge(below, on=alike, suffixes=("", "_to"))
     pairs = pairs[pairs["key"] != pairs["key_to"]]
     if pairing.how == "nearest" and len(pairs):
         column = pairing.columns[0]
@@ -171,6 +179,26 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
     half = np.hypot(pairs["half"], pairs["half_to"])
     keys = zip(pairs["key"], pairs["key_to"], strict=True)
     yield from map(Seen, pairs["log"] - pairs["log_to"], half, pairs["key_to"], keys)
+
+
+def _within(above: pd.DataFrame, below: pd.DataFrame, alike: Sequence[str], pairing: Pair) -> pd.DataFrame:
+    """Each row above with the nearest one below: the least of the largest difference of all columns."""
+    import pandas as pd
+    from scipy.spatial import cKDTree
+
+    columns = list(pairing.columns)
+    above, below = (some[(some[columns] > 0).all(axis=1)] for some in (above, below))
+    reach = math.log(pairing.factor) * (1 + 1e-9)
+    groups = pd.concat([above, below]).groupby(list(alike), dropna=False).ngroup().to_numpy()
+    of, to = groups[: len(above)], groups[len(above) :]
+    parts = [above.iloc[:0].join(below.iloc[:0].add_suffix("_to"))]
+    for group in np.intersect1d(of, to):
+        some, others = above[of == group], below[to == group]
+        places = np.log(others[columns].to_numpy(float))
+        far, at = cKDTree(places).query(np.log(some[columns].to_numpy(float)), p=math.inf)
+        near = others.iloc[at].add_suffix("_to").set_index(some.index)
+        parts.append(some.join(near)[far <= reach])
+    return pd.concat(parts)
 
 
 def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:

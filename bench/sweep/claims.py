@@ -39,8 +39,8 @@ ANSWERS: Mapping[str, tuple[str | bool, ...]] = {
 }
 """Columns that are derived of a measured row, and what they say of it (`bench.judge.claim_rows`)."""
 FACTS = (
-    "implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop", "byte", *SHARES,
-    *ANSWERS
+    "operator", "implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop",
+    "byte", *SHARES, *ANSWERS
 )  # fmt: skip
 """Columns of rows that a selection may name besides the operator's parameters."""
 
@@ -146,24 +146,35 @@ Select = Annotated[dict[str, Any], AfterValidator(_selection)]
 
 
 class Pair(NamedTuple):
-    """Which rows are compared: in the same way, nearest by the columns, or `factor` times them."""
+    """Which rows are compared: in the same way, nearest by the columns, or `factor` times them.
 
-    how: Literal["same", "nearest", "times"]
+    `within`: the nearest by all columns, none of them further than by `factor`; `swap`: the two columns
+    change places.
+    """
+
+    how: Literal["same", "nearest", "within", "swap", "times"]
     columns: tuple[str, ...]
-    factor: int = 1
+    factor: float = 1
 
 
-_PAIR = re.compile(r"same|(nearest|x([2-9])) ([a-z_]+(?:=[a-z_]+)*)")
+_PAIR = re.compile(r"same|(nearest|swap|within ([1-9][0-9]?)%|x([2-9])) ([a-z_]+(?:=[a-z_]+)*)")
 
 
 def _pair(text: str) -> Pair:
     read = _PAIR.fullmatch(text)
     if read is None:
-        raise ValueError(f"pair is `same`, `nearest k`, `nearest m=n=k` or `x2 k`, not {text!r}")
-    columns = tuple(read[3].split("=")) if read[3] else ()
+        raise ValueError(
+            "pair is `same`, `nearest k`, `nearest m=n=k`, `within 10% m=n=k`, `swap m=n` or `x2 k`, "
+            f"not {text!r}"
+        )
+    columns = tuple(read[4].split("=")) if read[4] else ()
+    if read[3]:
+        return Pair("times", columns, int(read[3]))
     if read[2]:
-        return Pair("times", columns, int(read[2]))
-    return Pair("nearest" if columns else "same", columns)
+        return Pair("within", columns, 1 + int(read[2]) / 100)
+    if read[1] == "swap" and len(columns) != 2:
+        raise ValueError(f"swap is of two columns, as `swap m=n`, not {text!r}")
+    return Pair("swap" if read[1] == "swap" else "nearest" if columns else "same", columns)
 
 
 def _valid_pair(text: str) -> str:
@@ -177,7 +188,8 @@ class Ratio(Strict):
     of: Select = Field({}, description="The rows above the line")
     to: Select = Field({}, description="The rows below it")
     pair: Annotated[str, AfterValidator(_valid_pair)] = Field(
-        "same", description="Which are compared: same, nearest k, nearest m=n=k, x2 k"
+        "same",
+        description="Which are compared: same, nearest k, nearest m=n=k, within 10% m=n=k, swap m=n, x2 k",
     )
     per: str = Field("", description="A number by which each time is divided first: flop or a parameter")
     y: Literal["median_s", "peak_byte"] = Field(
@@ -192,7 +204,7 @@ class Ratio(Strict):
 
     @model_validator(mode="after")
     def _compares_two(self) -> Ratio:
-        if self.of == self.to and self.pairing.how != "times":
+        if self.of == self.to and self.pairing.how not in ("times", "swap"):
             raise ValueError("ratio compares rows with themselves: of and to are the same")
         if self.less is not None and self.less.less is not None:
             raise ValueError("a ratio that is `less` another is no `less` of a third")

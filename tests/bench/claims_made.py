@@ -26,6 +26,7 @@ def timed(seconds: float, implementation: str = "cublas", half: float = 0.001, *
     """A product that took `seconds`, known to `half` of them; `what`: its parameters and columns."""
     parameters = {"m": 4096, "n": 4096, "k": 4096, "dtype": "float16", "layout": "TN"}
     given = {name: what.pop(name, usual) for name, usual in parameters.items()}
+    given |= {name: what.pop(name) for name in ("beta",) if name in what}
     times = {"median_s": seconds, "low_s": seconds * (1 - half), "high_s": seconds * (1 + half)}
     return row(H100, SWEEP, Gemm(**given), implementation, **(times | what))
 

@@ -180,6 +180,76 @@ def test_how_rows_are_paired() -> None:
     assert found["one dimension doubled"].effect.value == pytest.approx((1 * 4 * 2) ** (1 / 3))
 
 
+def test_rows_of_no_common_size_are_paired_within_a_bound_of_every_dimension() -> None:
+    """Time is 1 us for each of m, times 1.2 where 8 does not divide k; each k has its own m and n."""
+    rows = []
+    for step in range(12):
+        k = 1024 + 80 * step
+        m, n = 512 + 16 * step, 2048 - 32 * step
+        rows.append(timed(1e-6 * m, m=m, n=n, k=k))
+        rows.append(timed(1.2e-6 * (m + 4), m=m + 4, n=n + 4, k=k + 1))  # near in every dimension
+        rows.append(timed(9e-6 * m, m=m, n=64, k=k + 1))  # the same m, and n far away
+    of = {"of": {"k": "!%8"}, "to": {"k": "%8"}, "per": "m"}
+    for reach, pairs in (("within 5% m=n=k", 12), ("within 99% m=n=k", 12), ("within 99% m=k", 0)):
+        asked = Claim.model_validate(
+            {"id": "MM-03", "says": "x", "ratio": of | {"pair": reach}, "expect": "above 1"}
+        )
+        found = judged(asked, rows)
+        assert (found.effect.pairs if found.effect else 0) == pairs, reach
+        if found.effect:
+            assert found.effect.value == pytest.approx(1.2), reach
+    # Every dimension a quarter larger; what is 0 is no dimension that rows could be alike in.
+    apart = [
+        timed(1e-3, m=m * by // 4, n=n * by // 4, k=16 * by, beta=beta)
+        for m, n in ((64, 64), (128, 96), (256, 160))
+        for by in (4, 5)
+        for beta in (0, 1)
+    ]
+    for reach, pairs in (("within 24% beta=m=n=k", 0), ("within 25% beta=m=n=k", 3)):
+        ratio = {"of": {"k": 80}, "to": {"k": 64}, "pair": reach}
+        asked = Claim.model_validate({"id": "MM-03", "says": "x", "ratio": ratio, "expect": "above 0"})
+        found = judged(asked, apart)
+        assert (found.effect.pairs if found.effect else 0) == pairs, reach
+
+
+def test_a_pair_of_exchanged_dimensions_counts_once() -> None:
+    rows = [
+        timed(1e-3 * (1.5 if m > n else 1.0), m=m, n=n) for m in (256, 512, 1024) for n in (256, 512, 1024)
+    ]
+    asked = {"id": "FC-10", "says": "x", "ratio": {"pair": "swap m=n"}, "expect": "between 0.9 and 1.1"}
+    found = judged(Claim.model_validate(asked), rows)
+    assert found.verdict == "CONTRADICTED" and found.effect.value == pytest.approx(1.5)
+    assert (found.effect.clusters, found.effect.pairs) == (3, 3)
+
+
+def test_a_claim_may_compare_two_operators() -> None:
+    rows = [
+        dataclasses.replace(timed(1e-6 * m * (1.3 if operator == "other" else 1.0), m=m), operator=operator)
+        for m in (512, 1024, 2048)
+        for operator in ("gemm", "other")
+    ]
+    ratio = {"of": {"operator": "other"}, "to": {"operator": "gemm"}}
+    asked = {"id": "ML-05", "says": "x", "ratio": ratio, "expect": "above 1.2"}
+    assert judged(Claim.model_validate(asked), rows).verdict == "SUPPORTED"
+
+
+def test_imported_rows_without_a_launch_floor_are_near_memory_or_arithmetic() -> None:
+    sheet = find_datasheet("NVIDIA H100 80GB HBM3")
+    assert sheet is not None and sheet.bandwidth_byte_per_s is not None
+    rows = []
+    for number, m in enumerate(range(4096, 8192, 128)):
+        product = timed(1.0, m=m, n=8, k=8192, cache="cold")
+        seconds = product.byte / sheet.bandwidth_byte_per_s * (3 if number % 4 == 0 else 1.1)
+        facts = {"low_s": None, "high_s": None, "settled": None, "source": "somebody"}
+        rows.append(dataclasses.replace(product, median_s=seconds, **facts))
+    (run,) = runs(rows)
+    run = dataclasses.replace(run, datasheet=sheet)
+    near = claim("share", "above 0.5", share={"of": {"measured_bound_by": "memory"}})
+    (found,) = judge([run], [Declared(SWEEP, (SWEEP,), [near])])
+    assert found.verdict == "SUPPORTED", (found.reason, found.suspect)
+    assert found.effect is not None and found.effect.value == 0.75
+
+
 def test_less_divides_one_ratio_by_another() -> None:
     gain = {4096: 1.2, 8192: 1.05}
     rows = [

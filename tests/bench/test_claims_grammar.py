@@ -77,7 +77,8 @@ MISTAKES = {
     mm01("share: {of: {k: 1}, per: flop}, expect: above 1"): "share has no key 'per'; it has of",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 1}}}}": "ratio compares rows with themselves: of and to are the same",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, pair: closest k}}": "pair is `same`, `nearest k`, "
-    "`nearest m=n=k` or `x2 k`, not 'closest k'",
+    "`nearest m=n=k`, `within 10% m=n=k`, `swap m=n` or `x2 k`, not 'closest k'",
+    f"{RATIO}: {{pair: swap m}}": "swap is of two columns, as `swap m=n`, not 'swap m'",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, per: flops}}": "a claim about gemm has no parameter 'flops' "
     f"(did you mean flop?); it has {NUMBERS}, flop, byte, byte_moved",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, less: {{of: {{k: 1}}, two: {{k: 2}}}}}}": "less has no key "
@@ -96,11 +97,9 @@ MISTAKES = {
     "not '8.0'",
     mm01(f"device: {{sms: 2}}, {SLOPE}"): "device has no key 'sms'; it has kind, capability",
     # selections
-    where(
-        "q: 1"
-    ): "a claim about gemm has no column 'q'; it has implementation, cache, threads_asked, kernels, "
-    "median_s, intensity, flop, byte, rest_share, below_ridge_share, tensor_cores, bound_by, "
-    "measured_bound_by, as_predicted, "
+    where("q: 1"): "a claim about gemm has no column 'q'; it has operator, implementation, cache, "
+    "threads_asked, kernels, median_s, intensity, flop, byte, rest_share, below_ridge_share, tensor_cores, "
+    "bound_by, measured_bound_by, as_predicted, "
     f"{PARAMETERS}",
     where('k: "%x"'): f"'%x' is no condition: {HOW}",
     where('k: ">= 64"'): f"'>= 64' is no condition: {HOW}",
