@@ -6,6 +6,7 @@ print, a colour always has its marker. Colour and marker show the implementation
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -261,6 +262,11 @@ def of_operator(name: str) -> Look:
 def of_device(slug: str) -> Look:
     """The look of a device, the same in every figure, even if it has no datasheet here."""
     return _device_looks().get(_without_maker(slug)) or _other(slug)
+
+
+def short_name(name: str) -> str:
+    """A device's name without those of its maker and its series."""
+    return re.sub(r"NVIDIA |GeForce |Tesla |AMD |Instinct | \(.*\)|\(R\)", "", name)
 
 
 def _without_maker(slug: str) -> str:
