@@ -23,6 +23,8 @@ from plots.report.cases import rounded
 
 MOST_PANELS = 12
 """Panels of one experiment on the page; the figures have all."""
+MOST_MARKED = 100
+"""Points of one line up to which each has a marker of full size."""
 
 
 class Chart(NamedTuple):
@@ -73,16 +75,23 @@ def experiments(
         sweep = str(path)
         declared = sweeps.get(sweep, {})
         timed = rows[rows["median_s"].notna()]
-        drawn = [_chart(timed, section, number, places) for section in sections(rows, declared)]
+        drawn = [
+            chart
+            for section in sections(rows, declared)
+            if (chart := _chart(timed, section, number, places)) is not None
+        ]
+        remarked = remark(timed)
+        if not (drawn or decided.get(sweep) or remarked):
+            continue
         yield Experiment(
             f"{sweep.replace('/', '-')}-{number}" if number else sweep.replace("/", "-"),
             sweep,
             run.device,
-            str(declared.get("title", "")) or sweep,
+            str(declared.get("title", "")) or _of_table(sweep),
             _source(declared.get("source", {})),
             decided.get(sweep, ()),
-            remark(timed),
-            [chart for chart in drawn if chart is not None],
+            remarked,
+            drawn,
         )
 
 
@@ -110,6 +119,11 @@ def remark(rows: pd.DataFrame) -> str:
     return " ".join(sentences)
 
 
+def _of_table(sweep: str) -> str:
+    """A title for rows without a sweep of ours: the operator of an imported table."""
+    return sweep.rpartition("/")[2].replace("_", " ") if sweep.startswith("imported/") else sweep
+
+
 def _source(source: Mapping[str, Any]) -> str:
     names = ("document", "section", "figure", "table")
     parts = [
@@ -130,7 +144,9 @@ def _chart(
     shown = panels[:MOST_PANELS]
     rows = rows.assign(panel=_labels(rows, section.panels))
     rows = rows[rows["panel"].isin(shown)]
-    if rows.empty:
+    # Single cases of imported tables are in the table of cases; as charts they would fill the page.
+    single = rows["source"].notna().all() and rows.groupby("panel")[section.x].nunique().max() == 1
+    if rows.empty or single:
         return None
     points: dict[str, Sequence[Any]] = {
         "row": [places[number, index] for index in rows.index],
@@ -174,6 +190,7 @@ def _curves(
         not words and bool((x > 0).all()) and ("x" in section.log or axes.spans_far(x.to_numpy(dtype=float)))
     )
     values = measured.to_numpy(dtype=float)
+    most = rows.groupby(["panel", *section.lines], dropna=False).size().max()
     spec = charts.curves(
         {
             "title": axis_words(section.x, str(rows["operator"].iloc[0])),
@@ -186,6 +203,7 @@ def _curves(
             "log": log_y,
             "unit": "rate" if rate else "s",
             "near": float(np.nanmax(values) / np.nanmin(values)) < 10**1.5,
+            "dense": most > MOST_MARKED,
         },
         {labels[key]: look for key, look in looks.items()},
         shown,
