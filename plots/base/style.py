@@ -399,8 +399,8 @@ def imported(rows: pd.DataFrame) -> list[str]:
     return [f"imported: {names}" + (f" ({ours} rows are our own)" if ours else "")]
 
 
-def flag_counts(rows: pd.DataFrame) -> str:
-    """The sentence on flags of the timed rows: `Flagged: 3 noisy (hollow); 5 unconverged.`"""
+def flag_counts(rows: pd.DataFrame, look: str = "hollow") -> str:
+    """The sentence on flags of the timed rows and the look of suspect ones: `Flagged: 3 noisy (hollow).`"""
     timed = rows[rows["median_s"].notna()]
     raised = Counter(name for names in timed["flags"] for name in names.split())
     flags = [flag for flag in FLAGS if raised[flag.name]]
@@ -408,7 +408,7 @@ def flag_counts(rows: pd.DataFrame) -> str:
         ", ".join(f"{raised[flag.name]} {flag.name}" for flag in flags if flag.suspect == makes_suspect)
         for makes_suspect in (True, False)
     )
-    sentence = "; ".join(filter(None, (suspect and f"{suspect} (hollow)", others)))
+    sentence = "; ".join(filter(None, (suspect and f"{suspect} ({look})", others)))
     return f"Flagged: {sentence}." if sentence else "No point is flagged."
 
 
