@@ -86,8 +86,8 @@
     ["flags", "flags", (row) => row.flags],
   ];
   if (document.querySelector("[data-column=device]")) all.splice(1, 0, ["device", content.whose, (row) => row.device]);
-  // Imported rows have no intervals, and often no predictions.
-  const columns = all.filter(([field]) => rows.some((row) => row[field] !== null && row[field] !== ""));
+  // Predictions that no case has need no column; of an interval that none has each says so.
+  const columns = all.filter(([field]) => field === "half" || rows.some((row) => row[field] !== null && row[field] !== ""));
 
   function heads() {
     const line = document.querySelector("#table thead tr");
