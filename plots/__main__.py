@@ -96,6 +96,10 @@ Lenders = Annotated[
     ),
 ]
 
+Compared = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder; figures/compared if left out.")
+]
+
 EveryRun = Annotated[
     bool, typer.Option("--every-run", help="Of a folder every run, not only the newest of each device.")
 ]
@@ -151,10 +155,7 @@ def draw(
 @app.command()
 def achieved(
     results: Results,
-    to: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Folder; figures/compared if left out."),
-    ] = None,
+    to: Compared = None,
 ) -> None:
     """What every device achieves by class of work, from the oldest to the newest, beside its datasheet."""
     runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
@@ -175,10 +176,7 @@ def achieved(
 @app.command()
 def caches(
     results: Results,
-    to: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Folder; figures/compared if left out."),
-    ] = None,
+    to: Compared = None,
 ) -> None:
     """Rates and latencies of the memory hierarchy over the footprint, every device in the same figure."""
     runs = [run for run in load(results, find_datasheet, left_out) if run.measured]

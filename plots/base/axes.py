@@ -63,7 +63,7 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
     most = max(2, int(width_in / 0.45))
     whole = distinct.size > 0 and bool((distinct == np.round(distinct)).all())
     powers = whole and float(distinct.min()) >= 1 and all(int(v).bit_count() == 1 for v in distinct)
-    labels = FuncFormatter(binary) if powers and distinct.max() >= 2**17 else _Alike()
+    labels = FuncFormatter(_binary) if powers and distinct.max() >= 2**17 else _Alike()
     if log and distinct.size > 1:  # a single value has no span that a logarithmic axis could be made of
         _set_log(axis)
         if powers:
@@ -205,7 +205,7 @@ class _Alike(Formatter):
 
 def short(value: float) -> str:
     """A short text of a value: six digits and more as Ki or Mi where that is exact."""
-    return binary(value) if value >= 2**17 and value % 2**10 == 0 else style.number(value)
+    return _binary(value) if value >= 2**17 and value % 2**10 == 0 else style.number(value)
 
 
 # Named functions label ticks: figures are pickled for another process to save, and a lambda cannot be.
@@ -221,7 +221,7 @@ def _fraction(value: float, _: object = None) -> str:
     return f"{value:g}" if value >= 1 else f"1/{1 / value:g}"
 
 
-def binary(value: float, _: object = None) -> str:
+def _binary(value: float, _: object = None) -> str:
     """16384 as 16 Ki, 1048576 as 1 Mi."""
     for power, prefix in ((30, "Gi"), (20, "Mi"), (10, "Ki")):
         if value >= 2**power:

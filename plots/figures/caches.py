@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bench.judge.achieved import by_age
 from bench.judge.flags import SUSPECT
@@ -23,10 +22,7 @@ from plots.base import style
 from plots.base.page import Page
 
 PANELS: Mapping[str, tuple[str, str]] = {
-    "read": (
-        "reads by the whole device: each multiprocessor reads all, of large footprints a part",
-        "byte/s",
-    ),
+    "read": ("reads by the whole device: each SM reads all, of large footprints a part", "byte/s"),
     "copy": ("copies by the whole device, source and target together", "byte/s"),
     "latency": ("latency of a load that needs the one before", "s"),
 }
@@ -34,6 +30,8 @@ PANELS: Mapping[str, tuple[str, str]] = {
 FEWEST = 5
 """Footprints below which points would be no curve."""
 _POINT = ("footprint_byte", "value", "suspect")
+_TICKS = 4.0 ** np.arange(5, 17)
+"""1 KiB to 4 GiB."""
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 2.3, 0.36
 
 
@@ -89,16 +87,14 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[Run]) -> Page:
     Devices by age, those without a datasheet last.
     """
     measures = [measure for measure in PANELS if (points["measure"] == measure).any()]
-    names = {run.device: run.device_name for run in measured_runs}
     sheets = {run.device: run.datasheet for run in measured_runs if run.datasheet is not None}
-    names |= {device: sheet.name for device, sheet in sheets.items()}
+    names = {run.device: (run.datasheet.name if run.datasheet else run.device_name) for run in measured_runs}
     devices = [each for each in dict.fromkeys([*by_age(sheets), *names]) if (points["device"] == each).any()]
-    count = f"{len(devices)} devices, {len(points)} points, by {'; '.join(sorted(set(points['source'])))}"
     page = Page(
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
         len(measures) * _HEIGHT_IN + (len(measures) - 1) * _GAP_IN,
         "Memory hierarchies: rate and latency over the footprint",
-        count,
+        f"{len(devices)} devices, {len(points)} points, by {'; '.join(sorted(set(points['source'])))}",
         [
             "Ring: capacity of the last-level cache. Broad: measured here. Hollow: suspect (flagged).",
             "The fastest kernel at each footprint counts.",
@@ -106,17 +102,13 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[Run]) -> Page:
     )
     looks = _looks(devices, points)
     page.legend([Line2D([], [], **looks[each], label=style.short_name(names[each])) for each in devices])
-    first: Axes | None = None
-    grid = page.grid(len(measures), 1, hspace=_GAP_IN / _HEIGHT_IN)
-    span = points["footprint_byte"].min(), points["footprint_byte"].max()
-    for place, measure in enumerate(measures):
-        axes = page.figure.add_subplot(grid[place, 0], sharex=first)
-        first = first or axes
+    at = points["footprint_byte"]
+    drawn = page.panels(len(measures), 1, "footprint (bytes)", "", hspace=_GAP_IN / _HEIGHT_IN)
+    for axes, measure in zip(drawn, measures, strict=True):
         _panel(axes, measure, points[points["measure"] == measure], looks)
-        axes.tick_params(axis="x", labelbottom=place == len(measures) - 1)
-    assert first is not None
-    _footprints(first, *span)
-    axes.set_xlabel("footprint (bytes)")
+        scale.swept(axes.xaxis, _TICKS, log=True, width_in=_WIDTH_IN)
+        axes.set_xlim(at.min() / 2, at.max() * 2)
+        axes.tick_params(axis="x", labelbottom=bool(axes.get_xlabel()))
     return page
 
 
@@ -140,28 +132,15 @@ def _panel(axes: Axes, measure: str, points: pd.DataFrame, looks: Mapping[str, d
         line = points[points["device"] == device]
         if line.empty:
             continue
-        at, values = (
-            line["footprint_byte"].to_numpy(dtype=float),
-            factor * line["value"].to_numpy(dtype=float),
-        )
+        at, values = line["footprint_byte"].to_numpy(float), factor * line["value"].to_numpy(float)
         # Markers of different lines stand at different footprints, or they would hide each other.
-        wanted = 4.0 ** (np.arange(5, 17) + place / len(looks))
+        wanted = _TICKS * 4.0 ** (place / len(looks))
         marked = sorted({int(np.abs(np.log(at / each)).argmin()) for each in wanted})
         axes.plot(at, values, **look, markevery=marked)
-        doubtful = line["suspect"].to_numpy(dtype=bool)
+        doubtful = line["suspect"].to_numpy(bool)
         axes.plot(at[doubtful], values[doubtful], look["marker"], color=look["color"], ms=4.2, mfc="white")
         cache = float(line["cache_byte"].iloc[0])
         if at[0] <= cache <= at[-1]:
             height = np.exp(np.interp(np.log(cache), np.log(at), np.log(values)))
             axes.plot(cache, height, "o", ms=9, mfc="none", mec=look["color"], mew=1.4, zorder=4)
-    axes.set_xscale("log", base=2)
-    scale.measured(axes.yaxis, factor * points["value"].to_numpy(dtype=float), log=True)
-
-
-def _footprints(axes: Axes, low: float, high: float) -> None:
-    """Ticks of a shared x axis at powers of four: 4 Ki, 16 Ki ... 1 Gi."""
-    axes.xaxis.set_major_locator(
-        FixedLocator([4.0**power for power in range(5, 17) if low <= 4.0**power <= high])
-    )
-    axes.xaxis.set_major_formatter(FuncFormatter(scale.binary))
-    axes.xaxis.set_minor_locator(NullLocator())
+    scale.measured(axes.yaxis, factor * points["value"].to_numpy(float), log=True)

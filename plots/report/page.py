@@ -28,7 +28,7 @@ from plots.report.cases import cases, packed, rounded, untimed
 from plots.report.experiments import experiments
 
 MOST_ROWS = 60_000
-"""Timed cases of one page; a browser takes seconds for each filter with more."""
+"""Timed cases of one page; a browser is slow with more."""
 DENSE = 5_000
 """Cases from which on the charts of all of them show dots."""
 DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
@@ -71,7 +71,7 @@ def html(runs: Sequence[Run], sweeps: Mapping[RunKey, Sweeps], known: Callable[[
     places = {key: place for place, key in enumerate(rows.index)}
     names = list(dict.fromkeys(run.device_name for run in runs))
     whose = "run" if len(names) == 1 < len(runs) else "device"
-    labels = _labels(runs)
+    labels = [run.name if whose == "run" else run.device for run in runs]
     labelled = list(zip(runs, labels, strict=True))
     rows["device"] = [labels[number] for number in rows.index.get_level_values("run")]
     drawn = [
@@ -122,16 +122,6 @@ def html(runs: Sequence[Run], sweeps: Mapping[RunKey, Sweeps], known: Callable[[
         content=inlined(content),
         library=library(),
     )
-
-
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """What tells the runs apart: their devices, or of a device with several runs these."""
-    counts = Counter(run.device for run in runs)
-    of_one = len(counts) == 1
-    return [
-        run.device if counts[run.device] == 1 else run.name if of_one else f"{run.device} {run.name}"
-        for run in runs
-    ]
 
 
 def _roofs(runs: Sequence[Run], span: tuple[float, float]) -> Iterator[dict[str, Any]]:
