@@ -98,6 +98,7 @@ public: $(READY)
 	$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone)
 	$(RUN) -m plots score results/imported --json results/imported/scores.json
 	$(RUN) -m plots achieved results/imported
+	$(RUN) -m plots caches results/imported $(REFERENCE)/cpu-intel-xeon-2-core
 	$(RUN) -m bench claims results/imported --rules
 
 OLD_PYTHON = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -52,6 +52,7 @@ from plots.figures import (
     telemetry,
 )
 from plots.figures import achieved as achieved_figure
+from plots.figures import caches as caches_figure
 
 COMPARED = "compared"
 """Folder of the figures of several runs together."""
@@ -93,6 +94,10 @@ Lenders = Annotated[
         help="Runs whose ceilings and calibration stand in, for the same device, where a result has none of "
         "its own, as points of a published figure. Repeatable.",
     ),
+]
+
+Compared = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Folder; figures/compared if left out.")
 ]
 
 EveryRun = Annotated[
@@ -150,10 +155,7 @@ def draw(
 @app.command()
 def achieved(
     results: Results,
-    to: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Folder; figures/compared if left out."),
-    ] = None,
+    to: Compared = None,
 ) -> None:
     """What every device achieves by class of work, from the oldest to the newest, beside its datasheet."""
     runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
@@ -169,6 +171,24 @@ def achieved(
         pages = achieved_figure.draw(rates, sheets, sources)
         drawn = save_all((folder / stem, page) for stem, page in pages)
     typer.echo(f"{drawn[0]}: {len({each.device for each in rates})} devices")
+
+
+@app.command()
+def caches(
+    results: Results,
+    to: Compared = None,
+) -> None:
+    """Rates and latencies of the memory hierarchy over the footprint, every device in the same figure."""
+    runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
+    points = caches_figure.curves(runs)
+    if points.empty:
+        raise UserError(
+            f"caches: no device has warm copies, reads or latencies of {caches_figure.FEWEST} footprints"
+        )
+    with style.look(), _writing("figures"):
+        page = caches_figure.draw(points, runs)
+        drawn = save_all([((to or figures() / COMPARED) / "caches", page)])
+    typer.echo(f"{drawn[0]}: {points['device'].nunique()} devices")
 
 
 @app.command()

@@ -180,7 +180,9 @@ def _guess(rows: pd.DataFrame) -> list[Section]:
     if not count:
         return []
     names = sorted(count, key=lambda name: -count[name])
-    curve = Section(names[0])
+    # What is known of a chain of loads is the time of one of them.
+    per = ("steps",) if (rows["operator"] == "latency").all() else ()
+    curve = Section(names[0], per=per)
     whole = completed(curve, rows)
     panels = rows.groupby(list(whole.panels), dropna=False).ngroups if whole.panels else 1
     points = rows.groupby([*whole.lines, *whole.panels], dropna=False)[curve.x].nunique()

@@ -6,6 +6,7 @@ print, a colour always has its marker. Colour and marker show the implementation
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -263,6 +264,11 @@ def of_device(slug: str) -> Look:
     return _device_looks().get(_without_maker(slug)) or _other(slug)
 
 
+def short_name(name: str) -> str:
+    """A device's name without those of its maker and its series."""
+    return re.sub(r"NVIDIA |GeForce |Tesla |AMD |Instinct | \(.*\)|\(R\)", "", name)
+
+
 def _without_maker(slug: str) -> str:
     """The slug without the maker's name, which some drivers leave out."""
     return slug.removeprefix("nvidia-").removeprefix("amd-")
@@ -393,8 +399,8 @@ def imported(rows: pd.DataFrame) -> list[str]:
     return [f"imported: {names}" + (f" ({ours} rows are our own)" if ours else "")]
 
 
-def flag_counts(rows: pd.DataFrame) -> str:
-    """The sentence on flags of the timed rows: `Flagged: 3 noisy (hollow); 5 unconverged.`"""
+def flag_counts(rows: pd.DataFrame, look: str = "hollow") -> str:
+    """The sentence on flags of the timed rows and the look of suspect ones: `Flagged: 3 noisy (hollow).`"""
     timed = rows[rows["median_s"].notna()]
     raised = Counter(name for names in timed["flags"] for name in names.split())
     flags = [flag for flag in FLAGS if raised[flag.name]]
@@ -402,7 +408,7 @@ def flag_counts(rows: pd.DataFrame) -> str:
         ", ".join(f"{raised[flag.name]} {flag.name}" for flag in flags if flag.suspect == makes_suspect)
         for makes_suspect in (True, False)
     )
-    sentence = "; ".join(filter(None, (suspect and f"{suspect} (hollow)", others)))
+    sentence = "; ".join(filter(None, (suspect and f"{suspect} ({look})", others)))
     return f"Flagged: {sentence}." if sentence else "No point is flagged."
 
 

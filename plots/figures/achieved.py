@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
@@ -65,7 +64,9 @@ def _page(
         axes = page.figure.add_subplot(grid[place, 0])
         _panel(axes, ", ".join(filter(None, key)), of, devices)
         lowest = place == len(panels) - 1
-        axes.set_xticks(range(len(devices)), [_name(sheets[each]) for each in devices] if lowest else [])
+        axes.set_xticks(
+            range(len(devices)), [style.short_name(sheets[each].name) for each in devices] if lowest else []
+        )
         axes.tick_params(axis="x", rotation=90, labelsize=7)
     return page
 
@@ -86,7 +87,3 @@ def _panel(axes: Axes, title: str, of: Sequence[Achieved], devices: Sequence[str
         axes.plot(place, factor * each.best, ".", color=look.color, ms=3, zorder=4)
     axes.set_xlim(-0.6, len(devices) - 0.4)
     scale.measured(axes.yaxis, factor * values, log=True)
-
-
-def _name(sheet: Datasheet) -> str:
-    return re.sub(r"NVIDIA |GeForce |Tesla |AMD |Instinct | \(.*\)", "", sheet.name)

@@ -1,8 +1,9 @@
 """Roofline of a device and a data type: measured rates over arithmetic intensity, below the roofs.
 
 The roofs are those of `figures.roofs`. Every row with FLOPs is a point; a small bar shows the prediction of
-the best level, if points are few enough. Thousands of points are dots in a picture inside the SVG. The launch
-floor cannot be shown, so small problems stand below the roof.
+the best level, if points are few enough. Thousands of points are dots in a picture inside the SVG, suspect
+ones pale; of imported ones the colour shows the operator, as few libraries make them. The launch floor cannot
+be shown, so small problems stand below the roof.
 """
 
 from __future__ import annotations
@@ -56,9 +57,8 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
     flagged = [style.flagged(5)] if hollow else []
     others = [*_predicted(points), *flagged, *roofs.entries(run, drawn, how)]
-    names = sorted(points["implementation"].unique())
-    kinds = style.grouped(names, MOST_ENTRIES - len(others))
-    page.legend([*_handles(points, kinds), *others])
+    by, kinds = _kinds(points, MOST_ENTRIES - len(others))
+    page.legend([*_handles(points, by, kinds), *others])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
     highest = pd.concat(
         [points["flop_per_s"], pd.Series([roof.peak for roof in drawn if roof.peak], dtype=float)]
@@ -66,29 +66,36 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     factor, unit = scale.scaled(highest, "flop/s")
     roofs.limits(axes, points, drawn, factor)
     roofs.draw(axes, run, drawn, how, factor, unit)
-    _points(axes, points, factor, kinds)
+    _points(axes, points, factor, by, kinds)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
     _letter_extremes(axes, points, factor)
     return page
 
 
+def _kinds(points: pd.DataFrame, most: int) -> tuple[str, Mapping[str, tuple[str, style.Look]]]:
+    """The column whose values have the colours, and each value's label and look in the legend."""
+    operators = sorted(points["operator"].unique())
+    if len(points) > MOST_DRAWN and points["imported"].all() and 1 < len(operators) <= most:
+        return "operator", {name: (name.replace("_", " "), style.of_operator(name)) for name in operators}
+    return "implementation", style.grouped(sorted(points["implementation"].unique()), most)
+
+
 def _points(
-    axes: Axes, points: pd.DataFrame, factor: float, kinds: Mapping[str, tuple[str, style.Look]]
+    axes: Axes,
+    points: pd.DataFrame,
+    factor: float,
+    by: str,
+    kinds: Mapping[str, tuple[str, style.Look]],
 ) -> None:
     many = len(points) > MOST_DRAWN
-    for name, line_rows in points.groupby("implementation", sort=True):
+    for name, line_rows in points.groupby(by, sort=True):
         look = kinds[str(name)][1]
         if many:
-            how: dict[str, Any] = {"color": look.color, "ms": 1.6, "mew": 0, "alpha": 0.4, "rasterized": True}
-            axes.plot(
-                line_rows["intensity"],
-                line_rows["flop_per_s"] * factor,
-                "o",
-                label="_measured",
-                zorder=4,
-                **how,
-            )
+            how: dict[str, Any] = {"color": look.color, "ms": 1.6, "mew": 0, "rasterized": True}
+            for doubtful, dots in line_rows.groupby("suspect"):
+                how |= {"alpha": 0.06 if doubtful else 0.4, "zorder": 3.5 if doubtful else 4}
+                axes.plot(dots["intensity"], dots["flop_per_s"] * factor, "o", label="_measured", **how)
             continue
         wide = line_rows[(line_rows["high_s"] - line_rows["low_s"]) / 2 > VISIBLE * line_rows["median_s"]]
         ends = (wide["flop_low_per_s"] * factor, wide["flop_high_per_s"] * factor)
@@ -109,7 +116,8 @@ def _extremes(points: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
     if points["of_roof"].notna().any():
         extremes["B"] = ("farthest below its roof", points.iloc[points["of_roof"].argmin()])
     elif len(points) > 1:
-        extremes["B"] = ("lowest rate", points.iloc[points["flop_per_s"].argmin()])
+        sound = points[~points["suspect"]] if not points["suspect"].all() else points
+        extremes["B"] = ("lowest rate", sound.iloc[sound["flop_per_s"].argmin()])
     return extremes
 
 
@@ -128,11 +136,11 @@ def _case(row: pd.Series) -> str:
     return f"{row_name(row)}{share}{flagged}"
 
 
-def _handles(points: pd.DataFrame, kinds: Mapping[str, tuple[str, style.Look]]) -> list[Entry]:
+def _handles(points: pd.DataFrame, by: str, kinds: Mapping[str, tuple[str, style.Look]]) -> list[Entry]:
     handles: list[Entry] = []
     for label, look in dict.fromkeys(kinds.values()):
         names = [name for name, kind in kinds.items() if kind == (label, look)]
-        imported = bool(points["imported"][points["implementation"].isin(names)].all())
+        imported = bool(points["imported"][points[by].isin(names)].all())
         marker = "o" if len(points) > MOST_DRAWN else IMPORTED if imported else look.marker
         handles.append(style.marker(f"{label} (imported)" if imported else label, look.color, marker))
     return handles
@@ -152,7 +160,7 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
         sentences.append("No ceilings in this run, hence no measured roof.")
     elif ceilings.condition != how:
         sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
-    sentences.append(style.flag_counts(points))
+    sentences.append(style.flag_counts(points, "pale" if len(points) > MOST_DRAWN else "hollow"))
     if points["imported"].any():
         sentences.append("Imported times have no interval and were not checked by us.")
     for kind, share in roofs.above(run, points, how).items():

@@ -51,33 +51,38 @@ _LOG: Spec = {"type": "log"}
 _BINARY: Spec = {"type": "log", "base": 2}
 
 
-def roofline(roofs: Sequence[Mapping[str, Any]]) -> Spec:
+def roofline(roofs: Sequence[Mapping[str, Any]], dense: bool) -> Spec:
     """Rates over intensity below the roofs; `rows` has intensity, flop_per_s, colour and suspect.
 
-    A roof has `roof` (its label), `kind` (measured or datasheet), intensity and flop_per_s, a row for each
-    corner; the last one's `label` is written beside it.
+    A roof has `roof` (its number), `kind` (measured or datasheet), intensity and flop_per_s, a row for each
+    corner; the last one's `label` is written beside it. `dense`: points would hide each other at full size.
     """
     x = _axis("intensity", "arithmetic intensity (FLOP per byte)", _LOG, _PLAIN, "1")
     y = _axis("flop_per_s", "rate (FLOP/s)", _LOG, _PREFIXED, "1")
     dash = {"domain": ["measured", "datasheet"], "range": [[1, 0], [4, 3]]}
     lines = {
         "data": {"values": [dict(roof) for roof in roofs]},
-        "encoding": {"x": x, "y": y, "detail": {"field": "roof"}},
-        "layer": [
-            {
-                "mark": {"type": "line", "color": DARK, "strokeWidth": 1.2},
-                "encoding": {"strokeDash": {"field": "kind", "legend": None, "scale": dash}},
-            },
-            {
-                "mark": {"type": "text", "align": "right", "dy": -7, "color": DARK},
-                "encoding": {"text": {"field": "label"}},
-            },
-        ],
+        "encoding": {
+            "x": x,
+            "y": y,
+            "detail": {"field": "roof"},
+            "strokeDash": {"field": "kind", "legend": None, "scale": dash},
+        },
+        "mark": {"type": "line", "color": DARK, "strokeWidth": 1.2},
     }
-    return _whole([lines, _points(x, y)])
+    # Above the points, on a white rim, or thousands of these would hide the words.
+    words = [
+        {
+            "data": {"values": [dict(roof) for roof in roofs if roof["label"]]},
+            "encoding": {"x": x, "y": y, "text": {"field": "label"}},
+            "mark": {"type": "text", "align": "right", "dy": -7, **rim},
+        }
+        for rim in ({"stroke": "#ffffff", "strokeWidth": 3, "color": "#ffffff"}, {"color": DARK})
+    ]
+    return _whole([lines, _points(x, y, dense), *words])
 
 
-def ratios() -> Spec:
+def ratios(dense: bool) -> Spec:
     """Measured over predicted time against the predicted time; `rows` has predicted_s and ratio."""
     x = _axis("predicted_s", "predicted time", _LOG, _SECONDS, "1")
     y = _axis("ratio", "measured / predicted time", _BINARY, _PLAIN)
@@ -86,7 +91,7 @@ def ratios() -> Spec:
         "mark": {"type": "rule", "color": DARK},
         "encoding": {"y": y},
     }
-    return _whole([line, _points(x, y)])
+    return _whole([line, _points(x, y, dense)])
 
 
 def curves(
@@ -99,8 +104,8 @@ def curves(
 
     `rows` has x, y, low, high, predicted, line, panel and suspect; low and high are null where
     no interval is known. `x` and `y` say `title` and `log`; of x
-    also `words` (whether its values are words) and `binary` (powers of two), of y `unit` and `near` (whether
-    its values span so little that 2 and 5 are labelled too).
+    also `words` (whether its values are words) and `binary` (powers of two), of y `unit`, `near` (whether
+    its values span so little that 2 and 5 are labelled too) and `dense` (whether markers would hide others).
     """
     if x["words"]:
         across: Spec = {"field": "x", "type": "nominal", "title": x["title"], "sort": None}
@@ -124,7 +129,7 @@ def curves(
             "encoding": {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}},
         },
         {
-            "mark": {"type": "point", "size": 34},
+            "mark": {"type": "point", "size": 3 if y["dense"] else 34},
             "encoding": {
                 "y": upright,
                 "shape": {"field": "line", "type": "nominal", "scale": shapes, "legend": legend},
@@ -176,19 +181,19 @@ def filled(spec: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Spec:
     return {**spec, "datasets": {ROWS: [dict(row) for row in rows]}}
 
 
-def _points(x: Spec, y: Spec) -> Spec:
+def _points(x: Spec, y: Spec, dense: bool) -> Spec:
     """The points of a chart with a brush, in the colour that the page's choice gives them."""
     return {
         "data": {"name": ROWS},
         "params": [{"name": "brush", "select": "interval"}],
-        "mark": {"type": "point", "size": 26, "strokeWidth": 1.2},
+        "mark": {"type": "point", "size": 6 if dense else 26, "strokeWidth": 0.5 if dense else 1.2},
         "encoding": {
             "x": x,
             "y": y,
-            "color": {"field": "colour", "type": "nominal", "legend": {}},
+            "color": {"field": "colour", "type": "nominal", "legend": {"symbolOpacity": 1, "symbolSize": 60}},
             "fill": {"field": "colour", "type": "nominal", "legend": None},
             "fillOpacity": {"condition": {"test": "datum.suspect", "value": 0}, "value": 0.55},
-            "opacity": {"condition": {"param": "brush", "value": 0.9}, "value": 0.2},
+            "opacity": {"condition": {"param": "brush", "value": 0.5 if dense else 0.9}, "value": 0.2},
             "tooltip": _TOOLTIP,
         },
     }

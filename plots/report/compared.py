@@ -11,6 +11,8 @@ from bench.judge.duel import duels, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.frame import Run
 
+MOST_RIVALS = 12
+"""Implementations of an operator in a table of what others timed, which may be dozens of launch shapes."""
 PROBLEM = ["operator", "parameters", "cache", "threads_asked"]
 """Columns that two rows of one problem share."""
 
@@ -42,7 +44,10 @@ class Standing(NamedTuple):
 
 
 def rivals(run: Run) -> Iterator[Rival]:
-    """Every implementation of every operator with more than one; suspect rows are left out."""
+    """Every implementation of every operator with more than one; of imported rows the MOST_RIVALS fastest.
+
+    Suspect rows are left out.
+    """
     frame = run.frame
     sound = (frame["role"] == "measurement") & (frame["visit"] == 0) & ~frame["suspect"].astype(bool)
     timed = frame[sound & frame["median_s"].notna()]
@@ -51,7 +56,11 @@ def rivals(run: Run) -> Iterator[Rival]:
     )
     several = latest[latest.groupby(PROBLEM)["implementation"].transform("nunique") > 1]
     behind = several["median_s"] / several.groupby(PROBLEM)["median_s"].transform("min")
-    for (operator, name), ratios in behind.groupby([several["operator"], several["implementation"]]):
+    by_name = behind.groupby([several["operator"], several["implementation"]])
+    place = by_name.median().groupby("operator").rank(method="first").to_dict()
+    for (operator, name), ratios in by_name:
+        if run.imported and place[operator, name] > MOST_RIVALS:
+            continue
         yield Rival(
             run.device,
             str(operator),

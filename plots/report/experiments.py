@@ -23,6 +23,10 @@ from plots.report.cases import rounded
 
 MOST_PANELS = 12
 """Panels of one experiment on the page; the figures have all."""
+MOST_LINES = 12
+"""Implementations of one chart of imported rows; of dozens of launch shapes the fastest tell enough."""
+MOST_MARKED = 100
+"""Points of one line up to which each has a marker of full size."""
 
 
 class Chart(NamedTuple):
@@ -73,16 +77,23 @@ def experiments(
         sweep = str(path)
         declared = sweeps.get(sweep, {})
         timed = rows[rows["median_s"].notna()]
-        drawn = [_chart(timed, section, number, places) for section in sections(rows, declared)]
+        drawn = [
+            chart
+            for section in sections(rows, declared)
+            if (chart := _chart(timed, section, number, places)) is not None
+        ]
+        # Of tables that others made many have no curve; the table of cases has their rows.
+        if run.imported and not drawn and sweep not in decided:
+            continue
         yield Experiment(
             f"{sweep.replace('/', '-')}-{number}" if number else sweep.replace("/", "-"),
             sweep,
             run.device,
-            str(declared.get("title", "")) or sweep,
+            str(declared.get("title", "")) or _of_table(sweep),
             _source(declared.get("source", {})),
             decided.get(sweep, ()),
             remark(timed),
-            [chart for chart in drawn if chart is not None],
+            drawn,
         )
 
 
@@ -110,6 +121,11 @@ def remark(rows: pd.DataFrame) -> str:
     return " ".join(sentences)
 
 
+def _of_table(sweep: str) -> str:
+    """A title for rows without a sweep of ours: the operator of an imported table."""
+    return sweep.rpartition("/")[2].replace("_", " ") if sweep.startswith("imported/") else sweep
+
+
 def _source(source: Mapping[str, Any]) -> str:
     names = ("document", "section", "figure", "table")
     parts = [
@@ -126,12 +142,19 @@ def _chart(
     if section.kind in ("quantization", "accuracy", "shares", "memory"):
         section = completed(replace(section, kind="curve", quantity="rate"), rows)
     rows = rows[rows[section.x].notna()]
-    panels = _in_order(rows, section.panels)
-    shown = panels[:MOST_PANELS]
     rows = rows.assign(panel=_labels(rows, section.panels))
+    lengths = rows.groupby("panel")[section.x].nunique()
+    imported = bool(rows["source"].notna().all())
+    # Tables that others made have single cases, which as panels would fill the page.
+    fewest = 2 if imported else 1
+    panels = [panel for panel in _in_order(rows, section.panels) if lengths[panel] >= fewest]
+    longest = sorted(panels, key=lambda panel: -lengths[panel])[:MOST_PANELS]
+    shown = [panel for panel in panels if panel in longest]
     rows = rows[rows["panel"].isin(shown)]
-    if rows.empty:
+    if rows.empty or (section.kind == "heatmap" and prediction_lines.best_s(rows).isna().all()):
         return None
+    if imported and section.kind != "heatmap":
+        rows = _fastest(rows, section)
     points: dict[str, Sequence[Any]] = {
         "row": [places[number, index] for index in rows.index],
         "panel": rows["panel"].tolist(),
@@ -142,6 +165,16 @@ def _chart(
         spec = charts.heatmap(axis_words(section.x, operator), axis_words(section.y, operator), shown)
         return Chart(spec, "ratio", points, len(panels) - len(shown))
     return _curves(rows, section, points, shown, len(panels) - len(shown))
+
+
+def _fastest(rows: pd.DataFrame, section: Section) -> pd.DataFrame:
+    """The rows, of more than MOST_LINES implementations those that are least behind in the median."""
+    names = rows["implementation"]
+    if "implementation" not in section.lines or names.nunique() <= MOST_LINES:
+        return rows
+    least_s = rows.groupby(["parameters", "cache"])["median_s"].transform("min")
+    behind = (rows["median_s"] / least_s).groupby(names).median()
+    return rows[names.isin(behind.nsmallest(MOST_LINES).index)]
 
 
 def _curves(
@@ -174,6 +207,7 @@ def _curves(
         not words and bool((x > 0).all()) and ("x" in section.log or axes.spans_far(x.to_numpy(dtype=float)))
     )
     values = measured.to_numpy(dtype=float)
+    most = rows.groupby(["panel", *section.lines], dropna=False).size().max()
     spec = charts.curves(
         {
             "title": axis_words(section.x, str(rows["operator"].iloc[0])),
@@ -186,6 +220,7 @@ def _curves(
             "log": log_y,
             "unit": "rate" if rate else "s",
             "near": float(np.nanmax(values) / np.nanmin(values)) < 10**1.5,
+            "dense": most > MOST_MARKED,
         },
         {labels[key]: look for key, look in looks.items()},
         shown,
@@ -210,7 +245,8 @@ def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _label(columns: Sequence[str], key: Sequence[Any]) -> str:
-    return ", ".join(style.labelled(column, value) for column, value in zip(columns, key, strict=True))
+    words = (style.labelled(column, value) for column, value in zip(columns, key, strict=True))
+    return ", ".join(filter(None, words))
 
 
 def _labels(rows: pd.DataFrame, columns: Sequence[str]) -> list[str]:

@@ -49,7 +49,7 @@ class Head(NamedTuple):
 
 def head(run: Run) -> Head:
     """The head of a run's page."""
-    state = [f"imported, not measured by roofbench: {run.rows[0].source}"] if run.imported else []
+    state = [f"imported, not measured by roofbench: {_sources(run)}"] if run.imported else []
     roof = _roof(run)
     listed = [
         (each.name, amount_text(each.value, each.unit), _interval(each.low, each.high, each.unit), each.row)
@@ -64,6 +64,12 @@ def head(run: Run) -> Head:
         (*state, *trust_lines(run)),
         tuple(listed),
     )
+
+
+def _sources(run: Run) -> str:
+    """What the sources of its rows share: who, repository and licence, and the file if there is one alone."""
+    first, *others = [source.split("; ") for source in dict.fromkeys(row.source or "" for row in run.rows)]
+    return "; ".join(part for part in first if all(part in other for other in others))
 
 
 def lines(runs: Sequence[Run]) -> list[Line]:

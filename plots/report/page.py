@@ -27,8 +27,10 @@ from plots.report import charts, compared, facts
 from plots.report.cases import cases, packed, rounded, untimed
 from plots.report.experiments import experiments
 
-MOST_ROWS = 25_000
+MOST_ROWS = 60_000
 """Timed cases of one page; a browser is slow with more."""
+DENSE = 5_000
+"""Cases from which on the charts of all of them show dots."""
 DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 """Verdicts with an effect, in the order of the page."""
 _ROOF_AT = (1e-2, 1e3)
@@ -67,17 +69,23 @@ def html(runs: Sequence[Run], sweeps: Mapping[RunKey, Sweeps], known: Callable[[
     of_runs = [sweeps.get(run.key, {}) for run in runs]
     judged = [verdict_lines.verdicts(run, of_run) for run, of_run in zip(runs, of_runs, strict=True)]
     places = {key: place for place, key in enumerate(rows.index)}
+    names = list(dict.fromkeys(run.device_name for run in runs))
+    whose = "run" if len(names) == 1 < len(runs) else "device"
+    labels = [run.name if whose == "run" else run.device for run in runs]
+    labelled = list(zip(runs, labels, strict=True))
+    rows["device"] = [labels[number] for number in rows.index.get_level_values("run")]
     drawn = [
-        experiment
+        experiment._replace(device=labels[number])
         for number, run in enumerate(runs)
         for experiment in experiments(run, number, of_runs[number], judged[number], places)
     ]
     points = rows[rows["intensity"].notna() & rows["flop_per_s"].notna()]
     reached = [*_ROOF_AT, *points["intensity"]]
+    dense = len(rows) > DENSE
     content = {
         "cases": packed(rows),
-        "roofline": charts.roofline(list(_roofs(runs, (min(reached), max(reached))))),
-        "ratios": charts.ratios(),
+        "roofline": charts.roofline(list(_roofs(runs, (min(reached), max(reached)))), dense),
+        "ratios": charts.ratios(dense),
         "experiments": [
             [
                 {"spec": chart.spec, "quantity": chart.quantity, "points": chart.points}
@@ -87,10 +95,12 @@ def html(runs: Sequence[Run], sweeps: Mapping[RunKey, Sweeps], known: Callable[[
         ],
         "flags": {flag.name: flag.means for flag in FLAGS},
         "colours": _colours(rows),
+        "whose": whose,
     }
     template = templates(Path(__file__).parent).get_template("report.html.j2")
-    names = list(dict.fromkeys(run.device_name for run in runs))
     heads = [facts.head(run) for run in runs]
+    if whose == "run":
+        heads = [head._replace(name=label) for head, label in zip(heads, labels, strict=True)]
     return template.render(
         title=f"roofbench: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}",
         heads=heads,
@@ -100,34 +110,41 @@ def html(runs: Sequence[Run], sweeps: Mapping[RunKey, Sweeps], known: Callable[[
         rules=RULES,
         decided=DECIDED,
         experiments=[list(of) for _, of in itertools.groupby(drawn, key=lambda each: each.device)],
-        rivals=[rival for run in runs for rival in compared.rivals(run)],
-        standings=[standing for run in runs for standing in compared.ours(run)],
+        rivals=[each._replace(device=label) for run, label in labelled for each in compared.rivals(run)],
+        standings=[each._replace(device=label) for run, label in labelled for each in compared.ours(run)],
         untimed=untimed(runs),
         timed=len(rows),
-        filters=_filters(rows, len(runs)),
+        filters=_filters(rows, len(runs), whose),
         several=len(runs) > 1,
+        whose=whose,
+        imported=any(run.imported for run in runs),
+        predicted=bool(rows["ratio"].notna().any()),
         content=inlined(content),
         library=library(),
     )
 
 
 def _roofs(runs: Sequence[Run], span: tuple[float, float]) -> Iterator[dict[str, Any]]:
-    """Both ends and the ridge of every roof with a peak, in FLOP/byte and FLOP/s."""
+    """Both ends and the ridge of every roof with a peak, in FLOP/byte and FLOP/s; types may share one."""
+    named = len({run.device for run in runs}) > 1
+    dtypes: dict[tuple[str, roofs.Roof], dict[str, None]] = {}
     for run in runs:
         frame = run.frame
         timed = frame[frame["flop_per_s"].notna() & (frame["role"] == "measurement")]
         for (dtype, condition), points in timed.groupby(["dtype", "condition"], sort=True):
-            if condition != "cold":
+            if condition != "cold" and run.ceilings:
                 continue  # the caches' own roofs are in the figures
             for roof in roofs.of(run, points, str(dtype), str(condition)):
-                if roof.kind == "cached" or not roof.ridge:
-                    continue
-                source = "measured" if roof.kind == "measured" else "datasheet"
-                label = ", ".join([*([run.device_name] if len(runs) > 1 else []), str(dtype), source])
-                across = [span[0], roof.ridge, max(span[1], roof.ridge * 4)]
-                heights = rounded(roof.flops(np.array(across)))
-                for x, y, words in zip(rounded(across), heights, ("", "", label), strict=True):
-                    yield {"roof": label, "kind": source, "intensity": x, "flop_per_s": y, "label": words}
+                if roof.kind != "cached" and roof.ridge:
+                    whose = run.device_name if named else ""
+                    dtypes.setdefault((whose, roof), {})[str(dtype)] = None
+    for number, ((whose, roof), of) in enumerate(dtypes.items()):
+        source = "measured" if roof.kind == "measured" else "datasheet"
+        label = ", ".join(filter(None, [whose, *of, source]))
+        across = [span[0], roof.ridge or 0.0, max(span[1], (roof.ridge or 0.0) * 4)]
+        heights = rounded(roof.flops(np.array(across)))
+        for x, y, words in zip(rounded(across), heights, ("", "", label), strict=True):
+            yield {"roof": number, "kind": source, "intensity": x, "flop_per_s": y, "label": words}
 
 
 def _claims(judged: Sequence[Sequence[Judged]]) -> list[Claim]:
@@ -157,10 +174,10 @@ def _parts(claims: Sequence[Claim]) -> list[list[Claim]]:
     return parts
 
 
-def _filters(rows: pd.DataFrame, runs: int) -> list[tuple[str, str, list[tuple[str, int]]]]:
+def _filters(rows: pd.DataFrame, runs: int, whose: str) -> list[tuple[str, str, list[tuple[str, int]]]]:
     """(column, words for it, its values with their counts) of each filter that has a choice."""
     words = {
-        "device": "device",
+        "device": whose,
         "operator": "operator",
         "implementation": "implementation",
         "dtype": "data type",
@@ -173,7 +190,7 @@ def _filters(rows: pd.DataFrame, runs: int) -> list[tuple[str, str, list[tuple[s
         counts = Counter(value for value in values if isinstance(value, str) and value)
         if column == "flags":
             counts["(none)"] = int((rows["flags"] == "").sum())
-        if column != "device" or runs > 1:
+        if counts and (column != "device" or runs > 1):
             filters.append((column, name, sorted(counts.items())))
     return filters
 

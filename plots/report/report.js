@@ -74,7 +74,7 @@
 
   // ---- the table
 
-  const columns = [
+  const all = [
     ["name", "case", (row) => row.name],
     ["median_s", "time", (row) => seconds(row.median_s)],
     ["half", "95 %", half],
@@ -85,7 +85,9 @@
     ["bound_by", "bound by", (row) => row.bound_by],
     ["flags", "flags", (row) => row.flags],
   ];
-  if (document.querySelector("[data-column=device]")) columns.splice(1, 0, ["device", "device", (row) => row.device]);
+  if (document.querySelector("[data-column=device]")) all.splice(1, 0, ["device", content.whose, (row) => row.device]);
+  // Predictions that no case has need no column; of an interval that none has each says so.
+  const columns = all.filter(([field]) => field === "half" || rows.some((row) => row[field] !== null && row[field] !== ""));
 
   function heads() {
     const line = document.querySelector("#table thead tr");
@@ -206,7 +208,8 @@
 
   async function drawLinked() {
     state.brush = null;
-    await Promise.all([linked("roofline", content.roofline), linked("ratios", content.ratios)]);
+    const charts = ["roofline", "ratios"].filter((name) => document.getElementById(name));
+    await Promise.all(charts.map((name) => linked(name, content[name])));
     update();
   }
 

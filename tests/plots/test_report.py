@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import vl_convert
@@ -11,12 +11,15 @@ from typer.testing import CliRunner
 from bench.__main__ import app as bench_app
 from bench.case_name import row_name
 from bench.judge.claims import judge, kept
-from bench.store.parquet import read_sweeps
+from bench.store.parquet import read_sweeps, write
+from bench.store.schema import Measurement
+from kernels.latency.problem import Latency
+from kernels.stream.problem import Stream
 from plots.__main__ import app
 from plots.report import charts, page
 from tests.plots.report_made import CORE, column, content, few, many, read, written
 from tests.plots.report_made import page as page_of
-from tests.plots.synthetic import CPU, H100, H200
+from tests.plots.synthetic import CPU, H100, H200, row
 
 
 @pytest.fixture(scope="module")
@@ -206,3 +209,93 @@ def test_ten_thousand_cases_make_at_most_3_megabytes(tmp_path: Path) -> None:
 
 def test_a_committed_run_makes_at_most_a_megabyte_and_a_half(core: tuple[str, dict[str, Any]]) -> None:
     assert len(core[0].encode()) < 1.5e6
+
+
+def imported(folder: Path, name: str, lines: list[str], head: str) -> Path:
+    """The rows of a table of times that somebody else measured, as a result file."""
+    table = folder / f"{name}.csv"
+    table.write_text("\n".join([head, *lines]) + "\n")
+    results = folder / name
+    done = CliRunner().invoke(bench_app, ["import", "csv", str(table), "--bench-results", str(results)])
+    assert done.exit_code == 0, done.output
+    (path,) = results.rglob("*.parquet")
+    return path
+
+
+PRODUCTS = "device,operator,implementation,dtype,m,n,k,layout,seconds"
+
+
+def products(name: str, dtypes: tuple[str, ...] = ("float16",)) -> list[str]:
+    sizes = (64, 128, 256, 512)
+    return [f"NVIDIA H200,gemm,{name},{dtype},{m},512,512,TN,{m}e-7" for dtype in dtypes for m in sizes]
+
+
+def test_runs_of_one_device_are_told_apart_in_heads_filters_cases_and_tables(tmp_path: Path) -> None:
+    for dtype in ("float16", "float32"):
+        both = [*products("cublas", (dtype,)), *products("triton", (dtype,))]
+        imported(tmp_path, dtype, both, PRODUCTS)
+    runs = read(tmp_path)
+    text = page.html(runs, {}, lambda sweep: False)
+    known = content(text)
+    names = {run.name for run in runs}
+    assert len(names) == 2 and known["whose"] == "run"
+    assert set(column(known["cases"], "device")) == names == set(known["colours"]["device"])
+    heads = text.split('aria-label="The devices side by side"')[1].split("</table>")[0]
+    filters = text.split('data-column="device"')[1].split("</select>")[0]
+    rivals = text.split('aria-label="All implementations"')[1].split("</table>")[0]
+    for name in names:
+        assert f">{name}</th>" in heads and f'value="{name}"' in filters and f"<td>{name}</td>" in rivals
+
+
+def test_without_a_prediction_there_is_no_chart_of_predictions(tmp_path: Path) -> None:
+    text = page_of(imported(tmp_path, "times", products("cublas"), PRODUCTS))
+    assert 'id="roofline"' in text and 'id="ratios"' not in text and 'data-column="bound_by"' not in text
+    assert "python -m bench claims RESULT" in text
+    ours = page_of(written(tmp_path / "run.parquet", few()))
+    assert 'id="ratios"' in ours and "python -m bench claims RESULT" not in ours
+
+
+def test_types_with_the_same_peak_share_a_roof_of_warm_imported_rows_too(tmp_path: Path) -> None:
+    lines = products("cublas", ("float16", "bfloat16", "float32"))
+    path = imported(tmp_path, "times", lines, PRODUCTS)
+    roofs = content(page_of(path))["roofline"]["layer"][0]["data"]["values"]
+    assert [roof["label"] for roof in roofs if roof["label"]] == [
+        "bfloat16, float16, datasheet",
+        "float32, datasheet",
+    ]
+    assert len({roof["roof"] for roof in roofs}) == 2
+
+
+def test_single_imported_cases_are_no_panels_and_dozens_of_kernels_not_all_lines(tmp_path: Path) -> None:
+    def timed(kernel: int, kind: Literal["copy", "read"], length: int) -> Measurement:
+        problem = Stream(dtype="float32", kind=kind, length=length)
+        facts = {"median_s": kernel * length * 1e-9, "source": "made", "low_s": None, "high_s": None}
+        return row(H200, "imported/made/stream", problem, f"k{kernel}", **facts)
+
+    copies = [timed(kernel, "copy", length) for kernel in range(10, 40) for length in (400, 800, 1600)]
+    path = write(tmp_path / "run.parquet", [*copies, timed(10, "read", 400)], {})
+    text = page_of(path)
+    ((chart,),) = content(text)["experiments"]
+    assert set(chart["points"]["panel"]) == {"copy"}
+    assert set(chart["points"]["line"]) == {f"k{k}" for k in range(10, 22)}
+    rivals = text.split('aria-label="All implementations"')[1].split("</table>")[0]
+    assert [f"<td>k{k}</td>" in rivals for k in (10, 21, 22, 39)] == [True, True, False, False]
+
+
+def test_imported_latencies_are_shown_for_one_step(tmp_path: Path) -> None:
+    def timed(footprint: int, steps: int) -> Measurement:
+        facts = {"median_s": steps * 4e-7, "low_s": None, "high_s": None, "source": "made"}
+        problem = Latency(dtype="float32", footprint_byte=footprint, steps=steps)
+        return row(H200, "imported/made/latency", problem, "chase", **facts)
+
+    chains = [timed(2048 * 2**power, 1000 * 2 ** (power // 4)) for power in range(8)]
+    ((chart,),) = content(page_of(write(tmp_path / "run.parquet", chains, {})))["experiments"]
+    assert chart["points"]["per"] == [1000] * 4 + [2000] * 4
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_many_points_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: bool) -> None:
+    monkeypatch.setattr(page, "DENSE", 10 if dense else 1000)
+    spec = content(page_of(written(tmp_path / "run.parquet", list(many(50)))))["roofline"]
+    sizes = [part["mark"].get("size") for part in spec["layer"] if "params" in part]
+    assert sizes == [6 if dense else 26]

@@ -60,6 +60,32 @@ def test_it_opens_without_errors_requests_or_barriers(
     assert violations(page) == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_runs_of_others_without_predictions_open_and_are_filtered_by_run(
+    browsing: Browsing, tmp_path: Path, width: int
+) -> None:
+    stripped: dict[str, Any] = {"source": "made; a file", "low_s": None, "high_s": None, "timed_by": "events"}
+    stripped["sweep"] = "imported/some_serving_source/gated_activation"
+    rows = [row for row in few(H200) if row.role == "measurement"]
+    for name in ("some_source-123abc-events-cold-median", "some_source-123abc-events-cold-median-2"):
+        run = [dataclasses.replace(row, **stripped, run_id=name) for row in rows]
+        written(tmp_path / f"{name}.parquet", run)
+    file = tmp_path / "report.html"
+    file.write_text(page_of(tmp_path), "utf-8")
+    page = browsing.open_page(file, width)
+    page.wait_for_selector(READY)
+    page.locator("[data-experiment]").first.scroll_into_view_if_needed()
+    page.wait_for_selector("[data-experiment][data-drawn=yes]")
+    assert browsing.console_errors == []
+    assert not scrolls_sideways(page) and broken_words(page) == [] and violations(page) == []
+    heads = page.locator("#table thead th").all_inner_texts()
+    assert "run" in heads and not {"predicted", "of roof", "bound by"} & set(heads)
+    whole = counted(page)
+    select = page.locator("[data-column=device]")
+    select.select_option(index=1)
+    assert counted(page) == whole / 2
+
+
 def test_each_filter_leaves_the_cases_that_have_the_value(opened: Page, cases: dict[str, Any]) -> None:
     for column_name in ("operator", "implementation", "dtype", "bound_by", "flags"):
         filters_by(opened, cases, column_name)

@@ -195,6 +195,22 @@ def test_thousands_of_points_are_a_picture_in_the_svg(plain: Run, tmp_path: Path
     assert not any(line.get_rasterized() for line in few)
 
 
+def test_thousands_of_imported_points_show_their_operators_and_suspect_ones_are_pale(plain: Run) -> None:
+    rows = plain.frame[plain.frame["sweep"] == "gemm/x"]
+    times = -(-(roofline.MOST_DRAWN + 1) // len(rows))
+    rows = rows.loc[np.tile(rows.index, times)].reset_index(drop=True)
+    operators = np.where(rows["implementation"] == "cublas", "gemm", "rms_norm")
+    rows = rows.assign(operator=operators, imported=True, source="made", suspect=rows.index % 3 == 0)
+    figure = drawn(with_frame(plain, rows))
+    assert legend(figure)[:2] == ["gemm (imported)", "rms norm (imported)"]
+    dots = lines(figure, "_measured")
+    assert {line.get_color() for line in dots} == {style.of_operator(name).color for name in set(operators)}
+    pale = [len(line.get_xdata()) for line in dots if line.get_alpha() < 0.1]
+    assert sum(pale) == rows["suspect"].sum() and len(dots) == 4
+    ours = legend(drawn(with_frame(plain, rows.assign(imported=False, source=None))))
+    assert "cublas" in ours and "gemm" not in ours
+
+
 @pytest.mark.parametrize("of_all", [True, False])
 def test_imported_points_are_crosses_and_named(plain: Run, of_all: bool) -> None:
     which = plain.frame["implementation"].eq("cublas") | of_all
