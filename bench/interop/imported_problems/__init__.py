@@ -12,7 +12,7 @@ from bench.interop.imported_problems.layers import Elementwise, GatedActivation,
 from bench.spec import Problem
 from bench.sweep.load import Find
 
-__all__ = ["PROBLEMS", "Collective", "GatedActivation", "QuantizedLinear", "Recurrence", "with_imported"]
+__all__ = ["PROBLEMS", "GatedActivation", "QuantizedLinear", "Recurrence", "with_imported"]
 
 _ALL: tuple[type[Problem], ...] = (
     *(QuantizedLinear, Collective, Elementwise, RmsNorm, GatedActivation),
