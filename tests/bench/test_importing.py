@@ -66,7 +66,7 @@ def test_times_sizes_and_counts(folder: Path, tmp_path: Path, chance: np.random.
     for row in rows.itertuples():
         problem = kernels.problem("gemm")(**json.loads(row.parameters))
         assert (problem.m, problem.n, problem.k) == (row.m, row.n, row.k)  # type: ignore[attr-defined]
-        assert row.median_s == pytest.approx(took_ms.pop(their_size(row)) / 1e3, rel=1e-12)
+        assert row.median_s == took_ms.pop(their_size(row)) / 1e3
         assert (row.dtype, row.layout, row.implementation) == ("bfloat16", "TN", "cublas")
         assert (row.arithmetic, row.rate) == (problem.arithmetic, problem.rate)
         assert (row.flop, row.byte, row.byte_written) == (problem.flop, problem.byte, problem.byte_written)
@@ -93,7 +93,8 @@ def test_who_measured_and_what_is_unknown(folder: Path, tmp_path: Path, chance: 
         assert (row.clock, row.cache, row.ring_slots) == ("graph", "warm", 6)
         assert "uninitialised" in row.fill
         assert row.utc == row.commit == row.driver == row.torch == row.device_id == ""
-    for name in ("low_s", "high_s", "samples_s", "sm_clock_hz", "relative_error", "stop", "visits", "regime"):
+    unknown = ("low_s", "high_s", "samples_s", "sm_clock_hz", "relative_error", "stop", "visits", "regime")
+    for name in (*unknown, "timed_by", "statistic", "clocks", "time_includes"):
         assert rows[name].isna().all(), name
     ours = {protocol(kind, visits).hash for kind in ("cpu", "cuda") for visits in (1, 3)}
     assert not ours & set(rows["protocol"])
@@ -147,6 +148,20 @@ def test_the_package_is_not_imported(folder: Path, tmp_path: Path, chance: np.ra
     put(folder, "h200_sxm", table(shapes(chance, 3), H200))
     imported(tmp_path / "out")
     assert "aiconfigurator_core" not in sys.modules
+
+
+def test_all_sources_are_those_of_a_folder_and_the_installed_package(
+    folder: Path, tmp_path: Path, chance: np.random.Generator
+) -> None:
+    put(folder, "h200_sxm", table(shapes(chance, 3), H200))
+    words = ["import", "all", str(tmp_path / "nothing"), "--bench-results", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and "aiconfigurator: 3 rows of 1 files in " in done.stdout
+    assert "neusight: left out: " in done.stderr and "aiconfigurator: left out" not in done.stderr
+    done = CliRunner().invoke(app, ["import", "neusight"])
+    assert done.exit_code == 2 and done.stderr.startswith(
+        "error: neusight: give the folder of a clone of http"
+    )
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -279,7 +294,8 @@ def test_a_sample_holds_what_calibrates_and_the_same_others_every_time(
     folder: Path, tmp_path: Path, chance: np.random.Generator
 ) -> None:
     calibrating = [json.loads(text) for text in calibration_shapes([CALIBRATION], kernels.problem)]
-    known = pd.DataFrame([{"m": p["n"], "n": p["m"], "k": p["k"], "latency": 100.0} for p in calibrating])
+    more = [json.loads(text) for text in calibration_shapes(CALIBRATIONS, kernels.problem)]
+    known = pd.DataFrame([{"m": p["n"], "n": p["m"], "k": p["k"], "latency": 100.0} for p in more])
     every = pd.concat([shapes(chance, 3000), known]).drop_duplicates(["m", "n", "k"], keep="last")
     put(folder, "h200_sxm", table(every, H200))
     # The same shapes in another order, and other times.

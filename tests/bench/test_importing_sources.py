@@ -153,6 +153,16 @@ def test_every_line_is_a_row_or_set_aside_with_its_reason(tmp_path: Path, seed: 
     assert len(rows_of(outcome)) + sum(outcome.aside.values()) == len(lines)
 
 
+def test_one_operator_alone_is_imported_where_it_is_asked_for(tmp_path: Path, seed: int) -> None:
+    lines = csv_of(f"relu,9000,2048,{ms(8 * 9_000 * 2048)!r}", f"add,9000,2048,{ms(12 * 9_000 * 2048)!r}")
+    assert len(rows_of(outcome_of(tmp_path, vector__a100_DOT_csv=lines))) == 2
+    source, clone = described("made", tmp_path), tmp_path / "clone"
+    alone = imported(source, clone, tmp_path / "results", FIND, "elementwise")
+    assert [row.operator for row in rows_of(alone)] == ["elementwise"] and not alone.aside
+    with pytest.raises(UserError, match="holds no file of made that could be read"):
+        imported(source, clone, tmp_path / "results", FIND, "softmax")
+
+
 def test_a_row_says_whose_it_is_and_what_its_time_means(tmp_path: Path, seed: int) -> None:
     b, h = random.randint(10_000, 20_000), random.randint(1024, 4096)
     took = ms(8 * b * h)
