@@ -185,8 +185,8 @@ def test_many_single_cases_of_a_class_are_one_line(machine: Machine) -> None:
 def test_a_case_that_got_faster_is_told_and_is_clean(machine: Machine) -> None:
     machine.nights(NIGHTS)
     machine.effect[5] = 0.8
-    machine.run()
-    pages = [page(machine.run()) for _ in range(3)]
+    # Of a quiet case the first night may tell already.
+    pages = [page(machine.run()) for _ in range(4)]
     assert all(one.startswith("# CLEAN: ") for one in pages)
     assert any("| FASTER (new) | gemm/all-triton-softmax-" in one for one in pages)
 

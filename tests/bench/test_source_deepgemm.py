@@ -13,7 +13,9 @@ from bench.interop.source_file import described
 
 
 def outcome_of(source: str, folder: Path) -> Outcome:
-    return imported(described(source), folder, folder / "results", with_imported(kernels.problem))
+    outcome = imported(described(source), folder, folder / "results", with_imported(kernels.problem))
+    outcome.rows = list(outcome.rows)
+    return outcome
 
 
 def times_of(outcome: Outcome) -> dict[str, float | None]:
