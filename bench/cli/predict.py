@@ -82,7 +82,10 @@ class Basis:
             f"L2 and L3 know data types with calibration shapes ({dtypes}; float16 as bfloat16), L3 only "
             "on the device that ran them; of other types L1 rests on their stated peaks."
         )
-        yield "Other operators were not compared: the error of their predictions is unknown."
+        yield (
+            "Other operators were not compared: the error of their predictions is unknown. "
+            "`predict OPERATOR NAME=VALUES...` learns from timings, and says how far off it was."
+        )
 
 
 def datasheet_named(wanted: str) -> Datasheet:

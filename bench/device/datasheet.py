@@ -22,6 +22,7 @@ from bench.errors import UserError
 from bench.spec import Dtype
 
 Unit = Literal["matrix", "vector"]
+MemoryType = Literal["HBM", "GDDR", "GDDR with ECC"]
 
 FILES = Path(__file__).with_name("datasheets")
 BY_CAPABILITY = "by_capability.yaml"
@@ -110,6 +111,7 @@ class _Sheet(_Rates):
     driver reports a little less. Without `tensor_clock_hz` matrix units run at the boost clock. A data type
     without an entry has no such units. Floats are written 9.894e+14: YAML reads 9.894e14 as text.
     `reached_flop_per_s`: the highest rate of a matrix product that somebody has published for this card.
+    `memory_type`: `GDDR with ECC` has ECC on as shipped, whose check bits take memory and bandwidth.
     """
 
     name: str
@@ -120,6 +122,7 @@ class _Sheet(_Rates):
     bandwidth_byte_per_s: Figure
     l2_byte: Count
     memory_byte: Count
+    memory_type: MemoryType
     power_w: Figure
     reached_flop_per_s: dict[Dtype, Figure] = Field(default_factory=dict)
 
@@ -206,6 +209,7 @@ class Datasheet:
     """Name of its file in bench/device/datasheets, without the ending; empty if it has none."""
     reached_flop_per_s: Mapping[str, float] = field(default_factory=dict)
     """Data type -> the highest rate of a matrix product that somebody has published."""
+    memory_type: MemoryType | None = None
 
     def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
         """Dense peak of these units: the published one, else SMs x FMA x 2 x clock; None if unknown."""
@@ -288,6 +292,7 @@ def _datasheet(file: _Sheet, slug: str) -> Datasheet:
         rates=file.rates,
         sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in cited.items()},
         slug=slug,
+        memory_type=file.memory_type,
         reached_flop_per_s={t: f.value for t, f in file.reached_flop_per_s.items() if f.value is not None},
     )
 

@@ -3,8 +3,8 @@
     log(time / L2) = forest(m, n, k, the terms of L2, tile, waves, tail, ...) + what nobody knows
 
 Extremely randomised trees (scikit-learn), learned from the calibration shapes alone. Far from every shape
-they keep to the nearest ones, so the correction stays within what was measured. docs/predictions.md has
-their error beside that of Gaussian processes and gradient boosting.
+they keep to the nearest ones, so the correction stays within what was measured. `python -m
+tests.trials.learners` prints their error beside that of Gaussian processes and gradient boosting.
 
 A device with few shapes of its own may have siblings: other devices' shapes, each against its own L2. A
 second forest, learned from those, tells the first one what others leave at the same launch.
@@ -84,7 +84,7 @@ class Residual:
 
     def correct(self, at: Floats) -> Correction:
         """The correction at these features, [n, 15]."""
-        log, disagree = _told(self.forest, _with_siblings(self.siblings, at))
+        log, disagree = told(self.forest, _with_siblings(self.siblings, at))
         half = self.quantile * (disagree + self.spread)
         return Correction(np.exp(log), np.exp(log - half), np.exp(log + half))
 
@@ -104,8 +104,8 @@ def learn(own: Sample, siblings: Sequence[Sample] = ()) -> Residual | None:
     known = _with_siblings(others, own.features)
     error, disagree = np.zeros(count), np.zeros(count)
     for seen, unseen in KFold(FOLDS, shuffle=True, random_state=0).split(known):
-        told, disagree[unseen] = _told(_forest(known[seen], own.residual[seen]), known[unseen])
-        error[unseen] = np.abs(told - own.residual[unseen])
+        expected, disagree[unseen] = told(_forest(known[seen], own.residual[seen]), known[unseen])
+        error[unseen] = np.abs(expected - own.residual[unseen])
     spread = float(np.median(disagree)) or 1e-9
     # Of so few errors the quantile is that of one more than there are: the launch to come.
     covers = min(1.0, COVERS * (count + 1) / count)
@@ -119,7 +119,7 @@ def _forest(at: Floats, residual: Floats, leaf: int = LEAF) -> ExtraTreesRegress
     return ExtraTreesRegressor(TREES, min_samples_leaf=leaf, random_state=0).fit(at, residual)
 
 
-def _told(forest: ExtraTreesRegressor, at: Floats) -> tuple[Floats, Floats]:
+def told(forest: ExtraTreesRegressor, at: Floats) -> tuple[Floats, Floats]:
     """(mean, standard deviation) over the trees, each [n]."""
     trees = np.stack([tree.predict(at) for tree in forest.estimators_])
     return trees.mean(axis=0), trees.std(axis=0)

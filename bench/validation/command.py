@@ -11,7 +11,7 @@ import kernels
 from bench.cli.application import DeviceOption, left_out, remark, show
 from bench.device.detect import detect
 from bench.environment.dependencies import refuse_if_missing
-from bench.errors import UserError
+from bench.errors import UserError, unknown
 
 
 def coverage(
@@ -44,12 +44,46 @@ def coverage(
 
 
 def prediction(
-    draws: Annotated[int, typer.Option(help="Random draws of the calibration shapes.")] = 5,
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RESULT]...", help="Timings of many GPUs, such as results/imported."),
+    ] = None,
+    unseen: Annotated[
+        bool, typer.Option("--unseen", help="With results: each GPU by the timings of all others alone.")
+    ] = False,
+    operator: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="With results: only this. Repeatable.")
+    ] = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="With results: a line for each GPU and source.")
+    ] = False,
+    draws: Annotated[int, typer.Option(help="Without results: random draws of the calibration shapes.")] = 5,
 ) -> None:
-    """How far each level is off on public tables of nine GPUs and three engines: forty minutes on one core.
+    """How far predictions are off on public timings. Rows that calibrate are never scored.
 
-    Needs the package aiconfigurator-core. Shapes that calibrate are never scored.
+    With results, those of every operator, by a few timings of a GPU or (--unseen) by none, beside the
+    datasheet's roofline and one factor: |predicted / measured - 1| in percent (mean, and of the model also
+    the median and the 90th percentile), averaged over GPUs and sources, and the share of times inside the
+    90 % interval. Ten minutes on one core for all operators.
+
+    Without, each level on the matrix products of nine GPUs and three engines: forty minutes on one core,
+    with the package aiconfigurator-core.
     """
+    if results:
+        from bench.judge.timings import read_pool
+        from bench.validation.operator_prediction import score_lines, scored
+
+        pool = read_pool(results, left_out)
+        known = sorted(pool.rows["operator"].unique())
+        for name in operator or ():
+            if name not in known:
+                raise UserError(f"--operator: {unknown('operator', name, 'these results', known)}")
+        show(score_lines(list(scored(pool, operator or known, unseen, remark)), each))
+        return
+    if unseen or operator or each:
+        raise UserError(
+            "--unseen, --operator and --each are about results: give them, such as results/imported"
+        )
     from bench.validation.prediction import prediction_lines
 
     if draws < 1:

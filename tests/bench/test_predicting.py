@@ -313,7 +313,7 @@ def test_it_says_what_it_rests_on(h100: Basis, v100: Basis) -> None:
         f"half by less than {share_text(errors.median)}, one in ten by more than {share_text(errors.p90)}."
     )
     assert three.startswith("L2 and L3 know data types with calibration shapes (bfloat16; float16 as")
-    assert four == "Other operators were not compared: the error of their predictions is unknown."
+    assert four.startswith("Other operators were not compared: the error of their predictions is unknown.")
     one, two, *_ = v100.lines()
     assert one.endswith(", scaled to NVIDIA V100 SXM2 16 GB by the datasheets.")
     assert (

@@ -1,0 +1,154 @@
+"""How far predictions of any operator are off on GPUs that others timed: with a few timings there, and none.
+
+Every model is scored on the same rows: times of ten launch overheads and more, of GPUs with a datasheet, but
+for those that calibrate (bench/model/pooled.py). Beside the model stand the datasheet's roofline and one
+factor: the roofline times the median of what the designated rows, or all other GPUs, take of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.cli.table import lines_of, table
+from bench.judge.flags import OVERHEAD
+from bench.model.calibrated_runs import Errors
+from bench.model.launch_features import PARAMETER, START_S
+from bench.model.pooled import Learned, OperatorPool, Pool
+from bench.model.roofline import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.device.datasheet import Datasheet
+
+MOST = 2000
+"""Rows of an operator, GPU and source that are scored."""
+LEAST = 48
+"""Rows below which a GPU and source is not scored."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One kind of one operator on one GPU by one source, times in seconds of the same rows."""
+
+    operator: str
+    kind: str
+    """Data type and, of an operator that has several, the pass: `float32 forward`."""
+    device: str
+    source: str
+    measured_s: Floats
+    roofline_s: Floats
+    factor_s: Floats
+    learned_s: Floats
+    inside: npt.NDArray[np.bool_]
+    """Whether each time is inside the interval; false without one."""
+
+    @property
+    def covered(self) -> float:
+        """Percent of the times inside the interval."""
+        return 100.0 * float(self.inside.mean())
+
+    @property
+    def errors(self) -> tuple[Errors, Errors, Errors]:
+        """Of the roofline, one factor, and the model."""
+        return (
+            Errors.of(self.roofline_s, self.measured_s),
+            Errors.of(self.factor_s, self.measured_s),
+            Errors.of(self.learned_s, self.measured_s),
+        )
+
+
+def scored(
+    pool: Pool, operators: Sequence[str], unseen: bool, say: Callable[[str], object]
+) -> Iterator[Scored]:
+    """Every kind of operator on every GPU of every source that has LEAST rows of the operator."""
+    for operator in operators:
+        known = pool.of(operator)
+        for (device, _), rows in known.rows.groupby(["device_name", "run_id"], sort=True):
+            start_s = rows["clock_start_s"].astype(float).fillna(START_S)
+            rows = rows[rows["median_s"] >= OVERHEAD * start_s].drop(pool.largest, errors="ignore")
+            if len(rows) >= LEAST:
+                yield from _scored(known, str(device), rows, unseen)
+        say(f"{operator}: scored")
+
+
+def _scored(known: OperatorPool, device: str, rows: pd.DataFrame, unseen: bool) -> Iterator[Scored]:
+    sheet = known.pool.sheets[device]
+    designated = rows.loc[known.designated(sheet, rows)]
+    rest = rows.drop(designated.index)
+    rest = rest.sample(min(MOST, len(rest)), random_state=0).sort_index()
+    measured_s = rest["median_s"].to_numpy(dtype=float)
+    roofline_s = _roofline(rest, sheet)
+    learned: Learned | None
+    if unseen:
+        others = known.rows[~known.rows["device_name"].isin(sheet.match)]
+        if not len(others):
+            return
+        factors = [
+            np.median(some["median_s"] / _roofline(some, known.pool.sheets[str(name)]))
+            for name, some in others.groupby("device_name")
+        ]
+        factor, learned = float(np.median(factors)), known.unseen(sheet, rest)
+    else:
+        factor = float(np.median(designated["median_s"] / _roofline(designated, sheet)))
+        learned = known.calibrated(sheet, designated, rest)
+    if learned is None:
+        return
+    inside = (learned.low_s <= measured_s) & (measured_s <= learned.high_s)
+    passes = rest.get(PARAMETER + "direction")
+    kinds = rest["dtype"] if passes is None else rest["dtype"] + " " + passes.fillna("")
+    for kind in sorted(kinds.unique()):
+        of = (kinds == kind).to_numpy()
+        yield Scored(
+            *(str(rest["operator"].iloc[0]), kind.strip(), device, str(rest["run_id"].iloc[0])),
+            *(measured_s[of], roofline_s[of], factor * roofline_s[of], learned.seconds[of], inside[of]),
+        )
+
+
+def score_lines(found: Sequence[Scored], each: bool) -> Iterator[str]:
+    """A line for each kind of operator, means over GPUs and sources; with `each` one for each of these."""
+    columns = (">rows", ">roofline", ">one factor", ">model", ">median", ">90th", ">in the interval")
+    shown = table("operator", "kind", ">GPUs", *columns, "worst GPU")
+    for operator, kind in dict.fromkeys((one.operator, one.kind) for one in found):
+        some = [one for one in found if (one.operator, one.kind) == (operator, kind)]
+        models = list(zip(*(one.errors for one in some), strict=True))
+        learned = models[-1]
+        worst = int(np.argmax([errors.mape for errors in learned]))
+        shown.add_row(
+            *(operator, kind, str(len({one.device for one in some}))),
+            str(sum(len(one.measured_s) for one in some)),
+            *(_percent(np.mean([errors.mape for errors in of])) for of in models),
+            _percent(np.mean([errors.median for errors in learned])),
+            _percent(np.mean([errors.p90 for errors in learned])),
+            f"{np.mean([one.covered for one in some]):.0f}",
+            f"{some[worst].device} {_percent(learned[worst].mape)}",
+        )
+        for one, errors in zip(some, learned, strict=True) if each else ():
+            shown.add_row(
+                *("", f"  {one.source}", "", str(len(one.measured_s))),
+                *(_percent(of.mape) for of in one.errors),
+                *(_percent(errors.median), _percent(errors.p90), f"{one.covered:.0f}", one.device),
+            )
+    yield from lines_of(shown)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _roofline(rows: pd.DataFrame, sheet: Datasheet) -> Floats:
+    """The datasheet's, of bytes alone where it has no peak of the type."""
+    peaks = np.array(
+        [
+            sheet.peak_flop_per_s(*unit) or np.inf
+            for unit in zip(rows["arithmetic"], rows["dtype"], strict=True)
+        ]
+    )
+    computing_s = rows["flop"].to_numpy(dtype=float) / peaks
+    moving_s = rows["byte"].to_numpy(dtype=float) / (sheet.bandwidth_byte_per_s or np.nan)
+    return np.asarray(np.maximum(computing_s, moving_s))

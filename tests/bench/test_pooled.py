@@ -1,0 +1,265 @@
+"""Predictions that are learned from timings of many GPUs, on GPUs whose times follow a law made up here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import kernels
+from bench.__main__ import app
+from bench.device.datasheet import Datasheet, find_datasheet
+from bench.judge.timings import pool, read_pool
+from bench.model.launch_features import START_S, Vocabulary, features, with_parameters
+from bench.model.pooled import CALIBRATING, LARGEST, LEAST_ROWS, Pool
+from bench.spec import Problem, parameters_text
+from bench.store.parquet import write
+from bench.store.schema import Measurement
+from bench.validation.operator_prediction import LEAST, score_lines, scored
+from tests.bench.rows import row
+
+GPUS = ("Tesla V100-PCIE-32GB", "NVIDIA A100 80GB PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "Tesla T4")
+OWN = "NVIDIA H100 80GB HBM3"
+Law = Callable[[Datasheet, int, int], float]
+
+
+def said(*words: object) -> tuple[int, str]:
+    """(exit code, what was printed, with single spaces) of a command."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, " ".join(done.output.split())
+
+
+def sheet_of(name: str) -> Datasheet:
+    found = find_datasheet(name)
+    assert found is not None
+    return found
+
+
+def two_passes(sheet: Datasheet, rows: int, length: int) -> float:
+    """Seconds: 80 % of the bandwidth, and a row that is longer than 4,096 is read twice more."""
+    assert sheet.bandwidth_byte_per_s
+    byte = (2 if length <= 4096 else 4) * 4 * rows * length
+    return START_S + byte / (0.8 * sheet.bandwidth_byte_per_s)
+
+
+def softmax(device: str, law: Law, seconds: float = 1.0) -> Measurement:
+    length, rows = (
+        random.choice([512, 1024, 2048, 3000, 4096, 6000, 8192, 16384]),
+        random.randint(40_000, 200_000),
+    )
+    problem = kernels.problem("softmax")(dtype="float32", direction="forward", rows=rows, length=length)
+    exact = seconds * law(sheet_of(device), rows, length)
+    return timed(device, problem, exact * random.uniform(0.995, 1.005))
+
+
+def timed(device: str, problem: Problem, seconds: float) -> Measurement:
+    facts = problem.facts("aten") | {"parameters": parameters_text(problem.parameters())}
+    who = {"device": device.lower().replace(" ", "-"), "device_name": device, "device_kind": "cuda"}
+    return row(
+        **facts, **who, run_id="somebody", source="Somebody; a paper", clock_start_s=None, median_s=seconds
+    )
+
+
+def pool_of(rows: list[Measurement]) -> Pool:
+    names = Measurement.__dataclass_fields__
+    return pool(pd.DataFrame([{name: getattr(one, name) for name in names} for one in rows]))
+
+
+@pytest.fixture
+def timings() -> list[Measurement]:
+    return [softmax(device, two_passes) for device in GPUS for _ in range(150)]
+
+
+def of_gpu(known: Pool, name: str) -> pd.DataFrame:
+    rows = known.of("softmax").rows
+    return rows[rows["device_name"] == name]
+
+
+def error(predicted_s: np.ndarray, rows: pd.DataFrame) -> float:
+    return float(np.abs(predicted_s / rows["median_s"].to_numpy() - 1).mean())
+
+
+def test_what_other_gpus_have_in_common_holds_on_one_without_timings(timings: list[Measurement]) -> None:
+    known = pool_of(timings)
+    rows = of_gpu(known, OWN)
+    learned = known.of("softmax").unseen(sheet_of(OWN), rows)
+    assert learned is not None
+    # The law is the same on all, in shares of the bandwidth: what is left is where trees step.
+    assert error(learned.seconds, rows) < 0.08
+    assert (learned.low_s < learned.seconds).all() and (learned.seconds < learned.high_s).all()
+
+
+def test_a_gpu_without_timings_is_predicted_without_its_timings(timings: list[Measurement]) -> None:
+    timings = [*timings, *(one for device in GPUS for one in copies(device, 0.8))]
+    slower = [replace(one, median_s=9 * one.median_s) if one.device_name == OWN else one for one in timings]
+    rows = of_gpu(pool_of(timings), OWN)
+    first, second = (pool_of(some).of("softmax").unseen(sheet_of(OWN), rows) for some in (timings, slower))
+    assert first is not None and second is not None
+    np.testing.assert_allclose(first.seconds, second.seconds)
+    np.testing.assert_allclose(first.high_s, second.high_s)
+
+
+def test_a_few_own_timings_tell_what_no_other_gpu_does(timings: list[Measurement]) -> None:
+    factor = random.uniform(1.5, 3.0)
+    slower = [
+        replace(one, median_s=factor * one.median_s) if one.device_name == OWN else one for one in timings
+    ]
+    known = pool_of(slower).of("softmax")
+    rows = known.evidence(sheet_of(OWN))
+    designated = known.designated(sheet_of(OWN), rows)
+    assert 8 <= len(designated) <= CALIBRATING and designated.is_unique
+    rest = rows.drop(designated)
+    unseen = known.unseen(sheet_of(OWN), rest)
+    learned = known.calibrated(sheet_of(OWN), rows.loc[designated], rest)
+    assert unseen is not None
+    assert error(learned.seconds, rest) < 0.05 < 0.3 < error(unseen.seconds, rest)
+    inside = (learned.low_s <= rest["median_s"]) & (rest["median_s"] <= learned.high_s)
+    assert inside.mean() > 0.6
+    assert learned.error < 0.1
+
+
+def test_one_gpu_alone_is_calibrated_and_tells_nothing_of_its_error_elsewhere() -> None:
+    alone = pool_of([softmax(OWN, two_passes) for _ in range(100)]).of("softmax")
+    assert alone.unseen(sheet_of(OWN), alone.rows) is None
+    designated = alone.rows.loc[alone.designated(sheet_of(OWN), alone.rows)]
+    learned = alone.calibrated(sheet_of(OWN), designated, alone.rows)
+    assert error(learned.seconds, alone.rows) < 0.12
+    elsewhere = alone.rows.assign(device_name="NVIDIA H200")
+    other = alone.unseen(sheet_of("NVIDIA H200"), elsewhere)
+    assert other is not None and np.isnan(other.low_s).all() and np.isnan(other.error)
+
+
+def copies(device: str, share: float) -> list[Measurement]:
+    """LARGEST launches at this share of the bandwidth, and smaller ones at half of it."""
+    sheet = sheet_of(device)
+    assert sheet.bandwidth_byte_per_s
+    made = []
+    for i in range(2 * LARGEST):
+        n = random.randint(100, 128) if i < LARGEST else 64
+        shape = {"n": n, "c": 64, "h": 224, "w": 224}
+        problem = kernels.problem("activations")(
+            dtype="float32", function="relu", direction="forward", **shape
+        )
+        reached = share if i < LARGEST else share / 2
+        made.append(timed(device, problem, START_S + problem.byte / (reached * sheet.bandwidth_byte_per_s)))
+    random.shuffle(made)
+    return made
+
+
+def test_what_memory_reaches_is_that_of_the_largest_launches_or_of_gpus_with_such_memory() -> None:
+    shares = {"Tesla V100-PCIE-32GB": 0.9, "NVIDIA H200": 0.8, "Tesla T4": 0.6, "AMD Instinct MI100": 0.5}
+    known = pool_of([one for device, share in shares.items() for one in copies(device, share)])
+    assert known.reached == pytest.approx(shares)
+    assert len(known.largest) == LARGEST * len(shares)
+    assert known.share(sheet_of(OWN), known.reached) == pytest.approx(0.85)  # HBM: between the two
+    assert known.share(sheet_of("NVIDIA L4"), known.reached) == pytest.approx(0.6)  # GDDR with ECC
+    assert known.share(sheet_of("AMD Instinct MI210"), known.reached) == pytest.approx(0.5)
+
+
+def test_few_channels_that_lie_apart_keep_few_sms_busy() -> None:
+    sheet = sheet_of(OWN)
+    rows = with_parameters(
+        pool_of(
+            [
+                timed(OWN, kernels.problem("batchnorm")(**shape, layout=layout), 1.0)
+                for layout in ("NCHW", "NHWC")
+                for shape in [
+                    {"dtype": "float32", "direction": "forward", "n": 64, "c": 4, "h": 256, "w": 256}
+                ]
+            ]
+        ).rows
+    )
+    _, base = features(rows, {OWN: sheet}, {OWN: 0.9}, Vocabulary.of(rows))
+    apart, beside = base
+    assert sheet.bandwidth_byte_per_s
+    assert beside == pytest.approx(
+        START_S + rows["byte_moved"].iloc[1] / (0.9 * sheet.bandwidth_byte_per_s), rel=1e-6
+    )
+    assert apart > 10 * beside
+
+
+def test_what_calibrates_is_never_scored(timings: list[Measurement]) -> None:
+    """Three times slower wherever nothing calibrates: the model is off by two thirds there."""
+    known = pool_of(timings)
+    some = known.of("softmax")
+    designated = {
+        index
+        for _, rows in some.rows.groupby(["device_name", "run_id"])
+        for index in some.designated(known.sheets[rows["device_name"].iloc[0]], rows)
+    }
+    slower = [1.0 if i in designated else 3.0 for i in range(len(known.rows))]
+    slow = Pool(known.rows.assign(median_s=known.rows["median_s"] * slower), known.sheets)
+    # Which rows are designated does not depend on their times, only what is learned of them does.
+    for one in scored(slow, ["softmax"], False, lambda _: None):
+        assert len(one.measured_s) == 150 - CALIBRATING
+        _, _, learned = one.errors
+        assert learned.median == pytest.approx(2 / 3, abs=0.15)
+
+
+def test_scores_are_means_over_gpus(timings: list[Measurement]) -> None:
+    few = [one for one in timings if one.device_name != "Tesla T4"]
+    few += [one for one in timings if one.device_name == "Tesla T4"][: LEAST - 1]
+    found = list(scored(pool_of(few), ["softmax"], True, lambda _: None))
+    assert {one.device for one in found} == set(GPUS) - {"Tesla T4"}  # it has too few rows
+    (line,) = (line for line in score_lines(found, False) if "softmax" in line)
+    mean = 100 * np.mean([one.errors[2].mape for one in found])
+    rows = sum(len(one.measured_s) for one in found)
+    assert line.split()[:5] == ["softmax", "float32", "forward", str(len(found)), str(rows)]
+    assert float(line.split()[7]) == pytest.approx(mean, abs=0.06)
+    every = "\n".join(score_lines(found, True))
+    assert all(one.device in every for one in found)
+
+
+def test_the_command_predicts_any_gpu_and_says_on_what_that_rests(
+    tmp_path: Path, timings: list[Measurement]
+) -> None:
+    for device in GPUS:
+        write(tmp_path / f"{device}.parquet", [one for one in timings if one.device_name == device])
+    asked = ["predict", "softmax", "rows=8192", "length=1024,8192", "dtype=float32", "direction=forward"]
+    code, text = said(*asked, "--on", "h100_sxm5", "--from", tmp_path)
+    assert code == 0 and "Somebody" in text
+    assert "aten: calibrated by" in text and "of 150 timings of this GPU (Somebody)" in text
+    assert f"{4 * 150} timings of 4 GPUs" in text
+    code, text = said(*asked, "--on", "l4", "--from", tmp_path)
+    assert code == 0 and "this GPU was never timed; by 750 timings of 5 GPUs" in text
+    assert "triton: no prediction, no timings among the results" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["predict", "softmaks", "rows=1"], "kernels/ has no operator 'softmaks'"),
+        (["predict", "softmax", "rows=1"], "softmax needs dtype, direction, rows, length"),
+        (["prediction", "--unseen"], "--unseen, --operator and --each are about results"),
+    ],
+)
+def test_bad_words_are_one_sentence(words: list[str], says: str) -> None:
+    more = ["--on", "l4"] if words[0] == "predict" else []
+    code, text = said(*words, *more)
+    assert code == 2 and says in text and "Traceback" not in text
+
+
+def test_times_near_a_launch_and_gpus_without_a_datasheet_teach_nothing(tmp_path: Path) -> None:
+    sound = [softmax(OWN, two_passes) for _ in range(3)]
+    near = replace(sound[0], clock_start_s=0.2 * sound[0].median_s)
+    unknown = replace(sound[1], device_name="Some GPU")
+    failed = replace(sound[2], status="failed", reason="it broke")
+    write(tmp_path / "some.parquet", [*sound, near, failed])
+    write(tmp_path / "other.parquet", [unknown])
+    assert len(read_pool([tmp_path], lambda _: None).rows) == 3
+
+
+def test_a_gpu_with_too_few_timings_is_as_one_without(tmp_path: Path, timings: list[Measurement]) -> None:
+    others = [one for one in timings if one.device_name != OWN]
+    own = [one for one in timings if one.device_name == OWN][: LEAST_ROWS - 1]
+    write(tmp_path / "all.parquet", others)
+    write(tmp_path / "own.parquet", own)
+    asked = ["predict", "softmax", "rows=8192", "length=2048", "dtype=float32", "direction=forward"]
+    code, text = said(*asked, "--on", "h100_sxm5", "--from", tmp_path)
+    assert code == 0 and f"{LEAST_ROWS - 1} timings of 1 GPU (Somebody) are too few; by 600" in text
