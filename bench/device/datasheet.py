@@ -26,6 +26,8 @@ MemoryType = Literal["HBM", "GDDR", "GDDR with ECC"]
 
 FILES = Path(__file__).with_name("datasheets")
 BY_CAPABILITY = "by_capability.yaml"
+HBM_BUS_BIT = 1024
+"""Width of one stack of HBM; buses of GDDR have 512 bits at most."""
 
 
 # ---- the files of bench/device/datasheets
@@ -122,7 +124,7 @@ class _Sheet(_Rates):
     bandwidth_byte_per_s: Figure
     l2_byte: Count
     memory_byte: Count
-    memory_type: MemoryType
+    memory_type: MemoryType | None = None
     power_w: Figure
     reached_flop_per_s: dict[Dtype, Figure] = Field(default_factory=dict)
 
@@ -336,6 +338,7 @@ def derive_datasheet(
         bandwidth_byte_per_s=2 * memory_clock_hz * bus_bit / 8 if memory_clock_hz and bus_bit else None,
         l2_byte=l2_byte,
         memory_byte=memory_byte,
+        memory_type=("HBM" if bus_bit >= HBM_BUS_BIT else "GDDR") if bus_bit else None,
         rates=rates,
         sources=dict.fromkeys(figures, "derived from what its driver says")
         | {f"{unit}.{dtype}": table.sources[r.source] for (unit, dtype), r in rates.items()},
