@@ -54,14 +54,13 @@ def prediction_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> It
     yield f"{wanted.name}: one launch of each case, predicted"
     shown = table("case", ">datasheet's roofline", ">predicted", ">90 % interval")
     evidence: list[str] = []
+    without: list[str] = []
     texts: dict[int, tuple[str, str]] = {}
     for name in dict.fromkeys(case.implementation for case in cases):
         of = [i for i, case in enumerate(cases) if case.implementation == name]
         known = operator.rows[operator.rows["implementation"] == name]
         if len(known) < LEAST_ROWS:
-            evidence.append(
-                f"{name}: no prediction, {_counts(known) if len(known) else 'no timings'} among the results"
-            )
+            without.append(f"{name} ({len(known)})" if len(known) else name)
             continue
         rows = _rows([cases[i] for i in of], wanted)
         learned, line = _learned(OperatorPool(pool, known), rows, wanted)
@@ -77,6 +76,10 @@ def prediction_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> It
         shown.add_row(case.name, seconds_text(least_s) if least_s else "-", *texts.get(i, ("-", "-")))
     yield from lines_of(shown)
     yield from evidence
+    if without:
+        yield f"no prediction: fewer than {LEAST_ROWS} timings are among the results of {', '.join(without)}"
+    if not evidence:
+        yield "`make public` brings timings of many GPUs to results/imported"
 
 
 def _learned(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tuple[Learned | None, str]:

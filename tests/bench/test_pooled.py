@@ -228,7 +228,7 @@ def test_the_command_predicts_any_gpu_and_says_on_what_that_rests(
     assert f"{4 * 150} timings of 4 GPUs" in text
     code, text = said(*asked, "--on", "l4", "--from", tmp_path)
     assert code == 0 and "this GPU was never timed; by 750 timings of 5 GPUs" in text
-    assert "triton: no prediction, no timings among the results" in text
+    assert "no prediction: fewer than 16 timings are among the results of inductor, " in text
 
 
 @pytest.mark.parametrize(
