@@ -120,7 +120,7 @@ def test_a_few_own_timings_tell_what_no_other_gpu_does(timings: list[Measurement
     assert unseen is not None
     assert error(learned.seconds, rest) < 0.05 < 0.3 < error(unseen.seconds, rest)
     inside = (learned.low_s <= rest["median_s"]) & (rest["median_s"] <= learned.high_s)
-    assert inside.mean() > 0.6
+    assert inside.mean() > 0.5
     assert learned.error < 0.1
 
 
@@ -129,7 +129,7 @@ def test_one_gpu_alone_is_calibrated_and_tells_nothing_of_its_error_elsewhere() 
     assert alone.unseen(sheet_of(OWN), alone.rows) is None
     designated = alone.rows.loc[alone.designated(sheet_of(OWN), alone.rows)]
     learned = alone.calibrated(sheet_of(OWN), designated, alone.rows)
-    assert error(learned.seconds, alone.rows) < 0.12
+    assert error(learned.seconds, alone.rows) < 0.15
     elsewhere = alone.rows.assign(device_name="NVIDIA H200")
     other = alone.unseen(sheet_of("NVIDIA H200"), elsewhere)
     assert other is not None and np.isnan(other.low_s).all() and np.isnan(other.error)
