@@ -6,17 +6,13 @@ timings of which GPUs and sources, and how far such predictions were off where r
 
 from __future__ import annotations
 
-import re
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import yaml
 
 import kernels
-from bench.cli.run_command import sweep_of
+from bench.cli.run_command import sweep_file, sweep_of
 from bench.cli.table import lines_of, table
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
@@ -34,14 +30,8 @@ if TYPE_CHECKING:
 
 def cases_of(operator: str, given: Sequence[str], sheet: Datasheet) -> list[Case]:
     """The cases that these words ask for and that can run on the GPU. UserError for a word that is none."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{operator}.yaml"
-        path.write_text(yaml.safe_dump(sweep_of(operator, list(given), "", "cold"), sort_keys=False))
-        try:
-            loaded = sweep.load(path, kernels.problem, sheet.sm_count)
-        except UserError as error:
-            place = re.compile(rf"{re.escape(str(path))}(:[0-9]+)?: ")
-            raise UserError(f"predict {operator}: {place.sub('', str(error))}") from error
+    with sweep_file("predict", sweep_of(operator, list(given), "", "cold")) as path:
+        loaded = sweep.load(path, kernels.problem, sheet.sm_count)
     possible = [case for case in loaded.cases if not case.missing("cuda", sheet.capability)]
     if not possible:
         raise UserError(f"predict {operator}: none of these cases can run on {sheet.name}")
@@ -84,9 +74,8 @@ def prediction_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> It
 
 def _learned(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tuple[Learned | None, str]:
     """What is learned of the rows, and on what it rests."""
-    own = known.evidence(wanted)
-    others = known.rows.drop(own.index)
-    beside = f"{_counts(others)}" if len(others) else ""
+    own, others = known.own(wanted), known.others(wanted)
+    beside = _counts(others) if len(others) else ""
     # The source with most rows: what others of this GPU include in their times differs.
     largest = own[own["run_id"] == own["run_id"].value_counts().idxmax()] if len(own) else own
     if len(largest) >= LEAST_ROWS:

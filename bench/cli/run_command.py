@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,10 +63,7 @@ def run(
 
     if operator not in kernels.names():
         raise UserError(f"run {operator}: {unknown('operator', operator, 'kernels/', kernels.names())}")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{operator}.yaml"
-        asked = sweep_of(operator, given or [], implementation, cache)
-        path.write_text(yaml.safe_dump(asked, sort_keys=False))
+    with sweep_file("run", sweep_of(operator, given or [], implementation, cache)) as path:
         options = Options(
             device=bench_device,
             sweeps=[str(path)],
@@ -72,15 +71,25 @@ def run(
             visits=str(bench_visits),
             results=(bench_results or RESULTS).absolute(),
         )
-        try:
-            results = measure(options, kernels.problem, standard_output())
-        except UserError as error:
-            place = re.compile(rf"{re.escape(str(path))}(:[0-9]+)?: ")
-            raise UserError(f"run {operator}: {place.sub('', str(error))}") from error
+        results = measure(options, kernels.problem, standard_output())
     if any(result.reason for result in results):
         raise typer.Exit(2)
     if not any(row.is_timed and row.role == "measurement" for result in results for row in result.rows):
         raise typer.Exit(3)
+
+
+@contextmanager
+def sweep_file(command: str, asked: dict[str, Any]) -> Iterator[Path]:
+    """A file of this sweep for a while; UserErrors about it name the command instead of the file."""
+    operator = asked["operator"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{operator}.yaml"
+        path.write_text(yaml.safe_dump(asked, sort_keys=False))
+        try:
+            yield path
+        except UserError as error:
+            place = re.compile(rf"{re.escape(str(path))}(:[0-9]+)?: ")
+            raise UserError(f"{command} {operator}: {place.sub('', str(error))}") from error
 
 
 def sweep_of(operator: str, given: list[str], implementation: str, cache: str) -> dict[str, Any]:

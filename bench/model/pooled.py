@@ -125,16 +125,20 @@ class OperatorPool:
         """Of all its rows."""
         return Vocabulary.of(self.rows)
 
-    def evidence(self, sheet: Datasheet | None = None) -> pd.DataFrame:
-        """Its rows; with a datasheet those of this GPU."""
-        return self.rows if sheet is None else self.rows[self.rows["device_name"].isin(sheet.match)]
+    def own(self, wanted: Datasheet) -> pd.DataFrame:
+        """The rows of this GPU."""
+        return self.rows[self.rows["device_name"].isin(wanted.match)]
+
+    def others(self, wanted: Datasheet) -> pd.DataFrame:
+        """The rows of all other GPUs."""
+        return self.rows[~self.rows["device_name"].isin(wanted.match)]
 
     def unseen(self, wanted: Datasheet, rows: pd.DataFrame) -> Learned | None:
         """Launches of a GPU by timings of all others. None if there are none.
 
         `rows` have columns of parameters; their device_name is one that the datasheet matches.
         """
-        others = self.rows[~self.rows["device_name"].isin(wanted.match)]
+        others = self.others(wanted)
         if not len(others):
             return None
         known = {name: s for name, s in self.pool.reached.items() if name not in wanted.match}
@@ -146,7 +150,7 @@ class OperatorPool:
     def calibrated(self, wanted: Datasheet, own: pd.DataFrame, rows: pd.DataFrame) -> Learned:
         """Launches of a GPU by designated rows of its own, of one source, and the timings of all others."""
         known = self.pool.reached
-        others = self.rows[~self.rows["device_name"].isin(wanted.match)]
+        others = self.others(wanted)
         if len(others):
             forest = _Forest.of(self, others, known, wanted)
             here, there = forest.predict(own, wanted), forest.predict(rows, wanted)

@@ -86,7 +86,7 @@ def _scored(known: OperatorPool, device: str, rows: pd.DataFrame, unseen: bool) 
     roofline_s = _roofline(rest, sheet)
     learned: Learned | None
     if unseen:
-        others = known.rows[~known.rows["device_name"].isin(sheet.match)]
+        others = known.others(sheet)
         if not len(others):
             return
         factors = [

@@ -111,7 +111,7 @@ def test_a_few_own_timings_tell_what_no_other_gpu_does(timings: list[Measurement
         replace(one, median_s=factor * one.median_s) if one.device_name == OWN else one for one in timings
     ]
     known = pool_of(slower).of("softmax")
-    rows = known.evidence(sheet_of(OWN))
+    rows = known.own(sheet_of(OWN))
     designated = known.designated(sheet_of(OWN), rows)
     assert 8 <= len(designated) <= CALIBRATING and designated.is_unique
     rest = rows.drop(designated)
