@@ -31,6 +31,7 @@ from bench.format import count_text
 from bench.judge import score as judge
 from bench.judge.achieved import achieved as achieved_of
 from bench.judge.frame import Run, load, read
+from bench.judge.timings import read_pool, with_learned
 from bench.store import parquet
 from bench.sweep.load import SWEEPS
 from plots.base import style, verdict_lines
@@ -241,12 +242,13 @@ def score(
 ) -> None:
     """How far predictions are from what was measured, by operator, device and level of the model.
 
-    L0: the datasheet's roofline. L1: with ceilings of the same run. L2: with tiles, waves and caches. A row
-    each: n rows, mean, median and 90th percentile of |predicted / measured - 1| in percent, and the
-    geometric mean of predicted / measured.
+    L0: the datasheet's roofline. L1: with ceilings of the same run. L2: with tiles, waves and caches. L3: as
+    learned from timings, a GPU's own and those of others. A row each: n rows, mean, median and 90th
+    percentile of |predicted / measured - 1| in percent, and the geometric mean of predicted / measured.
     """
     runs = _load(results, lenders)
-    card = judge.scorecard(pd.concat([run.frame for run in runs], ignore_index=True))
+    pool = read_pool([*results, *(lenders or ())], left_out)
+    card = judge.scorecard(pd.concat([with_learned(run, pool) for run in runs], ignore_index=True))
     for line in score_lines(card, most):
         typer.echo(line)
     if to is not None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from bench.case_name import case_name
 from bench.cli.table import lines_of, table
-from bench.format import change_text, count_text, seconds_text, share_text
+from bench.format import change_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
 from bench.judge.compare import Compared, Comparison, Verdict
 from bench.judge.comparison_side import Shift
@@ -76,8 +76,8 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         if imported := [who for who in side.facts["source"] if who != OURS]:
             yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
         for noise in (run.noise for run in side.runs.values() if run.noise.steps):
-            factor = f"{noise.factor:.1f} times the noise that is usual for its kind"
-            yield f"the machine during {name}: {factor}, by {count_text(noise.steps, 'step')} between visits"
+            if noise.text:
+                yield f"from visit to visit of {name}, 95 of 100 times changed by at most: {noise.text}"
         if side.older:
             yield f"{side.older} older rows of {name} are left aside: a later run measured the same case"
     for shift in comparison.shifts.values():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bench.case_name import row_name
+from bench.cli.predict_operator import counts_text
 from bench.cli.run_summary import rate_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
@@ -19,7 +21,9 @@ from bench.format import amount_text, duration_text, half_text, seconds_text, sh
 from bench.judge.flags import FLAGS
 from bench.judge.frame import Run, runs
 from bench.judge.history.series import CASE
+from bench.judge.noise import NAMES, own_interval, work_of
 from bench.judge.tensor_cores import tensor_cores
+from bench.judge.timings import read_pool, with_learned
 from bench.model.predict import cached_share
 from bench.model.roofline import (
     NEAR,
@@ -46,7 +50,7 @@ CACHES = {
     "warm": "each launch finds its data in the cache, as far as they fit",
 }
 STOPS = {
-    "converged": "the interval was narrow enough",
+    "converged": "the samples of each visit agreed",
     "budget": "the time for it had run out",
     "samples": "the most samples that are taken had been taken",
     "visits": "the visits do not agree with one another",
@@ -63,6 +67,8 @@ class Explained(NamedTuple):
     """The run of the row, with the datasheet of its device."""
     derived: pd.Series
     """The row as the frame of its run holds it, with predictions."""
+    evidence: str = ""
+    """Of a prediction learned from timings: which these are."""
 
 
 def explanation(
@@ -71,8 +77,11 @@ def explanation(
     find: Callable[[str], type[Problem]],
     title: Callable[[str], str | None],
     left_out: Callable[[str], object],
+    others: Sequence[Path] = (),
 ) -> Iterator[str]:
     """The report on the newest row of this name in a result file or folder, then a line for each older row.
+
+    A GPU's time is predicted by the timings of this result and of `others`, too.
 
     `find` gives the problem class of an operator and raises LookupError for an unknown one; `title` gives the
     title of a sweep, None if this checkout has no such sweep. UserError if no row has this name; it names the
@@ -82,6 +91,8 @@ def explanation(
     names = run_names([look.run for look in (*earlier, newest)])
     explained = explain(name, newest, names[newest.run])
     row = explained.row
+    if row.device_kind == "cuda" and not explained.derived["learned_low_s"] > 0:
+        explained = _learned(explained, [result, *others])
     yield from (name, "", "What it is")
     yield from _aligned(_what(row, find, title))
     yield from ("", "What was predicted")
@@ -137,6 +148,19 @@ def explain(name: str, look: Look, called: str) -> Explained:
     return Explained(run.rows[place], run, run.frame.iloc[place])
 
 
+def _learned(explained: Explained, results: Sequence[Path]) -> Explained:
+    """The same with L3 by the timings in these results, where they have some of the operator."""
+    row, run, derived, _ = explained
+    pool = read_pool(results, lambda _: None)
+    known = pool.of(row.operator).rows
+    if not len(known):
+        return explained
+    place = run.rows.index(row)
+    frame = with_learned(run, pool, {row.operator})
+    derived = frame.iloc[place]
+    return explained._replace(derived=derived, evidence=f"learned from {counts_text(known)}")
+
+
 def command_again(row: Measurement, here: bool) -> str:
     """The command that measures this case again; `here`: its sweep is a file of this checkout."""
     if row.source is not None:
@@ -186,7 +210,7 @@ def _what(
 
 
 def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
-    row, run, derived = explained
+    row, run, derived, evidence = explained
     if row.arithmetic in WITHOUT_ROOF:
         yield "predictions", f"none: {WITHOUT_ROOF[row.arithmetic]}"
         return
@@ -214,6 +238,8 @@ def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
     if derived["learned_low_s"] == derived["learned_low_s"]:
         low, high = (seconds_text(derived[f"learned_{end}_s"]) for end in ("low", "high"))
         yield "L3 learned", f"{seconds_text(derived['learned_s'])}, nine in ten between {low} and {high}"
+        if evidence:
+            yield "", evidence
     if derived["calibrating"]:
         yield "", "predictions are made of this row, so it is no test of them"
 
@@ -268,6 +294,8 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
     else:
         ends = "no interval: too few samples" if row.samples_s else "no interval is known"
     yield "published", f"{seconds_text(row.median_s)}, {ends}"
+    if row.noise_visits is not None and row.noise_runs is not None and row.samples_s:
+        yield "", _widened(row)
     if rate := rate_text(row):
         yield "", rate
     for level, column in (("L1", "predicted_s"), ("L2", "structured_s"), ("L3", "learned_s")):
@@ -282,6 +310,17 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
             f"its largest error is {row.relative_error:.1e} of the largest value; its arithmetic explains "
             f"{row.tolerance:.1e}",
         )
+
+
+def _widened(row: Measurement) -> str:
+    """From where to where noise widened the interval, and which."""
+    assert row.median_s and row.noise_visits is not None and row.noise_runs is not None
+    alone = half_text(row.median_s, *own_interval(row)) if row.samples_s else ""
+    visits, runs = (share_text(math.expm1(half), 1) for half in (row.noise_visits, row.noise_runs))
+    return (
+        f"{alone or 'unknown'} by its samples alone; ±{visits} since visits differ in this run "
+        f"({NAMES[work_of(row)]}), ±{runs} since runs do"
+    )
 
 
 def _measured_limits(explained: Explained) -> Iterator[tuple[str, str]]:

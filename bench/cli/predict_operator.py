@@ -75,7 +75,7 @@ def prediction_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> It
 def _learned(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tuple[Learned | None, str]:
     """What is learned of the rows, and on what it rests."""
     own, others = known.own(wanted), known.others(wanted)
-    beside = _counts(others) if len(others) else ""
+    beside = counts_text(others) if len(others) else ""
     # The source with most rows: what others of this GPU include in their times differs.
     largest = own[own["run_id"] == own["run_id"].value_counts().idxmax()] if len(own) else own
     if len(largest) >= LEAST_ROWS:
@@ -87,15 +87,16 @@ def _learned(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tupl
     else:
         found = known.unseen(wanted, rows)
         if found is None:
-            return None, f"{_counts(own)} are too few, and no other GPU was timed"
-        few = f"{_counts(own)} are too few" if len(own) else "this GPU was never timed"
+            return None, f"{counts_text(own)} are too few, and no other GPU was timed"
+        few = f"{counts_text(own)} are too few" if len(own) else "this GPU was never timed"
         learned, line, left = found, f"{few}; by {beside}", "GPUs"
     if np.isfinite(learned.error):
         line += f". Left out in turn, {left} were off by {share_text(learned.error)} on average"
     return learned, line
 
 
-def _counts(rows: pd.DataFrame) -> str:
+def counts_text(rows: pd.DataFrame) -> str:
+    """How many timings these are, of how many GPUs, by whom."""
     devices = rows["device_name"].nunique()
     timings = f"{len(rows)} timing{'s' if len(rows) > 1 else ''}"
     return f"{timings} of {devices} GPU{'s' if devices > 1 else ''} ({_sources(rows)})"

@@ -252,12 +252,9 @@ def noise_lines(rows: Sequence[Measurement]) -> list[str]:
     """How restless the machine was in this run, which every interval holds."""
     timed = [row for row in rows if row.is_timed]
     noise = noise_of(timed, [bool(disturbances(row)) for row in timed])
-    if not noise.steps:
+    if not noise.text:
         return []
-    steps = count_text(noise.steps, "step")
-    return [
-        f"noise: {noise.factor:.1f} times what is usual for this kind of device, by {steps} between visits"
-    ]
+    return [f"from visit to visit, 95 of 100 times changed by at most: {noise.text}"]
 
 
 def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:

@@ -64,7 +64,7 @@ def list_cases(
         return
     if suite:
         of_suite = load_suite(suite, kernels.problem, device.sm_count)
-        settings = protocol(device.kind, bench_visits or of_suite.suite.visits)
+        settings = protocol(device.kind, bench_visits or of_suite.suite.visits.of(device.kind))
         prices = Prices(device, settings, budget_s(bench_budget, device.kind, of_suite.suite))
         loaded, asked = of_suite.loaded, cases_of_suite(of_suite, prices)
     else:

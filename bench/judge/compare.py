@@ -6,7 +6,8 @@
 *   Not so where the machine may explain it: the ceilings of the same libraries moved as far, as near as they
     tell, or, on a GPU, the cycles (seconds x the clock of the SMs) did not change along. Then it is UNSURE,
     with that reason.
-*   SAME: the 95 % interval of the effect lies within MINIMUM_EFFECT either side of none.
+*   SAME: neither, and the 95 % interval of the effect lies within MINIMUM_EFFECT either side of none; within
+    SAME_WITHIN on a CPU.
 *   All else is UNSURE: the effect's interval says how much may be hidden.
 
 The cases of an operator are judged together, too: their mean effect is told with the same words, and counts.
@@ -28,7 +29,7 @@ import numpy as np
 from bench.format import change_text
 from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
 from bench.judge.comparison_side import Case, Look, Shift, Side, between_runs, side
-from bench.judge.noise import HOUR_S, HOURS_APART, Work, work_of
+from bench.judge.noise import HOUR_S, HOURS_APART, NAMES, Work, work_of
 from bench.store.schema import Measurement, RunKey
 
 if TYPE_CHECKING:
@@ -41,14 +42,11 @@ JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNSURE")
 MINIMUM_EFFECT = 0.01
 """Least difference of medians that counts, as a share of the smaller."""
 LEAST = math.log1p(MINIMUM_EFFECT)
-WORDS: Mapping[Work, str] = {
-    "matrix": "the machine's matrix products",
-    "memory": "the machine's memory",
-    "cache": "the machine's caches",
-    "launch": "the machine's launches",
+SAME_WITHIN: Mapping[str, Mapping[Work, float]] = {
+    "cpu": {"matrix": 0.10, "memory": 0.25, "small": 0.25, "cache": 0.25, "launch": 0.25}
 }
-"""What a kind of work tells the speed of."""
-
+"""Kind of device -> kind of work -> greatest change that counts as none; MINIMUM_EFFECT on others. Two tours of
+a CPU that other programs share tell no smaller change apart."""
 
 Pair = tuple[Case, Look, Look]
 """A case that both sides timed."""
@@ -150,7 +148,7 @@ class Comparison:
             what: moved
             for shift in self.shifts.values()
             for what, moved in (
-                *((WORDS[work], of_work) for work, of_work in shift.by_work.items()),
+                *((f"the machine's {NAMES[work]}", of_work) for work, of_work in shift.by_work.items()),
                 ("the machine as a whole", shift),
             )
             if _moved(moved)
@@ -297,33 +295,40 @@ def _judged(
             runs *= HOURS_APART.get(before.row.device_kind, 1.0)
         before, after = before.among_runs(runs), after.among_runs(runs)
     apart = math.log(after_s / before_s)
-    down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
-    effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
-    shared = math.hypot(before.shared, after.shared)
-    known = replace(known, effect=effect, shared=shared, detail=_chosen(before.row, after.row))
-    if max(down - apart, up + apart) < LEAST:
-        return replace(known, verdict="SAME")
-    needed = before.up + after.down if apart > 0 else before.down + after.up
-    if abs(apart) < LEAST or abs(apart) <= needed:
-        blamed = sorted({*before.flags, *after.flags})
-        return replace(
-            known, reason=f"the intervals meet ({', '.join(blamed)})" if blamed else "the intervals meet"
-        )
     work = work_of(before.row)
     shift = shifts.get((RunKey.of(before.row), RunKey.of(after.row)))
+    # By its own kind of ceilings if there are enough of them: memory may be slower and the cores not.
+    alike = None if shift is None else shift.by_work.get(work)
+    down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
+    # What the machine surely did may be all or nothing of what a case shows.
+    drift = alike.by if alike is not None and _moved(alike) else 0.0
+    down, up = down + max(drift, 0.0), up + max(-drift, 0.0)
+    effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
+    shared = math.hypot(before.shared, after.shared) + abs(drift)
+    known = replace(known, effect=effect, shared=shared, detail=_chosen(before.row, after.row))
+    within = math.log1p(SAME_WITHIN.get(before.row.device_kind, {}).get(work, MINIMUM_EFFECT))
+    same = max(down - apart, up + apart) < within
+    if same:
+        known = replace(known, verdict="SAME")
+    needed = before.up + after.down if apart > 0 else before.down + after.up
+    if abs(apart) < LEAST or abs(apart) <= needed:
+        blamed = ", ".join(sorted({*before.flags, *after.flags}))
+        why = f"the intervals meet ({blamed})" if blamed else "the intervals meet"
+        return known if same else replace(known, reason=why)
     if shift is not None:
-        # By its own kind of ceilings if there are enough of them: memory may be slower and the cores not.
-        alike = shift.by_work.get(work)
-        moved, what = (shift, "the machine as a whole") if alike is None else (alike, WORDS[work])
+        moved = shift if alike is None else alike
+        what = "the machine as a whole" if alike is None else f"the machine's {NAMES[work]}"
         # What is left of the effect must have its sign, beyond all that is not known of either.
         if math.copysign(1, apart) * (apart - moved.by) <= needed + moved.error:
             moved_text = f"{change_text(math.exp(moved.by))} in {moved.ceilings} ceilings"
-            return replace(known, reason=f"{what} may have moved as far", detail=moved_text)
+            return (
+                known if same else replace(known, reason=f"{what} may have moved as far", detail=moved_text)
+            )
     if one_device and work == "matrix":
         cycles = _in_cycles(before.row, after.row)
         if cycles is not None and math.copysign(1, apart) * cycles < LEAST:
             moved_text = f"{change_text(math.exp(cycles))} in cycles"
-            return replace(known, reason="the clock explains it", detail=moved_text)
+            return known if same else replace(known, reason="the clock explains it", detail=moved_text)
     return replace(known, verdict="SLOWER" if apart > 0 else "FASTER")
 
 

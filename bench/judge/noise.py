@@ -3,12 +3,14 @@
 The 95 % interval of a row has three parts: within its visits (from their samples: bench/sampling/publish.py),
 between the visits of a run, and between runs. Of the first two the wider counts, the third is added as
 squares. Few rows are visited often enough to tell the second for themselves, and none is in two runs at once.
-So each kind of work has a usual spread of both. A run says by its repeated cases how restless the machine was
-beside that, and earlier runs of the device how far its runs differ: the usual spreads are multiplied by these
-two factors.
+So each kind of work has a usual spread of both. A run says by its repeated cases how much more, or less, than
+usual each kind varied on this machine, and earlier runs of the device how far its runs differ: the usual
+spreads are multiplied by these factors, kind by kind. A virtual machine whose memory changes between two
+speeds may multiply matrices as steadily as ever.
 
 The kind of work follows from what is measured, not from what is presumed to bound it: on a CPU many
-activations stay well below the memory's speed and are as restless as it.
+activations stay well below the memory's speed and vary as much as it. Whatever takes less than SMALL_S is a
+kind of its own: an interrupt, a wake-up or a refilled cache is a large part of its time.
 
 The usual spreads of a CPU are those of ten runs of a virtual machine with 2 cores within ten minutes
 (results/reference/nights; `python -m bench coverage RESULT...` shows what they cover). From hour to hour such
@@ -22,11 +24,12 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from bench.format import share_text
 from bench.judge.comparability import FACTS, value
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Spread, Visit, publish, publish_ceiling
@@ -34,19 +37,32 @@ from bench.sampling.publish import Spread, Visit, publish, publish_ceiling
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
-Work = Literal["matrix", "memory", "cache", "launch"]
-"""Matrix products; other work from memory; any work from a warm cache that holds it; empty launches."""
+Work = Literal["matrix", "memory", "small", "cache", "launch"]
+"""Matrix products; other work from memory; either where it takes less than SMALL_S; any work from a warm
+cache that holds it; empty launches."""
+NAMES: Mapping[Work, str] = {
+    "matrix": "matrix multiplications",
+    "memory": "memory",
+    "small": "small kernels",
+    "cache": "caches",
+    "launch": "launches",
+}
+"""For people."""
+SMALL_S: Mapping[str, float] = {"cpu": 2e-4, "cuda": 5e-5}
+"""Kind of device -> seconds: ten launches of a GPU; what waking threads up may take on a CPU."""
 
 USUAL: Mapping[str, Mapping[Work, Spread]] = {
     "cpu": {
-        "matrix": Spread(0.035, 0.015),
+        "matrix": Spread(0.035, 0.035),
         "memory": Spread(0.055, 0.07),
+        "small": Spread(0.08, 0.1),
         "cache": Spread(0.05, 0.12),
         "launch": Spread(0.07, 0.04),
     },
     "cuda": {
         "matrix": Spread(0.006, 0.003),
         "memory": Spread(0.005, 0.002),
+        "small": Spread(0.01, 0.005),
         "cache": Spread(0.006, 0.003),
         "launch": Spread(0.05, 0.03),
     },
@@ -65,7 +81,15 @@ ALIKE = tuple(fact for fact in FACTS if fact.name != "commit")
 QUANTILE = 0.95
 """Share of a run's steps that its factor reaches: interpolated, or of twenty one odd step would decide."""
 PRIOR_STEPS = 3
-"""How many steps the assumption that a machine is as restless as usual weighs as much as."""
+"""How many steps the assumption that a machine varies as much as usual weighs as much as."""
+LEAST_STEPS = 4
+"""Steps of a kind of work from which it has a factor of its own."""
+STEP = 1.96 * math.sqrt(2)
+"""Standard deviations of a visit that 95 in 100 steps between two visits do not exceed ..."""
+MIDDLE_STEP = 0.6745 / 1.96
+"""... and the part of such a step that half of them do not exceed, by the normal distribution."""
+MOST_BETWEEN_RUNS = 3.0
+"""Times the usual noise between runs that a run's own visits are taken to imply at most."""
 CALMEST = 0.4
 """The least factor: a run that happened to be calm does not say that the next one will be."""
 
@@ -87,47 +111,72 @@ class Noise:
     kind: str
     """Of device: cpu | cuda."""
     factor: float = 1.0
-    """Times the usual spread."""
+    """Times the usual spread, for kinds of work without a factor of their own."""
     steps: int = 0
     """How many steps between visits that follows from."""
-    runs_factor: float | None = None
-    """Times the usual spread between runs, by earlier runs of the device; None: without them, `factor`."""
+    factors: Mapping[Work, float] = field(default_factory=dict)
+    """Kind of work -> times its usual spread, where LEAST_STEPS steps or more of its own say so."""
+    typical: Mapping[Work, float] = field(default_factory=dict)
+    """The same by the middle one of its steps, which a few that are far off do not move."""
+    runs_factors: Mapping[Work, float] = field(default_factory=dict)
+    """Kind of work -> times its usual spread between runs, by earlier runs of the device."""
 
     def of(self, row: Measurement) -> Spread:
         """The spread of a row of this run."""
-        usual = _usual(row)
-        runs_factor = self.factor if self.runs_factor is None else self.runs_factor
-        return Spread(self.factor * usual.visits, runs_factor * usual.runs)
+        usual, work = _usual(row), work_of(row)
+        visits = usual.visits * self.factors.get(work, self.factor)
+        # That a run's visits agree does not say that the next run will agree with it.
+        factor = self.typical.get(work, self.factor)
+        runs = self.runs_factors.get(work, min(max(factor, 1.0), MOST_BETWEEN_RUNS))
+        return Spread(visits, runs * usual.runs, self.typical.get(work, 0.0) * usual.visits / STEP)
+
+    @property
+    def text(self) -> str:
+        """By how much visits to the same case differed, by kind of work; empty if no visits say so."""
+        usual = USUAL.get(self.kind, USUAL["cpu"])
+        parts = (
+            f"{NAMES[work]} {share_text(math.expm1(factor * usual[work].visits))}"
+            for work, factor in sorted(self.factors.items(), key=lambda item: list(NAMES).index(item[0]))
+        )
+        return ", ".join(parts)
 
     @classmethod
     def seen(cls, kind: str, cases: Iterable[Repeated]) -> Noise:
-        """How restless a machine was by its repeated cases; disturbed ones count if there are no others."""
-        repeated = [case for case in cases if len(case.medians_s) > 1]
-        calm = [case for case in repeated if case.undisturbed]
-        steps = [
-            step / USUAL.get(kind, USUAL["cpu"])[case.work].visits
-            for case in calm or repeated
-            for step in np.abs(np.diff(np.log(case.medians_s))).tolist()
-        ]
-        return cls(kind, _factor(steps), len(steps)) if steps else cls(kind)
+        """How much a machine varied by its repeated cases; disturbed ones count if a kind has no others."""
+        by_work: dict[Work, list[Repeated]] = defaultdict(list)
+        for case in cases:
+            if len(case.medians_s) > 1:
+                by_work[case.work].append(case)
+        steps = {}
+        for work, repeated in by_work.items():
+            usual = USUAL.get(kind, USUAL["cpu"])[work].visits
+            calm = [case for case in repeated if case.undisturbed]
+            medians_s = [np.log(case.medians_s) for case in calm or repeated]
+            steps[work] = [step / usual for logs in medians_s for step in np.abs(np.diff(logs)).tolist()]
+        every = [step for of_work in steps.values() for step in of_work]
+        if not every:
+            return cls(kind)
+        factors = {work: _factor(of_work) for work, of_work in steps.items() if len(of_work) >= LEAST_STEPS}
+        typical = {work: _factor([step / MIDDLE_STEP for step in steps[work]], 0.5) for work in factors}
+        return cls(kind, _factor(every), len(every), factors, typical)
 
 
-def _factor(steps: Sequence[float]) -> float:
-    """How restless a machine was that made these steps: 1 if 95 in 100 of them are no more than usual.
+def _factor(steps: Sequence[float], quantile: float = QUANTILE) -> float:
+    """By how much more than usual a machine varied that made these steps: 1 if 95 in 100 are no larger.
 
-    That it was restless is believed at once, that it was calm the more steps say so.
+    That it varied is believed at once, that it was calm the more steps say so.
     """
-    seen = float(np.quantile(steps, QUANTILE))
+    seen = float(np.quantile(steps, quantile))
     return max(CALMEST, seen, (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS))
 
 
-def between_runs(runs: Iterable[Iterable[Measurement]]) -> float | None:
-    """Times the usual spread between runs that those of a device, in time order, show; None if no case tells.
+def between_runs(runs: Iterable[Iterable[Measurement]]) -> dict[Work, float]:
+    """Times the usual spread between runs that those of a device, in time order, show, by kind of work.
 
     Only libraries' kernels count, each from one run to the next that measured it under the same conditions:
     what was changed in between is no noise.
     """
-    steps: list[float] = []
+    steps: dict[Work, list[float]] = defaultdict(list)
     before: dict[tuple[Any, ...], Measurement] = {}
     for run in runs:
         now = {
@@ -144,9 +193,10 @@ def between_runs(runs: Iterable[Iterable[Measurement]]) -> float | None:
             apart = math.log(row.median_s / other.median_s)
             # What differs from visit to visit is in the interval already, and is only a part of this.
             visits = math.hypot(_visits_half(row), _visits_half(other))
-            steps.append(math.sqrt(max(0.0, apart**2 - visits**2) / 2) / _usual(row).runs)
+            step = math.sqrt(max(0.0, apart**2 - visits**2) / 2) / _usual(row).runs
+            steps[work_of(row)].append(step)
         before |= now  # shards, and runs of other sweeps, lie between two runs of the same cases
-    return _factor(steps) if steps else None
+    return {work: _factor(of_work) for work, of_work in steps.items() if len(of_work) >= LEAST_STEPS}
 
 
 def _usual(row: Measurement) -> Spread:
@@ -167,6 +217,8 @@ def work_of(row: Measurement) -> Work:
         return "launch"
     if row.cache == "warm" and row.byte <= row.cache_byte:
         return "cache"
+    if row.median_s is not None and row.median_s < SMALL_S.get(row.device_kind, SMALL_S["cpu"]):
+        return "small"
     return "matrix" if row.arithmetic == "matrix" else "memory"
 
 
@@ -194,7 +246,7 @@ def noise_of(
         taken = sorted(taken, key=lambda look: look[0].visit)
         medians_s = [median_s for row, _ in taken for median_s in visit_medians_s(row)]
         repeated.append(Repeated(work_of(taken[0][0]), medians_s, taken == sound))
-    return replace(Noise.seen(kind, repeated), runs_factor=between_runs(earlier))
+    return replace(Noise.seen(kind, repeated), runs_factors=between_runs(earlier))
 
 
 def visit_medians_s(row: Measurement) -> list[float]:
@@ -227,19 +279,21 @@ def interval(row: Measurement, noise: Noise) -> tuple[float, float] | None:
         return None
     if row.noise_runs is not None:
         return row.low_s, row.high_s
-    low_s, high_s = row.low_s, row.high_s
     if row.samples_s:
-        settings = protocol("cuda" if row.device_kind == "cuda" else "cpu", visit_count(row))
-        visits = [
-            Visit(tuple(part.tolist()), True, 0.0, "converged", row.step_s or 0.0)
-            for part in row.visit_samples_s
-        ]
-        own = (publish if row.role == "measurement" else publish_ceiling)(visits, settings)
-        if not math.isfinite(own.high_s):
-            return None
-        low_s, high_s = own.low_s, own.high_s
-    count = 1 if "earlier" in (row.set_aside or ()) else visit_count(row)
-    return noise.of(row).over(count).widen(row.median_s, low_s, high_s)
+        low_s, high_s = own_interval(row, noise.of(row))
+        return (low_s, high_s) if math.isfinite(high_s) else None
+    return noise.of(row).over(1).widen(row.median_s, row.low_s, row.high_s)
+
+
+def own_interval(row: Measurement, spread: Spread | None = None) -> tuple[float, float]:
+    """(low, high) in seconds by a row's samples, with this noise; 0 and infinite where there are too few."""
+    settings = protocol("cuda" if row.device_kind == "cuda" else "cpu", visit_count(row))
+    visits = [
+        Visit(tuple(part.tolist()), True, 0.0, "converged", row.step_s or 0.0) for part in row.visit_samples_s
+    ]
+    publishing = publish if row.role == "measurement" else publish_ceiling
+    own = publishing(visits, settings, spread, outvoted="earlier" in (row.set_aside or ()))
+    return own.low_s, own.high_s
 
 
 def usual_half(row: Measurement) -> float:

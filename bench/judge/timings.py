@@ -1,15 +1,21 @@
-"""The timings of GPUs in result files, as predictions are learned from them (bench/model/pooled.py)."""
+"""The timings of GPUs in result files, as predictions are learned from them (bench/model/pooled.py).
+
+`with_learned` gives a run's frame the level L3 of what has no calibration shapes: every row of an operator
+that others timed, or that the run itself timed often enough.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.device.datasheet import find_datasheet
 from bench.judge.flags import OVERHEAD
-from bench.model.launch_features import COLUMNS
-from bench.model.pooled import Pool
+from bench.judge.frame import Run
+from bench.model.launch_features import COLUMNS, with_parameters
+from bench.model.pooled import LEAST_ROWS, Pool, largest
+from bench.model.predict import LEARNED
 from bench.model.roofline import WITHOUT_ROOF
 from bench.store import parquet
 
@@ -23,7 +29,7 @@ def read_pool(paths: Iterable[Path], left_out: Callable[[str], object]) -> Pool:
     """The timings of GPUs in result files. UserError as `bench.store.parquet.tables`."""
     import pyarrow as pa
 
-    wanted = [*COLUMNS, "status", "device_kind", "set_aside"]
+    wanted = [*COLUMNS, "status"]
     every = [table for _, table in parquet.tables(paths, left_out, wanted)]
     frame = pa.concat_tables(every, promote_options="permissive").to_pandas(use_threads=False)
     return pool(frame)
@@ -32,11 +38,54 @@ def read_pool(paths: Iterable[Path], left_out: Callable[[str], object]) -> Pool:
 def pool(frame: pd.DataFrame) -> Pool:
     """The rows that say how long work takes: sound times of GPUs with a datasheet, far above a launch."""
     sheets = {name: sheet for name in frame["device_name"].unique() if (sheet := _known(str(name)))}
+    rows = frame[_usable(frame) & frame["device_name"].isin(sheets)]
+    return Pool(rows.reset_index(drop=True), sheets)
+
+
+def with_learned(run: Run, pool: Pool, operators: Collection[str] | None = None) -> pd.DataFrame:
+    """The run's frame, with LEARNED where nothing else has said them, and `calibrating` where they come from.
+
+    `pool` holds the run's own timings too. Only of these operators, if any are given.
+    """
+    frame = run.frame.copy()
+    sheet = _known(run.device_name)
+    if sheet is None or run.rows[0].device_kind != "cuda":
+        return frame
+    bounded = (frame["byte_moved"] > 0) & ~frame["arithmetic"].isin(WITHOUT_ROOF)
+    open_rows = frame[bounded & (frame["role"] == "measurement") & frame["learned_low_s"].isna()]
+    usable = _usable(frame) & (frame["source"].isna() | run.imported)
+    frame.loc[largest(frame[usable], {run.device_name: sheet}), "calibrating"] = True
+    for operator, rows in open_rows.groupby("operator", sort=False):
+        known = pool.of(str(operator))
+        if (operators is not None and operator not in operators) or not len(known.rows):
+            continue
+        rows = with_parameters(rows[list(COLUMNS)])
+        own = rows[usable[rows.index]]
+        if len(own) >= LEAST_ROWS:
+            designated = known.designated(sheet, own)
+            learned = known.calibrated(sheet, own.loc[designated], rows)
+            frame.loc[_same_cases(rows, designated), "calibrating"] = True
+        elif (found := known.unseen(sheet, rows)) is not None:
+            learned = found
+        else:
+            continue
+        times = (learned.seconds, learned.low_s, learned.high_s)
+        for column, seconds in zip(LEARNED, times, strict=True):
+            frame.loc[rows.index, column] = seconds
+    return frame
+
+
+def _same_cases(rows: pd.DataFrame, some: pd.Index) -> pd.Index:
+    """These rows, and those of the same case in other sweeps."""
+    cases = rows["implementation"] + rows["cache"] + rows["parameters"]
+    return rows.index[cases.isin(cases[some])]
+
+
+def _usable(frame: pd.DataFrame) -> pd.Series:
     sound = (frame["status"] == "ok") & (frame["median_s"] > 0) & (frame["byte_moved"] > 0)
     far = ~(frame["median_s"] < OVERHEAD * frame["clock_start_s"].astype(float).fillna(0.0))
     bounded = ~frame["arithmetic"].isin(WITHOUT_ROOF)
-    rows = frame[sound & far & bounded & frame["device_name"].isin(sheets)]
-    return Pool(rows.reset_index(drop=True), sheets)
+    return sound & far & bounded
 
 
 def _known(name: str) -> Datasheet | None:

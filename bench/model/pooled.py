@@ -56,6 +56,14 @@ USUAL_SHARE = 0.85
 """Of the datasheet's bandwidth, where no GPU was timed."""
 
 
+def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:
+    """The rows of each GPU that say what its memory reaches; `sheets` are by device name."""
+    cache = rows["device_name"].map({name: sheet.l2_byte for name, sheet in sheets.items()})
+    streaming = rows["operator"].isin(STREAMING) & ~rows["parameters"].str.contains('"power"')
+    some = rows[streaming & (rows["byte_moved"] > CACHES * cache)].sort_values("byte_moved", kind="stable")
+    return some.groupby("device_name", sort=False).tail(LARGEST).index
+
+
 class Learned(NamedTuple):
     """Predicted launches, each an array [n], in seconds; the interval is NaN where nothing says it."""
 
@@ -77,13 +85,7 @@ class Pool:
     @cached_property
     def largest(self) -> pd.Index:
         """The rows that say what memory reaches."""
-        rows = self.rows
-        cache = rows["device_name"].map({name: sheet.l2_byte for name, sheet in self.sheets.items()})
-        streaming = rows["operator"].isin(STREAMING) & ~rows["parameters"].str.contains('"power"')
-        some = rows[streaming & (rows["byte_moved"] > CACHES * cache)].sort_values(
-            "byte_moved", kind="stable"
-        )
-        return some.groupby("device_name", sort=False).tail(LARGEST).index
+        return largest(self.rows, self.sheets)
 
     @cached_property
     def reached(self) -> Mapping[str, float]:

@@ -21,7 +21,7 @@ from bench.runner.session import RESULTS, Session, Visited, at_once, in_turn, pr
 from bench.runner.shard import Shard
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import Regime
-from bench.spec import Problem
+from bench.spec import DeviceKind, Problem
 from bench.store.schema import Measurement, RunKey
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
@@ -140,7 +140,7 @@ class Run:
             options.results,
             budget_s(options.budget, device.kind, self.suite),
             options.resume,
-            _visits(options.visits, self.suite),
+            _visits(options.visits, self.suite, device.kind),
             _regime(options.regime),
             shard=self.shard,
             concurrent_gpus=count if self.concurrent else 1,
@@ -335,9 +335,9 @@ def _regime(given: str) -> Regime:
     return cast(Regime, given)
 
 
-def _visits(given: str | None, suite: Suite | None) -> int:
+def _visits(given: str | None, suite: Suite | None, kind: DeviceKind) -> int:
     if given is None:
-        return suite.visits if suite else 1
+        return suite.visits.of(kind) if suite else 1
     visits = int(given) if given.isdecimal() else 0
     if not 1 <= visits <= MOST_ASKED:
         raise UserError(f"--bench-visits {given}: give a number from 1 to {MOST_ASKED}")

@@ -27,8 +27,9 @@ class Range(NamedTuple):
 
 ONE_VISIT: Mapping[DeviceKind, Range] = {"cpu": Range(0.4, 2.0), "cuda": Range(1.5, 7.0)}
 """A GPU's clock takes seconds to settle; most visits end long before."""
-SEVERAL_VISITS: Mapping[DeviceKind, Range] = {"cpu": Range(0.4, 1.0), "cuda": Range(0.4, 1.5)}
-"""Shorter on a GPU, which other cases keep loaded in between. A CPU does not settle in less."""
+SEVERAL_VISITS: Mapping[DeviceKind, Range] = {"cpu": Range(0.15, 1.0), "cuda": Range(0.4, 1.5)}
+"""Shorter: visits differ by more than their samples tell, so several short ones tell more than one long;
+and a GPU is kept loaded by other cases in between."""
 OVERHEAD_S = 0.2
 """Building, checking and reporting a small case on a CPU, before the run has shown how long that takes."""
 LAUNCHES = 16

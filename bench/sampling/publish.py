@@ -22,6 +22,9 @@ from bench.sampling.protocol import Protocol
 
 Floats = NDArray[np.float64]
 Stop = Literal["converged", "budget", "samples", "visits"]
+MODERATED, PRIOR_FREEDOM = 3, 4
+"""From so many visits on their own scatter is moderated by that of the run's other cases, which counts as so
+many degrees of freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): three visits may agree by chance."""
 
 
 class Spread(NamedTuple):
@@ -31,6 +34,9 @@ class Spread(NamedTuple):
     """From one visit of a run to another."""
     runs: float
     """From one run to another, beyond that."""
+    deviation: float = 0.0
+    """Standard deviation of a visit from the level of its case, robust against rare visits that are far off;
+    0 where it is not known. Several visits say by themselves whether one of them is."""
 
     def over(self, visits: int) -> Spread:
         """Of the median over so many visits of a run, held against that of all its visits.
@@ -122,7 +128,9 @@ def _interval(
     return median_interval(values, worth, parts, least, settings.confidence)
 
 
-def publish(visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None) -> Published:
+def publish(
+    visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None, outvoted: bool = False
+) -> Published:
     """What a row says of its visits, at least one, in the order they were made.
 
     Published are the last `keep` visits, and those before them from the first that was at their level: what
@@ -131,7 +139,7 @@ def publish(visits: Sequence[Visit], settings: Protocol, spread: Spread | None =
     over their medians. It has converged if that is narrow enough and the last `keep` visits agree.
 
     `spread` is what the run knows of the machine (bench/judge/noise.py). It widens the interval further; it
-    moves no median and undoes no convergence.
+    moves no median and undoes no convergence. `outvoted`: earlier visits, not among these, were elsewhere.
     """
     each_s = [float(np.median(visit.samples_s)) for visit in visits]
     level_s = float(np.median(each_s[-settings.keep :]))
@@ -160,17 +168,33 @@ def publish(visits: Sequence[Visit], settings: Protocol, spread: Spread | None =
     noise = None
     if spread is not None and low > 0:
         # Visits that agree after others did not may all be in the rarer of two states.
-        noise = spread.over(1 if first else len(taken))
+        outvoted = outvoted or first > 0
+        noise = spread.over(1 if outvoted else len(taken))
+        if spread.deviation and not outvoted and len(taken) >= MODERATED:
+            half = _moderated(each_s, spread.deviation, settings.confidence)
+            noise = noise._replace(visits=half)
+            least = max(step_s, settings.floor * median)
+            low, high = _of_order(np.concatenate(parts), worth, least, settings.confidence)
         low, high = noise.widen(median, low, high)
     return Published(median, low, high, stop, kept, noise)
 
 
-def publish_ceiling(visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None) -> Published:
+def _moderated(each_s: Sequence[float], deviation: float, confidence: float) -> float:
+    """Half of the interval of these visits' level, natural logarithm: by their scatter and other cases'."""
+    own = len(each_s) - 1
+    freedom = PRIOR_FREEDOM + own
+    variance = (PRIOR_FREEDOM * deviation**2 + own * float(np.var(np.log(each_s), ddof=1))) / freedom
+    return student(freedom, confidence) * math.sqrt(variance / len(each_s))
+
+
+def publish_ceiling(
+    visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None, outvoted: bool = False
+) -> Published:
     """What the row of a ceiling says: its interval spans those of its visits, each taken alone.
 
     It is visited at the run's ends, however often others are. Of two visits Student's t would make an
     interval nine times as wide as they are apart; and a roof is what was reached at either end, not the mean.
-    `spread` as `publish` takes it.
+    `spread` and `outvoted` as `publish` takes them.
     """
     settings = replace(settings, visits=1)
     together = publish(visits, settings)
@@ -180,7 +204,7 @@ def publish_ceiling(visits: Sequence[Visit], settings: Protocol, spread: Spread 
     stop = _stop(max(high_s - median_s, median_s - low_s), median_s, settings, alone[-1].stop)
     noise = None
     if spread is not None and low_s > 0:
-        noise = spread.over(1 if together.kept[0] else len(alone))
+        noise = spread.over(1 if outvoted or together.kept[0] else len(alone))
         low_s, high_s = noise.widen(median_s, low_s, high_s)
     return replace(together, low_s=low_s, high_s=high_s, stop=stop, noise=noise)
 
@@ -244,19 +268,27 @@ def median_interval(
     the medians of their `parts`, at least two, in time order (right when values drift together); `least`
     either side. 0 and infinite where there are too few values to say.
     """
+    median = float(np.median(values))
+    low, high = _of_order(values, worth, least, confidence)
+    if not math.isfinite(high):
+        return median, low, high
+    middle = float(np.mean(parts))
+    spread = student(len(parts) - 1, confidence) * float(np.std(parts, ddof=1)) / len(parts) ** 0.5
+    # Student's interval is symmetric, times are not: downwards it ends at the quickest that was seen.
+    quickest = max(middle - spread, float(np.min(values)))
+    return median, min(low, quickest), max(high, middle + spread)
+
+
+def _of_order(values: Floats, worth: float, least: float, confidence: float) -> tuple[float, float]:
+    """(low, high) of the median by order statistics, `least` either side at least; 0 and infinite without."""
     ordered = np.sort(values)
     median = float(np.median(ordered))
     count = int(worth)
     rank = _rank(count, confidence)
     if rank < 1:
-        return median, 0.0, math.inf
+        return 0.0, math.inf
     rank = int(rank * (len(values) + 1) / (count + 1))
-    low, high = float(ordered[rank - 1]), float(ordered[-rank])
-    middle = float(np.mean(parts))
-    spread = student(len(parts) - 1, confidence) * float(np.std(parts, ddof=1)) / len(parts) ** 0.5
-    # Student's interval is symmetric, times are not: downwards it ends at the quickest that was seen.
-    quickest = max(middle - spread, float(ordered[0]))
-    return median, min(low, quickest, median - least), max(high, middle + spread, median + least)
+    return min(float(ordered[rank - 1]), median - least), max(float(ordered[-rank]), median + least)
 
 
 def trend(windows: Sequence[Sequence[float]]) -> float:

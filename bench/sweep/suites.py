@@ -72,12 +72,28 @@ class Entry(Strict):
         return self
 
 
+class Visits(Strict):
+    """How often each case is visited, by kind of device; one number if they are the same."""
+
+    cpu: int = Field(1, ge=1, le=9)
+    cuda: int = Field(1, ge=1, le=9)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_both(cls, given: object) -> object:
+        return {"cpu": given, "cuda": given} if isinstance(given, int) else given
+
+    def of(self, kind: DeviceKind) -> int:
+        """Visits on this kind of device."""
+        return self.cpu if kind == "cpu" else self.cuda
+
+
 class Suite(Strict):
     """A choice among the sweeps."""
 
     title: Text = Field(description="What it is for")
     budget_s: Seconds | None = Field(None, description="Wall time of a run; no limit if left out")
-    visits: int = Field(1, ge=1, le=9, description="Visits of each case, unless the run says how many")
+    visits: Visits = Field(Visits(), description="Visits of each case, unless the run says how many")
     ceilings: List[str] | None = Field(
         None, description="The sweeps of ceilings/ that come along, such as launch; all if left out"
     )
@@ -93,6 +109,7 @@ class Suite(Strict):
 _OWNERS: dict[str, tuple[str, type[BaseModel]]] = {
     "entries": ("an entry", Entry),
     "budget_s": ("budget_s", Seconds),
+    "visits": ("visits", Visits),
     "device": ("device", Devices),
 }
 

@@ -14,14 +14,17 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
+from bench.case_name import row_name
 from bench.device.datasheet import Datasheet, find_datasheet
-from bench.judge.timings import pool, read_pool
+from bench.judge.frame import read
+from bench.judge.timings import pool, read_pool, with_learned
 from bench.model.launch_features import START_S, Vocabulary, features, with_parameters
 from bench.model.pooled import CALIBRATING, LARGEST, LEAST_ROWS, Pool
 from bench.spec import Problem, parameters_text
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from bench.validation.operator_prediction import LEAST, score_lines, scored
+from plots.__main__ import app as plots
 from tests.bench.rows import row
 
 GPUS = ("Tesla V100-PCIE-32GB", "NVIDIA A100 80GB PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "Tesla T4")
@@ -263,3 +266,48 @@ def test_a_gpu_with_too_few_timings_is_as_one_without(tmp_path: Path, timings: l
     asked = ["predict", "softmax", "rows=8192", "length=2048", "dtype=float32", "direction=forward"]
     code, text = said(*asked, "--on", "h100_sxm5", "--from", tmp_path)
     assert code == 0 and f"{LEAST_ROWS - 1} timings of 1 GPU (Somebody) are too few; by 600" in text
+
+
+def test_scores_and_explanations_know_what_is_learned(tmp_path: Path, timings: list[Measurement]) -> None:
+    for device in GPUS:
+        write(tmp_path / f"{device}.parquet", [one for one in timings if one.device_name == device])
+    (run,) = read([tmp_path / f"{OWN}.parquet"])
+    frame = with_learned(run, read_pool([tmp_path], lambda _: None))
+    assert frame["calibrating"].sum() == CALIBRATING and frame["learned_s"].notna().all()
+    rest = frame[~frame["calibrating"]]
+    assert error(rest["learned_s"].to_numpy(), rest) < 0.05
+    assert rest["median_s"].between(rest["learned_low_s"], rest["learned_high_s"]).mean() > 0.5
+    of_others = with_learned(run, read_pool([tmp_path], lambda _: None), {"layernorm"})
+    assert of_others["learned_s"].isna().all() and not of_others["calibrating"].any()
+
+    done = CliRunner().invoke(plots, ["score", str(tmp_path)])
+    (line,) = (
+        line
+        for line in done.output.splitlines()
+        if line.split()[1:3] == [OWN.lower().replace(" ", "-"), "L3"]
+    )
+    words = line.split()
+    assert words[:4] == ["softmax", OWN.lower().replace(" ", "-"), "L3", str(len(rest))]
+    assert float(words[4]) == pytest.approx(100 * error(rest["learned_s"].to_numpy(), rest), abs=0.06)
+
+    name = row_name(run.rows[rest.index[0]])
+    code, text = said("explain", name, tmp_path)
+    assert (
+        code == 0
+        and "learned from 750 timings of 5 GPUs (Somebody)" in text
+        and "nine in ten between" in text
+    )
+
+
+def test_a_run_with_few_timings_is_predicted_by_other_gpus(
+    tmp_path: Path, timings: list[Measurement]
+) -> None:
+    own = [one for one in timings if one.device_name == OWN]
+    write(tmp_path / "own.parquet", own[: LEAST_ROWS - 1])
+    write(tmp_path / "others.parquet", [one for one in timings if one.device_name != OWN])
+    (run,) = read([tmp_path / "own.parquet"])
+    frame = with_learned(run, read_pool([tmp_path], lambda _: None))
+    assert not frame["calibrating"].any() and frame["learned_low_s"].notna().all()
+    assert error(frame["learned_s"].to_numpy(), frame) < 0.2
+    alone = with_learned(run, read_pool([tmp_path / "own.parquet"], lambda _: None))
+    assert alone["learned_s"].isna().all()
