@@ -45,8 +45,8 @@ LEAST = math.log1p(MINIMUM_EFFECT)
 SAME_WITHIN: Mapping[str, Mapping[Work, float]] = {
     "cpu": {"matrix": 0.10, "memory": 0.25, "small": 0.25, "cache": 0.25, "launch": 0.25}
 }
-"""Kind of device -> kind of work -> greatest change that counts as none; MINIMUM_EFFECT on others. Two tours of
-a CPU that other programs share tell no smaller change apart."""
+"""Kind of device -> kind of work -> greatest change that counts as none; MINIMUM_EFFECT on others. Two
+tours of a CPU that other programs share tell no smaller change apart."""
 
 Pair = tuple[Case, Look, Look]
 """A case that both sides timed."""
@@ -304,31 +304,27 @@ def _judged(
     drift = alike.by if alike is not None and _moved(alike) else 0.0
     down, up = down + max(drift, 0.0), up + max(-drift, 0.0)
     effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
-    shared = math.hypot(before.shared, after.shared) + abs(drift)
+    shared = math.hypot(before.shared, after.shared)
     known = replace(known, effect=effect, shared=shared, detail=_chosen(before.row, after.row))
     within = math.log1p(SAME_WITHIN.get(before.row.device_kind, {}).get(work, MINIMUM_EFFECT))
-    same = max(down - apart, up + apart) < within
-    if same:
-        known = replace(known, verdict="SAME")
     needed = before.up + after.down if apart > 0 else before.down + after.up
     if abs(apart) < LEAST or abs(apart) <= needed:
+        if max(down - apart, up + apart) < within:
+            return replace(known, verdict="SAME")
         blamed = ", ".join(sorted({*before.flags, *after.flags}))
-        why = f"the intervals meet ({blamed})" if blamed else "the intervals meet"
-        return known if same else replace(known, reason=why)
+        return replace(known, reason=f"the intervals meet ({blamed})" if blamed else "the intervals meet")
     if shift is not None:
         moved = shift if alike is None else alike
         what = "the machine as a whole" if alike is None else f"the machine's {NAMES[work]}"
         # What is left of the effect must have its sign, beyond all that is not known of either.
         if math.copysign(1, apart) * (apart - moved.by) <= needed + moved.error:
             moved_text = f"{change_text(math.exp(moved.by))} in {moved.ceilings} ceilings"
-            return (
-                known if same else replace(known, reason=f"{what} may have moved as far", detail=moved_text)
-            )
+            return replace(known, reason=f"{what} may have moved as far", detail=moved_text)
     if one_device and work == "matrix":
         cycles = _in_cycles(before.row, after.row)
         if cycles is not None and math.copysign(1, apart) * cycles < LEAST:
             moved_text = f"{change_text(math.exp(cycles))} in cycles"
-            return known if same else replace(known, reason="the clock explains it", detail=moved_text)
+            return replace(known, reason="the clock explains it", detail=moved_text)
     return replace(known, verdict="SLOWER" if apart > 0 else "FASTER")
 
 

@@ -73,15 +73,10 @@ class Entry(Strict):
 
 
 class Visits(Strict):
-    """How often each case is visited, by kind of device; one number if they are the same."""
+    """How often each case is visited."""
 
-    cpu: int = Field(1, ge=1, le=9)
-    cuda: int = Field(1, ge=1, le=9)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_both(cls, given: object) -> object:
-        return {"cpu": given, "cuda": given} if isinstance(given, int) else given
+    cpu: int = Field(1, ge=1, le=9, description="On a CPU")
+    cuda: int = Field(1, ge=1, le=9, description="On a GPU")
 
     def of(self, kind: DeviceKind) -> int:
         """Visits on this kind of device."""

@@ -20,7 +20,7 @@ from scipy.signal import lfilter
 from bench.judge import frame
 from bench.judge.compare import Compared, compare
 from bench.judge.comparison_side import Bound
-from bench.judge.noise import Noise
+from bench.judge.noise import NAMES, Noise
 from bench.runner.rows import join, joined
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
@@ -201,7 +201,12 @@ def timed(
     """A row of one case, on a GPU unless said otherwise, of a run that had no noise of its own."""
     columns = (CPU if changes.get("device_kind") == "cpu" else GPU) | changes
     seen = [machine(chance, bound, 60) for _ in range(visits)]
-    return row(case, seen, bound, scale, Noise(columns["device_kind"], 0.0), **columns)
+    return row(case, seen, bound, scale, none(columns["device_kind"]), **columns)
+
+
+def none(kind: str) -> Noise:
+    """The noise of a run that had none."""
+    return Noise(kind, 0.0, runs_factors=dict.fromkeys(NAMES, 0.0))
 
 
 def older(one: Measurement) -> Measurement:

@@ -128,11 +128,12 @@ def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
     assert (
         f"regime ({found.comparable} cases)" in unknown and f"governor ({found.comparable} cases)" in unknown
     )
-    moves = [one for one in told if one.startswith("the machine during A")]
+    moves = [one for one in told if one.startswith("from visit to visit of A")]
     assert [key.run_id for key in found.before.runs] == ["a", "c", "d"]
-    for noise, line in zip((each.noise for each in found.before.runs.values()), moves, strict=True):
-        factor = f"{noise.factor:.1f} times the noise that is usual for its kind"
-        assert line == f"the machine during A: {factor}, by {noise.steps} steps between visits"
+    texts = [each.noise.text for each in found.before.runs.values() if each.noise.text]
+    assert moves == [
+        f"from visit to visit of A, 95 of 100 times changed by at most: {text}" for text in texts
+    ]
     ((before, after), shift), *_ = found.shifts.items()
     assert (before.run_id, after.run_id) == ("a", "b")
     (moved,) = (one for one in told if one.startswith("the machine as a whole from A to B"))

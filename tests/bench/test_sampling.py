@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import Published, Spread, Visit, interval, publish, publish_ceiling
+from bench.sampling.publish import (
+    PRIOR_FREEDOM,
+    Published,
+    Spread,
+    Visit,
+    interval,
+    publish,
+    publish_ceiling,
+    student,
+)
 from bench.sampling.stopping import LEAST_WORTH, collect, settle
 
 CPU = protocol("cpu")
@@ -443,7 +452,7 @@ SPREAD = Spread(visits=0.04, runs=0.03)
 )
 def test_more_visits_lessen_what_visits_differ_by_and_not_what_runs_do(visits: int, apart: float) -> None:
     """One visit may be a whole step off, and two may both be in the rarer of two states."""
-    assert SPREAD.over(visits) == pytest.approx((apart, 0.03))
+    assert SPREAD.over(visits)[:2] == pytest.approx((apart, 0.03))
     assert SPREAD.over(visits).half == pytest.approx(math.hypot(apart, 0.03))
     low, high = SPREAD.over(visits).widen(2.0, 2.0 * (1 - 1e-9), 2.0 * (1 + 1e-9))
     assert math.log(high / 2.0) == math.log(2.0 / low) == pytest.approx(SPREAD.over(visits).half)
@@ -471,6 +480,20 @@ def test_a_row_and_a_ceiling_take_in_the_noise_of_the_run(
     # It moves no median and undoes no convergence.
     assert (row.median_s, row.stop, row.kept) == (alone.median_s, alone.stop, alone.kept)
     assert publishing(visits, NIGHTLY, Spread(0.0, 0.0)).high_s == pytest.approx(alone.high_s)
+
+
+@pytest.mark.parametrize(("far", "wider"), [(1.0, 1.0), (1.3, 5.0)])
+def test_three_visits_and_the_scatter_of_other_cases_say_how_far_off_a_row_may_be(
+    far: float, wider: float
+) -> None:
+    """A visit in a burst widens its own row, and not those whose visits agree (Smyth's variance)."""
+    deviation, freedom = 0.01, PRIOR_FREEDOM + 2
+    row = publish([visit(1.0, 1), visit(1.0, 2), visit(far, 3)], NIGHTLY, Spread(0.5, 0.0, deviation))
+    own = np.var([0.0, 0.0, math.log(far)], ddof=1)
+    variance = (PRIOR_FREEDOM * deviation**2 + 2 * own) / freedom
+    half = student(freedom, 0.95) * math.sqrt(variance / 3)
+    assert math.log(row.high_s / row.median_s) == pytest.approx(half, rel=0.05)
+    assert (half > wider * 0.01) and half < 0.5, "the rare large step of other cases is not in it"
 
 
 def test_visits_that_agree_after_others_did_not_narrow_nothing() -> None:

@@ -111,7 +111,7 @@ def test_the_suite_of_fleets_has_every_class_of_work_and_takes_a_minute(sheet: D
     """Of every GPU two cases of each class at least, of launches one; transfers are a GPU's alone."""
     device = of_datasheet(sheet)
     suite = load_suite("fleet", kernels.problem, device.sm_count)
-    prices = Prices(device, protocol("cuda", suite.suite.visits), suite.suite.limit_s("cuda"))
+    prices = Prices(device, protocol("cuda", suite.suite.visits.cuda), suite.suite.limit_s("cuda"))
     cases = cases_of_suite(suite, prices)
     able = [case for case in cases if impossible(case, device) is None]
     classes = Counter(map(class_of, able))
@@ -178,8 +178,11 @@ BROKEN = [
         GOOD.replace("title: t", "title: t\n  budget_s: {cpu: 1, gpu: 5}"),
         "no key 'gpu'; it has cpu, cuda",
     ),
-    (GOOD.replace("title: t", "title: t\n  visits: 0"), ":3: visits must be at least 1, not 0"),
-    (GOOD.replace("title: t", "title: t\n  visits: 10"), ":3: visits must be at most 9, not 10"),
+    (GOOD.replace("title: t", "title: t\n  visits: {cpu: 0, cuda: 1}"), ":3: cpu must be at least 1, not 0"),
+    (
+        GOOD.replace("title: t", "title: t\n  visits: {cpu: 1, cuda: 10}"),
+        ":3: cuda must be at most 9, not 10",
+    ),
     (GOOD.replace("title: t", "title: t\n  ceilings: []"), ":3: "),
     (
         GOOD.replace("title: t", "title: t\n  ceilings:\n  - launch\n  - stram"),
