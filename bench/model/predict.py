@@ -44,7 +44,7 @@ from bench.model.roofline import (
     datasheet_s,
     of_roof,
     row_traffic,
-    traffic,
+    rows_traffic,
 )
 from bench.model.tile_wave import MOSTLY_EMPTY, Machine, Products, resident
 from bench.spec import ITEM_BYTE, PACKED
@@ -85,7 +85,7 @@ def predictions(
     found = structured(rows, roof, sheet, given, siblings)
     found["predicted_s"], found["limiter"] = np.nan, ""
     for how, some in rows.groupby("condition", sort=False):
-        counts = (some["flop"], *_traffic(some), some["arithmetic"], some["dtype"])
+        counts = (some["flop"], *rows_traffic(some), some["arithmetic"], some["dtype"])
         seconds, terms = calibrated_columns(*counts, roof(str(how)), _beside(some))
         found.loc[some.index, "predicted_s"], found.loc[some.index, "limiter"] = seconds, terms
     stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
@@ -265,32 +265,27 @@ def cached_share(row: Measurement) -> float:
     return float(resident(row.ring_byte or row.byte, max(row.cache_byte, 1)))
 
 
-def reached(row: Measurement, ceilings: Ceilings) -> tuple[float | None, str]:
-    """(share of the roof that a row reached, what bounds it there): L1's, but for what the cache held.
+def reached(row: Measurement, ceilings: Ceilings) -> float | None:
+    """The share of the roof that a row reached: L1's, but for what the cache held.
 
-    Bytes that launches find in the last-level cache are held against its bandwidth, and `cache` bounds them.
+    Bytes that launches find in the last-level cache are held against its bandwidth.
     Without a ceiling of the cache there is no share of memory's that would mean anything: None.
     """
     roof = calibrated_row(row, ceilings)
     if roof is None or ceilings.launch_s is None:
-        return None, ""
+        return None
     inside = cached_share(row)
     byte, write_share = row_traffic(row)
     rate = ceilings.cached_byte_per_s(row.ring_byte or row.byte)
     per_byte_s = ceilings.second_per_byte(write_share)
     if inside and rate is None and roof.bound_by == "memory":
-        return None, "cache"
+        return None
     if not inside or rate is None or per_byte_s is None:
-        return of_roof(row.median_s, roof.seconds), roof.bound_by
+        return of_roof(row.median_s, roof.seconds)
     peak = ceilings.peak(row.arithmetic, row.dtype)
-    terms = {
-        "launch": ceilings.launch_s,
-        "compute": row.flop / peak if peak else 0.0,
-        "cache": inside * byte / float(rate),
-        "memory": (1.0 - inside) * byte * float(per_byte_s),
-    }
-    seconds = terms["launch"] + max(terms["compute"], terms["cache"] + terms["memory"])
-    return of_roof(row.median_s, seconds), max(terms, key=lambda term: terms[term])
+    compute_s = row.flop / peak if peak else 0.0
+    moving_s = inside * byte / float(rate) + (1.0 - inside) * byte * float(per_byte_s)
+    return of_roof(row.median_s, ceilings.launch_s + max(compute_s, moving_s))
 
 
 def with_peaks(ceilings: Ceilings, by: Calibration) -> Ceilings:
@@ -309,7 +304,7 @@ def products(rows: pd.DataFrame) -> Products:
     """The rows' matrix products, as the model of tiles takes them. All must be some."""
     m, n, k = (rows[f"product_{side}"].to_numpy(dtype=float) for side in "mnk")
     item = np.array([ITEM_BYTE[dtype] / PACKED.get(dtype, 1) for dtype in rows["dtype"]], dtype=np.float64)
-    byte, _ = _traffic(rows)
+    byte, _ = rows_traffic(rows)
     quantizing = (rows["operator"] == "quantized_linear").to_numpy()
     beside = np.where(quantizing, (rows["byte_moved"] - rows["byte"]).to_numpy(dtype=float), 0.0)
     return Products(m, n, k, item, byte - beside, _working_set(rows), beside)
@@ -321,12 +316,6 @@ def _working_set(rows: pd.DataFrame) -> Floats:
     known = ring.where(ring.notna(), rows["byte"].astype(float).where(rows["cache"] == "warm", np.inf))
     flushed = rows["flushed"].fillna(False).astype(bool)
     return np.asarray(known.mask(flushed, np.inf), dtype=np.float64)
-
-
-def _traffic(rows: pd.DataFrame) -> tuple[Floats, Floats]:
-    again = rows["byte_again"].astype(float).fillna(0.0)
-    written = rows["moved_written"].astype(float).fillna(rows["byte_written"])
-    return traffic(rows["byte_moved"], again, written, rows["cache_byte"])
 
 
 def stated_tile(implementation: str, configuration: str) -> tuple[int, int] | None:
@@ -376,7 +365,7 @@ def _predict_others(
     t0 = ceilings.launch_s
     if t0 is None or not len(rows):
         return
-    byte, share = _traffic(rows)
+    byte, share = rows_traffic(rows)
     launch = t0 * _kernels(rows)
     second_per_byte = ceilings.second_per_byte(share)
     if second_per_byte is None:
