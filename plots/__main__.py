@@ -224,7 +224,7 @@ def report(
     files = results if every_run else [file for path in results for file in newest(path)]
     with stages() as say:
         say("reading results")
-        runs = _load(files, lenders, one_unit=True)
+        runs = [replace(run, learns=False) for run in _load(files, lenders, one_unit=True)]
     if (first := _first(results, [run.device for run in runs])) != runs[0].device:
         runs.sort(key=lambda run: run.device != first)
     several = len(runs) > 1

@@ -66,6 +66,8 @@ class Run:
     """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
     siblings: Sequence[Known] = ()
     """Runs of other devices, whose calibration shapes help to learn what few shapes of its own leave."""
+    learns: bool = True
+    """Whether `frame` has the level that is learned, which takes longer than all others together."""
 
     @property
     def device(self) -> str:
@@ -311,7 +313,9 @@ def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
     for sibling in run.siblings:
         for dtype, sample in sibling.samples.items():
             samples.setdefault(dtype, []).append(sample)
-    for level, column in predictions(frame, run.roof, run.datasheet, given, samples).items():
+    for level, column in predictions(
+        frame, run.roof, run.datasheet, given, samples, run.learns
+    ).items():
         frame[str(level)] = column
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]

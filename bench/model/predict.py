@@ -77,12 +77,13 @@ def predictions(
     sheet: Datasheet | None,
     given: Sequence[Calibration] | None = None,
     siblings: Siblings = NO_SIBLINGS,
+    learns: bool = True,
 ) -> pd.DataFrame:
     """All levels: columns `datasheet_s`, `predicted_s`, `limiter` (of L1), and those of `structured`.
 
     The arguments are those of `structured`; NaN and "" where a level cannot say.
     """
-    found = structured(rows, roof, sheet, given, siblings)
+    found = structured(rows, roof, sheet, given, siblings, learns)
     found["predicted_s"], found["limiter"] = np.nan, ""
     for how, some in rows.groupby("condition", sort=False):
         counts = (some["flop"], *rows_traffic(some), some["arithmetic"], some["dtype"])
@@ -99,12 +100,13 @@ def structured(
     sheet: Datasheet | None,
     given: Sequence[Calibration] | None = None,
     siblings: Siblings = NO_SIBLINGS,
+    learns: bool = True,
 ) -> pd.DataFrame:
     """Columns `structured_s`, `structured_limiter`, `priors_s`, `calibrating` and LEARNED of one run's rows.
 
     `rows` has the columns of a result file, and `condition`; `roof` gives the ceilings of one. `given`,
     without a fit and fitted, stands in for what the rows themselves would be calibrated by; `siblings` are
-    what other devices' shapes leave. NaN and "" where a level cannot say.
+    what other devices' shapes leave. NaN and "" where a level cannot say, and of LEARNED unless it `learns`.
     """
     import pandas as pd
 
@@ -127,7 +129,7 @@ def structured(
         if of_products is None:
             of_products = calibrated(some, ceilings, sheet, siblings) if len(of_gpu) else ()
         for column, one in zip(("priors_s", "structured_s"), of_products, strict=False):
-            _predict_products(found, column, of_gpu, one)
+            _predict_products(found, column, of_gpu, one, learns)
         others = ~gpu[some.index] & ~some["arithmetic"].isin(WITHOUT_ROOF)
         _predict_others(found, some[others], ceilings, sheet)
         of_attention = some[one_pass[some.index]]
@@ -327,7 +329,7 @@ def stated_tile(implementation: str, configuration: str) -> tuple[int, int] | No
     return (int(found[1]), int(found[2])) if found and not shared else None
 
 
-def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration) -> None:
+def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration, learns: bool) -> None:
     tiles = [stated_tile(*one) for one in zip(rows["implementation"], rows["configuration"], strict=True)]
     keys = list(zip(rows["dtype"], tiles, strict=True))
     for key in dict.fromkeys(keys):
@@ -340,7 +342,7 @@ def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: 
         found.loc[some.index, column] = answer.seconds
         found.loc[some.index, "structured_limiter"] = bound_by(of_dtype.machine, answer)
         alike = some["implementation"].isin(of_dtype.implementations).to_numpy(dtype=bool)
-        if key[1] is None and alike.any() and of_dtype.residual:
+        if learns and key[1] is None and alike.any() and of_dtype.residual:
             told = of_dtype.residual.correct(residual.features(of_dtype.machine, of, answer))
             for name, factor in zip(LEARNED, told, strict=True):
                 found.loc[some.index[alike], name] = (factor * answer.seconds)[alike]

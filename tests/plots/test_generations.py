@@ -296,7 +296,7 @@ def test_figure_command_and_readme_say_the_same_of_public_gpus() -> None:
     assert len(blocks) == len(overview.axes) == 4
     for block in blocks:
         axes = panel(overview, f"gemm, bfloat16, {' '.join(block.split()[:3])}")
-        printed = [line.split() for line in block.splitlines() if line.startswith(("h100", "b200"))]
+        printed = [line.split() for line in block.splitlines() if line.startswith((" h100", " b200"))]
         assert [f"{line.get_ydata()[0]:.2f}" for line in lines(axes, "_median")] == [c[2] for c in printed]
         assert [text.get_text() for text in axes.texts] == [cells[1] for cells in printed]
         assert [f"{s.get_ydata()[0]:.2f}" for s in lines(axes, "_bandwidth") + lines(axes, "_peak")] == [
