@@ -219,8 +219,10 @@ def report(
     experiments' charts, and what was not measured and why.
     """
     from bench.cli.claims import judged_rows
+    from plots.base.vega import begin_library
     from plots.report import page as report_page
 
+    begin_library()
     files = results if every_run else [file for path in results for file in newest(path)]
     with stages() as say:
         say("reading results")

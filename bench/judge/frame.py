@@ -313,9 +313,7 @@ def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
     for sibling in run.siblings:
         for dtype, sample in sibling.samples.items():
             samples.setdefault(dtype, []).append(sample)
-    for level, column in predictions(
-        frame, run.roof, run.datasheet, given, samples, run.learns
-    ).items():
+    for level, column in predictions(frame, run.roof, run.datasheet, given, samples, run.learns).items():
         frame[str(level)] = column
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]

@@ -329,7 +329,9 @@ def stated_tile(implementation: str, configuration: str) -> tuple[int, int] | No
     return (int(found[1]), int(found[2])) if found and not shared else None
 
 
-def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration, learns: bool) -> None:
+def _predict_products(
+    found: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration, learns: bool
+) -> None:
     tiles = [stated_tile(*one) for one in zip(rows["implementation"], rows["configuration"], strict=True)]
     keys = list(zip(rows["dtype"], tiles, strict=True))
     for key in dict.fromkeys(keys):
