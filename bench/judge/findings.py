@@ -1,10 +1,10 @@
 """What stands out in runs, a sentence each: what is farthest below its roof, what the model misses most, what
 varied most.
 
-Each is the candidate with the largest effect beyond its 95 % interval: the logarithm of a ratio less half of
-the interval's, so that neither a small effect that is known well nor a large one that is not known at all
-stands first. Rows without an interval and suspect ones are no candidates. A finding that could be as small as
-LEAST is none.
+Each is the candidate with the largest effect beyond its 95 % interval, to which a share of the roof adds the
+roof's: the logarithm of a ratio less half of the interval's, so that neither a small effect that is
+well known nor a large one that is unknown stands first. Rows without an interval and suspect ones are no
+candidates. A finding that could be as small as LEAST is none.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from bench.case_name import problem_name, row_name
 from bench.format import count_text, seconds_text, share_text
+from bench.model.predict import reached
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,16 +83,19 @@ def _below_roof(run: Run) -> Iterator[_Finding]:
     rows = _candidates(run)
     rows = rows[(rows["of_roof"] > 0) & ~rows["bound_by"].isin(["launch", ""])]
     for (sweep, implementation, words), alike in rows.groupby(["sweep", "implementation", "words"]):
-        shares = alike["of_roof"]
-        low, high = (share_text(share) for share in (shares.min(), shares.max()))
-        reached = low if low == high else f"{low} to {high}"
-        bounds = " and ".join(dict.fromkeys(alike["bound_by"]))
+        shares, of = alike["of_roof"], [run.rows[place] for place in alike.index]
+        # The roof may be as low as its own interval allows.
+        most = [share for row in of if (share := reached(row, run.roof_of(row).slowest)) is not None]
+        low, middle, high = (share_text(share) for share in (shares.min(), shares.median(), shares.max()))
+        among = f" in {count_text(len(alike), 'case')}" if low == high else ""
+        among = among or f", the median of {low} to {high} in {len(alike)} cases"
+        bounds = sorted(set(alike["bound_by"]))
+        allowed = f"{' and '.join(bounds)} {'allow' if len(bounds) > 1 else 'allows'}"
         yield _Finding(
-            -math.log(shares.median()) - float(alike["half"].median()),
+            -math.log(np.median(most)) - float(alike["half"].median()) if most else -math.inf,
             "Farthest below its roof",
             run.device,
-            f"{sweep} by {implementation}, {words}, reaches {reached} of what {bounds} allows, in "
-            f"{count_text(len(alike), 'case')}",
+            f"{sweep} by {implementation}, {words}, reaches {middle} of what {allowed}{among}",
         )
 
 
@@ -107,7 +111,8 @@ def _surprises(run: Run) -> Iterator[_Finding]:
             others = tuple(sorted(each for each in numbers.items() if each[0] != name))
             lines.setdefault((kind, name, others), []).append(_Point(value, *point))
     for ((sweep, implementation, words, *_), name, _), points in lines.items():
-        for first, second in pairwise(sorted(points)):
+        for neighbours in pairwise(sorted(points)):
+            first, second = sorted(neighbours, key=lambda point: point.median_s)
             measured = second.median_s / first.median_s
             predicted = second.best_s / first.best_s
             both = f"{seconds_text(second.median_s)}, {seconds_text(first.median_s)}"

@@ -310,7 +310,7 @@ def test_suspect_points_are_another_shape_hollow_and_larger(tmp_path: Path) -> N
     known = content(page_of(written(tmp_path / "run.parquet", few())))
     cases = [{"colour": "a", "at": 0} | _case(known["cases"], at) for at in range(9)]
     svg = vl_convert.vegalite_to_svg(charts.filled(known["roofline"], cases))
-    points = re.findall(r'<path aria-label="[^"]*" role="graphics-symbol"[^>]*>', svg)
+    points = re.findall(r'<path aria-label="[^"]*colour: a[^"]*" role="graphics-symbol"[^>]*>', svg)
     hollow = [point for point in points if 'fill-opacity="0"' in point]
     assert len(points) == 9 and len(hollow) == sum(known["cases"]["suspect"]) > 0
     shapes = [{re.sub(r"[-0-9.,]+", "", re.findall(r' d="([^"]*)"', one)[0]) for one in some}
@@ -337,7 +337,9 @@ def test_several_devices_have_every_data_type_and_their_speed_ups(tmp_path: Path
     assert "by its datasheet; not measured" in cells[names.index("matrix products in float32") - 1]
     gained = text.split('id="gained"')[1].split("</section>")[0]
     printed = CliRunner().invoke(bench_app, ["compare", str(tmp_path), "--across", "device"]).output
-    lines = [line.split() for line in printed.splitlines() if line.startswith(("gemm", "stream", "launch"))]
+    lines = [
+        line.split() for line in printed.splitlines() if line.startswith((" gemm", " stream", " launch"))
+    ]
     rows = [re.sub(r"<[^>]*>", " ", line).split() for line in gained.split("<tr>")[2:]]
     assert len(lines) == len(rows) > 2
     for line, cells in zip(lines, rows, strict=True):
