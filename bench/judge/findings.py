@@ -61,6 +61,8 @@ def findings(runs: Sequence[Run]) -> list[str]:
 
 def _candidates(run: Run) -> pd.DataFrame:
     """Timed rows with an interval, `half` of its |ln|, and the `words` and `numbers` of their parameters."""
+    import pandas as pd
+
     frame = run.frame
     rows = frame[(frame["role"] == "measurement") & (frame["visit"] == 0) & (frame["median_s"] > 0)]
     rows = rows[~rows["suspect"] & (rows["low_s"] > 0) & (rows["high_s"] > rows["low_s"])]
@@ -71,7 +73,7 @@ def _candidates(run: Run) -> pd.DataFrame:
         problem_name({name: each[name] for name in each.keys() - of.keys()}).replace("-", " ")
         for each, of in zip(given, numbers, strict=True)
     ]
-    return rows.assign(half=half, numbers=numbers, words=words)
+    return rows.assign(half=half, numbers=pd.Series(numbers, index=rows.index, dtype=object), words=words)
 
 
 def _is_number(value: object) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -114,12 +113,7 @@ def _against(
     if stated is not None:
         name, promise = speedups.PROMISES[bound_by]
         axes.axhline(stated, zorder=2, label=f"_{name}", **promise)
-        end: dict[str, Any] = {
-            "xycoords": ("axes fraction", "data"),
-            "textcoords": "offset points",
-            "ha": "right",
-        }
-        axes.annotate(f"{name} {stated:.2f} x", (1.0, stated), (-3, 2), size=6.5, **end)
+        axes.annotate(f"{name} {stated:.2f} x", (0.02, 0.04), xycoords="axes fraction", size=6.5)
     speedups.ratio_axis(axes, shown)
     title = bound_text(bound_by)
     if not len(rows):

@@ -25,16 +25,14 @@ PROMISES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "compute": ("peak", {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6}),
 }
 """What bounds cases -> the number of the datasheet that promises a speed-up, and the look of its line."""
-PROMISED = (
-    "What bounds a case follows from the base's ridge and launch overhead. Dashed: what bandwidths by "
-    "datasheet promise; dotted: peaks."
-)
+PROMISED = "Dashed: bandwidth by datasheet; dotted: peak."
 """The sentence of a caption that explains the lines of PROMISES."""
 MIDDLE = (
     "Marker: the median; bar or band: the middle 80 % of the cases.",
     "A case's time is that of the quickest library which both devices have.",
+    "What bounds it follows from the base's ridge and launch overhead.",
 )
-"""The sentences of a caption that explain marker and bar."""
+"""The sentences of a caption that explain marker, bar and panels."""
 
 
 @dataclass(frozen=True)
