@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ import typer
 
 from bench.cli.application import Commands, left_out, remark, run_process
 from bench.cli.score import score_lines
+from bench.cli.terminal import stages
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import count_text
@@ -129,7 +130,9 @@ def draw(
     held against.
     """
     files = results if every_run else [file for path in results for file in newest(path)]
-    runs = _load(files, lenders, one_unit=True)
+    with stages() as say:
+        say("reading results")
+        runs = _load(files, lenders, one_unit=True)
     sweeps = parquet.read_sweeps(files)
     for run in runs:
         alone = to is not None and len(runs) == 1
@@ -137,8 +140,8 @@ def draw(
         if not run.measured:
             remark(f"{run.device} {run.name}: no row has a time; nothing drawn")
             continue
-        with _writing("figures"):
-            drawn = save(run, folder, sweeps[run.key])
+        with _writing("figures"), stages() as say:
+            drawn = save(run, folder, sweeps[run.key], say)
         if missing := telemetry.missing(run):
             remark(f"{run.device} {run.name}: {missing}")
         rows = f"{run.measured} of {len(run.rows)} rows measured"
@@ -147,9 +150,12 @@ def draw(
     if len(together) > 1:
         folder = (to or figures()) / COMPARED
         base = _first(files, [run.device for run in together])
-        with style.look(), _writing("figures"):
-            pages_together = compared.draw(together, base, remark)
+        with style.look(), _writing("figures"), stages() as say:
+            apart: list[str] = []
+            pages_together = _said(compared.draw(together, base, apart.append), say, folder)
             drawn = save_all((folder / stem, page) for stem, page in pages_together)
+        for sentence in apart:
+            remark(sentence)
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
 
 
@@ -201,8 +207,8 @@ def report(
             "-o",
             "--output",
             metavar="FILE",
-            help="The page's file; figures/<device>/<run>/report.html if left out, of several runs "
-            "figures/compared/report.html.",
+            help="The page's file, which ends in .html, or an existing folder; if left out, "
+            "figures/<device>/<run>/report.html, of several runs figures/compared/report.html.",
         ),
     ] = None,
     lenders: Lenders = None,
@@ -213,16 +219,29 @@ def report(
     It shows what the machine reaches, the verdicts on the guides' rules, every case with its prediction, the
     experiments' charts, and what was not measured and why.
     """
+    from bench.cli.claims import judged_rows
+    from plots.base.vega import begin_library
     from plots.report import page as report_page
 
+    begin_library()
     files = results if every_run else [file for path in results for file in newest(path)]
-    runs = _load(files, lenders, one_unit=True)
+    with stages() as say:
+        say("reading results")
+        runs = [replace(run, learns=False) for run in _load(files, lenders, one_unit=True)]
     if (first := _first(results, [run.device for run in runs])) != runs[0].device:
         runs.sort(key=lambda run: run.device != first)
     several = len(runs) > 1
     folder = figures() / COMPARED if several else figures() / runs[0].device / runs[0].name
-    file = to or folder / "report.html"
-    page = report_page.html(runs, parquet.read_sweeps(files), _is_ours)
+    file = _page_file(to) if to else folder / "report.html"
+    sweeps = parquet.read_sweeps(files)
+    with stages() as say:
+        say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
+        remarks: list[str] = []
+        judged = judged_rows(runs, sweeps, remarks.append)
+        say(f"writing {file}")
+        page = report_page.html(runs, sweeps, judged, _is_ours)
+    for sentence in remarks:
+        remark(sentence)
     with _writing("the page"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(page, "utf-8")
@@ -346,6 +365,13 @@ def fleet(
     typer.echo(f"{file}: {count_text(len(told.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
 
 
+def _page_file(to: Path) -> Path:
+    """The page's file: in a folder `report.html`; a browser knows a page by the ending."""
+    if to.is_dir():
+        return to / "report.html"
+    return to if to.suffix.lower() in (".html", ".htm") else to.with_name(f"{to.name}.html")
+
+
 def _is_ours(sweep: str) -> bool:
     """Whether this checkout has the sweep of this name."""
     return (SWEEPS / f"{sweep}.yaml").is_file()
@@ -402,13 +428,22 @@ def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
     return devices[0]
 
 
-def save(run: Run, folder: Path, sweeps: parquet.Sweeps) -> list[Path]:
+def save(run: Run, folder: Path, sweeps: parquet.Sweeps, say: Callable[[str], object]) -> list[Path]:
     """Write every figure of a run below a folder; their paths, PNG and SVG in turn.
 
-    `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`).
+    `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`); `say` gets each name.
     """
     with style.look():
-        return save_all((folder / stem, page) for stem, page in pages(run, sweeps))
+        return save_all((folder / stem, page) for stem, page in _said(pages(run, sweeps), say, folder))
+
+
+def _said(
+    drawn: Iterable[tuple[str, Page]], say: Callable[[str], object], folder: Path
+) -> Iterator[tuple[str, Page]]:
+    """The same, each told to `say` as it is drawn."""
+    for number, (stem, page) in enumerate(drawn, 1):
+        say(f"{folder}: figure {number}, {stem}")
+        yield stem, page
 
 
 def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:

@@ -14,7 +14,7 @@ import pytest
 
 from bench.cli import table as tables
 from bench.cli.run_summary import progress_line
-from bench.cli.terminal import Live, coloured, wrapped
+from bench.cli.terminal import Live, coloured, stages, wrapped
 from tests.bench.rows import row
 from tests.drawing import drawn
 
@@ -148,3 +148,17 @@ def test_progress_in_a_log_is_a_line_for_each_visit() -> None:
     live.progress("two")
     live.line("end")
     assert text == ["one\n", "two\n", "end\n"]
+
+
+def test_progress_is_one_line_of_a_terminal_and_nothing_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for live, expected in ((False, ""), (True, "\r\x1b[Kreading\r\x1b[Kwriting 1\r\x1b[K")):
+        monkeypatch.setattr("sys.stderr.isatty", lambda live=live: live)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "10")
+        with stages() as say:
+            say("reading")
+            say("writing 123")
+        out, err = capsys.readouterr()
+        assert (out, err) == ("", expected)

@@ -16,7 +16,8 @@ from bench.errors import UserError
 from bench.format import count_text
 from bench.judge.comparability import FACTS, WITH_DEVICE, value
 from bench.judge.frame import load
-from bench.judge.speedup import Gain, gains
+from bench.judge.speedup import Gain, gains, speedups
+from bench.model.bound import bound_text
 
 COLUMNS = ("cases", "median", "80 % of them", "stated")
 """Numbers of each device."""
@@ -39,7 +40,7 @@ class Across:
             raise UserError(f"--across device: all rows are of {only}; give results of two devices or more")
         self.base = next(iter(self.sheets))
         rows = pd.concat([run.frame for run in self.runs])
-        self.gains: list[Gain] = list(gains(rows, self.base, self.sheets))
+        self.gains = gains(dict(speedups(rows, self.base)), self.base, self.sheets)
 
     def lines(self, markdown: bool) -> Iterator[str]:
         """The report, as Markdown if so asked."""
@@ -50,9 +51,9 @@ class Across:
         yield ""
         yield from _paragraph(
             f"2.00 is twice as fast: the seconds of {self.base} over those of the device, for each case that "
-            "both measured, by the fastest library that both have. What bounds a case is by the roofline of "
-            f"{self.base}. Stated is what the datasheets promise: the ratio of bandwidths where memory "
-            "bounds a case, of peaks where compute does.",
+            "both measured, by the fastest library that both have. What bounds a case follows from the ridge "
+            f"and the launch overhead of {self.base}. Stated is what the datasheets promise: the ratio of "
+            "bandwidths where memory bounds a case, of peaks where compute does.",
             markdown,
         )
         yield ""
@@ -91,39 +92,36 @@ class Across:
 
 
 def _cells(gain: Gain) -> list[str]:
-    stated = ""
-    if gain.stated is not None:
-        low, high = (f"{end:.2f}" for end in gain.stated)
-        stated = low if low == high else f"{low} to {high}"
+    stated = f"{gain.stated:.2f}" if gain.stated is not None else ""
     return [str(gain.cases), f"{gain.median:.2f}", f"{gain.low:.2f} to {gain.high:.2f}", stated]
 
 
-def _places(gain: Gain) -> tuple[str, str]:
-    return gain.operator, gain.bound_by or UNKNOWN
+def _places(gain: Gain) -> tuple[str, str, str]:
+    return gain.operator, gain.dtype, gain.bound_by
 
 
 def _tables(gained: Sequence[Gain]) -> Iterator[str]:
     """One table for a single device; for several, one for each operator and what bounds its cases."""
     numbers = [f">{name}" for name in COLUMNS]
     if len({gain.device for gain in gained}) == 1:
-        shown = table("operator", "bound by", *numbers)
+        shown = table("operator", "data type", "bound by", *numbers)
         for gain in gained:
-            shown.add_row(*_places(gain), *_cells(gain))
+            shown.add_row(gain.operator, gain.dtype, gain.bound_by or UNKNOWN, *_cells(gain))
         yield from lines_of(shown)
         return
-    for (operator, bound_by), alike in groupby(gained, _places):
-        bound_text = "no ceilings" if bound_by == UNKNOWN else f"bound by {bound_by}"
-        shown = table(f"{operator}, {bound_text}", *numbers)
+    for (operator, dtype, bound_by), alike in groupby(gained, _places):
+        shown = table(f"{operator} in {dtype}, {bound_text(bound_by)}", *numbers)
         for gain in alike:
             shown.add_row(gain.device.removeprefix(MAKER), *_cells(gain))
         yield from lines_of(shown)
 
 
 def _markdown_table(gained: Sequence[Gain]) -> Iterator[str]:
-    yield f"| {' | '.join(('operator', 'bound by', 'device', *COLUMNS))} |"
-    yield f"|{'---|' * 3}{'---:|' * len(COLUMNS)}"
+    yield f"| {' | '.join(('operator', 'data type', 'bound by', 'device', *COLUMNS))} |"
+    yield f"|{'---|' * 4}{'---:|' * len(COLUMNS)}"
     for gain in gained:
-        yield f"| {' | '.join((*_places(gain), gain.device, *_cells(gain)))} |"
+        places = (gain.operator, gain.dtype, gain.bound_by or UNKNOWN, gain.device)
+        yield f"| {' | '.join((*places, *_cells(gain)))} |"
 
 
 def _paragraph(text: str, markdown: bool, mark: str = "") -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from rich.markup import escape
 
+import kernels
 from bench.cli.guide_tables import device, experiments, rules
 from bench.cli.table import lines_of, table
 from bench.device.datasheet import find_datasheet
@@ -24,6 +25,7 @@ from bench.judge.claim_tests import Effect
 from bench.judge.claims import Declared, Judged, Written, judge, kept
 from bench.judge.frame import Run, read
 from bench.store.parquet import Sweeps, read_sweeps
+from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
@@ -35,26 +37,50 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
     """Every verdict on every device of these result files. UserError if none can be read."""
     runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
     stored = read_sweeps(results)
+    return [each for _, judged in judged_together(runs, stored, find, remark) for each in judged]
+
+
+def judged_rows(
+    runs: Sequence[Run], stored: Mapping[RunKey, Sweeps], remark: Say
+) -> list[tuple[Sequence[Run], Sequence[Judged]]]:
+    """`judged_together` by the operators of this checkout, on the sweeps that have rows: for pages."""
+    return list(judged_together(runs, stored, kernels.problem, remark, only_measured=True))
+
+
+def judged_together(
+    runs: Sequence[Run],
+    stored: Mapping[RunKey, Sweeps],
+    find: Find,
+    remark: Say,
+    only_measured: bool = False,
+) -> Iterator[tuple[Sequence[Run], Sequence[Judged]]]:
+    """(runs that are judged together, their verdicts); `only_measured`: on the sweeps that have rows.
+
+    The runs have their datasheets; `stored` is what their sweeps declared.
+    """
     tables = [table_claims(path, with_imported(find)) for path in sorted(CLAIMS.glob("*.yaml"))]
     loaded = cache(partial(load_all, SWEEPS, find))
-    judged: list[Judged] = []
     for is_imported in (False, True):
         for of_device in _together([run for run in runs if run.imported == is_imported]):
-            own = [stored.get(run.key, {}) for run in of_device]
+            there = frozenset(row.sweep for run in of_device for row in run.rows)
+            only = there if is_imported or only_measured else None
+            own = [
+                {name: each for name, each in stored.get(run.key, {}).items() if only is None or name in only}
+                for run in of_device
+            ]
             # Of sweeps that imported rows are judged by, no case is looked at: those of any device will do.
             sm_count = max(run.rows[0].sm_count for run in (runs if is_imported else of_device)) or 1
-            declared = _of_checkout(loaded(sm_count), own)
+            declared = _of_checkout(loaded(sm_count, only=only), own)
             declared += _of_results({each.name for each in declared}, own, remark)
             if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
-                there = {row.sweep for run in of_device for row in run.rows}
-                declared = [each._replace(cases=()) for each in declared if each.name in there]
+                declared = [each._replace(cases=()) for each in declared]
                 for each in tables:
                     if rows := [
                         name for pattern in each.rows for name in sorted(there) if fnmatchcase(name, pattern)
                     ]:
                         declared.append(Declared(rows[0], tuple(rows), each.claims))
-            judged += [each for each in judge(of_device, declared) if not _unasked(each, of_device)]
-    return judged
+            judged = judge(of_device, declared)
+            yield of_device, [each for each in judged if not _unasked(each, of_device)]
 
 
 def _together(runs: Sequence[Run]) -> list[list[Run]]:

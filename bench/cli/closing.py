@@ -1,4 +1,4 @@
-"""The end of a run in the terminal: what the machine reaches, what its rows decide, and where everything is.
+"""The end of a run in the terminal: what the machine reaches and its rows decide, and where everything is.
 
 At most LINES lines of COLUMNS columns for each device. `python -m bench table RESULT` prints every case.
 """
@@ -16,6 +16,7 @@ from bench.cli.terminal import columns, wrapped
 from bench.device.datasheet import find_datasheet
 from bench.format import end_of, half_text, seconds_text, share_text
 from bench.judge.claims import Declared, Judged, judge
+from bench.judge.findings import findings
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
 from bench.model.predict import reached
@@ -62,7 +63,9 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
     facts = list(_facts(run, session, judged_run))
     if sentence := reached_sentence(judged_run):
         yield sentence
-    yield from _results(session, judged_run, LINES - len(facts) - 5)
+    notable = [part for line in findings([judged_run]) for part in wrapped(line, COLUMNS)]
+    yield from notable
+    yield from _results(session, judged_run, LINES - len(facts) - len(notable) - 5)
     yield ""
     yield from facts
 
@@ -92,7 +95,7 @@ def _results(session: Session, run: JudgedRun, most: int) -> Iterator[str]:
 
 
 def _case_line(row: Measurement, run: JudgedRun) -> str:
-    share, _ = reached(row, run.roof_of(row))
+    share = reached(row, run.roof_of(row))
     times = f"{seconds_text(row.median_s):>8} {half_text(row.median_s, row.low_s, row.high_s):>8}"
     of_roof = f"{share_text(share)} of roof" if share is not None else ""
     numbers = f"{times} {rate_text(row):>14} {of_roof:<14}"

@@ -7,11 +7,13 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bench.case_name import row_name
 from bench.cli.table import lines_of, table
+from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import (
     amount_text,
@@ -65,19 +67,21 @@ def progress_line(number: int, total: int, row: Measurement, left_s: float | Non
 
 
 def case_table(rows: Sequence[Measurement]) -> str:
-    """Every measured case: median, interval, visits, rate, share of the calibrated roof, limiter, flags.
+    """Every measured case: median, interval, visits, rate, share of the calibrated roof, bound, flags.
 
     A flag that most rows have says something of the run: it is named once, below.
     """
-    run_of = {run.key: run for run in runs(rows)}
-    shown = table("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "limiter", "flags")
+    of_rows = [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows)]
+    run_of = {run.key: run for run in of_rows}
+    bound_of = {id(row): bound for run in of_rows for row, bound in zip(run.rows, run.bounds, strict=True)}
+    shown = table("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "bound by", "flags")
     measured = [row for row in rows if row.status not in ("unsupported", "skipped")]
     flags_of = [run_of[RunKey.of(row)].flags_of(row) for row in measured]
     counts = Counter(name for flags in flags_of for name in flags)
     common = [flag for flag in FLAGS if counts[flag.name] > max(LEAST_COMMON, len(measured) / 2)]
     for row, flags in zip(measured, flags_of, strict=True):
         own = [name for name in flags if name not in {flag.name for flag in common}]
-        shown.add_row(*_cells(row, run_of[RunKey.of(row)], own))
+        shown.add_row(*_cells(row, run_of[RunKey.of(row)], bound_of[id(row)], own))
     notes = [f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}" for flag in common]
     return "\n".join([*lines_of(shown), *notes])
 
@@ -167,18 +171,17 @@ def _spread(values: Sequence[float]) -> tuple[str, str]:
     return f"{statistics.median(values):.2f}", ends
 
 
-def _cells(row: Measurement, run: Run, flags: Sequence[str]) -> list[str]:
+def _cells(row: Measurement, run: Run, bound_by: str, flags: Sequence[str]) -> list[str]:
     name = row_name(row)
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
-    share, bound_by = reached(row, run.roof_of(row))
     return [
         name,
         seconds_text(row.median_s),
         half_text(row.median_s, row.low_s, row.high_s),
         _visits_text(row),
         rate_text(row),
-        share_text(share),
+        share_text(reached(row, run.roof_of(row))),
         bound_by,
         " ".join(flags),
     ]

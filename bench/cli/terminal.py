@@ -7,7 +7,8 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import typer
@@ -82,3 +83,19 @@ class Live:
 def standard_output() -> Live:
     """Progress on standard output."""
     return Live(partial(typer.echo, nl=False), sys.stdout.isatty())
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str], None]]:
+    """Takes what is being done and shows it on a terminal: a line of standard error, cleared at the end."""
+    live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def say(text: str) -> None:
+        if live:
+            room = shutil.get_terminal_size().columns - 1
+            typer.echo(f"\r\x1b[K{text[:room]}", nl=False, err=True)
+
+    try:
+        yield say
+    finally:
+        say("")

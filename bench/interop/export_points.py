@@ -47,7 +47,7 @@ class Point:
     @property
     def of_roof(self) -> float | None:
         """Share of the roof of its run, 1 = on it; None where a ceiling is missing."""
-        return reached(self.row, self.roof)[0]
+        return reached(self.row, self.roof)
 
     @property
     def microseconds(self) -> float:

@@ -6,7 +6,7 @@ interval or a ceiling is missing:
 
     rate_per_s  rate_low_per_s  rate_high_per_s      flop or byte (as `rate` says) / time
     flop_per_s  flop_low_per_s  flop_high_per_s      flop / time
-    predicted_s  limiter  predicted_per_s            calibrated roofline of the same run
+    predicted_s  limiter  predicted_per_s            calibrated roofline of the same run, its largest term
     datasheet_s  datasheet_per_s                     roofline of the datasheet
     structured_s  structured_limiter  structured_per_s   with tiles, waves, caches
     learned_s  learned_low_s  learned_high_s         with what calibration shapes leave of that; 90 % interval
@@ -14,6 +14,7 @@ interval or a ceiling is missing:
     imported  calibrating                            another's number; used to calibrate, so never scored
     intensity                                        flop / byte
     condition                                        which ceilings it is held against: cold, warm, ...
+    bound_by                                         launch, cache, memory or compute (bench.model.bound)
     scored                                           whether predictions are held against it
     flags  suspect                                   names, and whether one of them casts doubt on its time
 """
@@ -34,6 +35,7 @@ import numpy as np
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
 from bench.judge.flags import SUSPECT, flags
+from bench.model.bound import bounds
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
 from bench.model.predict import completed, predictions, reached, with_peaks
@@ -64,6 +66,8 @@ class Run:
     """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
     siblings: Sequence[Known] = ()
     """Runs of other devices, whose calibration shapes help to learn what few shapes of its own leave."""
+    learns: bool = True
+    """Whether `frame` has the level that is learned, which takes longer than all others together."""
 
     @property
     def device(self) -> str:
@@ -119,6 +123,11 @@ class Run:
     def flags(self) -> Sequence[Sequence[str]]:
         """The flags of each row."""
         return [self.flags_of(row) for row in self.rows]
+
+    @cached_property
+    def bounds(self) -> Sequence[str]:
+        """What bounds each row on this device: one of `bench.model.bound.BOUNDS`, or empty."""
+        return bounds(self.columns, self.roof, self.datasheet)
 
     @property
     def measured(self) -> int:
@@ -304,20 +313,21 @@ def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
     for sibling in run.siblings:
         for dtype, sample in sibling.samples.items():
             samples.setdefault(dtype, []).append(sample)
-    for level, column in predictions(frame, run.roof, run.datasheet, given, samples).items():
+    for level, column in predictions(frame, run.roof, run.datasheet, given, samples, run.learns).items():
         frame[str(level)] = column
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]
     frame["of_roof"] = frame["predicted_s"] / frame["median_s"]
     # A warm row is held against the cache that held its data, as far as one did.
     warm = np.flatnonzero((frame["cache"] == "warm") & frame["of_roof"].notna())
-    shares = [reached(row, run.roof_of(row))[0] for row in (run.rows[i] for i in warm.tolist())]
+    shares = [reached(row, run.roof_of(row)) for row in (run.rows[i] for i in warm.tolist())]
     frame.loc[frame.index[warm], "of_roof"] = np.array(shares, dtype=float)
 
 
 def _add_verdicts(frame: pd.DataFrame, run: Run) -> None:
     import pandas as pd
 
+    frame["bound_by"] = pd.Series(run.bounds, index=frame.index, dtype=str)
     frame["flags"] = pd.Series([" ".join(names) for names in run.flags], index=frame.index, dtype=str)
     # A row without a time is no point, whatever its result was.
     suspect = np.array([not SUSPECT.isdisjoint(names) for names in run.flags], dtype=bool)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.judge.noise import OURS
+from bench.model.bound import BOUNDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,53 +24,48 @@ if TYPE_CHECKING:
 
 CASE = ("operator", "parameters", "cache", "threads_asked")
 """Columns in which two rows must agree; and in the regime, if all rows have one."""
-KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype", "limiter")
+KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype", "bound_by")
 """Columns of the base's row that stay with a case."""
-
-
 MIDDLE = (0.1, 0.9)
 """Quantiles of the cases between which a range lies."""
+ALIKE = ("operator", "dtype", "bound_by")
+"""Columns in which the cases of one Gain agree."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a device gains over the base, over the cases of one operator that the same thing bounds."""
+    """What a device gains over the base, over cases that agree in ALIKE."""
 
     operator: str
+    dtype: str
     bound_by: str
-    """What bounds these cases on the base, by its roofline: compute, memory or launch; empty: not known."""
+    """What bounds these cases on the base (`bench.model.bound`); empty: not known."""
     device: str
     cases: int
     median: float
     """Of the base's seconds / the device's: above 1 the device is faster. So are `low` and `high`."""
     low: float
     high: float
-    stated: tuple[float, float] | None
-    """Least and largest ratio that the datasheets promise these cases: of bandwidths where memory bounds
-    them, of peaks where compute does, by data type. None where they say nothing."""
+    stated: float | None
+    """The ratio that the datasheets promise these cases: of bandwidths where memory bounds them, of peaks
+    where compute does. None where they say nothing, and of cases of several arithmetic units."""
 
 
-def gains(rows: pd.DataFrame, base: str, sheets: Mapping[str, Datasheet | None]) -> Iterator[Gain]:
-    """By operator and what bounds a case; the devices as `speedups` orders them. `sheets`: by device."""
-    found = []
-    for device, cases in speedups(rows, base):
-        for (operator, bound_by), alike in cases.groupby(["operator", "limiter"], sort=True):
+def gains(cases: Mapping[str, pd.DataFrame], base: str, sheets: Mapping[str, Datasheet | None]) -> list[Gain]:
+    """By ALIKE, then the devices in the order of `cases`: device -> its cases, as `speedups` gives them."""
+    gained = []
+    for device, of_device in cases.items():
+        for (operator, dtype, bound_by), alike in of_device.groupby([*ALIKE], sort=True):
             low, median, high = np.quantile(alike["speedup"], (MIDDLE[0], 0.5, MIDDLE[1]))
-            stated = _stated(sheets[base], sheets[device], str(bound_by), alike)
-            counts = (len(alike), float(median), float(low), float(high))
-            found.append(Gain(str(operator), str(bound_by), device, *counts, stated))
-    yield from sorted(found, key=lambda gain: (gain.operator, gain.bound_by))
-
-
-def _stated(
-    base: Datasheet | None, device: Datasheet | None, bound_by: str, cases: pd.DataFrame
-) -> tuple[float, float] | None:
-    place = {"memory": 0, "compute": 1}.get(bound_by)
-    if place is None:
-        return None
-    kinds = set(zip(cases["arithmetic"], cases["dtype"], strict=True))
-    ratios = [ratio for kind in kinds if (ratio := stated_gain(base, device, *kind)[place]) is not None]
-    return (min(ratios), max(ratios)) if ratios else None
+            units = alike["arithmetic"].unique()
+            place = {"memory": 0, "compute": 1}.get(str(bound_by))
+            stated = None
+            if len(units) == 1 and place is not None:
+                stated = stated_gain(sheets[base], sheets[device], str(units[0]), str(dtype))[place]
+            numbers = (len(alike), float(median), float(low), float(high), stated)
+            gained.append(Gain(str(operator), str(dtype), str(bound_by), device, *numbers))
+    order = {name: place for place, name in enumerate(("", *BOUNDS))}
+    return sorted(gained, key=lambda gain: (gain.operator, gain.dtype, -order[gain.bound_by]))
 
 
 def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]]:

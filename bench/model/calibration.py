@@ -168,7 +168,7 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
     idle = set() if shapes.beside.any() else {"beside"}
     names = [name for name in FITTED if name not in idle and getattr(start, name) > 0]
     spread = np.array([FITTED[name] for name in names])
-    measured = np.log(seconds)
+    measured, launches = np.log(seconds), tile_wave.Launches(shapes, start.sm_count)
 
     def moved(x: Floats) -> Machine:
         return replace(
@@ -176,7 +176,7 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
         )
 
     def residuals(x: Floats) -> Floats:
-        predicted = np.log(tile_wave.predict(moved(x), shapes).seconds)
+        predicted = np.log(launches.seconds(moved(x)))
         return np.concatenate([(predicted - measured) / ERROR, x / spread])
 
     # Tiles change by jumps, so that slopes are taken over a percent and from two sides of the start.

@@ -44,7 +44,7 @@ from bench.model.roofline import (
     datasheet_s,
     of_roof,
     row_traffic,
-    traffic,
+    rows_traffic,
 )
 from bench.model.tile_wave import MOSTLY_EMPTY, Machine, Products, resident
 from bench.spec import ITEM_BYTE, PACKED
@@ -77,15 +77,16 @@ def predictions(
     sheet: Datasheet | None,
     given: Sequence[Calibration] | None = None,
     siblings: Siblings = NO_SIBLINGS,
+    learns: bool = True,
 ) -> pd.DataFrame:
     """All levels: columns `datasheet_s`, `predicted_s`, `limiter` (of L1), and those of `structured`.
 
     The arguments are those of `structured`; NaN and "" where a level cannot say.
     """
-    found = structured(rows, roof, sheet, given, siblings)
+    found = structured(rows, roof, sheet, given, siblings, learns)
     found["predicted_s"], found["limiter"] = np.nan, ""
     for how, some in rows.groupby("condition", sort=False):
-        counts = (some["flop"], *_traffic(some), some["arithmetic"], some["dtype"])
+        counts = (some["flop"], *rows_traffic(some), some["arithmetic"], some["dtype"])
         seconds, terms = calibrated_columns(*counts, roof(str(how)), _beside(some))
         found.loc[some.index, "predicted_s"], found.loc[some.index, "limiter"] = seconds, terms
     stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
@@ -99,12 +100,13 @@ def structured(
     sheet: Datasheet | None,
     given: Sequence[Calibration] | None = None,
     siblings: Siblings = NO_SIBLINGS,
+    learns: bool = True,
 ) -> pd.DataFrame:
     """Columns `structured_s`, `structured_limiter`, `priors_s`, `calibrating` and LEARNED of one run's rows.
 
     `rows` has the columns of a result file, and `condition`; `roof` gives the ceilings of one. `given`,
     without a fit and fitted, stands in for what the rows themselves would be calibrated by; `siblings` are
-    what other devices' shapes leave. NaN and "" where a level cannot say.
+    what other devices' shapes leave. NaN and "" where a level cannot say, and of LEARNED unless it `learns`.
     """
     import pandas as pd
 
@@ -127,7 +129,7 @@ def structured(
         if of_products is None:
             of_products = calibrated(some, ceilings, sheet, siblings) if len(of_gpu) else ()
         for column, one in zip(("priors_s", "structured_s"), of_products, strict=False):
-            _predict_products(found, column, of_gpu, one)
+            _predict_products(found, column, of_gpu, one, learns)
         others = ~gpu[some.index] & ~some["arithmetic"].isin(WITHOUT_ROOF)
         _predict_others(found, some[others], ceilings, sheet)
         of_attention = some[one_pass[some.index]]
@@ -265,32 +267,27 @@ def cached_share(row: Measurement) -> float:
     return float(resident(row.ring_byte or row.byte, max(row.cache_byte, 1)))
 
 
-def reached(row: Measurement, ceilings: Ceilings) -> tuple[float | None, str]:
-    """(share of the roof that a row reached, what bounds it there): L1's, but for what the cache held.
+def reached(row: Measurement, ceilings: Ceilings) -> float | None:
+    """The share of the roof that a row reached: L1's, but for what the cache held.
 
-    Bytes that launches find in the last-level cache are held against its bandwidth, and `cache` bounds them.
+    Bytes that launches find in the last-level cache are held against its bandwidth.
     Without a ceiling of the cache there is no share of memory's that would mean anything: None.
     """
     roof = calibrated_row(row, ceilings)
     if roof is None or ceilings.launch_s is None:
-        return None, ""
+        return None
     inside = cached_share(row)
     byte, write_share = row_traffic(row)
     rate = ceilings.cached_byte_per_s(row.ring_byte or row.byte)
     per_byte_s = ceilings.second_per_byte(write_share)
     if inside and rate is None and roof.bound_by == "memory":
-        return None, "cache"
+        return None
     if not inside or rate is None or per_byte_s is None:
-        return of_roof(row.median_s, roof.seconds), roof.bound_by
+        return of_roof(row.median_s, roof.seconds)
     peak = ceilings.peak(row.arithmetic, row.dtype)
-    terms = {
-        "launch": ceilings.launch_s,
-        "compute": row.flop / peak if peak else 0.0,
-        "cache": inside * byte / float(rate),
-        "memory": (1.0 - inside) * byte * float(per_byte_s),
-    }
-    seconds = terms["launch"] + max(terms["compute"], terms["cache"] + terms["memory"])
-    return of_roof(row.median_s, seconds), max(terms, key=lambda term: terms[term])
+    compute_s = row.flop / peak if peak else 0.0
+    moving_s = inside * byte / float(rate) + (1.0 - inside) * byte * float(per_byte_s)
+    return of_roof(row.median_s, ceilings.launch_s + max(compute_s, moving_s))
 
 
 def with_peaks(ceilings: Ceilings, by: Calibration) -> Ceilings:
@@ -309,7 +306,7 @@ def products(rows: pd.DataFrame) -> Products:
     """The rows' matrix products, as the model of tiles takes them. All must be some."""
     m, n, k = (rows[f"product_{side}"].to_numpy(dtype=float) for side in "mnk")
     item = np.array([ITEM_BYTE[dtype] / PACKED.get(dtype, 1) for dtype in rows["dtype"]], dtype=np.float64)
-    byte, _ = _traffic(rows)
+    byte, _ = rows_traffic(rows)
     quantizing = (rows["operator"] == "quantized_linear").to_numpy()
     beside = np.where(quantizing, (rows["byte_moved"] - rows["byte"]).to_numpy(dtype=float), 0.0)
     return Products(m, n, k, item, byte - beside, _working_set(rows), beside)
@@ -323,12 +320,6 @@ def _working_set(rows: pd.DataFrame) -> Floats:
     return np.asarray(known.mask(flushed, np.inf), dtype=np.float64)
 
 
-def _traffic(rows: pd.DataFrame) -> tuple[Floats, Floats]:
-    again = rows["byte_again"].astype(float).fillna(0.0)
-    written = rows["moved_written"].astype(float).fillna(rows["byte_written"])
-    return traffic(rows["byte_moved"], again, written, rows["cache_byte"])
-
-
 def stated_tile(implementation: str, configuration: str) -> tuple[int, int] | None:
     """The tile that a row states, where each is computed by one program from its first step to its last."""
     if forced := forced_tile(implementation):
@@ -338,7 +329,9 @@ def stated_tile(implementation: str, configuration: str) -> tuple[int, int] | No
     return (int(found[1]), int(found[2])) if found and not shared else None
 
 
-def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration) -> None:
+def _predict_products(
+    found: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration, learns: bool
+) -> None:
     tiles = [stated_tile(*one) for one in zip(rows["implementation"], rows["configuration"], strict=True)]
     keys = list(zip(rows["dtype"], tiles, strict=True))
     for key in dict.fromkeys(keys):
@@ -351,7 +344,7 @@ def _predict_products(found: pd.DataFrame, column: str, rows: pd.DataFrame, by: 
         found.loc[some.index, column] = answer.seconds
         found.loc[some.index, "structured_limiter"] = bound_by(of_dtype.machine, answer)
         alike = some["implementation"].isin(of_dtype.implementations).to_numpy(dtype=bool)
-        if key[1] is None and alike.any() and of_dtype.residual:
+        if learns and key[1] is None and alike.any() and of_dtype.residual:
             told = of_dtype.residual.correct(residual.features(of_dtype.machine, of, answer))
             for name, factor in zip(LEARNED, told, strict=True):
                 found.loc[some.index[alike], name] = (factor * answer.seconds)[alike]
@@ -376,7 +369,7 @@ def _predict_others(
     t0 = ceilings.launch_s
     if t0 is None or not len(rows):
         return
-    byte, share = _traffic(rows)
+    byte, share = rows_traffic(rows)
     launch = t0 * _kernels(rows)
     second_per_byte = ceilings.second_per_byte(share)
     if second_per_byte is None:

@@ -24,6 +24,8 @@ import numpy.typing as npt
 from bench.model.ceilings import Ceilings
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bench.device.datasheet import Datasheet
     from bench.store.schema import Measurement
 
@@ -106,6 +108,13 @@ def row_traffic(row: Measurement) -> tuple[float, float]:
     written = row.byte_written if row.moved_written is None else row.moved_written
     byte, share = traffic(row.byte_moved, row.byte_again or 0, written, row.cache_byte)
     return float(byte), float(share)
+
+
+def rows_traffic(rows: pd.DataFrame) -> tuple[Floats, Floats]:
+    """`traffic` of many rows, with the columns of a result file."""
+    again = rows["byte_again"].astype(float).fillna(0.0)
+    written = rows["moved_written"].astype(float).fillna(rows["byte_written"])
+    return traffic(rows["byte_moved"], again, written, rows["cache_byte"])
 
 
 def calibrated(

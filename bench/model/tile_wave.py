@@ -21,6 +21,7 @@ parts of K, LLMCompass (Zhang et al., ISCA 2024) for tiles.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -134,64 +135,116 @@ def predict(machine: Machine, products: Products, tile: tuple[int, int] | None =
     answer = Answer(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
     if not products.beside.any():
         return answer
-    moving_s, _ = memory_terms(machine, products.beside, products.working_set, np.ones_like(answer.seconds))
-    beside_s = machine.beside * moving_s
+    beside_s = _beside_s(machine, products)
     return answer._replace(seconds=answer.seconds + beside_s, memory_s=answer.memory_s + beside_s)
 
 
-def _predict(machine: Machine, products: Products, tile: tuple[int, int] | None) -> Answer:
+class Launches:
+    """Launches laid out on a device once, to be predicted for machines that differ in their rates alone."""
+
+    def __init__(self, products: Products, sm_count: int) -> None:
+        """For devices with so many SMs."""
+        self._products, self._layouts = products, list(_layouts(products, None, sm_count))
+
+    def seconds(self, machine: Machine) -> Floats:
+        """The seconds of `predict` [n], the quickest over tiles and splits."""
+        best = np.full(len(self._products.m), np.inf)
+        for each in self._layouts:
+            best[each.here] = np.minimum(best[each.here], _terms(machine, each)[0].min(axis=0))
+        return best + _beside_s(machine, self._products) if self._products.beside.any() else best
+
+
+def _beside_s(machine: Machine, of: Products) -> Floats:
+    moving_s, _ = memory_terms(machine, of.beside, of.working_set, np.ones_like(of.beside))
+    return machine.beside * moving_s
+
+
+class _Layout(NamedTuple):
+    """Launches whose K is in so many parts, on the SMs of a device whatever its rates: [n] or [tiles, n]."""
+
+    here: npt.NDArray[np.intp]
+    """Which launches."""
+    parts: int
+    is_known: bool
+    """Whether the tile is the implementation's own."""
+    tiles: npt.NDArray[np.int64]
+    elements: Floats
+    """Of D, times the parts."""
+    byte: Floats
+    working_set: Floats
+    area: Floats
+    held: Floats
+    wave: Floats
+    own_steps: Floats
+    step_flop: Floats
+    """FLOP of a step of all programs that share an SM."""
+    drawing: Floats
+    """Share of the SMs that draw from memory."""
+
+
+def _layouts(products: Products, tile: tuple[int, int] | None, sm_count: int) -> Iterator[_Layout]:
+    """The launches in one part, then those that can be split."""
     tiles = np.array([tile] if tile else TILES, dtype=np.float64)[:, :, None]
     steps = np.ceil(products.k * products.item_byte / STEP_BYTE)
     usual = np.ceil(products.m / 128) * np.ceil(products.n / 128)
-    most = np.where(usual < 2 * machine.sm_count, 2 * machine.sm_count / usual, 0.0) + 1.0
-    best: Answer | None = None
+    most = np.where(usual < 2 * sm_count, 2 * sm_count / usual, 0.0) + 1.0
     for parts in (1,) if tile else SPLITS:
         # K is split to fill a device: in no more parts than fill it twice over.
         here = np.flatnonzero(((steps >= parts) & (parts < most)) | (parts == 1))
-        if best is not None and not len(here):
-            continue
-        some = _candidates(
-            machine, Products(*(p[here] for p in products)), steps[here], tiles, parts, bool(tile)
-        )
-        if best is None:
-            best = some
-            continue
-        better = some.seconds < best.seconds[here]
-        for kept, new in zip(best, some, strict=True):
-            kept[here[better]] = new[better]
-    assert best is not None, "one part is always possible"
-    return best
+        if parts == 1 or len(here):
+            of = Products(*(part[here] for part in products))
+            yield _layout(of, here, steps[here], tiles, parts, bool(tile), sm_count)
 
 
-def _candidates(
-    machine: Machine, of: Products, steps: Floats, tiles: Floats, parts: int, known: bool
-) -> Answer:
-    """The best tile for each launch [n], K in so many parts. Arrays inside are [tiles, n]."""
+def _layout(
+    of: Products,
+    here: npt.NDArray[np.intp],
+    steps: Floats,
+    tiles: Floats,
+    parts: int,
+    is_known: bool,
+    sm_count: int,
+) -> _Layout:
     tile_m, tile_n = tiles[:, 0], tiles[:, 1]
     area = tile_m * tile_n
     count = np.ceil(of.m / tile_m) * np.ceil(of.n / tile_n) * parts
     held = np.where(area <= SMALL_TILE, 2.0, 1.0)
-    wave = count / (machine.sm_count * held)
-    whole = np.ceil(wave)
-    tail = 1.0 if known else machine.tail
-    waves = np.where(wave > 1.0, wave + tail * (whole - wave), 1.0)
-    step_k = STEP_BYTE / of.item_byte
     # Two programs on an SM halve each other's rate, once there are that many.
-    sharing = np.minimum(held, np.maximum(1.0, np.ceil(count / machine.sm_count)))
-    multiply_s = 2.0 * area * step_k * sharing / (machine.flop_per_s / machine.sm_count)
-    own_steps = np.ceil(steps / parts)
-    of_wave = own_steps * np.maximum(multiply_s, machine.step_s) + machine.tile_s * np.sqrt(area / 128**2)
-    used = np.minimum(1.0, of.m * of.n * parts / (waves * machine.sm_count * held * area))
-    compute_s = waves * of_wave * (1.0 - EMPTY * (1.0 - used))
+    sharing = np.minimum(held, np.maximum(1.0, np.ceil(count / sm_count)))
+    return _Layout(
+        here=here,
+        parts=parts,
+        is_known=is_known,
+        tiles=tiles[:, :, 0].astype(np.int64),
+        elements=of.m * of.n * parts,
+        byte=of.byte,
+        working_set=of.working_set,
+        area=area,
+        held=held,
+        wave=count / (sm_count * held),
+        own_steps=np.ceil(steps / parts),
+        step_flop=2.0 * area * (STEP_BYTE / of.item_byte) * sharing,
+        drawing=np.minimum(count, sm_count) / sm_count,
+    )
 
-    drawing = np.minimum(count, machine.sm_count) / machine.sm_count
-    memory_s, in_cache_s = memory_terms(machine, of.byte, of.working_set, drawing)
 
-    exponent = np.minimum(1.0 + own_steps * waves / OVERLAP_STEPS, MOST_OVERLAP)
-    longer, shorter = np.maximum(compute_s, memory_s), np.minimum(compute_s, memory_s)
-    both_s = longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)
-    seconds = machine.launch_s + both_s + (machine.split_s if parts > 1 else 0.0)
+def _predict(machine: Machine, products: Products, tile: tuple[int, int] | None) -> Answer:
+    best: Answer | None = None
+    for each in _layouts(products, tile, machine.sm_count):
+        some = _best_tiles(machine, each)
+        if best is None:
+            best = some
+            continue
+        better = some.seconds < best.seconds[each.here]
+        for kept, new in zip(best, some, strict=True):
+            kept[each.here[better]] = new[better]
+    assert best is not None, "one part is always possible"
+    return best
 
+
+def _best_tiles(machine: Machine, of: _Layout) -> Answer:
+    """The best tile for each launch [n]."""
+    seconds, compute_s, memory_s, in_cache_s, used = _terms(machine, of)
     best = seconds.argmin(axis=0)
     at = np.arange(seconds.shape[1])
     return Answer(
@@ -200,9 +253,26 @@ def _candidates(
         memory_s=memory_s[best, at],
         cache_share=(in_cache_s / memory_s)[best, at],
         used=used[best, at],
-        tile=tiles[best, :, 0].astype(np.int64),
-        parts=np.full(len(best), parts, dtype=np.int64),
+        tile=of.tiles[best],
+        parts=np.full(len(best), of.parts, dtype=np.int64),
     )
+
+
+def _terms(machine: Machine, of: _Layout) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """(seconds, compute, memory, its part in the cache, share of places in use), each [tiles, n]."""
+    tail = 1.0 if of.is_known else machine.tail
+    waves = np.where(of.wave > 1.0, of.wave + tail * (np.ceil(of.wave) - of.wave), 1.0)
+    multiply_s = of.step_flop / (machine.flop_per_s / machine.sm_count)
+    of_tile_s = machine.tile_s * np.sqrt(of.area / 128**2)
+    of_wave = of.own_steps * np.maximum(multiply_s, machine.step_s) + of_tile_s
+    used = np.minimum(1.0, of.elements / (waves * machine.sm_count * of.held * of.area))
+    compute_s = waves * of_wave * (1.0 - EMPTY * (1.0 - used))
+    memory_s, in_cache_s = memory_terms(machine, of.byte, of.working_set, of.drawing)
+    exponent = np.minimum(1.0 + of.own_steps * waves / OVERLAP_STEPS, MOST_OVERLAP)
+    longer, shorter = np.maximum(compute_s, memory_s), np.minimum(compute_s, memory_s)
+    both_s = longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)
+    seconds = machine.launch_s + both_s + (machine.split_s if of.parts > 1 else 0.0)
+    return seconds, compute_s, memory_s, in_cache_s, used
 
 
 def memory_terms(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -149,8 +149,16 @@ def table_claims(path: Path, find: Find) -> TableClaims:
     return table
 
 
-def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path = SWEEPS) -> list[Loaded]:
+def load_all(
+    paths: Path | Iterable[Path],
+    find: Find,
+    sm_count: int,
+    root: Path = SWEEPS,
+    only: Collection[str] | None = None,
+) -> list[Loaded]:
     """Several sweeps, or all of a folder, in the order in which they run: ceilings first.
+
+    With `only`, those of these names.
 
     Raises UserError, also if two files would have the same name.
     """
@@ -166,7 +174,9 @@ def load_all(paths: Path | Iterable[Path], find: Find, sm_count: int, root: Path
         if first.resolve() != path.resolve():
             given, other = shown_path(path, root), shown_path(first, root)
             raise UserError(f"{given}: its rows would mix with those of {other}; rename one of the two")
-    loaded = [load(named[name], find, sm_count, root) for name in sorted(named)]
+    loaded = [
+        load(named[name], find, sm_count, root) for name in sorted(named) if only is None or name in only
+    ]
     return sorted(loaded, key=_order)
 
 

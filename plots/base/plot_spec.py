@@ -199,10 +199,13 @@ def _guess(rows: pd.DataFrame) -> list[Section]:
 
 def _in_step(rows: pd.DataFrame, section: Section, numeric: Sequence[str]) -> bool:
     """Whether every parameter along a line rises or falls with x, as for m = n; otherwise it is no curve."""
-    moving = [name for name in numeric if name not in (section.x, *section.lines, *section.panels)]
+    alike = [*section.lines, *section.panels]
+    moving = [name for name in numeric if name not in (section.x, *alike)]
+    # Without the other columns, all of which would be copied for each line.
+    lines = rows[[section.x, *alike, *moving]].sort_values(section.x).groupby(alike, dropna=False)
     return all(
         line[name].is_monotonic_increasing or line[name].is_monotonic_decreasing
-        for _, line in rows.sort_values(section.x).groupby([*section.lines, *section.panels], dropna=False)
+        for _, line in lines
         for name in moving
     )
 

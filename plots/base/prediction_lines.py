@@ -126,11 +126,10 @@ def ratios(rows: pd.DataFrame) -> np.ndarray:
 
 
 def bound(rows: pd.DataFrame) -> str:
-    """What bounds the timed rows at the best level: `Bound by memory 12, compute 5.`; empty if unknown."""
+    """What bounds the timed rows: `Bound by memory 12, compute 5.`; empty if unknown."""
     timed = rows[rows["median_s"].notna()]
-    terms = timed["structured_limiter"].where(timed["structured_s"].notna(), timed["limiter"])
-    counted = Counter(term for term in terms if term).most_common()
-    counts = ", ".join(f"{term} {n}" for term, n in counted)
+    counted = Counter(name for name in timed["bound_by"] if name).most_common()
+    counts = ", ".join(f"{name} {n}" for name, n in counted)
     return f"Bound by {counts}." if counts else ""
 
 

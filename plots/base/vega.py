@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import subprocess
+import sys
 from functools import cache
 from typing import Any
-
-import vl_convert
 
 from plots.base import style
 
@@ -35,17 +35,35 @@ CONFIG: Spec = {
     "view": {"stroke": None},
 }
 
+_BUNDLE = """
+import sys, vl_convert
+sys.stdout.buffer.write(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode())
+"""
+
 
 def inlined(content: Any) -> str:
     """The content as JSON, packed for a page. ValueError if it holds NaN or infinity, which JSON has not."""
-    return _packed(json.dumps(content, separators=(",", ":"), allow_nan=False))
+    return _packed(json.dumps(content, separators=(",", ":"), allow_nan=False).encode())
 
 
 @cache
 def library() -> str:
     """Vega, Vega-Lite and Vega-Embed as vl-convert carries them, packed for a page."""
-    return _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    begin_library()
+    bundle, _ = _bundling().communicate()
+    assert _bundling().returncode == 0, "vl-convert could not bundle its libraries"
+    return _packed(bundle)
 
 
-def _packed(text: str) -> str:
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+def begin_library() -> None:
+    """Begin to bundle what `library` gives: it takes a second and more, in a process beside this one."""
+    _bundling()
+
+
+@cache
+def _bundling() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", _BUNDLE], stdout=subprocess.PIPE)
+
+
+def _packed(text: bytes) -> str:
+    return base64.b64encode(gzip.compress(text, mtime=0)).decode()

@@ -1,6 +1,6 @@
 """Figure of the distribution of shares of the roof, an overview of ten thousand rows.
 
-There is a panel for each operator, for matrix products by size. A line shows which share of the cases reached
+There is a panel for each operator and what bounds its cases. A line shows which share of the cases reached
 at least so much of the roof: the farther to the right, the better. Lines are implementations if there is only
 one device, else devices: solid for libraries, dashed for our kernels.
 """
@@ -20,7 +20,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
 from bench.judge.noise import OURS
-from plots.base import problem_sizes, style
+from bench.model.bound import bound_text
+from plots.base import style
 from plots.base.page import MOST_ENTRIES, Page
 
 POINTS = 200
@@ -55,10 +56,10 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     for number in range(pages):
         here, asked = (part[part["device"].isin(devices[number::pages])] for part in (known, sound))
         panels: dict[str, list[_Line]] = {}
-        for name, of_panel in problem_sizes.panels(here):
+        for (operator, bound_by), of_panel in here.groupby(["operator", "bound_by"], sort=True):
             lines = [line for line in _lines(of_panel, several, kinds) if line.shares.size >= FEW]
             if lines:
-                panels[name] = lines
+                panels[f"{operator}, {bound_text(str(bound_by))}"] = lines
         if panels:
             which = f" (page {number + 1} of {pages})" if pages > 1 else ""
             page = _page(panels, here, roof_name, which, _caption(here, asked, several, roof_name))

@@ -1,21 +1,23 @@
 """Figure of generations side by side: the speed-up of each device over a base, as an overview.
 
-There is a panel for each kind of problem and data type, and a marker for each device. Lines show what the
-datasheets promise: memory-bound problems should gain as much as the bandwidth, others as much as the peak. A
+There is a panel for each operator, data type and what bounds its cases on the base, and a marker for each
+device: the numbers of `python -m bench compare ... --across device`. Lines show what the datasheets promise:
+cases bound by memory should gain as much as the bandwidth, those bound by compute as much as the peak. A
 marker below its line did not get the generation's gain. Case by case: plots/figures/generations_detail.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from plots.base import problem_sizes, style
+from bench.judge.speedup import Gain
+from bench.model.bound import bound_text
+from plots.base import style
 from plots.base.page import Page, leaves
 from plots.figures import generations_detail, speedups
 from plots.figures.speedups import Compared
@@ -23,9 +25,6 @@ from plots.figures.speedups import Compared
 MOST_PANELS = 12
 _COLUMNS = (1, 1, 2, 3, 4, 3, 3, 4, 4, 3, 4, 4, 4)
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.4, 1.75, 0.5
-
-_Panel = tuple[str, str]
-"""Kind of problem (`problem_sizes.panels`) and data type."""
 
 
 def draw(compared: Compared) -> Iterator[tuple[str, Page]]:
@@ -40,15 +39,11 @@ def draw(compared: Compared) -> Iterator[tuple[str, Page]]:
 
 
 def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
-    panels: dict[_Panel, dict[str, pd.DataFrame]] = {}
-    for device, cases in compared.cases.items():
-        for name, of_panel in problem_sizes.panels(cases):
-            for dtype, those in of_panel.groupby("dtype", sort=True):
-                panels.setdefault((name, str(dtype)), {})[device] = those
-    # As `problem_sizes.panels` orders the sizes of one operator.
-    order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in panels))}
-    keys = sorted(panels, key=lambda key: (key[0].split(",")[0], key[1], order[key[0]]))
-    for number, (here, which) in enumerate(leaves(keys, MOST_PANELS), 1):
+    panels: dict[str, list[Gain]] = {}
+    for gain in compared.gains:
+        title = f"{gain.operator}, {gain.dtype}, {bound_text(gain.bound_by)}"
+        panels.setdefault(title, []).append(gain)
+    for number, (here, which) in enumerate(leaves(list(panels), MOST_PANELS), 1):
         columns = _COLUMNS[len(here)]
         high = math.ceil(len(here) / columns)
         page = Page(
@@ -66,30 +61,30 @@ def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
         page.legend(speedups.legend(compared, compared.cases))
         names = ("", "speed-up (ratio of times)")
         places = page.panels(len(here), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
-        for axes, key in zip(places, here, strict=True):
-            _at_a_glance(axes, compared, ", ".join(key), panels[key])
+        for axes, title in zip(places, here, strict=True):
+            _at_a_glance(axes, list(compared.cases), title, panels[title])
         yield f"generations-{number}" if number > 1 else "generations", page
 
 
-def _at_a_glance(axes: Axes, compared: Compared, title: str, by_device: Mapping[str, pd.DataFrame]) -> None:
+def _at_a_glance(axes: Axes, devices: Sequence[str], title: str, gained: Sequence[Gain]) -> None:
     axes.set_title(title)
     axes.axhline(1.0, color=style.BLACK, lw=0.7, zorder=1, label="_base")
     shown = [1.0]
-    for place, device in enumerate(compared.cases):
-        if device not in by_device:
-            continue
-        look = style.of_device(device)
-        low, middle, high = np.quantile(by_device[device]["speedup"], (0.1, 0.5, 0.9))
-        axes.vlines(place, low, high, color=look.color, lw=2.2, alpha=0.55, zorder=3, label="_spread")
-        axes.plot(place, middle, look.marker, color=look.color, ms=6, zorder=4, label="_median")
-        shown += [low, high]
-        for name, gain in compared.gains(device, by_device[device]).items():
+    for gain in gained:
+        place, look = devices.index(gain.device), style.of_device(gain.device)
+        axes.vlines(
+            place, gain.low, gain.high, color=look.color, lw=2.2, alpha=0.55, zorder=3, label="_spread"
+        )
+        axes.plot(place, gain.median, look.marker, color=look.color, ms=6, zorder=4, label="_median")
+        shown += [gain.low, gain.high]
+        if gain.stated is not None:
+            name, promise = speedups.PROMISES[gain.bound_by]
             ends = (place - 0.38, place + 0.38)
-            axes.plot(ends, (gain, gain), zorder=2, label=f"_{name}", **speedups.PROMISES[name])
-            shown.append(gain)
+            axes.plot(ends, (gain.stated, gain.stated), zorder=2, label=f"_{name}", **promise)
+            shown.append(gain.stated)
         below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         below |= {"ha": "center", "va": "top", "size": 6}
-        axes.annotate(str(len(by_device[device])), (place, 0.0), (0, -3), **below)
+        axes.annotate(str(gain.cases), (place, 0.0), (0, -3), **below)
     speedups.ratio_axis(axes, shown)
-    axes.set_xlim(-0.6, len(compared.cases) - 0.4)
+    axes.set_xlim(-0.6, len(devices) - 0.4)
     axes.set_xticks([])

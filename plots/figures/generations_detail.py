@@ -1,21 +1,22 @@
 """Figure of one operator in one data type on every device, as speed-up over a base, case by case.
 
-A row for each device, a column for each problem size; x is the arithmetic intensity, or the bytes of streams.
+A row for each device, a column for each thing that bounds cases on the base; x is the arithmetic intensity,
+or the bytes of streams.
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from bench.model.bound import BOUNDS, bound_text
 from plots.base import axes as scale
-from plots.base import problem_sizes, style
+from plots.base import style
 from plots.base.page import Page
 from plots.figures import speedups
 from plots.figures.speedups import Compared
@@ -27,7 +28,7 @@ LEAST = 5
 MANY = BINS * LEAST
 """Cases of one panel above which the median and the spread of bins are drawn instead of points."""
 _WIDTH_IN, _ROW_IN, _GAP_IN = (2.7, 5.2), 1.5, 0.5
-_LEFT_IN, _RIGHT_IN = 1.0, 0.85
+_LEFT_IN, _RIGHT_IN = 1.0, 0.25
 _X_LABELS = {"intensity": "arithmetic intensity (FLOP/byte)", "byte": "bytes of a launch"}
 
 
@@ -37,10 +38,10 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
     if not by_device:
         return None
     every = pd.concat(by_device.values())
-    sizes = [size for size in (*problem_sizes.SIZES, "") if (problem_sizes.sizes(every) == size).any()]
-    width_in = _WIDTH_IN[0] if len(sizes) > 1 else _WIDTH_IN[1]
+    bounds = [name for name in (*reversed(BOUNDS), "") if (every["bound_by"] == name).any()]
+    width_in = _WIDTH_IN[0] if len(bounds) > 1 else _WIDTH_IN[1]
     drawn = Page(
-        _LEFT_IN + _RIGHT_IN + len(sizes) * width_in,
+        _LEFT_IN + _RIGHT_IN + len(bounds) * width_in,
         len(by_device) * _ROW_IN + (len(by_device) - 1) * _GAP_IN,
         f"{operator}, {dtype}: speed-up over {compared.base}",
         style.facts_together(
@@ -58,19 +59,22 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
     many = any(len(cases) > MANY for cases in by_device.values())
     spread = [Patch(color="#CCCCCC", label="10 to 90 of 100")] if many else []
     drawn.legend(spread)
-    grid = drawn.grid(len(by_device), len(sizes), hspace=_GAP_IN / _ROW_IN, wspace=0.1)
+    grid = drawn.grid(len(by_device), len(bounds), hspace=_GAP_IN / _ROW_IN, wspace=0.1)
     # All of few cases; of thousands, an outlier must not flatten the others, and stands on the edge.
     ends = (0.0, 1.0) if len(every) <= MANY else (0.005, 0.995)
     shown = [1.0, *np.quantile(every["speedup"], ends)]
-    gains = {device: compared.gains(device, cases) for device, cases in by_device.items()}
-    shown += [gain for of_device in gains.values() for gain in of_device.values()]
+    stated = {
+        (gain.device, gain.bound_by): gain.stated
+        for gain in compared.gains
+        if gain.stated is not None and (gain.operator, gain.dtype) == (operator, dtype)
+    }
+    shown += stated.values()
     for i, (device, cases) in enumerate(by_device.items()):
-        size = problem_sizes.sizes(cases)
-        for j, name in enumerate(sizes):
+        for j, name in enumerate(bounds):
             axes = drawn.figure.add_subplot(grid[i, j])
-            of_size = cases[size == name]
-            _against(axes, device, name, of_size, x, gains[device], shown)
-            wanted = every.loc[problem_sizes.sizes(every) == name, x].to_numpy(dtype=float)
+            promise = stated.get((device, name))
+            _against(axes, device, name, cases[cases["bound_by"] == name], x, promise, shown)
+            wanted = every.loc[every["bound_by"] == name, x].to_numpy(dtype=float)
             scale.swept(axes.xaxis, wanted, scale.spans_far(wanted), width_in)
             margin = (wanted.max() / wanted.min()) ** 0.03
             axes.set_xlim(wanted.min() / margin / 1.02, wanted.max() * margin * 1.02)
@@ -80,8 +84,6 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
                 axes.tick_params(labelleft=False)
             else:
                 axes.set_ylabel("\n".join([*textwrap.wrap(device.replace("-", " "), 20), "speed-up"]))
-            if j + 1 == len(sizes):
-                _gain_labels(axes, gains[device])
     return drawn
 
 
@@ -100,23 +102,26 @@ def _cases(compared: Compared, operator: str, dtype: str) -> tuple[dict[str, pd.
 def _against(
     axes: Axes,
     device: str,
-    size: str,
+    bound_by: str,
     rows: pd.DataFrame,
     x: str,
-    gains: Mapping[str, float],
+    stated: float | None,
     shown: Sequence[float],
 ) -> None:
     look = style.of_device(device)
     axes.axhline(1.0, color=style.BLACK, lw=0.7, zorder=1, label="_base")
-    for name, gain in gains.items():
-        axes.axhline(gain, zorder=2, label=f"_{name}", **speedups.PROMISES[name])
+    if stated is not None:
+        name, promise = speedups.PROMISES[bound_by]
+        axes.axhline(stated, zorder=2, label=f"_{name}", **promise)
+        axes.annotate(f"{name} {stated:.2f} x", (0.02, 0.04), xycoords="axes fraction", size=6.5)
     speedups.ratio_axis(axes, shown)
+    title = bound_text(bound_by)
     if not len(rows):
-        axes.set_title(f"{size}: no case" if size else "no case")
+        axes.set_title(f"{title}: no case")
         return
     at, speedup = rows[x].to_numpy(dtype=float), rows["speedup"].to_numpy(dtype=float)
     median = f"median {np.median(speedup):.2f}, n = {len(rows)}"
-    axes.set_title(f"{size}: {median}" if size else median)
+    axes.set_title(f"{title}: {median}")
     if len(rows) <= MANY:
         inside = np.clip(speedup, *axes.get_ylim())
         axes.plot(at, inside, look.marker, color=look.color, ms=3.6, mew=0.5, zorder=3, label="_case")
@@ -137,19 +142,3 @@ def binned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nda
     place = np.array([np.exp(np.log(x[here]).mean()) for here in kept])
     low, middle, high = np.array([np.quantile(y[here], (0.1, 0.5, 0.9)) for here in kept]).reshape(-1, 3).T
     return place, low, middle, high
-
-
-def _gain_labels(axes: Axes, gains: Mapping[str, float]) -> None:
-    """Write what the datasheets promise to the right of the panel, without overlap."""
-    low, high = axes.get_ylim()
-    labels = [
-        (math.log(gain / low) / math.log(high / low), f"{name}\n{gain:.2f} x") for name, gain in gains.items()
-    ]
-    labels.sort()
-    if len(labels) == 2 and labels[1][0] - labels[0][0] < 0.24:
-        middle = (labels[0][0] + labels[1][0]) / 2
-        labels = [(middle - 0.12, labels[0][1]), (middle + 0.12, labels[1][1])]
-    for y, label in labels:
-        axes.annotate(
-            label, (1.0, y), (4, 0), xycoords="axes fraction", textcoords="offset points", size=7, va="center"
-        )

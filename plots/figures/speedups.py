@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -19,20 +20,19 @@ _TICKS = (
     *(1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.8, 0.9),
     *(1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4),
 )
-PROMISES: Mapping[str, dict[str, Any]] = {
-    "bandwidth": {"color": style.BLACK, "ls": (0, (5, 1.5)), "lw": 1.1},
-    "peak": {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6},
+PROMISES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "memory": ("bandwidth", {"color": style.BLACK, "ls": (0, (5, 1.5)), "lw": 1.1}),
+    "compute": ("peak", {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6}),
 }
-"""Number of a datasheet -> look of the line for the speed-up that it promises."""
-
-
+"""What bounds cases -> the number of the datasheet that promises a speed-up, and the look of its line."""
 PROMISED = "Dashed: bandwidth by datasheet; dotted: peak."
 """The sentence of a caption that explains the lines of PROMISES."""
 MIDDLE = (
     "Marker: the median; bar or band: the middle 80 % of the cases.",
     "A case's time is that of the quickest library which both devices have.",
+    "What bounds it follows from the base's ridge and launch overhead.",
 )
-"""The sentences of a caption that explain marker and bar."""
+"""The sentences of a caption that explain marker, bar and panels."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,10 @@ class Compared:
     rows: pd.DataFrame
     """All rows of these devices and of the base."""
 
-    def gains(self, device: str, rows: pd.DataFrame) -> dict[str, float]:
-        """Name in PROMISES -> stated number over the base's; for cases of one arithmetic and data type."""
-        first = rows.iloc[0]
-        stated = judge.stated_gain(
-            self.sheets[self.base], self.sheets[device], str(first["arithmetic"]), str(first["dtype"])
-        )
-        return {name: gain for name, gain in zip(PROMISES, stated, strict=True) if gain is not None}
+    @cached_property
+    def gains(self) -> Sequence[judge.Gain]:
+        """What the devices gain, by operator, data type and bound: the numbers of the command line."""
+        return judge.gains(self.cases, self.base, self.sheets)
 
 
 def compare(

@@ -182,17 +182,25 @@ def filled(spec: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Spec:
 
 
 def _points(x: Spec, y: Spec, dense: bool) -> Spec:
-    """The points of a chart with a brush, in the colour that the page's choice gives them."""
+    """The points of a chart with a brush, in the colour that the page's choice gives them.
+
+    Suspect ones are hollow, and larger diamonds: at the size of a point nobody sees whether it is filled.
+    """
+    suspect: Spec = {"test": "datum.suspect"}
+    size, width = (6, 0.5) if dense else (26, 1.2)
     return {
         "data": {"name": ROWS},
         "params": [{"name": "brush", "select": "interval"}],
-        "mark": {"type": "point", "size": 6 if dense else 26, "strokeWidth": 0.5 if dense else 1.2},
+        "mark": {"type": "point"},
         "encoding": {
             "x": x,
             "y": y,
             "color": {"field": "colour", "type": "nominal", "legend": {"symbolOpacity": 1, "symbolSize": 60}},
             "fill": {"field": "colour", "type": "nominal", "legend": None},
-            "fillOpacity": {"condition": {"test": "datum.suspect", "value": 0}, "value": 0.55},
+            "fillOpacity": {"condition": suspect | {"value": 0}, "value": 1},
+            "shape": {"condition": suspect | {"value": "diamond"}, "value": "circle"},
+            "size": {"condition": suspect | {"value": 5 * size}, "value": size},
+            "strokeWidth": {"condition": suspect | {"value": 1.2}, "value": width},
             "opacity": {"condition": {"param": "brush", "value": 0.5 if dense else 0.9}, "value": 0.2},
             "tooltip": _TOOLTIP,
         },

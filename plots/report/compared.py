@@ -1,20 +1,34 @@
-"""Implementations beside each other: who is fastest, and how far the library and ours are apart."""
+"""What stands beside each other: devices and what they gain, implementations, the library and ours."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import pandas as pd
 
 from bench.errors import UserError
 from bench.judge.duel import duels, standings
 from bench.judge.efficiency import efficiencies
 from bench.judge.frame import Run
+from bench.judge.speedup import Gain, gains, speedups
+from bench.model.bound import bound_text
 
 MOST_RIVALS = 12
 """Implementations of an operator in a table of what others timed, which may be dozens of launch shapes."""
 PROBLEM = ["operator", "parameters", "cache", "threads_asked"]
 """Columns that two rows of one problem share."""
+
+
+class Gained(NamedTuple):
+    """What devices gain over the first one, over the cases of one operator, data type and bound."""
+
+    operator: str
+    dtype: str
+    bound: str
+    on: Mapping[str, Gain]
+    """By device."""
 
 
 class Rival(NamedTuple):
@@ -41,6 +55,19 @@ class Standing(NamedTuple):
     median: float
     least: float
     most: float
+
+
+def gained(runs: Sequence[Run]) -> list[Gained]:
+    """The speed-ups of the devices over the first run's, as `python -m bench compare --across device`."""
+    sheets = {run.device: run.datasheet for run in runs}
+    if len(sheets) < 2:
+        return []
+    base = runs[0].device
+    cases = dict(speedups(pd.concat([run.frame for run in runs]), base))
+    places: dict[tuple[str, str, str], dict[str, Gain]] = {}
+    for gain in gains(cases, base, sheets):
+        places.setdefault((gain.operator, gain.dtype, bound_text(gain.bound_by)), {})[gain.device] = gain
+    return [Gained(*place, on) for place, on in places.items()]
 
 
 def rivals(run: Run) -> Iterator[Rival]:

@@ -1,4 +1,4 @@
-"""The head of a report: what a device reaches, in one sentence and four numbers, and how its run was made."""
+"""The head of a report: what a device reaches, in a sentence and a few numbers, and how its run was made."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import Run
 from bench.model.ceilings import Ceilings
 
+STATED, UNMEASURED = "by its datasheet; not measured", "not measured"
+
 
 class Number(NamedTuple):
-    """One of the four numbers of a device."""
+    """One of the numbers of a device."""
 
     value: str
     what: str
     beside: str
-    """The interval, or of how many cases it is made."""
+    """The interval, of how many cases it is made, or where it is from."""
 
 
 class Line(NamedTuple):
@@ -47,8 +49,17 @@ class Head(NamedTuple):
     """(name, value, interval, case) of each ceiling that was measured."""
 
 
-def head(run: Run) -> Head:
-    """The head of a run's page."""
+def heads(runs: Sequence[Run]) -> list[Head]:
+    """The heads of a page; each has a number for every data type that one of the runs multiplies in."""
+    dtypes = list(dict.fromkeys(dtype for run in runs for dtype in _matrix_dtypes(run)))
+    made = [_head(run, dtypes) for run in runs]
+    # Of a single run a number that is not there needs no card; beside others it says so.
+    if len(made) > 1:
+        return made
+    return [head._replace(numbers=tuple(each for each in head.numbers if each.value)) for head in made]
+
+
+def _head(run: Run, dtypes: Sequence[str]) -> Head:
     state = [f"imported, not measured by roofbench: {_sources(run)}"] if run.imported else []
     roof = _roof(run)
     listed = [
@@ -60,7 +71,7 @@ def head(run: Run) -> Head:
         run.rows[0].device_kind,
         run.device_name,
         sentence,
-        tuple(_numbers(run)),
+        tuple(_numbers(run, dtypes)),
         (*state, *trust_lines(run)),
         tuple(listed),
     )
@@ -93,22 +104,40 @@ def _roof(run: Run) -> Ceilings:
     return run.ceilings.get("cold") or run.roof_of(run.rows[0])
 
 
-def _numbers(run: Run) -> Iterator[Number]:
-    roof = _roof(run)
-    copies = roof.bandwidth_byte_per_s.get(0.5)
+def _matrix_dtypes(run: Run) -> list[str]:
+    """Data types of its matrix products, those of the highest rate first."""
+    peaks = {
+        dtype: peak.per_s for (kind, dtype), peak in _roof(run).peak_flop_per_s.items() if kind == "matrix"
+    }
+    rates = peaks or _fastest(run)
+    return sorted(rates, key=lambda dtype: -rates[dtype])
+
+
+def _fastest(run: Run) -> dict[str, float]:
+    """Data type -> the highest rate of a matrix product, FLOP/s, suspect ones left out."""
+    frame = run.frame
+    sound = frame[(frame["arithmetic"] == "matrix") & ~frame["suspect"] & frame["flop_per_s"].notna()]
+    return {str(dtype): float(rate) for dtype, rate in sound.groupby("dtype")["flop_per_s"].max().items()}
+
+
+def _numbers(run: Run, dtypes: Sequence[str]) -> Iterator[Number]:
+    """A number of every sort; its value is empty where it is not known."""
+    roof, sheet = _roof(run), run.datasheet
+    memory = "memory bandwidth"
+    copies, stated = roof.bandwidth_byte_per_s.get(0.5), sheet.bandwidth_byte_per_s if sheet else None
     if copies:
         beside = _interval(copies.low_per_s, copies.high_per_s, "B/s")
-        yield Number(amount_text(copies.per_s, "B/s"), "memory bandwidth of a copy", beside)
-    peaks = {dtype: peak for (kind, dtype), peak in roof.peak_flop_per_s.items() if kind == "matrix"}
-    if peaks:
-        dtype = max(peaks, key=lambda name: peaks[name].per_s)
-        peak = peaks[dtype]
-        beside = _interval(peak.low_per_s, peak.high_per_s, "FLOP/s")
-        yield Number(amount_text(peak.per_s, "FLOP/s"), f"matrix products in {dtype}", beside)
-    if roof.launch_s:
-        floor = roof.launch
-        beside = _interval(floor.low_s, floor.high_s, "s") if floor else ""
-        yield Number(seconds_text(roof.launch_s), "launch of an empty kernel", beside)
+        yield Number(amount_text(copies.per_s, "B/s"), memory, f"of a copy; {beside}")
+    else:
+        yield Number(amount_text(stated, "B/s"), memory, STATED if stated else UNMEASURED)
+    fastest = _fastest(run)
+    for dtype in dtypes:
+        yield _products(f"matrix products in {dtype}", dtype, run, fastest.get(dtype))
+    if floor := roof.launch:
+        launch = seconds_text(floor.seconds), "launch of an empty kernel"
+        yield Number(*launch, _interval(floor.low_s, floor.high_s, "s"))
+    else:
+        yield Number("", "launch of an empty kernel", UNMEASURED)
     frame = run.frame
     scored = frame[frame["scored"] & (frame["role"] == "measurement") & (frame["of_roof"] > 0)]
     if len(scored):
@@ -118,6 +147,22 @@ def _numbers(run: Run) -> Iterator[Number]:
             f"to {share_text(high)}"
         )
         yield Number(share_text(middle), "of the roof is reached", beside)
+    else:
+        yield Number("", "of the roof is reached", "no roof was measured")
+
+
+def _products(what: str, dtype: str, run: Run, fastest: float | None) -> Number:
+    """The measured peak of this data type, else the fastest case, else what the datasheet promises."""
+    peak = _roof(run).peak_flop_per_s.get(("matrix", dtype))
+    stated = run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None
+    if peak:
+        return Number(
+            amount_text(peak.per_s, "FLOP/s"), what, _interval(peak.low_per_s, peak.high_per_s, "FLOP/s")
+        )
+    if fastest:
+        promised = f"; by its datasheet {amount_text(stated, 'FLOP/s')}" if stated else ""
+        return Number(amount_text(fastest, "FLOP/s"), what, f"its fastest case{promised}")
+    return Number(amount_text(stated, "FLOP/s"), what, STATED if stated else UNMEASURED)
 
 
 def _interval(low: float, high: float, unit: str) -> str:

@@ -14,12 +14,13 @@ import pandas as pd
 from bench.errors import UserError
 from bench.format import count_text
 from bench.judge.claims import Judged
+from bench.judge.findings import findings
 from bench.judge.flags import FLAGS
 from bench.judge.frame import Run
 from bench.store.parquet import Sweeps
 from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
-from plots.base import style, verdict_lines
+from plots.base import style
 from plots.base.shell import templates
 from plots.base.vega import inlined, library
 from plots.figures import roofs
@@ -38,7 +39,7 @@ _ROOF_AT = (1e-2, 1e3)
 
 
 class Claim(NamedTuple):
-    """A claim with its verdict on each device."""
+    """A claim with its verdict on each group of runs that are judged together."""
 
     id: str
     sweep: str
@@ -46,18 +47,24 @@ class Claim(NamedTuple):
     says: str
     expected: str
     verdicts: tuple[Judged | None, ...]
-    """In the order of the runs; None where a run lacks the sweep."""
+    """In the order of the groups; None where a group lacks the sweep."""
 
     @property
     def words(self) -> set[str]:
-        """The verdicts of all runs."""
+        """The verdicts of all groups."""
         return {each.verdict for each in self.verdicts if each is not None}
 
 
-def html(runs: Sequence[Run], sweeps: Mapping[RunKey, Sweeps], known: Callable[[str], bool]) -> str:
+def html(
+    runs: Sequence[Run],
+    sweeps: Mapping[RunKey, Sweeps],
+    judged: Sequence[tuple[Sequence[Run], Sequence[Judged]]],
+    known: Callable[[str], bool],
+) -> str:
     """The page about these runs, the first of which stands first.
 
-    `sweeps` is what each run's sweeps declared; `known` says whether this checkout has a sweep.
+    `sweeps` is what each run's sweeps declared; `judged` are the verdicts on all of them, with the runs that
+    were judged together; `known` says whether this checkout has a sweep.
     UserError if there are too many timed cases for a page.
     """
     rows = cases(runs, known)
@@ -67,17 +74,19 @@ def html(runs: Sequence[Run], sweeps: Mapping[RunKey, Sweeps], known: Callable[[
             f"{MOST_ROWS:,} cases at most"
         )
     of_runs = [sweeps.get(run.key, {}) for run in runs]
-    judged = [verdict_lines.verdicts(run, of_run) for run, of_run in zip(runs, of_runs, strict=True)]
     places = {key: place for place, key in enumerate(rows.index)}
     names = list(dict.fromkeys(run.device_name for run in runs))
     whose = "run" if len(names) == 1 < len(runs) else "device"
     labels = [run.name if whose == "run" else run.device for run in runs]
     labelled = list(zip(runs, labels, strict=True))
+    label_of = {run.key: label for run, label in labelled}
+    groups = sorted(judged, key=lambda group: min(runs.index(run) for run in group[0]))
+    verdicts_on = {run.key: of_group for group, of_group in groups for run in group}
     rows["device"] = [labels[number] for number in rows.index.get_level_values("run")]
     drawn = [
         experiment._replace(device=labels[number])
         for number, run in enumerate(runs)
-        for experiment in experiments(run, number, of_runs[number], judged[number], places)
+        for experiment in experiments(run, number, of_runs[number], verdicts_on[run.key], places)
     ]
     points = rows[rows["intensity"].notna() & rows["flop_per_s"].notna()]
     reached = [*_ROOF_AT, *points["intensity"]]
@@ -98,15 +107,20 @@ def html(runs: Sequence[Run], sweeps: Mapping[RunKey, Sweeps], known: Callable[[
         "whose": whose,
     }
     template = templates(Path(__file__).parent).get_template("report.html.j2")
-    heads = [facts.head(run) for run in runs]
+    heads = facts.heads(runs)
     if whose == "run":
         heads = [head._replace(name=label) for head, label in zip(heads, labels, strict=True)]
     return template.render(
         title=f"roofbench: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}",
         heads=heads,
         numbers=list(dict.fromkeys(number.what for head in heads for number in head.numbers)),
+        findings=findings(runs),
         lines=facts.lines(runs),
-        parts=_parts(_claims(judged)),
+        gained=compared.gained(runs),
+        base=runs[0].device,
+        devices=list(dict.fromkeys(run.device for run in runs))[1:],
+        parts=_parts(_claims([of_group for _, of_group in groups])),
+        groups=[label_of[group[0].key] if len(group) == 1 else group[0].device for group, _ in groups],
         rules=RULES,
         decided=DECIDED,
         experiments=[list(of) for _, of in itertools.groupby(drawn, key=lambda each: each.device)],
@@ -148,16 +162,18 @@ def _roofs(runs: Sequence[Run], span: tuple[float, float]) -> Iterator[dict[str,
 
 
 def _claims(judged: Sequence[Sequence[Judged]]) -> list[Claim]:
-    """Every claim with each run's verdict; those that rows decide first."""
+    """Every claim with each group's verdict; those that rows decide first."""
     verdicts: dict[tuple[str, str], dict[int, Judged]] = {}
-    for number, of_run in enumerate(judged):
-        for each in of_run:
+    for number, of_group in enumerate(judged):
+        for each in of_group:
             verdicts.setdefault((each.declared.name, each.claim.id), {})[number] = each
     claims = []
-    for (sweep, name), by_run in verdicts.items():
-        claim = next(iter(by_run.values())).claim
-        of_runs = tuple(by_run.get(number) for number in range(len(judged)))
-        claims.append(Claim(name, sweep, ", ".join(map(str, claim.rules)), claim.says, claim.expect, of_runs))
+    for (sweep, name), by_group in verdicts.items():
+        claim = next(iter(by_group.values())).claim
+        of_groups = tuple(by_group.get(number) for number in range(len(judged)))
+        claims.append(
+            Claim(name, sweep, ", ".join(map(str, claim.rules)), claim.says, claim.expect, of_groups)
+        )
 
     def order(claim: Claim) -> tuple[int, str]:
         words = [DECIDED.index(each.verdict) for each in claim.verdicts if each and each.verdict in DECIDED]

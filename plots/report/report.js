@@ -15,7 +15,10 @@
   function seconds(value) { return scaled(value, "s", [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]]); }
   function rate(value, unit) { return scaled(value, unit, [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]); }
   function half(row) {
-    return row.half === null ? "unknown" : `±${(50 * row.half).toFixed(1)} %`;
+    if (row.half === null) return "unknown";
+    // Of an interval wider than the time to either side, the percent would hide the lower end.
+    if (row.half >= 2) return `× ${(row.low_s / row.median_s).toPrecision(2)} to ${(row.high_s / row.median_s).toPrecision(2)}`;
+    return `±${(50 * row.half).toFixed(1)} %`;
   }
 
   function asRows(cases) {
@@ -68,7 +71,7 @@
     const listed = chosen(true);
     const suspect = listed.filter((row) => row.suspect).length;
     document.getElementById("count").textContent =
-      `${listed.length} of ${rows.length} cases` + (suspect ? `, ${suspect} of them suspect (hollow)` : "");
+      `${listed.length} of ${rows.length} cases` + (suspect ? `, ${suspect} of them suspect (hollow diamonds)` : "");
     table(listed);
   }
 
@@ -240,7 +243,7 @@
     const panels = new Set(chart.points.panel).size;
     const room = Math.max(1, Math.floor(box.clientWidth / 330));
     const spec = { ...chart.spec, columns: Math.min(room, panels), datasets: { rows: points } };
-    const width = Math.min(460, Math.floor(box.clientWidth / spec.columns) - 80);
+    const width = Math.min(spec.columns === 1 ? 900 : 460, Math.floor(box.clientWidth / spec.columns) - 80);
     spec.spec = { ...spec.spec, width };
     await embed(box, spec);
     box.dataset.drawn = "yes";

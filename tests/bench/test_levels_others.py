@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.device.datasheet import Datasheet, find_datasheet
+from bench.model.bound import bounds
+from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.predict import reached, structured
 from bench.model.roofline import calibrated_columns
 from bench.store.schema import Measurement
@@ -340,12 +343,14 @@ def test_index_and_order_of_rows_change_nothing(chance: np.random.Generator) -> 
 def test_what_a_cache_held_is_held_against_the_cache() -> None:
     copy = Stream(kind="copy", length=2**22, dtype="float32")
     cold = timed(copy, "aten", FLOOR_S + 2 * copy.byte / COPY)
-    assert reached(cold, ROOF) == (pytest.approx((FLOOR_S + copy.byte / COPY) / cold.median_s), "memory")
+    assert cold.median_s and reached(cold, ROOF) == pytest.approx(
+        (FLOOR_S + copy.byte / COPY) / cold.median_s
+    )
     held_s = FLOOR_S + copy.byte / CACHED[2**24]
     warm = dataclasses.replace(cold, cache="warm", ring_byte=2**25, median_s=2 * held_s)
-    assert reached(warm, ROOF) == (pytest.approx(0.5), "cache")
+    assert reached(warm, ROOF) == pytest.approx(0.5)
     # With no ceiling of the cache nothing is said: memory's would say more than all.
-    assert reached(warm, dataclasses.replace(ROOF, cached={})) == (None, "cache")
+    assert reached(warm, dataclasses.replace(ROOF, cached={})) is None
     # Warm, but flushed or larger than any cache: memory's, as a cold row.
     for large in (
         dataclasses.replace(warm, flushed=True),
@@ -353,6 +358,46 @@ def test_what_a_cache_held_is_held_against_the_cache() -> None:
     ):
         assert reached(large, ROOF) == reached(dataclasses.replace(large, cache="cold"), ROOF)
     half = dataclasses.replace(warm, ring_byte=int(1.025 * warm.cache_byte))
-    share, bound_by = reached(half, ROOF)
-    assert share is not None and 0.5 < share < reached(dataclasses.replace(half, cache="cold"), ROOF)[0]
-    assert bound_by == "memory"
+    share, cold_share = reached(half, ROOF), reached(dataclasses.replace(half, cache="cold"), ROOF)
+    assert share is not None and cold_share is not None and 0.5 < share < cold_share
+
+
+# ---- what bounds a row
+
+
+def bound(row: Measurement, roof: Ceilings = ROOF, by: Datasheet | None = None) -> str:
+    (name,) = bounds(framed([row]), lambda _: roof, by)
+    return name
+
+
+def test_what_a_cache_held_is_bound_by_it_as_far_as_it_did() -> None:
+    cold = copy(2**22, 1e-3)
+    warm = dataclasses.replace(cold, cache="warm", ring_byte=2**25)
+    assert bound(cold) == "memory" and bound(warm) == "cache"
+    assert bound(warm, dataclasses.replace(ROOF, cached={})) == "cache"
+    for far in ({"flushed": True}, {"ring_byte": 2 * warm.cache_byte}):
+        assert bound(dataclasses.replace(warm, **far)) == "memory"  # type: ignore[arg-type]
+    assert bound(dataclasses.replace(warm, ring_byte=int(1.025 * warm.cache_byte))) == "memory"
+    assert bound(copy(64)) == bound(timed(LaunchFloor(dtype="float32"), "aten", None)) == "launch"
+
+
+def test_the_device_s_own_ridge_parts_memory_from_compute(chance: np.random.Generator) -> None:
+    """By any peak and bandwidth: measured, or the datasheet's where they were not."""
+    sheet = find_datasheet("NVIDIA H100 80GB HBM3")
+    assert sheet is not None and sheet.bandwidth_byte_per_s
+    stated = sheet.peak_flop_per_s("matrix", "float16")
+    assert stated
+    k = 8192
+    for _ in range(20):
+        peak, bandwidth = 10 ** chance.uniform(12, 15), 10 ** chance.uniform(11, 13)
+        at = Ceiling(peak, peak, peak, ""), Ceiling(bandwidth, bandwidth, bandwidth, "")
+        measured = Ceilings(peak_flop_per_s={("matrix", "float16"): at[0]}, bandwidth_byte_per_s={0.5: at[1]})
+        for roof, ridge in ((measured, peak / bandwidth), (Ceilings(), stated / sheet.bandwidth_byte_per_s)):
+            n = int(chance.choice([16, 64, 256, 1024, 4096, 8192]))
+            row = timed(Gemm(m=n, n=n, k=k, dtype="float16"), "cublas", 1e-3)
+            wanted = "memory" if row.flop / row.byte < ridge else "compute"
+            assert bound(row, roof, sheet) == wanted
+    tiny = timed(Gemm(m=16, n=16, k=16, dtype="float16"), "cublas", 1e-3)
+    assert bound(tiny, Ceilings(), sheet) == "memory"  # nobody states what a launch takes
+    assert bound(tiny, Ceilings(launch_s=FLOOR_S), sheet) == "launch"
+    assert bound(tiny, Ceilings()) == ""

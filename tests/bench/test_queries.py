@@ -76,7 +76,7 @@ def judged(folder: Path) -> pd.Series:
         for row in run.rows
         if row.is_timed and row.cache == "cold"
         for threads in [row.threads_asked or "all"]
-        for share in [reached(row, run.roof_of(row))[0]]
+        for share in [reached(row, run.roof_of(row))]
     }
     index = pd.MultiIndex.from_tuples(list(found), names=CASE)
     return pd.Series(list(found.values()), index=index, name="of_roof", dtype=float)

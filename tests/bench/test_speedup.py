@@ -16,7 +16,7 @@ def row(device: str, implementation: str, m: int, median_s: float, **facts: Any)
     """A row as far as a speed-up looks at it."""
     usual = {"operator": "gemm", "cache": "cold", "threads_asked": "all", "regime": None, "visit": 0}
     counts = {"flop": 2 * m, "byte": m, "intensity": 2.0, "arithmetic": "matrix", "dtype": "float16"}
-    counts |= {"limiter": "compute"}
+    counts |= {"bound_by": "compute"}
     named = {"device": device, "implementation": implementation, "parameters": f"m={m}", "utc": "2026-01-01"}
     return (
         usual

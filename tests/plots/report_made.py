@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.cli.claims import judged_rows
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import Run, load
 from bench.store.parquet import read_sweeps, write
@@ -53,7 +54,8 @@ def read(path: Path) -> list[Run]:
 
 def page(path: Path) -> str:
     """The page about a result file or folder."""
-    return html(read(path), read_sweeps([path]), lambda sweep: True)
+    runs, sweeps = read(path), read_sweeps([path])
+    return html(runs, sweeps, judged_rows(runs, sweeps, lambda line: None), lambda sweep: True)
 
 
 def written(path: Path, rows: list[Measurement], sweeps: dict[str, Any] | None = None) -> Path:

@@ -57,7 +57,9 @@ def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> Non
     assert "onednn" in (out / "roofline-float32.svg").read_text()
     # The same rows give the same bytes.
     (run,) = load([ten_rows], find_datasheet)
-    again = save(run, tmp_path / "again", parquet.read_sweeps([ten_rows])[run.key])
+    said: list[str] = []
+    again = save(run, tmp_path / "again", parquet.read_sweeps([ten_rows])[run.key], said.append)
+    assert len(said) == len(again) // 2 and said[0].endswith("figure 1, roofline-float32")
     assert [p.read_bytes() for p in again] == [
         (out / p.relative_to(tmp_path / "again")).read_bytes() for p in again
     ]

@@ -14,20 +14,24 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
+from bench.__main__ import app as bench_app
 from bench.device.datasheet import datasheets, find_datasheet, slug_of
 from bench.judge.frame import Run, load
 from bench.spec import parameters_text
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.base import problem_sizes, style
+from plots.base import style
 from plots.figures import compared, generations, speedups
 from plots.figures.generations_detail import BINS, LEAST, MANY, binned
 from tests.drawing import run_seed
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
 SIZES = (16, 64, 256, 1024, 4096, 8192)
+PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
+BOUND_BY = ("launch", "memory", "compute")
 PROBLEMS = [Gemm(m=m, n=n, k=4160, dtype="float16") for m, n in itertools.product(SIZES, SIZES)]
 
 
@@ -89,22 +93,22 @@ def panel(figure: Figure, title: str) -> Axes:
     return axes
 
 
-def ratios(runs: list[Run], size: str) -> dict[float, float]:
-    """parameters -> speed-up of the 16-bit problems of this size."""
+def ratios(runs: list[Run], bound_by: str) -> dict[float, float]:
+    """parameters -> speed-up of the 16-bit problems that this bounds on the base."""
     before, after = (
         run.frame[(run.frame["operator"] == "gemm") & (run.frame["dtype"] == "float16")] for run in runs
     )
-    before = before[(problem_sizes.sizes(before) == size) & (before["implementation"] == "cublas")]
+    before = before[(before["bound_by"] == bound_by) & (before["implementation"] == "cublas")]
     both = before.merge(after[after["implementation"] == "cublas"], on="parameters")
     return dict(zip(both["parameters"], both["median_s_x"] / both["median_s_y"], strict=True))
 
 
-@pytest.mark.parametrize("size", problem_sizes.SIZES)
+@pytest.mark.parametrize("bound_by", BOUND_BY)
 def test_a_marker_at_the_median_and_a_bar_over_the_middle_80(
-    runs: list[Run], figures: dict[str, Figure], size: str
+    runs: list[Run], figures: dict[str, Figure], bound_by: str
 ) -> None:
-    axes = panel(figures["generations"], f"gemm, {size}, float16")
-    wanted = list(ratios(runs, size).values())
+    axes = panel(figures["generations"], f"gemm, float16, bound by {bound_by}")
+    wanted = list(ratios(runs, bound_by).values())
     (marker,) = lines(axes, "_median")
     assert len(wanted) >= 3 and marker.get_ydata()[0] == pytest.approx(np.median(wanted))
     (bar,) = [c for c in axes.collections if c.get_label() == "_spread"]
@@ -113,26 +117,29 @@ def test_a_marker_at_the_median_and_a_bar_over_the_middle_80(
 
 
 def test_the_datasheets_promises_stand_beside(figures: dict[str, Figure]) -> None:
-    for axes in (
-        panel(figures["generations"], "gemm, large, float16"),
-        panel(figures["generations-gemm-float16"], "large"),
-    ):
-        assert lines(axes, "_bandwidth")[0].get_ydata()[0] == pytest.approx(4.8 / 3.352, rel=1e-3)
-        assert lines(axes, "_peak")[0].get_ydata()[0] == pytest.approx(1.0, rel=1e-3)
-        assert lines(axes, "_base")[0].get_ydata()[0] == 1.0
-        low, high = axes.get_ylim()
-        assert low < 1.0 and high > 4.8 / 3.352 and axes.get_yscale() == "log" and 1.0 in axes.get_yticks()
-    said = [text.get_text() for text in panel(figures["generations-gemm-float16"], "large").texts]
-    assert sorted(said) == ["bandwidth\n1.43 x", "peak\n1.00 x"]
+    promised = {"memory": ("_bandwidth", 4.8 / 3.352), "compute": ("_peak", 1.0), "launch": ("", 0.0)}
+    for bound_by, (label, ratio) in promised.items():
+        for axes in (
+            panel(figures["generations"], f"gemm, float16, bound by {bound_by}"),
+            panel(figures["generations-gemm-float16"], f"bound by {bound_by}"),
+        ):
+            stated = [*lines(axes, "_bandwidth"), *lines(axes, "_peak")]
+            assert [line.get_label() for line in stated] == [label] * bool(label)
+            assert all(line.get_ydata()[0] == pytest.approx(ratio, rel=1e-3) for line in stated)
+            assert lines(axes, "_base")[0].get_ydata()[0] == 1.0
+            low, high = axes.get_ylim()
+            assert low < 1.0 and high > ratio and axes.get_yscale() == "log" and 1.0 in axes.get_yticks()
+    said = [text.get_text() for text in panel(figures["generations-gemm-float16"], "bound by memory").texts]
+    assert said == ["bandwidth 1.43 x"]
 
 
-@pytest.mark.parametrize("size", problem_sizes.SIZES)
+@pytest.mark.parametrize("bound_by", BOUND_BY)
 def test_few_cases_are_points_at_their_speed_up(
-    runs: list[Run], figures: dict[str, Figure], size: str
+    runs: list[Run], figures: dict[str, Figure], bound_by: str
 ) -> None:
-    axes = panel(figures["generations-gemm-float16"], f"{size}: median")
+    axes = panel(figures["generations-gemm-float16"], f"bound by {bound_by}: median")
     (points,) = lines(axes, "_case")
-    wanted = ratios(runs, size)
+    wanted = ratios(runs, bound_by)
     assert sorted(points.get_ydata()) == pytest.approx(sorted(wanted.values()))
     assert f"n = {len(wanted)}" in axes.get_title("left")
     low, high = axes.get_xlim()
@@ -148,7 +155,7 @@ def test_memory_gained_what_the_bandwidth_did(figures: dict[str, Figure]) -> Non
 def test_ceilings_are_cases_too_and_an_empty_launch_has_no_bytes(figures: dict[str, Figure]) -> None:
     overview = [figure for name, figure in figures.items() if name in ("generations", "generations-2")]
     titles = [axes.get_title("left") for figure in overview for axes in figure.axes]
-    assert "stream, float32" in titles and "launch, float32" in titles
+    assert {"stream, float32, bound by memory", "launch, float32, bound by launch"} <= set(titles)
     assert "generations-stream-float32" in figures and "generations-launch-float32" not in figures
     axes = figures["generations-stream-float32"].axes[0]
     assert axes.get_xlabel() == "bytes of a launch"
@@ -183,14 +190,14 @@ def test_bins_with_few_cases_are_left_out_and_never_all() -> None:
 
 
 def test_a_band_is_drawn_from_so_many_cases_on(tmp_path: Path) -> None:
-    some = [Gemm(m=4096, n=64, k=64 + 8 * i, dtype="float16") for i in range(MANY + 1)]
+    some = [Gemm(m=4096, n=64, k=4096 + 8 * i, dtype="float16") for i in range(MANY + 1)]
     for n, kinds in ((MANY, ["_case"]), (MANY + 1, ["_median"])):
         both = [loaded(tmp_path / str(n), measured(machine, some[:n])) for machine in (H100, H200)]
         found, _ = found_of(both, "h100-sxm")
         assert found is not None
         with style.look():
             figure = dict(generations.draw(found))["generations-gemm-float16"].figure
-        axes = panel(figure, "memory-bound")
+        axes = panel(figure, "bound by memory")
         assert [kind for kind in ("_case", "_median") if lines(axes, kind)] == kinds
 
 
@@ -213,7 +220,7 @@ def test_a_cpu_has_no_datasheet_and_says_so(tmp_path: Path) -> None:
     assert found is not None
     with style.look():
         figure = dict(generations.draw(found))["generations"].figure
-    axes = panel(figure, "gemm, memory-bound, float32")
+    axes = panel(figure, "gemm, float32, bound by compute")
     assert lines(axes, "_median") and not lines(axes, "_bandwidth") and not lines(axes, "_peak")
     said = " ".join(" ".join(text.get_text() for text in figure.texts).split())
     assert "No datasheet of amd-epyc-9r14." in said and "their clocks differ" in said
@@ -258,9 +265,9 @@ def test_a_device_that_only_has_a_datasheet_looks_like_no_other() -> None:
 
 def test_pages_hold_no_more_than_twelve_panels(tmp_path: Path) -> None:
     kinds = [
-        Gemm(m=m, n=4096, k=4096, dtype=dtype)  # type: ignore[arg-type]
-        for m, dtype in itertools.product(
-            (16, 1024, 4096), ("float16", "bfloat16", "tf32", "float32", "float64")
+        Gemm(m=m, n=n, k=n, dtype=dtype)  # type: ignore[arg-type]
+        for (m, n), dtype in itertools.product(
+            ((16, 16), (16, 4096), (4096, 4096)), ("float16", "bfloat16", "tf32", "float32", "float64")
         )
     ]
     both = [loaded(tmp_path, measured(machine, kinds)) for machine in (H100, H200)]
@@ -273,3 +280,27 @@ def test_pages_hold_no_more_than_twelve_panels(tmp_path: Path) -> None:
         axes.get_title("left") for name in ("generations", "generations-2") for axes in drawn[name].axes
     }
     assert many[0] == generations.MOST_PANELS and len(titles) == sum(many) and 0 < many[1] <= 12
+
+
+def test_figure_command_and_readme_say_the_same_of_public_gpus() -> None:
+    """The medians of A100, H100 and B200, as drawn, as printed and as the README's caption has them."""
+    folders = [PUBLIC / f"nvidia-{name}" for name in ("a100-sxm4-80gb", "h100-80gb-hbm3", "b200")]
+    done = CliRunner().invoke(bench_app, ["compare", *map(str, folders), "--across", "device"])
+    assert done.exit_code == 0, done.output
+    runs = [run for folder in folders for run in load([folder], find_datasheet)]
+    found, _ = found_of(runs, runs[0].device)
+    assert found is not None
+    with style.look():
+        overview = dict(generations.draw(found))["generations"].figure
+    blocks = done.output.split("gemm in bfloat16, ")[1:]
+    assert len(blocks) == len(overview.axes) == 4
+    for block in blocks:
+        axes = panel(overview, f"gemm, bfloat16, {' '.join(block.split()[:3])}")
+        printed = [line.split() for line in block.splitlines() if line.startswith((" h100", " b200"))]
+        assert [f"{line.get_ydata()[0]:.2f}" for line in lines(axes, "_median")] == [c[2] for c in printed]
+        assert [text.get_text() for text in axes.texts] == [cells[1] for cells in printed]
+        assert [f"{s.get_ydata()[0]:.2f}" for s in lines(axes, "_bandwidth") + lines(axes, "_peak")] == [
+            cells[6] for cells in printed if len(cells) > 6
+        ]
+        caption = Path("README.md").read_text().split("docs/figures/generations.png)")[1].split("![")[0]
+        assert all(cells[2] in caption for cells in printed)

@@ -129,10 +129,9 @@ def test_the_datasheet_is_grey_whoever_ran(plain: Run) -> None:
 
 def test_structure_speaks_where_the_calibrated_level_is_silent(plain: Run) -> None:
     run = structured(plain, {"cublas": 1.0, "triton": 1.0})
-    rows = run.frame.assign(predicted_s=np.nan, predicted_per_s=np.nan, limiter="")
+    rows = run.frame.assign(predicted_s=np.nan, predicted_per_s=np.nan)
     figure = drawn(with_frame(run, rows))
     assert lines(figure, "_structured") and not lines(figure, "_predicted")
-    assert "Bound by wave tail 10." in said(figure)
 
 
 def test_the_strip_tells_the_levels_apart(plain: Run) -> None:
@@ -160,22 +159,20 @@ def test_flagged_ratios_are_hollow(plain: Run) -> None:
     assert [list(line.get_xdata()) for line in hollow] == [[512], [512]]
 
 
-def test_the_caption_counts_what_binds_at_the_best_level(plain: Run) -> None:
+def test_the_caption_counts_what_bounds_the_rows(plain: Run) -> None:
     chance = random.Random(SEED)
     rows = plain.frame[plain.frame["sweep"] == "gemm/x"].copy()
-    terms = [chance.choice(["launch", "compute", "memory"]) for _ in range(len(rows))]
-    better = [chance.choice(["", "L2", "special functions"]) for _ in range(len(rows))]
-    rows["limiter"], rows["structured_limiter"] = terms, better
-    rows["structured_s"] = [np.nan if not one else 1.0 for one in better]
+    terms = [chance.choice(["launch", "compute", "memory", ""]) for _ in range(len(rows))]
+    rows["bound_by"] = terms
     rows.iloc[0, rows.columns.get_loc("median_s")] = np.nan
-    wanted = Counter([b or t for t, b in zip(terms, better, strict=True)][1:])
+    wanted = Counter(filter(None, terms[1:]))
     told = prediction_lines.bound(rows)
     assert told.startswith("Bound by ") and told.endswith(".")
     found = dict(one.rsplit(" ", 1) for one in told.removeprefix("Bound by ").removesuffix(".").split(", "))
     assert {term: int(n) for term, n in found.items()} == wanted
     counts = [int(n) for n in found.values()]
     assert counts == sorted(counts, reverse=True)
-    assert prediction_lines.bound(rows.assign(limiter="", structured_s=np.nan)) == ""
+    assert prediction_lines.bound(rows.assign(bound_by="")) == ""
 
 
 def test_a_normalised_duration_divides_every_level(plain: Run) -> None:

@@ -1,6 +1,8 @@
 """report.html without a browser: what is in it, and that it comes from the rows alone."""
 
+import re
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,10 +10,11 @@ import pytest
 import vl_convert
 from typer.testing import CliRunner
 
+import kernels
 from bench.__main__ import app as bench_app
 from bench.case_name import row_name
-from bench.judge.claims import judge, kept
-from bench.store.parquet import read_sweeps, write
+from bench.cli.claims import judged_rows, verdicts
+from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.latency.problem import Latency
 from kernels.stream.problem import Stream
@@ -20,6 +23,8 @@ from plots.report import charts, page
 from tests.plots.report_made import CORE, column, content, few, many, read, written
 from tests.plots.report_made import page as page_of
 from tests.plots.synthetic import CPU, H100, H200, row
+
+PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +71,10 @@ def test_a_case_s_command_measures_that_case(core: tuple[str, dict[str, Any]]) -
         assert words[words.index("--bench-case") + 1] == name
 
 
-def test_every_claim_stands_there_with_the_verdict_of_its_rows(core: tuple[str, dict[str, Any]]) -> None:
-    (run,) = read(CORE)
-    sweeps = read_sweeps([CORE])[run.key]
-    declared = [claims for name, sweep in sweeps.items() if (claims := kept(name, sweep)) and claims.claims]
-    judged = judge([run], declared)
+def test_every_claim_stands_there_with_the_verdict_of_the_command(core: tuple[str, dict[str, Any]]) -> None:
+    """On the sweeps that the run has; `python -m bench claims` also lists what is not measured at all."""
+    there = {row.sweep for row in read(CORE)[0].rows}
+    judged = [each for each in verdicts([CORE], kernels.problem, print, print) if each.declared.name in there]
     table = core[0].split('id="rules"')[1].split('id="cases"')[0]
     assert table.count('class="verdict') == len(judged)
     for word in {each.verdict for each in judged}:
@@ -235,7 +239,7 @@ def test_runs_of_one_device_are_told_apart_in_heads_filters_cases_and_tables(tmp
         both = [*products("cublas", (dtype,)), *products("triton", (dtype,))]
         imported(tmp_path, dtype, both, PRODUCTS)
     runs = read(tmp_path)
-    text = page.html(runs, {}, lambda sweep: False)
+    text = page.html(runs, {}, judged_rows(runs, {}, print), lambda sweep: False)
     known = content(text)
     names = {run.name for run in runs}
     assert len(names) == 2 and known["whose"] == "run"
@@ -250,9 +254,9 @@ def test_runs_of_one_device_are_told_apart_in_heads_filters_cases_and_tables(tmp
 def test_without_a_prediction_there_is_no_chart_of_predictions(tmp_path: Path) -> None:
     text = page_of(imported(tmp_path, "times", products("cublas"), PRODUCTS))
     assert 'id="roofline"' in text and 'id="ratios"' not in text and 'data-column="bound_by"' not in text
-    assert "python -m bench claims RESULT" in text
+    assert "Imported rows have no intervals" in text
     ours = page_of(written(tmp_path / "run.parquet", few()))
-    assert 'id="ratios"' in ours and "python -m bench claims RESULT" not in ours
+    assert 'id="ratios"' in ours and "Imported rows" not in ours
 
 
 def test_types_with_the_same_peak_share_a_roof_of_warm_imported_rows_too(tmp_path: Path) -> None:
@@ -297,5 +301,71 @@ def test_imported_latencies_are_shown_for_one_step(tmp_path: Path) -> None:
 def test_many_points_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: bool) -> None:
     monkeypatch.setattr(page, "DENSE", 10 if dense else 1000)
     spec = content(page_of(written(tmp_path / "run.parquet", list(many(50)))))["roofline"]
-    sizes = [part["mark"].get("size") for part in spec["layer"] if "params" in part]
-    assert sizes == [6 if dense else 26]
+    (points,) = [part["encoding"] for part in spec["layer"] if "params" in part]
+    assert points["size"]["value"] == (6 if dense else 26)
+
+
+def test_suspect_points_are_another_shape_hollow_and_larger(tmp_path: Path) -> None:
+    """Drawn: of nine points the three suspect ones alone are diamonds without a filling."""
+    known = content(page_of(written(tmp_path / "run.parquet", few())))
+    cases = [{"colour": "a", "at": 0} | _case(known["cases"], at) for at in range(9)]
+    svg = vl_convert.vegalite_to_svg(charts.filled(known["roofline"], cases))
+    points = re.findall(r'<path aria-label="[^"]*colour: a[^"]*" role="graphics-symbol"[^>]*>', svg)
+    hollow = [point for point in points if 'fill-opacity="0"' in point]
+    assert len(points) == 9 and len(hollow) == sum(known["cases"]["suspect"]) > 0
+    shapes = [{re.sub(r"[-0-9.,]+", "", re.findall(r' d="([^"]*)"', one)[0]) for one in some}
+              for some in (hollow, [point for point in points if point not in hollow])]  # fmt: skip
+    assert len(shapes[0]) == len(shapes[1]) == 1 and shapes[0].isdisjoint(shapes[1])
+
+
+def test_several_devices_have_every_data_type_and_their_speed_ups(tmp_path: Path) -> None:
+    """A data type that one device alone has a peak of is a column of both, which says where it is from."""
+    for machine, dtypes in ((H100, ("float16", "float32")), (H200, ("float16",))):
+        rows = [one for one in few(machine) if one.arithmetic != "matrix" or one.dtype in dtypes]
+        written(tmp_path / f"{machine.facts['device']}.parquet", rows)
+    text = page_of(tmp_path)
+    heads = text.split('aria-label="The devices side by side"')[1].split("</table>")[0]
+    names = re.findall(r'scope="col">([^<]*)<', heads)
+    assert [name for name in names if name.startswith("matrix")] == [
+        "matrix products in float16",
+        "matrix products in float32",
+    ]
+    assert "state" not in names
+    (second,) = [line for line in heads.split("<tr>") if "NVIDIA H200" in line]
+    cells = second.split("<td>")[1:]
+    assert len(cells) == len(names) - 1
+    assert "by its datasheet; not measured" in cells[names.index("matrix products in float32") - 1]
+    gained = text.split('id="gained"')[1].split("</section>")[0]
+    printed = CliRunner().invoke(bench_app, ["compare", str(tmp_path), "--across", "device"]).output
+    lines = [
+        line.split() for line in printed.splitlines() if line.startswith((" gemm", " stream", " launch"))
+    ]
+    rows = [re.sub(r"<[^>]*>", " ", line).split() for line in gained.split("<tr>")[2:]]
+    assert len(lines) == len(rows) > 2
+    for line, cells in zip(lines, rows, strict=True):
+        operator, dtype, bound_by, cases, median, low, _, high, *stated = line
+        promised = ["of", *stated, "promised"] if stated else []
+        wanted = [operator, dtype, "bound", "by", bound_by, median, *promised, low, "to", high, ",", "n", "="]
+        assert cells == [*wanted, cases]
+    assert 'id="gained"' not in page_of(tmp_path / "h100-sxm.parquet")
+
+
+def test_the_page_of_public_gpus_decides_what_the_command_decides(tmp_path: Path) -> None:
+    table = page_of(PUBLIC / "nvidia-h200").split('id="rules"')[1].split('id="cases"')[0]
+    judged = verdicts([PUBLIC / "nvidia-h200"], kernels.problem, print, print)
+    words = Counter(each.verdict for each in judged)
+    assert words["SUPPORTED"] > 3
+    assert words == Counter(re.findall(r'class="verdict [^"]*">([^<]*)<', table))
+
+
+def test_a_page_without_an_ending_gets_one(tmp_path: Path) -> None:
+    file = written(tmp_path / "run.parquet", few())
+    for given, is_written in (
+        ("pub", "pub.html"),
+        ("v1.5", "v1.5.html"),
+        ("a.HTM", "a.HTM"),
+        (".", "report.html"),
+    ):
+        done = invoke("report", file, "-o", tmp_path / given)
+        assert done.exit_code == 0 and done.output.startswith(f"{tmp_path / is_written} (")
+        assert (tmp_path / is_written).is_file()

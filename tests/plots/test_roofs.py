@@ -176,7 +176,7 @@ def test_the_caption_says_what_binds(plain: Run) -> None:
     told = re.search(r"Bound by ([^.]*)\.", said(drawn(plain)))
     assert told
     found = {term: int(n) for term, n in (one.rsplit(" ", 1) for one in told[1].split(", "))}
-    assert found == rows["limiter"].value_counts().to_dict()
+    assert found == rows["bound_by"].value_counts().to_dict()
 
 
 def test_thousands_of_points_are_a_picture_in_the_svg(plain: Run, tmp_path: Path) -> None:

@@ -130,10 +130,10 @@ def test_a_line_is_the_share_of_cases_that_reach_so_much(tmp_path: Path) -> None
     rows = loaded(tmp_path).frame
     figure = page(distribution.draw(rows))
     some = rows[~rows["calibrating"]]
-    small = (some["flop"] < 1e11) & (some["flop"] / some["byte"] >= 200)
+    small = some["bound_by"] == "compute"
     panels = {axes.get_title("left").split(",")[1].strip(): axes for axes in figure.axes}
-    assert set(panels) == {"memory-bound", "small"}  # of large ones there is but one, no distribution
-    for name, line in zip(("cublas", "triton"), lines(panels["small"], "_cases"), strict=True):
+    assert set(panels) == {f"bound by {name}" for name in some["bound_by"].unique()}
+    for name, line in zip(("cublas", "triton"), lines(panels["bound by compute"], "_cases"), strict=True):
         shares = 100 * some.loc[small & (some["implementation"] == name), "of_roof"]
         assert shares.size >= distribution.FEW
         assert to_hex(line.get_color()).upper() == style.IMPLEMENTATIONS[name].color
