@@ -11,15 +11,14 @@ from dataclasses import replace
 
 from bench.case_name import row_name
 from bench.cli.run_lines import left_out_lines
-from bench.cli.run_summary import account, case_table, rate_text, reached_sentence, trust_lines
+from bench.cli.run_summary import account, case_table, rate_text, reached_sentence, reached_text, trust_lines
 from bench.cli.terminal import columns, wrapped
 from bench.device.datasheet import find_datasheet
-from bench.format import end_of, half_text, seconds_text, share_text
+from bench.format import end_of, half_text, seconds_text
 from bench.judge.claims import Declared, Judged, judge
 from bench.judge.findings import findings
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
-from bench.model.predict import reached
 from bench.runner.run import Run
 from bench.runner.session import Session
 from bench.store.schema import Measurement
@@ -95,9 +94,9 @@ def _results(session: Session, run: JudgedRun, most: int) -> Iterator[str]:
 
 
 def _case_line(row: Measurement, run: JudgedRun) -> str:
-    share = reached(row, run.roof_of(row))
+    share = reached_text(row, run.roof_of(row))
     times = f"{seconds_text(row.median_s):>8} {half_text(row.median_s, row.low_s, row.high_s):>8}"
-    of_roof = f"{share_text(share)} of roof" if share is not None else ""
+    of_roof = f"{share} of roof" if share else ""
     numbers = f"{times} {rate_text(row):>14} {of_roof:<14}"
     room = min(COLUMNS, columns() or COLUMNS) - len(numbers) - 1
     return f"{end_of(row_name(row), room):<{room}} {numbers}".rstrip()

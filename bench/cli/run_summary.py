@@ -30,6 +30,7 @@ from bench.judge.efficiency import efficiencies
 from bench.judge.flags import FLAGS, SUSPECT, disturbances
 from bench.judge.frame import Run, runs
 from bench.judge.noise import noise_of
+from bench.model.ceilings import VARIED, Ceiling, Ceilings
 from bench.model.predict import reached
 from bench.store.schema import Measurement, RunKey
 
@@ -181,7 +182,7 @@ def _cells(row: Measurement, run: Run, bound_by: str, flags: Sequence[str]) -> l
         half_text(row.median_s, row.low_s, row.high_s),
         _visits_text(row),
         rate_text(row),
-        share_text(reached(row, run.roof_of(row))),
+        reached_text(row, run.roof_of(row)),
         bound_by,
         " ".join(flags),
     ]
@@ -225,8 +226,8 @@ def reached_sentence(run: Run) -> str:
     if ceilings is None:
         return ""
     reached = []
-    if copy := ceilings.copy_byte_per_s:
-        reached.append(f"copies {amount_text(copy, 'B/s')}")
+    if copy := ceilings.bandwidth_byte_per_s.get(0.5):
+        reached.append(f"copies {_copies_text(copy)}")
     peaks = {
         dtype: each.per_s for (kind, dtype), each in ceilings.peak_flop_per_s.items() if kind == "matrix"
     }
@@ -236,6 +237,26 @@ def reached_sentence(run: Run) -> str:
     if ceilings.launch_s:
         reached.append(f"launches a kernel in {seconds_text(ceilings.launch_s)}")
     return f"{run.device_name} {'; '.join(reached)}." if reached else ""
+
+
+def _copies_text(copy: Ceiling) -> str:
+    """`80 GB/s`; a range where visits to it differ, with its two speeds if it has such."""
+    if copy.speeds is not None:
+        slow, fast = (amount_text(speed, "B/s") for speed in copy.speeds)
+        return f"{slow} or {fast}: its memory has two speeds, so shares of memory's roof are ranges"
+    if copy.slow_per_s < copy.per_s:
+        slow, fast = (amount_text(speed, "B/s") for speed in (copy.slow_per_s, copy.per_s))
+        return f"{slow} to {fast}, as {count_text(len(copy.visits_per_s), 'visit')} found it"
+    return amount_text(copy.per_s, "B/s")
+
+
+def reached_text(row: Measurement, ceilings: Ceilings) -> str:
+    """The share of its roof that a row reached; a range where visits to the roof differ."""
+    share = reached(row, ceilings)
+    most = reached(row, ceilings.slow)
+    if share is None or most is None or most < (1 + VARIED) * share:
+        return share_text(share)
+    return f"{share_text(share).removesuffix(' %')} to {share_text(most)}"
 
 
 def trust_lines(run: Run) -> Iterator[str]:

@@ -21,7 +21,6 @@ has been measured yet.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ import numpy as np
 
 from bench.format import share_text
 from bench.judge.comparability import FACTS, value
+from bench.model.ceilings import visit_medians_s
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Spread, Visit, publish, publish_ceiling
 
@@ -247,19 +247,6 @@ def noise_of(
         medians_s = [median_s for row, _ in taken for median_s in visit_medians_s(row)]
         repeated.append(Repeated(work_of(taken[0][0]), medians_s, taken == sound))
     return replace(Noise.seen(kind, repeated), runs_factors=between_runs(earlier))
-
-
-def visit_medians_s(row: Measurement) -> list[float]:
-    """Median seconds of each visit to a case, in time order; first those that later ones outvoted.
-
-    They are not published, but the machine did run at that speed. Visits that were disturbed stay out.
-    """
-    outvoted = [
-        float(median_s)
-        for why, median_s in zip(row.set_aside or (), row.set_aside_s or (), strict=False)
-        if why == "earlier" and median_s > 0
-    ]
-    return [*outvoted, *(statistics.median(part.tolist()) for part in row.visit_samples_s)]
 
 
 def visit_count(row: Measurement) -> int:

@@ -36,6 +36,9 @@ from bench.store.schema import Measurement, RunKey
 
 _OVER_FLOOR = 2.0
 """A probe whose launch floor is taken off must take this many times as long, or it measures the floor."""
+VARIED, TWO_SPEEDS = 0.15, 1.25
+"""Visits that differ by this share say that the roof is a range; groups of visits this factor apart, that it
+has two states, as the memory of a virtual machine."""
 _PASSES = {0.0: "read", 0.333: "triad", 0.5: "copy", 1.0: "write"}
 """Share of written bytes -> the pass of STREAM that has it."""
 _SAME = ("driver", "power_limit_w", "regime")
@@ -55,6 +58,25 @@ class Ceiling:
     high_per_s: float
     row: str
     """The name of the case that it is read from."""
+    visits_per_s: tuple[float, ...] = ()
+    """The rate of each visit to it, in time order; first those at another level than the published ones."""
+
+    @property
+    def slow_per_s(self) -> float:
+        """The rate of its slowest visit, where visits differ by VARIED or more; else its own."""
+        slowest = min(self.visits_per_s, default=self.per_s)
+        return slowest if self.per_s >= (1 + VARIED) * slowest else self.per_s
+
+    @property
+    def speeds(self) -> tuple[float, float] | None:
+        """(slow, fast) where the visits fall into two groups, each alike, TWO_SPEEDS apart."""
+        ordered = sorted(self.visits_per_s)
+        for at in range(1, len(ordered)):
+            slow, fast = ordered[:at], ordered[at:]
+            alike = all(group[-1] <= (1 + VARIED) * group[0] for group in (slow, fast))
+            if alike and len(ordered) > 2 and fast[0] >= TWO_SPEEDS * slow[-1]:
+                return statistics.median(slow), statistics.median(fast)
+        return None
 
 
 @dataclass(frozen=True)
@@ -127,6 +149,11 @@ class Ceilings:
     def quickest(self) -> Ceilings:
         """The same with peaks and bandwidths at the high ends of their intervals."""
         return self._at(lambda ceiling: ceiling.high_per_s)
+
+    @cached_property
+    def slow(self) -> Ceilings:
+        """The same as the slowest visits found them, where visits differ."""
+        return self._at(lambda ceiling: ceiling.slow_per_s)
 
     def _at(self, end: Callable[[Ceiling], float]) -> Ceilings:
         peaks = {key: replace(each, per_s=end(each)) for key, each in self.peak_flop_per_s.items()}
@@ -341,7 +368,21 @@ def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
     low_s, high_s = _ends_s(row, quickest_s)
     low_s, high_s = (end_s - floor_s for end_s in (min(low_s, quickest_s), max(high_s, quickest_s)))
     high_per_s = count / low_s if low_s > 0 else math.inf
-    return Ceiling(count / (quickest_s - floor_s), count / high_s, high_per_s, row_name(row))
+    rates = tuple(count / (each_s - floor_s) for each_s in visit_medians_s(row) if each_s > floor_s)
+    return Ceiling(count / (quickest_s - floor_s), count / high_s, high_per_s, row_name(row), rates)
+
+
+def visit_medians_s(row: Measurement) -> list[float]:
+    """Median seconds of each visit to a case, in time order; first those that later ones outvoted.
+
+    They are not published, but the machine did run at that speed. Visits that were disturbed stay out.
+    """
+    outvoted = [
+        float(median_s)
+        for why, median_s in zip(row.set_aside or (), row.set_aside_s or (), strict=False)
+        if why == "earlier" and median_s > 0
+    ]
+    return [*outvoted, *(statistics.median(part.tolist()) for part in row.visit_samples_s)]
 
 
 def _ends_s(row: Measurement, otherwise_s: float) -> tuple[float, float]:

@@ -46,3 +46,28 @@ def test_without_a_ceiling_it_is_refused_in_a_sentence() -> None:
     (run,) = read([REFERENCE / "public" / "nvidia-h200"])
     with pytest.raises(UserError, match="no row among these is a ceiling"):
         list(ceilings_lines(runs(row for row in run.rows if row.sweep == "imported/aiconfigurator")))
+
+
+def test_memory_with_two_speeds_is_said_and_shares_of_it_are_ranges(chance: np.random.Generator) -> None:
+    """Copies at one of two speeds in turn, a factor apart; the roof is the quickest visit."""
+    factor = chance.uniform(1.4, 2.0)
+
+    def seen(speeds: Sequence[float]) -> tuple[str, str]:
+        """(what the run says of copies, the share of the roof of a case at 60 % of the quicker speed)."""
+        visits = [still(chance, "memory", 60)._replace(samples=np.full(60, 1 / speed)) for speed in speeds]
+        copy = row(0, visits, "memory", sweep="ceilings/stream", device_kind="cpu", **CPU)
+        case = row(1, [still(chance, "memory", 60)] * 3, "memory", factor / 0.6, device_kind="cpu", **CPU)
+        copy = replace(copy, byte_written=copy.byte // 2)
+        floor = row(2, [still(chance, "core", 60)], scale=1e-6, sweep="ceilings/launch", device_kind="cpu")
+        floor = replace(floor, **NOTHING, operator="launch", byte_moved=0)
+        (run,) = runs_of([floor, copy, replace(case, byte_written=case.byte // 2, operator="softmax")])
+        return reached_sentence(run), reached_text(run.rows[2], run.roof_of(run.rows[2]))
+
+    sentence, share = seen([1.0, factor, 1.0, factor])
+    assert "its memory has two speeds" in sentence and " to " in share
+    low, high = (float(end) for end in share.removesuffix(" %").split(" to "))
+    assert low == pytest.approx(60 / factor, abs=2) and high / low == pytest.approx(factor, rel=0.1)
+    sentence, share = seen([1.0, 1.01, 1.0, 1.02])
+    assert "two speeds" not in sentence and " to " not in sentence and " to " not in share
+    sentence, share = seen([1.0, 1.1, 1.2, 1.3])  # no two groups, but no single number either
+    assert "two speeds" not in sentence and "as 4 visits found it" in sentence and " to " in share
