@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench.cli.ceilings import ceilings_lines
+from bench.cli.run_summary import reached_sentence, reached_text
 from bench.errors import UserError
 from bench.judge.frame import read, runs
+from tests.bench.comparable import CPU, NOTHING, row, runs_of, still
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
@@ -53,13 +58,13 @@ def test_memory_with_two_speeds_is_said_and_shares_of_it_are_ranges(chance: np.r
     factor = chance.uniform(1.4, 2.0)
 
     def seen(speeds: Sequence[float]) -> tuple[str, str]:
-        """(what the run says of copies, the share of the roof of a case at 60 % of the quicker speed)."""
+        """(what the run says of copies, the share of the roof of a case at 60 % of the first speed)."""
         visits = [still(chance, "memory", 60)._replace(samples=np.full(60, 1 / speed)) for speed in speeds]
         copy = row(0, visits, "memory", sweep="ceilings/stream", device_kind="cpu", **CPU)
-        case = row(1, [still(chance, "memory", 60)] * 3, "memory", factor / 0.6, device_kind="cpu", **CPU)
+        case = row(1, [still(chance, "memory", 60)] * 3, "memory", 1 / 0.6, device_kind="cpu", **CPU)
         copy = replace(copy, byte_written=copy.byte // 2)
         floor = row(2, [still(chance, "core", 60)], scale=1e-6, sweep="ceilings/launch", device_kind="cpu")
-        floor = replace(floor, **NOTHING, operator="launch", byte_moved=0)
+        floor = replace(floor, **NOTHING, operator="launch")
         (run,) = runs_of([floor, copy, replace(case, byte_written=case.byte // 2, operator="softmax")])
         return reached_sentence(run), reached_text(run.rows[2], run.roof_of(run.rows[2]))
 
