@@ -385,7 +385,7 @@ def test_an_implementation_without_its_function_spoils_no_other(monkeypatch: pyt
         lacking = respond(bench, request | {"do": do, "implementation": "triton"})
         assert lacking["status"] == "error" and "renew" not in lacking
         assert lacking["reason"] == (
-            "NotImplementedError: kernels/stream/operator.py: OPERATOR.implementations lacks triton, "
+            "kernels/stream/operator.py: OPERATOR.implementations lacks triton, "
             "which problem.py beside it declares"
         )
 
