@@ -21,6 +21,8 @@ EXAMPLE = 80
 """Most letters of the reason that an example shows."""
 MOST_LISTED = 40
 """Most cases of a verdict that are listed singly unless all are asked for."""
+MOST_SWEEPS = 4
+"""Most sweeps of a side that are named where the sides have no case in common."""
 ALWAYS = ("device", "driver", "protocol", "commit", "torch")
 """Facts that are shown whether or not they differ."""
 EACH: tuple[Verdict, ...] = ("SLOWER", "FASTER", "INVALID")
@@ -31,12 +33,16 @@ def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterato
     """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
     yield from lines_of(_header(comparison))
     yield from _remarks(comparison)
+    if not all_cases and not comparison.in_common:
+        yield _nothing_in_common(comparison)
+        return
     yield from _listed(comparison, all_cases)
     if not all_cases:
         yield from _summed(comparison)
     yield from _means(comparison)
     counts = Counter(compared.verdict for compared in comparison.cases)
-    yield f"{len(comparison.cases)} cases: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    by_verdict = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    yield f"{count_text(len(comparison.cases), 'case')}: {by_verdict}"
     if comparison.same_commit and comparison.comparable:
         dirty = (
             ", both with changes that are not committed"
@@ -50,6 +56,20 @@ def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterato
             f"{share_text(alarms / comparison.comparable, 1)} false alarms "
             f"({comparison.comparable - judged} are UNSURE)"
         )
+
+
+def _nothing_in_common(comparison: Comparison) -> str:
+    """What each side has instead."""
+    a, b = (_sweeps_text(comparison.of(verdict)) for verdict in ("GONE", "NEW"))
+    return f"A and B have no case in common, so nothing is compared. A has {a}; B has {b}."
+
+
+def _sweeps_text(cases: Sequence[Compared]) -> str:
+    """`12 cases of gemm/square, gemm/aligned_k and 3 more sweeps`."""
+    sweeps = list(dict.fromkeys(each.case.sweep for each in cases))
+    more = len(sweeps) - MOST_SWEEPS
+    named = ", ".join(sweeps[:MOST_SWEEPS]) + (f" and {count_text(more, 'more sweep')}" if more > 0 else "")
+    return f"{count_text(len(cases), 'case')} of {named}" if cases else "no case that was measured"
 
 
 def _header(comparison: Comparison) -> Table:
@@ -79,13 +99,16 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
             factor = f"{noise.factor:.1f} times the noise that is usual for its kind"
             yield f"the machine during {name}: {factor}, by {count_text(noise.steps, 'step')} between visits"
         if side.older:
-            yield f"{side.older} older rows of {name} are left aside: a later run measured the same case"
+            older = count_text(side.older, "older row")
+            yield f"{older} of {name} left aside: a later run measured the same case"
     for shift in comparison.shifts.values():
         yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
     for what, shift in comparison.machine.items():
         yield f"{'SLOWER' if shift.by > 0 else 'FASTER'}: {what}, {_shift_text(shift)}"
     if comparison.unknown:
-        counts = ", ".join(f"{name} ({count} cases)" for name, count in sorted(comparison.unknown.items()))
+        counts = ", ".join(
+            f"{name} ({count_text(count, 'case')})" for name, count in sorted(comparison.unknown.items())
+        )
         yield f"not known on either side or both, so not held against a case: {counts}"
 
 

@@ -91,7 +91,7 @@ def test_bad_input_is_one_sentence(two: tuple[Path, Path]) -> None:
         (two[:1], "--across device: all rows are of a; give results of two devices or more"),
         ((*two, "--again"), "two devices cannot be measured in turns"),
         ((*two, two[0], "--all"), "compare: give two results, not 3"),
-        ((*two, "--across", "weather"), "--across weather: no fact that blocks"),
+        ((*two, "--across", "weather"), "--across weather: no condition that must agree"),
     ):
         code, text = compare(*given)
         assert code == 2 and says in text and text.count("\n") == 1, text
