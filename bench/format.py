@@ -106,7 +106,7 @@ def alike_texts(sentences: Iterable[str]) -> dict[str, str]:
     for sentence in sentences:
         parts = _NUMBER.split(sentence)  # words at even places, numbers at odd ones
         groups.setdefault(tuple(parts[::2]), {})[sentence] = parts
-    texts = {}
+    texts: dict[str, str] = {}
     for group in groups.values():
         text = "".join(map(_range_text, zip(*group.values(), strict=True)))
         texts |= dict.fromkeys(group, text)

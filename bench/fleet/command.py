@@ -10,7 +10,7 @@ import typer
 from bench.cli.application import Results, remark, show
 from bench.errors import UserError
 
-NO_FLEET = "docs/fleet.md says how to measure a fleet; `python -m bench compare A B` compares two runs of one unit"
+NO_FLEET = "docs/fleet.md says how a fleet is measured; `python -m bench compare A B` compares two runs"
 
 
 def fleet(
