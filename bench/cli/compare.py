@@ -21,12 +21,12 @@ EXAMPLE = 80
 """Most letters of the reason that an example shows."""
 MOST_LISTED = 40
 """Most cases of a verdict that are listed singly unless all are asked for."""
-MOST_SWEEPS = 4
-"""Most sweeps of a side that are named where the sides have no case in common."""
 ALWAYS = ("device", "driver", "protocol", "commit", "torch")
 """Facts that are shown whether or not they differ."""
 EACH: tuple[Verdict, ...] = ("SLOWER", "FASTER", "INVALID")
 SUMMED: tuple[Verdict, ...] = ("UNSURE", "NOT COMPARABLE", "NEW", "GONE")
+MOST_SWEEPS = 4
+"""Most sweeps of a side that are named where the sides have no case in common."""
 
 
 def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterator[str]:
@@ -41,8 +41,7 @@ def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterato
         yield from _summed(comparison)
     yield from _means(comparison)
     counts = Counter(compared.verdict for compared in comparison.cases)
-    by_verdict = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
-    yield f"{count_text(len(comparison.cases), 'case')}: {by_verdict}"
+    yield f"{len(comparison.cases)} cases: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
     if comparison.same_commit and comparison.comparable:
         dirty = (
             ", both with changes that are not committed"
@@ -109,7 +108,7 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         counts = ", ".join(
             f"{name} ({count_text(count, 'case')})" for name, count in sorted(comparison.unknown.items())
         )
-        yield f"not known on either side or both, so not held against a case: {counts}"
+        yield f"not known on either side or both, so not counted against a case: {counts}"
 
 
 def _shift_text(shift: Shift) -> str:

@@ -89,7 +89,7 @@ def compare(
         bool, typer.Option("--all", help="Every case, not only those that changed.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Measure what is UNSURE again, with both commits in turns.")
+        bool, typer.Option("--again", help="Measure what is UNSURE again, interleaving both commits.")
     ] = False,
     bench_budget: BudgetOption = None,
     markdown: Annotated[
@@ -117,7 +117,7 @@ def compare(
     if markdown and not of_devices:
         raise UserError("--markdown: only the report of --across device can be Markdown")
     if again and of_devices:
-        raise UserError("--again: two devices cannot be measured in turns; leave out --across device")
+        raise UserError("--again: two devices cannot be interleaved; leave out --across device")
     case_by_case = all_cases or not of_devices
     results = result_files(results)
     if case_by_case and len(results) != 2:

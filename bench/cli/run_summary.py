@@ -136,7 +136,7 @@ def _measured(given: Sequence[Run]) -> list[Run]:
     """The runs that are not imported: times of others are not compared with ours unless asked for."""
     ours = [run for run in given if not run.imported]
     if given and not ours:
-        raise UserError("all rows given are imported, so none of them can be held against ours")
+        raise UserError("all rows given are imported, so there is none of ours to judge")
     return ours
 
 

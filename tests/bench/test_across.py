@@ -89,7 +89,7 @@ def test_public_gpus_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_input_is_one_sentence(two: tuple[Path, Path]) -> None:
     for given, says in (
         (two[:1], "--across device: all rows are of a; give results of two devices or more"),
-        ((*two, "--again"), "two devices cannot be measured in turns"),
+        ((*two, "--again"), "two devices cannot be interleaved"),
         ((*two, two[0], "--all"), "compare: give two results, not 3"),
         ((*two, "--across", "weather"), "--across weather: no condition that must agree"),
     ):
