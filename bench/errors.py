@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 BUG = "This is a bug in roofbench: please report it with the command and the whole traceback."
@@ -25,11 +25,10 @@ def quoted(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:56]}..."
 
 
-def meant(given: str, possible: Iterable[str]) -> str:
-    """` (did you mean gemm/square?)`: the one or two names that hold the one given, or the name most like it.
+def closest(given: str, possible: Iterable[str]) -> list[str]:
+    """The one or two names that hold the one given, or the name most like it; none if no name is like it.
 
-    Empty if no name is like it. It belongs before the list of all names, which may be long. Upper case, and
-    folders, may be left out.
+    Upper case, and folders, may be left out.
     """
     names: dict[str, str] = {}
     for name in possible:
@@ -38,8 +37,17 @@ def meant(given: str, possible: Iterable[str]) -> str:
     near = [name for name in names if len(given) > 2 and given in name]
     near.sort(key=lambda name: not name.startswith(given))
     near = near or difflib.get_close_matches(given, names, n=1, cutoff=LIKE)
-    closest = list(dict.fromkeys(names[name] for name in near))[:2]
-    return f" (did you mean {' or '.join(closest)}?)" if closest else ""
+    return list(dict.fromkeys(names[name] for name in near))[:2]
+
+
+def meant(given: str, possible: Iterable[str]) -> str:
+    """` (did you mean gemm/square?)`, or nothing. It belongs before the list of all names."""
+    return suggestion(closest(given, possible))
+
+
+def suggestion(names: Sequence[str]) -> str:
+    """` (did you mean cpu or cuda?)`, or nothing without names."""
+    return f" (did you mean {' or '.join(names)}?)" if names else ""
 
 
 def unknown(kind: str, given: str, of: str, possible: Iterable[str]) -> str:

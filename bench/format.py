@@ -5,9 +5,12 @@ What is not known, None or NaN, or has no end, is written as nothing.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from math import isfinite
 
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_NUMBER = re.compile(r"(?<![\w=.])(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?!\w|\.\d)")
 
 
 def end_of(name: str, most: int) -> str:
@@ -92,3 +95,27 @@ def ratio_text(middle: float, low: float, high: float) -> str:
 def count_text(number: int, noun: str) -> str:
     """`1 case`, `1,234 cases`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def alike_texts(sentences: Iterable[str]) -> dict[str, str]:
+    """Each sentence -> the one for all that differ from it in numbers alone: `takes 1.5 to 3 s here`.
+
+    A number is no part of a name or a version: `m256` and `2.13.0` are words.
+    """
+    groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for sentence in sentences:
+        parts = _NUMBER.split(sentence)  # words at even places, numbers at odd ones
+        groups.setdefault(tuple(parts[::2]), {})[sentence] = parts
+    texts: dict[str, str] = {}
+    for group in groups.values():
+        text = "".join(map(_range_text, zip(*group.values(), strict=True)))
+        texts |= dict.fromkeys(group, text)
+    return texts
+
+
+def _range_text(values: Sequence[str]) -> str:
+    """The value that all share, or the lowest and highest of numbers."""
+    if len(set(values)) == 1:
+        return values[0]
+    low, *_, high = sorted(values, key=float)
+    return f"{low} to {high}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from bench.environment.dependencies import missing, sentence
-from bench.errors import BUG, UserError
+from bench.errors import BUG, UserError, unknown
 
 if TYPE_CHECKING:
     from bench.cli.terminal import Live
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bench.runner.run import Run
 
 ROOT = Path(__file__).parents[1]
+CASES = ROOT / "bench" / "test_benchmark.py"
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 EXAMPLES: pytest.StashKey[Examples] = pytest.StashKey()
 
@@ -70,13 +71,22 @@ HELP = {
 }
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --benchmark beside pytest-benchmark's own options, and ours under their own prefix."""
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add --benchmark beside pytest-benchmark's own options, and ours under their own prefix.
+
+    UsageError for an option with our prefix that is none: pytest itself would suggest nothing.
+    """
     measure = "Measure every case of sweeps/. Without it, bench/ only checks that results are right."
     parser.getgroup("benchmark").addoption("--benchmark", action="store_true", dest="bench_run", help=measure)
     group = parser.getgroup("roofbench")
     for name, settings in OPTIONS.items():
         group.addoption(f"--bench-{name}", help=HELP[name], **settings)
+    ours = [f"--bench-{name}" for name in OPTIONS]
+    config: Any = pluginmanager.get_plugin("pytestconfig")
+    for word in map(str, config.invocation_params.args):
+        given = word.partition("=")[0]
+        if given.startswith("--bench-") and given not in ours:
+            raise pytest.UsageError(unknown("option", given, "pytest", ours))
 
 
 def refuse_strangers(root: Path) -> None:
@@ -113,6 +123,8 @@ def pytest_configure(config: pytest.Config) -> None:
             _refuse("--benchmark needs the plugin pytest-benchmark, which -p no:benchmark excludes")
         if getattr(given, "numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"):
             _refuse("--benchmark times one case after the other: leave out -n (pytest-xdist)")
+        if not config.option.pyargs and not any(map(_collects_cases, config.args)):
+            _refuse("--benchmark measures the cases that bench/ collects: give `pytest bench/ --benchmark`")
     values = {field.name: getattr(given, f"bench_{field.name}") for field in fields(Options)}
     values["suite"] = given.bench_suite or _usual_suite(config)
     options = Options(**values | {"results": Path(given.bench_results or RESULTS)})
@@ -123,6 +135,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN] = run
     if config.pluginmanager.hasplugin("benchmark"):
         _configure_pytest_benchmark(given, run.device.slug)
+
+
+def _collects_cases(argument: str) -> bool:
+    """Whether a path, as pytest was given it, is that of the cases or of a folder above."""
+    path = Path(argument.partition("::")[0]).resolve()
+    return CASES == path or path in CASES.parents
 
 
 def _usual_suite(config: pytest.Config) -> str | None:

@@ -110,6 +110,19 @@ class Implementation:
         return ""
 
 
+def operator_file(operator: str) -> str:
+    """Where the functions of an operator are. A reason that begins with it is about the file, not a case."""
+    return f"kernels/{operator}/operator.py"
+
+
+def without_function(operator: str, implementation: str) -> str:
+    """Why an implementation that only problem.py knows cannot run."""
+    return (
+        f"{operator_file(operator)}: OPERATOR.implementations lacks {implementation}, "
+        "which problem.py beside it declares"
+    )
+
+
 class Unknown(LookupError):
     """A name that does not exist. The message is a sentence with the closest name and all that do."""
 

@@ -410,3 +410,21 @@ def test_a_few_examples_stand_for_all_and_the_others_are_said_in_one_line() -> N
     assert len(count) == 2 and min(count) > 1
     assert f"{max(count) - min(count)} further examples are left out; --bench-all-examples" in few.stdout
     assert "left out" not in every.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (
+            [str(ROOT / "bench"), "--bench-budgte", "30"],
+            4,
+            "'--bench-budgte' (did you mean --bench-budget?); it has",
+        ),
+        (["--benchmark", "--bench-sweep", "gemm/square"], 2, "give `pytest bench/ --benchmark`"),
+        (["tests/test_promises.py", "--benchmark"], 2, "give `pytest bench/ --benchmark`"),
+    ],
+)
+def test_a_slip_on_pytest_s_command_line_is_one_sentence(words: list[str], code: int, says: str) -> None:
+    done = command("pytest", "-p", "no:cacheprovider", *words)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    assert done.returncode == code and len(said) == 1 and says in said[0], said

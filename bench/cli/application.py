@@ -85,6 +85,19 @@ def left_out(sentence: str) -> None:
     typer.echo(f"left out: {sentence}", err=True)
 
 
+def result_files(paths: list[Path]) -> list[Path]:
+    """Without files of other kinds, such as the README.md that `FOLDER/*` names; each is named in a remark.
+
+    If there is nothing else they stay, and whoever reads them refuses them.
+    """
+    others = [path for path in paths if path.is_file() and path.suffix != ".parquet"]
+    if len(others) == len(paths):
+        return paths
+    for path in others:
+        remark(f"passed over: {path} is no .parquet file")
+    return [path for path in paths if path not in others]
+
+
 def show(lines: Iterable[str]) -> None:
     """Print lines as they come, as the terminal can show them."""
     for line in lines:

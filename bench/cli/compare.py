@@ -25,12 +25,17 @@ ALWAYS = ("device", "driver", "protocol", "commit", "torch")
 """Facts that are shown whether or not they differ."""
 EACH: tuple[Verdict, ...] = ("SLOWER", "FASTER", "INVALID")
 SUMMED: tuple[Verdict, ...] = ("UNSURE", "NOT COMPARABLE", "NEW", "GONE")
+MOST_SWEEPS = 4
+"""Most sweeps of a side that are named where the sides have no case in common."""
 
 
 def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterator[str]:
     """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
     yield from lines_of(_header(comparison))
     yield from _remarks(comparison)
+    if not all_cases and not comparison.in_common:
+        yield _nothing_in_common(comparison)
+        return
     yield from _listed(comparison, all_cases)
     if not all_cases:
         yield from _summed(comparison)
@@ -50,6 +55,20 @@ def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterato
             f"{share_text(alarms / comparison.comparable, 1)} false alarms "
             f"({comparison.comparable - judged} are UNSURE)"
         )
+
+
+def _nothing_in_common(comparison: Comparison) -> str:
+    """What each side has instead."""
+    a, b = (_sweeps_text(comparison.of(verdict)) for verdict in ("GONE", "NEW"))
+    return f"A and B have no case in common, so nothing is compared. A has {a}; B has {b}."
+
+
+def _sweeps_text(cases: Sequence[Compared]) -> str:
+    """`12 cases of gemm/square, gemm/aligned_k and 3 more sweeps`."""
+    sweeps = list(dict.fromkeys(each.case.sweep for each in cases))
+    more = len(sweeps) - MOST_SWEEPS
+    named = ", ".join(sweeps[:MOST_SWEEPS]) + (f" and {count_text(more, 'more sweep')}" if more > 0 else "")
+    return f"{count_text(len(cases), 'case')} of {named}" if cases else "no case that was measured"
 
 
 def _header(comparison: Comparison) -> Table:
@@ -79,14 +98,17 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
             if noise.text:
                 yield f"from visit to visit of {name}, 95 of 100 times changed by at most: {noise.text}"
         if side.older:
-            yield f"{side.older} older rows of {name} are left aside: a later run measured the same case"
+            older = count_text(side.older, "older row")
+            yield f"{older} of {name} left aside: a later run measured the same case"
     for shift in comparison.shifts.values():
         yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
     for what, shift in comparison.machine.items():
         yield f"{'SLOWER' if shift.by > 0 else 'FASTER'}: {what}, {_shift_text(shift)}"
     if comparison.unknown:
-        counts = ", ".join(f"{name} ({count} cases)" for name, count in sorted(comparison.unknown.items()))
-        yield f"not known on either side or both, so not held against a case: {counts}"
+        counts = ", ".join(
+            f"{name} ({count_text(count, 'case')})" for name, count in sorted(comparison.unknown.items())
+        )
+        yield f"not known on either side or both, so not counted against a case: {counts}"
 
 
 def _shift_text(shift: Shift) -> str:

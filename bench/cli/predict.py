@@ -157,7 +157,8 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
     possible = [
         [case for case in sweep.cases if not case.missing("cuda", on.wanted.capability)] for sweep in loaded
     ]
-    yield f"{on.wanted.name}: one launch of each case, predicted"
+    hint = "" if each else "; --cases lists every case"
+    yield f"{on.wanted.name}: one launch of each case, predicted{hint}"
     levels = (">L0 datasheet", ">L1 calibrated", ">L2 structure", ">L3 learned")
     shown = table("sweep", ">cases", *levels, "bound by (L2)")
     known_s: dict[str, list[float]] = {column: [] for column in COLUMNS}

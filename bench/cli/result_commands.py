@@ -9,7 +9,7 @@ import typer
 
 import kernels
 from bench.cli.ab import BudgetOption
-from bench.cli.application import Results, ResultsOption, left_out, remark, show
+from bench.cli.application import Results, ResultsOption, left_out, remark, result_files, show
 from bench.errors import UserError
 
 
@@ -89,7 +89,7 @@ def compare(
         bool, typer.Option("--all", help="Every case, not only those that changed.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Measure what is UNSURE again, with both commits in turns.")
+        bool, typer.Option("--again", help="Measure what is UNSURE again, interleaving both commits.")
     ] = False,
     bench_budget: BudgetOption = None,
     markdown: Annotated[
@@ -117,12 +117,13 @@ def compare(
     if markdown and not of_devices:
         raise UserError("--markdown: only the report of --across device can be Markdown")
     if again and of_devices:
-        raise UserError("--again: two devices cannot be measured in turns; leave out --across device")
+        raise UserError("--again: two devices cannot be interleaved; leave out --across device")
     case_by_case = all_cases or not of_devices
+    results = result_files(results)
     if case_by_case and len(results) != 2:
-        raise UserError(
-            f"compare: give two results, not {len(results)}, or --across device without --all for more"
-        )
+        more = "leave out --all" if of_devices else "add --across device"
+        hint = f"; to see what each of several devices gains, {more}" if len(results) > 2 else ", A and B"
+        raise UserError(f"compare: give two results, not {len(results)}{hint}")
     code = 0
     if case_by_case:
         before, after = (read([result], left_out) for result in results)
@@ -241,15 +242,19 @@ def pack(
 def import_csv(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="As results/README.md describes it.")],
     bench_results: ResultsOption = None,
+    new_device: Annotated[
+        bool, typer.Option("--new-device", help="A device whose name is nearly a known one is another.")
+    ] = False,
 ) -> None:
     """Anybody's own numbers from a CSV file. Nothing is written unless every line is right."""
     from bench.interop.import_csv import imported
     from bench.runner.session import RESULTS
 
-    devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem)
+    devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem, new_device)
     if all(device.path.exists() for device in devices):
         raise UserError(f"{file}: already imported as {devices[0].path}")
     for device in devices:  # the files that are missing after an interrupted import
         typer.echo(device if device.save() else f"{device.path}: already there")
+    typer.echo(f"now: python -m plots {' '.join(str(device.path) for device in devices)}")
     for sentence in remarks:
         remark(sentence)

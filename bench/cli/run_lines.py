@@ -178,7 +178,7 @@ def plan_lines(forecast: Forecast, budget_s: float | None, device: Device) -> It
 
 
 def _cases(tally: Tally) -> str:
-    return f"{tally.cases:,} cases of {tally.sweeps} sweep{'s' * (tally.sweeps != 1)}"
+    return f"{count_text(tally.cases, 'case')} of {count_text(tally.sweeps, 'sweep')}"
 
 
 def _columns(planned: Tally, possible: Tally) -> list[str]:

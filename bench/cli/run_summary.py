@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from bench.cli.table import lines_of, table
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import (
+    alike_texts,
     amount_text,
     count_text,
     duration_text,
@@ -141,7 +141,7 @@ def _measured(given: Sequence[Run]) -> list[Run]:
     """The runs that are not imported: times of others are not compared with ours unless asked for."""
     ours = [run for run in given if not run.imported]
     if given and not ours:
-        raise UserError("all rows given are imported, so none of them can be held against ours")
+        raise UserError("all rows given are imported, so there is none of ours to judge")
     return ours
 
 
@@ -205,8 +205,12 @@ def account(
     timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
     others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""
     lines = [f"{timed:,} of {count_text(len(able), 'case')} have a time{others}"]
-    reasons = Counter((row.status, general_reason(row.reason)) for row in able if row.status != "ok")
-    lines += [f"  {n} {status}: {reason}" for (status, reason), n in reasons.most_common(REASONS)]
+    untimed = [row for row in able if row.status != "ok"]
+    texts = alike_texts(row.reason for row in untimed)
+    reasons = Counter((row.status, texts[row.reason]) for row in untimed)
+    # What failed comes before what nobody tried.
+    order = sorted(reasons.items(), key=lambda item: (item[0][0] == "skipped", -item[1]))
+    lines += [f"  {n} {status}: {reason}" for (status, reason), n in order[:REASONS]]
     if len(reasons) > REASONS:
         lines.append(f"  ... and {count_text(len(reasons) - REASONS, 'more reason')}, in the rows")
     named = {"measure_s": "measuring", "setup_s": "set-up", "check_s": "checking"}
@@ -235,7 +239,9 @@ def reached_sentence(run: Run) -> str:
         listed = ", ".join(f"{amount_text(rate, 'FLOP/s')} in {dtype}" for dtype, rate in peaks.items())
         reached.append(f"multiplies matrices at {listed}")
     if ceilings.launch_s:
-        reached.append(f"launches a kernel in {seconds_text(ceilings.launch_s)}")
+        # A CPU launches nothing: it is the time of a call into torch that computes next to nothing.
+        does = "launches a kernel" if run.rows[0].device_kind == "cuda" else "calls a function of PyTorch"
+        reached.append(f"{does} in {seconds_text(ceilings.launch_s)}")
     return f"{run.device_name} {'; '.join(reached)}." if reached else ""
 
 
@@ -292,14 +298,9 @@ def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
             moved.append(f"{row_name(row)} by {share_text(share, 1)}")
     if not moved:
         return []
-    line = f"sentinels moved in the course of the run: {', '.join(moved)}"
+    line = f"what was measured again and again during the run varied: {', '.join(moved)}"
     return [line + (", so the machine drifted" if max(shares) > DRIFTED else "")]
 
 
 def _share(seconds: float, wall_s: float) -> str:
     return f"{share_text(seconds / wall_s)}"
-
-
-def general_reason(reason: str) -> str:
-    """The reason without its numbers, so that similar reasons are counted together."""
-    return re.sub(r"(?<![\w=.])\d[\d.]*(e[+-]?\d+)?\b", "...", reason)

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.application import Results, show
+from bench.cli.application import Results, remark, show
 from bench.errors import UserError
+
+NO_FLEET = "docs/fleet.md says how a fleet is measured; `python -m bench compare A B` compares two runs"
 
 
 def fleet(
@@ -34,8 +36,14 @@ def fleet(
     if as_json and markdown:
         raise UserError("--json and --markdown are two forms of the report: give one of them")
     told = judged(results, expected, expect)
+    if not told.fleet.units:
+        raise UserError(
+            f"{', '.join(map(str, results))}: all rows are imported, so they belong to no unit of a fleet"
+        )
     if as_json:
         typer.echo(json_text(told))
     else:
         show(lines(told, markdown))
+        if not told.fit.judged:
+            remark(NO_FLEET)
     raise typer.Exit(told.exit_code)

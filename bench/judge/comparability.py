@@ -95,8 +95,10 @@ def waved(across: Collection[str]) -> frozenset[str]:
     for name in across:
         if name not in there:
             never = name in [fact.name for fact in NEVER_BLOCKING]
-            hint = " (it never blocks)" if never else meant(name, there)
-            raise UserError(f"--across {name}: no fact that blocks{hint}; there is {', '.join(there)}")
+            hint = " (it need not)" if never else meant(name, there)
+            raise UserError(
+                f"--across {name}: no condition that must agree{hint}; there is {', '.join(there)}"
+            )
     also = (WITH_DEVICE if "device" in across else ()) + (WITH_SOURCE if "source" in across else ())
     return frozenset(across) | frozenset(also)
 

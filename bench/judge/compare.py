@@ -118,6 +118,11 @@ class Comparison:
         return len(self.of(*JUDGED))
 
     @property
+    def in_common(self) -> int:
+        """Cases that both sides have."""
+        return len(self.cases) - len(self.of("NEW", "GONE"))
+
+    @property
     def same_run(self) -> bool:
         """Whether some run stands on both sides, so that rows are compared with themselves."""
         return bool(self.before.runs.keys() & self.after.runs.keys())

@@ -77,7 +77,7 @@ def nightly(
     summary: Summary = None,
     json_file: Json = None,
 ) -> None:
-    """One night: measure this machine, hold it against the nights before, say what changed.
+    """One night: measure this machine, compare with the nights before, say what changed.
 
     Exit code 0: nothing got slower, or nothing was compared yet, for which the page says how many nights are
     missing. 1: something got slower, or no longer works. 2: nothing could be compared, the machine is not

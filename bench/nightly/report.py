@@ -107,7 +107,7 @@ def _in_short(device_night: Night) -> str:
     elif not device_night.compared:
         clauses.append(f"nothing could be compared: {_why_not(device_night)}")
     elif not clauses:
-        clauses.append(f"nothing moved: {device_night.compared} cases held against their nights")
+        clauses.append(f"nothing changed: {device_night.compared} cases compared with earlier nights")
     else:
         clauses.append(f"{device_night.compared} cases compared")
     return "; ".join(clauses)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bench.errors import UserError
 from bench.runner.run import Run
 from bench.runner.session import Session
-from bench.spec import DeviceKind, Problem
+from bench.spec import DeviceKind, Problem, without_function
 
 
 class Check(NamedTuple):
@@ -84,23 +84,27 @@ class Examples:
     def _add(self, run: Run, session: Session, find: Callable[[str], type[Problem]], operator: str) -> None:
         device = session.device
         try:
-            problem, parameters = find(operator), session.examples(operator)
+            problem, (parameters, functionless) = find(operator), session.examples(operator)
         except RuntimeError as error:  # one broken operator must not hide what the others show
             self._broken[run.name(session, f"{operator}-cannot-be-tested")] = str(error)
             return
+        for name in functionless:
+            words = f"{operator}-{name}-cannot-be-tested"
+            self._broken[run.name(session, words)] = without_function(operator, name)
         for example in (problem(**values) for values in parameters):
             for implementation in problem.implementations:
-                if not example.missing(implementation.name, device.kind, device.capability):
-                    words = f"{operator}-{implementation.name}-{example}".replace(" ", "-")
-                    self._checks[run.name(session, words)] = (session, implementation.name, example)
+                name = implementation.name
+                if name not in functionless and not example.missing(name, device.kind, device.capability):
+                    words = f"{operator}-{name}-{example}".replace(" ", "-")
+                    self._checks[run.name(session, words)] = (session, name, example)
 
     @property
     def names(self) -> list[str]:
-        """Names of their tests; operators that cannot be imported come last."""
+        """Names of their tests; what cannot be tested at all comes last."""
         return [*self._checks, *self._broken]
 
     def few(self, names: Sequence[str]) -> list[int]:
-        """Indices of a few of these examples that stand for all, on each device; broken operators stay."""
+        """Indices of a few of these examples that stand for all, on each device; what is broken stays."""
         kept = [index for index, name in enumerate(names) if name in self._broken]
         by_session: dict[int, list[int]] = {}
         for index, name in enumerate(names):

@@ -24,7 +24,7 @@ from bench.runner.forecast import Forecast, Prices, again_s, impossible, predict
 from bench.runner.rows import SEED, wants_another
 from bench.runner.schedule import Job, Schedule, launch_limit_s, schedule
 from bench.sampling.protocol import Protocol
-from bench.spec import Problem
+from bench.spec import Problem, operator_file
 from bench.store.schema import Measurement
 from bench.sweep.load import Case
 
@@ -62,6 +62,8 @@ class Step:
 class GivingUp:
     """Gives an implementation up when ALIKE of its cases have ended in the same failure.
 
+    One is enough where the reason is about the operator's file, which every case needs.
+
     A resumed run counts anew: the cause may have been fixed.
     """
 
@@ -87,9 +89,12 @@ class GivingUp:
             return
         alike = failed.setdefault((row.status, "" if row.status == "timeout" else row.reason), {})
         alike[row.case] = case.name
+        _, operator, implementation = what
+        if row.reason.startswith(operator_file(operator)):
+            self._reasons[what] = f"not tried, since {case.name} ended in an error that all its cases have"
+            return
         if len(alike) < ALIKE:
             return
-        _, operator, implementation = what
         after = f"{len(alike)} cases ended alike ({'; '.join(alike.values())}), {row.status}: {row.reason}"
         self._reasons[what] = f"not tried, since {after}"
         self.lines.append(f"{operator} {implementation} is given up for the rest of this run: {after}")

@@ -221,13 +221,12 @@ class Session:
         """Columns status, reason and errors of one untimed launch; `quick`: nothing is tuned for it."""
         return self.worker.answer(check_request(implementation, problem, quick))
 
-    def examples(self, operator: str) -> list[dict[str, Any]]:
-        """Parameters of the operator's examples, from the worker, which has torch."""
+    def examples(self, operator: str) -> tuple[list[dict[str, Any]], list[str]]:
+        """(parameters of the operator's examples, implementations without a function), from the worker."""
         answer = self.worker.answer({"do": "examples", "operator": operator})
         if "examples" not in answer:
             raise RuntimeError(f"{operator}: {answer['reason']}")
-        examples: list[dict[str, Any]] = answer["examples"]
-        return examples
+        return answer["examples"], answer["without_function"]
 
     # ---- after the last case
 

@@ -95,7 +95,8 @@ def pack(
         else:
             waiting[file.month] = waiting.get(file.month, 0) + 1
     for month, number in sorted(waiting.items()):
-        left_out(f"{count_text(number, 'file')} of {month}, which is not over: pack it next month")
+        files_text = count_text(number, "file")
+        left_out(f"{files_text} of {month}, which is not over: a month is packed when no run can be added")
     of_pack = attrgetter("device", "month")
     for (device, month), group in groupby(sorted(files, key=of_pack), of_pack):
         yield from _month(folder / device, month, list(group), left_out)

@@ -59,7 +59,7 @@ def prediction(
     ] = False,
     draws: Annotated[int, typer.Option(help="Without results: random draws of the calibration shapes.")] = 5,
 ) -> None:
-    """How far predictions are off on public timings. Rows that calibrate are never scored.
+    """How far predictions are off on public timings. Rows used for calibration are never scored.
 
     With results, those of every operator, by a few timings of a GPU or (--unseen) by none, beside the
     datasheet's roofline and one factor: |predicted / measured - 1| in percent (mean, and of the model also

@@ -1,7 +1,8 @@
 """The worker process, which owns the device: it reads one request a line and answers each with one line.
 
     {"do": "hello"}                          -> versions of the libraries that compute here
-    {"do": "examples", operator}             -> parameters of the operator's examples
+    {"do": "examples", operator}             -> parameters of the operator's examples, and the
+                                                implementations that operator.py lacks
     {"do": "check", operator, ...}           -> whether an implementation is right at one problem; "quick":
                                                 in its first configuration that compiles, nothing is tuned
     {"do": "measure", operator, ...}         -> the columns of one visit's row
@@ -37,6 +38,7 @@ import torch
 
 import kernels
 from bench.sampling.protocol import protocol
+from bench.spec import cause, operator_file, without_function
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT
 from bench.worker.lifeline import answers_only, die_with
@@ -190,10 +192,20 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request."""
     if request["do"] == "hello":
         return hello(bench)
-    faulty = request["operator"] == FAULT.problem.operator  # the doctor's: no sweep has it
-    operator = FAULT if faulty else kernels.operator(request["operator"])
+    name = request["operator"]
+    faulty = name == FAULT.problem.operator  # the doctor's: no sweep has it
+    try:
+        operator = FAULT if faulty else kernels.operator(name)
+    except Exception as error:
+        return {"status": "error", "reason": f"{operator_file(name)} cannot be imported: {cause(error)}"}
     if request["do"] == "examples":
-        return {"examples": [example.parameters() for example in operator.examples]}
+        declared = {each.name for each in operator.problem.implementations}
+        return {
+            "examples": [example.parameters() for example in operator.examples],
+            "without_function": sorted(declared - operator.implementations.keys()),
+        }
+    if request["implementation"] not in operator.implementations:
+        return {"status": "error", "reason": without_function(name, request["implementation"])}
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
         if request["quick"] and bench.device.type == "cuda":

@@ -363,9 +363,7 @@ class Slots:
         """Build the inputs and launches of `count` slots."""
         self.bench, self.operator, self.problem = bench, operator, problem
         self.implementation = implementation
-        if (build := operator.implementations.get(implementation)) is None:
-            where = f"kernels/{problem.operator}/operator.py: OPERATOR.implementations"
-            raise NotImplementedError(f"{where} lacks {implementation}, which problem.py beside it declares")
+        build = operator.implementations[implementation]
         tensors = 8
         while (inputs := self._drawn(count, tensors)) is None:
             tensors *= 2

@@ -17,7 +17,7 @@ import pandas as pd
 
 from bench.case_name import row_name
 from bench.cli.explain import command_again
-from bench.cli.run_summary import general_reason
+from bench.format import alike_texts
 from bench.judge.frame import Run
 from plots.base import prediction_lines
 
@@ -122,10 +122,11 @@ def untimed(runs: Sequence[Run]) -> list[Untimed]:
     """Why cases have no time: each reason once for each device, the commonest first."""
     counts: Counter[tuple[str, str, str]] = Counter()
     sweeps: dict[tuple[str, str, str], dict[str, None]] = {}
+    texts = alike_texts(row.reason for run in runs for row in run.rows if not row.is_timed)
     for run in runs:
         for row in run.rows:
             if not row.is_timed:
-                key = run.device, row.status, re.sub(r"\s+", " ", general_reason(row.reason))
+                key = run.device, row.status, re.sub(r"\s+", " ", texts[row.reason])
                 counts[key] += 1
                 sweeps.setdefault(key, {})[row.sweep] = None
     return [Untimed(*key, count, tuple(sweeps[key])) for key, count in counts.most_common()]

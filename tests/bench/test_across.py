@@ -91,9 +91,9 @@ def test_public_gpus_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_input_is_one_sentence(two: tuple[Path, Path]) -> None:
     for given, says in (
         (two[:1], "--across device: all rows are of a; give results of two devices or more"),
-        ((*two, "--again"), "two devices cannot be measured in turns"),
+        ((*two, "--again"), "two devices cannot be interleaved"),
         ((*two, two[0], "--all"), "compare: give two results, not 3"),
-        ((*two, "--across", "weather"), "--across weather: no fact that blocks"),
+        ((*two, "--across", "weather"), "--across weather: no condition that must agree"),
     ):
         code, text = compare(*given)
         assert code == 2 and says in text and text.count("\n") == 1, text

@@ -117,7 +117,7 @@ def test_no_such_fact(chance: np.random.Generator) -> None:
     one = runs_of([timed(chance)])
     for name in ("drivers", *(fact.name for fact in NEVER_BLOCKING)):
         with pytest.raises(
-            UserError, match=rf"--across {name}: no fact that blocks.*there is source, device"
+            UserError, match=rf"--across {name}: no condition that must agree.*there is source, device"
         ):
             compare(one, one, [name])
 

@@ -108,7 +108,10 @@ def test_bad_input_is_one_sentence(written: tuple[Path, Path], tmp_path: Path) -
     for arguments, sentence in (
         ((tmp_path / "none.parquet", written[1]), "none.parquet: no such file"),
         ((written[0], tmp_path / "empty"), "no .parquet file in this folder"),
-        ((*written, "--across", "weather"), "--across weather: no fact that blocks; there is source,"),
+        (
+            (*written, "--across", "weather"),
+            "--across weather: no condition that must agree; there is source,",
+        ),
     ):
         code, out, err = said(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1) and sentence in err
@@ -123,7 +126,7 @@ def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
     rows = [*a, *other, replace(again, utc="2026-11-21T11:00:00.000+00:00")]
     found = compare(runs_of(rows), runs_of([replace(one, regime=None) for one in b]))
     told = list(comparison_lines(found))
-    assert "1 older rows of A are left aside: a later run measured the same case" in told
+    assert "1 older row of A left aside: a later run measured the same case" in told
     (unknown,) = (one for one in told if one.startswith("not known"))
     assert (
         f"regime ({found.comparable} cases)" in unknown and f"governor ({found.comparable} cases)" in unknown
@@ -165,3 +168,31 @@ def test_reference_runs_of_an_older_version() -> None:
     assert len(found.of("GONE")) > 50 and len(found.of("NEW")) > 500 and len(found.of(*JUDGED)) > 50
     assert len(found.of("SLOWER", "FASTER")) <= 2  # nothing was done to these kernels in between
     assert found.unknown["regime"] == len(found.of(*JUDGED))
+
+
+def test_runs_without_a_case_in_common_are_said_to_have_none(
+    chance: np.random.Generator, tmp_path: Path
+) -> None:
+    a, other = (timed(chance, case=case) for case in range(2))
+    sweeps = [replace(other, sweep=f"s/{letter}") for letter in "bcdefg"]
+    parquet.write(tmp_path / "a.parquet", [a])
+    parquet.write(tmp_path / "b.parquet", both(*sweeps))
+    code, out, _ = said(tmp_path / "a.parquet", tmp_path / "b.parquet")
+    assert code == 3 and out.splitlines()[-1] == (
+        "A and B have no case in common, so nothing is compared. A has 1 case of gemm/square; "
+        "B has 6 cases of s/b, s/c, s/d, s/e and 2 more sweeps."
+    )
+    assert "GONE" not in out and out.count("\n") < 15
+    _, listed, _ = said(tmp_path / "a.parquet", tmp_path / "b.parquet", "--all")
+    assert listed.count(" NEW ") + listed.count(" GONE ") == 7
+
+
+def test_a_file_that_is_no_result_is_passed_over_among_results(written: tuple[Path, Path]) -> None:
+    readme = written[1].with_name("README.md")
+    readme.write_text("# Results\n")
+    code, out, err = said(*written, readme)
+    assert (code, out) == said(*written)[:2] and err == f"passed over: {readme} is no .parquet file\n"
+    code, out, err = said(readme, readme)
+    assert (code, out) == (2, "") and err.startswith(f"error: {readme}: ")
+    code, _, err = said(readme, *written, written[1])
+    assert code == 2 and "give two results, not 3; to see what each of several devices gains, add" in err

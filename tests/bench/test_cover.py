@@ -13,7 +13,7 @@ import pytest
 
 import kernels
 from bench.runner.examples import Check, Examples, check_of, cover
-from bench.spec import DeviceKind
+from bench.spec import DeviceKind, without_function
 from bench.worker import __main__ as worker
 from tests.bench import several
 
@@ -95,11 +95,14 @@ def test_examples_of_several_devices_are_chosen_for_each_and_what_is_broken_is_k
     examples = Examples(run, kernels.problem, ["gemm", "launch"])  # the stand-in has none of launch
     assert not examples.unstarted
     names = examples.names
-    (broken,) = {name for name in names if "cannot-be-tested" in name and name.startswith("cuda:0")}
-    assert examples.check(broken)["status"] == "error"
+    broken = [name for name in names if "cannot-be-tested" in name and name.startswith("cuda:0")]
+    reasons = [examples.check(name)["reason"] for name in broken]
+    assert [name.split("/")[1].split("-cannot")[0] for name in broken] == ["gemm-triton", "launch"]
+    assert reasons == [without_function("gemm", "triton"), "launch: no compiler"]
+    assert not any("-triton-float32" in name for name in names) and any("-cublas-" in name for name in names)
     kept = [names[index] for index in examples.few(names)]
     assert {name.split("/")[0] for name in kept} == {"cuda:0", "cuda:1"}
-    assert broken in kept and len(kept) < len(names) and examples.left_out == len(names) - len(kept)
+    assert {*broken} < {*kept} and len(kept) < len(names) and examples.left_out == len(names) - len(kept)
     assert examples.few(kept[:1]) == [0], "whatever -k leaves has its cover"
     assert examples.check(kept[0])["status"] == "ok"
     for session in run.sessions:

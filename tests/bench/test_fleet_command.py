@@ -14,6 +14,7 @@ from bench.__main__ import app
 from bench.fleet.observed import EXPECTED
 from bench.store.parquet import write
 from tests.bench.fleet_made import CASES, H100, Gpu, gpus, run, written
+from tests.bench.rows import row
 from tests.trials.fleets import PLANS, commanded, drawn, ours, scores
 from tests.trials.fleets import written as drawn_files
 
@@ -162,3 +163,12 @@ def test_a_held_out_fleet_through_files_and_the_command(tmp_path: Path, chance: 
     drawn_files(draw, tmp_path)
     names, code, _ = commanded(draw, tmp_path)
     assert code == 1 and set(draw.slow) <= names and set(draw.slow) <= ours(draw)
+
+
+def test_what_is_no_fleet_is_said_with_what_to_do(tmp_path: Path, chance: Chance) -> None:
+    written(tmp_path, gpus(1, 2), chance)
+    code, text = said(tmp_path)
+    assert code == 3 and "python -m bench compare A B" in text.splitlines()[-1]
+    write(tmp_path / "else" / "theirs.parquet", [replace(row(), source="somebody")])
+    code, text = said(tmp_path / "else")
+    assert (code, text.count("\n")) == (2, 1) and "all rows are imported, so they belong to no unit" in text

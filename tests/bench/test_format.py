@@ -8,6 +8,7 @@ import pytest
 
 from bench.cli.table import lines_of, table
 from bench.format import (
+    alike_texts,
     amount_text,
     change_text,
     count_text,
@@ -76,3 +77,13 @@ def test_no_cell_of_a_table_is_cut_off() -> None:
     head, _, first, second, *_ = [line for line in lines_of(shown) if line.strip()]
     assert "x" * 200 in first and head.endswith("rate") and second.endswith("22")
     assert first.index("1") == second.index("22") + 1
+
+
+def test_sentences_that_differ_in_numbers_alone_become_one_with_their_ranges() -> None:
+    ran = "m256-n8 ran at {} GFLOP/s, so a launch takes {} s; the budget allows 0.05 s"
+    slow, fast, other = ran.format("9.5", "2e-1"), ran.format("12", "0.1"), "needs torch 2.13.0, not 2.11.0"
+    both = ran.format("9.5 to 12", "0.1 to 2e-1")
+    assert alike_texts([slow, fast, other]) == {slow: both, fast: both, other: other}
+    assert alike_texts([slow, slow]) == {slow: slow} and alike_texts([]) == {}
+    names = ["m256 is wrong", "m512 is wrong", "torch 2.11.0"]
+    assert alike_texts(names) == {name: name for name in names}

@@ -13,6 +13,7 @@ from bench.cli.closing import closing_lines
 from bench.cli.run_lines import show
 from bench.runner.planner import GivingUp
 from bench.runner.session import Session
+from bench.spec import without_function
 from bench.store.parquet import read_frame
 from bench.sweep.load import Case, load
 from tests.bench import several
@@ -232,3 +233,20 @@ def test_any_order_of_cases_costs_at_most_three_failures(folder: Path, seed: int
     list(session.walk())
     assert asked.count("triton") == 3
     session.close()
+
+
+def test_an_implementation_without_its_function_is_named_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = without_function("gemm", "triton")
+    monkeypatch.setitem(BROKEN, "reason", lacking)
+    run = begun(folder, monkeypatch, cases(folder), count=1)
+    answering(run.sessions[0], "triton", asked := [])
+    lines: list[str] = []
+    show(run, lines.append)
+    run.finish()
+    closing = " ".join(line.strip() for line in closing_lines(run))
+    assert asked.count("triton") == sum(lacking in line for line in lines) == closing.count(lacking) == 1
+    assert "gemm triton is given up" not in closing
+    rows = read_frame([folder / "results"])
+    assert set(rows.loc[rows["implementation"] == "cublas", "status"]) == {"ok"}

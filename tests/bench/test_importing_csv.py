@@ -22,8 +22,8 @@ HEAD = "device,operator,implementation,dtype,m,n,k,layout,seconds"
 LINE = "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,1e-5"
 
 
-def said(file: Path, results: Path) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["import", "csv", str(file), "--bench-results", str(results)])
+def said(file: Path, results: Path, *words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["import", "csv", str(file), "--bench-results", str(results), *words])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout, done.stderr
 
@@ -147,11 +147,32 @@ def test_quotes_and_blanks(tmp_path: Path) -> None:
     assert (row.operator, row.implementation) == ("gemm", "cublas")
 
 
+@pytest.mark.parametrize(
+    ("device", "near"),
+    [
+        ("NVIDIA H2000", "NVIDIA H200"),
+        ("nvidia h200", "NVIDIA H200"),
+        ("H200", "NVIDIA H200"),
+        ("L40S", "NVIDIA L40S"),
+        ("My Chlp 7", "My Chip 7"),
+    ],
+)
+def test_a_slip_in_a_device_s_name_is_no_new_device(tmp_path: Path, device: str, near: str) -> None:
+    lines = [HEAD, *(changed("device", name) for name in ("My Chip 7", "My Chip 8", device))]
+    sentence = refusal(tmp_path, *lines)
+    assert sentence.startswith(f"numbers.csv:4: {device!r} is no known device (did you mean {near}")
+    assert sentence.endswith("or give --new-device if it is another")
+    done = said(wrote(tmp_path, *lines), tmp_path / "out", "--new-device")
+    assert done[0] == 0 and len(list((tmp_path / "out").rglob("*.parquet"))) == 3
+
+
 def test_a_device_each_and_one_that_is_unknown(tmp_path: Path) -> None:
     file = wrote(tmp_path, HEAD, LINE, LINE.replace("H200", "X9000"))
     code, out, err = said(file, tmp_path / "out")
     assert code == 0
-    assert len(out.splitlines()) == 2
+    *files, then = out.splitlines()
+    assert then == f"now: python -m plots {' '.join(line.partition(': ')[0] for line in files)}"
+    assert len(files) == 2
     assert len(err.splitlines()) == 1
     assert err.startswith(
         "NVIDIA X9000: no file in bench/device/datasheets has this name: SMs, cache and peaks are"

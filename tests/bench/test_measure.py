@@ -371,6 +371,16 @@ def test_where_the_right_answer_is_zero_the_error_is_absolute(factor: float, sta
     assert facts["relative_error"] == pytest.approx(factor, rel=1e-6)
 
 
+def test_an_operator_that_cannot_be_imported_kills_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def half_done(name: str) -> Operator:
+        raise NameError("name 'mine' is not defined")
+
+    monkeypatch.setattr("kernels.operator", half_done)
+    answer = respond(make_bench("cpu", 1 << 20, 1), {"do": "examples", "operator": "stream"})
+    reason = "kernels/stream/operator.py cannot be imported: NameError: name 'mine' is not defined"
+    assert answer == {"status": "error", "reason": reason}
+
+
 def test_an_implementation_without_its_function_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a function that no problem.py declares, which no case can name."""
     functions = {"aten": stream.OPERATOR.implementations["aten"], "undeclared": stream.aten}
@@ -385,7 +395,7 @@ def test_an_implementation_without_its_function_spoils_no_other(monkeypatch: pyt
         lacking = respond(bench, request | {"do": do, "implementation": "triton"})
         assert lacking["status"] == "error" and "renew" not in lacking
         assert lacking["reason"] == (
-            "NotImplementedError: kernels/stream/operator.py: OPERATOR.implementations lacks triton, "
+            "kernels/stream/operator.py: OPERATOR.implementations lacks triton, "
             "which problem.py beside it declares"
         )
 

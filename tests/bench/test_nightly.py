@@ -122,7 +122,7 @@ def page(one: Night) -> str:
 def test_nights_on_which_nothing_changed_are_clean(machine: Machine) -> None:
     found = machine.nights(NIGHTS)
     assert found.exit_code == 0 and found.compared == CASES - 2
-    assert page(found).startswith("# CLEAN: ") and "nothing moved: 10 cases" in page(found)
+    assert page(found).startswith("# CLEAN: ") and "nothing changed: 10 cases" in page(found)
 
 
 def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> None:

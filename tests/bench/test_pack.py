@@ -260,7 +260,7 @@ def test_a_month_that_is_not_over_waits(tmp_path: Path) -> None:
     now = datetime(2020, 2, 29, 23, 59, tzinfo=UTC)
     (found,) = pack([tmp_path / "results"], tmp_path / "packs", said.append, now)
     assert found.path.name == "2020-01.parquet"
-    assert said == ["1 file of 2020-02, which is not over: pack it next month"]
+    assert said == ["1 file of 2020-02, which is not over: a month is packed when no run can be added"]
 
 
 def test_what_comes_later_makes_another_pack_and_nothing_is_packed_twice(tmp_path: Path) -> None:

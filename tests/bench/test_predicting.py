@@ -236,7 +236,7 @@ def shown(lines: Iterable[str]) -> list[str]:
 def test_the_table(h100: Basis, tmp_path: Path) -> None:
     given = loaded(KNOWN, OTHER, folder=tmp_path)
     lines = shown(prediction_lines(h100, given, each=False))
-    assert lines[0] == "NVIDIA H100 SXM5 80 GB: one launch of each case, predicted"
+    assert lines[0] == "NVIDIA H100 SXM5 80 GB: one launch of each case, predicted; --cases lists every case"
     head, first, second = lines[1:4]
     assert [first.split()[1], second.split()[1]] == ["12", "3"]
     for name in ("cases", "L0 datasheet", "L1 calibrated", "L2 structure", "L3 learned"):

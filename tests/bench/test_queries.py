@@ -335,3 +335,16 @@ def test_the_page_shows_what_its_queries_find(number: int, tmp_path: Path) -> No
     query, output = queries()[number]
     for files in (REFERENCE / "fresh_nights/*/*.parquet", packed(REFERENCE / "fresh_nights", tmp_path)):
         assert markdown(database(files).sql(query)) + "\n" == output
+
+
+def test_the_page_s_program_gives_imported_times_their_roofs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    program = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)[-1]
+    held: dict[str, Any] = {"__name__": "__main__"}
+    exec(program, held)
+    rows = held["rows"]
+    assert rows["imported"].all() and rows["of_roof"].notna().mean() > 0.8
+    assert rows[["rate_per_s", "intensity", "datasheet_s", "predicted_s", "flags"]].notna().all(axis=None)
+    assert "nvidia-h200" in capsys.readouterr().out
