@@ -8,8 +8,8 @@ marker below its line did not get the generation's gain. Case by case: plots/fig
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,8 @@ from plots.figures.speedups import Compared
 
 MOST_PANELS = 12
 _COLUMNS = (1, 1, 2, 3, 4, 3, 3, 4, 4, 3, 4, 4, 4)
-_WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.4, 1.75, 0.5
+_WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.7, 1.75, 0.5
+_MOST_LETTERS, _LETTER_IN = 16, 0.06
 
 _Panel = tuple[str, str]
 """Kind of problem (`problem_sizes.panels`) and data type."""
@@ -48,6 +49,7 @@ def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
     # As `problem_sizes.panels` orders the sizes of one operator.
     order = {name: i for i, name in enumerate(dict.fromkeys(name for name, _ in panels))}
     keys = sorted(panels, key=lambda key: (key[0].split(",")[0], key[1], order[key[0]]))
+    devices = _names(compared)
     for number, (here, which) in enumerate(leaves(keys, MOST_PANELS), 1):
         columns = _COLUMNS[len(here)]
         high = math.ceil(len(here) / columns)
@@ -59,20 +61,25 @@ def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
             [
                 speedups.PROMISED,
                 *speedups.measured_alike(compared),
-                "The same problems, how many is below; from left to right as in the legend.",
+                "The same problems, n of them.",
                 *speedups.MIDDLE,
             ],
+            under_in=0.15 + _LETTER_IN * max(map(len, devices)),
         )
         page.legend(speedups.legend(compared, compared.cases))
         names = ("", "speed-up (ratio of times)")
         places = page.panels(len(here), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
-        for axes, key in zip(places, here, strict=True):
+        for place, (axes, key) in enumerate(zip(places, here, strict=True)):
             _at_a_glance(axes, compared, ", ".join(key), panels[key])
+            axes.set_xticks(range(len(devices)), devices, rotation=90)
+            axes.tick_params(axis="x", labelsize=6.5, labelbottom=place + columns >= len(here))
         yield f"generations-{number}" if number > 1 else "generations", page
 
 
 def _at_a_glance(axes: Axes, compared: Compared, title: str, by_device: Mapping[str, pd.DataFrame]) -> None:
-    axes.set_title(title)
+    counts = [len(cases) for cases in by_device.values()]
+    counted = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    axes.set_title(f"{title}, n = {counted}")
     axes.axhline(1.0, color=style.BLACK, lw=0.7, zorder=1, label="_base")
     shown = [1.0]
     for place, device in enumerate(compared.cases):
@@ -87,9 +94,13 @@ def _at_a_glance(axes: Axes, compared: Compared, title: str, by_device: Mapping[
             ends = (place - 0.38, place + 0.38)
             axes.plot(ends, (gain, gain), zorder=2, label=f"_{name}", **speedups.PROMISES[name])
             shown.append(gain)
-        below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        below |= {"ha": "center", "va": "top", "size": 6}
-        axes.annotate(str(len(by_device[device])), (place, 0.0), (0, -3), **below)
     speedups.ratio_axis(axes, shown)
     axes.set_xlim(-0.6, len(compared.cases) - 0.4)
-    axes.set_xticks([])
+
+
+def _names(compared: Compared) -> list[str]:
+    """The devices as ticks name them: by their first words, or in whole where these are not enough."""
+    sheets = {device: compared.sheets[device] for device in compared.cases}
+    whole = [style.short_name(sheet.name) if sheet else device for device, sheet in sheets.items()]
+    first = [textwrap.wrap(name, _MOST_LETTERS)[0] for name in whole]
+    return first if len({*first}) == len(whole) else whole

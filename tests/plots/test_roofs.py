@@ -165,10 +165,10 @@ def test_predictions_are_bars_where_there_is_room(plain: Run) -> None:
     best = some["structured_s"].fillna(some["predicted_s"])
     assert bars.get_ydata() == pytest.approx(some["flop"] / best * 1e-12)
     assert bars.get_xdata() == pytest.approx(some["intensity"])
-    assert "predicted of a point" in legend(figure)
+    assert "prediction of a point" in legend(figure)
     copies = -(-(roofline.MOST_PREDICTED + 1) // len(rows))
     many = with_frame(plain, rows.loc[np.tile(rows.index, copies * 8)].reset_index(drop=True))
-    assert not lines(drawn(many), "_expected") and "predicted of a point" not in legend(drawn(many))
+    assert not lines(drawn(many), "_expected") and "prediction of a point" not in legend(drawn(many))
 
 
 def test_the_caption_says_what_binds(plain: Run) -> None:
