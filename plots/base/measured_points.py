@@ -122,7 +122,9 @@ def arrows(rows: pd.DataFrame, columns: Columns) -> list[Line2D]:
     bottom, top = reach(middle, low, high)
     if ((low >= bottom) & (high <= top) | np.isnan(bottom)).all():
         return []
-    return [Line2D([], [], color=GREY, marker=CARETUP, label="the interval goes on", **_ARROW)]
+    return [
+        Line2D([], [], color="#444444", marker=CARETUP, label="the interval goes on", **_ARROW | {"ms": 7.0})
+    ]
 
 
 IMPORTED = "x"

@@ -19,7 +19,7 @@ APART, POWER, ONE_MORE = "apart", "a power of two", "one more"
 """A column that sets sizes just above a power of two apart, and its values."""
 FAR = 1.5
 """Times its prediction by the roofline from which the farthest point is named."""
-WORSE = 1.05
+WORSE = 1.25
 """Factor by which another prediction must miss by more than the roofline for this to be said."""
 FEWEST = 3
 """Points below which nothing is said of predictions."""
@@ -31,15 +31,15 @@ def set_apart(rows: pd.DataFrame, section: Section) -> tuple[pd.DataFrame, Secti
         return rows, section
     sizes = set(rows[section.x].dropna())
     powers = {size for size in sizes if float(size).is_integer() and int(size).bit_count() == 1}
-    above = {size for size in sizes - powers if size - 1 in powers}
-    if len(above) < 2 or powers | above != sizes:
+    above = {size for size in sizes - powers if float(size).is_integer() and int(size - 1).bit_count() == 1}
+    if sum(size - 1 in powers for size in above) < 2 or powers | above != sizes:
         return rows, section
     words = np.where(rows[section.x].isin(above), ONE_MORE, POWER)
     return rows.assign(**{APART: words}), replace(section, lines=(*section.lines, APART))
 
 
 def sentences(rows: pd.DataFrame, section: Section, levels: Sequence[Level]) -> Iterator[str]:
-    """Sentences on the rows of a section but for suspect ones and ceilings; `levels` are drawn beside them."""
+    """Sentences on the rows of a section but suspect ones and ceilings; `levels` are drawn beside them."""
     sound = rows[(rows["role"] == "measurement") & rows["median_s"].notna() & ~rows["suspect"].astype(bool)]
     predicted = sound[sound["predicted_s"].notna()]
     if len(predicted) >= FEWEST:
@@ -55,8 +55,8 @@ def _of_roofline(rows: pd.DataFrame, section: Section) -> Iterator[str]:
     far = np.log(times).abs()
     if far.max() > math.log(FAR):
         yield (
-            f"Measured times are {times.min():.2g} to {times.max():.2g} times what the calibrated roofline "
-            f"predicts, {times.median():.2g} times in the median; farthest from it: "
+            f"Measured times are {_factor(times.min())} to {_factor(times.max())} times what the calibrated "
+            f"roofline predicts, {_factor(times.median())} times in the median; farthest from it: "
             f"{_case(rows, far.idxmax(), section)}."
         )
 
@@ -69,8 +69,8 @@ def _of_structure(rows: pd.DataFrame, section: Section) -> Iterator[str]:
         at = worse.idxmax()
         yield (
             f"The model with structure misses by more than the roofline at {count} of {len(rows)} points, "
-            f"most at {_case(rows, at, section)}: it predicts {structured[at]:.2g} times the measured time, "
-            f"the roofline {roofline[at]:.2g} times."
+            f"most at {_case(rows, at, section)}: it predicts {_factor(structured[at])} times the measured "
+            f"time, the roofline {_factor(roofline[at])} times."
         )
 
 
@@ -84,6 +84,10 @@ def _of_pairs(rows: pd.DataFrame, section: Section) -> Iterator[str]:
             f"With one element more than a power of two the rate is {share_text(share.min())} to "
             f"{share_text(share.max())} of that at the power, {share_text(share.median())} in the median."
         )
+
+
+def _factor(times: float) -> str:
+    return f"{times:.1f}" if 1 <= times < 10 else f"{times:.2g}"
 
 
 def _case(rows: pd.DataFrame, at: Any, section: Section) -> str:

@@ -21,8 +21,8 @@ from bench.case_name import row_name
 from bench.format import count_text, share_text
 from bench.judge.frame import Run
 from plots.base import axes as scale
-from plots.base import measured_points, prediction_lines, style
-from plots.base.measured_points import IMPORTED, Columns
+from plots.base import prediction_lines, style
+from plots.base.measured_points import IMPORTED, REACH
 from plots.base.page import MOST_ENTRIES, Entry, Page
 from plots.figures import roofs
 
@@ -34,7 +34,6 @@ MOST_PREDICTED = 120
 """Points up to which each shows its prediction."""
 MOST_DRAWN = 1500
 """Points up to which each is a marker in the SVG; more are dots of one picture inside it."""
-_FLOP = Columns("flop_per_s", "flop_low_per_s", "flop_high_per_s")
 _AROUND = [(0, -11), (11, -6), (-11, -6), (11, 6), (-11, 6), (0, 11)]
 """Places of a letter beside its point, in points of print, the preferred first."""
 _FREE_PT = 9.0
@@ -97,8 +96,6 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     drawn = roofs.of(run, points, dtype, how)
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
     flagged = [style.flagged(5)] if hollow else []
-    if len(points) <= MOST_DRAWN:
-        flagged += measured_points.arrows(points, _FLOP)
     others = [*_predicted(points), *flagged, *roofs.entries(run, drawn, how)]
     by, kinds = _kinds(points, MOST_ENTRIES - len(others))
     page.legend([*_handles(points, by, kinds), *others])
@@ -140,9 +137,9 @@ def _points(
                 how |= {"alpha": 0.06 if doubtful else 0.4, "zorder": 3.5 if doubtful else 4}
                 axes.plot(dots["intensity"], dots["flop_per_s"] * factor, "o", label="_measured", **how)
             continue
-        wide = line_rows[~((line_rows["high_s"] - line_rows["low_s"]) / 2 <= VISIBLE * line_rows["median_s"])]
-        ends = (wide[f"flop{end}_per_s"].to_numpy(dtype=float) * factor for end in ("", "_low", "_high"))
-        measured_points.intervals(axes, wide["intensity"].to_numpy(dtype=float), *ends, look.color)
+        shown = line_rows[_has_bar(line_rows)]
+        ends = (shown[name] * factor for name in ("flop_low_per_s", "flop_high_per_s"))
+        axes.vlines(shown["intensity"], *ends, color=look.color, lw=0.8, zorder=3, label="_interval")
         for (imported, suspect), these in line_rows.groupby(["imported", "suspect"]):
             how = {"color": look.color, "mfc": "white" if suspect else look.color, "mew": 0.8, "alpha": 0.85}
             how |= {"ms": 5.0 if len(points) <= 100 else 3.2, "label": "_measured", "zorder": 4}
@@ -151,6 +148,16 @@ def _points(
     if len(points) <= MOST_PREDICTED:
         predicted = points["flop"] / prediction_lines.best_s(points) * factor
         axes.plot(points["intensity"], predicted, "_", label="_expected", zorder=3.5, **_EXPECTED)
+
+
+def _has_bar(points: pd.DataFrame) -> pd.Series:
+    """Which points show their interval: it is wider than the marker, and no wider than a factor of REACH."""
+    visible = (points["high_s"] - points["low_s"]) / 2 > VISIBLE * points["median_s"]
+    return visible & ~_too_wide(points)
+
+
+def _too_wide(points: pd.DataFrame) -> pd.Series:
+    return (points["high_s"] > REACH * points["median_s"]) | (points["low_s"] < points["median_s"] / REACH)
 
 
 def _extremes(points: pd.DataFrame, share: pd.Series) -> dict[str, tuple[str, pd.Series]]:
@@ -214,6 +221,8 @@ def _caption(run: Run, points: pd.DataFrame, how: str, above: Mapping[roofs.Kind
         sentences.append("No ceilings in this run, hence no measured roof.")
     elif ceilings.condition != how:
         sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
+    if len(points) <= MOST_DRAWN and (count := int(_too_wide(points).sum())):
+        sentences.append(f"{count_text(count, 'interval')} beyond a factor of {REACH:g}: not drawn.")
     sentences.append(style.flag_counts(points, "pale" if len(points) > MOST_DRAWN else "hollow"))
     if points["imported"].any():
         sentences.append("Imported times have no interval and were not checked by us.")

@@ -19,7 +19,7 @@ from bench.format import amount_text, memory_text
 from bench.judge.frame import Run
 from bench.model.ceilings import Ceilings
 from plots.base import axes as scale
-from plots.base import measured_points, style
+from plots.base import style
 from plots.base.page import Entry, Together
 
 _BAND = "#CFE2F3"
@@ -123,8 +123,7 @@ def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
 def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -> None:
     """Set limits with room for every point, every ridge and the flat part after it."""
     x = list(points["intensity"])
-    rates = [points[f"flop{end}_per_s"].to_numpy(dtype=float) for end in ("", "_low", "_high")]
-    y = [*(rates[0] / 1.5), *(rates[0] * 1.5), *np.concatenate(measured_points.reach(*rates))]
+    y = [*(points["flop_per_s"] / 2), *(points["flop_per_s"] * 2)]  # what the bars of intervals reach at most
     for roof in roofs:
         if roof.ridge:
             x += [roof.ridge / 4, roof.ridge * 4]
@@ -133,7 +132,7 @@ def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(min(x) / 1.6, max(x) * 2.5)
-    axes.set_ylim(np.nanmin(y) * factor / 1.8, np.nanmax(y) * factor * 2.2)
+    axes.set_ylim(min(y) * factor / 1.8, max(y) * factor * 2.2)
     scale.measured(axes.xaxis, np.array(axes.get_xlim()), log=True)
     scale.measured(axes.yaxis, np.array(axes.get_ylim()), log=True)
 

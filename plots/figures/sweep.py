@@ -210,7 +210,7 @@ class _Drawing:
             entries.insert(0, measured_points.fitted())
         if self.shown["suspect"].any():
             entries.insert(0, style.flagged(4.4))
-        return [*entries, *measured_points.arrows(self.shown, self.column)]
+        return [*measured_points.arrows(self.shown, self.column), *entries]
 
     def page(self, panels: Sequence[tuple[_Key, pd.DataFrame]], keys: Sequence[_Key], which: str) -> Page:
         """The page with these panels; `keys` are its lines."""
@@ -252,7 +252,7 @@ class _Drawing:
                 lowest.axhline(1.0, color=style.GREY, lw=0.8, label="_one")
                 for line, points in lines:
                     prediction_lines.strip(lowest, self._x(points), points, self.looks[line])
-                scale.ratio(lowest, [*prediction_lines.ratios(self.shown), *_LEAST_STRIP], 4)
+                scale.ratio(lowest, [*prediction_lines.ratios(self.shown), *_LEAST_STRIP], 5)
                 axes.tick_params(axis="x", which="both", labelbottom=False)
             if self.bars:
                 labels = [bar if isinstance(bar, str) else scale.short(bar) for bar in self.bars]
@@ -369,7 +369,9 @@ class _Drawing:
             words = [style.labelled(c, v) for c, v in zip(self.section.lines, key, strict=True)]
             if self.shown["imported"].all():
                 words, look = [*words, "(imported)"], replace(look, marker=measured_points.IMPORTED)
-            entries.append(measured_points.handle(" ".join(words) or "measured", look))
+            label = " ".join(words) or "measured"
+            of_bar = style.marker(label, look.color, look.marker)
+            entries.append(of_bar if self.bars else measured_points.handle(label, look))
         return entries
 
     def _caption(self, strips: bool) -> list[str]:

@@ -45,7 +45,7 @@ _GPU = (
 _CPU = (
     _Fact("sentinel_s", 1e6, "fixed product\n(µs)"),
     _Fact("pressure", 100.0, "tasks waited\n(percent)"),
-    _Fact("steal", 100.0, "hypervisor\n(percent)"),
+    _Fact("steal", 100.0, "stolen by host\n(percent)"),
     _Fact("throttled", 100.0, "quota held\n(percent)"),
 )
 """The first fact of each device is its speed; the others may explain it."""
@@ -187,7 +187,7 @@ def _visits_panel(axes: Axes, visits: pd.DataFrame) -> None:
         axes.plot(
             at, change, look.marker, color=look.color, ms=3.6, mew=0.7, mfc="none", zorder=3, label="_visit"
         )
-    axes.set_ylabel("visits of a case\n(percent)")
+    axes.set_ylabel("visit beside\nits case (percent)")
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.margins(y=0.1)
 
