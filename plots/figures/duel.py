@@ -143,10 +143,11 @@ def _caption(duels: Sequence[judge.Duel], name: str, suspect: int, rows: pd.Data
     lowest = sorted(duels, key=lambda duel: duel.ratio)[:3]
     sentences = [f"Left out: {count_text(suspect, 'pair')} with a suspect time."] if suspect else []
     return [
-        f"Above 1 {name} is quicker; bars: 95 % intervals, which go on beyond an arrow.",
+        f"Above 1 {name} is quicker; bars: 95 % intervals.",
         *sentences,
         style.flag_counts(rows),
         "Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".",
         f"Median time of the library / median time of {name}, same problem, same run.",
-        "The interval is the wider of a bootstrap of the samples and what the rows' intervals allow.",
+        "The interval is the wider of a bootstrap of the samples and what the rows' intervals allow; "
+        f"beyond an arrow, a factor of {MOST_REACH:g} away, it goes on.",
     ]
