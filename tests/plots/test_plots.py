@@ -226,7 +226,7 @@ def test_two_places_or_words_are_bars_from_zero(cpu: Run, x: str) -> None:
 def test_over_three_decades_the_rate_is_shown_instead_of_the_duration(
     cpu: Run, longest_s: float, shown: str
 ) -> None:
-    rows = cpu.frame[cpu.frame["median_s"].notna()].head(2).assign(median_s=[1e-3, longest_s])
+    rows = cpu.frame[cpu.frame["rate_per_s"].notna()].head(2).assign(median_s=[1e-3, longest_s])
     assert sweep.quantities(rows, Section("m", quantity="duration")) == (shown,)
     assert sweep.quantities(rows, Section("m", quantity="duration", per=("m",))) == ("duration",)
 
