@@ -69,7 +69,7 @@ figures: $(READY)
 	cp $(DRAWN)/steps/training/depth-memory.png docs/figures/memory.png
 	cp $(DRAWN)/steps/layer/width-1-shares.png docs/figures/shares.png
 	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
-	cp $(DRAWN)/dense/activations/backward-duration.png docs/figures/activations-backward.png
+	cp $(DRAWN)/dense/activations/backward-rate.png docs/figures/activations-backward.png
 	cp $(DRAWN)/nvidia/gemm/tile_quantization-quantization.png docs/figures/tile-quantization.png
 	cp $(DRAWN)/public/compared/generations.png docs/figures/generations.png
 	cp $(DRAWN)/public/compared/scorecard.png docs/figures/scorecard.png

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from math import isfinite
 
-PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _NUMBER = re.compile(r"(?<![\w=.])(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?!\w|\.\d)")
 
 
@@ -79,12 +79,12 @@ def half_text(middle: float | None, low: float | None, high: float | None) -> st
 def ends_text(low: float, high: float, unit: str) -> str:
     """The ends of the interval of a time (`s`) or a rate: `1.2 GB/s to 1.3 GB/s`, or `no interval`.
 
-    `1.2 GB/s or more` without an upper end: of a rate whose least time is none beside what is taken off it.
+    `1.2 GB/s, unknown above` of a rate whose least time is none beside what is taken off it.
     """
     if not low < high:  # a ceiling without an interval has its value at both ends
         return "no interval"
     lower, upper = amount_text(low, unit), amount_text(high, unit)
-    return f"{lower} to {upper}" if upper else f"{lower} or more"
+    return f"{lower} to {upper}" if upper else f"{lower}, unknown above"
 
 
 def ratio_text(middle: float, low: float, high: float) -> str:

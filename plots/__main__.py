@@ -56,6 +56,8 @@ from plots.figures import (
 from plots.figures import achieved as achieved_figure
 from plots.figures import caches as caches_figure
 
+MANY = 300
+"""Timed rows from which a run has a scorecard and a distribution: of fewer the sweeps show each."""
 COMPARED = "compared"
 """Folder of the figures of several runs together."""
 HISTORY, FLEET = "history", "fleet"
@@ -142,7 +144,7 @@ def draw(
             continue
         with _writing("figures"), stages() as say:
             drawn = save(run, folder, sweeps[run.key], say)
-        if missing := telemetry.missing(run):
+        for missing in filter(None, (roofline.left_out(run), telemetry.missing(run))):
             remark(f"{run.device} {run.name}: {missing}")
         rows = f"{run.measured} of {len(run.rows)} rows measured"
         typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
@@ -456,8 +458,9 @@ def _whole(run: Run) -> Iterator[tuple[str, Page]]:
     """The pages of the run as a whole, and the duels."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
-    yield from scorecard.draw(run.frame)
-    yield from distribution.draw(run.frame)
+    if run.measured >= MANY:
+        yield from scorecard.draw(run.frame)
+        yield from distribution.draw(run.frame)
     yield from telemetry.draw(run)
     for name, page in duel.draw(run):
         yield f"duel-{name}", page
@@ -491,7 +494,7 @@ def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[
     elif section.kind == "heatmap":
         yield "heatmap", heatmap.draw(run, rows, section)
     else:
-        for quantity in (section.quantity,) if section.quantity else sweep.QUANTITIES:
+        for quantity in sweep.quantities(rows, section):
             yield quantity, sweep.draw(run, rows, section, quantity)
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from bench.case_name import case_name
 from bench.cli.table import lines_of, table
-from bench.format import change_text, seconds_text, share_text
+from bench.format import change_text, count_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
 from bench.judge.compare import Compared, Comparison, Verdict
 from bench.judge.comparison_side import Shift

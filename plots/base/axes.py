@@ -28,6 +28,11 @@ WIDE = 16
 """Values that span more than this factor get a logarithmic axis."""
 
 
+_RATIOS = (
+    *(1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.8, 0.9, 0.95),
+    *(1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4),
+)
+"""Where an axis of ratios may have ticks."""
 _UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
     "s": ((2.0, 1.0, "s"), (2e-3, 1e3, "ms"), (2e-6, 1e6, "µs"), (2e-9, 1e9, "ns"), (0.0, 1e12, "ps")),
     "flop/s": ((2e12, 1e-12, "TFLOP/s"), (1e9, 1e-9, "GFLOP/s"), (0.0, 1e-6, "MFLOP/s")),
@@ -101,28 +106,18 @@ def measured(axis: Axis, values: np.ndarray, log: bool) -> None:
         axis.set_major_formatter(_Alike())
 
 
-def ratio(axes: Axes, values: np.ndarray) -> None:
-    """The y axis of a strip of ratios: logarithmic to the base 2, 1 in the middle."""
-    positive = values[np.isfinite(values) & (values > 0)]
-    far = float(np.abs(np.log2(positive)).max()) if positive.size else 0.0
-    reach = max(1.0, math.ceil(far * 1.05))
-    step = math.ceil(reach / 2)
-    powers = [-2 * step, -step, 0, step, 2 * step]
-    axes.set_yscale("log", base=2)
-    axes.set_ylim(2.0 ** (-reach * 1.15), 2.0 ** (reach * 1.15))
-    axes.yaxis.set_major_locator(FixedLocator([2.0**p for p in powers if abs(p) <= reach]))
-    axes.yaxis.set_major_formatter(FuncFormatter(_fraction))
-    axes.yaxis.set_minor_locator(NullLocator())
+def ratio(axes: Axes, values: np.ndarray | Sequence[float], most: int) -> None:
+    """A logarithmic y axis of ratios that holds 1 and all of these, with about `most` ticks.
 
-
-def ratios(axes: Axes, low: float, high: float, ticks: Sequence[float], most: int) -> None:
-    """A logarithmic y axis of ratios from `low` to `high`, around 1.
-
-    It has ticks at 1 and at about `most` of `ticks`, those nearest to 1 first.
+    There is always one at 1; others are those of _RATIOS nearest to it.
     """
+    given = np.asarray(values, dtype=float)
+    positive = [1.0, *given[np.isfinite(given) & (given > 0)]]
+    margin = max((max(positive) / min(positive)) ** 0.08, 1.05)
+    low, high = min(positive) / margin, max(positive) * margin
     apart = math.log(high / low) / most
     kept = [1.0]
-    for tick in sorted(ticks, key=lambda value: abs(math.log(value))):
+    for tick in sorted(_RATIOS, key=lambda value: abs(math.log(value))):
         if low <= tick <= high and all(abs(math.log(tick / other)) >= apart for other in kept):
             kept.append(tick)
     axes.set_yscale("log")
@@ -214,11 +209,6 @@ def short(value: float) -> str:
 def plain(value: float, _: object = None) -> str:
     """A tick's label: 0.05, 2, 1e+06."""
     return f"{value:g}"
-
-
-def _fraction(value: float, _: object = None) -> str:
-    """2 as 2, 0.5 as 1/2."""
-    return f"{value:g}" if value >= 1 else f"1/{1 / value:g}"
 
 
 def _binary(value: float, _: object = None) -> str:

@@ -50,7 +50,7 @@ class Page:
     Margins are fixed instead of using matplotlib's constrained layout, which takes five times as long.
     """
 
-    LEFT, RIGHT = 0.72, 0.2
+    LEFT, RIGHT, UNDER = 0.72, 0.2, 0.45
 
     def __init__(
         self,
@@ -62,16 +62,18 @@ class Page:
         right_in: float = RIGHT,
         left_in: float = LEFT,
         decided: Sequence[str] = (),
+        under_in: float = UNDER,
     ) -> None:
         """`height_in` is the drawing area's, x labels included; the page grows around it.
 
         `caption` are sentences, the most important first: those that fit on one line stand below the axes,
         and all of them are in the description that the saved files carry.
         `decided` are sentences on what the rows decide, each on lines of its own above the caption.
-        `right_in` is the margin right of the axes, of which RIGHT stays free; `left_in` that for y labels.
+        `right_in` is the margin right of the axes, of which RIGHT stays free; `left_in` that for y labels;
+        `under_in` that under them for x labels.
         """
         self.width_in = width_in
-        self._left_in, self._right_in = left_in, right_in
+        self._left_in, self._right_in, self._under_in = left_in, right_in, under_in
         columns = int((width_in - 0.3) * 16.4)
         self._title = textwrap.wrap(title, int(columns * 0.62)) or [""]
         self._below = [line.strip(" ·") for line in textwrap.wrap(below, columns)]
@@ -103,7 +105,9 @@ class Page:
         """Grid of axes in the drawing area; call after `legend`."""
         top_in = 0.14 + 0.21 * len(self._title) + 0.15 * len(self._below) + 0.2 * len(self._legend) + 0.26
         decided_at_in = 0.31 if self._caption else 0.17
-        bottom_in = 0.45 + decided_at_in + (0.05 + 0.15 * len(self._decided) if self._decided else 0.0)
+        bottom_in = (
+            self._under_in + decided_at_in + (0.05 + 0.15 * len(self._decided) if self._decided else 0.0)
+        )
         height_in = top_in + self._area_in + bottom_in
         figure = self.figure
         figure.set_size_inches(self.width_in, height_in)

@@ -21,6 +21,7 @@ WORDS: Mapping[str, str] = {
     "intensity": "arithmetic intensity, FLOP/byte",
     # Parameters
     "batch": "batch size",
+    "byte": "memory that a launch reads and writes (bytes)",
     "beta": "beta (1: C is read and added)",
     "bias": "with a bias",
     "c": "channels, c",
@@ -46,6 +47,9 @@ WORDS: Mapping[str, str] = {
     "window_w": "width of the window (pixels)",
 }
 """Name of a column or a parameter -> words, with the unit if it is not a count of what the words name."""
+
+PER: Mapping[tuple[str, ...], str] = {("n", "c", "h", "w"): "element of the input", ("steps",): "load"}
+"""Parameters whose product durations are divided by -> what that counts."""
 
 OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
     "gemm": {

@@ -64,9 +64,14 @@ def structure_adds(rows: pd.DataFrame) -> bool:
 
 
 def shown(rows: pd.DataFrame) -> tuple[Level, ...]:
-    """The levels with predictions of their own for these rows."""
-    levels = [level for level in LEVELS[:2] if rows[level.column("duration")].notna().any()]
-    return (*levels, STRUCTURED) if structure_adds(rows) else tuple(levels)
+    """The levels with predictions of their own for these rows.
+
+    Ceilings make all levels but the datasheet's: beside their own rows these would say nothing.
+    """
+    ceilings = bool((rows["role"] != "measurement").all())
+    levels = LEVELS[:1] if ceilings else LEVELS[:2]
+    known = [level for level in levels if rows[level.column("duration")].notna().any()]
+    return (*known, STRUCTURED) if not ceilings and structure_adds(rows) else tuple(known)
 
 
 def entry(levels: Sequence[Level]) -> Together:
@@ -83,12 +88,16 @@ class Lines:
         self._axes, self._quantity, self._factor = axes, quantity, factor
         self._drawn: dict[tuple[float, ...], tuple[Level, Line2D]] = {}
 
-    def draw(self, x: np.ndarray, rows: pd.DataFrame, color: str) -> None:
-        """Draw the levels for one line of rows, sorted by `x`."""
+    def draw(self, x: np.ndarray, rows: pd.DataFrame, color: str, bar: float = 0.0) -> None:
+        """Draw the levels for one line of rows, sorted by `x`; across bars if these have a width."""
         for level in shown(rows):
             y = rows[level.column(self._quantity)].to_numpy(dtype=float) * self._factor
             known = np.isfinite(y)
-            self.add(level, x[known], y[known], level.alone if level is DATASHEET else color)
+            if bar:
+                how = {"color": level.alone, "zorder": 5, "label": f"_{level.name}"} | level.look
+                self._axes.hlines(y[known], x[known] - bar / 2, x[known] + bar / 2, **how)
+            else:
+                self.add(level, x[known], y[known], level.alone if level is DATASHEET else color)
 
     def add(self, level: Level, x: np.ndarray, y: np.ndarray, color: str) -> None:
         """Draw a line of this level in the unit of the axis; `y` is finite."""

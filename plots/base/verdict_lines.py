@@ -34,7 +34,7 @@ def by_sweep(verdicts: Sequence[Judged]) -> dict[str, tuple[str, ...]]:
 
 def _lines(judged: Sequence[Judged]) -> list[str]:
     """A line for each claim that rows speak to, then one for each word of those that none does."""
-    spoken = [each for each in judged if each.verdict not in SILENT]
+    spoken = [each for each in judged if each.verdict not in ("TOO FEW", *SILENT)]
     lines = [_line(each) for each in spoken[:MOST]]
     if rest := spoken[MOST:]:
         words = Counter(each.verdict for each in rest)
@@ -42,6 +42,9 @@ def _lines(judged: Sequence[Judged]) -> list[str]:
         lines.append(
             f"{count_text(len(rest), 'further claim')}: {counts}; `python -m bench claims` lists them."
         )
+    if few := [each for each in judged if each.verdict == "TOO FEW"]:
+        names = ", ".join(f"{each.claim.id} {each.reason.split(';')[0]}{_suspect(each)}" for each in few)
+        lines.append(f"TOO FEW rows to decide: {names}.")
     for word in SILENT:
         if silent := [each for each in judged if each.verdict == word]:
             names = ", ".join(each.claim.id for each in silent)
@@ -52,11 +55,13 @@ def _lines(judged: Sequence[Judged]) -> list[str]:
 
 def _line(judged: Judged) -> str:
     claim = judged.claim
-    decided = judged.reason if judged.verdict == "TOO FEW" else ""
-    if judged.effect is not None and not decided:
-        decided = f"{judged.effect}, n = {judged.effect.clusters}"
-    suspect = f" ({count_text(judged.suspect, 'suspect row')} left out)" if judged.suspect else ""
-    return f"{_named(judged)}: {judged.verdict}, {decided}, expected {claim.expect}{suspect}. {claim.says}."
+    effect = f"{judged.effect}, n = {judged.effect.clusters}" if judged.effect is not None else ""
+    decided = f"{judged.verdict}, {effect}, expected {claim.expect}{_suspect(judged)}"
+    return f"{_named(judged)}: {decided}. {claim.says}."
+
+
+def _suspect(judged: Judged) -> str:
+    return f" ({count_text(judged.suspect, 'suspect row')} left out)" if judged.suspect else ""
 
 
 def _named(judged: Judged) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -56,16 +57,18 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
 
 def _panel(axes: Axes, rows: pd.DataFrame, looks: dict[str, style.Look]) -> None:
     """The marks of one size, with their intervals."""
+    ends: list[np.ndarray] = []
     axes.set_xscale("log")
     axes.set_yscale("log")
     for name, of_type in rows.groupby("dtype"):
         look = looks[str(name)]
         x, y = (of_type[column].to_numpy(dtype=float) for column in ("relative_error", "median_s"))
         low, high = (of_type[column].to_numpy(dtype=float) for column in ("low_s", "high_s"))
-        axes.vlines(x, low, high, color=look.color, lw=1.0, label="_interval")
+        measured_points.intervals(axes, x, y, low, high, look.color)
+        ends += [*measured_points.reach(y, low, high), y]
         measured_points.markers(axes, x, y, of_type["suspect"].to_numpy(dtype=bool), look, label="_measured")
     for limits, values in (
         (axes.set_xlim, rows["relative_error"]),
-        (axes.set_ylim, pd.concat([rows["median_s"], rows["low_s"], rows["high_s"]])),
+        (axes.set_ylim, np.concatenate(ends)),
     ):
-        limits(float(values.min()) / _ROOM, float(values.max()) * _ROOM)
+        limits(float(np.nanmin(values)) / _ROOM, float(np.nanmax(values)) * _ROOM)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -22,7 +23,7 @@ from bench.judge import duel as judge
 from bench.judge.frame import Run
 from bench.judge.goals import Goal
 from plots.base import axes as scale
-from plots.base import style
+from plots.base import measured_points, style
 from plots.base.page import Page
 
 if TYPE_CHECKING:
@@ -44,10 +45,8 @@ MARKERS: Mapping[str, str] = {"NN": "o", "NT": "s", "TN": "^", "TT": "D"}
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4, 4, 4, 4, 4)
 _WIDTH_IN = (0.0, 6.0, 3.9, 3.0, 2.6)
 _HEIGHT_IN, _GAP_IN = 2.1, 0.55
-_TICKS = (
-    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95),
-    *(1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100),
-)
+MOST_REACH = 1.25
+"""Times its ratio that the bar of an interval reaches: a wider one must not flatten the others."""
 MANY = 60
 """Cases in one panel from which markers are small."""
 
@@ -104,16 +103,11 @@ def _panel(axes: Axes, standing: judge.Standing, goal: Goal | None) -> None:
     for (dtype, layout), of_kind in kinds.items():
         color, small = COLORS[dtype], 4.2 if len(cases) <= MANY else 2.6
         at = [place for place, _ in of_kind]
-        # The bar of an unknown end leaves the picture.
-        lows = [max(duel.low, 1e-9) for _, duel in of_kind]
-        highs = [min(duel.high, 1e9) for _, duel in of_kind]
-        axes.vlines(at, lows, highs, color=color, lw=0.9, zorder=3, label="_interval")
-        ratios = [duel.ratio for _, duel in of_kind]
-        axes.plot(at, ratios, MARKERS[layout], color=color, ms=small, mew=0.6, zorder=4, label="_case")
-    # By the ratios, not by their intervals: one very wide interval must not flatten the others.
-    low, high = min([*shown, 0.9]), max([*shown, 1.1])
-    margin = (high / low) ** 0.06
-    scale.ratios(axes, low / margin, high * margin, _TICKS, 9)
+        low, middle, high = np.array([(duel.low, duel.ratio, duel.high) for _, duel in of_kind]).T
+        measured_points.intervals(axes, np.array(at), middle, low, high, color, MOST_REACH)
+        shown += np.concatenate(measured_points.reach(middle, low, high, MOST_REACH)).tolist()
+        axes.plot(at, middle, MARKERS[layout], color=color, ms=small, mew=0.6, zorder=4, label="_case")
+    scale.ratio(axes, [*shown, 0.9, 1.1], 9)
     axes.set_xlim(0.3, len(cases) + 0.7)
     few = [float(place) for place in range(1, len(cases) + 1)]
     axes.xaxis.set_major_locator(FixedLocator(few) if len(few) <= 5 else MaxNLocator(5, integer=True))
@@ -154,5 +148,6 @@ def _caption(duels: Sequence[judge.Duel], name: str, suspect: int, rows: pd.Data
         style.flag_counts(rows),
         "Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".",
         f"Median time of the library / median time of {name}, same problem, same run.",
-        "The interval is the wider of a bootstrap of the samples and what the rows' intervals allow.",
+        "The interval is the wider of a bootstrap of the samples and what the rows' intervals allow; "
+        f"beyond an arrow, a factor of {MOST_REACH:g} away, it goes on.",
     ]

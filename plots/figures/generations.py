@@ -9,8 +9,8 @@ marker below its line did not get the generation's gain. Case by case: plots/fig
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -24,7 +24,8 @@ from plots.figures.speedups import Compared
 
 MOST_PANELS = 12
 _COLUMNS = (1, 1, 2, 3, 4, 3, 3, 4, 4, 3, 4, 4, 4)
-_WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.4, 1.75, 0.5
+_WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.7, 1.75, 0.5
+_MOST_LETTERS, _LETTER_IN = 16, 0.06
 
 
 def draw(compared: Compared) -> Iterator[tuple[str, Page]]:
@@ -43,6 +44,7 @@ def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
     for gain in compared.gains:
         title = f"{gain.operator}, {gain.dtype}, {bound_text(gain.bound_by)}"
         panels.setdefault(title, []).append(gain)
+    devices, names = list(compared.cases), _names(compared)
     for number, (here, which) in enumerate(leaves(list(panels), MOST_PANELS), 1):
         columns = _COLUMNS[len(here)]
         high = math.ceil(len(here) / columns)
@@ -54,20 +56,25 @@ def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
             [
                 speedups.PROMISED,
                 *speedups.measured_alike(compared),
-                "The same problems, how many is below; from left to right as in the legend.",
+                "The same problems, n of them.",
                 *speedups.MIDDLE,
             ],
+            under_in=0.25 + _LETTER_IN * max(map(len, names)),
         )
         page.legend(speedups.legend(compared, compared.cases))
-        names = ("", "speed-up (ratio of times)")
-        places = page.panels(len(here), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
-        for axes, title in zip(places, here, strict=True):
-            _at_a_glance(axes, list(compared.cases), title, panels[title])
+        labels = ("", "speed-up (ratio of times)")
+        places = page.panels(len(here), columns, *labels, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
+        for place, (axes, title) in enumerate(zip(places, here, strict=True)):
+            _at_a_glance(axes, devices, title, panels[title])
+            lowest = place + columns >= len(here)
+            axes.set_xticks(range(len(names)), names, rotation=90)
+            axes.tick_params(axis="x", labelsize=6.5, labelbottom=lowest)
         yield f"generations-{number}" if number > 1 else "generations", page
 
 
 def _at_a_glance(axes: Axes, devices: Sequence[str], title: str, gained: Sequence[Gain]) -> None:
-    axes.set_title(title)
+    counts = sorted({gain.cases for gain in gained})
+    axes.set_title(f"{title}, n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}")
     axes.axhline(1.0, color=style.BLACK, lw=0.7, zorder=1, label="_base")
     shown = [1.0]
     for gain in gained:
@@ -82,9 +89,13 @@ def _at_a_glance(axes: Axes, devices: Sequence[str], title: str, gained: Sequenc
             ends = (place - 0.38, place + 0.38)
             axes.plot(ends, (gain.stated, gain.stated), zorder=2, label=f"_{name}", **promise)
             shown.append(gain.stated)
-        below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        below |= {"ha": "center", "va": "top", "size": 6}
-        axes.annotate(str(gain.cases), (place, 0.0), (0, -3), **below)
     speedups.ratio_axis(axes, shown)
     axes.set_xlim(-0.6, len(devices) - 0.4)
-    axes.set_xticks([])
+
+
+def _names(compared: Compared) -> list[str]:
+    """The devices as ticks name them: by their first words, or in whole where these are not enough."""
+    sheets = {device: compared.sheets[device] for device in compared.cases}
+    whole = [style.short_name(sheet.name) if sheet else device for device, sheet in sheets.items()]
+    first = [textwrap.wrap(name, _MOST_LETTERS)[0] for name in whole]
+    return first if len({*first}) == len(whole) else whole

@@ -185,7 +185,7 @@ class _Drawing:
             predicted.add(STRUCTURED, np.array(sizes), drawn(sizes, seconds), self.looks[name].color)
         axes.set_ylabel(f"{quantity} ({unit})")
         scale.measured(axes.yaxis, self.rows[columns.middle].to_numpy(dtype=float) * factor, log=False)
-        axes.set_ylim(0, np.fmax(axes.get_ylim()[1], self.rows[columns.high].max() * factor * 1.08))
+        axes.set_ylim(0, axes.get_ylim()[1])
 
     def _structured(self, name: str) -> tuple[list[int], np.ndarray]:
         """(sizes, seconds) of the structured level for the rows of an implementation.

@@ -1,57 +1,97 @@
 """Roofline of a device and a data type: measured rates over arithmetic intensity, below the roofs.
 
-The roofs are those of `figures.roofs`. Every row with FLOPs is a point; a small bar shows the prediction of
-the best level, if points are few enough. Thousands of points are dots in a picture inside the SVG, suspect
-ones pale; of imported ones the colour shows the operator, as few libraries make them. The launch floor cannot
-be shown, so small problems stand below the roof.
+The roofs are those of `figures.roofs`. Every row with FLOPs is a point, which shows its operator, or its
+implementation where all are of one operator; a small bar shows the prediction of the best level, if points
+are few enough. Thousands of points are dots in a picture inside the SVG, suspect ones pale. The launch floor
+cannot be shown, so small problems stand below the roof. A data type without a peak, or with few points, has
+no figure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from bench.case_name import row_name
-from bench.format import share_text
+from bench.format import count_text, share_text
 from bench.judge.frame import Run
 from plots.base import axes as scale
 from plots.base import prediction_lines, style
-from plots.base.measured_points import IMPORTED
+from plots.base.measured_points import IMPORTED, REACH
 from plots.base.page import MOST_ENTRIES, Entry, Page
 from plots.figures import roofs
 
 VISIBLE = 0.04
 """Half-width of an interval, as a share of the median, from which its bar shows beside the marker."""
+FEWEST = 5
+"""Points below which a data type has no figure."""
 MOST_PREDICTED = 120
 """Points up to which each shows its prediction."""
 MOST_DRAWN = 1500
 """Points up to which each is a marker in the SVG; more are dots of one picture inside it."""
+_AROUND = [(0, -11), (11, -6), (-11, -6), (11, 6), (-11, 6), (0, 11)]
+"""Places of a letter beside its point, in points of print, the preferred first."""
+_FREE_PT = 9.0
+"""How far from other points a letter is readable."""
+LAUNCH_COUNTS = 1.1
+"""Times its share of the drawn roof from which the share of the roof with the launch is named, too."""
 _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
-_BELOW: dict[str, Any] = {"xytext": (0, -7), "textcoords": "offset points", "ha": "center", "va": "top"}
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
-    """(name, page) for each data type and condition with a point: `float16`, `float16-warm`."""
+    """(name, page) for each data type and condition that has a roofline: `float16`, `float16-warm`."""
+    types = list(_of_types(run))
+    several = len({how for (_, how), _ in types}) > 1
+    for (dtype, how), of_roof in types:
+        if _why_not(run, of_roof, dtype, how):
+            continue
+        name = f"{dtype}-{how}" if several and how != "cold" else dtype
+        yield name.replace(", ", "-").replace(" ", "-"), _page(run, of_roof, dtype, how)
+
+
+def left_out(run: Run) -> str:
+    """Which data types have no roofline, and why, as a sentence; empty if there is none of these."""
+    why = [
+        f"{dtype} ({reason})"
+        for (dtype, how), points in _of_types(run)
+        if (reason := _why_not(run, points, dtype, how))
+    ]
+    return f"no roofline of {', '.join(why)}" if why else ""
+
+
+def _of_types(run: Run) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
+    """((data type, condition), its points)."""
     points = run.frame[run.frame["flop_per_s"].notna() & run.frame["intensity"].notna()]
-    several = points["condition"].nunique() > 1
-    for (dtype, how), of_roof in points.groupby(["dtype", "condition"], sort=True):
-        name = f"{dtype}-{how}" if several and how != "cold" else str(dtype)
-        yield name.replace(", ", "-").replace(" ", "-"), _page(run, of_roof, str(dtype), str(how))
+    for (dtype, how), of_type in points.groupby(["dtype", "condition"], sort=True):
+        yield (str(dtype), str(how)), of_type
+
+
+def _why_not(run: Run, points: pd.DataFrame, dtype: str, how: str) -> str:
+    """Why these points make no figure; empty if they do."""
+    if not any(roof.peak for roof in roofs.of(run, points, dtype, how)):
+        return "no peak of it was measured"
+    return count_text(len(points), "point") if len(points) < FEWEST else ""
 
 
 def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
+    above = roofs.above(run, points, how)
+    share = above["measured"].fillna(above["stated"])
+    extremes = _extremes(points, share)
     page = Page(
         _WIDTH_IN + Page.LEFT + Page.RIGHT,
         _HEIGHT_IN,
         f"Roofline, {dtype}",
         style.facts(run, points),
-        _caption(run, points, how),
-        decided=[f"{letter}: {why}, {_case(row)}." for letter, (why, row) in _extremes(points).items()],
+        _caption(run, points, how, above),
+        decided=[
+            f"{letter}: {why}, {_case(row, share[row.name])}." for letter, (why, row) in extremes.items()
+        ],
     )
     drawn = roofs.of(run, points, dtype, how)
     hollow = points["suspect"].any() and len(points) <= MOST_DRAWN
@@ -65,18 +105,18 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     )
     factor, unit = scale.scaled(highest, "flop/s")
     roofs.limits(axes, points, drawn, factor)
-    roofs.draw(axes, run, drawn, how, factor, unit)
+    roofs.draw(axes, run, drawn, how, factor)
     _points(axes, points, factor, by, kinds)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
-    _letter_extremes(axes, points, factor)
+    _letter_extremes(axes, points, factor, ((letter, row) for letter, (_, row) in extremes.items()))
     return page
 
 
 def _kinds(points: pd.DataFrame, most: int) -> tuple[str, Mapping[str, tuple[str, style.Look]]]:
     """The column whose values have the colours, and each value's label and look in the legend."""
     operators = sorted(points["operator"].unique())
-    if len(points) > MOST_DRAWN and points["imported"].all() and 1 < len(operators) <= most:
+    if 1 < len(operators) <= MOST_ENTRIES:
         return "operator", {name: (name.replace("_", " "), style.of_operator(name)) for name in operators}
     return "implementation", style.grouped(sorted(points["implementation"].unique()), most)
 
@@ -97,9 +137,9 @@ def _points(
                 how |= {"alpha": 0.06 if doubtful else 0.4, "zorder": 3.5 if doubtful else 4}
                 axes.plot(dots["intensity"], dots["flop_per_s"] * factor, "o", label="_measured", **how)
             continue
-        wide = line_rows[(line_rows["high_s"] - line_rows["low_s"]) / 2 > VISIBLE * line_rows["median_s"]]
-        ends = (wide["flop_low_per_s"] * factor, wide["flop_high_per_s"] * factor)
-        axes.vlines(wide["intensity"], *ends, color=look.color, lw=0.8, zorder=3, label="_interval")
+        shown = line_rows[_has_bar(line_rows)]
+        ends = (shown[name] * factor for name in ("flop_low_per_s", "flop_high_per_s"))
+        axes.vlines(shown["intensity"], *ends, color=look.color, lw=0.8, zorder=3, label="_interval")
         for (imported, suspect), these in line_rows.groupby(["imported", "suspect"]):
             how = {"color": look.color, "mfc": "white" if suspect else look.color, "mew": 0.8, "alpha": 0.85}
             how |= {"ms": 5.0 if len(points) <= 100 else 3.2, "label": "_measured", "zorder": 4}
@@ -110,30 +150,51 @@ def _points(
         axes.plot(points["intensity"], predicted, "_", label="_expected", zorder=3.5, **_EXPECTED)
 
 
-def _extremes(points: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
-    """Letter -> (why, row): the case with the highest rate, and the one farthest below its roof."""
-    extremes = {"A": ("highest rate", points.iloc[points["flop_per_s"].argmax()])}
-    if points["of_roof"].notna().any():
-        extremes["B"] = ("farthest below its roof", points.iloc[points["of_roof"].argmin()])
-    elif len(points) > 1:
+def _has_bar(points: pd.DataFrame) -> pd.Series:
+    """Which points show their interval: it is wider than the marker, and no wider than a factor of REACH."""
+    visible = (points["high_s"] - points["low_s"]) / 2 > VISIBLE * points["median_s"]
+    return visible & ~_too_wide(points)
+
+
+def _too_wide(points: pd.DataFrame) -> pd.Series:
+    return (points["high_s"] > REACH * points["median_s"]) | (points["low_s"] < points["median_s"] / REACH)
+
+
+def _extremes(points: pd.DataFrame, share: pd.Series) -> dict[str, tuple[str, pd.Series]]:
+    """Letter -> (why, row): the highest rate, and the least `share` of the drawn roof."""
+    extremes = {"A": ("highest rate", points.loc[points["flop_per_s"].idxmax()])}
+    if share.notna().any():
+        extremes["B"] = ("farthest below its roof", points.loc[share.idxmin()])
+    else:
         sound = points[~points["suspect"]] if not points["suspect"].all() else points
-        extremes["B"] = ("lowest rate", sound.iloc[sound["flop_per_s"].argmin()])
+        extremes["B"] = ("lowest rate", sound.loc[sound["flop_per_s"].idxmin()])
     return extremes
 
 
-def _letter_extremes(axes: Axes, points: pd.DataFrame, factor: float) -> None:
-    """Ring and letter the extremes; lines below name them, as words would cover points."""
-    for letter, (_, row) in _extremes(points).items():
-        x, y = float(row["intensity"]), float(row["flop_per_s"]) * factor
-        axes.plot(x, y, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
-        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
-        axes.annotate(letter, (x, y), size=8, weight="bold", zorder=6, bbox=box, **_BELOW)
+def _letter_extremes(
+    axes: Axes, points: pd.DataFrame, factor: float, extremes: Iterable[tuple[str, pd.Series]]
+) -> None:
+    """Ring and letter the extremes, each letter where points are few; lines below name them."""
+    of_point = axes.figure.dpi / 72
+    at = axes.transData.transform(np.column_stack([points["intensity"], points["flop_per_s"] * factor]))
+    for letter, row in extremes:
+        place = (float(row["intensity"]), float(row["flop_per_s"]) * factor)
+        around = axes.transData.transform(place) + of_point * np.array(_AROUND)
+        free = np.hypot(*(around[:, None] - at[None]).transpose(2, 0, 1)).min(axis=1)
+        # The first place that is free enough, or else the freest.
+        offset = _AROUND[int(np.minimum(free, _FREE_PT * of_point).argmax())]
+        axes.plot(*place, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
+        how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
+        axes.annotate(letter, place, offset, size=9, weight="bold", zorder=6, **how)
 
 
-def _case(row: pd.Series) -> str:
-    share = f", {share_text(row['of_roof'])} of roof" if row["of_roof"] == row["of_roof"] else ""
+def _case(row: pd.Series, share: float) -> str:
+    """The case, its share of the drawn roof, and its share of the roof with the launch if that differs."""
+    of_roof = f", {share_text(share)} of the roof" if share == share else ""
+    if share == share and row["of_roof"] > LAUNCH_COUNTS * share:
+        of_roof += f" ({share_text(row['of_roof'])} with the launch counted)"
     flagged = f", {row['flags'].replace(' ', ', ')}" if row["flags"] else ""
-    return f"{row_name(row)}{share}{flagged}"
+    return f"{row_name(row)}{of_roof}{flagged}"
 
 
 def _handles(points: pd.DataFrame, by: str, kinds: Mapping[str, tuple[str, style.Look]]) -> list[Entry]:
@@ -150,20 +211,22 @@ def _predicted(points: pd.DataFrame) -> list[Entry]:
     """The legend's entry of the bars, if points are few enough for them."""
     if len(points) > MOST_PREDICTED or prediction_lines.best_s(points).isna().all():
         return []
-    return [Line2D([], [], marker="_", ls="", label="predicted of a point", **_EXPECTED)]
+    return [Line2D([], [], marker="_", ls="", label="prediction of a point", **_EXPECTED)]
 
 
-def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
+def _caption(run: Run, points: pd.DataFrame, how: str, above: Mapping[roofs.Kind, pd.Series]) -> list[str]:
     ceilings = run.roof(how)
     sentences = []
     if not run.ceilings:
         sentences.append("No ceilings in this run, hence no measured roof.")
     elif ceilings.condition != how:
         sentences.append(f"The roof is the {ceilings.condition} cache's; {how} rows may beat it.")
+    if len(points) <= MOST_DRAWN and (count := int(_too_wide(points).sum())):
+        sentences.append(f"{count_text(count, 'interval')} beyond a factor of {REACH:g}: not drawn.")
     sentences.append(style.flag_counts(points, "pale" if len(points) > MOST_DRAWN else "hollow"))
     if points["imported"].any():
         sentences.append("Imported times have no interval and were not checked by us.")
-    for kind, share in roofs.above(run, points, how).items():
+    for kind, share in above.items():
         over = share[share > 1] - 1
         if len(over):
             most = f"by {style.number(round(over.max() * 100))} %" + (" at most" if len(over) > 1 else "")
@@ -174,6 +237,6 @@ def _caption(run: Run, points: pd.DataFrame, how: str) -> list[str]:
     if run.ceilings and ceilings.launch_s is not None:
         sentences.append(
             f"A launch takes at least {ceilings.launch_s * 1e6:.3g} µs, which this picture cannot show: "
-            "small problems stand below the roof for that alone. Shares of the roof include it."
+            "small problems stand below the roof for that alone."
         )
     return sentences

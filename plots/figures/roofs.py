@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bench.format import memory_text
+from bench.format import amount_text, memory_text
 from bench.judge.frame import Run
 from bench.model.ceilings import Ceilings
 from plots.base import axes as scale
@@ -25,6 +25,8 @@ from plots.base.page import Entry, Together
 _BAND = "#CFE2F3"
 CLEARLY = 1.4
 """Factor in bandwidth from which a cache counts as distinct from the next one and from memory."""
+_LETTER_IN = 0.058
+"""Width of a letter of a label along a slope, about."""
 MOST_CACHES = 3
 """Most cache roofs in one picture, the fastest first."""
 
@@ -121,8 +123,7 @@ def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
 def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -> None:
     """Set limits with room for every point, every ridge and the flat part after it."""
     x = list(points["intensity"])
-    # By the points, not by their intervals: one very wide interval must not flatten the others.
-    y = [*(points["flop_per_s"] / 1.5), *(points["flop_per_s"] * 1.5)]
+    y = [*(points["flop_per_s"] / 2), *(points["flop_per_s"] * 2)]  # what the bars of intervals reach at most
     for roof in roofs:
         if roof.ridge:
             x += [roof.ridge / 4, roof.ridge * 4]
@@ -136,13 +137,13 @@ def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -
     scale.measured(axes.yaxis, np.array(axes.get_ylim()), log=True)
 
 
-def draw(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float, unit: str) -> None:
+def draw(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> None:
     """Draw every roof, and the band from the slowest to the fastest kind of pass; limits must be set."""
     _band(axes, run, roofs, how, factor)
     cached = [roof for roof in roofs if roof.kind == "cached"]
     for roof in roofs:
         place = cached.index(roof) if roof in cached else 0
-        _roof(axes, roof, factor, unit, place)
+        _roof(axes, roof, factor, place)
 
 
 def entries(run: Run, roofs: list[Roof], how: str) -> list[Entry]:
@@ -172,7 +173,7 @@ def _band(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> N
     axes.fill_between(x, low, high, color=_BAND, lw=0, zorder=1, label="_band")
 
 
-def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
+def _roof(axes: Axes, roof: Roof, factor: float, place: int) -> None:
     """Draw one roof; `place` is the index of a cache's roof, whose label must not overlap the others."""
     ridge = roof.ridge
     x = np.sort(np.array([*axes.get_xlim(), *([ridge] if ridge else [])]))
@@ -182,10 +183,10 @@ def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
     )
     text: dict[str, Any] = {"size": 7, "color": look["color"], "textcoords": "offset points", "zorder": 5}
     if roof.bandwidth:
-        _along_slope(axes, roof, factor, text, place)
+        _along_slope(axes, roof, text, place, factor)
     if not roof.peak or roof.kind == "cached":
         return
-    label = f"{roof.peak * factor:.3g} {unit}" + ("" if solid else " stated")
+    label = amount_text(roof.peak, "FLOP/s") + ("" if solid else " stated")
     # Side by side, since the two roofs may be close.
     at = (axes.get_xlim()[1], roof.peak * factor)
     axes.annotate(label, at, (-2 if solid else -80, 3), ha="right", va="bottom", **text)
@@ -200,23 +201,25 @@ def _roof(axes: Axes, roof: Roof, factor: float, unit: str, place: int) -> None:
         axes.annotate(label, (ridge, bottom), (-3, 4), rotation=90, ha="right", va="bottom", **text)
 
 
-def _along_slope(axes: Axes, roof: Roof, factor: float, text: dict[str, Any], place: int) -> None:
-    """Write the bandwidth along the slope, near where it enters the picture."""
+def _along_slope(axes: Axes, roof: Roof, text: dict[str, Any], place: int, factor: float) -> None:
+    """Write the bandwidth along the slope, near where it enters the picture, if the slope is long enough."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     bandwidth = roof.bandwidth or 0.0
-    start = max(left, bottom / factor / bandwidth)
-    along = {"measured": 0.03, "stated": 0.2, "cached": 0.03 + 0.14 * (place % 2)}[roof.kind]
-    x = start * (right / left) ** along
-    y = x * bandwidth * factor
-    if not bottom < y < top:
-        return
     source = {"measured": "copy", "stated": "stated", "cached": f"copy of {roof.label}"}[roof.kind]
+    label = f"{bandwidth * 1e-9:.4g} GB/s {source}"
+    start = max(left, bottom / factor / bandwidth)
+    end = min(right, roof.ridge or right, top / factor / bandwidth)
     box = axes.get_position()
     inches = axes.figure.get_size_inches()  # type: ignore[union-attr]
     rise = box.height * inches[1] / np.log10(top / bottom)
     run = box.width * inches[0] / np.log10(right / left)
-    angle = float(np.degrees(np.arctan2(rise, run)))
+    length_in = np.hypot(rise, run) * np.log10(end / start)
+    if length_in < _LETTER_IN * len(label):
+        return
+    along = {"measured": 0.03, "stated": 0.2, "cached": 0.03 + 0.14 * (place % 2)}[roof.kind]
+    x = start * min((right / left) ** along, (end / start) ** (1 - _LETTER_IN * len(label) / length_in))
     # Above the line, as points are below it; one roof's after the other's, as they may be close.
-    how: dict[str, Any] = {"rotation": angle, "rotation_mode": "anchor", "ha": "left", "va": "bottom"}
+    how: dict[str, Any] = {"rotation": float(np.degrees(np.arctan2(rise, run))), "rotation_mode": "anchor"}
+    how |= {"ha": "left", "va": "bottom", **text, "zorder": 3}
     # And below the points, for those above the line.
-    axes.annotate(f"{bandwidth * 1e-9:.4g} GB/s {source}", (x, y), (0, 3), **how, **(text | {"zorder": 3}))
+    axes.annotate(label, (x, x * bandwidth * factor), (0, 3), **how)

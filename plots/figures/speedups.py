@@ -16,10 +16,6 @@ from bench.judge import speedup as judge
 from plots.base import axes as scale
 from plots.base import style
 
-_TICKS = (
-    *(1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.8, 0.9),
-    *(1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4),
-)
 PROMISES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "memory": ("bandwidth", {"color": style.BLACK, "ls": (0, (5, 1.5)), "lw": 1.1}),
     "compute": ("peak", {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6}),
@@ -70,8 +66,7 @@ def compare(
 
 def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
     """A logarithmic axis of ratios that holds these values."""
-    margin = max((max(shown) / min(shown)) ** 0.08, 1.05)
-    scale.ratios(axes, min(shown) / margin, max(shown) * margin, _TICKS, 7)
+    scale.ratio(axes, shown, 7)
 
 
 def legend(compared: Compared, among: Container[str]) -> list[Artist]:

@@ -17,15 +17,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from bench.format import count_text, memory_text
 from bench.judge.frame import Run, parameter_names
 from bench.model.roofline import LINK
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.measured_points import Columns
 from plots.base.page import MOST_ENTRIES, Entry, Page, leaves
-from plots.base.parameter_words import OF_OPERATOR, axis_words
+from plots.base.parameter_words import OF_OPERATOR, PER, axis_words
 from plots.base.plot_spec import Section
 from plots.base.prediction_lines import Quantity
+from plots.figures import notable
 
 QUANTITIES: tuple[Quantity, ...] = ("duration", "rate")
 
@@ -35,12 +37,19 @@ MOST_WITH_STRIPS = 6
 """Panels on one page up to which a strip of ratios stays readable."""
 MOST_APART = 1000
 """Times the highest point of a panel by which another's may be higher on one logarithmic axis."""
-MOST_ABOVE = 2.0
-"""Times the highest point up to which an interval extends a linear axis."""
+FAR = 1000.0
+"""Times its shortest duration by which a panel's longest may be longer: farther apart, nothing differs."""
+FEW = 2
+"""Places on the x axis up to which points are bars: two points say nothing of what lies between them."""
+MOST_NUMBERS = 20
+"""Bars of a panel up to which each has its number."""
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4)
 _WIDTH_IN = (0.0, 6.0, 3.9, 3.3, 3.0)
 _HEIGHT_IN = (0.0, 3.0, 2.2, 1.8)
 _STRIP_IN, _GAP_IN = 0.75, 0.62
+_LEAST_STRIP = (0.8, 1.25)
+_BARS = 0.8
+"""Share of the distance between two places that bars take."""
 
 
 _COLUMN: dict[Quantity, Columns] = {
@@ -61,6 +70,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
         if quantity == "rate":
             return
         rows = _normalised(rows, section.per)
+    rows, section = notable.set_apart(*_by_bytes(rows, section))
     # A panel or line without any point (an implementation that does not exist here) is left out.
     shown = rows[rows[section.x].notna()]
     for columns in (section.lines, section.panels):
@@ -75,7 +85,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
     keys = sorted((key for key, _ in _split(slim, section.lines)), key=section.compared.isdisjoint)
     looks = style.of_lines(section.lines, keys)
     # By panel: the range inside one panel matters, not the difference between panels.
-    log_y = "y" in section.log or any(
+    log_y = ("y" in section.log and quantity == (section.quantity or quantity)) or any(
         scale.spans_far(_heights(panel, quantity)) for _, panel in _split(slim, section.panels)
     )
     drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
@@ -90,6 +100,23 @@ def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> 
         pages += [(here, keys) for here, _ in leaves(panels, MOST_PANELS)]
     for number, (here, keys) in enumerate(pages, 1):
         yield drawing.page(here, keys, f" (page {number} of {len(pages)})" if len(pages) > 1 else "")
+
+
+def quantities(rows: pd.DataFrame, section: Section) -> tuple[Quantity, ...]:
+    """What the figures of a section show, a figure each: the rate instead of durations over FAR."""
+    if not section.quantity:
+        return QUANTITIES
+    timed = rows[rows["median_s"].notna()]
+    spans = [panel["median_s"].max() / panel["median_s"].min() for _, panel in _split(timed, section.panels)]
+    far = max(spans, default=1.0) > FAR and not section.per and bool(timed["rate_per_s"].notna().all())
+    return ("rate",) if far else (section.quantity,)
+
+
+def _by_bytes(rows: pd.DataFrame, section: Section) -> tuple[pd.DataFrame, Section]:
+    """A sweep of what a cache may hold over bytes, as caches are measured, instead of elements."""
+    if section.x == "length" and ((rows["operator"] == "stream") & (rows["cache"] == "warm")).all():
+        section = replace(section, x="byte")
+    return rows, section
 
 
 def _heights(rows: pd.DataFrame, quantity: Quantity) -> np.ndarray:
@@ -121,7 +148,16 @@ def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
 
 def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFrame:
     """The columns that the panels need: splitting a hundred columns into lines is slower than drawing."""
-    names = [section.x, *section.lines, *section.panels, "suspect", "imported", "calibrating", "median_s"]
+    names = [
+        section.x,
+        *section.lines,
+        *section.panels,
+        "suspect",
+        "imported",
+        "calibrating",
+        "role",
+        "median_s",
+    ]
     names += _COLUMN[quantity]
     names += [level.column(of) for level in prediction_lines.LEVELS for of in ("duration", quantity)]
     return rows[list(dict.fromkeys(names))]
@@ -148,20 +184,23 @@ class _Drawing:
         log_y: bool,
     ) -> None:
         self.run, self.section, self.shown, self.looks = run, section, shown, looks
-        self.quantity, self.hidden, self.log_y = quantity, hidden, log_y
+        self.quantity, self.hidden = quantity, hidden
         self.column = column = _COLUMN[quantity]
-        self.label = f"duration / ({' '.join(section.per)})" if section.per else quantity
+        per = PER.get(section.per, " x ".join(section.per))
+        self.label = f"duration per {per}" if section.per else quantity
         counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
         self.factor, self.unit = scale.scaled(shown[column.middle], f"{counted}/s" if counted else "s")
-        # Words are drawn at 0, 1, 2 in the order in which they occur.
-        self.words = (
-            [] if pd.api.types.is_numeric_dtype(shown[section.x]) else list(shown[section.x].unique())
-        )
+        # Bars stand at 0, 1, 2: words in the order in which they occur, numbers in their own.
+        places = list(shown[section.x].unique())
+        if pd.api.types.is_numeric_dtype(shown[section.x]):
+            places = sorted(places) if len(places) <= FEW else []
+        self.bars: list[Any] = places
+        self.log_y = log_y and not self.bars  # the length of a bar is what it shows
         self.predicted = prediction_lines.shown(shown)
         # Where every point calibrates, as in a sweep of ceilings, rings would tell nothing.
         self.ringed = bool(shown["calibrating"].any() and not shown["calibrating"].all())
         x = self._x(shown)
-        self.log_x = not self.words and (("x" in section.log and float(x.min()) > 0) or scale.spans_far(x))
+        self.log_x = not self.bars and (("x" in section.log and float(x.min()) > 0) or scale.spans_far(x))
 
     @cached_property
     def further_entries(self) -> list[Entry]:
@@ -171,14 +210,15 @@ class _Drawing:
             entries.insert(0, measured_points.fitted())
         if self.shown["suspect"].any():
             entries.insert(0, style.flagged(4.4))
-        return entries
+        return [*measured_points.arrows(self.shown, self.column), *entries]
 
     def page(self, panels: Sequence[tuple[_Key, pd.DataFrame]], keys: Sequence[_Key], which: str) -> Page:
         """The page with these panels; `keys` are its lines."""
         columns = _COLUMNS[len(panels)]
         rows = math.ceil(len(panels) / columns)
         strips = self.quantity == "duration" and len(panels) <= MOST_WITH_STRIPS
-        strips = strips and bool(prediction_lines.best_s(self.shown).notna().any())
+        held = any(level is not prediction_lines.DATASHEET for level in self.predicted)
+        strips = strips and held and not self.bars
         panel_in = _HEIGHT_IN[rows] + (_STRIP_IN if strips else 0.0)
         page = Page(
             Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
@@ -186,7 +226,7 @@ class _Drawing:
             f"{self.section.heading(self.shown)}: {self.label}{which}",
             style.facts(self.run, self.shown),
             self._caption(strips),
-            decided=self.section.decided,
+            decided=[*notable.sentences(self.shown, self.section, self.predicted), *self.section.decided],
         )
         page.legend([*self._line_entries(keys), *self.further_entries])
         grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)
@@ -212,11 +252,15 @@ class _Drawing:
                 lowest.axhline(1.0, color=style.GREY, lw=0.8, label="_one")
                 for line, points in lines:
                     prediction_lines.strip(lowest, self._x(points), points, self.looks[line])
-                scale.ratio(lowest, prediction_lines.ratios(self.shown))
+                scale.ratio(lowest, [*prediction_lines.ratios(self.shown), *_LEAST_STRIP], 5)
                 axes.tick_params(axis="x", which="both", labelbottom=False)
-            scale.swept(lowest.xaxis, self._x(panel), self.log_x, _WIDTH_IN[columns] * 0.8)
-            if self.words:
-                lowest.set_xticks(range(len(self.words)), [str(w) for w in self.words])
+            if self.bars:
+                labels = [bar if isinstance(bar, str) else scale.short(bar) for bar in self.bars]
+                lowest.set_xticks(range(len(self.bars)), labels)
+                lowest.set_xlim(-0.6, len(self.bars) - 0.4)
+                lowest.grid(visible=False, axis="x")
+            else:
+                scale.swept(lowest.xaxis, self._x(panel), self.log_x, _WIDTH_IN[columns] * 0.8)
             if i + columns >= len(panels):
                 lowest.set_xlabel(self._x_words)
             if i % columns == 0:
@@ -226,8 +270,9 @@ class _Drawing:
         return page
 
     def _x(self, rows: pd.DataFrame) -> np.ndarray:
-        if self.words:
-            return np.array([self.words.index(v) for v in rows[self.section.x]], dtype=float)
+        if self.bars:
+            places = {bar: place for place, bar in enumerate(self.bars)}
+            return rows[self.section.x].map(places).to_numpy(dtype=float)
         return rows[self.section.x].to_numpy(dtype=float)
 
     @cached_property
@@ -254,21 +299,54 @@ class _Drawing:
         # With y given, matplotlib need not measure every tick to place the title.
         axes.set_title(", ".join(words), y=1.0)
         predicted = prediction_lines.Lines(axes, self.quantity, self.factor)
-        for line, points in lines:
-            measured_points.series(axes, self._x(points), points, self.column, self.factor, self.looks[line])
-            predicted.draw(self._x(points), points, self.looks[line].color)
+        wide = _BARS / len(lines) if self.bars else 0.0
+        for place, (line, points) in enumerate(lines):
+            look, heights = self.looks[line], points[self.column.middle].to_numpy(dtype=float) * self.factor
+            at = self._x(points) + wide * (place - (len(lines) - 1) / 2)
+            if self.bars:
+                axes.bar(at, heights, 0.9 * wide, color=look.color, alpha=0.3, label="_bar", zorder=1.5)
+            measured_points.series(axes, at, points, self.column, self.factor, look, joined=not self.bars)
+            predicted.draw(at, points, look.color, 0.9 * wide)
             if self.ringed:
-                fitted = points[points["calibrating"] & points[self.column.middle].notna()]
-                heights = fitted[self.column.middle].to_numpy(dtype=float) * self.factor
-                measured_points.ring(axes, self._x(fitted), heights)
+                fitted = (points["calibrating"] & points[self.column.middle].notna()).to_numpy()
+                measured_points.ring(axes, at[fitted], heights[fitted])
+            if self.bars and len(lines) * len(self.bars) <= MOST_NUMBERS:
+                self._numbers(axes, at, points)
         lost = rows[rows[self.column.middle].isna()]
         if len(lost):
             at = np.unique(self._x(lost))
             measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
-        # Very wide intervals leave the picture: they must not flatten all lines.
-        highest = float(np.nanmax(self._scaled(rows)))
-        above = float(np.fmax(rows[self.column.high].max() * self.factor, highest))  # NaN without intervals
-        return 1.08 * min(above, MOST_ABOVE * highest)
+        if self.section.x == "byte":
+            self._landmarks(axes)
+        highest = [np.nanmax(self._scaled(rows)), *self._tops(rows)]
+        return (1.16 if self.bars else 1.08) * float(np.nanmax(highest))
+
+    def _tops(self, rows: pd.DataFrame) -> np.ndarray:
+        """The upper ends of the bars of the intervals, in the unit of the axis; NaN without an interval."""
+        ends = (rows[name].to_numpy(dtype=float) * self.factor for name in self.column)
+        return measured_points.reach(*ends)[1]
+
+    def _numbers(self, axes: Axes, at: np.ndarray, points: pd.DataFrame) -> None:
+        """Write the height of each bar above it, and above its interval."""
+        heights = points[self.column.middle].to_numpy(dtype=float) * self.factor
+        for x, height, top in zip(at, heights, self._tops(points), strict=True):
+            if height == height:
+                text = f"{height:.3g}" if height < 999.5 else f"{height:.0f}"
+                how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "size": 7}
+                axes.annotate(text, (x, np.fmax(height, top)), (0, 4), **how)
+
+    def _landmarks(self, axes: Axes) -> None:
+        """Where the last-level cache ends, and the rate of a copy in memory, for what a cache may hold."""
+        how: dict[str, Any] = {"size": 7, "color": "#444444", "textcoords": "offset points"}
+        cache, memory = int(self.shown["cache_byte"].max()), self.run.roof("cold").copy_byte_per_s
+        if self.shown["byte"].min() < cache < self.shown["byte"].max():
+            axes.axvline(cache, color=style.GREY, lw=0.9, ls=":", zorder=1, label="_cache")
+            words = f"last-level cache, {memory_text(cache)}"
+            axes.annotate(words, (cache, 1), (3, -8), xycoords=("data", "axes fraction"), **how)
+        if memory and self.quantity == "rate":
+            axes.axhline(memory * self.factor, color=style.GREY, lw=0.9, ls="--", zorder=1, label="_memory")
+            words = f"copy in memory, {memory * self.factor:.3g} {self.unit}"
+            axes.annotate(words, (0, memory * self.factor), (4, 3), xycoords=("axes fraction", "data"), **how)
 
     def _scaled(self, rows: pd.DataFrame) -> np.ndarray:
         """Every height of these rows in the unit of the axis."""
@@ -291,7 +369,9 @@ class _Drawing:
             words = [style.labelled(c, v) for c, v in zip(self.section.lines, key, strict=True)]
             if self.shown["imported"].all():
                 words, look = [*words, "(imported)"], replace(look, marker=measured_points.IMPORTED)
-            entries.append(measured_points.handle(" ".join(words) or "measured", look))
+            label = " ".join(words) or "measured"
+            of_bar = style.marker(label, look.color, look.marker)
+            entries.append(of_bar if self.bars else measured_points.handle(label, look))
         return entries
 
     def _caption(self, strips: bool) -> list[str]:
@@ -311,8 +391,8 @@ class _Drawing:
                 f"{len(lost)} of {len(self.shown)} cases have no time ({_why(lost)}): ticks at the bottom."
             )
         if len(self.hidden):
-            lines = f"{len(self.hidden)} cases of lines or panels without any time"
-            sentences.append(f"Not drawn: {lines} ({_why(self.hidden)}).")
+            hidden = f"{count_text(len(self.hidden), 'case')} ({_why(self.hidden)})"
+            sentences.append(f"Not drawn: {hidden}, as nothing on the same line has a time.")
         sentences += [style.flag_counts(self.shown), measured_points.caption(self.shown)]
         if strips and prediction_lines.structure_adds(self.shown):
             sentences.append("Below, predicted / measured: markers with structure, dashed calibrated.")

@@ -27,6 +27,7 @@ SLOW = 0.95
 FAR = 3.0
 """Multiple of the 98th percentile beyond which a point stands on the edge of its panel."""
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 1.15, 0.16
+_OTHER, _PRODUCT = style.Look(style.ORANGE, "s"), style.Look(style.BLACK, "D")
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,10 @@ _GPU = (
     _Fact("temperature_c", 1.0, "temperature\n(°C)"),
 )
 _CPU = (
-    _Fact("sentinel_s", 1e6, "sentinel\n(µs)"),
-    _Fact("pressure", 100.0, "pressure\n(percent)"),
-    _Fact("steal", 100.0, "stolen\n(percent)"),
-    _Fact("throttled", 100.0, "throttled\n(percent)"),
+    _Fact("sentinel_s", 1e6, "fixed product\n(µs)"),
+    _Fact("pressure", 100.0, "tasks waited\n(percent)"),
+    _Fact("steal", 100.0, "stolen by host\n(percent)"),
+    _Fact("throttled", 100.0, "quota held\n(percent)"),
 )
 """The first fact of each device is its speed; the others may explain it."""
 
@@ -61,22 +62,26 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
     # How fast the machine was at each row: Hz of a GPU, sentinels per second of a CPU.
     speed = (rows["sm_clock_hz"] if gpu else 1.0 / rows["sentinel_s"]).astype(float)
     slow = (speed < SLOW * speed.median()).to_numpy()
+    visits = repeated(run)
+    panels = len(facts) + bool(len(visits))
     page = Page(
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
-        len(facts) * _HEIGHT_IN + (len(facts) - 1) * _GAP_IN,
+        panels * _HEIGHT_IN + (panels - 1) * _GAP_IN,
         "The device while it was measured" if gpu else "The machine while it was measured",
         style.facts(run, run.frame),
         _caption(gpu, slow, speed, [fact for fact in known if fact not in facts]),
     )
     what = "clock" if gpu else "speed"
+    kinds = ((_OTHER, "a visit, other work"), (_PRODUCT, "a visit, matrix product")) if len(visits) else ()
     page.legend(
         [
             style.marker("a case", style.BLUE, "o", 3.4),
             Line2D([], [], color=style.BLUE, lw=0.6, alpha=0.6, label="from its first visit to its last"),
             style.marker(f"below {share_text(SLOW)} of the median {what}", style.VERMILLION, "v"),
+            *(style.marker(words, look.color, look.marker, 3.6, mfc="none") for look, words in kinds),
         ]
     )
-    grid = page.grid(len(facts), 1, hspace=_GAP_IN / _HEIGHT_IN)
+    grid = page.grid(panels, 1, hspace=_GAP_IN / _HEIGHT_IN)
     first: Axes | None = None
     for i, fact in enumerate(facts):
         axes = page.figure.add_subplot(grid[i], sharex=first)
@@ -86,8 +91,10 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
             middle = float((rows[fact.column] * fact.factor).median())
             bar = middle * SLOW if gpu else middle / SLOW
             axes.axhline(bar, color=style.GREY, lw=0.9, ls="--", zorder=1, label="_bar")
-        axes.tick_params(labelbottom=i + 1 == len(facts))
-    assert first is not None
+        axes.tick_params(labelbottom=i + 1 == panels)
+    if len(visits):
+        axes = page.figure.add_subplot(grid[panels - 1], sharex=first)
+        _visits_panel(axes, visits)
     axes.set_xlabel("time since the run's start (min)")
     yield "trace", page
 
@@ -126,6 +133,24 @@ def moments(rows: pd.DataFrame) -> pd.DataFrame:
     ).sort_values("at_s", kind="stable")
 
 
+def repeated(run: Run) -> pd.DataFrame:
+    """A row for each visit to a case that was visited several times: `at_s` of the run, `change`, `product`.
+
+    `change` is the median of its samples over that of all visits, less 1; `product` says whether the case is
+    a matrix product, which a change of the memory's speed leaves alone.
+    """
+    visits = []
+    for row in run.rows:
+        medians = np.array([float(np.median(samples)) for samples in row.visit_samples_s])
+        at_s = row.visit_at_s or []
+        if row.is_timed and len(medians) == len(at_s) > 1:
+            changes = medians / np.median(medians) - 1
+            visits += [
+                (at, change, row.arithmetic == "matrix") for at, change in zip(at_s, changes, strict=True)
+            ]
+    return pd.DataFrame(visits, columns=["at_s", "change", "product"])
+
+
 def _is_gpu(run: Run) -> bool:
     return bool((run.frame["device_kind"] == "cuda").any())
 
@@ -153,6 +178,20 @@ def _panel(axes: Axes, rows: pd.DataFrame, fact: _Fact, slow: np.ndarray) -> Non
     axes.set_ylim(max(0.0, low - margin) if low >= 0 else low - margin, high + margin)
 
 
+def _visits_panel(axes: Axes, visits: pd.DataFrame) -> None:
+    """The visits of each case against each other, on one axis in percent."""
+    axes.axhline(0.0, color=style.GREY, lw=0.9, zorder=1, label="_even")
+    for look, product in ((_OTHER, False), (_PRODUCT, True)):
+        of_kind = visits[visits["product"] == product]
+        at, change = of_kind["at_s"] / 60, 100 * of_kind["change"]
+        axes.plot(
+            at, change, look.marker, color=look.color, ms=3.6, mew=0.7, mfc="none", zorder=3, label="_visit"
+        )
+    axes.set_ylabel("visit beside\nits case (percent)")
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.margins(y=0.1)
+
+
 def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact]) -> list[str]:
     source = (
         "the SM clock just after timing"
@@ -163,7 +202,7 @@ def _caption(gpu: bool, slow: np.ndarray, speed: pd.Series, none: Sequence[_Fact
     where = "below the dashed line" if gpu else "above the dashed line, being slower"
     return [
         f"{n} of {int(speed.notna().sum())} cases are {where}." if n else "No case is slow.",
-        *(f"{fact.column.capitalize()}: 0 throughout." for fact in none),
+        *(f"{fact.label.splitlines()[0].capitalize()}: 0 throughout." for fact in none),
         "Triangles on an upper edge stand beyond it.",
         f"A point a case with a time, as its row has it: {source}; of several visits the mean or the worst.",
     ]

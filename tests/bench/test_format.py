@@ -63,8 +63,9 @@ def test_shares_and_changes() -> None:
 
 def test_the_ends_of_an_interval_and_what_has_no_end() -> None:
     assert ends_text(1.2e9, 1.3e9, "byte/s") == "1.2 GB/s to 1.3 GB/s"
+    assert amount_text(2.25e15, "FLOP/s") == "2.25 PFLOP/s"
     assert ends_text(-1e-6, 2e-6, "s") == "-1 us to 2 us"
-    assert ends_text(3.826e10, math.inf, "byte/s") == "38.26 GB/s or more"
+    assert ends_text(3.826e10, math.inf, "byte/s") == "38.26 GB/s, unknown above"
     assert [ends_text(low, low, "s") for low in (1e-3, math.nan)] == ["no interval"] * 2
     assert [seconds_text(math.inf), amount_text(math.inf, "B/s"), share_text(math.inf)] == [""] * 3
 

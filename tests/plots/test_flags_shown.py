@@ -105,7 +105,7 @@ def test_the_lettered_cases_tell_their_flags(tmp_path: Path) -> None:
     fast = {"median_s": 1e-5, "low_s": 1e-5, "high_s": 1e-5}
     told = said(figures(loaded(tmp_path, some({7: fast})))["roofline-float16"])
     assert "A: highest rate, gemm/mine-cublas-float16-" in told
-    assert "of roof, above_roof." in told and "B: farthest" in told
+    assert "of the roof, above_roof." in told and "B: farthest" in told
     assert "1 above_roof (hollow)" in told
 
 

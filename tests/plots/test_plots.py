@@ -22,10 +22,10 @@ from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import pages
 from plots.base import axes as scale
-from plots.base import style
+from plots.base import measured_points, prediction_lines, style
 from plots.base.page import Captioned
 from plots.base.plot_spec import Section, sections
-from plots.figures import roofline, sweep
+from plots.figures import notable, roofline, sweep
 from tests.our_sweeps import declared
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
 
@@ -185,6 +185,123 @@ def test_intervals_span_low_to_high(tmp_path: Path) -> None:
     assert np.ravel(spans) == pytest.approx(np.ravel(wanted))
 
 
+def test_an_interval_beyond_a_factor_of_two_ends_in_an_arrow_inside_the_axes(tmp_path: Path) -> None:
+    rows = small()
+    first, second = (i for i, one in enumerate(rows) if one.sweep == "gemm/some" and one.flop < 1e9)
+    for i, ends in ((first, (0.0, 9.0)), (second, (0.1, 1.1))):  # of 0.0 the rate has no upper end
+        low_s, high_s = ((rows[i].median_s or 0.0) * end for end in ends)
+        rows[i] = dataclasses.replace(rows[i], low_s=low_s, high_s=high_s)
+    drawn = figures(loaded(tmp_path, rows))
+    for stem in ("gemm/some-duration", "gemm/some-rate"):
+        axes = drawn[stem].axes[0]
+        (bars,) = [c for c in axes.collections if c.get_label() == "_interval"]
+        bottom, top = axes.get_ylim()
+        for (_, low), (_, high) in bars.get_segments():  # type: ignore[attr-defined]
+            assert bottom <= low < high <= top and high / low <= measured_points.REACH**2 * 1.001
+        assert count(drawn[stem], "_goes_on") == 3, "two of the first, one of the second"
+        words = [text.get_text() for legend in drawn[stem].legends for text in legend.get_texts()]
+        assert "the interval goes on" in words
+    assert "2 intervals beyond a factor of 2: not drawn." in said(drawn["roofline-float32"])
+
+
+@pytest.mark.parametrize("x", ["m", "dtype"])
+def test_two_places_or_words_are_bars_from_zero(cpu: Run, x: str) -> None:
+    rows = cpu.frame[(cpu.frame["sweep"] == "ceilings/gemm") & cpu.frame["m"].isin([1024, 8192])]
+    with style.look():
+        (page,) = sweep.draw(cpu, rows, Section(x, ("dtype",) if x == "m" else ("m",)), "rate")
+    (axes,) = page.figure.axes
+    factor, _ = scale.scaled(rows["rate_per_s"], "flop/s")
+    wanted = sorted(rows["rate_per_s"] * factor)
+    assert sorted(bar.get_height() for bar in axes.patches) == pytest.approx(wanted)  # type: ignore[attr-defined]
+    assert count(page.figure, "_measured") == len(rows) and not lines(page.figure, "_line")
+    assert axes.get_yscale() == "linear" and axes.get_ylim()[0] == 0 < max(wanted) < axes.get_ylim()[1]
+    assert [t.get_text() for t in axes.get_xticklabels()] == (
+        ["1024", "8192"] if x == "m" else list(rows["dtype"].unique())
+    )
+    assert {f"{value:.3g}" for value in wanted if value < 999} <= {text.get_text() for text in axes.texts}
+    assert not any(c.get_label() == "_predicted" for c in axes.collections), "ceilings make the prediction"
+
+
+@pytest.mark.parametrize(("longest_s", "shown"), [(0.999, "duration"), (1.001, "rate")])
+def test_over_three_decades_the_rate_is_shown_instead_of_the_duration(
+    cpu: Run, longest_s: float, shown: str
+) -> None:
+    rows = cpu.frame[cpu.frame["rate_per_s"].notna()].head(2).assign(median_s=[1e-3, longest_s])
+    assert sweep.quantities(rows, Section("m", quantity="duration")) == (shown,)
+    assert sweep.quantities(rows, Section("m", quantity="duration", per=("m",))) == ("duration",)
+
+
+@pytest.mark.parametrize(("middle", "apart"), [(129, True), (100, False)])
+def test_sizes_just_above_powers_of_two_are_a_line_of_their_own(
+    tmp_path: Path, middle: int, apart: bool
+) -> None:
+    made = []
+    for s in (64, 65, middle, 256, 257):
+        problem = Gemm(m=s, n=s, k=s, dtype="float32")
+        seconds = problem.flop / 1e11 * (1.25 if s % 2 else 1.0)
+        times = {"median_s": seconds, "low_s": seconds * 0.99, "high_s": seconds * 1.01}
+        made.append(row(CPU, "gemm/some", problem, "onednn", **times))
+    figure = figures(loaded(tmp_path, made))["gemm/some-rate"]
+    drawn = sorted(list(line.get_xdata()) for line in lines(figure, "_line"))
+    assert drawn == ([[64, 256], [65, 129, 257]] if apart else [[64, 65, 100, 256, 257]])
+    sentence = "With one element more than a power of two the rate is 80 % to 80 % of that at the power, 80 %"
+    assert (sentence in said(figure)) is apart
+
+
+def test_a_sweep_says_where_predictions_fail(tmp_path: Path) -> None:
+    run = loaded(tmp_path, small())
+    rows = run.frame[run.frame["sweep"] == "gemm/some"].copy()
+    rows["median_s"] = rows["predicted_s"] * [1.0, 1.0, 3.0, 0.9]
+    rows["structured_s"] = rows["median_s"] * [1.0, 1.0, 1.0, 2.0]
+    levels = (prediction_lines.CALIBRATED, prediction_lines.STRUCTURED)
+    roofline_says, structure_says = notable.sentences(rows, Section("m"), levels)
+    assert "0.9 to 3.0 times what the calibrated roofline predicts, 1.0 times in the median" in roofline_says
+    assert roofline_says.endswith("farthest from it: m=1024.")
+    assert (
+        "misses by more than the roofline at 1 of 4 points, most at m=4096: it predicts 2.0" in structure_says
+    )
+    assert list(notable.sentences(rows, Section("m"), levels[:1])) == [roofline_says]
+    rows["median_s"] = rows["predicted_s"] * [1.0, 1.0, 1.4, 0.9]
+    assert not list(notable.sentences(rows, Section("m"), levels[:1]))
+
+
+def test_caches_are_shown_over_bytes_beside_their_size_and_memory(tmp_path: Path) -> None:
+    lengths = [2**power for power in range(16, 25)]
+    copies = [Stream(kind="copy", length=length, dtype="float32") for length in lengths]
+    warm = [row(CPU, "ceilings/cache", copy, "aten", cache="warm") for copy in copies]
+    run = loaded(tmp_path, [*ceilings(CPU), *warm])
+    rows = run.frame[run.frame["sweep"] == "ceilings/cache"]
+    (section,) = sections(rows, {"plot": [{"x": "length", "y": "rate", "log": ["x"]}]})
+    with style.look():
+        (page,) = sweep.draw(run, rows, section, "rate")
+    (axes,) = page.figure.axes
+    assert list(lines(page.figure, "_line")[0].get_xdata()) == [8 * length for length in lengths]
+    assert "(bytes)" in axes.get_xlabel() and "last-level cache, 32 MiB" in [t.get_text() for t in axes.texts]
+    assert lines(page.figure, "_cache")[0].get_xdata()[0] == 2**25
+    memory = run.roof("cold").copy_byte_per_s
+    assert memory and lines(page.figure, "_memory")[0].get_ydata()[0] == pytest.approx(memory * 1e-9)
+    assert not lines(page.figure, "_predicted") and not lines(page.figure, "_structured")
+
+
+def test_an_axis_of_ratios_ends_where_they_do() -> None:
+    axes = Figure().add_subplot()
+    scale.ratio(axes, [0.6, math.nan, 2.3], 5)
+    low, high = axes.get_ylim()
+    assert 0.5 < low < 0.6 and 2.3 < high < 2.6
+    assert 1.0 in axes.get_yticks() and len(axes.get_yticks()) >= 3
+    assert all(low <= tick <= high for tick in axes.get_yticks())
+
+
+def test_a_roofline_needs_a_roof_and_five_points(tmp_path: Path) -> None:
+    sizes = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (64, 128)]
+    half = Gemm(m=64, n=64, k=64, dtype="float16")
+    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in (*sizes, half))])
+    with style.look():
+        assert [name for name, _ in roofline.draw(run)] == ["float32"]
+    expected = "bfloat16 (4 points), float16 (no peak of it was measured), float64 (4 points)"
+    assert roofline.left_out(run) == f"no roofline of {expected}"
+
+
 def test_flagged_points_are_hollow(tmp_path: Path) -> None:
     rows = [dataclasses.replace(r, low_s=r.median_s, high_s=r.median_s) for r in small()]
     rows[-1] = dataclasses.replace(rows[-1], pressure=0.5)
@@ -296,7 +413,7 @@ def test_a_duration_per_element_is_the_duration_divided(h100: Run) -> None:
         shown = [y for page in some for line in lines(page.figure, "_measured") for y in line.get_ydata()]
         assert sorted(shown) == pytest.approx(sorted(seconds * factor))
         assert any(f"({unit})" in axes.get_ylabel() for axes in some[0].figure.axes)
-    assert "duration / (m n) (" in drawn[0].figure.axes[0].get_ylabel()
+    assert "duration per m x n (" in drawn[0].figure.axes[0].get_ylabel()
 
 
 @pytest.mark.parametrize(
@@ -351,7 +468,6 @@ def test_a_single_row_is_drawn(tmp_path: Path) -> None:
     one = row(CPU, "gemm/one", Gemm(m=64, n=64, k=64, dtype="float32"), "onednn")
     drawn = figures(loaded(tmp_path, [one]))
     assert {stem: count(f, "_measured") for stem, f in drawn.items()} == {
-        "roofline-float32": 1,
         "gemm/one-duration": 1,
         "gemm/one-rate": 1,
     }
@@ -373,7 +489,8 @@ def test_a_missing_ceiling_is_named_as_such(tmp_path: Path) -> None:
 
 def test_warm_rows_have_a_roofline_of_their_own(tmp_path: Path) -> None:
     rows = small()
-    warm = [dataclasses.replace(r, cache="warm") for r in rows if r.sweep == "gemm/some"]
+    sizes = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (64, 128, 256, 512, 1024)]
+    warm = [row(CPU, "gemm/some", problem, "onednn", cache="warm") for problem in sizes]
     drawn = figures(loaded(tmp_path, [*rows, *warm]))
     assert count(drawn["roofline-float32-warm"], "_measured") == len(warm)
     assert "cold cache's" in said(drawn["roofline-float32-warm"])

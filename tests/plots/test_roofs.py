@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from bench.case_name import row_name
 from bench.device.datasheet import find_datasheet
+from bench.format import share_text
 from bench.judge.frame import Run, load
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.store.parquet import write
@@ -140,6 +143,34 @@ def test_points_above_a_roof_are_shown_and_counted(plain: Run) -> None:
     assert low < min(shown) and max(shown) < high
 
 
+def test_the_farthest_point_is_that_from_the_drawn_roof_which_has_no_launch(plain: Run) -> None:
+    points = plain.frame[(plain.frame["dtype"] == "float16") & plain.frame["flop_per_s"].notna()]
+    share = roofs.above(plain, points, "cold")["measured"]
+    assert share.idxmin() != points["of_roof"].idxmin(), "else this test shows nothing"
+    far = points.loc[share.idxmin()]
+    words = f"B: farthest below its roof, {row_name(far)}, {share_text(share.min())} of the roof"
+    assert f"{words} ({share_text(far['of_roof'])} with the launch counted)" in said(drawn(plain))
+
+
+def test_operators_have_marks_of_their_own_and_one_alone_shows_its_implementations(plain: Run) -> None:
+    rows = plain.frame[plain.frame["sweep"] == "gemm/x"]
+    names = np.where(rows["implementation"] == "cublas", "linear", "softmax")
+    figure = drawn(with_frame(plain, rows.assign(operator=names)))
+    looks = {(line.get_color(), line.get_marker()) for line in lines(figure, "_measured")}
+    assert looks == {(look.color, look.marker) for look in map(style.of_operator, ("linear", "softmax"))}
+    assert legend(figure)[:2] == ["linear", "softmax"] and legend(drawn(plain))[:2] == ["cublas", "triton"]
+
+
+def test_a_letter_stands_where_no_other_point_does(plain: Run) -> None:
+    """Two points at one intensity: the letter of the upper one would lie on the lower."""
+    rows = plain.frame[(plain.frame["sweep"] == "gemm/x") & (plain.frame["m"] == 4096)]
+    rows = pd.concat([rows, rows, rows], ignore_index=True)
+    rows["flop_per_s"] = rows["flop_per_s"].max() * np.geomspace(1.0, 0.7, len(rows))
+    figure = drawn(with_frame(plain, rows))
+    (letter,) = [text for text in figure.axes[0].texts if text.get_text() == "A"]
+    assert letter.get_position()[0] != 0.0, "beside the column, not in it"
+
+
 def test_nothing_above_is_not_told(plain: Run) -> None:
     rows = plain.frame.assign(flop_per_s=plain.frame["flop_per_s"] * 0.5)
     assert "Above" not in said(drawn(with_frame(plain, rows)))
@@ -165,10 +196,10 @@ def test_predictions_are_bars_where_there_is_room(plain: Run) -> None:
     best = some["structured_s"].fillna(some["predicted_s"])
     assert bars.get_ydata() == pytest.approx(some["flop"] / best * 1e-12)
     assert bars.get_xdata() == pytest.approx(some["intensity"])
-    assert "predicted of a point" in legend(figure)
+    assert "prediction of a point" in legend(figure)
     copies = -(-(roofline.MOST_PREDICTED + 1) // len(rows))
     many = with_frame(plain, rows.loc[np.tile(rows.index, copies * 8)].reset_index(drop=True))
-    assert not lines(drawn(many), "_expected") and "predicted of a point" not in legend(drawn(many))
+    assert not lines(drawn(many), "_expected") and "prediction of a point" not in legend(drawn(many))
 
 
 def test_the_caption_says_what_binds(plain: Run) -> None:
@@ -208,7 +239,7 @@ def test_thousands_of_imported_points_show_their_operators_and_suspect_ones_are_
     pale = [len(line.get_xdata()) for line in dots if line.get_alpha() < 0.1]
     assert sum(pale) == rows["suspect"].sum() and len(dots) == 4
     ours = legend(drawn(with_frame(plain, rows.assign(imported=False, source=None))))
-    assert "cublas" in ours and "gemm" not in ours
+    assert {"gemm", "rms norm"} <= {*ours} and "cublas" not in ours
 
 
 @pytest.mark.parametrize("of_all", [True, False])

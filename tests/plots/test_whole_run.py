@@ -20,6 +20,7 @@ from bench.judge.score import scorecard, scores
 from bench.model.predict import LEARNED, LEVELS
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
+from plots.__main__ import pages
 from plots.base import style
 from plots.base.page import Captioned
 from plots.figures import distribution, telemetry, transfer
@@ -219,7 +220,7 @@ def test_a_slow_stretch_is_marked_in_every_panel(
         labels = ["SM clock\n(MHz)", "power\n(W)", "temperature\n(°C)"]
         facts = [1e-6 * rows["sm_clock_hz"], rows["power_w"]]
     else:
-        labels = ["sentinel\n(µs)", "pressure\n(percent)", "stolen\n(percent)"]
+        labels = ["fixed product\n(µs)", "tasks waited\n(percent)", "stolen by host\n(percent)"]
         facts = [1e6 * rows["sentinel_after_s"], 100 * rows["pressure"]]
     assert [axes.get_ylabel() for axes in figure.axes] == labels
     wanted_at = np.array([float(np.median(at)) for at in run.frame["visit_at_s"]]) / 60
@@ -235,7 +236,7 @@ def test_a_slow_stretch_is_marked_in_every_panel(
     assert bar.get_ydata()[0] == pytest.approx(0.95 * median if gpu else median / 0.95)
     assert f"{slow.sum()} of {len(run.frame)} cases are" in said(figure)
     if not gpu:
-        assert "Throttled: 0 throughout." in said(figure)
+        assert "Quota held: 0 throughout." in said(figure)
 
 
 def test_an_even_run_has_nothing_marked(tmp_path: Path, chance: np.random.Generator) -> None:
@@ -259,6 +260,31 @@ def test_without_visits_a_row_stands_at_its_end(tmp_path: Path, chance: np.rando
         (ended - ended.min()).dt.total_seconds().to_numpy()
     )
     assert (found["first_s"] == found["last_s"]).all()
+
+
+def test_visits_to_one_case_show_what_moved_between_them(tmp_path: Path) -> None:
+    visits = {"samples_s": [1.0, 1.0, 2.0, 2.0], "visit_samples": [2, 2], "visit_at_s": [6.0, 60.0]}
+    run = loaded(tmp_path, CPU, sentinel_before_s=1e-4, sentinel_after_s=1e-4, **visits)
+    found = telemetry.repeated(run)
+    assert len(found) == 2 * len(run.rows) and found["product"].sum() == 2 * sum(
+        one.arithmetic == "matrix" for one in run.rows
+    )
+    assert found["change"][:2].tolist() == pytest.approx([-1 / 3, 1 / 3]) and found["at_s"][1] == 60.0
+    axes = page(telemetry.draw(run)).axes[-1]
+    assert axes.get_ylabel() == "visit beside\nits case (percent)"
+    assert sum(len(line.get_xdata()) for line in lines(axes, "_visit")) == len(found)
+    once = loaded(tmp_path / "once", CPU, sentinel_before_s=1e-4, sentinel_after_s=1e-4)
+    assert telemetry.repeated(once).empty and "visit" not in page(telemetry.draw(once)).axes[-1].get_ylabel()
+
+
+def test_only_a_large_run_has_a_scorecard_and_a_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = loaded(tmp_path)
+    for many, drawn in ((run.measured + 1, set()), (run.measured, {"scorecard", "distribution"})):
+        monkeypatch.setattr("plots.__main__.MANY", many)
+        with style.look():
+            assert {stem for stem, _ in pages(run, {})} & {"scorecard", "distribution"} == drawn
 
 
 def test_a_run_that_tells_no_clock_says_so(tmp_path: Path) -> None:
