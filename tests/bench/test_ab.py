@@ -233,7 +233,6 @@ def test_the_checkout_is_measured_as_it_is_when_the_command_begins(
     ("given", "says"),
     [
         (["--ref", "nonesuch", CASE], "--ref nonesuch: this checkout has no such commit"),
-        ([CASE], "--ref HEAD: bench/ and kernels/ are as they were then; give an older commit"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[str], says: str) -> None:

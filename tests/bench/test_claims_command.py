@@ -73,7 +73,7 @@ def test_the_table_and_json_say_the_same_and_name_what_was_left_out(
     of_rule_7 = [SWEEPS / "gemm" / "aligned_k.yaml", SWEEPS / "convolution" / "aligned_inputs.yaml"]
     monkeypatch.setattr("bench.cli.claims.SWEEPS", of_rule_7)
     path = result(tmp_path)
-    shown = bench("claims", path, "--rule", 7)
+    shown = bench("claims", path, "--rule", 7, "--all")
     assert shown.exit_code == 0, shown.stderr
     assert "Rule 7: unaligned sizes use Tensor Cores too, but more slowly" in shown.stdout
     (line,) = [line for line in shown.stdout.splitlines() if "  MM-01  " in line]
