@@ -387,6 +387,15 @@ def test_list_names_every_sweep_and_says_what_runs_here() -> None:
     assert re.match(r"[0-9,]+ of [0-9,]+ cases run here", total) and more == "--cases lists every case"
 
 
+def test_a_list_is_short_and_says_why_nothing_of_a_folder_runs_here() -> None:
+    done = command("bench", "list", "--bench-device", "cpu")
+    lines = done.stdout.splitlines()
+    folders = {path.name for path in (ROOT / "sweeps").iterdir() if path.is_dir()}
+    assert {line.split()[0] for line in lines} >= folders and len(lines) <= 40
+    (fma,) = (line for line in lines if line.startswith("fma "))
+    assert "    0 of " in fma and fma.endswith(" cases run here: all of them need cuda")
+
+
 @pytest.mark.deep
 def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> None:
     began = time.time()

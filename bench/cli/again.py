@@ -56,7 +56,6 @@ def next_lines(comparison: Comparison, results: Sequence[Path]) -> Iterator[str]
             f"next: python -m bench ab {names}   (on that device, about {takes}: how small a change it can "
             "resolve)"
         )
-        yield "next: both runs again with --bench-visits 3, which narrows most of their intervals"
 
 
 def again(comparison: Comparison, results: Sequence[Path], budget_s: float | None) -> int:

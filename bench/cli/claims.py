@@ -35,8 +35,8 @@ SHOWN: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW
 OPEN = SHOWN[2:]
 """Those that more rows or visits may change."""
 MOST_LINES = 28
-VISITS, MOST_SWEEPS = 3, 4
-"""Visits that narrow an interval, and most sweeps that a command to be copied names."""
+VISITS, MOST_SECONDS = 3, 600.0
+"""Visits that narrow an interval; a command that takes longer names one sweep only."""
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
 
@@ -189,21 +189,28 @@ def next_lines(judged: Sequence[Judged], runs: Sequence[Run]) -> Iterator[str]:
         open_claims = [each for each in of if each.verdict in OPEN]
         sheet = find_datasheet(run.device_name)
         kind: DeviceKind = "cpu" if run.rows[0].device_kind == "cpu" else "cuda"
-        cases = {
-            each.declared.name: sum(
-                not case.missing(kind, sheet.capability if sheet else None) for case in each.declared.cases
-            )
+        claims = Counter(each.declared.name for each in open_claims)
+        visit_s = _visit_s(run)
+        seconds = visit_s * sum(row.role != "measurement" and row.is_timed for row in run.rows)
+        costs = {
+            each.declared.name: VISITS
+            * visit_s
+            * sum(not case.missing(kind, sheet and sheet.capability) for case in each.declared.cases)
             for each in open_claims
         }
-        cheapest = sorted((name for name in cases if cases[name]), key=lambda name: cases[name])[:MOST_SWEEPS]
-        if not cheapest:
+        chosen_sweeps: list[str] = []
+        for name in sorted(
+            (name for name in costs if costs[name]), key=lambda name: costs[name] / claims[name]
+        ):
+            if not chosen_sweeps or seconds + costs[name] <= MOST_SECONDS:
+                chosen_sweeps.append(name)
+                seconds += costs[name]
+        if not chosen_sweeps:
             continue
-        ceilings = sum(row.role != "measurement" and row.is_timed for row in run.rows)
-        seconds = (ceilings + VISITS * sum(cases[name] for name in cheapest)) * _visit_s(run)
-        those = count_text(sum(each.declared.name in cheapest for each in open_claims), "claim")
+        those = count_text(sum(claims[name] for name in chosen_sweeps), "claim")
         yield (
             f"next: pytest bench/ --benchmark --bench-visits {VISITS} --bench-budget inf "
-            f"{' '.join(f'--bench-sweep {name}' for name in cheapest)}   (on {run.device}, about "
+            f"{' '.join(f'--bench-sweep {name}' for name in chosen_sweeps)}   (on {run.device}, about "
             f"{duration_text(seconds)}: more rows and visits for {those} of {len(open_claims)} that are open)"
         )
 

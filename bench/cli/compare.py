@@ -161,8 +161,7 @@ def _means(comparison: Comparison, every: bool) -> Iterator[str]:
         yield "seconds of B against seconds of A, over the comparable cases of each operator:"
         yield from lines_of(shown)
     if shown.row_count < len(comparison.means):
-        left = count_text(len(comparison.means) - shown.row_count, "operator")
-        yield f"... and {left} more: --all lists them"
+        yield f"... and {len(comparison.means) - shown.row_count} more operators: --all lists them"
 
 
 def _values_text(values: Sequence[str]) -> str:

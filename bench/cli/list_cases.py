@@ -29,7 +29,7 @@ def listing(device: Device, loaded: Iterable[Loaded], *, cases: bool, folders: b
         groups.setdefault(each.name.partition("/")[0] if folders else each.name, []).append(each)
     for name, sweeps in groups.items():
         listed = [case for each in sweeps for case in each.cases]
-        head = f"{name:<14} {count_text(len(sweeps), 'sweep'):>9}" if folders else f"{name:<24}"
+        head = f"{name:<18} {count_text(len(sweeps), 'sweep'):>9}" if folders else f"{name:<24}"
         title = "" if folders else f"   {sweeps[0].sweep.title}"
         yield f"{head} {_counts(listed, device)}{title}"
         if cases:
@@ -54,9 +54,12 @@ def _counts(cases: Sequence[Case], device: Device) -> str:
     able = _able(cases, device)
     text = f"{len(able):>5} of {len(cases):>5} cases run here"
     if not able:
+        kinds = {kind for case in cases for kind in case.problem.implementation(case.implementation).devices}
+        if device.kind not in kinds:
+            return f"{text}: all of them need {' or '.join(sorted(kinds))}"
         reasons = Counter(case.missing(device.kind, device.capability) for case in cases)
         (first, _), *others = reasons.most_common()
-        return f"{text}: {first}" + (f", and {count_text(len(others), 'other reason')}" if others else "")
+        return f"{text}: {first}" + (f"; reasons in all: {len(reasons)}" if others else "")
     least_s = sum(_least_s(case, device) or 0.0 for case in able)
     return text + (f"  one launch each: {seconds_text(least_s)}" if least_s else "")
 

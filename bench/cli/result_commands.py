@@ -139,7 +139,7 @@ def compare(
         if again:
             code = measured_again(comparison, results, bench_budget)
         else:
-            show(next_lines(comparison, results))
+            show(() if all_cases else next_lines(comparison, results))
             code = comparison.exit_code
     if of_devices:
         devices = Across(results, left_out)

@@ -238,9 +238,13 @@ def test_all_goals_without_a_result() -> None:
 
 
 def test_nothing_to_judge_is_said(tmp_path: Path) -> None:
-    parquet.write(tmp_path / "run.parquet", [row(CPU, "softmax/mine", SOFTMAX, "aten")])
+    mine, theirs = tmp_path / "mine.parquet", tmp_path / "theirs.parquet"
+    measured = row(CPU, "softmax/mine", SOFTMAX, "aten")
+    parquet.write(mine, [measured])
+    parquet.write(theirs, [dataclasses.replace(measured, source="somebody")])
     for words, said in (
-        (["goals", str(tmp_path)], "no run here is on a device with goals"),
+        (["goals", str(mine)], "no run here is on a device with goals"),
+        (["goals", str(theirs)], "imported, and goals are about our own kernels (triton)"),
         (["goals", "--operator", "gemn"], "gemm"),
     ):
         shown = CliRunner().invoke(app, words)
