@@ -185,8 +185,8 @@ def undecided_lines(
     decidable = [c for c in undecided if (needed_s[c.case.key] or math.inf) <= LONGEST_S]
     if late := len(undecided) - len(decidable) - len(unknown):
         yield (
-            f"{count_text(late, 'case')} would take more than {duration_text(LONGEST_S)}: a quieter machine, "
-            f"or a larger --same than {100 * same:g}, decides sooner"
+            f"{count_text(late, 'case')} would take more than an hour: a quieter machine, or a larger --same "
+            f"than {100 * same:g}, decides sooner"
         )
     again = [contest.case for contest in decidable or unknown]
     if not again:
@@ -210,9 +210,7 @@ def resolution_lines(every: Sequence[Contest]) -> Iterator[str]:
         for change in RESOLVED:
             times = [contest.seconds_for(math.log1p(change), NINE_IN_TEN) for contest in contests]
             middle_s = statistics.median(math.inf if s is None else s for s in times)
-            needs = (
-                f"more than {duration_text(LONGEST_S)}" if middle_s > LONGEST_S else duration_text(middle_s)
-            )
+            needs = "more than an hour" if middle_s > LONGEST_S else duration_text(middle_s)
             parts.append(f"{share_text(change)} needs {needs}")
         yield f"{kind}: {', '.join(parts)} a case here, to be found nine times in ten"
     if different := sum(contest.verdict in ("faster", "slower") for contest in every):

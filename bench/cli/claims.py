@@ -188,6 +188,7 @@ def next_lines(judged: Sequence[Judged], runs: Sequence[Run]) -> Iterator[str]:
         of = [each for each in judged if not each.imported and each.device == run.device]
         open_claims = [each for each in of if each.verdict in OPEN]
         sheet = find_datasheet(run.device_name)
+        capability = sheet.capability if sheet else None
         kind: DeviceKind = "cpu" if run.rows[0].device_kind == "cpu" else "cuda"
         claims = Counter(each.declared.name for each in open_claims)
         visit_s = _visit_s(run)
@@ -195,7 +196,7 @@ def next_lines(judged: Sequence[Judged], runs: Sequence[Run]) -> Iterator[str]:
         costs = {
             each.declared.name: VISITS
             * visit_s
-            * sum(not case.missing(kind, sheet and sheet.capability) for case in each.declared.cases)
+            * sum(not case.missing(kind, capability) for case in each.declared.cases)
             for each in open_claims
         }
         chosen_sweeps: list[str] = []

@@ -40,9 +40,9 @@ from bench.sweep.load import Case
 
 FALSE = 0.01
 """Chance that a case without a difference is called faster or slower."""
-EARLY, MOST_ROUNDS = (4, 6, 9, 13, 19), 250
-"""Rounds after which a case may be decided before the end, and the number of rounds that are made at most: a
-longer budget is of use, and no budget keeps a machine for a day."""
+EARLY, MOST_ROUNDS = (4, 6, 9, 13, 19), 2000
+"""Rounds after which a case may be decided before the end, and the number of rounds that are made at most: an
+hour of a single case on a CPU."""
 AT_END = 0.5
 """Share of FALSE that the look at the end has; the early ones share the rest."""
 LEAST = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -245,7 +246,7 @@ def test_anchors_lie_between_60_and_105_percent_of_the_datasheet() -> None:
 
 
 def visited(
-    kind: str, copies: list[float], products: list[float], hertz: list[float] = [0.0]
+    kind: str, copies: list[float], products: list[float], hertz: Sequence[float] = (0.0,)
 ) -> list[Finding]:
     """The findings where copies and products run at these shares of a speed, in turns; so does the clock."""
     visits = steadiness.PROCESSES * steadiness.ROUNDS
