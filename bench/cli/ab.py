@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import kernels
-from bench.cli.application import DeviceOption, remark
+from bench.cli.application import DeviceOption, remark, show
 from bench.errors import UserError
 from bench.format import change_text, count_text, duration_text, share_text
 from bench.sweep import load as sweep
@@ -102,12 +102,11 @@ def ab(
         cases = chosen(names, device.sm_count)
         what = f"this checkout against {ref}"
         if is_same_code:
-            what = f"A/A, since bench/ and kernels/ are those of {ref}: what can this machine resolve?"
-        every = contested(device, cases, old, new, what, bench_budget, same, command)
+            what = f"A/A, since bench/ and kernels/ are those of {ref}"
+        every = contested(device, cases, old, new, what, bench_budget, same)
+    show(resolution_lines(every) if is_same_code else undecided_lines(every, same, command))
     words = Counter(contest.verdict for contest in every)
     if is_same_code:
-        for text in resolution_lines(every):
-            typer.echo(text)
         is_known = any(contest.variance is not None for contest in every)
         raise typer.Exit(UNKNOWN_SIDE if words["failed"] else 0 if is_known else NOTHING_DECIDED)
     raise typer.Exit(exit_code(words))
@@ -121,14 +120,12 @@ def contested(
     what: str,
     budget_s: float | None,
     same: float,
-    command: Callable[[Sequence[Case]], str],
 ) -> list[Contest]:
-    """Every case with its verdict; prints them as they come, `what` first, and last how to decide the rest.
+    """Every case with its verdict; prints them as they come, `what` first.
 
     `old` and `new` are folders with two versions of the code, without choices of their tuners: from here on
-    they share them, so that equal kernels run in equal configurations. `same` is in percent. `command` gives
-    the one that compares the cases given, and perhaps others, once more. UserError if none of the cases can
-    run on the device.
+    they share them, so that equal kernels run in equal configurations. `same` is in percent. UserError if
+    none of the cases can run on the device.
     """
     from bench.device.health import fitness
     from bench.device.lock import device_lock
@@ -160,8 +157,6 @@ def contested(
     words = Counter(contest.verdict for contest in every)
     counts = (f"{count} {word}{within.get(word, '')}" for word, count in words.most_common())
     typer.echo(f"{count_text(len(able), 'case')}: {', '.join(counts)}")
-    for text in undecided_lines(every, budget_s, same / 100, command):
-        typer.echo(text)
     return every
 
 
@@ -171,22 +166,25 @@ def default_budget_s(cases: int) -> float:
 
 
 def undecided_lines(
-    every: Sequence[Contest], budget_s: float, same: float, command: Callable[[Sequence[Case]], str]
+    every: Sequence[Contest], same: float, command: Callable[[Sequence[Case]], str]
 ) -> Iterator[str]:
-    """Why cases are undecided, and the command that decides them in how many seconds."""
+    """Why cases are undecided, and the command that decides them in how many seconds.
+
+    `same` is in percent; `command` gives the one that compares these cases, and perhaps others, once more.
+    """
     undecided = [contest for contest in every if contest.verdict == "undecided"]
     if not undecided:
         return
     unknown = [contest for contest in undecided if contest.variance is None]
     if unknown:
-        yield f"{count_text(len(unknown), 'case')} had too few rounds for an interval in {budget_s:g} s"
+        yield f"{count_text(len(unknown), 'case')} had too few rounds for an interval"
     yield from _scatter_lines(undecided)
-    needed_s = {contest.case.key: contest.decided_s(same) for contest in undecided}
+    needed_s = {contest.case.key: contest.decided_s(same / 100) for contest in undecided}
     decidable = [c for c in undecided if (needed_s[c.case.key] or math.inf) <= LONGEST_S]
     if late := len(undecided) - len(decidable) - len(unknown):
         yield (
             f"{count_text(late, 'case')} would take more than an hour: a quieter machine, or a larger --same "
-            f"than {100 * same:g}, decides sooner"
+            f"than {same:g}, decides sooner"
         )
     again = [contest.case for contest in decidable or unknown]
     if not again:
@@ -204,8 +202,10 @@ def undecided_lines(
 
 def resolution_lines(every: Sequence[Contest]) -> Iterator[str]:
     """Of an A/A test: how small a change this machine can resolve, in which time, by kind of work."""
+    if not (kinds := _by_kind(every)):
+        yield f"too few rounds for an interval: --bench-budget {default_budget_s(len(every)):g} or more"
     yield from _scatter_lines(every)
-    for kind, contests in _by_kind(every).items():
+    for kind, contests in kinds.items():
         parts = []
         for change in RESOLVED:
             times = [contest.seconds_for(math.log1p(change), NINE_IN_TEN) for contest in contests]

@@ -21,8 +21,9 @@ from bench.cli.ab import (
     contested,
     default_budget_s,
     exit_code,
+    undecided_lines,
 )
-from bench.cli.application import remark
+from bench.cli.application import remark, show
 from bench.device.detect import detect
 from bench.errors import UserError
 from bench.format import count_text, duration_text
@@ -43,9 +44,9 @@ def next_lines(comparison: Comparison, results: Sequence[Path]) -> Iterator[str]
     measured_here = before.facts["source"] == after.facts["source"] == (OURS,)
     if not unsure or not measured_here or before.facts["device"] != after.facts["device"]:
         return
-    commits = {*before.facts["commit"], *after.facts["commit"]}
-    count = count_text(len(unsure), "UNSURE case")
-    if len(commits) == 2 and not comparison.same_run:
+    commits = before.facts["commit"], after.facts["commit"]
+    if commits[0] != commits[1] and len(commits[0]) == len(commits[1]) == 1:
+        count = count_text(len(unsure), "UNSURE case")
         takes = duration_text(default_budget_s(len(unsure)))
         command = f"python -m bench compare {' '.join(map(str, results))} --again"
         yield f"next: {command}   (on that device, about {takes}: the {count} in turns with both commits)"
@@ -79,10 +80,9 @@ def again(comparison: Comparison, results: Sequence[Path], budget_s: float | Non
     cases = [_case(case) for case in unsure]
     with _code(commits[0], "A") as old, _code(commits[1], "B") as new:
         what = f"again, in turns, {commits[1]} against {commits[0]}"
-        command = f"python -m bench compare {' '.join(map(str, results))} --again"
-        every = contested(
-            detect(kind), cases, old, new, what, budget_s, SAME_PERCENT, lambda undecided: command
-        )
+        every = contested(detect(kind), cases, old, new, what, budget_s, SAME_PERCENT)
+    command = f"python -m bench compare {' '.join(map(str, results))} --again"
+    show(undecided_lines(every, SAME_PERCENT, lambda undecided: command))
     words = Counter(contest.verdict for contest in every)
     return min((comparison.exit_code, exit_code(words)), key=(1, 2, 0, 3).index)
 

@@ -117,7 +117,7 @@ def steady(anchor: Anchor, speeds: Sequence[float], lasted_s: float, kind: Devic
         sentence = f"{text} have two speeds: {shown}."
     else:
         ends = f"{amount_text(low, anchor.unit)} to {amount_text(high, anchor.unit)}"
-        sentence = f"{text}: {ends}, which is {share_text(spread, 1)} apart."
+        sentence = f"{text}: {ends}, which is {share_text(spread)} apart."
     remedy = MEMORY_REMEDY if anchor.unit == "byte/s" else PRODUCTS_REMEDY
     return checked(anchor.name, spread <= STEADY[kind], sentence, remedy, speeds=list(speeds), spread=spread)
 
