@@ -189,13 +189,13 @@ def undecided_lines(
     again = [contest.case for contest in decidable or unknown]
     if not again:
         return
-    # Cases that the command repeats beside these take what they took.
-    of_command_s = sum(needed_s[contest.case.key] or 0.0 for contest in decidable)
-    if len(again) > FEW_NAMES:
-        of_command_s += sum(contest.spent_s for contest in every if contest not in decidable)
-    budget_s = 10 * math.ceil(max(of_command_s, default_budget_s(len(again))) / 10)
+    text = command(again)
+    more_s = sum(needed_s[contest.case.key] or 0.0 for contest in decidable)
+    if not all(case.name in text for case in again):  # it repeats the others, which take what they took
+        more_s += sum(contest.spent_s for contest in every if contest not in decidable)
+    budget_s = 10 * math.ceil(max(more_s, default_budget_s(len(again))) / 10)
     yield (
-        f"next: {command(again)} --bench-budget {budget_s:g}   "
+        f"next: {text} --bench-budget {budget_s:g}   "
         f"(about {duration_text(budget_s)}, for {count_text(len(again), 'case')})"
     )
 
