@@ -64,7 +64,7 @@ BAD_SWEEPS = [
     ("a: [", "this is not YAML"),
 ]
 REFUSALS = [
-    (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; `python -m bench list` shows all"),
+    (["--bench-sweep", "nonsense"], "sweeps/ has no sweep 'nonsense'; `python -m bench list --all` shows"),
     (["--bench-device", "cuda:7"], "--bench-device cuda:7:"),
     (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda, cuda:N or, to measure, all"),
     (["--bench-regime", "bost"], "a run has no regime 'bost' (did you mean boost?); it has sustained, boost"),
@@ -378,12 +378,22 @@ def test_from_any_folder_our_own_packages_are_imported_whatever_lies_there(tmp_p
 
 
 def test_list_names_every_sweep_and_says_what_runs_here() -> None:
-    done = command("bench", "list")
+    done = command("bench", "list", "--all")
     assert done.returncode == 0
     for path in (ROOT / "sweeps").glob("*/**/*.yaml"):
         named = str(path.relative_to(ROOT / "sweeps").with_suffix("")) in done.stdout
         assert named == ("on_request" not in path.parts)
-    assert "cases run here" in done.stdout.splitlines()[-1]
+    *_, total, more = done.stdout.splitlines()
+    assert re.match(r"[0-9,]+ of [0-9,]+ cases run here", total) and more == "--cases lists every case"
+
+
+def test_a_list_is_short_and_says_why_nothing_of_a_folder_runs_here() -> None:
+    done = command("bench", "list", "--bench-device", "cpu")
+    lines = done.stdout.splitlines()
+    folders = {path.name for path in (ROOT / "sweeps").iterdir() if path.is_dir()}
+    assert {line.split()[0] for line in lines} >= folders and len(lines) <= 40
+    (fma,) = (line for line in lines if line.startswith("fma "))
+    assert "    0 of " in fma and fma.endswith(" cases run here: all of them need cuda")
 
 
 @pytest.mark.deep

@@ -209,9 +209,9 @@ def test_the_exit_code_of_the_night_is_the_step_s(runner: Runner, code: int, say
 def test_a_night_that_compared_nothing_says_so_and_passes(runner: Runner) -> None:
     python(runner, 0)
     runner.file(".history/origin.txt", "results")
-    (runner.temp / "night.md").write_text("# NOTHING COMPARED YET: cuda:0 (H100)\n")
+    (runner.temp / "night.md").write_text("# LEARNING: cuda:0 (H100)\n")
     done = runner.run("measure", "Measure and judge", **MEASURED)
-    assert done.returncode == 0 and done.stdout.startswith("::notice title=Nothing compared yet::")
+    assert done.returncode == 0 and done.stdout.startswith("::notice title=Learning::")
 
 
 def test_a_night_knows_its_history_its_sweeps_and_that_it_is_tried_again(runner: Runner) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
+import statistics
 import subprocess
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,15 +19,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import kernels
-from bench.cli.application import DeviceOption, remark
+from bench.cli.application import DeviceOption, remark, show
 from bench.errors import UserError
-from bench.format import change_text, count_text, duration_text
+from bench.format import change_text, count_text, duration_text, share_text
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
 
 if TYPE_CHECKING:
     from bench.device.detect import Device
-    from bench.runner.ab import Contest
+    from bench.runner.ab import Contest, Verdict
 
 ROOT = Path(__file__).parents[2]
 CODE = ("bench", "kernels")
@@ -42,6 +44,16 @@ CASE_S, LEAST_S = 5.5, 55.0
 """Seconds that each case adds to the budget, and the least budget, unless one is given: with all that comes
 before and after, ten cases take less than a minute."""
 SAME_PERCENT = 2.0
+RESOLVED = (0.02, 0.05, 0.1)
+"""Changes of which an A/A test says how long it takes to find them ..."""
+NINE_IN_TEN = 1.2816
+"""... nine times in ten: standard errors by which one has to be larger than the half of the interval."""
+LONGEST_S = 3600.0
+"""More time than this is no advice."""
+FEW_NAMES = 3
+"""Most cases that a command to be copied names."""
+KINDS: Mapping[str, str] = {"matrix": "matrix products", "vector": "work from memory and caches"}
+"""Arithmetic -> the kind of work, whose times scatter alike."""
 
 BudgetOption = Annotated[
     float | None,
@@ -62,7 +74,8 @@ def ab(
     """This checkout, as it is, against another commit, in turns: faster, slower or the same, case by case.
 
     Both tune their kernels afresh, and kernels that are the same in both are tuned once: no choice of another
-    day is used.
+    day is used. If the code is the same in both, this is an A/A test: it says how small a change this machine
+    can resolve, in which time, and its exit code is 0.
 
     Exit code 1: a case got slower, whatever else there is. 2: one version cannot run a case, or the input is
     bad. 3: nothing was decided. 0: something was decided, and nothing got slower.
@@ -71,11 +84,31 @@ def ab(
 
     device = detect(bench_device)
     where = f"--ref {ref}"
+    options = "".join(
+        f" {option} {given}"
+        for option, given, usual in (
+            ("--bench-device", bench_device, "auto"),
+            ("--same", f"{same:g}", f"{SAME_PERCENT:g}"),
+        )
+        if given != usual
+    )
+
+    def command(undecided: Sequence[Case]) -> str:
+        those = [case.name for case in undecided] if len(undecided) <= FEW_NAMES else names
+        return f"python -m bench ab --ref {ref}{options} {' '.join(those)}"
+
     with checked_out(commit_of(ref, where), where) as old, as_it_is() as new:
-        if not _differs(old):
-            raise UserError(f"{where}: bench/ and kernels/ are as they were then; give an older commit")
+        is_same_code = not _differs(old)
         cases = chosen(names, device.sm_count)
-        words = contested(device, cases, old, new, f"this checkout against {ref}", bench_budget, same)
+        what = f"this checkout against {ref}"
+        if is_same_code:
+            what = f"A/A, since bench/ and kernels/ are those of {ref}"
+        every = contested(device, cases, old, new, what, bench_budget, same)
+    show(resolution_lines(every) if is_same_code else undecided_lines(every, same, command))
+    words = Counter(contest.verdict for contest in every)
+    if is_same_code:
+        is_known = any(contest.variance is not None for contest in every)
+        raise typer.Exit(UNKNOWN_SIDE if words["failed"] else 0 if is_known else NOTHING_DECIDED)
     raise typer.Exit(exit_code(words))
 
 
@@ -87,8 +120,8 @@ def contested(
     what: str,
     budget_s: float | None,
     same: float,
-) -> Counter[str]:
-    """Verdict -> how many of these cases have it; prints them as they come, `what` first.
+) -> list[Contest]:
+    """Every case with its verdict; prints them as they come, `what` first.
 
     `old` and `new` are folders with two versions of the code, without choices of their tuners: from here on
     they share them, so that equal kernels run in equal configurations. `same` is in percent. UserError if
@@ -102,7 +135,7 @@ def contested(
     if not able:
         why = cases[0].missing(device.kind, device.capability)
         raise UserError(f"none of these {count_text(len(cases), 'case')} can run on {device}: {why}")
-    budget_s = budget_s or max(LEAST_S, CASE_S * len(able))
+    budget_s = budget_s or default_budget_s(len(able))
     with device_lock(device.uuid, str(device), "comparing two versions") as unlocked:
         if unlocked:
             remark(unlocked)
@@ -115,26 +148,104 @@ def contested(
             remark("bench/sampling or bench/worker differ too: the two versions may take times differently")
         (old / TUNED).mkdir(parents=True)
         (new / TUNED).symlink_to(old / TUNED)
-        words: Counter[str] = Counter()
+        every = []
         with versions(device, old, new) as (visit, renew):
             for contest in contests(able, visit, renew, budget_s, same / 100):
                 typer.echo(line(contest))
-                words[contest.verdict] += 1
+                every.append(contest)
     within = {"same": f" within {same:g} %"}
+    words = Counter(contest.verdict for contest in every)
     counts = (f"{count} {word}{within.get(word, '')}" for word, count in words.most_common())
     typer.echo(f"{count_text(len(able), 'case')}: {', '.join(counts)}")
-    if words["undecided"]:
-        typer.echo("undecided: not known yet; --bench-budget SECONDS gives more time")
-    return words
+    return every
 
 
-def exit_code(words: Counter[str]) -> int:
+def default_budget_s(cases: int) -> float:
+    """Seconds of measuring so many cases."""
+    return max(LEAST_S, CASE_S * cases)
+
+
+def undecided_lines(
+    every: Sequence[Contest], same: float, command: Callable[[Sequence[Case]], str]
+) -> Iterator[str]:
+    """Why cases are undecided, and the command that decides them in how many seconds.
+
+    `same` is in percent; `command` gives the one that compares these cases, and perhaps others, once more.
+    """
+    undecided = [contest for contest in every if contest.verdict == "undecided"]
+    if not undecided:
+        return
+    unknown = [contest for contest in undecided if contest.variance is None]
+    if unknown:
+        yield f"{count_text(len(unknown), 'case')} had too few rounds for an interval"
+    yield from _scatter_lines(undecided)
+    needed_s = {contest.case.key: contest.decided_s(same / 100) for contest in undecided}
+    decidable = [c for c in undecided if (needed_s[c.case.key] or math.inf) <= LONGEST_S]
+    if late := len(undecided) - len(decidable) - len(unknown):
+        yield (
+            f"{count_text(late, 'case')} would take more than an hour: a quieter machine, or a larger --same "
+            f"than {same:g}, decides sooner"
+        )
+    again = [contest.case for contest in decidable or unknown]
+    if not again:
+        return
+    text = command(again)
+    more_s = sum(needed_s[contest.case.key] or 0.0 for contest in decidable)
+    if not all(case.name in text for case in again):  # it repeats the others, which take what they took
+        more_s += sum(contest.spent_s for contest in every if contest not in decidable)
+    budget_s = 10 * math.ceil(max(more_s, default_budget_s(len(again))) / 10)
+    yield (
+        f"next: {text} --bench-budget {budget_s:g}   "
+        f"(about {duration_text(budget_s)}, for {count_text(len(again), 'case')})"
+    )
+
+
+def resolution_lines(every: Sequence[Contest]) -> Iterator[str]:
+    """Of an A/A test: how small a change this machine can resolve, in which time, by kind of work."""
+    if not (kinds := _by_kind(every)):
+        yield f"too few rounds for an interval: --bench-budget {default_budget_s(len(every)):g} or more"
+    yield from _scatter_lines(every)
+    for kind, contests in kinds.items():
+        parts = []
+        for change in RESOLVED:
+            times = [contest.seconds_for(math.log1p(change), NINE_IN_TEN) for contest in contests]
+            middle_s = statistics.median(math.inf if s is None else s for s in times)
+            needs = "more than an hour" if middle_s > LONGEST_S else duration_text(middle_s)
+            parts.append(f"{share_text(change)} needs {needs}")
+        yield f"{kind}: {', '.join(parts)} a case here, to be found nine times in ten"
+    if different := sum(contest.verdict in ("faster", "slower") for contest in every):
+        yield (
+            f"{different} of {count_text(len(every), 'case')} called different, although the code is the "
+            "same: at most one in a hundred is expected"
+        )
+
+
+def _scatter_lines(contests: Sequence[Contest]) -> Iterator[str]:
+    for kind, of_kind in _by_kind(contests).items():
+        scatter = math.expm1(math.sqrt(statistics.median(each.variance or 0.0 for each in of_kind)))
+        yield (
+            f"{kind}: the ratio of the two times of {count_text(len(of_kind), 'case')} scatters by "
+            f"±{share_text(scatter, 1)} from round to round"
+        )
+
+
+def _by_kind(contests: Sequence[Contest]) -> dict[str, list[Contest]]:
+    """Kind of work -> the cases of which it is known how they scatter."""
+    by_kind: dict[str, list[Contest]] = {}
+    for contest in contests:
+        if contest.variance is not None:
+            arithmetic = contest.case.problem.arithmetic
+            by_kind.setdefault(KINDS.get(arithmetic, arithmetic), []).append(contest)
+    return by_kind
+
+
+def exit_code(words: Mapping[Verdict, int]) -> int:
     """As `ab` documents it."""
-    if words["slower"]:
+    if words.get("slower"):
         return SLOWER
-    if words["failed"]:
+    if words.get("failed"):
         return UNKNOWN_SIDE
-    return 0 if words["faster"] or words["same"] else NOTHING_DECIDED
+    return 0 if words.get("faster") or words.get("same") else NOTHING_DECIDED
 
 
 def chosen(names: Sequence[str], sm_count: int) -> list[Case]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
@@ -10,10 +12,21 @@ from pydantic import ValidationError
 
 import kernels
 from bench.case_name import case_name
-from bench.cli.ab import SAME_PERCENT, as_it_is, checked_out, commit_of, contested, exit_code
-from bench.cli.application import remark
+from bench.cli.ab import (
+    FEW_NAMES,
+    SAME_PERCENT,
+    as_it_is,
+    checked_out,
+    commit_of,
+    contested,
+    default_budget_s,
+    exit_code,
+    undecided_lines,
+)
+from bench.cli.application import remark, show
 from bench.device.detect import detect
 from bench.errors import UserError
+from bench.format import count_text, duration_text
 from bench.judge.comparability import OURS, SOFTWARE
 from bench.judge.compare import Comparison
 from bench.judge.comparison_side import Case as Compared
@@ -24,7 +37,29 @@ from bench.sweep.load import Case
 WHERE = "compare --again"
 
 
-def again(comparison: Comparison, budget_s: float | None) -> int:
+def next_lines(comparison: Comparison, results: Sequence[Path]) -> Iterator[str]:
+    """How to learn more of the UNSURE cases: the command, and the seconds it takes."""
+    before, after = comparison.before, comparison.after
+    unsure = [each.case for each in comparison.of("UNSURE") if each.role == "measurement"]
+    measured_here = before.facts["source"] == after.facts["source"] == (OURS,)
+    if not unsure or not measured_here or before.facts["device"] != after.facts["device"]:
+        return
+    commits = before.facts["commit"], after.facts["commit"]
+    if commits[0] != commits[1] and len(commits[0]) == len(commits[1]) == 1:
+        count = count_text(len(unsure), "UNSURE case")
+        takes = duration_text(default_budget_s(len(unsure)))
+        command = f"python -m bench compare {' '.join(map(str, results))} --again"
+        yield f"next: {command}   (on that device, about {takes}: the {count} in turns with both commits)"
+    else:
+        takes = duration_text(default_budget_s(FEW_NAMES))
+        names = " ".join(case_name(*case) for case in unsure[:FEW_NAMES])
+        yield (
+            f"next: python -m bench ab {names}   (on that device, about {takes}: how small a change it can "
+            "resolve)"
+        )
+
+
+def again(comparison: Comparison, results: Sequence[Path], budget_s: float | None) -> int:
     """Measure the UNSURE cases with the commits of both sides, and print verdicts as `ab` does.
 
     Gives the exit code of both reports together: 1 before 2 before 0 before 3. UserError if the two sides are
@@ -45,7 +80,10 @@ def again(comparison: Comparison, budget_s: float | None) -> int:
     cases = [_case(case) for case in unsure]
     with _code(commits[0], "A") as old, _code(commits[1], "B") as new:
         what = f"again, in turns, {commits[1]} against {commits[0]}"
-        words = contested(detect(kind), cases, old, new, what, budget_s, SAME_PERCENT)
+        every = contested(detect(kind), cases, old, new, what, budget_s, SAME_PERCENT)
+    command = f"python -m bench compare {' '.join(map(str, results))} --again"
+    show(undecided_lines(every, SAME_PERCENT, lambda undecided: command))
+    words = Counter(contest.verdict for contest in every)
     return min((comparison.exit_code, exit_code(words)), key=(1, 2, 0, 3).index)
 
 

@@ -7,10 +7,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rich.markup import escape
 
@@ -19,16 +20,25 @@ from bench.cli.guide_tables import device, experiments, rules
 from bench.cli.table import lines_of, table
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
+from bench.format import count_text, duration_text
 from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import Effect
-from bench.judge.claims import Declared, Judged, Written, judge, kept
+from bench.judge.claims import Declared, Judged, Verdict, Written, judge, kept
 from bench.judge.frame import Run, read
+from bench.spec import DeviceKind
 from bench.store.parquet import Sweeps, read_sweeps
 from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
+SHOWN: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW")
+"""Verdicts that are listed, in this order; the others are counted, unless all are asked for."""
+OPEN = SHOWN[2:]
+"""Those that more rows or visits may change."""
+MOST_LINES = 28
+VISITS, MOST_SECONDS = 3, 600.0
+"""Visits that narrow an interval; a command that takes longer names one sweep only."""
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
 
@@ -156,19 +166,102 @@ def claim_lines(
     else:
         yield from _listed(judged)
     yield ""
-    for name in devices:
+    yield from _counts(judged)
+    yield from _remarks(judged)
+    spoken = {number for each in judged for number in each.claim.rules}
+    if silent := [number for number in ([rule] if rule else RULES) if number not in spoken]:
+        yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
+
+
+def decided_lines(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
+    """What the rows decide, then what they might; all else is counted. It fits a screen.
+
+    A line for each claim and verdict: devices that agree share it.
+    """
+    if rule is not None:
+        yield f"Rule {rule}: {RULES[rule]}"
+    groups: dict[tuple[Verdict, str, str], list[Judged]] = {}
+    for each in judged:
+        groups.setdefault((each.verdict, each.declared.name, each.claim.id), []).append(each)
+    listed = [of for verdict in SHOWN for (word, *_), of in groups.items() if word == verdict]
+    several = len({device(each) for each in judged}) > 1
+    for of in listed[:MOST_LINES]:
+        where = "" if not several else f"{device(of[0])}: " if len(of) == 1 else f"{len(of)} devices: "
+        first = of[0]
+        yield (
+            f"{first.verdict:<12} {_effects(of):<22} {first.claim.id:<6} {where}{first.claim.says} "
+            f"({first.declared.name}; expected {first.claim.expect})"
+        )
+    if len(listed) > MOST_LINES:
+        yield f"... and {len(listed) - MOST_LINES} more"
+    yield ""
+    yield from _counts(judged)
+    yield from _remarks(judged)
+    yield "--all lists every claim with what is missing"
+
+
+def _effects(of: Sequence[Judged]) -> str:
+    """The effect with its interval, or the lowest and highest of several devices; or how few clusters."""
+    if of[0].verdict == "TOO FEW":
+        return " or ".join(dict.fromkeys(each.reason.split(";")[0] for each in of))
+    values = [each.effect.value for each in of if each.effect is not None]
+    return str(of[0].effect) if len(of) == 1 else f"{min(values):.3f} to {max(values):.3f}"
+
+
+def next_lines(judged: Sequence[Judged], runs: Sequence[Run]) -> Iterator[str]:
+    """For each device measured here: what measures more for its open claims, in about how many seconds."""
+    for run in {run.device: run for run in runs if not run.imported}.values():
+        of = [each for each in judged if not each.imported and each.device == run.device]
+        open_claims = [each for each in of if each.verdict in OPEN]
+        sheet = find_datasheet(run.device_name)
+        capability = sheet.capability if sheet else None
+        kind: DeviceKind = "cpu" if run.rows[0].device_kind == "cpu" else "cuda"
+        claims = Counter(each.declared.name for each in open_claims)
+        visit_s = _visit_s(run)
+        seconds = visit_s * sum(row.role != "measurement" and row.is_timed for row in run.rows)
+        costs = {
+            each.declared.name: VISITS
+            * visit_s
+            * sum(not case.missing(kind, capability) for case in each.declared.cases)
+            for each in open_claims
+        }
+        chosen_sweeps: list[str] = []
+        for name in sorted(
+            (name for name in costs if costs[name]), key=lambda name: costs[name] / claims[name]
+        ):
+            if not chosen_sweeps or seconds + costs[name] <= MOST_SECONDS:
+                chosen_sweeps.append(name)
+                seconds += costs[name]
+        if not chosen_sweeps:
+            continue
+        those = count_text(sum(claims[name] for name in chosen_sweeps), "claim")
+        yield (
+            f"next: pytest bench/ --benchmark --bench-visits {VISITS} --bench-budget inf "
+            f"{' '.join(f'--bench-sweep {name}' for name in chosen_sweeps)}   (on {run.device}, about "
+            f"{duration_text(seconds)}: more rows and visits for {those} of {len(open_claims)} that are open)"
+        )
+
+
+def _visit_s(run: Run) -> float:
+    """Wall seconds of one visit of this run, all between visits included."""
+    ends = [datetime.fromisoformat(row.utc) for row in run.rows if row.utc]
+    visits = sum((row.visits or 1) + len(row.set_aside or ()) for row in run.rows if row.is_timed)
+    return (max(ends) - min(ends)).total_seconds() / max(1, visits)
+
+
+def _counts(judged: Sequence[Judged]) -> Iterator[str]:
+    for name in dict.fromkeys(device(each) for each in judged):
         mine = [each for each in judged if device(each) == name]
         words = Counter(each.verdict for each in mine)
         suspect = sum(each.suspect for each in mine)
         yield (
             f"{name}: "
-            + ", ".join(f"{n} {word}" for word, n in words.items())
+            + ", ".join(f"{words[word]} {word}" for word in get_args(Verdict) if word in words)
             + (f"; {suspect} times a row was left out since a flag makes its time suspect" if suspect else "")
         )
-    yield from _remarks(judged, rule)
 
 
-def _remarks(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
+def _remarks(judged: Sequence[Judged]) -> Iterator[str]:
     later = sum(each.declared.written == "after the run" and each.effect is not None for each in judged)
     yield (
         "Bars, selections and least numbers are those of this checkout's sweeps; "
@@ -182,9 +275,6 @@ def _remarks(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
             "(imported): measured by others, without intervals: theirs follow from how the pairs differ; "
             "times over roofs are over the datasheet's."
         )
-    spoken = {number for each in judged for number in each.claim.rules}
-    if silent := [number for number in ([rule] if rule else RULES) if number not in spoken]:
-        yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
 
 
 def _listed(judged: Sequence[Judged]) -> list[str]:

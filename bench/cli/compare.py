@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import shorten
 
 from rich.markup import escape
@@ -19,11 +19,12 @@ from bench.judge.comparison_side import Shift
 
 EXAMPLE = 80
 """Most letters of the reason that an example shows."""
-MOST_LISTED = 40
-"""Most cases of a verdict that are listed singly unless all are asked for."""
-ALWAYS = ("device", "driver", "protocol", "commit", "torch")
+MOST_LISTED: Mapping[Verdict, int] = {"SLOWER": 10, "FASTER": 5, "INVALID": 3}
+"""Verdicts whose cases are listed singly, the biggest effect first: so many unless all are asked for."""
+MOST_REASONS, MOST_MEANS = 3, 6
+"""Most reasons of each other verdict, and most operators, that are shown unless all are asked for."""
+ALWAYS = ("device", "commit")
 """Facts that are shown whether or not they differ."""
-EACH: tuple[Verdict, ...] = ("SLOWER", "FASTER", "INVALID")
 SUMMED: tuple[Verdict, ...] = ("UNSURE", "NOT COMPARABLE", "NEW", "GONE")
 MOST_SWEEPS = 4
 """Most sweeps of a side that are named where the sides have no case in common."""
@@ -31,7 +32,8 @@ MOST_SWEEPS = 4
 
 def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterator[str]:
     """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
-    yield from lines_of(_header(comparison))
+    yield from lines_of(_header(comparison, all_cases))
+    yield from _counts(comparison)
     yield from _remarks(comparison)
     if not all_cases and not comparison.in_common:
         yield _nothing_in_common(comparison)
@@ -39,7 +41,10 @@ def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterato
     yield from _listed(comparison, all_cases)
     if not all_cases:
         yield from _summed(comparison)
-    yield from _means(comparison)
+    yield from _means(comparison, all_cases)
+
+
+def _counts(comparison: Comparison) -> Iterator[str]:
     counts = Counter(compared.verdict for compared in comparison.cases)
     yield f"{len(comparison.cases)} cases: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
     if comparison.same_commit and comparison.comparable:
@@ -71,15 +76,15 @@ def _sweeps_text(cases: Sequence[Compared]) -> str:
     return f"{count_text(len(cases), 'case')} of {named}" if cases else "no case that was measured"
 
 
-def _header(comparison: Comparison) -> Table:
-    """A table of the facts of both sides: those that differ, and of the others only ALWAYS."""
+def _header(comparison: Comparison, every: bool) -> Table:
+    """A table of the facts of both sides: those that differ, and of the others only ALWAYS unless `every`."""
     shown = table("", "A (before)", "B (after)", "")
     before, after = comparison.before.facts, comparison.after.facts
     shown.add_row("run", _values_text(before["run"]), _values_text(after["run"]))
     shown.add_row("measured", _span(before["utc"]), _span(after["utc"]))
     for fact in FACTS:
         value_before, value_after = before[fact.name], after[fact.name]
-        if value_before != value_after or (fact.name in ALWAYS and value_before):
+        if value_before != value_after or ((every or fact.name in ALWAYS) and value_before):
             differs = value_before and value_after and value_before != value_after
             texts = _values_text(value_before), _values_text(value_after)
             shown.add_row(fact.name, *texts, "differs" if differs else "")
@@ -122,12 +127,10 @@ def _listed(comparison: Comparison, all_cases: bool) -> Iterator[str]:
     left = []
     for verdict in dict.fromkeys(compared.verdict for compared in comparison.cases):
         cases = comparison.of(verdict)
-        if not all_cases and verdict not in EACH:
-            continue
-        listed = cases if all_cases else cases[:MOST_LISTED]
+        listed = cases if all_cases else cases[: MOST_LISTED.get(verdict, 0)]
         for compared in listed:
             shown.add_row(verdict, case_name(*compared.case), *_cells(compared))
-        if len(listed) < len(cases):
+        if 0 < len(listed) < len(cases):
             left.append(f"... and {len(cases) - len(listed)} more {verdict}: --all lists them")
     yield from lines_of(shown)
     yield from left
@@ -155,23 +158,32 @@ def _summed(comparison: Comparison) -> Iterator[str]:
             of_sweep = f"{compared.case.sweep}: " if verdict in ("NEW", "GONE") else ""
             why = f"{of_sweep}{compared.reason}"
             by_reason.setdefault(why, []).append(compared)
-        for reason, cases in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
+        ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
+        for reason, cases in ordered[:MOST_REASONS]:
             first = cases[0]
             example = f" ({change_text(first.effect.ratio)})" if first.effect else ""
             detail = escape(shorten(first.detail, EXAMPLE, placeholder=" ..."))
             example += f": {detail}" if detail else ""
             shown.add_row(verdict, str(len(cases)), escape(reason), case_name(*first.case) + example)
+        if rest := ordered[MOST_REASONS:]:
+            count = sum(len(cases) for _, cases in rest)
+            shown.add_row(
+                verdict, str(count), f"{count_text(len(rest), 'other reason')}: --all lists them", ""
+            )
     yield from lines_of(shown)
 
 
-def _means(comparison: Comparison) -> Iterator[str]:
+def _means(comparison: Comparison, every: bool) -> Iterator[str]:
     shown = table("operator", ">cases", ">geometric mean effect", "95 %", "")
-    for mean in comparison.means:
+    decided_first = sorted(comparison.means, key=lambda mean: mean.verdict == "UNSURE")
+    for mean in comparison.means if every else decided_first[:MOST_MEANS]:
         ends = f"{change_text(mean.effect.low)} to {change_text(mean.effect.high)}"
         shown.add_row(mean.operator, str(mean.cases), change_text(mean.effect.ratio), ends, mean.verdict)
     if shown.row_count:
         yield "seconds of B against seconds of A, over the comparable cases of each operator:"
         yield from lines_of(shown)
+    if shown.row_count < len(comparison.means):
+        yield f"... and {len(comparison.means) - shown.row_count} more operators: --all lists them"
 
 
 def _values_text(values: Sequence[str]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
-from bench.format import duration_text, seconds_text
+from bench.format import count_text, duration_text, seconds_text
 from bench.model.roofline import datasheet_s
 from bench.runner.forecast import Prices, impossible
 from bench.sweep.load import Case, Loaded
@@ -18,24 +19,49 @@ if TYPE_CHECKING:
     from bench.runner.comparisons import Claims
 
 
-def listing(device: Device, loaded: Iterable[Loaded], cases: bool) -> Iterator[str]:
-    """One line for each sweep, with `cases` one for each case too, then the totals."""
+def listing(device: Device, loaded: Iterable[Loaded], *, cases: bool, folders: bool) -> Iterator[str]:
+    """One line for each sweep, or for each folder of them; with `cases` one for each case too; the totals."""
     sheet = device.datasheet
     known = "no datasheet: a CPU's ceilings are measured" if sheet is None else f"datasheet {sheet.name}"
     yield f"{device}: {known}"
-    total_s, count, runnable = 0.0, 0, 0
-    for sweep, listed in loaded:
-        here = [case for case in listed if not case.missing(device.kind, device.capability)]
-        least = [_least_s(case, device) for case in here]
-        least_s = sum(s for s in least if s is not None)
-        count, runnable, total_s = count + len(listed), runnable + len(here), total_s + least_s
-        text = f"  one launch each: {seconds_text(least_s)}" if least_s else ""
-        yield f"{listed[0].sweep:<24} {len(here):>5} of {len(listed):>5} cases run here{text}   {sweep.title}"
+    groups: dict[str, list[Loaded]] = {}
+    for each in loaded:
+        groups.setdefault(each.name.partition("/")[0] if folders else each.name, []).append(each)
+    for name, sweeps in groups.items():
+        listed = [case for each in sweeps for case in each.cases]
+        head = f"{name:<18} {count_text(len(sweeps), 'sweep'):>9}" if folders else f"{name:<24}"
+        title = "" if folders else f"   {sweeps[0].sweep.title}"
+        yield f"{head} {_counts(listed, device)}{title}"
         if cases:
             for case in listed:
                 yield _line(case, device)
+    every = [case for sweeps in groups.values() for each in sweeps for case in each.cases]
+    total_s = sum(_least_s(case, device) or 0.0 for case in _able(every, device))
     text = f"; one launch of each takes at least {duration_text(total_s)}" if total_s else ""
-    yield f"{runnable} of {count} cases run here{text}"
+    yield f"{len(_able(every, device))} of {count_text(len(every), 'case')} run here{text}"
+    if folders:
+        yield "python -m bench list FOLDER lists its sweeps, --all every sweep, --cases every case"
+    elif not cases:
+        yield "--cases lists every case"
+
+
+def _able(cases: Iterable[Case], device: Device) -> list[Case]:
+    return [case for case in cases if not case.missing(device.kind, device.capability)]
+
+
+def _counts(cases: Sequence[Case], device: Device) -> str:
+    """How many of the cases run on the device, in which least time; if none do, why not."""
+    able = _able(cases, device)
+    text = f"{len(able):>5} of {len(cases):>5} cases run here"
+    if not able:
+        kinds = {kind for case in cases for kind in case.problem.implementation(case.implementation).devices}
+        if device.kind not in kinds:
+            return f"{text}: all of them need {' or '.join(sorted(kinds))}"
+        reasons = Counter(case.missing(device.kind, device.capability) for case in cases)
+        (first, _), *others = reasons.most_common()
+        return f"{text}: {first}" + (f"; reasons in all: {len(reasons)}" if others else "")
+    least_s = sum(_least_s(case, device) or 0.0 for case in able)
+    return text + (f"  one launch each: {seconds_text(least_s)}" if least_s else "")
 
 
 def of_datasheet(sheet: Datasheet) -> Device:

@@ -92,7 +92,10 @@ def sweep(
     facts |= {"block": flow(block), "x": x, "with_operator": False}
     write_new({path: rendered("sweep.yaml.j2", facts)})
     show(
-        [f"measure: pytest bench/ --benchmark --bench-sweep {name}", f"plan:    python -m bench list {name}"]
+        [
+            f"measure: pytest bench/ --benchmark --bench-sweep {name}",
+            f"plan:    python -m bench list {name} --cases",
+        ]
     )
 
 

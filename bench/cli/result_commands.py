@@ -65,18 +65,21 @@ def goals(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="The goals as Markdown, with reasons.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every goal, also those without a case, and every reason.")
+    ] = False,
 ) -> None:
     """The goals of our kernels: what they rest on, what would refute them, and what results say of each."""
-    from bench.cli.goals import goal_lines, markdown_lines, of_operator, outcome_lines
+    from bench.cli.goals import goal_lines, markdown_lines, of_operator, outcome_lines, summary_lines
     from bench.judge.frame import read
 
     about = of_operator(operator)
     if markdown:
         show(markdown_lines(about))
     elif not results:
-        show(goal_lines(about))
+        show(goal_lines(about) if every or operator else summary_lines(about))
     else:
-        show(outcome_lines(read(results, left_out), about))
+        show(outcome_lines(read(results, left_out), about, every))
 
 
 def compare(
@@ -86,7 +89,7 @@ def compare(
         typer.Option(metavar="FACT", help="What may differ: device, driver ... Repeatable."),
     ] = None,
     all_cases: Annotated[
-        bool, typer.Option("--all", help="Every case, not only those that changed.")
+        bool, typer.Option("--all", help="Every case and fact, not only those that changed.")
     ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Measure what is UNSURE again, interleaving both commits.")
@@ -106,6 +109,7 @@ def compare(
     """
     from bench.cli.across import Across
     from bench.cli.again import again as measured_again
+    from bench.cli.again import next_lines
     from bench.cli.compare import comparison_lines
     from bench.judge.comparability import waved
     from bench.judge.compare import compare as compared
@@ -133,7 +137,11 @@ def compare(
         if (units := len({row.device_id for row in rows})) > 2:
             named = " ".join(map(str, results))
             remark(f"these are {units} units: `python -m bench fleet {named}` says which of them is slow")
-        code = measured_again(comparison, bench_budget) if again else comparison.exit_code
+        if again:
+            code = measured_again(comparison, results, bench_budget)
+        else:
+            show(() if all_cases else next_lines(comparison, results))
+            code = comparison.exit_code
     if of_devices:
         devices = Across(results, left_out)
         show(devices.lines(markdown))
@@ -146,6 +154,9 @@ def claims(
     rule: Annotated[
         int | None, typer.Option(metavar="N", help="Only claims that speak to this rule.")
     ] = None,
+    all_claims: Annotated[
+        bool, typer.Option("--all", help="A line for every claim and device, with every number and reason.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
     by_rule: Annotated[
@@ -164,7 +175,16 @@ def claims(
     Exit code 1: with --expect, some verdict is another one. 2: the input is bad. 0: neither.
     """
     from bench.cli.claims import as_json as json_text
-    from bench.cli.claims import chosen, claim_lines, differing, expected_verdicts, verdicts
+    from bench.cli.claims import (
+        chosen,
+        claim_lines,
+        decided_lines,
+        differing,
+        expected_verdicts,
+        next_lines,
+        verdicts,
+    )
+    from bench.judge.frame import read
 
     if as_json + by_rule + by_experiment > 1:
         raise UserError("--json lists claims, --rules rules and --experiments experiments: give one of them")
@@ -174,12 +194,15 @@ def claims(
     judged = chosen(every, rule)
     if as_json:
         typer.echo(json_text(judged))
-    else:
+    elif by_rule or by_experiment or markdown or all_claims:
         show(
             claim_lines(
                 judged, rule, markdown, "rule" if by_rule else "experiment" if by_experiment else "claim"
             )
         )
+    else:
+        show(decided_lines(judged, rule))
+        show(next_lines(judged, read(results)))
     if wanted is not None:
         sentences = differing(every, wanted)
         for sentence in sentences:

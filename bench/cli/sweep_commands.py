@@ -22,6 +22,9 @@ def list_cases(
     ] = None,
     bench_device: DeviceOption = "auto",
     cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every sweep, not only every folder, where none is named.")
+    ] = False,
     on: Annotated[
         str,
         typer.Option(
@@ -60,7 +63,8 @@ def list_cases(
     if suite and sweeps:
         raise UserError(f"--suite {suite} chooses among all sweeps: leave it out, or {', '.join(sweeps)}")
     if not (on or suite or bench_budget is not None):
-        show(listing(device, _loaded(sweeps or [], device.sm_count), cases=cases or bool(sweeps)))
+        loaded = _loaded(sweeps or [], device.sm_count)
+        show(listing(device, loaded, cases=cases, folders=not (sweeps or every or cases)))
         return
     if suite:
         of_suite = load_suite(suite, kernels.problem, device.sm_count)
@@ -73,7 +77,7 @@ def list_cases(
         prices = Prices(device, protocol(device.kind, bench_visits or 1), budget_s(bench_budget, device.kind))
         asked = [case for each in loaded for case in each.cases]
     claims = {each.name: each.sweep.claims for each in loaded}
-    show(planned(device, without_idle_roofs(asked), claims, prices, named=cases or bool(suite)))
+    show(planned(device, without_idle_roofs(asked), claims, prices, named=cases))
 
 
 def schema() -> None:

@@ -55,6 +55,7 @@ GROUPS = (
     Group("bench.doctor.telemetry", "NVML under load", 30, GPU, times=True),
     Group("bench.doctor.agreement", "two anchors by every clock", 40, times=True),
     Group("bench.doctor.rates", "anchors against the datasheet", 40, GPU, times=True),
+    Group("bench.doctor.steadiness", "steadiness over ten seconds", 90, times=True),
 )
 
 

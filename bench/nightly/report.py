@@ -80,7 +80,7 @@ def _device(device_night: Night) -> Iterator[str]:
 def _verdict(nights: Sequence[Night], exit_code: int) -> str:
     """The word for an exit code. That of the first nights is no verdict: nobody is to take it for CLEAN."""
     if exit_code == CLEAN and not any(device_night.compared for device_night in nights):
-        return "NOTHING COMPARED YET"
+        return "LEARNING"
     return VERDICTS[exit_code]
 
 
@@ -103,7 +103,7 @@ def _in_short(device_night: Night) -> str:
     if any(step.kind == "machine" for step in device_night.steps(slower=True, kinds=("machine",))):
         clauses.append("the machine itself is slower than it was: see below")
     if device_night.is_learning and not device_night.compared:
-        clauses.append(f"learning what is usual, nothing was compared: {_why_not(device_night)}")
+        clauses.append(f"nothing was compared yet: {_why_not(device_night)}")
     elif not device_night.compared:
         clauses.append(f"nothing could be compared: {_why_not(device_night)}")
     elif not clauses:

@@ -40,8 +40,9 @@ from bench.sweep.load import Case
 
 FALSE = 0.01
 """Chance that a case without a difference is called faster or slower."""
-EARLY, MOST_ROUNDS = (4, 6, 9, 13, 19), 28
-"""Rounds after which a case may be decided before the end, and the number of rounds that are made at most."""
+EARLY, MOST_ROUNDS = (4, 6, 9, 13, 19), 2000
+"""Rounds after which a case may be decided before the end, and the number of rounds that are made at most: an
+hour of a single case on a CPU."""
 AT_END = 0.5
 """Share of FALSE that the look at the end has; the early ones share the rest."""
 LEAST = 3
@@ -73,6 +74,41 @@ class Contest:
     verdict: Verdict = "undecided"
     failure: str = ""
     """Which version has no time, and why."""
+    spent_s: float = 0.0
+    """Wall seconds of its visits, with its share of the processes that were started for them."""
+    variance: float | None = None
+    """Of one of `logs`, by the last look; None before."""
+    borrowed: int = 0
+    """Degrees of freedom that `variance` has from other cases."""
+
+    @property
+    def round_s(self) -> float:
+        """Wall seconds of one of its rounds."""
+        return self.spent_s / len(self.logs)
+
+    def seconds_for(self, half: float, beyond: float = 0.0) -> float | None:
+        """Wall seconds, from its first round on, until its interval is so narrow; None if it never will be.
+
+        `half` is the half of the interval, a natural logarithm, plus so many standard errors `beyond`.
+        """
+        if self.variance is None:
+            return None
+        for rounds in range(EARLY[0], MOST_ROUNDS + 1):
+            freedom = rounds - 2 * int(CUT * rounds) - 1 + self.borrowed
+            errors = student(freedom, 1 - AT_END * FALSE) + beyond
+            if errors * math.sqrt(self.variance / rounds) <= half:
+                return rounds * self.round_s
+        return None
+
+    def decided_s(self, same: float) -> float | None:
+        """`seconds_for` the width that would decide the effect seen so far; None before the first look.
+
+        An effect that seems to be just what counts as the same will not stay there as the interval narrows.
+        """
+        if self.effect is None:
+            return None
+        seen, bar = abs(math.log(self.effect.ratio)), math.log1p(same)
+        return self.seconds_for(seen if seen >= bar else max(bar - seen, bar / 2))
 
     def add(self, visit: Visit, number: int) -> None:
         """Visit the case with both versions in the round of this number, counted from 0."""
@@ -94,6 +130,7 @@ class Contest:
         if others is not None:
             variance = (degrees * variance + OTHERS * others / len(self.logs)) / (degrees + OTHERS)
             degrees += OTHERS
+        self.variance, self.borrowed = variance * len(self.logs), 0 if others is None else OTHERS
         half = student(degrees, 1 - chance) * math.sqrt(variance)
         ratio, low, high = (math.exp(mean + by) for by in (0.0, -half, half))
         self.effect = Effect(ratio, low, high)
@@ -124,11 +161,14 @@ def contests(
     for number in range(MOST_ROUNDS):
         if not left or now() >= until_s:
             break
+        began_s = now()
         renew()
+        started_s = (now() - began_s) / len(left)
         for contest in left:
-            if now() >= until_s:
+            if (began_s := now()) >= until_s:
                 break
             contest.add(visit, number)
+            contest.spent_s += started_s + now() - began_s
         if number + 1 in EARLY:
             _decide(left, every, (1 - AT_END) * FALSE / len(EARLY), same)
         yield from (contest for contest in left if contest.verdict != "undecided")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.cli import ab as command
 from bench.device.detect import Device, detect
-from bench.runner.ab import FALSE, MOST_ROUNDS, Contest, Side, Visit, contests, versions
+from bench.runner.ab import AT_END, FALSE, Contest, Side, Visit, contests, versions
 from bench.sweep.load import Case
 from tests.bench.several import gpu, small, stand_in
 from tests.bench.two_versions import START_S, VISIT_S, Machine, committed, measured_by, repository
@@ -66,7 +67,7 @@ def test_a_certain_difference_within_what_counts_as_the_same_is_not_slower(cases
 def test_what_is_not_decided_in_time_is_said_and_rounds_end(cases: list[Case]) -> None:
     noisy = Machine(1, 1.01, 0.2).contests(cases[:2], 600.0)
     assert words(noisy) == {"undecided": 2}
-    assert {len(contest.logs) for contest in noisy} == {MOST_ROUNDS}
+    assert {len(contest.logs) for contest in noisy} == {int(600.0 // (START_S + 4 * VISIT_S)) + 1}
     assert all(contest.effect and contest.effect.low < 1.01 < contest.effect.high for contest in noisy)
     short = Machine(1, 1.5).contests(cases, 1.0)
     assert len(short) == 10 and words(short) == {"undecided": 10}
@@ -111,6 +112,30 @@ def test_a_version_that_cannot_run_a_case_is_named(cases: list[Case]) -> None:
     (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
     assert contest.verdict == "failed" and contest.failure == "new: wrong: off by 3"
     assert "new: wrong: off by 3" in command.line(contest)
+
+
+@pytest.mark.parametrize("scatter", [0.002, 0.02])
+def test_the_seconds_that_would_decide_are_those_after_which_the_interval_is_so_narrow(
+    scatter: float, cases: list[Case]
+) -> None:
+    def after(rounds: int) -> Contest:
+        """A contest whose observations lie around none, all as far as `scatter`; 2 s a round."""
+        contest = Contest(
+            cases[0], [scatter * (-1) ** number for number in range(rounds)], spent_s=2.0 * rounds
+        )
+        contest.decide(None, AT_END * FALSE, 1e-9)
+        return contest
+
+    def half(rounds: int) -> float:
+        effect = after(rounds).effect
+        assert effect is not None
+        return math.log(effect.high / effect.low) / 2
+
+    for wanted in (10, 40):
+        seconds = after(10).seconds_for(half(wanted))
+        assert seconds == pytest.approx(2.0 * wanted, rel=0.15)  # few rounds say little more of the variance
+    assert after(10).seconds_for(0.0) is None and Contest(cases[0]).seconds_for(1.0) is None
+    assert after(10).seconds_for(half(40), beyond=1.0) > after(10).seconds_for(half(40))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
@@ -233,12 +258,59 @@ def test_the_checkout_is_measured_as_it_is_when_the_command_begins(
     ("given", "says"),
     [
         (["--ref", "nonesuch", CASE], "--ref nonesuch: this checkout has no such commit"),
-        ([CASE], "--ref HEAD: bench/ and kernels/ are as they were then; give an older commit"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[str], says: str) -> None:
     code, text = ab(*given)
     assert code == 2 and says in text and "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("noise", "budget", "code", "says"),
+    [
+        (0.003, "60", 0, r"^matrix products: 2 % needs \d+ s, 5 % needs \d+ s, 10 % needs \d+ s a case here"),
+        (0.2, "60", 0, r"^matrix products: 2 % needs more than an hour, "),
+        (0.003, "1", 3, r"^too few rounds for an interval: --bench-budget 55 or more"),
+    ],
+)
+def test_the_same_code_twice_says_what_the_machine_can_resolve(
+    noise: float, budget: str, code: int, says: str, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured_by(Machine(3, noise=noise), monkeypatch)
+    made, text = ab(CASE, "--bench-budget", budget)
+    assert made == code and "A/A, since bench/ and kernels/ are those of HEAD" in text
+    assert re.search(says, text, re.MULTILINE), text
+
+
+def test_a_false_alarm_of_the_same_code_is_counted_and_no_failure(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured_by(Machine(3, 1.5), monkeypatch)
+    code, text = ab(CASE)
+    assert code == 0 and "1 of 1 case called different, although the code is the same" in text
+
+
+def test_where_nothing_is_decided_the_command_and_the_seconds_that_decide_are_said(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "kernels" / "a.py").write_text("x = 2\n")
+    measured_by(Machine(3, 1.04, 0.02), monkeypatch)
+    code, text = ab(CASE, "--bench-budget", "10", "--same", "1")
+    last = text.splitlines()[-1]
+    found = re.match(rf"next: python -m bench (ab .* {CASE} --bench-budget (\d+))   \(about ", last)
+    assert code == 3 and found and "scatters by ±" in text, text
+    assert "--ref HEAD --bench-device cpu --same 1 " in last and int(found[2]) > 10
+    measured_by(Machine(4, 1.04, 0.02), monkeypatch)
+    assert CliRunner().invoke(app, found[1].split()).exit_code == 1
+
+
+def test_a_case_that_no_sensible_time_decides_is_said(cases: list[Case]) -> None:
+    contest = Contest(cases[0], [0.5, -0.5] * 5, spent_s=20.0)
+    contest.decide(None, AT_END * FALSE, 0.02)
+    _, only = command.undecided_lines([contest], 2.0, lambda cases: "")
+    assert only.startswith(
+        "1 case would take more than an hour: a quieter machine, or a larger --same than 2,"
+    )
 
 
 def test_a_file_that_git_does_not_know_yet_is_a_difference(

@@ -87,6 +87,20 @@ def test_where_nothing_is_decided_the_first_report_counts(
     assert code == 1 and "no case is UNSURE (ceilings apart), so nothing is measured again" in text
 
 
+def test_a_comparison_that_leaves_cases_unsure_ends_with_the_command_that_decides_them(
+    results: Results,
+) -> None:
+    results.compare()  # writes A and B
+    paths = [str(results.folder / name) for name in ("a.parquet", "b.parquet")]
+    last = CliRunner().invoke(app, ["compare", *paths]).stdout.splitlines()[-1]
+    assert last.startswith(
+        f"next: python -m bench compare {' '.join(paths)} --again   (on that device, about 55 s"
+    )
+    results.compare(commit=results.old)
+    last = CliRunner().invoke(app, ["compare", *paths]).stdout.splitlines()[-1]
+    assert last.startswith("next: python -m bench ab gemm/square-onednn-float32-NN-m128-n128-k128-cold   (")
+
+
 def test_uncommitted_changes_are_those_of_this_checkout(
     results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

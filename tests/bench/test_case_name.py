@@ -129,7 +129,7 @@ def test_every_name_that_a_command_prints_is_taken_back(ours: dict[str, Case]) -
     assert len(names) == len(set(names)) and f"\n{len(names)} cases: " in text
     assert set(names) <= {row_name(row) for path in (before, after) for row in parquet.read_rows(path)}
     squares = {name for name in ours if name.startswith("gemm/square-")}
-    text = printed("list", "gemm/square", "--bench-device", "cpu")
+    text = printed("list", "gemm/square", "--cases", "--bench-device", "cpu")
     assert set(NAME.findall(text)) == squares
     here = ("--on", "h100_sxm5", "--from", REFERENCE / "public" / "nvidia-h100-80gb-hbm3")
     text = printed("predict", "gemm/square", *here, "--cases")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 import kernels
 from bench.__main__ import app
-from bench.cli.claims import By, as_json, chosen, claim_lines, verdicts
+from bench.cli.claims import By, as_json, chosen, claim_lines, decided_lines, verdicts
 from bench.cli.guide_tables import WITHOUT_A_CLAIM
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import Judged
@@ -73,7 +73,7 @@ def test_the_table_and_json_say_the_same_and_name_what_was_left_out(
     of_rule_7 = [SWEEPS / "gemm" / "aligned_k.yaml", SWEEPS / "convolution" / "aligned_inputs.yaml"]
     monkeypatch.setattr("bench.cli.claims.SWEEPS", of_rule_7)
     path = result(tmp_path)
-    shown = bench("claims", path, "--rule", 7)
+    shown = bench("claims", path, "--rule", 7, "--all")
     assert shown.exit_code == 0, shown.stderr
     assert "Rule 7: unaligned sizes use Tensor Cores too, but more slowly" in shown.stdout
     (line,) = [line for line in shown.stdout.splitlines() if "  MM-01  " in line]
@@ -86,6 +86,26 @@ def test_the_table_and_json_say_the_same_and_name_what_was_left_out(
     assert f"{of['value']:.3f}" in line and f" {of['clusters']}  " in line and of["bar"] == "ours"
     assert {each["claim"] for each in listed} == {"MM-01", "MM-01b", "MM-02", "CV-03b", "CV-03c"}
     assert all(each["verdict"] in WORDS for each in listed)
+
+
+@pytest.mark.usefixtures("one_sweep")
+def test_what_is_decided_comes_first_and_then_the_command_that_decides_more(tmp_path: Path) -> None:
+    lines = bench("claims", result(tmp_path)).stdout.splitlines()
+    assert re.match(r"SUPPORTED +1\.2\d\d \[.*\] +MM-01 +", lines[0])
+    assert not any("NOT " in line.split("expected")[0] for line in lines[: lines.index("")])
+    counts = next(line for line in lines if line.startswith("h100-sxm: "))
+    assert sum(map(int, re.findall(r"(\d+) [A-Z]", counts))) == len(
+        json.loads(bench("claims", tmp_path, "--json").stdout)
+    )
+    open_ids = [line for line in lines if line.startswith(("UNDECIDED", "TOO FEW"))]
+    assert bool(open_ids) == lines[-1].startswith("next: pytest bench/ --benchmark --bench-visits 3 ")
+
+
+def test_many_devices_fit_a_screen(public: list[Judged]) -> None:
+    lines = list(decided_lines(public, None))
+    assert len(lines) <= 45 and re.search(
+        r"^SUPPORTED +1\.\d+ to \d+\.\d+ +\S+ +\d devices: ", "\n".join(lines), re.M
+    )
 
 
 @pytest.mark.usefixtures("one_sweep")

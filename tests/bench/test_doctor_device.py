@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from bench.doctor import agreement, capture, clocks, rates, survival, telemetry
+from bench.device.nvml import NvmlGpu
+from bench.doctor import agreement, capture, clocks, rates, steadiness, survival, telemetry
+from bench.doctor.finding import Finding
 from bench.validation.clock_agreement import Comparison, Ratio
 from bench.worker.clock import GraphClock, HostClock
 from tests.bench import simulated
@@ -237,3 +240,64 @@ def test_anchors_lie_between_60_and_105_percent_of_the_datasheet() -> None:
     assert rated(late_samples=None) == right | {"late samples": "WARN"}
     assert rates.share("GEMM rate", row("error"), 1, "FLOP/s", 1e15).level == "FAIL"
     assert rates.share("GEMM rate", OK | {"median_s": 1.0}, 1, "FLOP/s", None).level == "WARN"
+
+
+# ---- steadiness
+
+
+def visited(
+    kind: str, copies: list[float], products: list[float], hertz: Sequence[float] = (0.0,)
+) -> list[Finding]:
+    """The findings where copies and products run at these shares of a speed, in turns; so does the clock."""
+    visits = steadiness.PROCESSES * steadiness.ROUNDS
+
+    def rows(speeds: list[float]) -> list[dict[str, Any]]:
+        return [
+            OK | {"median_s": 1e-2 / speeds[at % len(speeds)], "sm_clock_hz": hertz[at % len(hertz)]}
+            for at in range(visits)
+        ]
+
+    worker = Stub({"aten": rows(copies), ("onednn" if kind == "cpu" else "cublas"): rows(products)})
+    return list(steadiness.steadiness(worker, device(kind), lambda: 0.0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_steady_work_passes_and_scattered_work_is_said(kind: str) -> None:
+    calm, restless = [1.0, 0.99, 1.01], [1.0, 1.04, 1.08, 1.12]
+    assert set(levels(iter(visited(kind, calm, calm))).values()) == {"PASS"}
+    found = levels(iter(visited(kind, restless, calm)))
+    assert (found["steady memory"], found["steady products"]) == ("WARN", "PASS")
+    assert levels(iter(visited(kind, calm, restless)))["steady products"] == "WARN"
+    assert "two speeds" not in visited(kind, restless, calm)[0].sentence
+
+
+def test_two_speeds_are_named() -> None:
+    memory, _ = visited("cpu", [0.46, 0.8, 0.79], [1.0])
+    byte = 2 * 4 * (1 << 24)
+    low, high = byte / 1e-2 * 0.46e-9, byte / 1e-2 * 0.795e-9
+    assert memory.level == "WARN"
+    assert f"two speeds: {low:.4g} GB/s in 4 and {high:.4g} GB/s in 8." in memory.sentence
+    assert steadiness.two_speeds([1.0] * 11 + [2.0]) is None, "one visit is a disturbance"
+
+
+@pytest.mark.parametrize(
+    ("hertz", "level", "says"),
+    [
+        ([1.41e9], "PASS", "stayed at 1410 MHz of at most 1980 MHz: locked, or held there."),
+        ([1.98e9], "PASS", "stayed at 1980 MHz of at most 1980 MHz."),
+        ([1.98e9, 1.755e9], "WARN", "is not locked: it was 1755 to 1980 MHz of at most 1980 MHz."),
+        ([0.0], "PASS", "is unknown"),
+    ],
+)
+def test_a_clock_that_moves_is_said(
+    hertz: list[float], level: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steadiness, "NvmlGpu", lambda uuid: NvmlGpu("GPU-5ba8", FakeNvml(sm_mhz=1980)))
+    last = visited("cuda", [1.0], [1.0], hertz)[-1]
+    assert (last.name, last.level) == ("steady clock", level) and says in last.sentence
+
+
+def test_a_row_that_fails_ends_the_group() -> None:
+    worker = Stub({"aten": row("crashed")})
+    (only,) = steadiness.steadiness(worker, device("cpu"), lambda: 0.0)  # type: ignore[arg-type]
+    assert (only.level, only.name) == ("FAIL", "steady memory") and "crashed: it says so" in only.sentence

@@ -19,7 +19,17 @@ import pytest
 import kernels
 from bench.device.datasheet import derive_datasheet
 from bench.device.other_processes import OtherProcesses
-from bench.doctor import agreement, driver, forecast, libraries, operators, packages, survival, tuner
+from bench.doctor import (
+    agreement,
+    driver,
+    forecast,
+    libraries,
+    operators,
+    packages,
+    steadiness,
+    survival,
+    tuner,
+)
 from bench.doctor.finding import Finding
 from bench.environment.dependencies import Requirement
 from bench.runner.supervisor import WorkerSupervisor
@@ -349,6 +359,7 @@ def test_the_page_explains_every_line_and_no_other() -> None:
     names = {name for path in (ROOT / "bench" / "doctor").glob("*.py") for name in named_in(path)}
     names |= {*survival.NAMES.values(), *driver.REMEDIES, *(name for name, *_ in libraries.CALLS)}
     names |= {name for anchors in agreement.ANCHORS.values() for name, _ in anchors}
+    names |= {anchor.name for anchor in steadiness.anchors("cpu")}
     names |= {name.replace("clocks", "profiler") for name, _ in agreement.ANCHORS["cuda"]}
     assert {"worker", "spin", "NVML", "unfinished", "failed capture", "forecast"} < names
     page = (ROOT / "docs" / "doctor.md").read_text()

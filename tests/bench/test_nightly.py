@@ -129,11 +129,11 @@ def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> 
     for number in range(1, 7):
         found = machine.run()
         verdict, _, short, *_ = page(found).splitlines()
-        assert found.exit_code == 0 and verdict.startswith("# NOTHING COMPARED YET: ")
-        assert short.startswith(f"learning what is usual, nothing was compared: this is night {number}, ")
+        assert found.exit_code == 0 and verdict.startswith("# LEARNING: ")
+        assert short.startswith(f"nothing was compared yet: this is night {number}, ")
         assert short.endswith(f" and is {count_text(7 - number, 'night')} away.")
         told = json.loads(nightly_json([found], 0))
-        assert {told["verdict"], told["devices"][0]["verdict"]} == {"NOTHING COMPARED YET"}
+        assert {told["verdict"], told["devices"][0]["verdict"]} == {"LEARNING"}
     found = machine.run()
     assert page(found).startswith("# CLEAN: ") and found.compared == CASES - 2
 
