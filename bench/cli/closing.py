@@ -114,6 +114,9 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
     yield from trust_lines(judged_run)
     if not any(result.journal for result in run.results):
         yield from left_out_lines(session.planner.left_out)
+    needed = [row for row in rows if row.role == "roof" and row.case in session.added]
+    if missing := [row_name(row) for row in needed if row.status == "skipped"]:
+        yield f"no time for these roofs, so shares of them are missing: {', '.join(missing)}"
     yield from session.planner.given_up
     for cause, count in session.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"

@@ -111,7 +111,7 @@ def show(
                 room = (columns() or LOG_COLUMNS) - 1 - len(head)
                 line = head + run_summary.progress_line(number, total, row, visited.left_s, room)
                 (progress or say)(line)
-            for sentence in visited.given_up:
+            for sentence in visited.notes:
                 say(sentence)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from bench.device.detect import Device
 from bench.device.lock import device_lock
 from bench.runner.comparisons import Comparison
+from bench.runner.earlier_ceilings import EarlierCeilings, Rows, recent_ceilings
 from bench.runner.forecast import Forecast
 from bench.runner.planner import Planner
 from bench.runner.resume import Kind, Left, begin, earlier_runs, go_on
@@ -75,6 +76,10 @@ class Session:
     """Sweep -> its claims, from which comparisons follow."""
     comparisons: Sequence[Comparison] | None = None
     """What is measured whole or not at all; None: each case by itself."""
+    added: Collection[str] = ()
+    """Keys of the ceilings that nobody asked for, but the cases need; known before `open`."""
+    fresh_ceilings: bool = False
+    """Whether none of these is taken from an earlier run."""
     suffix: str = ""
     """Ending of this run's id that sets it apart from other devices' runs of the same second."""
     left: list[Left] = field(default_factory=list)
@@ -101,6 +106,11 @@ class Session:
         """The number of visits that were joined last, and their rows."""
         self.parts_s = dict.fromkeys(PARTS, 0.0)
         """The worker's wall seconds over the visits made so far, earlier parts of a resumed run left out."""
+        self._recent: Sequence[Rows] = ()
+        """The ceilings of recent runs."""
+        self._earlier = EarlierCeilings()
+        self.of_ceilings = ""
+        """A sentence on the ceilings that were taken from an earlier run, or not; empty if there were none."""
         self._journal: Journal | None = None
         self._lock = ExitStack()
         self.begin()
@@ -143,6 +153,8 @@ class Session:
         self.planner.resume(begun.rows)
         if begun.rows:
             self._go_on_as(begun.rows[0])
+        elif self.added and not self.fresh_ceilings:
+            self._recent = recent_ceilings(self.folder, self.device, self.protocol)
 
     def _go_on_as(self, row: Measurement) -> None:
         """Take the unit's names and the tags from an earlier row of the resumed run, so that all rows agree.
@@ -151,6 +163,14 @@ class Session:
         """
         kept = [*(() if self.anonymous else UNIT), *(() if self.tags else ("tags",))]
         self._origin |= {name: value for name in kept if (value := getattr(row, name)) is not None}
+
+    def plan(self, cases: Iterable[Case]) -> None:
+        """Set the cases that may be visited; `comparisons` are known by now."""
+        cases = list(cases)
+        self.planner.plan(cases, self.comparisons)
+        added = [case for case in cases if case.key in self.added]
+        self._earlier = EarlierCeilings(added, self._recent)
+        self.planner.offered = self._earlier.offered
 
     def refuse(self, cases: Iterable[Case]) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
@@ -176,9 +196,24 @@ class Session:
     # ---- the visits
 
     def walk(self) -> Iterator[tuple[Case, Measurement]]:
-        """Visit every case as often as the planner says; each visit's row is safe before it is yielded."""
-        while (case := self.planner.next(self.elapsed_s)) is not None:
+        """Visit every case as often as the planner says; each visit's row is safe before it is yielded.
+
+        First the sentinels of earlier ceilings, if there are any: if they are as they were, so are the others.
+        """
+        sentinels = {}
+        for case in (expected := self._earlier.sentinels):
+            sentinels[case.key] = self.visit(case)
+            if len(sentinels) == len(expected):
+                self._take_ceilings(sentinels)
+            yield case, sentinels[case.key]
+        while (case := self.planner.next(self.elapsed_s, self.worker.restart_s)) is not None:
             yield case, self.visit(case)
+
+    def _take_ceilings(self, sentinels: Rows) -> None:
+        taken, self.of_ceilings = self._earlier.taken(sentinels, self.run_id)
+        self._append(*taken)
+        self.planner.resume(taken)
+        self.planner.offered = frozenset()
 
     def visit(self, case: Case) -> Measurement:
         """Visit a case once and write the row before returning it. Never raises for what a case does.
@@ -283,8 +318,8 @@ class Visited(NamedTuple):
     """About how many seconds they will take; None while that is unknown."""
     forecast: Forecast | None = None
     """The forecast, at the first visit after which it rests on this run's ceilings; else None."""
-    given_up: Sequence[str] = ()
-    """A sentence for each implementation that was given up because of this visit."""
+    notes: Sequence[str] = ()
+    """Sentences that follow from this visit: on the ceilings, on an implementation that is given up."""
 
 
 def in_turn(sessions: Sequence[Session]) -> Iterator[Visited]:
@@ -336,13 +371,13 @@ class _Ended(NamedTuple):
 def _walk(session: Session) -> Iterator[Visited]:
     planner, shown, refined = session.planner, 0, False
     for case, row in session.walk():
-        given_up = planner.given_up[shown:]
-        shown += len(given_up)
+        notes = [*filter(None, [session.of_ceilings]), *planner.given_up]
+        new, shown = notes[shown:], len(notes)
         forecast = None
         if not refined and planner.has_ceilings and case.role == "measurement":
             refined, forecast = True, planner.forecast(session.elapsed_s)
         left_s = planner.left_s(session.elapsed_s)
-        yield Visited(session, case, row, planner.visits_left(), left_s, forecast, given_up)
+        yield Visited(session, case, row, planner.visits_left(), left_s, forecast, new)
 
 
 def _send(session: Session, messages: SimpleQueue[Visited | _Ended]) -> None:
