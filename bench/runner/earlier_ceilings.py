@@ -41,7 +41,7 @@ def recent_ceilings(folder: Path, device: Device, protocol: Protocol) -> list[Ro
     """
     since = datetime.now(UTC) - RECENT
     files = [path for path in folder.glob("*.parquet") if path.stat().st_mtime >= since.timestamp()]
-    runs = []
+    runs: list[Rows] = []
     for path in sorted(files, key=lambda each: each.name, reverse=True) if device.boot else ():
         try:
             rows = read_rows(path)
@@ -74,7 +74,7 @@ class EarlierCeilings:
 
     @property
     def sentinels(self) -> list[Case]:
-        """The copy and the product that are measured anew, of each number of threads; empty without a copy."""
+        """The copy and the product to be measured anew, of each number of threads; none without a copy."""
         known = [case for case in self.cases if any(case.key in run for run in self.runs)]
         copies = {case.threads: case for case in known if _is_copy(case)}
         products: dict[str, Case] = {}
@@ -93,7 +93,9 @@ class EarlierCeilings:
 
         `now` are the rows of the sentinels, just measured.
         """
-        rows = list(self._confirmed(lambda before, sentinel: not _change(sentinel, before, now[sentinel.key])))
+        rows = list(
+            self._confirmed(lambda before, sentinel: not _change(sentinel, before, now[sentinel.key]))
+        )
         sentinels = self.sentinels
         if not rows:
             pairs = ((run, each) for run in self.runs for each in sentinels if each.key in run)
@@ -125,7 +127,7 @@ class EarlierCeilings:
 
 
 def _change(sentinel: Case, before: Measurement, now: Measurement) -> str:
-    """How a sentinel, or a fact that must be the same, differs from what an earlier run measured; or empty."""
+    """How a sentinel, or a fact that must be the same, differs from an earlier run; empty if it does not."""
     what, run = _what(sentinel), _short(before.run_id)
     if not now.is_timed or now.median_s is None:
         return f"the {what} has no time ({now.status}: {now.reason})"

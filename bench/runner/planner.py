@@ -34,7 +34,7 @@ from bench.sweep.load import Case
 LOOKS = (0.25, 0.5, 0.75)
 """Shares of the run after which the sentinels are visited."""
 LATEST = 1.05
-"""Share of the budget after which no visit ends that can be foreseen."""
+"""Times the budget: no visit begins that is expected to end later."""
 REPLAN = 8
 """Visits between two schedules of the time that is left."""
 
@@ -71,7 +71,7 @@ class Planner:
         self._able_ceilings: list[Case] = []
         """The ceilings that this device can run and for which there is room."""
         self.offered: frozenset[str] = frozenset()
-        """Keys of the ceilings that an earlier run measured, as long as nothing says that they have changed."""
+        """Keys of the ceilings that an earlier run measured, until it is known whether they have changed."""
         self._ceilings_until_s = math.inf
         """Elapsed seconds after which no ceiling gets its first visit."""
         self._order: Iterator[Case] | None = None
@@ -184,18 +184,16 @@ class Planner:
         return rows[-1].status in ("ok", "crashed") and rows[-1].measured_in is None
 
     def _is_too_late(self, case: Case) -> bool:
-        """Whether a visit to this case would end after the budget; what takes no time never does.
-
-        A comparison that has begun may be finished a little later. Ceilings that have no row get one.
-        """
-        if self.budget_s is None:
+        """Whether a visit to this case would end too long after the budget; what is refused takes no time."""
+        if self.budget_s is None or (case.key not in self._rows and self._refusal(case) is not None):
             return False
-        is_first = case.key not in self._rows
-        if case.role != "measurement":
-            return not is_first and self._ends_s(self.prices.ceiling_again_s(case)) > self.budget_s
-        if is_first and self._refusal(case) is not None:
-            return False
-        return self._ends_s(self.prices.visit_s(case)) > LATEST * self.budget_s
+        if case.role == "measurement":
+            cost_s = self.prices.visit_s(case)
+        elif case.key in self._rows:
+            cost_s = self.prices.ceiling_again_s(case)
+        else:
+            cost_s = self.prices.ceiling_cost_s(case)
+        return self._ends_s(cost_s) > LATEST * self.budget_s
 
     def _ends_s(self, cost_s: float) -> float:
         return self._elapsed_s + self._restart_s + cost_s

@@ -309,7 +309,7 @@ def load_cases(options: Options, session: Session, find: Callable[[str], type[Pr
 
 
 def with_ceilings(asked: Sequence[Case], every: Sequence[Case], device: Device) -> list[Case]:
-    """The cases that are asked for after the ceilings: those asked for, and those of `every` that they need."""
+    """The cases that are asked for, ceilings first, among them those of `every` that the others need."""
     measured = [case for case in asked if case.role == "measurement"]
     own = [case for case in asked if case.role != "measurement"]
     there = {case.key for case in own}

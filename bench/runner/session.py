@@ -108,9 +108,9 @@ class Session:
         """The worker's wall seconds over the visits made so far, earlier parts of a resumed run left out."""
         self._recent: Sequence[Rows] = ()
         """The ceilings of recent runs."""
-        self._earlier = EarlierCeilings()
+        self._reusable = EarlierCeilings()
         self.of_ceilings = ""
-        """A sentence on the ceilings that were taken from an earlier run, or not; empty if there were none."""
+        """A sentence on the ceilings that an earlier run has: taken, or why not; empty if it has none."""
         self._journal: Journal | None = None
         self._lock = ExitStack()
         self.begin()
@@ -169,8 +169,8 @@ class Session:
         cases = list(cases)
         self.planner.plan(cases, self.comparisons)
         added = [case for case in cases if case.key in self.added]
-        self._earlier = EarlierCeilings(added, self._recent)
-        self.planner.offered = self._earlier.offered
+        self._reusable = EarlierCeilings(added, self._recent)
+        self.planner.offered = self._reusable.offered
 
     def refuse(self, cases: Iterable[Case]) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
@@ -198,19 +198,19 @@ class Session:
     def walk(self) -> Iterator[tuple[Case, Measurement]]:
         """Visit every case as often as the planner says; each visit's row is safe before it is yielded.
 
-        First the sentinels of earlier ceilings, if there are any: if they are as they were, so are the others.
+        First the sentinels of earlier ceilings, if any: if they are as they were, so are the others.
         """
-        sentinels = {}
-        for case in (expected := self._earlier.sentinels):
-            sentinels[case.key] = self.visit(case)
+        sentinels: dict[str, Measurement] = {}
+        for sentinel in (expected := self._reusable.sentinels):
+            sentinels[sentinel.key] = self.visit(sentinel)
             if len(sentinels) == len(expected):
                 self._take_ceilings(sentinels)
-            yield case, sentinels[case.key]
+            yield sentinel, sentinels[sentinel.key]
         while (case := self.planner.next(self.elapsed_s, self.worker.restart_s)) is not None:
             yield case, self.visit(case)
 
     def _take_ceilings(self, sentinels: Rows) -> None:
-        taken, self.of_ceilings = self._earlier.taken(sentinels, self.run_id)
+        taken, self.of_ceilings = self._reusable.taken(sentinels, self.run_id)
         self._append(*taken)
         self.planner.resume(taken)
         self.planner.offered = frozenset()
