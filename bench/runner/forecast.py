@@ -34,6 +34,10 @@ PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
 """Seconds that a visit to a probe, which bounds nothing, may sample, settling included."""
 CEILING_SHARE = 0.16
 """Share of a GPU's budget for all visits to ceilings, unless their least sampling takes more."""
+SHORT = 1.5
+"""Times the expected seconds of all visits: a budget that has less is short."""
+MARGIN = 1.2
+"""Times the expected seconds of the other cases: ceilings leave so much for them."""
 CEILINGS_MOST = 0.5
 """Largest share of any budget for all visits to ceilings, where there are other cases: these come first."""
 PROBE_SHARE = 0.06
@@ -152,6 +156,10 @@ class Prices:
         self._roof_s = ROOF_S[device.kind].most_s
         self.left_out: set[str] = set()
         """Keys of the ceilings that the budget has no room for."""
+        self.is_short = False
+        """Whether the cases, which are few, come before their ceilings, after which there may be no time."""
+        self.ceilings_most_s = math.inf
+        """Wall seconds that ceilings may take."""
         self._besides, self._samplings = Learned(), Learned()
         self._paid: set[Hashable] = set()
         """Kinds of cases that were visited at least once."""
@@ -162,32 +170,37 @@ class Prices:
 
     # ---- ceilings
 
-    def limit_ceilings(self, cases: Iterable[Case], spent_s: float = ASSUMED["start_s"].value) -> float:
+    def limit_ceilings(self, cases: Iterable[Case], spent_s: float = ASSUMED["start_s"].value) -> None:
         """Make the ceilings among these cases, the first of them first, fit into their share of the budget.
 
-        Returns the seconds that they may take; `spent_s` are over. Of a GPU, roofs are sampled for less: with
-        ten minutes long enough to settle once, with more as long as they want. Ceilings for which there is no
-        room are `left_out`.
+        `spent_s` are over. Of a GPU, roofs are sampled for less: with ten minutes long enough to settle once,
+        with more as long as they want. Ceilings for which there is no room are `left_out`; second visits are
+        made as far as there is time.
         """
-        self.left_out = set()
+        self.left_out, self.is_short = set(), False
         if self.budget_s is None:
-            return math.inf
+            return
         able = [case for case in cases if self._is_possible(case)]
         ceilings = [case for case in able if case.role != "measurement"]
         if self.device.kind == "cuda":
             self._limit_on_gpu(ceilings, self.budget_s)
-        share_s = max(0.0, self.budget_s - spent_s)
-        if asked := [case for case in able if case.role == "measurement"]:
-            asked_s = self.settings.visits * sum(map(self.visit_s, asked))
-            share_s = min(CEILINGS_MOST * self.budget_s, max(share_s - asked_s, CEILINGS_MOST * share_s))
-        left_s = share_s
+        share_s = left_s = max(0.0, self.budget_s - spent_s)
+        asked_s = self.settings.visits * sum(
+            self.visit_s(case) for case in able if case.role == "measurement"
+        )
+        if asked_s:
+            wanted_s = sum(map(self.ceiling_cost_s, ceilings))
+            self.is_short = asked_s <= CEILINGS_MOST * left_s and left_s < SHORT * (asked_s + 2 * wanted_s)
+            share_s = max(left_s - MARGIN * asked_s, CEILINGS_MOST * left_s)
+            share_s = min(CEILINGS_MOST * self.budget_s, share_s)
+        spent_s = 0.0
         for case in ceilings:
-            cost_s = self.ceiling_cost_s(case) + (case.role == "roof") * self.ceiling_again_s(case)
-            if case.key not in self.left_out and cost_s <= left_s:
-                left_s -= cost_s
+            cost_s = self.ceiling_cost_s(case)
+            if case.key not in self.left_out and spent_s + cost_s <= share_s:
+                spent_s += cost_s
             else:
                 self.left_out.add(case.key)
-        return share_s
+        self.ceilings_most_s = share_s
 
     def _limit_on_gpu(self, ceilings: Sequence[Case], budget_s: float) -> None:
         probes_s = 0.0
@@ -289,7 +302,8 @@ class Prices:
         cases = [case for case in cases if case.key not in self.left_out and self._is_possible(case)]
         ceilings = [case for case in cases if case.role != "measurement"]
         others = [case for case in cases if case.role == "measurement"]
-        of_ceilings = Tally(len(ceilings), _sweeps(ceilings), self._ceilings_cost_s(ceilings, len(others)))
+        ceilings_s = min(self.ceilings_most_s, self._ceilings_cost_s(ceilings, len(others)))
+        of_ceilings = Tally(len(ceilings), _sweeps(ceilings), ceilings_s)
         if left_s is None and self.budget_s is not None:
             left_s = max(0.0, self.budget_s - start_s - of_ceilings.seconds)
         jobs = self.jobs((case, launch_s.get(case.key), 0) for case in others)

@@ -1,10 +1,10 @@
 """Planner of a run: which case is visited next, and for how long. Pure: no pytest, no worker, no clock.
 
 A planner knows the cases, the rows of the visits made and their cost; callers pass the elapsed seconds.
-Ceilings are visited first. Then every case gets its first visit, comparison by comparison (comparisons.py),
-as far as there is time: one that begins is finished. Each further round of visits has an order of its own,
-drawn from the run's seed: a drift affects all alike, and the visits of one case lie far apart, while cases
-that are compared stay next to each other, every other round in reverse. Cases that need more visits (rows.py)
+Ceilings are visited first; in a short run after the first visits of the cases. These are made comparison by
+comparison (comparisons.py), as far as there is time: one that begins is finished. Each further round of visits
+has an order of its own, drawn from the run's seed: a drift affects all alike, and the visits of one case lie far
+apart, while cases that are compared stay next to each other, every other round in reverse. Cases that need more visits (rows.py)
 get them in further rounds. After each quarter of the run's time the ceilings that serve as sentinels are
 visited again: with the visits at the ends that is enough to see a drift (validation/interval_coverage.py).
 Last of all come the roofs again, since a roof is the best that was reached at either end of the run.
@@ -103,13 +103,20 @@ class Planner:
     def _limit_ceilings(self, elapsed_s: float) -> None:
         """Leave out the ceilings without a row for which there is no time beside the other cases."""
         rest = [case for key, case in self._cases.items() if key not in self._rows]
-        self._ceilings_until_s = elapsed_s + self.prices.limit_ceilings(rest, elapsed_s)
+        self.prices.limit_ceilings(rest, elapsed_s)
+        most_s = math.inf if self.prices.is_short else self.prices.ceilings_most_s
+        self._ceilings_until_s = elapsed_s + most_s
         self._able_ceilings = self._with_room()
 
     def resume(self, rows: Iterable[Measurement]) -> None:
         """Add visits that were made before this planner began: they are not made again, and cost nothing."""
         for row in rows:
             self._rows.setdefault(row.case, []).append(row)
+
+    def take(self, rows: Iterable[Measurement]) -> None:
+        """Add the ceilings of an earlier run; what it offered beside them is to be measured."""
+        self.resume(rows)
+        self.offered, self._launch_s = frozenset(), {}
 
     def visited(self, case: Case, row: Measurement, taken_s: float | None = None) -> None:
         """Add a visit. `taken_s`: its wall seconds without starting a worker; None if it was not timed."""
@@ -218,7 +225,9 @@ class Planner:
         chance = random.Random(self.seed)
         ceilings = [case for case in self._cases.values() if case.role != "measurement"]
         cases = [case for case in self._cases.values() if case.role == "measurement"]
-        yield from (case for case in ceilings if self._count(case) == 0)
+        is_short = self.prices.is_short
+        if not is_short:
+            yield from self._first_ceilings(ceilings)
         self._scheduled()
         looks = [look for look in LOOKS if look > self._share_done()]  # at this time they have just been made
         for turn in range(self.settings.visits):
@@ -228,12 +237,19 @@ class Planner:
                     yield from self._sentinels(ceilings)
                 if self._count(case) == 0 or (self._count(case) <= turn and self._wants(case)):
                     yield case
+            if turn == 0 and is_short:
+                yield from self._first_ceilings(ceilings)
         while wanting := [case for case in chance.sample(cases, len(cases)) if self._wants(case)]:
             before = [self._count(case) for case in wanting]
             yield from (case for case in wanting if self._wants(case))
             if [self._count(case) for case in wanting] == before:  # none was visited, and none will be
                 break
         yield from ceilings
+
+    def _first_ceilings(self, ceilings: Sequence[Case]) -> Iterator[Case]:
+        """First visits to ceilings; to those that an earlier run has, unless they are taken meanwhile."""
+        yield from (case for case in ceilings if case.key not in self.offered and self._count(case) == 0)
+        yield from (case for case in ceilings if self._count(case) == 0)
 
     def _round(self, turn: int, chance: random.Random) -> Iterator[Case]:
         """The cases of a round of visits in order; in the first one only those for which there is time."""
@@ -353,7 +369,11 @@ class Planner:
         """Seconds of the budget that are neither spent nor reserved for the roofs at the end."""
         if self.budget_s is None:
             return None
-        return max(0.0, self.budget_s - self._elapsed_s - self._restart_s - self._again_s)
+        kept_s = self._again_s
+        if self.prices.is_short:  # the ceilings are still to come
+            fresh = (case for case in self._able_ceilings if self._count(case) == 0)
+            kept_s += sum(self.prices.ceiling_cost_s(case) for case in fresh if case.key not in self.offered)
+        return max(0.0, self.budget_s - self._elapsed_s - self._restart_s - kept_s)
 
     def _share_done(self) -> float:
         """The share of the run's time that is over, 0 to 1; 0 while that is unknown."""

@@ -109,6 +109,8 @@ class Session:
         self._recent: Sequence[Rows] = ()
         """The ceilings of recent runs."""
         self._reusable = EarlierCeilings()
+        self._sentinels: dict[str, Measurement | None] = {}
+        """Key of each ceiling that confirms earlier ones -> its row, until all have one."""
         self.of_ceilings = ""
         """A sentence on the ceilings that an earlier run has: taken, or why not; empty if it has none."""
         self._journal: Journal | None = None
@@ -170,6 +172,7 @@ class Session:
         self.planner.plan(cases, self.comparisons)
         added = [case for case in cases if case.key in self.added]
         self._reusable = EarlierCeilings(added, self._recent)
+        self._sentinels = dict.fromkeys(case.key for case in self._reusable.sentinels)
         self.planner.offered = self._reusable.offered
 
     def refuse(self, cases: Iterable[Case]) -> None:
@@ -196,24 +199,22 @@ class Session:
     # ---- the visits
 
     def walk(self) -> Iterator[tuple[Case, Measurement]]:
-        """Visit every case as often as the planner says; each visit's row is safe before it is yielded.
-
-        First the sentinels of earlier ceilings, if any: if they are as they were, so are the others.
-        """
-        sentinels: dict[str, Measurement] = {}
-        for sentinel in (expected := self._reusable.sentinels):
-            sentinels[sentinel.key] = self.visit(sentinel)
-            if len(sentinels) == len(expected):
-                self._take_ceilings(sentinels)
-            yield sentinel, sentinels[sentinel.key]
+        """Visit every case as often as the planner says; each visit's row is safe before it is yielded."""
         while (case := self.planner.next(self.elapsed_s, self.worker.restart_s)) is not None:
-            yield case, self.visit(case)
+            row = self.visit(case)
+            if case.key in self._sentinels:
+                self._take_ceilings(row)
+            yield case, row
 
-    def _take_ceilings(self, sentinels: Rows) -> None:
-        taken, self.of_ceilings = self._reusable.taken(sentinels, self.run_id)
-        self._append(*taken)
-        self.planner.resume(taken)
-        self.planner.offered = frozenset()
+    def _take_ceilings(self, sentinel: Measurement) -> None:
+        """Take the ceilings of earlier runs, or not, once all sentinels have a row."""
+        self._sentinels[sentinel.case] = sentinel
+        rows = {key: row for key, row in self._sentinels.items() if row is not None}
+        if len(rows) == len(self._sentinels):
+            taken, self.of_ceilings = self._reusable.taken(rows, self.run_id)
+            self._append(*taken)
+            self.planner.take(taken)
+            self._sentinels = {}
 
     def visit(self, case: Case) -> Measurement:
         """Visit a case once and write the row before returning it. Never raises for what a case does.

@@ -288,8 +288,8 @@ def test_visits_beyond_those_asked_for_end_with_the_budget(cases: list[Case]) ->
 def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
     seconds: float, refused: bool, ceilings: list[Case]
 ) -> None:
-    """A budget of 1.2 s allows a launch of 1 ms; what is predicted is not sure to half of that."""
-    plan = planner(ceilings, budget_s=1.2)
+    """A budget of 0.2 s allows a launch of 1 ms; what is predicted is not sure to half of that."""
+    plan = planner(ceilings, budget_s=0.2)
     byte = ceilings[1].problem.byte_moved("cublas")
     known = {"launch": (0, 0, 1e-6), "gemm": (10**9, 0, 1e-6), "stream": (0, 10**6, 10**6 * seconds / byte)}
     plan.resume(
