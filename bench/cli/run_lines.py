@@ -43,7 +43,7 @@ def opening_lines(run: Run) -> list[str]:
         if run.suite is not None:
             lines.append(f"suite {run.options.suite}: {run.suite.title}")
         lines.append(f"budget: {limit}; each case visited {times}{regime}; results: {session.folder}")
-        forecast = session.planner.forecast(session.elapsed_s)
+        forecast = session.forecast()
         lines += forecast_lines(forecast, session.budget_s, _rests_on(device))
         lines += [session.unlocked] if session.unlocked else []
         if device.kind == "cuda":

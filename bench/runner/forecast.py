@@ -34,8 +34,8 @@ PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
 """Seconds that a visit to a probe, which bounds nothing, may sample, settling included."""
 CEILING_SHARE = 0.16
 """Share of a GPU's budget for all visits to ceilings, unless their least sampling takes more."""
-SHORT = 1.5
-"""Times the expected seconds of all visits: a budget that has less is short."""
+SHORT = 6.0
+"""Times the expected seconds of the first visits to ceilings: a run that has less is short."""
 MARGIN = 1.2
 """Times the expected seconds of the other cases: ceilings leave so much for them."""
 CEILINGS_MOST = 0.5
@@ -157,7 +157,7 @@ class Prices:
         self.left_out: set[str] = set()
         """Keys of the ceilings that the budget has no room for."""
         self.is_short = False
-        """Whether the cases, which are few, come before their ceilings, after which there may be no time."""
+        """Whether cases come before their ceilings, after which there might be no time for them."""
         self.ceilings_most_s = math.inf
         """Wall seconds that ceilings may take."""
         self._besides, self._samplings = Learned(), Learned()
@@ -189,8 +189,7 @@ class Prices:
             self.visit_s(case) for case in able if case.role == "measurement"
         )
         if asked_s:
-            wanted_s = sum(map(self.ceiling_cost_s, ceilings))
-            self.is_short = asked_s <= CEILINGS_MOST * left_s and left_s < SHORT * (asked_s + 2 * wanted_s)
+            self.is_short = left_s < SHORT * sum(map(self.ceiling_cost_s, ceilings))
             share_s = max(left_s - MARGIN * asked_s, CEILINGS_MOST * left_s)
             share_s = min(CEILINGS_MOST * self.budget_s, share_s)
         spent_s = 0.0

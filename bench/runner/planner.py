@@ -2,11 +2,12 @@
 
 A planner knows the cases, the rows of the visits made and their cost; callers pass the elapsed seconds.
 Ceilings are visited first; in a short run after the first visits of the cases. These are made comparison by
-comparison (comparisons.py), as far as there is time: one that begins is finished. Each further round of visits
-has an order of its own, drawn from the run's seed: a drift affects all alike, and the visits of one case lie far
-apart, while cases that are compared stay next to each other, every other round in reverse. Cases that need more visits (rows.py)
-get them in further rounds. After each quarter of the run's time the ceilings that serve as sentinels are
-visited again: with the visits at the ends that is enough to see a drift (validation/interval_coverage.py).
+comparison (comparisons.py), as far as there is time: one that begins is finished. Each further round of
+visits has an order of its own, drawn from the run's seed: a drift affects all alike, and the visits of one case
+lie far apart, while cases that are compared stay next to each other, every other round in reverse. Cases that
+need more visits (rows.py) get them in further rounds. After each quarter of the run's time the ceilings that
+serve as sentinels are visited again: with the visits at the ends that is enough to see a drift
+(validation/interval_coverage.py).
 Last of all come the roofs again, since a roof is the best that was reached at either end of the run.
 """
 
@@ -82,6 +83,8 @@ class Planner:
         self._launch_s: dict[str, float | None] = {}
         """Key of a case -> predicted seconds of a launch; emptied when a ceiling is measured."""
         self._elapsed_s = self._scheduled_at_s = self._again_s = self._restart_s = 0.0
+        self._expected_s = self._taken_s = 0.0
+        """Wall seconds of the first visits to ceilings, as expected and as they were."""
         self._schedule: Schedule | None = None
         self._until_replan = 0
 
@@ -136,8 +139,11 @@ class Planner:
                     case, row.visit == 0, beside_s, row.measure_s if row.status == "ok" else None
                 )
             self._until_replan -= 1
-        elif row.visit == 0 and case.role == "roof":
-            self._again_s += again_s(taken_s - sampled_s, sampled_s)
+        elif row.visit == 0:
+            self._expected_s += self.prices.ceiling_cost_s(case)
+            self._taken_s += taken_s
+            if case.role == "roof":
+                self._again_s += again_s(taken_s - sampled_s, sampled_s)
 
     @property
     def rows(self) -> list[Measurement]:
@@ -203,7 +209,9 @@ class Planner:
         return self._ends_s(cost_s) > LATEST * self.budget_s
 
     def _ends_s(self, cost_s: float) -> float:
-        return self._elapsed_s + self._restart_s + cost_s
+        """When a visit of this price is expected to end, by what those to ceilings took."""
+        dearer = max(1.0, self._taken_s / self._expected_s) if self._expected_s else 1.0
+        return self._elapsed_s + self._restart_s + dearer * cost_s
 
     def step(self, case: Case, elapsed_s: float) -> Step:
         """The visit to this case that is due `elapsed_s` after the run began."""
@@ -400,11 +408,14 @@ class Planner:
         """Whether predictions rest on ceilings of this run."""
         return any(seconds is not None for seconds in self._launch_s.values())
 
-    def forecast(self, elapsed_s: float) -> Forecast:
-        """The forecast of this run, before its first visit, or of the rest of it."""
+    def forecast(self, elapsed_s: float, is_started: bool = False) -> Forecast:
+        """The forecast of this run, before its first visit, or of the rest of it.
+
+        `is_started`: whether its worker is.
+        """
         self._elapsed_s = elapsed_s
         left_s = self._spare_s() if self._launch_s else None
-        start_s = elapsed_s or ASSUMED["start_s"].value
+        start_s = elapsed_s if is_started else max(elapsed_s, ASSUMED["start_s"].value)
         if self._order is None:
             self._limit_ceilings(start_s)
         cases = [case for key, case in self._cases.items() if key not in self.offered]

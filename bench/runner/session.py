@@ -175,6 +175,10 @@ class Session:
         self._sentinels = dict.fromkeys(case.key for case in self._reusable.sentinels)
         self.planner.offered = self._reusable.offered
 
+    def forecast(self) -> Forecast:
+        """The forecast of the run, or of the rest of it."""
+        return self.planner.forecast(self.elapsed_s, self.worker.starting_s > 0)
+
     def refuse(self, cases: Iterable[Case]) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
         there = {row.case for row in self.planner.rows}
@@ -376,7 +380,7 @@ def _walk(session: Session) -> Iterator[Visited]:
         new, shown = notes[shown:], len(notes)
         forecast = None
         if not refined and planner.has_ceilings and case.role == "measurement":
-            refined, forecast = True, planner.forecast(session.elapsed_s)
+            refined, forecast = True, session.forecast()
         left_s = planner.left_s(session.elapsed_s)
         yield Visited(session, case, row, planner.visits_left(), left_s, forecast, new)
 
