@@ -117,7 +117,7 @@ def show(
 
 def forecast_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> list[str]:
     """What the run will visit and how long it takes, what all of it would take, and what that rests on."""
-    ceilings = f"{forecast.ceilings.cases} ceilings" if forecast.ceilings.cases else "no ceilings"
+    ceilings = count_text(forecast.ceilings.cases, "ceiling") if forecast.ceilings.cases else "no ceilings"
     if budget_s is None or forecast.planned.cases == forecast.possible.cases:
         cases, seconds = _cases(forecast.planned), duration_text(forecast.seconds)
         first = f"planned: all {cases}, and {ceilings}, in about {seconds}"

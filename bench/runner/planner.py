@@ -3,12 +3,12 @@
 A planner knows the cases, the rows of the visits made and their cost; callers pass the elapsed seconds.
 Ceilings are visited first; in a short run after the first visits of the cases. These are made comparison by
 comparison (comparisons.py), as far as there is time: one that begins is finished. Each further round of
-visits has an order of its own, drawn from the run's seed: a drift affects all alike, and the visits of one case
-lie far apart, while cases that are compared stay next to each other, every other round in reverse. Cases that
-need more visits (rows.py) get them in further rounds. After each quarter of the run's time the ceilings that
-serve as sentinels are visited again: with the visits at the ends that is enough to see a drift
-(validation/interval_coverage.py).
-Last of all come the roofs again, since a roof is the best that was reached at either end of the run.
+visits has an order of its own, drawn from the run's seed: a drift affects all alike, and the visits of one
+case lie far apart, while cases that are compared stay next to each other, every other round in reverse. Cases
+that need more visits (rows.py) get them in further rounds. After each quarter of the run's time the ceilings
+that serve as sentinels are visited again: with the visits at the ends that is enough to see a drift
+(validation/interval_coverage.py). Last of all come the roofs again, since a roof is the best that was reached
+at either end of the run.
 """
 
 from __future__ import annotations

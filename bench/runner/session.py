@@ -35,7 +35,7 @@ from bench.runner.rows import SEED, UNIT, commit, joined, origin, visit_row
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, Stopped, WorkerSupervisor, check_request, measure_request
 from bench.sampling.protocol import Protocol, Regime, protocol
-from bench.spec import Problem
+from bench.spec import DeviceKind, Problem
 from bench.store.journal import Journal, finish
 from bench.store.schema import FIELDS, Measurement, RunKey
 from bench.sweep.claims import Claim
@@ -44,8 +44,8 @@ from bench.sweep.load import Case
 RESULTS = Path(__file__).parents[2] / "results"
 PARTS = ("setup_s", "check_s", "measure_s")
 """Columns that hold wall seconds of the worker: of set-up, checking, measuring."""
-LEAST_GRACE_S = 120.0
-"""Least seconds that a visit on a GPU may compile and tune before it counts as hung."""
+LEAST_GRACE_S: Mapping[DeviceKind, float] = {"cpu": 30.0, "cuda": 120.0}
+"""Least seconds that a visit may compile and tune before it counts as hung."""
 
 
 @dataclass
@@ -93,9 +93,11 @@ class Session:
         self._commit = commit()
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}{self.suffix}"
-        if self.grace_s is None and self.device.kind == "cuda" and self.budget_s is not None:
-            # One kernel that hangs must not take the whole budget.
-            self.grace_s = min(GRACE_S["cuda"], max(LEAST_GRACE_S, self.budget_s / 10))
+        if self.grace_s is None and self.budget_s is not None:
+            # One kernel that hangs must not take the whole budget, nor one compilation several times that.
+            kind = self.device.kind
+            share_s = self.budget_s / 10 if kind == "cuda" else self.budget_s
+            self.grace_s = min(GRACE_S[kind], max(LEAST_GRACE_S[kind], share_s))
         self._origin = origin(self.device, self.tags, self.anonymous)
         self.worker = WorkerSupervisor(self.device, SEED, self.grace_s)
         self.without_column: set[str] = set()

@@ -374,7 +374,7 @@ def test_the_cases_come_first_however_short_the_budget(tmp_path: Path) -> None:
     assert [case.key for case, row in made if row.status == "ok" and case == only] == [only.key]
     assert timed_roofs[0] == roofs[0] and len(set(timed_roofs)) < 5 and simulation.at_s <= 10.0
     assert {row.status for case, row in made if case == roofs[-1]} == {"skipped"}
-    planned = planner([*roofs, only], budget_s=10.0).forecast(5.0)
+    planned = planner([*roofs, only], budget_s=10.0).forecast(5.0, is_started=True)
     assert planned.planned.cases == 1 and 0 < planned.ceilings.cases < 10 and planned.seconds <= 10.0
 
 
