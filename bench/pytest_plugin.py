@@ -41,6 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "shard": {"metavar": "I/N"},
     "tag": {"metavar": "KEY=VALUE", "dest": "bench_tags", "action": "append", "default": []},
     "anonymous": {"action": "store_true"},
+    "fresh-ceilings": {"action": "store_true"},
     "resume": {"action": "store_true"},
 }
 """Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
@@ -52,7 +53,8 @@ HELP = {
     "suite": "tour (default): some experiments as whole curves; core: what decides every rule; full: all; "
     "or another of sweeps/suites.yaml. --bench-sweep, --bench-case and -k choose among all cases.",
     "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
-    "case": "Only the case of exactly this name, as every command prints it, and the ceilings; repeatable.",
+    "case": "Only the case of exactly this name, as every command prints it, and the ceilings that it needs; "
+    "repeatable.",
     "device": "cpu, cuda, cuda:N or all (GPUs); auto (default): the first GPU, else the CPU.",
     "budget": "Wall time of the run, on each device if several; or inf. Default: the suite's; without one "
     "120 on a CPU, 600 on a GPU.",
@@ -67,6 +69,8 @@ HELP = {
     "shard": "Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
     "tag": "Say something of this run in its rows (rack=b12, cooling=liquid); repeatable.",
     "anonymous": "Write hashes in place of the machine's name and the GPU's PCI address, UUID and serial.",
+    "fresh-ceilings": "Measure all ceilings that the cases need. Default with --bench-sweep or --bench-case: "
+    "take those of a run of the last hour, if a copy and a product are as fast as they were in that run.",
     "resume": "Go on with the run of this shard that was interrupted last: only the rest is measured.",
 }
 

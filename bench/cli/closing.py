@@ -121,7 +121,12 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
     if lost := sorted(session.without_column):
         yield f"no row holds these facts of the worker, which are no columns: {', '.join(lost)}"
-    if not any(row.role != "measurement" for row in rows):
+    there = {row.case for row in rows if row.status != "skipped"}
+    roofs = [each.case for each in run.asked if each.session is session and each.case.role == "roof"]
+    missing = [case.name for case in roofs if case.key in session.added and case.key not in there]
+    if missing and not any(result.journal for result in run.results):
+        yield f"no time for these roofs, so shares of them are missing: {', '.join(missing)}"
+    elif not any(row.role != "measurement" for row in rows):
         yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
 
 

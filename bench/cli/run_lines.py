@@ -43,7 +43,7 @@ def opening_lines(run: Run) -> list[str]:
         if run.suite is not None:
             lines.append(f"suite {run.options.suite}: {run.suite.title}")
         lines.append(f"budget: {limit}; each case visited {times}{regime}; results: {session.folder}")
-        forecast = session.planner.forecast(session.elapsed_s)
+        forecast = session.forecast()
         lines += forecast_lines(forecast, session.budget_s, _rests_on(device))
         lines += [session.unlocked] if session.unlocked else []
         if device.kind == "cuda":
@@ -111,13 +111,13 @@ def show(
                 room = (columns() or LOG_COLUMNS) - 1 - len(head)
                 line = head + run_summary.progress_line(number, total, row, visited.left_s, room)
                 (progress or say)(line)
-            for sentence in visited.given_up:
+            for sentence in visited.notes:
                 say(sentence)
 
 
 def forecast_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> list[str]:
     """What the run will visit and how long it takes, what all of it would take, and what that rests on."""
-    ceilings = f"{forecast.ceilings.cases} ceilings" if forecast.ceilings.cases else "no ceilings"
+    ceilings = count_text(forecast.ceilings.cases, "ceiling") if forecast.ceilings.cases else "no ceilings"
     if budget_s is None or forecast.planned.cases == forecast.possible.cases:
         cases, seconds = _cases(forecast.planned), duration_text(forecast.seconds)
         first = f"planned: all {cases}, and {ceilings}, in about {seconds}"

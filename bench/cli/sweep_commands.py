@@ -55,7 +55,7 @@ def list_cases(
     from bench.cli.predict import datasheet_named
     from bench.runner.comparisons import cases_of_suite
     from bench.runner.forecast import Prices, budget_s
-    from bench.runner.run import without_idle_roofs
+    from bench.runner.run import with_ceilings, without_idle_roofs
     from bench.sampling.protocol import protocol
     from bench.sweep.suites import load_suite
 
@@ -72,12 +72,16 @@ def list_cases(
         prices = Prices(device, settings, budget_s(bench_budget, device.kind, of_suite.suite))
         loaded, asked = of_suite.loaded, cases_of_suite(of_suite, prices)
     else:
-        # A run measures the ceilings, too, whichever sweeps are asked for.
-        loaded = _loaded(["ceilings", *sweeps] if sweeps else [], device.sm_count)
+        loaded = _loaded(sweeps or [], device.sm_count)
         prices = Prices(device, protocol(device.kind, bench_visits or 1), budget_s(bench_budget, device.kind))
         asked = [case for each in loaded for case in each.cases]
+    if sweeps:  # a run measures the ceilings that they need, too
+        ceilings = [case for each in _loaded(["ceilings"], device.sm_count) for case in each.cases]
+        asked = with_ceilings(asked, ceilings, device)
+    else:
+        asked = without_idle_roofs(asked)
     claims = {each.name: each.sweep.claims for each in loaded}
-    show(planned(device, without_idle_roofs(asked), claims, prices, named=cases))
+    show(planned(device, asked, claims, prices, named=cases))
 
 
 def schema() -> None:

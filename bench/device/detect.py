@@ -60,6 +60,8 @@ class Device:
     """PCI address of the GPU as Linux writes it, `0000:1b:00.0`; empty for a CPU."""
     serial: str = ""
     """Serial number of the GPU's board; empty where it tells none."""
+    boot: str = ""
+    """Hash of the kernel's boot id, which is new whenever the machine starts; empty if unknown."""
 
     @property
     def derived(self) -> bool:
@@ -259,6 +261,7 @@ def _cuda_device(gpu: _Gpu) -> Device:
         host=socket.gethostname(),
         pci_bus=gpu.pci_bus,
         serial=serial,
+        boot=_boot(ROOT),
     )
 
 
@@ -288,6 +291,7 @@ def _cpu(root: Path) -> Device:
         driver=platform.release(),
         datasheet=None,
         host=socket.gethostname(),
+        boot=_boot(root),
     )
 
 
@@ -313,6 +317,11 @@ def _last_level_byte(root: Path, usable: list[int]) -> int:
                 sizes_byte[int(level), shared] = int(size[1]) << {"K": 10, "M": 20, "G": 30}[size[2]]
     outermost = max((level for level, _ in sizes_byte), default=0)
     return sum(size for (level, _), size in sizes_byte.items() if level == outermost)
+
+
+def _boot(root: Path) -> str:
+    boot_id = text_of(root / "proc/sys/kernel/random/boot_id")
+    return short_hash(boot_id) if boot_id else ""
 
 
 def short_hash(text: str) -> str:

@@ -44,8 +44,8 @@ _CASE = ("sweep", "implementation", "parameters", "cache", "threads_asked")
 _PROTOCOL = ("protocol", "regime", "clock", "fill")
 _COLUMNS = (
     "device", "device_name", "device_kind", "device_id", "run_id", "utc", "host", "pci_bus", "gpu_uuid",
-    "serial", "tags", "source", "operator", "arithmetic", "dtype", "status", "median_s", "low_s", "high_s",
-    "flop", "byte",
+    "serial", "tags", "source", "measured_in", "operator", "arithmetic", "dtype", "status",
+    "median_s", "low_s", "high_s", "flop", "byte",
     "concurrent_gpus", "limit_reasons", *_CASE, *_PROTOCOL, *STATE, *SETTINGS,
 )  # fmt: skip
 
@@ -129,7 +129,8 @@ def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
     tables = [table.select(names) for _, table in parquet.tables(paths, left_out.append, names)]
     rows = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     frame: pd.DataFrame = rows.to_pandas(use_threads=False, strings_to_categorical=True)
-    frame = frame[frame["source"].isna()]  # nobody's unit that could be looked after
+    # Imported: nobody's unit that could be looked after. Of another run: it is there, too.
+    frame = frame[frame["source"].isna() & frame["measured_in"].isna()]
     frame = frame.astype({"utc": str, "run_id": str})  # a categorical sorts by first appearance, not by time
     tags = _by_value(frame["tags"], _tags)
     node = _by_value(frame["tags"], lambda text: _tags(text).get("node"))

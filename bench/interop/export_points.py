@@ -77,8 +77,9 @@ class Results:
             for run in runs(self._timed(table), without_mixed=True):
                 for row, flags in zip(run.rows, run.flags, strict=True):
                     of_run, name = seen[RunKey.of(row)], sys.intern(_name(row))
-                    # A run may be in two files, older ones hold a ceiling's second look: the first counts.
-                    if name in of_run:
+                    # A run may be in two files, older ones hold a ceiling's second look: the first counts. A
+                    # ceiling of an earlier run is among that one's times.
+                    if name in of_run or row.measured_in:
                         self.counts[_AGAIN] += 1
                     else:
                         of_run.add(name)

@@ -133,7 +133,9 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
 
 def _run(run: frame.Run) -> Run:
     rows = [
-        (row, flags) for row, flags in zip(run.rows, run.flags, strict=True) if row.status not in NOT_MEASURED
+        (row, flags)
+        for row, flags in zip(run.rows, run.flags, strict=True)
+        if row.status not in NOT_MEASURED and row.measured_in is None
     ]
     noise = noise_of([row for row, _ in rows], [not DISTURBING.isdisjoint(flags) for _, flags in rows])
     return Run({case_of(row): _look(row, flags, noise) for row, flags in rows if not row.visit}, noise)

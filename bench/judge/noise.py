@@ -185,6 +185,7 @@ def between_runs(runs: Iterable[Iterable[Measurement]]) -> dict[Work, float]:
             if row.is_timed
             and not row.visit
             and row.source is None
+            and row.measured_in is None  # it is in that run, too
             and not row.implementation.startswith(OURS)
         }
         for key in now.keys() & before.keys():
@@ -236,7 +237,7 @@ def noise_of(
     kind = "cpu"
     for row, spoiled in zip(rows, disturbed, strict=True):
         kind = row.device_kind
-        if row.is_timed and row.settled is not False:
+        if row.is_timed and row.settled is not False and row.measured_in is None:
             by_case[row.case].append((row, spoiled))
     repeated = []
     for looks in by_case.values():

@@ -110,6 +110,7 @@ def nightly(
         resume=bench_resume,
         tags=bench_tag or (),
         anonymous=bench_anonymous,
+        fresh_ceilings=True,  # how they change from night to night is what a history is for
     )
     run = partial(measure, find=kernels.problem, terminal=standard_output())
     nights = night(chosen(bench_device), baseline, options, run, typer.echo)

@@ -34,6 +34,12 @@ PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
 """Seconds that a visit to a probe, which bounds nothing, may sample, settling included."""
 CEILING_SHARE = 0.16
 """Share of a GPU's budget for all visits to ceilings, unless their least sampling takes more."""
+SHORT = 6.0
+"""Times the expected seconds of the first visits to ceilings: a run that has less is short."""
+MARGIN = 1.2
+"""Times the expected seconds of the other cases: ceilings leave so much for them."""
+CEILINGS_MOST = 0.5
+"""Largest share of any budget for all visits to ceilings, where there are other cases: these come first."""
 PROBE_SHARE = 0.06
 """Share of a GPU's budget for probes, part of CEILING_SHARE; probes without room are left out, evenly."""
 AGAIN = 0.3
@@ -47,14 +53,21 @@ def again_s(beside_s: float, sampled_s: float) -> float:
     return AGAIN * beside_s + sampled_s
 
 
-def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
-    """Calibrated lower bound on the seconds of one launch; None if a ceiling is missing."""
+def case_traffic(case: Case, device: Device) -> tuple[float, float]:
+    """(bytes that reach memory at least, share of them that are written, 0 to 1) of one launch."""
     problem, name = case.problem, case.implementation
     moved, again = problem.byte_moved(name), problem.byte_again(name)
     byte, share = traffic(moved, again, problem.moved_written(name), device.cache_byte)
+    return float(byte), float(share)
+
+
+def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
+    """Calibrated lower bound on the seconds of one launch; None if a ceiling is missing."""
+    problem, name = case.problem, case.implementation
+    moved = problem.byte_moved(name)
     beside = (problem.byte_beside(name) or 0) / moved if moved else 0.0
     units = (problem.arithmetic, problem.dtype)
-    roof = calibrated(problem.flop, float(byte), float(share), *units, ceilings, beside)
+    roof = calibrated(problem.flop, *case_traffic(case, device), *units, ceilings, beside)
     return roof.seconds if roof else None
 
 
@@ -142,7 +155,11 @@ class Prices:
         self.sampling = (SEVERAL_VISITS if several else ONE_VISIT)[device.kind]
         self._roof_s = ROOF_S[device.kind].most_s
         self.left_out: set[str] = set()
-        """Keys of the probes that a GPU's budget has no room for."""
+        """Keys of the ceilings that the budget has no room for."""
+        self.is_short = False
+        """Whether cases come before their ceilings, after which there might be no time for them."""
+        self.ceilings_most_s = math.inf
+        """Wall seconds that ceilings may take."""
         self._besides, self._samplings = Learned(), Learned()
         self._paid: set[Hashable] = set()
         """Kinds of cases that were visited at least once."""
@@ -153,24 +170,47 @@ class Prices:
 
     # ---- ceilings
 
-    def limit_ceilings(self, cases: Iterable[Case]) -> None:
-        """Make the ceilings among these cases fit into their share of a GPU's budget.
+    def limit_ceilings(self, cases: Iterable[Case], spent_s: float = ASSUMED["start_s"].value) -> None:
+        """Make the ceilings among these cases, the first of them first, fit into their share of the budget.
 
-        Roofs are sampled for less: with ten minutes long enough to settle once, with more as long as they
-        want. Probes for which there is no room are `left_out`.
+        `spent_s` are over. Of a GPU, roofs are sampled for less: with ten minutes long enough to settle once,
+        with more as long as they want. Ceilings for which there is no room are `left_out`; second visits are
+        made as far as there is time.
         """
-        if self.device.kind == "cpu" or self.budget_s is None:
+        self.left_out, self.is_short = set(), False
+        if self.budget_s is None:
             return
-        ceilings = [case for case in cases if case.role != "measurement" and self._is_possible(case)]
+        able = [case for case in cases if self._is_possible(case)]
+        ceilings = [case for case in able if case.role != "measurement"]
+        if self.device.kind == "cuda":
+            self._limit_on_gpu(ceilings, self.budget_s)
+        share_s = left_s = max(0.0, self.budget_s - spent_s)
+        asked_s = self.settings.visits * sum(
+            self.visit_s(case) for case in able if case.role == "measurement"
+        )
+        if asked_s:
+            self.is_short = left_s < SHORT * sum(map(self.ceiling_cost_s, ceilings))
+            share_s = max(left_s - MARGIN * asked_s, CEILINGS_MOST * left_s)
+            share_s = min(CEILINGS_MOST * self.budget_s, share_s)
+        spent_s = 0.0
+        for case in ceilings:
+            cost_s = self.ceiling_cost_s(case)
+            if case.key not in self.left_out and spent_s + cost_s <= share_s:
+                spent_s += cost_s
+            else:
+                self.left_out.add(case.key)
+        self.ceilings_most_s = share_s
+
+    def _limit_on_gpu(self, ceilings: Sequence[Case], budget_s: float) -> None:
         probes_s = 0.0
         for case in _sweeps_in_turn(case for case in ceilings if case.role != "roof"):
             cost_s = self.ceiling_cost_s(case)
-            if probes_s + cost_s <= PROBE_SHARE * self.budget_s:
+            if probes_s + cost_s <= PROBE_SHARE * budget_s:
                 probes_s += cost_s
             else:
                 self.left_out.add(case.key)
         looks = SENTINEL_LOOKS + 2 * sum(case.role == "roof" for case in ceilings)
-        share_s = (CEILING_SHARE * self.budget_s - probes_s) / looks
+        share_s = (CEILING_SHARE * budget_s - probes_s) / looks
         least_s, most_s = ROOF_S["cuda"]
         self._roof_s = min(most_s, max(least_s, share_s))
 
@@ -184,6 +224,10 @@ class Prices:
     def ceiling_cost_s(self, case: Case) -> float:
         """Expected wall seconds of the first visit to a ceiling."""
         return sum(self._ceiling_parts_s(case))
+
+    def ceiling_again_s(self, case: Case) -> float:
+        """Expected wall seconds of another visit to it."""
+        return again_s(*self._ceiling_parts_s(case))
 
     def _ceiling_parts_s(self, case: Case) -> tuple[float, float]:
         """Expected wall seconds of the first visit to a ceiling: (beside sampling, of sampling)."""
@@ -246,18 +290,19 @@ class Prices:
         launch_s: Mapping[str, float | None] = MappingProxyType({}),
         left_s: float | None = None,
         comparisons: Sequence[Sequence[str]] = (),
+        start_s: float = ASSUMED["start_s"].value,
     ) -> Forecast:
         """The forecast of a run over these cases, in this order, without those that the device cannot run.
 
         `launch_s`: predictions by key, better than the datasheet's. `left_s`: seconds of the budget that are
         left for these cases; None before the run has begun. `comparisons`: keys of cases that are measured
-        all or none.
+        all or none. `start_s`: wall seconds before the first ceiling.
         """
         cases = [case for case in cases if case.key not in self.left_out and self._is_possible(case)]
         ceilings = [case for case in cases if case.role != "measurement"]
         others = [case for case in cases if case.role == "measurement"]
-        of_ceilings = Tally(len(ceilings), _sweeps(ceilings), self._ceilings_cost_s(ceilings))
-        start_s = ASSUMED["start_s"].value
+        ceilings_s = min(self.ceilings_most_s, self._ceilings_cost_s(ceilings, len(others)))
+        of_ceilings = Tally(len(ceilings), _sweeps(ceilings), ceilings_s)
         if left_s is None and self.budget_s is not None:
             left_s = max(0.0, self.budget_s - start_s - of_ceilings.seconds)
         jobs = self.jobs((case, launch_s.get(case.key), 0) for case in others)
@@ -276,12 +321,13 @@ class Prices:
         tallies = _tallies(costs, planned)
         return Forecast(*tallies, of_ceilings, by_operator, by_family, frozenset(planned), start_s)
 
-    def _ceilings_cost_s(self, ceilings: Sequence[Case]) -> float:
-        """Wall seconds of all visits to these ceilings."""
+    def _ceilings_cost_s(self, ceilings: Sequence[Case], others: int) -> float:
+        """Wall seconds of all visits to these ceilings, between which there are so many other cases."""
         first_s = sum(self.ceiling_cost_s(case) for case in ceilings)
         roofs = [case for case in ceilings if case.role == "roof"]
-        looks = 1 + SENTINEL_LOOKS / max(SENTINEL_LOOKS, len(roofs))
-        return first_s + looks * sum(again_s(*self._ceiling_parts_s(case)) for case in roofs)
+        between = max(0, self.settings.visits * others - 1)
+        looks = 1 + min(SENTINEL_LOOKS, 2 * between) / max(SENTINEL_LOOKS, len(roofs))
+        return first_s + looks * sum(map(self.ceiling_again_s, roofs))
 
     def known(self, case: Case) -> _Known:
         """The facts of a case that do not change, made once."""

@@ -1,17 +1,19 @@
 """Planner of a run: which case is visited next, and for how long. Pure: no pytest, no worker, no clock.
 
 A planner knows the cases, the rows of the visits made and their cost; callers pass the elapsed seconds.
-Ceilings are visited first. Then every case gets its first visit, comparison by comparison (comparisons.py),
-as far as there is time: one that begins is finished. Each further round of visits has an order of its own,
-drawn from the run's seed: a drift affects all alike, and the visits of one case lie far apart, while cases
-that are compared stay next to each other, every other round in reverse. Cases that need more visits (rows.py)
-get them in further rounds. After each quarter of the run's time the ceilings that serve as sentinels are
-visited again: with the visits at the ends that is enough to see a drift (validation/interval_coverage.py).
-Last of all come the roofs again, since a roof is the best that was reached at either end of the run.
+Ceilings are visited first; in a short run after the first visits of the cases. These are made comparison by
+comparison (comparisons.py), as far as there is time: one that begins is finished. Each further round of
+visits has an order of its own, drawn from the run's seed: a drift affects all alike, and the visits of one
+case lie far apart, while cases that are compared stay next to each other, every other round in reverse. Cases
+that need more visits (rows.py) get them in further rounds. After each quarter of the run's time the ceilings
+that serve as sentinels are visited again: with the visits at the ends that is enough to see a drift
+(validation/interval_coverage.py). Last of all come the roofs again, since a roof is the best that was reached
+at either end of the run.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,27 +23,21 @@ from bench.device.detect import Device
 from bench.model.ceilings import Ceilings, condition
 from bench.runner.comparisons import Comparison
 from bench.runner.forecast import Forecast, Prices, again_s, impossible, predicted_s
+from bench.runner.giving_up import GivingUp
+from bench.runner.price import ASSUMED
 from bench.runner.rows import SEED, wants_another
 from bench.runner.schedule import Job, Schedule, launch_limit_s, schedule
 from bench.sampling.protocol import Protocol
-from bench.spec import Problem, operator_file
+from bench.spec import Problem
 from bench.store.schema import Measurement
 from bench.sweep.load import Case
 
 LOOKS = (0.25, 0.5, 0.75)
 """Shares of the run after which the sentinels are visited."""
+LATEST = 1.05
+"""Times the budget: no visit begins that is expected to end later."""
 REPLAN = 8
 """Visits between two schedules of the time that is left."""
-FAILURES = ("error", "crashed", "timeout")
-"""Statuses that count as failures. A wrong result does not: every wrong result is worth knowing."""
-ALIKE = 3
-"""Cases with the same failure after which an implementation is given up: each further case would cost a
-compilation, a crash, or the ten minutes after which a worker counts as hung."""
-
-Implementation = tuple[bool, str, str]
-"""(whether it is a ceiling, operator, implementation): a ceiling is stopped by failures of ceilings only."""
-Failure = tuple[str, str]
-"""(status, reason); of a hang without the reason, which holds a deadline that differs from case to case."""
 
 
 @dataclass(frozen=True)
@@ -57,55 +53,6 @@ class Step:
     """Wall seconds that the visit may sample, settling included."""
     is_first: bool = True
     """Whether its result has not been checked yet."""
-
-
-class GivingUp:
-    """Gives an implementation up when ALIKE of its cases have ended in the same failure.
-
-    One is enough where the reason is about the operator's file, which every case needs.
-
-    A resumed run counts anew: the cause may have been fixed.
-    """
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        """A sentence for the user on each implementation that was given up."""
-        self._failed: dict[Implementation, dict[Failure, dict[str, str]]] = {}
-        """Implementation -> failure -> key of each case with it -> name of the case."""
-        self._reasons: dict[Implementation, str] = {}
-
-    def saw(self, case: Case, row: Measurement) -> None:
-        """Count the outcome of a visit; it may be the failure for which its implementation is given up.
-
-        After a success errors and crashes are counted anew: the implementation works here, and they may
-        belong to one data type. Hangs are not, since each of them costs its whole deadline.
-        """
-        what = _implementation(case)
-        failed = self._failed.setdefault(what, {})
-        if row.status == "ok":
-            for failure in [failure for failure in failed if failure[0] != "timeout"]:
-                del failed[failure]
-        if row.status not in FAILURES or what in self._reasons:
-            return
-        alike = failed.setdefault((row.status, "" if row.status == "timeout" else row.reason), {})
-        alike[row.case] = case.name
-        _, operator, implementation = what
-        if row.reason.startswith(operator_file(operator)):
-            self._reasons[what] = f"not tried, since {case.name} ended in an error that all its cases have"
-            return
-        if len(alike) < ALIKE:
-            return
-        after = f"{len(alike)} cases ended alike ({'; '.join(alike.values())}), {row.status}: {row.reason}"
-        self._reasons[what] = f"not tried, since {after}"
-        self.lines.append(f"{operator} {implementation} is given up for the rest of this run: {after}")
-
-    def reason(self, case: Case) -> str:
-        """Why the case's implementation was given up; empty if it was not."""
-        return self._reasons.get(_implementation(case), "")
-
-
-def _implementation(case: Case) -> Implementation:
-    return case.role != "measurement", case.problem.operator, case.implementation
 
 
 class Planner:
@@ -124,6 +71,10 @@ class Planner:
         """Keys of the cases that this device can run."""
         self._able_ceilings: list[Case] = []
         """The ceilings that this device can run and for which there is room."""
+        self.offered: frozenset[str] = frozenset()
+        """Keys of the ceilings that an earlier run measured, until it is known whether they have changed."""
+        self._ceilings_until_s = math.inf
+        """Elapsed seconds after which no ceiling gets its first visit."""
         self._order: Iterator[Case] | None = None
         self._rows: dict[str, list[Measurement]] = {}
         """Key of a case -> the rows of its visits."""
@@ -131,7 +82,9 @@ class Planner:
         self._checked: set[tuple[str, Problem]] = set()
         self._launch_s: dict[str, float | None] = {}
         """Key of a case -> predicted seconds of a launch; emptied when a ceiling is measured."""
-        self._elapsed_s = self._scheduled_at_s = self._again_s = 0.0
+        self._elapsed_s = self._scheduled_at_s = self._again_s = self._restart_s = 0.0
+        self._expected_s = self._taken_s = 0.0
+        """Wall seconds of the first visits to ceilings, as expected and as they were."""
         self._schedule: Schedule | None = None
         self._until_replan = 0
 
@@ -144,14 +97,29 @@ class Planner:
         self.comparisons = [Comparison((case,)) for case in others] if comparisons is None else comparisons
         self._able = [key for key, case in self._cases.items() if not self.missing(case)]
         self._order = None
-        self.prices.limit_ceilings(self._cases.values())
-        able = [self._cases[key] for key in self._able if key not in self.prices.left_out]
-        self._able_ceilings = [case for case in able if case.role != "measurement"]
+        self._able_ceilings = self._with_room()
+
+    def _with_room(self) -> list[Case]:
+        able = (self._cases[key] for key in self._able if key not in self.prices.left_out)
+        return [case for case in able if case.role != "measurement"]
+
+    def _limit_ceilings(self, elapsed_s: float) -> None:
+        """Leave out the ceilings without a row for which there is no time beside the other cases."""
+        rest = [case for key, case in self._cases.items() if key not in self._rows]
+        self.prices.limit_ceilings(rest, elapsed_s)
+        most_s = math.inf if self.prices.is_short else self.prices.ceilings_most_s
+        self._ceilings_until_s = elapsed_s + most_s
+        self._able_ceilings = self._with_room()
 
     def resume(self, rows: Iterable[Measurement]) -> None:
         """Add visits that were made before this planner began: they are not made again, and cost nothing."""
         for row in rows:
             self._rows.setdefault(row.case, []).append(row)
+
+    def take(self, rows: Iterable[Measurement]) -> None:
+        """Add the ceilings of an earlier run; what it offered beside them is to be measured."""
+        self.resume(rows)
+        self.offered, self._launch_s = frozenset(), {}
 
     def visited(self, case: Case, row: Measurement, taken_s: float | None = None) -> None:
         """Add a visit. `taken_s`: its wall seconds without starting a worker; None if it was not timed."""
@@ -163,14 +131,19 @@ class Planner:
             return
         sampled_s = row.measure_s or 0.0
         if case.role == "measurement":
-            if row.status not in ("crashed", "timeout"):  # their seconds tell nothing about other visits
+            if row.status in ("crashed", "timeout"):  # their seconds tell nothing about other visits
+                self._until_replan = 0
+            else:
                 beside_s = taken_s - sampled_s - 4 * (row.median_s or 0.0)
                 self.prices.visited(
                     case, row.visit == 0, beside_s, row.measure_s if row.status == "ok" else None
                 )
             self._until_replan -= 1
-        elif row.visit == 0 and case.role == "roof":
-            self._again_s += again_s(taken_s - sampled_s, sampled_s)
+        elif row.visit == 0:
+            self._expected_s += self.prices.ceiling_cost_s(case)
+            self._taken_s += taken_s
+            if case.role == "roof":
+                self._again_s += again_s(taken_s - sampled_s, sampled_s)
 
     @property
     def rows(self) -> list[Measurement]:
@@ -202,18 +175,43 @@ class Planner:
 
     # ---- the next visit
 
-    def next(self, elapsed_s: float) -> Case | None:
-        """The case to visit now, `elapsed_s` after the run began; None if the run is over."""
-        self._elapsed_s = elapsed_s
+    def next(self, elapsed_s: float, restart_s: float = 0.0) -> Case | None:
+        """The case to visit now, `elapsed_s` after the run began; None if the run is over.
+
+        `restart_s`: seconds that pass before a visit can begin, since a new worker has to start.
+        """
+        self._elapsed_s, self._restart_s = elapsed_s, restart_s
         if self._order is None:
+            self._limit_ceilings(elapsed_s)
             self._order = self._itinerary()
         for case in self._order:
-            rows = self._rows.get(case.key)
-            if rows is None or (
-                rows[-1].status in ("ok", "crashed") and case.role in ("measurement", "roof")
-            ):
+            if self._is_due(case) and not self._is_too_late(case):
                 return case
         return None
+
+    def _is_due(self, case: Case) -> bool:
+        """Whether a case that the itinerary names has no row, or one that another visit may improve."""
+        rows = self._rows.get(case.key)
+        if rows is None or case.role not in ("measurement", "roof"):
+            return rows is None
+        return rows[-1].status in ("ok", "crashed") and rows[-1].measured_in is None
+
+    def _is_too_late(self, case: Case) -> bool:
+        """Whether a visit to this case would end too long after the budget; what is refused takes no time."""
+        if self.budget_s is None or (case.key not in self._rows and self._refusal(case) is not None):
+            return False
+        if case.role == "measurement":
+            cost_s = self.prices.visit_s(case)
+        elif case.key in self._rows:
+            cost_s = self.prices.ceiling_again_s(case)
+        else:
+            cost_s = self.prices.ceiling_cost_s(case)
+        return self._ends_s(cost_s) > LATEST * self.budget_s
+
+    def _ends_s(self, cost_s: float) -> float:
+        """When a visit of this price is expected to end, by what those to ceilings took."""
+        dearer = max(1.0, self._taken_s / self._expected_s) if self._expected_s else 1.0
+        return self._elapsed_s + self._restart_s + dearer * cost_s
 
     def step(self, case: Case, elapsed_s: float) -> Step:
         """The visit to this case that is due `elapsed_s` after the run began."""
@@ -235,8 +233,11 @@ class Planner:
         chance = random.Random(self.seed)
         ceilings = [case for case in self._cases.values() if case.role != "measurement"]
         cases = [case for case in self._cases.values() if case.role == "measurement"]
-        yield from (case for case in ceilings if self._count(case) == 0)
-        looks = list(LOOKS)
+        is_short = self.prices.is_short
+        if not is_short:
+            yield from self._first_ceilings(ceilings)
+        self._scheduled()
+        looks = [look for look in LOOKS if look > self._share_done()]  # at this time they have just been made
         for turn in range(self.settings.visits):
             for case in self._round(turn, chance):
                 if looks and self._share_done() >= looks[0]:
@@ -244,12 +245,19 @@ class Planner:
                     yield from self._sentinels(ceilings)
                 if self._count(case) == 0 or (self._count(case) <= turn and self._wants(case)):
                     yield case
+            if turn == 0 and is_short:
+                yield from self._first_ceilings(ceilings)
         while wanting := [case for case in chance.sample(cases, len(cases)) if self._wants(case)]:
             before = [self._count(case) for case in wanting]
             yield from (case for case in wanting if self._wants(case))
             if [self._count(case) for case in wanting] == before:  # none was visited, and none will be
                 break
         yield from ceilings
+
+    def _first_ceilings(self, ceilings: Sequence[Case]) -> Iterator[Case]:
+        """First visits to ceilings; to those that an earlier run has, unless they are taken meanwhile."""
+        yield from (case for case in ceilings if case.key not in self.offered and self._count(case) == 0)
+        yield from (case for case in ceilings if self._count(case) == 0)
 
     def _round(self, turn: int, chance: random.Random) -> Iterator[Case]:
         """The cases of a round of visits in order; in the first one only those for which there is time."""
@@ -309,7 +317,7 @@ class Planner:
             return refusal
         if reason := self._giving_up.reason(case):
             return {"status": "skipped", "reason": reason}
-        if case.key in self.prices.left_out:
+        if case.key in self.prices.left_out or self._is_late_ceiling(case):
             reason = f"left out: the budget of {self.budget_s:g} s has no room for it"
         elif case.role != "measurement":
             limit_s = launch_limit_s(self.budget_s)
@@ -321,6 +329,11 @@ class Planner:
         else:
             reason = self._scheduled().refused.get(case.key, "")
         return {"status": "skipped", "reason": reason} if reason else None
+
+    def _is_late_ceiling(self, case: Case) -> bool:
+        return case.role != "measurement" and (
+            self._ends_s(self.prices.ceiling_cost_s(case)) > self._ceilings_until_s
+        )
 
     def _ceilings(self, threads: str) -> Ceilings:
         """The ceilings measured so far in this run with a cold cache and `threads`, `all` or `one`."""
@@ -364,7 +377,11 @@ class Planner:
         """Seconds of the budget that are neither spent nor reserved for the roofs at the end."""
         if self.budget_s is None:
             return None
-        return max(0.0, self.budget_s - self._elapsed_s - self._again_s)
+        kept_s = self._again_s
+        if self.prices.is_short:  # the ceilings are still to come
+            fresh = (case for case in self._able_ceilings if self._count(case) == 0)
+            kept_s += sum(self.prices.ceiling_cost_s(case) for case in fresh if case.key not in self.offered)
+        return max(0.0, self.budget_s - self._elapsed_s - self._restart_s - kept_s)
 
     def _share_done(self) -> float:
         """The share of the run's time that is over, 0 to 1; 0 while that is unknown."""
@@ -379,7 +396,8 @@ class Planner:
 
     def visits_left(self) -> int:
         """About how many visits are to come: two to each roof, one to other ceilings, and those with room."""
-        looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in self._able_ceilings)
+        own = [case for case in self._able_ceilings if case.key not in self.offered]
+        looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in own)
         if self._schedule is None:
             able = len(self._able) - sum(key in self.prices.left_out for key in self._able)
             return looks + self.settings.visits * (able - len(self._able_ceilings))
@@ -390,10 +408,16 @@ class Planner:
         """Whether predictions rest on ceilings of this run."""
         return any(seconds is not None for seconds in self._launch_s.values())
 
-    def forecast(self, elapsed_s: float) -> Forecast:
-        """The forecast of this run, before its first visit, or of the rest of it."""
+    def forecast(self, elapsed_s: float, is_started: bool = False) -> Forecast:
+        """The forecast of this run, before its first visit, or of the rest of it.
+
+        `is_started`: whether its worker is.
+        """
         self._elapsed_s = elapsed_s
         left_s = self._spare_s() if self._launch_s else None
-        cases = list(self._cases.values())
+        start_s = elapsed_s if is_started else max(elapsed_s, ASSUMED["start_s"].value)
+        if self._order is None:
+            self._limit_ceilings(start_s)
+        cases = [case for key, case in self._cases.items() if key not in self.offered]
         keys = [each.keys for each in self.comparisons]
-        return self.prices.forecast(cases, self._launch_s, left_s, keys)
+        return self.prices.forecast(cases, self._launch_s, left_s, keys, start_s)

@@ -109,6 +109,7 @@ def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str
         "sm_count": device.sm_count,
         "cache_byte": device.cache_byte,
         "driver": device.driver,
+        "boot": device.boot or None,
         "protocol": protocol.hash,
         "protocol_version": protocol.version,
         "regime": protocol.regime,
@@ -126,20 +127,21 @@ def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str
 
 
 def joined(rows: Iterable[Measurement], earlier: Iterable[Iterable[Measurement]] = ()) -> list[Measurement]:
-    """One row for each case, in the order of their first visits.
+    """One row for each case, in the order of their first visits; rows of an earlier run stay as they are.
 
     `earlier` are the rows of earlier runs of the device, in time order: they tell how far its runs differ.
     """
-    made = list(rows)
+    every = list(rows)
     by_case: dict[str, list[Measurement]] = {}
-    for row in made:
+    for row in every:
         by_case.setdefault(row.case, []).append(row)
+    made = [row for row in every if row.measured_in is None]
     before = [list(run) for run in earlier]
     # What a neighbour did to an earlier run is no noise of this one, unless no run was without.
     sound = [[row for row in run if not disturbances(row)] for run in before]
     disturbed = [bool(disturbances(row)) for row in made]
     noise = noise_of(made, disturbed, sound if any(sound) else before)
-    return [join(visits, noise) for visits in by_case.values()]
+    return [visits[0] if visits[0].measured_in else join(visits, noise) for visits in by_case.values()]
 
 
 def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measurement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,8 @@ from bench.errors import UserError, unknown
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
 from bench.runner.comparisons import cases_of_suite, comparisons
-from bench.runner.forecast import budget_s
+from bench.runner.forecast import budget_s, impossible
+from bench.runner.needed_ceilings import needed_ceilings
 from bench.runner.rows import MOST_ASKED, tags_of
 from bench.runner.session import RESULTS, Session, Visited, at_once, in_turn, prepare_all
 from bench.runner.shard import Shard
@@ -35,7 +36,7 @@ class Options:
     device: str = "auto"
     sweeps: Sequence[str] = ()
     cases: Sequence[str] = ()
-    """Names of the only cases to measure, beside the ceilings; empty for all."""
+    """Names of the only cases to measure, beside the ceilings that they need; empty for all."""
     suite: str | None = None
     """Name of the suite; None for whatever `sweeps` and `cases` say."""
     budget: str | None = None
@@ -49,6 +50,8 @@ class Options:
     tags: Sequence[str] = ()
     """Each `key=value`."""
     anonymous: bool = False
+    fresh_ceilings: bool = False
+    """Whether no ceiling is taken from an earlier run."""
 
 
 class Asked(NamedTuple):
@@ -147,6 +150,7 @@ class Run:
             tags=tags_of(options.tags),
             anonymous=options.anonymous,
             suffix=f"-gpu{device.index}" if count > 1 else "",  # GPUs of one kind share a folder
+            fresh_ceilings=options.fresh_ceilings,
         )
 
     def name(self, session: Session, name: str) -> str:
@@ -190,20 +194,20 @@ class Run:
     def plan(self, names: Iterable[str]) -> None:
         """Set the cases to visit, by name: those that `order` gave. UserError if no device can run one."""
         self.asked = [self.cases[name] for name in names if name in self.cases]
-        elsewhere = [each for each in self.elsewhere if each.case.role == "measurement"]
-        if elsewhere and not any(each.case.role == "measurement" for each in self.asked):
-            reasons = Counter(each.session.planner.missing(each.case) for each in elsewhere)
+        asked = [each for each in (*self.asked, *self.elsewhere) if each.case.role == "measurement"]
+        refusals = [impossible(case, session.device) for session, case in asked]
+        if asked and all(refusals):
+            reasons = Counter(refusal["reason"] for refusal in refusals if refusal)
             (reason, count), *_ = reasons.most_common(1)
             where = " or ".join(str(session.device) for session in self.sessions)
-            if len(elsewhere) == 1:
+            if len(asked) == 1:
                 raise UserError(f"the case that is asked for cannot run on {where}: {reason}")
             raise UserError(
-                f"none of the {len(elsewhere)} cases that are asked for can run on {where}: "
+                f"none of the {len(asked)} cases that are asked for can run on {where}: "
                 f"{reason} ({count} of them)"
             )
         for session in self.sessions:
-            mine = (asked.case for asked in self.asked if asked.session is session)
-            session.planner.plan(mine, session.comparisons)
+            session.plan(each.case for each in self.asked if each.session is session)
 
     def libraries(self, session: Session) -> str:
         """The libraries of a device, with versions; starts its worker. UserError if it does not start."""
@@ -280,30 +284,42 @@ class Run:
 
 
 def load_cases(options: Options, session: Session, find: Callable[[str], type[Problem]]) -> list[Case]:
-    """The cases asked for and the ceilings, since no row can be judged without its roof.
+    """The cases asked for and their ceilings, since no row can be judged without its roof.
 
-    The session keeps what their sweeps declare.
+    All ceilings, or those of the suite; of named sweeps and cases those that these need. The session keeps
+    which ones nobody asked for, and what the sweeps declare.
     """
     if options.suite is not None:
         suite = load_suite(options.suite, find, session.device.sm_count)
-        loaded, cases = suite.loaded, cases_of_suite(suite, session.planner.prices)
+        paths, loaded, cases = [], suite.loaded, cases_of_suite(suite, session.planner.prices)
     else:
-        paths = [path for name in options.sweeps for path in sweep.select(name)] or sweep.every_sweep()
-        paths += sweep.select("ceilings")
-        loaded = sweep.load_all(dict.fromkeys(paths), find, session.device.sm_count)
+        paths = [path for name in options.sweeps for path in sweep.select(name)]
+        every = dict.fromkeys([*(paths or sweep.every_sweep()), *sweep.select("ceilings")])
+        loaded = sweep.load_all(every, find, session.device.sm_count)
         cases = [case for each in loaded for case in each.cases]
     session.sweeps = {each.name: each.sweep.declared for each in loaded}
     session.claims = {each.name: each.sweep.claims for each in loaded}
-    named = sweep.pick(cases, options.cases)
-    if named:
-        roofs = [case for case in cases if case.role != "measurement"]
-        cases = named if all(case.role != "measurement" for case in named) else [*roofs, *named]
-    return without_idle_roofs(cases, named)
+    if options.suite is not None or not (options.sweeps or options.cases):
+        return without_idle_roofs(cases)
+    names = {sweep.sweep_name(path) for path in paths}
+    asked = sweep.pick(cases, options.cases) or [case for case in cases if case.sweep in names]
+    measured = with_ceilings(asked, cases, session.device)
+    session.added = {case.key for case in measured} - {case.key for case in asked}
+    return measured
 
 
-def without_idle_roofs(cases: list[Case], named: Container[Case] = ()) -> list[Case]:
-    """These cases but for roofs of one thread, which cost time, unless a case is of one or they are named."""
-    few = any(case.threads == "one" and (case.role == "measurement" or case in named) for case in cases)
+def with_ceilings(asked: Sequence[Case], every: Sequence[Case], device: Device) -> list[Case]:
+    """The cases that are asked for, ceilings first, among them those of `every` that the others need."""
+    measured = [case for case in asked if case.role == "measurement"]
+    own = [case for case in asked if case.role != "measurement"]
+    there = {case.key for case in own}
+    ceilings = (case for case in every if case.role != "measurement" and case.key not in there)
+    return [*own, *needed_ceilings(measured, ceilings, device), *measured]
+
+
+def without_idle_roofs(cases: list[Case]) -> list[Case]:
+    """These cases but for roofs of one thread, which cost time, unless a case is of one thread."""
+    few = any(case.threads == "one" and case.role == "measurement" for case in cases)
     return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]
 
 

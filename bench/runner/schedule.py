@@ -36,6 +36,8 @@ LAUNCHES = 16
 """Launches that sampling needs, settling included, for an interval to be known."""
 LAUNCH_SHARE = 1 / 1200
 """Largest share of the run's budget that one launch may take: 0.1 s of 120 s."""
+SHORT_RUNS_SHARE, SHORT_RUNS_MOST_S = 1 / 200, 0.1
+"""The same of short runs, which have few cases, and the most seconds that this allows."""
 ROOF_TIMED_S = 0.36
 """Least seconds for which a roof is timed: it is the best rate that was sustained."""
 SAMPLING_SHARE = 1 / 60
@@ -91,7 +93,9 @@ class Schedule:
 
 def launch_limit_s(budget_s: float | None) -> float:
     """Seconds that one launch may take in a run of this budget."""
-    return 10.0 if budget_s is None else budget_s * LAUNCH_SHARE
+    if budget_s is None:
+        return 10.0
+    return max(budget_s * LAUNCH_SHARE, min(budget_s * SHORT_RUNS_SHARE, SHORT_RUNS_MOST_S))
 
 
 def schedule(

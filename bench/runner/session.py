@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from bench.device.detect import Device
 from bench.device.lock import device_lock
 from bench.runner.comparisons import Comparison
+from bench.runner.earlier_ceilings import EarlierCeilings, Rows, recent_ceilings
 from bench.runner.forecast import Forecast
 from bench.runner.planner import Planner
 from bench.runner.resume import Kind, Left, begin, earlier_runs, go_on
@@ -34,7 +35,7 @@ from bench.runner.rows import SEED, UNIT, commit, joined, origin, visit_row
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, Stopped, WorkerSupervisor, check_request, measure_request
 from bench.sampling.protocol import Protocol, Regime, protocol
-from bench.spec import Problem
+from bench.spec import DeviceKind, Problem
 from bench.store.journal import Journal, finish
 from bench.store.schema import FIELDS, Measurement, RunKey
 from bench.sweep.claims import Claim
@@ -43,8 +44,8 @@ from bench.sweep.load import Case
 RESULTS = Path(__file__).parents[2] / "results"
 PARTS = ("setup_s", "check_s", "measure_s")
 """Columns that hold wall seconds of the worker: of set-up, checking, measuring."""
-LEAST_GRACE_S = 120.0
-"""Least seconds that a visit on a GPU may compile and tune before it counts as hung."""
+LEAST_GRACE_S: Mapping[DeviceKind, float] = {"cpu": 30.0, "cuda": 120.0}
+"""Least seconds that a visit may compile and tune before it counts as hung."""
 
 
 @dataclass
@@ -75,6 +76,10 @@ class Session:
     """Sweep -> its claims, from which comparisons follow."""
     comparisons: Sequence[Comparison] | None = None
     """What is measured whole or not at all; None: each case by itself."""
+    added: Collection[str] = ()
+    """Keys of the ceilings that nobody asked for, but the cases need; known before `open`."""
+    fresh_ceilings: bool = False
+    """Whether none of these is taken from an earlier run."""
     suffix: str = ""
     """Ending of this run's id that sets it apart from other devices' runs of the same second."""
     left: list[Left] = field(default_factory=list)
@@ -88,9 +93,11 @@ class Session:
         self._commit = commit()
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}{self.suffix}"
-        if self.grace_s is None and self.device.kind == "cuda" and self.budget_s is not None:
-            # One kernel that hangs must not take the whole budget.
-            self.grace_s = min(GRACE_S["cuda"], max(LEAST_GRACE_S, self.budget_s / 10))
+        if self.grace_s is None and self.budget_s is not None:
+            # One kernel that hangs must not take the whole budget, nor one compilation several times that.
+            kind = self.device.kind
+            share_s = self.budget_s / 10 if kind == "cuda" else self.budget_s
+            self.grace_s = min(GRACE_S[kind], max(LEAST_GRACE_S[kind], share_s))
         self._origin = origin(self.device, self.tags, self.anonymous)
         self.worker = WorkerSupervisor(self.device, SEED, self.grace_s)
         self.without_column: set[str] = set()
@@ -101,6 +108,13 @@ class Session:
         """The number of visits that were joined last, and their rows."""
         self.parts_s = dict.fromkeys(PARTS, 0.0)
         """The worker's wall seconds over the visits made so far, earlier parts of a resumed run left out."""
+        self._recent: Sequence[Rows] = ()
+        """The ceilings of recent runs."""
+        self._reusable = EarlierCeilings()
+        self._sentinels: dict[str, Measurement | None] = {}
+        """Key of each ceiling that confirms earlier ones -> its row, until all have one."""
+        self.of_ceilings = ""
+        """A sentence on the ceilings that an earlier run has: taken, or why not; empty if it has none."""
         self._journal: Journal | None = None
         self._lock = ExitStack()
         self.begin()
@@ -143,6 +157,8 @@ class Session:
         self.planner.resume(begun.rows)
         if begun.rows:
             self._go_on_as(begun.rows[0])
+        elif self.added and not self.fresh_ceilings:
+            self._recent = recent_ceilings(self.folder, self.device, self.protocol)
 
     def _go_on_as(self, row: Measurement) -> None:
         """Take the unit's names and the tags from an earlier row of the resumed run, so that all rows agree.
@@ -151,6 +167,19 @@ class Session:
         """
         kept = [*(() if self.anonymous else UNIT), *(() if self.tags else ("tags",))]
         self._origin |= {name: value for name in kept if (value := getattr(row, name)) is not None}
+
+    def plan(self, cases: Iterable[Case]) -> None:
+        """Set the cases that may be visited; `comparisons` are known by now."""
+        cases = list(cases)
+        self.planner.plan(cases, self.comparisons)
+        added = [case for case in cases if case.key in self.added]
+        self._reusable = EarlierCeilings(added, self._recent)
+        self._sentinels = dict.fromkeys(case.key for case in self._reusable.sentinels)
+        self.planner.offered = self._reusable.offered
+
+    def forecast(self) -> Forecast:
+        """The forecast of the run, or of the rest of it."""
+        return self.planner.forecast(self.elapsed_s, self.worker.starting_s > 0)
 
     def refuse(self, cases: Iterable[Case]) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
@@ -177,8 +206,21 @@ class Session:
 
     def walk(self) -> Iterator[tuple[Case, Measurement]]:
         """Visit every case as often as the planner says; each visit's row is safe before it is yielded."""
-        while (case := self.planner.next(self.elapsed_s)) is not None:
-            yield case, self.visit(case)
+        while (case := self.planner.next(self.elapsed_s, self.worker.restart_s)) is not None:
+            row = self.visit(case)
+            if case.key in self._sentinels:
+                self._take_ceilings(row)
+            yield case, row
+
+    def _take_ceilings(self, sentinel: Measurement) -> None:
+        """Take the ceilings of earlier runs, or not, once all sentinels have a row."""
+        self._sentinels[sentinel.case] = sentinel
+        rows = {key: row for key, row in self._sentinels.items() if row is not None}
+        if len(rows) == len(self._sentinels):
+            taken, self.of_ceilings = self._reusable.taken(rows, self.run_id)
+            self._append(*taken)
+            self.planner.take(taken)
+            self._sentinels = {}
 
     def visit(self, case: Case) -> Measurement:
         """Visit a case once and write the row before returning it. Never raises for what a case does.
@@ -282,8 +324,8 @@ class Visited(NamedTuple):
     """About how many seconds they will take; None while that is unknown."""
     forecast: Forecast | None = None
     """The forecast, at the first visit after which it rests on this run's ceilings; else None."""
-    given_up: Sequence[str] = ()
-    """A sentence for each implementation that was given up because of this visit."""
+    notes: Sequence[str] = ()
+    """Sentences that follow from this visit: on the ceilings, on an implementation that is given up."""
 
 
 def in_turn(sessions: Sequence[Session]) -> Iterator[Visited]:
@@ -335,13 +377,13 @@ class _Ended(NamedTuple):
 def _walk(session: Session) -> Iterator[Visited]:
     planner, shown, refined = session.planner, 0, False
     for case, row in session.walk():
-        given_up = planner.given_up[shown:]
-        shown += len(given_up)
+        notes = [*filter(None, [session.of_ceilings]), *planner.given_up]
+        new, shown = notes[shown:], len(notes)
         forecast = None
         if not refined and planner.has_ceilings and case.role == "measurement":
-            refined, forecast = True, planner.forecast(session.elapsed_s)
+            refined, forecast = True, session.forecast()
         left_s = planner.left_s(session.elapsed_s)
-        yield Visited(session, case, row, planner.visits_left(), left_s, forecast, given_up)
+        yield Visited(session, case, row, planner.visits_left(), left_s, forecast, new)
 
 
 def _send(session: Session, messages: SimpleQueue[Visited | _Ended]) -> None:

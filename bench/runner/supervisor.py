@@ -80,6 +80,8 @@ class WorkerSupervisor:
         self.grace_s = GRACE_S[device.kind] if grace_s is None else grace_s
         self.starting_s = 0.0
         """Wall seconds spent starting workers."""
+        self._start_s = 0.0
+        """Wall seconds that the last start took."""
         self.hello: dict[str, Any] = {}
         """What the worker said when it started: versions."""
         self.renewed: Counter[str] = Counter()
@@ -149,10 +151,18 @@ class WorkerSupervisor:
         begin = time.perf_counter()
         worker = self.begin()
         if worker is not self._ready:
-            self.hello = worker.ask({"do": "hello"}, START_DEADLINE_S)
+            try:
+                self.hello = worker.ask({"do": "hello"}, START_DEADLINE_S)
+            finally:
+                self._start_s = time.perf_counter() - begin
+                self.starting_s += self._start_s
             self._ready = worker
-            self.starting_s += time.perf_counter() - begin
         return worker
+
+    @property
+    def restart_s(self) -> float:
+        """Wall seconds that pass before the next request is answered, by the last start; 0 with a worker."""
+        return self._start_s if self._worker is None else 0.0
 
     def begin(self) -> Worker:
         """The worker that is there, or a new one that may not be ready yet, so that several start at once."""

@@ -84,6 +84,9 @@ class Measurement:
     pci_bus: str | None = nullable("PCI address of the GPU, as 0000:1b:00.0")
     gpu_uuid: str | None = nullable("UUID of the GPU, or of the MIG slice of it that was measured")
     serial: str | None = nullable("serial number of the GPU's board; null if it tells none")
+    boot: str | None = nullable(
+        "hash of the kernel's boot id, new whenever the machine starts; null if unknown"
+    )
     job_id: str | None = nullable(
         "the job that this run was part of, as `SLURM_JOB_ID=4711`: the first that is set of "
         + ", ".join(JOB_IDS)
@@ -111,6 +114,10 @@ class Measurement:
     rate: str = column("flop | byte: what people quote")
     dtype: str = column("data type of the operands")
     parameters: str = column("all parameters as JSON, keys sorted; on disk also one column each")
+    measured_in: str | None = nullable(
+        "the earlier run of this unit that measured this ceiling, taken from it since a visit to the copy "
+        "confirmed it; null: measured in this run"
+    )
     # protocol
     protocol: str = column("hash of every setting that can change a time; the code is told by commit")
     clock: str = column("graph | stream | host | simulated")

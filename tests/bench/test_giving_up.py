@@ -11,7 +11,7 @@ import pytest
 import kernels
 from bench.cli.closing import closing_lines
 from bench.cli.run_lines import show
-from bench.runner.planner import GivingUp
+from bench.runner.giving_up import GivingUp
 from bench.runner.session import Session
 from bench.spec import without_function
 from bench.store.parquet import read_frame

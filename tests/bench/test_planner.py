@@ -14,7 +14,7 @@ import pytest
 
 import kernels
 from bench.device.detect import Device
-from bench.runner.comparisons import comparisons
+from bench.runner.comparisons import Comparison, comparisons
 from bench.runner.forecast import AGAIN, Prices
 from bench.runner.planner import LOOKS, Planner, Step
 from bench.runner.rows import visit_row
@@ -67,12 +67,18 @@ class Simulation:
     beside_s: float = 0.0
     """Seconds of a visit beside what its row says it measured."""
     at_s: float = 0.0
+    start_s: float = 0.0
+    """Seconds that a worker takes to start."""
+    is_dead: bool = False
+    """Whether a new worker has to start before the next visit."""
 
     def visit(self) -> tuple[Case, Measurement] | None:
         """The next visit; None if there is none."""
-        case = self.planner.next(self.at_s)
+        case = self.planner.next(self.at_s, self.start_s if self.is_dead else 0.0)
         if case is None:
             return None
+        if self.is_dead:
+            self.at_s, self.is_dead = self.at_s + self.start_s, False
         step = self.planner.step(case, self.at_s)
         facts = self.answer(step) if step.refusal is None else dict(step.refusal)
         planner = self.planner
@@ -82,6 +88,7 @@ class Simulation:
             taken_s = (row.measure_s or 0.0) + self.beside_s
             self.at_s += taken_s
         planner.visited(case, row, taken_s)
+        self.is_dead = row.status == "crashed"
         return case, row
 
     def run(self) -> list[tuple[Case, Measurement]]:
@@ -281,8 +288,8 @@ def test_visits_beyond_those_asked_for_end_with_the_budget(cases: list[Case]) ->
 def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
     seconds: float, refused: bool, ceilings: list[Case]
 ) -> None:
-    """A budget of 1.2 s allows a launch of 1 ms; what is predicted is not sure to half of that."""
-    plan = planner(ceilings, budget_s=1.2)
+    """A budget of 0.2 s allows a launch of 1 ms; what is predicted is not sure to half of that."""
+    plan = planner(ceilings, budget_s=0.2)
     byte = ceilings[1].problem.byte_moved("cublas")
     known = {"launch": (0, 0, 1e-6), "gemm": (10**9, 0, 1e-6), "stream": (0, 10**6, 10**6 * seconds / byte)}
     plan.resume(
@@ -355,6 +362,37 @@ def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: f
     assert there == {key for each in whole for key in each.keys}, "all of a comparison, or nothing"
     assert len(whole) + len(plan.left_out) == len(compared)
     assert len({each.sweep for each in whole}) > 10
+
+
+def test_the_cases_come_first_however_short_the_budget(tmp_path: Path) -> None:
+    """With ceilings that would take ten times as long, of which the first are measured."""
+    roofs = loaded(tmp_path, "ceilings/gemm", list(range(1, 41)))
+    (only,) = loaded(tmp_path, "small", [64])
+    simulation = Simulation(planner([*roofs, only], budget_s=10.0), beside_s=0.9, at_s=5.0)
+    made = simulation.run()
+    timed_roofs = [case for case, row in made if case.role == "roof" and row.status == "ok"]
+    assert [case.key for case, row in made if row.status == "ok" and case == only] == [only.key]
+    assert timed_roofs[0] == roofs[0] and len(set(timed_roofs)) < 5 and simulation.at_s <= 10.0
+    assert {row.status for case, row in made if case == roofs[-1]} == {"skipped"}
+    planned = planner([*roofs, only], budget_s=10.0).forecast(5.0, is_started=True)
+    assert planned.planned.cases == 1 and 0 < planned.ceilings.cases < 10 and planned.seconds <= 10.0
+
+
+@pytest.mark.parametrize("budget_s", [15.0, 20.0, 60.0])
+def test_a_budget_is_kept_though_each_visit_kills_the_worker(
+    budget_s: float, ceilings: list[Case], cases: list[Case]
+) -> None:
+    """A start takes longer than ten visits, and each case fails in a way of its own."""
+
+    def answer(step: Step) -> dict[str, Any]:
+        is_roof = step.case.role == "roof"
+        return quiet(step) if is_roof else {"status": "crashed", "reason": f"SIGSEGV {step.case.key}"}
+
+    whole = planner([*ceilings, *cases], budget_s=budget_s)
+    whole.plan([*ceilings, *cases], [Comparison(tuple(cases[at : at + 4])) for at in range(0, 40, 4)])
+    simulation = Simulation(whole, answer, beside_s=0.1, at_s=5.0, start_s=5.0)
+    assert any(row.status == "crashed" for _, row in simulation.run())
+    assert simulation.at_s <= 1.1 * budget_s
 
 
 # ---- what is not worth asking

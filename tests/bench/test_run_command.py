@@ -78,3 +78,11 @@ def test_a_run_leaves_rows_as_any_other(tmp_path: Path, monkeypatch: pytest.Monk
     (path,) = (folder / "r").rglob("*.parquet")
     frame = read_frame([path])
     assert len(frame[frame["role"] == "measurement"]) == 2 and set(frame["sweep"]) >= {"gemm"}
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    given = ["gemm", "m=n=k=1000000", "dtype=float32", "layout=NN", "--implementation", "onednn"]
+    done = CliRunner().invoke(app, ["run", *given, "--bench-device", "cpu", "--bench-results", str(tmp_path)])
+    said = " ".join(done.output.split())
+    assert done.exit_code == 2 and "cannot run on cpu: needs 12000 GB; cpu has" in said, done.output
+    assert "ceiling" not in said and not list(tmp_path.rglob("*.parquet"))

@@ -1,0 +1,91 @@
+"""The ceilings that a few cases need: what their roofs and predictions are made of, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from bench.device.detect import Device
+from bench.runner.forecast import case_traffic, impossible
+from bench.sweep.load import Case
+
+COPY = 0.5
+"""Share of its bytes that a copy writes."""
+_SAME_SHARE = 1e-3
+"""Two shares of written bytes that are no farther apart are one."""
+
+
+def needed_ceilings(asked: Iterable[Case], ceilings: Iterable[Case], device: Device) -> list[Case]:
+    """Those of these ceilings that the cases are held against on this device; what is needed most first.
+
+    The launch floor, the copy, the peaks of the cases' arithmetic and data types, then the passes of memory
+    whose shares of written bytes are nearest to theirs; of warm cases the caches; and for a GPU's matrix
+    products the caches, one SM, one tile and the calibration shapes, of which the model of tiles is made.
+    All of as many threads as the cases. None if no case can run.
+    """
+    able = [case for case in asked if case.role == "measurement" and impossible(case, device) is None]
+    ceilings = [case for case in ceilings if impossible(case, device) is None]
+    needs = _Needs(able, ceilings, device)
+    ranked = [(rank, case) for case in ceilings if (rank := needs.rank(case)) is not None]
+    return [case for _, case in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def written_share(case: Case) -> float:
+    """Share of a ceiling's bytes that are written."""
+    return case.problem.byte_written / case.problem.byte
+
+
+class _Needs:
+    """What some cases need of each kind of ceiling."""
+
+    def __init__(self, able: Sequence[Case], ceilings: Sequence[Case], device: Device) -> None:
+        self._threads = {case.threads for case in able}
+        self._peaks = Counter(_unit(case) for case in able if case.problem.flop)
+        """(threads, arithmetic, data type) -> number of cases."""
+        self._tiles = {
+            case.problem.dtype
+            for case in able
+            if device.kind == "cuda" and case.problem.arithmetic == "matrix" and case.problem.flop
+        }
+        """Data types of a GPU's matrix products."""
+        self._warm = {case.threads for case in able if case.cache == "warm"}
+        passes = sorted({written_share(case) for case in ceilings if is_pass(case)})
+        shares = {case_traffic(case, device)[1] for case in able if case.problem.byte}
+        self._passes = {near for share in shares for near in _neighbours(share, passes)} | {COPY}
+
+    def rank(self, ceiling: Case) -> tuple[int, int] | None:
+        """How much a ceiling is needed, the least first; None if it is not."""
+        problem, threads = ceiling.problem, ceiling.threads
+        if threads not in self._threads:
+            return None
+        if ceiling.role == "roof":
+            if problem.flop:
+                count = self._peaks[_unit(ceiling)]
+                return (2, -count) if count else None
+            if not problem.byte:
+                return 0, 0
+            share = written_share(ceiling)
+            if not any(abs(share - needed) < _SAME_SHARE for needed in self._passes):
+                return None
+            return (1, 0) if share == COPY else (3, 0)
+        if problem.flop:
+            return (5, 0) if problem.dtype in self._tiles else None
+        if ceiling.cache == "warm":
+            return (4, 0) if self._tiles or threads in self._warm else None
+        return (5, 0) if self._tiles else None
+
+
+def _unit(case: Case) -> tuple[str, str, str]:
+    return case.threads, case.problem.arithmetic, case.problem.dtype
+
+
+def is_pass(ceiling: Case) -> bool:
+    """Whether it reads or writes memory as fast as it can."""
+    return ceiling.role == "roof" and bool(ceiling.problem.byte) and not ceiling.problem.flop
+
+
+def _neighbours(share: float, measured: Sequence[float]) -> set[float]:
+    """The measured shares between which this one lies, one if it is that; the nearest beyond the ends."""
+    below = [each for each in measured if each <= share + _SAME_SHARE]
+    above = [each for each in measured if each >= share - _SAME_SHARE]
+    return {*below[-1:], *above[:1]}
