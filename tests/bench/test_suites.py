@@ -68,7 +68,7 @@ def test_an_entry_for_other_devices_takes_nothing(tmp_path: Path) -> None:
 
 
 def test_an_entry_of_claims_takes_what_they_compare(tmp_path: Path) -> None:
-    cases = taken(tmp_path, "    - {sweeps: gemm/aligned_k, claims: true}\n")
+    cases = taken(tmp_path, "    - {sweeps: gemm/aligned_k, claims: all}\n")
     every = taken(tmp_path, "    - {sweeps: gemm/aligned_k}\n")
     assert 0 < len(cases) < len(every) / 4
     assert all(not case.missing("cuda", H100.capability) for case in cases)
@@ -196,8 +196,8 @@ BROKEN = [
     (GOOD.replace("square}", "square, points: many}"), ":4: points must be a whole number, not 'many'"),
     (GOOD.replace("square}", "square, claims: 1}"), ":4: claims must be true or false, not 1"),
     (
-        GOOD.replace("square}", "square, claims: true, points: 3}"),
-        ":4: claims: true takes what",
+        GOOD.replace("square}", "square, claims: all, points: 3}"),
+        ":4: claims: all takes what",
     ),
     (GOOD.replace("square}", "square, device: cpu}"), ":4: device must be a mapping, not 'cpu'"),
     (
