@@ -7,7 +7,18 @@ from typing import Any
 
 from bench.errors import unknown
 from bench.spec import Problem
-from bench.sweep.claims import ANSWERS, FACTS, MEASURED, SHARES, Among, Claim, Matching, Share, Times, conditions
+from bench.sweep.claims import (
+    ANSWERS,
+    FACTS,
+    MEASURED,
+    SHARES,
+    Among,
+    Claim,
+    Matching,
+    Share,
+    Times,
+    conditions,
+)
 from bench.sweep.grammar import parameter_schemas, whole_numbers
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 

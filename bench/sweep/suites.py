@@ -64,7 +64,9 @@ class Entry(Strict):
     where: Select = Field({}, description="Only cases of which this holds")
     lines: int | None = Field(None, ge=1, description="The first so many lines of each plot")
     points: int | None = Field(None, ge=2, description="So many points of each line, ends included")
-    claims: OneOrList[str] = Field((), description="Only cases that decide these claims of the sweeps, or all")
+    claims: OneOrList[str] = Field(
+        (), description="Only cases that decide these claims of the sweeps, or all"
+    )
 
     @model_validator(mode="after")
     def _narrows_in_one_way(self) -> Entry:
