@@ -54,9 +54,9 @@ CPU_FLOP_PER_S, CPU_BYTE_PER_S = 1e11, 1e10
 """What a CPU is taken to reach before its ceilings are measured, to choose among cases and for nothing else:
 the committed CPU runs have 35 to 1,400 GFLOP/s, by data type, and 8 to 20 GB/s on two cores."""
 UNSURE = {False: ((8.0, 1 / 4, 1.0), (8.0, 4.0, 1.0)), True: ((1.0, 0.7, 1.5), (1.0, 1.15, 1.5))}
-"""Whether a device has a datasheet -> how far off what is expected of it may be: times as fast, times the FLOP
-per byte of the ridge, and times the launch floor. None is faster than its datasheet, but it may reach less of
-its arithmetic than of its memory, or the reverse."""
+"""Whether a device has a datasheet -> how far off what is expected of it may be: times as fast, times the
+ridge, and times the launch floor. None is faster than its datasheet, but it may reach less of its
+arithmetic than of its memory, or the reverse."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,7 @@ def decisive(
         count = math.ceil(SPARE[device.kind] * claim.least)
         if keys := _needed(claim, sure, cost_s, count) or _needed(claim, wanted, cost_s, count):
             cost_s |= dict.fromkeys(keys, 0.0)  # another claim had better use what is there
-            # A flag may take a row, and with it a cluster, but hardly a whole line or column.
-            least = claim.least + (claim.test[0] not in ("slope", "jumps"))
-            enough = all(clusters(claim, each[each["key"].isin(keys)]) >= least for each in others)
+            enough = all(_left(claim, each[each["key"].isin(keys)]) >= claim.least for each in others)
             yield Comparison(tuple(by_key[key] for key in keys), claim, enough)
 
 
@@ -223,6 +221,15 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], count
 def clusters(claim: Claim, rows: pd.DataFrame) -> int:
     """How many clusters of these rows a verdict on the claim would rest on."""
     return cluster_count(claim.test[1], *both_sides(claim, rows))
+
+
+def _left(claim: Claim, rows: pd.DataFrame) -> int:
+    """How many clusters are left if a flag makes one of these rows suspect."""
+    name, count = claim.test[0], clusters(claim, rows)
+    if name == "jumps":  # the next row ends the column
+        return count
+    lines = [seen for seen in both_sides(claim, rows)[0] if name == "slope" and len(seen.keys) > 2]
+    return max(count - 1, len(lines))
 
 
 def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> list[int]:
