@@ -224,12 +224,16 @@ def clusters(claim: Claim, rows: pd.DataFrame) -> int:
 
 
 def _left(claim: Claim, rows: pd.DataFrame) -> int:
-    """How many clusters are left if a flag makes one of these rows suspect."""
+    """How many clusters are left if a flag makes any one of these rows suspect."""
     name, count = claim.test[0], clusters(claim, rows)
     if name == "jumps":  # the next row ends the column
         return count
-    lines = [seen for seen in both_sides(claim, rows)[0] if name == "slope" and len(seen.keys) > 2]
-    return max(count - 1, len(lines))
+    if name != "slope":
+        return count - 1
+    lines = [seen.keys for seen in both_sides(claim, rows)[0]]
+    # A longer line spans enough without any of its points.
+    ends = [key for line in lines if len(line) < ENOUGH[name] for key in line]
+    return min((clusters(claim, rows[rows["key"] != key]) for key in ends), default=count)
 
 
 def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> list[int]:

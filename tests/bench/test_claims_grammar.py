@@ -75,8 +75,8 @@ MISTAKES = {
     mm01("knee: {x: n, to: 0}, expect: above 1"): "to is ridge or a whole number above 0, not 0",
     mm01("share: {}, expect: above 1"): "share needs the key 'of'",
     mm01('share: {of: {intensity: "<10"}}, expect: above 0.5'): "share of what is counted before a run; "
-    "name one of kernels, median_s, rest_share, below_ridge_share, tensor_cores, bound_by, measured_bound_by, "
-    "as_predicted",
+    "name one of kernels, median_s, rest_share, below_ridge_share, tensor_cores, bound_by, "
+    "measured_bound_by, as_predicted",
     mm01("share: {of: {k: 1}, per: flop}, expect: above 1"): "share has no key 'per'; it has of",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 1}}}}": "ratio compares rows with themselves: of and to are the same",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, pair: closest k}}": "pair is `same`, `nearest k`, "
