@@ -140,10 +140,11 @@ def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> Loa
         taken.append(Taken(entry, frozenset(mine), f"{shown_path(path)}:{of_entry.line}"))
     loaded = load_all(paths.values(), find, sm_count)
     for number, (entry, names, _) in enumerate(taken):
-        of_entry, mine = node.under(["entries", number]), [each for each in loaded if each.name in names]
-        for each in mine:
+        of_entry = node.under(["entries", number])
+        of_sweeps = [each for each in loaded if each.name in names]
+        for each in of_sweeps:
             _check_where(entry, of_entry.under(["where"]), find(each.sweep.operator), path)
-        _check_claims(entry, of_entry.under(["claims"]), mine, path)
+        _check_claims(entry, of_entry.under(["claims"]), of_sweeps, path)
     return LoadedSuite(suite, taken, loaded)
 
 
