@@ -19,6 +19,7 @@ from bench.judge.claims import Declared, Judged, judge
 from bench.judge.findings import findings
 from bench.judge.frame import Run as JudgedRun
 from bench.judge.frame import runs
+from bench.runner.comparisons import reachable
 from bench.runner.run import Run
 from bench.runner.session import Session
 from bench.store.schema import Measurement
@@ -79,6 +80,7 @@ def _results(session: Session, run: JudgedRun, most: int) -> Iterator[str]:
     there = {row.sweep for row in timed}
     declared = [Declared(name, (name,), claims) for name, claims in session.claims.items() if name in there]
     judged = judge([run], declared) if any(each.claims for each in declared) else []
+    planned = reachable(session.comparisons or (), {row.case for row in run.rows})
     shown = sorted(
         (each for each in judged if each.verdict in DECIDED), key=lambda e: DECIDED.index(e.verdict)
     )
@@ -87,7 +89,9 @@ def _results(session: Session, run: JudgedRun, most: int) -> Iterator[str]:
     yield ""
     yield "What the guides say, and what these rows say of it (effect, 95 % interval):"
     yield from map(_verdict_line, shown[:most])
-    words = Counter(each.verdict for each in (*shown[most:], *(e for e in judged if e.verdict == "TOO FEW")))
+    # A suite measures a part of a sweep, which most of its claims need more of.
+    few = [e for e in judged if e.verdict == "TOO FEW" and e.claim.id in planned.get(e.declared.name, ())]
+    words = Counter(each.verdict for each in (*shown[most:], *few))
     if words:
         rest = ", ".join(f"{count} {word}" for word, count in words.items())
         yield f"... and {rest}: python -m bench claims {session.path or 'RESULT'}"

@@ -22,6 +22,7 @@ WITHOUT_A_CLAIM: Mapping[str, str] = {
     "CV-20": "needs whole networks",
     "ML-05": "batchnorm/intensity and layernorm/rows draw two of the normalizations",
     "RN-10": "recurrent/loop draws LSTM and GRU; the guides' text has no statement that could be judged",
+    "GB-05": "tests/kernels/test_layernorm.py counts it: arithmetic, which no time could refute",
     "PR-03": "needs the gradients of a trained network; random ones return what was put in",
     "HW-04": "linear/batch_4096 draws time and rate against the batch",
     "HW-06": "ceilings/cache draws it",

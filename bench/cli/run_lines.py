@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from bench.cli import run_summary
 from bench.cli.table import lines_of, table
@@ -12,7 +12,7 @@ from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
 from bench.environment.dependencies import lacking_extras
 from bench.format import count_text, duration_text
-from bench.runner.comparisons import Comparison
+from bench.runner.comparisons import Comparison, reachable
 from bench.runner.forecast import Forecast, Tally
 from bench.runner.price import ASSUMED
 from bench.runner.run import Run, short_name
@@ -45,6 +45,7 @@ def opening_lines(run: Run) -> list[str]:
         lines.append(f"budget: {limit}; each case visited {times}{regime}; results: {session.folder}")
         forecast = session.forecast()
         lines += forecast_lines(forecast, session.budget_s, _rests_on(device))
+        lines += filter(None, [claims_line(session.planner.comparisons, forecast.keys)])
         lines += [session.unlocked] if session.unlocked else []
         if device.kind == "cuda":
             asked = [asked for asked in run.asked if asked.session is session]
@@ -143,6 +144,16 @@ def _share(forecast: Forecast) -> str:
     if possible.sweeps == 1:
         return f"{planned.cases:,} of {_cases(possible)}"
     return f"{planned.cases:,} of {possible.cases:,} cases, of {planned.sweeps} of {possible.sweeps} sweeps"
+
+
+def claims_line(compared: Sequence[Comparison], keys: Collection[str], named: bool = False) -> str:
+    """How many claims these planned cases can decide, with `named` which; empty if their sweeps have none."""
+    if all(each.claim is None for each in compared):
+        return ""
+    claims = reachable(compared, keys)
+    listed = "; ".join(f"{sweep} {', '.join(ids)}" for sweep, ids in claims.items()) if named else ""
+    count = count_text(sum(map(len, claims.values())), "claim")
+    return f"the planned cases are enough for verdicts on {count}{listed and ': '}{listed}"
 
 
 def left_out_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:

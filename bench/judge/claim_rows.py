@@ -45,8 +45,8 @@ from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_te
 from bench.spec import ITEM_BYTE, parameters_text
 from bench.store.schema import FIELDS, RunKey
 from bench.sweep.claims import (
-    ANSWERS,
     FACTS,
+    MEASURED,
     SHARES,
     UNITS,
     Among,
@@ -85,7 +85,7 @@ ASKED = frozenset(
     )
 )
 """Columns of a Measurement that claims and their tests may ask for. Selecting rows copies every column."""
-UNKNOWN = ("kernels", "median_s", "intensity", *SHARES, *ANSWERS, *UNITS)
+UNKNOWN = (*MEASURED, "intensity", *UNITS)
 """What is not known of a case before it is measured."""
 _UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
 """Unit of a condition -> the column that holds it."""

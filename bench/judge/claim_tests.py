@@ -26,7 +26,7 @@ from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.sampling.publish import student
 from bench.store.schema import RunKey
-from bench.sweep.claims import Bound, Jumps, Knee, Pair, Ratio, Share, Slope, Spread
+from bench.sweep.claims import Bound, Claim, Jumps, Knee, Pair, Ratio, Share, Slope, Spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,6 +87,14 @@ def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
     if rows.empty or any(column not in rows for column in needed):
         return []
     return [seen for seen in _TESTS[name](rows, test) if math.isfinite(seen.value)]
+
+
+def both_sides(claim: Claim, rows: pd.DataFrame) -> tuple[list[Seen], list[Seen]]:
+    """(observations of a claim's test, those of the ratio that it is `less`) among rows whose times count."""
+    name, test = claim.test
+    held = selected(rows, claim.where)
+    less = test.less if isinstance(test, Ratio) else None
+    return observed(name, test, held), observed(name, less, held) if less else []
 
 
 def counts_memory(test: Any) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, selected
-from bench.judge.claim_tests import Effect, cluster_count, counts_memory, effect, observed
+from bench.judge.claim_tests import Effect, both_sides, cluster_count, counts_memory, effect
 from bench.spec import ITEM_BYTE
 from bench.sweep.claims import Claim, Ratio
 
@@ -109,9 +109,7 @@ def _judged(
 
     if other:
         return verdict("NOT APPLICABLE", other)
-    sound = selected(rows[~rows["suspect"]], claim.where)
-    seen = observed(name, test, sound)
-    against = observed(name, test.less, sound) if isinstance(test, Ratio) and test.less else []
+    seen, against = both_sides(claim, rows[~rows["suspect"]])
     clusters = cluster_count(test, seen, against)
     of = effect(name, test, seen, against)
     if of is not None and clusters >= claim.least:

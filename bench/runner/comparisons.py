@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +23,7 @@ import numpy as np
 
 from bench.errors import UserError
 from bench.judge.claim_rows import ERRORS, case_rows, compact, selected
-from bench.judge.claim_tests import observed
+from bench.judge.claim_tests import both_sides, cluster_count, observed
 from bench.model.roofline import WITHOUT_ROOF, datasheet_s
 from bench.runner.forecast import Prices, impossible, kind_of, stated_s
 from bench.runner.price import ASSUMED
@@ -53,8 +53,10 @@ ENOUGH = {"slope": 5, "jumps": 5, "knee": POINTS}
 CPU_FLOP_PER_S, CPU_BYTE_PER_S = 1e11, 1e10
 """What a CPU is taken to reach before its ceilings are measured, to choose among cases and for nothing else:
 the committed CPU runs have 35 to 1,400 GFLOP/s, by data type, and 8 to 20 GB/s on two cores."""
-UNSURE = ((8.0, 1 / 4), (8.0, 4.0))
-"""How far off that may be: times as fast, and times the FLOP for a byte at which the limit changes."""
+UNSURE = {False: ((8.0, 1 / 4, 1.0), (8.0, 4.0, 1.0)), True: ((1.0, 0.7, 1.5), (1.0, 1.15, 1.5))}
+"""Whether a device has a datasheet -> how far off what is expected of it may be: times as fast, times the
+ridge, and times the launch floor. None is faster than its datasheet, but it may reach less of its
+arithmetic than of its memory, or the reverse."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Comparison:
     cases: tuple[Case, ...]
     claim: Claim | None = None
     """The claim that they decide; None of a line."""
+    is_sure: bool = True
+    """Whether they are enough for a verdict however far off what is expected of the device is."""
 
     @property
     def sweep(self) -> str:
@@ -83,6 +87,15 @@ def comparisons(cases: Sequence[Case], claims: Claims, prices: Prices) -> list[C
         of_sweep.setdefault(case.sweep, []).append(case)
     queues = [_of_sweep(mine, claims.get(name, ()), prices) for name, mine in of_sweep.items()]
     return list(_in_turns(queues, prices))
+
+
+def reachable(compared: Iterable[Comparison], keys: Collection[str]) -> dict[str, list[str]]:
+    """Sweep -> the ids of its claims that the cases of these keys are enough to decide."""
+    claims: dict[str, list[str]] = {}
+    for each in compared:
+        if each.claim is not None and each.is_sure and all(key in keys for key in each.keys):
+            claims.setdefault(each.sweep, []).append(each.claim.id)
+    return claims
 
 
 def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
@@ -110,7 +123,8 @@ def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, prices: Prices) 
     places = [place for place in held.index if impossible(loaded.cases[place], prices.device) is None]
     able = [loaded.cases[place] for place in places]
     if entry.claims:
-        decided = decisive(able, loaded.sweep.claims, prices, held.loc[places])
+        wanted = filter(entry.wants, loaded.sweep.claims)
+        decided = decisive(able, wanted, prices, held.loc[places])
         return [case for each in decided for case in each.cases]
     lines = _lines(able)[: entry.lines]
     return [case for line in lines for case in evenly(line, entry.points or len(line))]
@@ -139,7 +153,7 @@ def decisive(
     asked = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
     if not (asked and cases):
         return
-    others = [] if device.datasheet else [_if_it_is(*factors, rows) for factors in UNSURE]
+    others = [_if_it_is(*factors, rows) for factors in UNSURE[device.datasheet is not None]]
     cost_s = {
         case.key: prices.visit_s(case) + (0.0 if device.datasheet else LAUNCHES * launch_s)
         for case, launch_s in zip(cases, rows["median_s"], strict=True)
@@ -149,9 +163,10 @@ def decisive(
         sure = wanted[wanted.index.isin(_common(selected(each, claim.where) for each in others))]
         # What holds however fast the device turns out to be is best.
         count = math.ceil(SPARE[device.kind] * claim.least)
-        if keys := (others and _needed(claim, sure, cost_s, count)) or _needed(claim, wanted, cost_s, count):
+        if keys := _needed(claim, sure, cost_s, count) or _needed(claim, wanted, cost_s, count):
             cost_s |= dict.fromkeys(keys, 0.0)  # another claim had better use what is there
-            yield Comparison(tuple(by_key[key] for key in keys), claim)
+            enough = all(_left(claim, each[each["key"].isin(keys)]) >= claim.least for each in others)
+            yield Comparison(tuple(by_key[key] for key in keys), claim, enough)
 
 
 def _lines(cases: Sequence[Case]) -> list[list[Case]]:
@@ -203,6 +218,24 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], count
     return list(keys)
 
 
+def clusters(claim: Claim, rows: pd.DataFrame) -> int:
+    """How many clusters of these rows a verdict on the claim would rest on."""
+    return cluster_count(claim.test[1], *both_sides(claim, rows))
+
+
+def _left(claim: Claim, rows: pd.DataFrame) -> int:
+    """How many clusters are left if a flag makes any one of these rows suspect."""
+    name, count = claim.test[0], clusters(claim, rows)
+    if name == "jumps":  # the next row ends the column
+        return count
+    if name != "slope":
+        return count - 1
+    lines = [seen.keys for seen in both_sides(claim, rows)[0]]
+    # A longer line spans enough without any of its points.
+    ends = [key for line in lines if len(line) < ENOUGH[name] for key in line]
+    return min((clusters(claim, rows[rows["key"] != key]) for key in ends), default=count)
+
+
 def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> list[int]:
     """The places of so many clusters: those that cost nothing more, then some of the cheaper half."""
     places = sorted(range(len(costs_s)), key=costs_s.__getitem__)
@@ -237,9 +270,13 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
     return compact(expected)
 
 
-def _if_it_is(faster: float, ridge: float, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a device that is so many times as fast as expected and has so many times the ridge."""
-    return rows.assign(median_s=rows["median_s"] / faster, ridge=rows["ridge"] * ridge)
+def _if_it_is(faster: float, ridge: float, launch: float, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a device that has so many times the expected speed, ridge and launch floor."""
+    return rows.assign(
+        median_s=rows["median_s"] / faster,
+        ridge=rows["ridge"] * ridge,
+        launch_s=rows["launch_s"] * launch,
+    )
 
 
 def _terms(problem: Problem, sheet: Datasheet | None) -> tuple[float, float]:

@@ -7,7 +7,18 @@ from typing import Any
 
 from bench.errors import unknown
 from bench.spec import Problem
-from bench.sweep.claims import ANSWERS, FACTS, SHARES, Among, Claim, Matching, Times, conditions
+from bench.sweep.claims import (
+    ANSWERS,
+    FACTS,
+    MEASURED,
+    SHARES,
+    Among,
+    Claim,
+    Matching,
+    Share,
+    Times,
+    conditions,
+)
 from bench.sweep.grammar import parameter_schemas, whole_numbers
 from bench.sweep.yaml_nodes import Mistake, Node, shown
 
@@ -24,6 +35,10 @@ def check_claims(claims: Iterable[Claim], file: Node, kind: type[Problem]) -> No
             raise Mistake(node.line, f"claim {claim.id} stands here again; first on line {lines[claim.id]}")
         lines[claim.id] = node.line
         _check_columns(claim, node, kind)
+        test = claim.test[1]
+        if isinstance(test, Share) and not test.of.keys() & MEASURED:
+            line = node.under(["share", "of"]).line
+            raise Mistake(line, f"share of what is counted before a run; name one of {', '.join(MEASURED)}")
         for place, select in claim.selections():
             for column, value in select.items():
                 line = node.under([*place, column]).line

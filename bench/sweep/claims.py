@@ -38,9 +38,10 @@ ANSWERS: Mapping[str, tuple[str | bool, ...]] = {
     "as_predicted": (True, False),
 }
 """Columns that are derived of a measured row, and what they say of it (`bench.judge.claim_rows`)."""
+MEASURED = ("kernels", "median_s", *SHARES, *ANSWERS)
+"""Columns that only a measurement can fill."""
 FACTS = (
-    "operator", "implementation", "cache", "threads_asked", "kernels", "median_s", "intensity", "flop",
-    "byte", *SHARES, *ANSWERS
+    "operator", "implementation", "cache", "threads_asked", "intensity", "flop", "byte", *MEASURED
 )  # fmt: skip
 """Columns of rows that a selection may name besides the operator's parameters."""
 

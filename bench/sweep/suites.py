@@ -7,13 +7,14 @@
         - {sweeps: gemm/square, device: {kind: cpu}, where: {dtype: float32}, points: 8}
 
 An entry takes cases of its sweeps: all of them; those that a selection names; so many lines of each plot, and
-points of each line; or those that decide the sweeps' claims. Entries add up, and the ceilings come with them:
-all, or those that the suite names (`ceilings: [launch, stream]`).
+points of each line; or those that decide the claims that it names, or `all`. Entries add up, and the ceilings
+come with them: all, or those that the suite names (`ceilings: [launch, stream]`).
 `bench.runner.comparisons` makes the choice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from bench.errors import UserError, unknown
 from bench.spec import DeviceKind, Problem
 from bench.sweep.check_claims import check_condition
-from bench.sweep.claims import Devices, Select
+from bench.sweep.claims import Claim, Devices, Select
 from bench.sweep.grammar import earliest
 from bench.sweep.load import (
     SUITES,
@@ -63,13 +64,19 @@ class Entry(Strict):
     where: Select = Field({}, description="Only cases of which this holds")
     lines: int | None = Field(None, ge=1, description="The first so many lines of each plot")
     points: int | None = Field(None, ge=2, description="So many points of each line, ends included")
-    claims: bool = Field(False, description="Only cases that decide the sweeps' claims")
+    claims: OneOrList[str] = Field(
+        (), description="Only cases that decide these claims of the sweeps, or all"
+    )
 
     @model_validator(mode="after")
     def _narrows_in_one_way(self) -> Entry:
         if self.claims and (self.lines or self.points):
-            raise ValueError("claims: true takes what the claims need: leave out lines and points")
+            raise ValueError("claims takes what these need: leave out lines and points")
         return self
+
+    def wants(self, claim: Claim) -> bool:
+        """Whether it takes the cases that decide this claim."""
+        return ALL in self.claims or claim.id in self.claims
 
 
 class Visits(Strict):
@@ -145,9 +152,11 @@ def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> Loa
         taken.append(Taken(entry, frozenset(mine), f"{shown_path(path)}:{of_entry.line}"))
     loaded = load_all(paths.values(), find, sm_count)
     for number, (entry, names, _) in enumerate(taken):
-        for each in loaded:
-            if each.name in names:
-                _check_where(entry, node.under(["entries", number, "where"]), find(each.sweep.operator), path)
+        of_entry = node.under(["entries", number])
+        of_sweeps = [each for each in loaded if each.name in names]
+        for each in of_sweeps:
+            _check_where(entry, of_entry.under(["where"]), find(each.sweep.operator), path)
+        _check_claims(entry, of_entry.under(["claims"]), of_sweeps, path)
     return LoadedSuite(suite, taken, loaded)
 
 
@@ -205,6 +214,14 @@ def _check_where(entry: Entry, node: Node, kind: type[Problem], path: Path) -> N
             check_condition(column, value, node.under([column]).line, kind, "an entry", KNOWN)
         except Mistake as mistake:
             raise _located(mistake, path) from mistake
+
+
+def _check_claims(entry: Entry, node: Node, loaded: Sequence[Loaded], path: Path) -> None:
+    there = [claim.id for each in loaded for claim in each.sweep.claims]
+    for claim in entry.claims:
+        if claim not in (ALL, *there):
+            mistake = Mistake(node.line, unknown("claim", claim, ", ".join(entry.sweeps), [ALL, *there]))
+            raise _located(mistake, path)
 
 
 def _located(mistake: Mistake, path: Path) -> UserError:

@@ -74,6 +74,9 @@ MISTAKES = {
     mm01("jumps: {x: n, every: tile}, expect: above 1"): "jumps needs the key 'of'",
     mm01("knee: {x: n, to: 0}, expect: above 1"): "to is ridge or a whole number above 0, not 0",
     mm01("share: {}, expect: above 1"): "share needs the key 'of'",
+    mm01('share: {of: {intensity: "<10"}}, expect: above 0.5'): "share of what is counted before a run; "
+    "name one of kernels, median_s, rest_share, below_ridge_share, tensor_cores, bound_by, "
+    "measured_bound_by, as_predicted",
     mm01("share: {of: {k: 1}, per: flop}, expect: above 1"): "share has no key 'per'; it has of",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 1}}}}": "ratio compares rows with themselves: of and to are the same",
     f"{RATIO}: {{of: {{k: 1}}, to: {{k: 2}}, pair: closest k}}": "pair is `same`, `nearest k`, "
@@ -98,7 +101,7 @@ MISTAKES = {
     mm01(f"device: {{sms: 2}}, {SLOPE}"): "device has no key 'sms'; it has kind, capability",
     # selections
     where("q: 1"): "a claim about gemm has no column 'q'; it has operator, implementation, cache, "
-    "threads_asked, kernels, median_s, intensity, flop, byte, rest_share, below_ridge_share, tensor_cores, "
+    "threads_asked, intensity, flop, byte, kernels, median_s, rest_share, below_ridge_share, tensor_cores, "
     "bound_by, measured_bound_by, as_predicted, "
     f"{PARAMETERS}",
     where('k: "%x"'): f"'%x' is no condition: {HOW}",

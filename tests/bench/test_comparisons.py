@@ -10,12 +10,18 @@ from pathlib import Path
 import pytest
 
 import kernels
-from bench.judge.claim_rows import selected
-from bench.judge.claim_tests import cluster_count, observed
-from bench.runner.comparisons import POINTS, Claims, cases_of_suite, comparisons, evenly, expected_rows
+from bench.runner.comparisons import (
+    POINTS,
+    Claims,
+    cases_of_suite,
+    clusters,
+    comparisons,
+    evenly,
+    expected_rows,
+)
 from bench.runner.forecast import Prices, impossible
 from bench.sampling.protocol import protocol
-from bench.sweep.claims import Claim, Ratio
+from bench.sweep.claims import Claim
 from bench.sweep.load import Case, Loaded, load
 from bench.sweep.suites import CORE, LoadedSuite, load_suite
 from tests.bench.several import gpu
@@ -50,16 +56,9 @@ def undecided(loaded: list[Loaded], keys: set[str]) -> list[tuple[str, str, int]
         cases = [case for case in each.cases if case.key in keys and not impossible(case, H100)]
         for claim in each.sweep.claims:
             if claim.device.include("cuda", H100.capability):
-                count = clusters(claim, cases) if cases else 0
+                count = clusters(claim, expected_rows(cases, H100)) if cases else 0
                 few += [(each.name, claim.id, count)] if count < claim.least else []
     return few
-
-
-def clusters(claim: Claim, cases: list[Case]) -> int:
-    rows = selected(expected_rows(cases, H100), claim.where)
-    name, test = claim.test
-    against = observed(name, test.less, rows) if isinstance(test, Ratio) and test.less else []
-    return cluster_count(test, observed(name, test, rows), against)
 
 
 def test_the_core_suite_decides_every_claim_within_its_budget_on_an_h100(

@@ -7,18 +7,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
-from bench.cli.run_lines import forecast_lines, left_out_lines, refined_line
+from bench.cli.closing import _results
+from bench.cli.run_lines import claims_line, forecast_lines, left_out_lines, refined_line
 from bench.format import duration_text
+from bench.judge.frame import runs
 from bench.runner.comparisons import Comparison
 from bench.runner.forecast import BUDGET_S, Forecast, Tally, budget_s
-from bench.runner.session import in_turn
+from bench.runner.session import Session, in_turn
 from bench.sweep.claims import Claim
 from bench.sweep.load import Case
 from tests.bench import several
+from tests.bench.claims_made import SWEEP, slopes
 from tests.bench.several import opened, small
 from tests.bench.test_forecast import H100
+from tests.plots.synthetic import H100 as H100_MACHINE
+from tests.plots.synthetic import ceilings
 
 CEILINGS = Tally(82, 7, 84.0)
 SOME = Forecast(Tally(1445, 62, 504.0), Tally(14201, 62, 25000.0), CEILINGS, {}, {}, frozenset(), 12.0)
@@ -59,6 +65,29 @@ def test_what_there_is_no_time_for_is_said_as_claims_and_lines() -> None:
     assert second.startswith("no time for 10 lines of plots: 2 of gemm/s0, 1 of gemm/s1, ")
     assert second.endswith(" and of 4 more sweeps")
     assert list(left_out_lines([])) == []
+
+
+def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too_few() -> None:
+    rows = list(slopes(np.random.default_rng(0)))
+    (run,) = runs([*ceilings(H100_MACHINE), *rows])
+    cases = tuple(cast(Case, SimpleNamespace(sweep=SWEEP, key=row.case)) for row in rows)
+    claim = {"says": "s", "expect": "above 0.2", "slope": {"x": "n"}}
+    decided, few, part, unsure = (
+        Claim.model_validate(claim | {"id": f"MM-0{number}", "least": least})
+        for number, least in enumerate((3, 99, 99, 99), start=1)
+    )
+    unmeasured = cast(Case, SimpleNamespace(sweep=SWEEP, key="unmeasured"))
+    compared = [Comparison(cases, decided), Comparison(cases, few), Comparison(cases, unsure, is_sure=False)]
+    compared += [Comparison((*cases, unmeasured), part), Comparison(cases)]
+    session = SimpleNamespace(claims={SWEEP: [decided, few, part, unsure]}, comparisons=compared, path=None)
+    lines = list(_results(cast(Session, session), run, 20))
+    assert "MM-01" in lines[2] and "SUPPORTED" in lines[2]
+    assert lines[3:] == ["... and 1 TOO FEW: python -m bench claims RESULT"]
+    keys = {row.case for row in rows}
+    enough = "the planned cases are enough for verdicts on "
+    assert claims_line(compared, keys) == f"{enough}2 claims"
+    assert claims_line(compared, keys, named=True) == f"{enough}2 claims: gemm/mine MM-01, MM-02"
+    assert claims_line(compared, set(), named=True) == f"{enough}0 claims" and claims_line([], keys) == ""
 
 
 def test_after_the_ceilings_it_is_said_again() -> None:

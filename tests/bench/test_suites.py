@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from dataclasses import replace
@@ -15,19 +16,27 @@ import kernels
 from bench.__main__ import app
 from bench.cli.list_cases import of_datasheet
 from bench.device.datasheet import Datasheet, datasheets
+from bench.device.detect import Device
 from bench.errors import UserError
 from bench.model.roofline import datasheet_s
-from bench.runner.comparisons import cases_of_suite
+from bench.runner.comparisons import (
+    Comparison,
+    cases_of_suite,
+    clusters,
+    comparisons,
+    expected_rows,
+    reachable,
+)
 from bench.runner.forecast import Prices, impossible
 from bench.runner.run import Options, Run
 from bench.sampling.protocol import protocol
 from bench.sweep.load import Case, every_sweep, sweep_name
-from bench.sweep.suites import CORE, TOUR, load_suite, suites
+from bench.sweep.suites import CORE, TOUR, LoadedSuite, load_suite, suites
 from tests.bench.several import gpu
 from tests.bench.test_forecast import H100
-from tests.drawing import covering
+from tests.drawing import covering, drawn
 
-CPU = Prices(gpu(0), protocol("cuda"), None)
+CPU = replace(gpu(0), kind="cpu", index=None, capability=None, sm_count=2)
 
 
 def taken(folder: Path, entries: str, device: Any = H100) -> list[Case]:
@@ -68,7 +77,7 @@ def test_an_entry_for_other_devices_takes_nothing(tmp_path: Path) -> None:
 
 
 def test_an_entry_of_claims_takes_what_they_compare(tmp_path: Path) -> None:
-    cases = taken(tmp_path, "    - {sweeps: gemm/aligned_k, claims: true}\n")
+    cases = taken(tmp_path, "    - {sweeps: gemm/aligned_k, claims: all}\n")
     every = taken(tmp_path, "    - {sweeps: gemm/aligned_k}\n")
     assert 0 < len(cases) < len(every) / 4
     assert all(not case.missing("cuda", H100.capability) for case in cases)
@@ -135,9 +144,8 @@ def class_of(case: Case) -> str:
 
 
 def test_the_suite_of_fleets_has_every_class_but_transfers_on_a_processor() -> None:
-    device = replace(gpu(0), kind="cpu", index=None, capability=None)
     suite = load_suite("fleet", kernels.problem, 2)
-    cases = cases_of_suite(suite, Prices(device, protocol("cpu", 3), suite.suite.limit_s("cpu")))
+    cases = cases_of_suite(suite, Prices(CPU, protocol("cpu", 3), suite.suite.limit_s("cpu")))
     classes = Counter(class_of(case) for case in cases if not case.missing("cpu", None))
     assert classes.keys() == {"launch", "compute", "memory", "cache"}
     assert all(classes[name] >= 2 for name in ("compute", "memory", "cache")), classes
@@ -145,13 +153,65 @@ def test_the_suite_of_fleets_has_every_class_but_transfers_on_a_processor() -> N
 
 @pytest.mark.parametrize("name", [TOUR, CORE])
 def test_our_suites_find_cases_on_a_processor(name: str) -> None:
-    device = replace(gpu(0), kind="cpu", index=None, capability=None)
     suite = load_suite(name, kernels.problem, 2)
-    cases = cases_of_suite(suite, Prices(device, protocol("cpu"), suite.suite.limit_s("cpu")))
+    cases = cases_of_suite(suite, Prices(CPU, protocol("cpu"), suite.suite.limit_s("cpu")))
     mine = {case.sweep for case in cases if case.role == "measurement"}
-    assert len(mine) >= 8 and all(
+    assert len(mine) >= 7 and all(
         case.role != "measurement" or not case.missing("cpu", None) for case in cases
     )
+
+
+MISTAKEN = [(4.0, 0.3, 1.0), (4.0, 3.0, 1.0)], [(1.0, 0.75, 1.4), (1.0, 1.1, 1.4), (0.6, 0.9, 1.0)]
+"""What a device without and with a datasheet may be instead of what is expected: times as fast, and times the
+ridge and the launch floor."""
+
+
+@pytest.mark.parametrize(
+    "device",
+    [CPU, *map(of_datasheet, drawn(MEASURED, 4, "GPUs of tours"))],
+    ids=lambda device: device.slug,
+)
+def test_the_plan_of_the_tour_is_enough_for_every_claim_that_it_counts(device: Device, seed: int) -> None:
+    """Also if the device is not as expected, and if a flag makes any one time suspect."""
+    suite, compared, planned = tour(device)
+    chance = random.Random(seed)
+    for sweep, ids in reachable(compared, planned).items():
+        (loaded,) = [each for each in suite.loaded if each.name == sweep]
+        rows = expected_rows([case for case in loaded.cases if case.key in planned], device)
+        for claim in [each for each in loaded.sweep.claims if each.id in ids]:
+            for faster, ridge, launch in MISTAKEN[device.datasheet is not None]:
+                really = rows.assign(
+                    median_s=rows["median_s"] / faster,
+                    ridge=rows["ridge"] * ridge,
+                    launch_s=rows["launch_s"] * launch,
+                )
+                left = really[really["key"] != chance.choice(list(really["key"]))]
+                assert clusters(claim, left) >= claim.least, (sweep, claim.id, faster, ridge, launch)
+
+
+@pytest.mark.parametrize(("device", "least"), [(CPU, 9), (H100, 20)], ids=["cpu", "h100"])
+def test_the_tour_has_time_for_every_claim_that_it_names(device: Device, least: int) -> None:
+    suite, compared, planned = tour(device)
+    there = reachable(compared, planned)
+    assert sum(map(len, there.values())) >= least
+    for entry, sweeps, place in suite.taken:
+        if entry.claims and entry.device.include(device.kind, device.capability):
+            asked = [claim for each in suite.loaded if each.name in sweeps for claim in each.sweep.claims]
+            about = [each for each in asked if each.device.include(device.kind, device.capability)]
+            named = [each.id for each in about if entry.wants(each)]
+            assert named and all(any(one in there.get(sweep, ()) for sweep in sweeps) for one in named), place
+    assert all(planned.issuperset(each.keys) for each in compared), "whole lines, too"
+
+
+def tour(device: Device) -> tuple[LoadedSuite, list[Comparison], frozenset[str]]:
+    """The suite, what it compares, and the keys of the cases for which there is time."""
+    suite = load_suite(TOUR, kernels.problem, device.sm_count)
+    prices = Prices(device, protocol(device.kind), suite.suite.limit_s(device.kind))
+    cases = cases_of_suite(suite, prices)
+    prices.limit_ceilings(cases)
+    between = [case for case in cases if case.role == "measurement" and not impossible(case, device)]
+    compared = comparisons(between, {each.name: each.sweep.claims for each in suite.loaded}, prices)
+    return suite, compared, prices.forecast(cases, comparisons=[each.keys for each in compared]).keys
 
 
 def test_a_selection_that_holds_for_no_case_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -197,10 +257,14 @@ BROKEN = [
     (GOOD.replace("square}", "square, points: 1}"), ":4: points must be at least 2, not 1"),
     (GOOD.replace("square}", "square, lines: 0}"), ":4: lines must be at least 1, not 0"),
     (GOOD.replace("square}", "square, points: many}"), ":4: points must be a whole number, not 'many'"),
-    (GOOD.replace("square}", "square, claims: 1}"), ":4: claims must be true or false, not 1"),
+    (GOOD.replace("square}", "square, claims: 1}"), ":4: claims must be text, not 1"),
     (
-        GOOD.replace("square}", "square, claims: true, points: 3}"),
-        ":4: claims: true takes what",
+        GOOD.replace("square}", "growing_k, claims: MM-6}"),
+        "gemm/growing_k has no claim 'MM-6' (did you mean MM-06?)",
+    ),
+    (
+        GOOD.replace("square}", "square, claims: all, points: 3}"),
+        ":4: claims takes what",
     ),
     (GOOD.replace("square}", "square, device: cpu}"), ":4: device must be a mapping, not 'cpu'"),
     (
@@ -233,7 +297,7 @@ def test_a_broken_suite_is_one_sentence_with_file_and_line(text: str, says: str,
     path = tmp_path / "suites.yaml"
     path.write_text(text)
     with pytest.raises(UserError) as refusal:
-        cases_of_suite(load_suite("mine", kernels.problem, 2, path), CPU)
+        cases_of_suite(load_suite("mine", kernels.problem, 2, path), Prices(CPU, protocol("cpu"), None))
     sentence = str(refusal.value)
     assert says in sentence and sentence.startswith(str(path)) and len(sentence.splitlines()) == 1
 
@@ -255,6 +319,7 @@ def test_a_suite_is_listed_with_its_cases_and_how_long_it_takes() -> None:
     done = CliRunner().invoke(app, ["list", "--suite", "core", "--cases", "--on", "h100_sxm5"])
     assert done.exit_code == 0
     assert "gemm/aligned_k-cublas-" in done.output
+    assert "enough for verdicts on " in done.output and "gemm/aligned_k MM-01, MM-02" in done.output
     assert re.search(r"in about (1\d|2[0-9]|3[01]) min", done.output)
     assert "no time for" not in done.output
     given = ["list", "--suite", "tour", "--on", "h100_sxm5", "--bench-budget", "60"]

@@ -109,7 +109,7 @@ def test_rows_in_registers(direction: str, dtype: str, length: int, fits: bool) 
 
 
 def test_layer_norm_is_far_below_ten_flops_a_byte() -> None:
-    """What GB-05 says of float16."""
+    """GB-05, of float16."""
     for direction in ("forward", "backward"):
         problem = large(direction, "float16")
         assert 1 < problem.flop / problem.byte < 10
