@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
 from bench.errors import unknown
+from bench.format import count_text
 from bench.spec import DeviceKind, Problem
 from bench.store.parquet import Sweeps, write
 from bench.store.schema import Measurement
@@ -44,8 +45,8 @@ class Imported:
         return True
 
     def __str__(self) -> str:
-        """For a person: `results/.../one.parquet: 35742 rows of NVIDIA H200`."""
-        return f"{self.path}: {len(self.rows)} rows of {self.rows[0].device_name}"
+        """For a person: `results/.../one.parquet: 35,742 rows of NVIDIA H200`."""
+        return f"{self.path}: {count_text(len(self.rows), 'row')} of {self.rows[0].device_name}"
 
 
 def declared(rows: Iterable[Measurement], find: Find) -> Sweeps:
