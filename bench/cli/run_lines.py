@@ -120,7 +120,9 @@ def forecast_lines(forecast: Forecast, budget_s: float | None, rests_on: str) ->
     ceilings = count_text(forecast.ceilings.cases, "ceiling") if forecast.ceilings.cases else "no ceilings"
     if budget_s is None or forecast.planned.cases == forecast.possible.cases:
         cases, seconds = _cases(forecast.planned), duration_text(forecast.seconds)
-        first = f"planned: all {cases}, and {ceilings}, in about {seconds}"
+        first = (
+            f"planned: {'all ' * (forecast.planned.cases != 1)}{cases}, and {ceilings}, in about {seconds}"
+        )
         return [first, f"this rests on {rests_on}"]
     return [
         f"planned: {_share(forecast)}, and {ceilings} ({duration_text(forecast.ceilings.seconds)}), in about "
@@ -178,7 +180,7 @@ def plan_lines(forecast: Forecast, budget_s: float | None, device: Device) -> It
 
 
 def _cases(tally: Tally) -> str:
-    return f"{tally.cases:,} cases of {tally.sweeps} sweep{'s' * (tally.sweeps != 1)}"
+    return f"{count_text(tally.cases, 'case')} of {tally.sweeps} sweep{'s' * (tally.sweeps != 1)}"
 
 
 def _columns(planned: Tally, possible: Tally) -> list[str]:
