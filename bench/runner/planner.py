@@ -22,7 +22,7 @@ from typing import Any
 from bench.device.detect import Device
 from bench.model.ceilings import Ceilings, condition
 from bench.runner.comparisons import Comparison
-from bench.runner.forecast import Forecast, Prices, again_s, impossible, predicted_s
+from bench.runner.forecast import CEILINGS_MOST, Forecast, Prices, again_s, impossible, predicted_s
 from bench.runner.giving_up import GivingUp
 from bench.runner.price import ASSUMED
 from bench.runner.rows import SEED, wants_another
@@ -377,7 +377,8 @@ class Planner:
         """Seconds of the budget that are neither spent nor reserved for the roofs at the end."""
         if self.budget_s is None:
             return None
-        kept_s = self._again_s
+        # Dear ceilings are not measured again at the cost of cases.
+        kept_s = min(self._again_s, max(0.0, CEILINGS_MOST * self.budget_s - self._taken_s))
         if self.prices.is_short:  # the ceilings are still to come
             fresh = (case for case in self._able_ceilings if self._count(case) == 0)
             kept_s += sum(self.prices.ceiling_cost_s(case) for case in fresh if case.key not in self.offered)
