@@ -52,7 +52,7 @@ def sentences(rows: pd.DataFrame, section: Section, levels: Sequence[Level]) -> 
 
 def _of_roofline(rows: pd.DataFrame, section: Section) -> Iterator[str]:
     times = rows["median_s"] / rows["predicted_s"]
-    far = np.log(times).abs()
+    far = times.map(math.log).abs()
     if far.max() > math.log(FAR):
         yield (
             f"Measured times are {_factor(times.min())} to {_factor(times.max())} times what the calibrated "
@@ -63,7 +63,7 @@ def _of_roofline(rows: pd.DataFrame, section: Section) -> Iterator[str]:
 
 def _of_structure(rows: pd.DataFrame, section: Section) -> Iterator[str]:
     structured, roofline = (rows[name] / rows["median_s"] for name in ("structured_s", "predicted_s"))
-    worse = np.log(structured).abs() - np.log(roofline).abs()
+    worse = structured.map(math.log).abs() - roofline.map(math.log).abs()
     count = int((worse > math.log(WORSE)).sum())
     if count:
         at = worse.idxmax()

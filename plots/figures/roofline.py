@@ -184,13 +184,14 @@ def _letter_extremes(
         # The first place that is free enough, or else the freest.
         offset = _AROUND[int(np.minimum(free, _FREE_PT * of_point).argmax())]
         axes.plot(*place, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
-        how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
+        how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "bbox": box}
         axes.annotate(letter, place, offset, size=9, weight="bold", zorder=6, **how)
 
 
 def _case(row: pd.Series, share: float) -> str:
     """The case, its share of the drawn roof, and its share of the roof with the launch if that differs."""
-    of_roof = f", {share_text(share)} of the roof" if share == share else ""
+    of_roof = f", {share_text(share, 0 if share > 0.01 else 2)} of the roof" if share == share else ""
     if share == share and row["of_roof"] > LAUNCH_COUNTS * share:
         of_roof += f" ({share_text(row['of_roof'])} with the launch counted)"
     flagged = f", {row['flags'].replace(' ', ', ')}" if row["flags"] else ""

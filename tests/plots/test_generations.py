@@ -113,7 +113,9 @@ def test_a_marker_at_the_median_and_a_bar_over_the_middle_80(
 
 
 def test_the_datasheets_promises_stand_beside(figures: dict[str, Figure]) -> None:
-    assert [text.get_text() for text in figures["generations"].axes[-1].get_xticklabels()] == ["H200"]
+    assert [text.get_text() for text in figures["generations"].axes[-1].get_xticklabels()] == [
+        "H200 SXM 141 GB"
+    ]
     for axes in (
         panel(figures["generations"], "gemm, large, float16"),
         panel(figures["generations-gemm-float16"], "large"),
