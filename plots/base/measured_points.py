@@ -123,7 +123,11 @@ def arrows(rows: pd.DataFrame, columns: Columns) -> list[Line2D]:
     if ((low >= bottom) & (high <= top) | np.isnan(bottom)).all():
         return []
     return [
-        Line2D([], [], color="#444444", marker=CARETUP, label="the interval goes on", **_ARROW | {"ms": 7.0})
+        Line2D(
+            [],
+            [],
+            **_ARROW | {"color": "#444444", "marker": CARETUP, "label": "the interval goes on", "ms": 7.0},
+        )
     ]
 
 

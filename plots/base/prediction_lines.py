@@ -94,7 +94,11 @@ class Lines:
             y = rows[level.column(self._quantity)].to_numpy(dtype=float) * self._factor
             known = np.isfinite(y)
             if bar:
-                how = {"color": level.alone, "zorder": 5, "label": f"_{level.name}"} | level.look
+                how: dict[str, Any] = {
+                    "color": level.alone,
+                    "zorder": 5,
+                    "label": f"_{level.name}",
+                } | level.look
                 self._axes.hlines(y[known], x[known] - bar / 2, x[known] + bar / 2, **how)
             else:
                 self.add(level, x[known], y[known], level.alone if level is DATASHEET else color)

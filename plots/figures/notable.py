@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,25 +51,26 @@ def sentences(rows: pd.DataFrame, section: Section, levels: Sequence[Level]) -> 
 
 def _of_roofline(rows: pd.DataFrame, section: Section) -> Iterator[str]:
     times = rows["median_s"] / rows["predicted_s"]
-    far = np.log(times).abs()
+    far = times.map(math.log).abs()
     if far.max() > math.log(FAR):
         yield (
             f"Measured times are {_factor(times.min())} to {_factor(times.max())} times what the calibrated "
             f"roofline predicts, {_factor(times.median())} times in the median; farthest from it: "
-            f"{_case(rows, far.idxmax(), section)}."
+            f"{_case(rows.iloc[int(far.argmax())], rows, section)}."
         )
 
 
 def _of_structure(rows: pd.DataFrame, section: Section) -> Iterator[str]:
     structured, roofline = (rows[name] / rows["median_s"] for name in ("structured_s", "predicted_s"))
-    worse = np.log(structured).abs() - np.log(roofline).abs()
+    worse = structured.map(math.log).abs() - roofline.map(math.log).abs()
     count = int((worse > math.log(WORSE)).sum())
     if count:
-        at = worse.idxmax()
+        place = int(worse.argmax())
         yield (
             f"The model with structure misses by more than the roofline at {count} of {len(rows)} points, "
-            f"most at {_case(rows, at, section)}: it predicts {_factor(structured[at])} times the measured "
-            f"time, the roofline {_factor(roofline[at])} times."
+            f"most at {_case(rows.iloc[place], rows, section)}: it predicts "
+            f"{_factor(structured.iloc[place])} times the measured time, the roofline "
+            f"{_factor(roofline.iloc[place])} times."
         )
 
 
@@ -87,11 +87,11 @@ def _of_pairs(rows: pd.DataFrame, section: Section) -> Iterator[str]:
 
 
 def _factor(times: float) -> str:
-    return f"{times:.1f}" if 1 <= times < 10 else f"{times:.2g}"
+    return f"{times:.1f}" if 0.95 <= times < 9.95 else f"{times:.2g}"
 
 
-def _case(rows: pd.DataFrame, at: Any, section: Section) -> str:
-    """`relu n=4`: the row of this label, by what tells it from the others."""
+def _case(row: pd.Series, rows: pd.DataFrame, section: Section) -> str:
+    """`relu n=4`: one of the rows, by what tells it from the others."""
     names = dict.fromkeys((*section.lines, *section.panels, section.x))
     differ = [name for name in names if name != APART and rows[name].nunique(dropna=False) > 1]
-    return " ".join(style.labelled(name, rows.at[at, name]) for name in differ)
+    return " ".join(style.labelled(name, row[name]) for name in differ)

@@ -90,7 +90,7 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
         style.facts(run, points),
         _caption(run, points, how, above),
         decided=[
-            f"{letter}: {why}, {_case(row, share[row.name])}." for letter, (why, row) in extremes.items()
+            f"{letter}: {why}, {_case(row, of_roof)}." for letter, (why, row, of_roof) in extremes.items()
         ],
     )
     drawn = roofs.of(run, points, dtype, how)
@@ -109,7 +109,7 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     _points(axes, points, factor, by, kinds)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
-    _letter_extremes(axes, points, factor, ((letter, row) for letter, (_, row) in extremes.items()))
+    _letter_extremes(axes, points, factor, ((letter, row) for letter, (_, row, _) in extremes.items()))
     return page
 
 
@@ -138,8 +138,8 @@ def _points(
                 axes.plot(dots["intensity"], dots["flop_per_s"] * factor, "o", label="_measured", **how)
             continue
         shown = line_rows[_has_bar(line_rows)]
-        ends = (shown[name] * factor for name in ("flop_low_per_s", "flop_high_per_s"))
-        axes.vlines(shown["intensity"], *ends, color=look.color, lw=0.8, zorder=3, label="_interval")
+        low, high = (shown[name] * factor for name in ("flop_low_per_s", "flop_high_per_s"))
+        axes.vlines(shown["intensity"], low, high, color=look.color, lw=0.8, zorder=3, label="_interval")
         for (imported, suspect), these in line_rows.groupby(["imported", "suspect"]):
             how = {"color": look.color, "mfc": "white" if suspect else look.color, "mew": 0.8, "alpha": 0.85}
             how |= {"ms": 5.0 if len(points) <= 100 else 3.2, "label": "_measured", "zorder": 4}
@@ -160,15 +160,15 @@ def _too_wide(points: pd.DataFrame) -> pd.Series:
     return (points["high_s"] > REACH * points["median_s"]) | (points["low_s"] < points["median_s"] / REACH)
 
 
-def _extremes(points: pd.DataFrame, share: pd.Series) -> dict[str, tuple[str, pd.Series]]:
-    """Letter -> (why, row): the highest rate, and the least `share` of the drawn roof."""
-    extremes = {"A": ("highest rate", points.loc[points["flop_per_s"].idxmax()])}
-    if share.notna().any():
-        extremes["B"] = ("farthest below its roof", points.loc[share.idxmin()])
-    else:
-        sound = points[~points["suspect"]] if not points["suspect"].all() else points
-        extremes["B"] = ("lowest rate", sound.loc[sound["flop_per_s"].idxmin()])
-    return extremes
+def _extremes(points: pd.DataFrame, share: pd.Series) -> dict[str, tuple[str, pd.Series, float]]:
+    """Letter -> (why, row, its share of the drawn roof): the highest rate, and the least `share`."""
+    suspect = points["suspect"].astype(bool)
+    sound = points["flop_per_s"] if suspect.all() else points["flop_per_s"].mask(suspect)
+    lowest = share if share.notna().any() else sound
+    why = "farthest below its roof" if lowest is share else "lowest rate"
+    places = {"A": ("highest rate", int(points["flop_per_s"].argmax())), "B": (why, int(lowest.argmin()))}
+    shares = share.to_numpy(dtype=float)
+    return {letter: (why, points.iloc[i], shares[i]) for letter, (why, i) in places.items()}
 
 
 def _letter_extremes(
@@ -184,13 +184,14 @@ def _letter_extremes(
         # The first place that is free enough, or else the freest.
         offset = _AROUND[int(np.minimum(free, _FREE_PT * of_point).argmax())]
         axes.plot(*place, "o", mfc="none", mec=style.BLACK, ms=9, mew=0.8, zorder=6, label="_extreme")
-        how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center"}
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
+        how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "bbox": box}
         axes.annotate(letter, place, offset, size=9, weight="bold", zorder=6, **how)
 
 
 def _case(row: pd.Series, share: float) -> str:
     """The case, its share of the drawn roof, and its share of the roof with the launch if that differs."""
-    of_roof = f", {share_text(share)} of the roof" if share == share else ""
+    of_roof = f", {share_text(share, 0 if share > 0.01 else 2)} of the roof" if share == share else ""
     if share == share and row["of_roof"] > LAUNCH_COUNTS * share:
         of_roof += f" ({share_text(row['of_roof'])} with the launch counted)"
     flagged = f", {row['flags'].replace(' ', ', ')}" if row["flags"] else ""

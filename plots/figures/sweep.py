@@ -323,8 +323,8 @@ class _Drawing:
 
     def _tops(self, rows: pd.DataFrame) -> np.ndarray:
         """The upper ends of the bars of the intervals, in the unit of the axis; NaN without an interval."""
-        ends = (rows[name].to_numpy(dtype=float) * self.factor for name in self.column)
-        return measured_points.reach(*ends)[1]
+        middle, low, high = (rows[name].to_numpy(dtype=float) * self.factor for name in self.column)
+        return measured_points.reach(middle, low, high)[1]
 
     def _numbers(self, axes: Axes, at: np.ndarray, points: pd.DataFrame) -> None:
         """Write the height of each bar above it, and above its interval."""

@@ -148,7 +148,8 @@ def test_the_farthest_point_is_that_from_the_drawn_roof_which_has_no_launch(plai
     share = roofs.above(plain, points, "cold")["measured"]
     assert share.idxmin() != points["of_roof"].idxmin(), "else this test shows nothing"
     far = points.loc[share.idxmin()]
-    words = f"B: farthest below its roof, {row_name(far)}, {share_text(share.min())} of the roof"
+    of_roof = share_text(share.min(), 0 if share.min() > 0.01 else 2)
+    words = f"B: farthest below its roof, {row_name(far)}, {of_roof} of the roof"
     assert f"{words} ({share_text(far['of_roof'])} with the launch counted)" in said(drawn(plain))
 
 
