@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.stats import false_discovery_control
 
 from bench.fleet.effects import HALF_SE
-from bench.fleet.null import MANY, Null, fitted
+from bench.fleet.null import FAR, MANY, Null, fitted
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -63,6 +63,8 @@ class Tested(NamedTuple):
     """[row, column] the probability that a healthy row is so fast."""
     row_p: Floats
     """[row] all tests for being slow together (Simes)."""
+    far: Flags
+    """[row, column] so slow that no tail of healthy rows explains it."""
 
 
 class Named(NamedTuple):
@@ -84,9 +86,11 @@ def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
         nulls = [*nulls, null_of(wide.effect[:, -1], wide.se[:, -1])]
     p, fast_p = np.full_like(wide.effect, np.nan), np.full_like(wide.effect, np.nan)
     (own, own_se), own_p = _without_others(wide), np.full_like(wide.effect, np.nan)
+    far = np.zeros(p.shape, dtype=np.bool_)
     for column, null in enumerate(nulls):
         effect, more = wide.effect[:, column], _beyond_usual(wide.se[:, column])
         p[:, column], fast_p[:, column] = null.slow_p(effect, more), null.fast_p(effect, more)
+        far[:, column] = effect >= null.far + FAR * more
         alone, se = own[:, column], own_se[:, column]
         if np.isfinite(alone).any():
             own_p[:, column] = null_of(alone, se).slow_p(alone, _beyond_usual(se))
@@ -95,7 +99,7 @@ def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
     # few rows hardly know their own spread, and one that is too small names several of them
     few = max(MANY / len(wide.rows), 1.0)
     row_p = np.minimum([few * _simes(each) for each in np.hstack([p, own_p])], 1.0)
-    return Tested(wide, nulls, p, own, own_p, fast_p, row_p)
+    return Tested(wide, nulls, p, own, own_p, fast_p, row_p, far)
 
 
 def null_of(effect: Floats, se: Floats) -> Null:
@@ -108,7 +112,8 @@ def null_of(effect: Floats, se: Floats) -> Null:
 def named(parts: list[Tested]) -> list[Named]:
     """The verdicts on the rows of every part (a kind of device each), judged as one family."""
     every = np.concatenate([part.row_p for part in parts]) if parts else np.empty(0)
-    slow = false_discovery_control(every) <= LEVEL if len(every) else np.empty(0, dtype=np.bool_)
+    far = np.concatenate([part.far.any(axis=1) for part in parts]) if parts else np.empty(0, dtype=np.bool_)
+    slow = far | (false_discovery_control(every) <= LEVEL) if len(every) else far
     level = LEVEL * slow.sum() / max(len(every), 1)
     verdicts, begin = [], 0
     for part in parts:
@@ -117,7 +122,7 @@ def named(parts: list[Tested]) -> list[Named]:
         slow_in = np.zeros(part.p.shape, dtype=np.bool_)
         for row in np.flatnonzero(mine):
             both = _rejected(np.hstack([part.p[row], part.own_p[row]]), level)
-            slow_in[row] = both[: len(both) // 2] | both[len(both) // 2 :]
+            slow_in[row] = both[: len(both) // 2] | both[len(both) // 2 :] | part.far[row]
         verdicts.append(Named(mine, slow_in, _fast(part)))
     return verdicts
 

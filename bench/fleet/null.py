@@ -42,6 +42,14 @@ TAILS, SKEWS = (0.4, 1.0), (-1.0, 1.0)
 """What a null may be. With tail 0.4 one value in 10,000 is 60 scales out; tails lighter than a normal
 distribution's could only come of too few units.
 """
+USUAL_TAIL, TAIL_SD, SKEW_SD = 0.70, 0.10, 0.10
+"""What tails are taken to be before units show them, the standard deviation of their logarithm, and of skew."""
+FAR, FAR_EFFECT = 6.0, 0.04
+"""A unit is far out, whatever the tails, so many deviations and so much (ln) beyond the median of all faster
+ones.
+"""
+CORE = 2 / 3
+"""Of many units at first only so many, the fastest, are taken for healthy: a slow node may be a quarter of all."""
 STEEP = 1e3
 """How steeply the likelihood falls outside of that."""
 FLAT = 1e-2
@@ -60,6 +68,8 @@ class Null:
     skew: float
     freedom: float
     """Degrees of freedom with which the scale is known."""
+    far: float = np.inf
+    """From this effect on a unit is slow whatever the tails are."""
 
     def scores(self, effects: Floats, more: Floats | float = 0.0) -> Floats:
         """Normal scores of effects; `more` is the standard deviation that each has beyond the usual."""
@@ -116,24 +126,20 @@ def fitted(effects: Floats, least: float) -> Null:
     What is so slow that a healthy unit would hardly be there is left out, and the null found again, until
     nothing changes.
     """
-    null, kept = _settled(effects, np.ones(len(effects), dtype=np.bool_), least, shaped=False)
-    if len(effects) >= MANY:
-        # Only now: many slow units would pass for the tail of all.
-        null, _ = _settled(effects, kept, least, shaped=True)
-    return null
-
-
-def _settled(effects: Floats, kept: Flags, least: float, shaped: bool) -> tuple[Null, Flags]:
-    """The null of those that are kept, until it keeps the same."""
+    many = len(effects) >= MANY
+    kept = effects <= (np.quantile(effects, CORE) if many else np.inf)
     null = _simple(effects[kept], least)
     for _ in range(ROUNDS):
         null = _simple(effects[kept], least)
-        null = _shaped(effects[kept], null, least) if shaped else null
         now = null.slow_p(effects) > RARE
         if (now == kept).all():
             break
         kept = now
-    return null, kept
+    if not many:
+        return null
+    far = null.centre + max(FAR * null.scale, FAR_EFFECT)
+    # Only now, and of nothing that was left out: many slow units would pass for the tail of all.
+    return replace(_shaped(effects[kept], null, least), far=far)
 
 
 def _simple(effects: Floats, least: float) -> Null:
@@ -143,7 +149,7 @@ def _simple(effects: Floats, least: float) -> Null:
 
 
 def _shaped(effects: Floats, simple: Null, least: float) -> Null:
-    """With skew and tails, if they raise the likelihood by more than Schwarz's criterion asks for."""
+    """With the skew and tails that these effects show; as few of them hardly do, the usual ones."""
     z = (effects - simple.centre) / simple.scale
 
     def null(given: Floats) -> Null:
@@ -155,16 +161,10 @@ def _shaped(effects: Floats, simple: Null, least: float) -> Null:
     def loss(given: Floats) -> float:
         found = null(given)
         beyond = (given[2] - np.log(found.tail)) ** 2 + (given[3] - found.skew) ** 2
-        return STEEP * float(beyond) - _likelihood(found, z)
+        unusual = ((given[2] - np.log(USUAL_TAIL)) / TAIL_SD) ** 2 + (given[3] / SKEW_SD) ** 2
+        return STEEP * float(beyond) + float(unusual) / 2 - _likelihood(found, z)
 
-    def normal_loss(given: Floats) -> float:
-        return loss(np.append(given, [0.0, 0.0]))
-
-    normal = minimize(normal_loss, np.zeros(2), method="BFGS", tol=FLAT)
-    shaped = minimize(loss, np.append(normal.x, [0.0, 0.0]), method="BFGS", tol=FLAT)
-    if 2 * (normal.fun - shaped.fun) <= 2 * np.log(len(z)):
-        return simple
-    found = null(shaped.x)
+    found = null(minimize(loss, [0.0, 0.0, np.log(USUAL_TAIL), 0.0], method="BFGS", tol=FLAT).x)
     centre, scale = simple.centre + simple.scale * found.centre, simple.scale * found.scale
     return replace(found, centre=centre, scale=max(scale, least))
 
