@@ -20,7 +20,7 @@ Flags = npt.NDArray[np.bool_]
 Column = tuple[str, bool | None]
 """Class, and whether all GPUs of the node were at work; `all` and None for the mean over all classes."""
 
-LEVEL = 0.07
+LEVEL = 0.05
 """Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, and the p
 values are on the safe side: docs/fleet.md has the share as tried.
 """
@@ -80,10 +80,10 @@ class Named(NamedTuple):
 
 def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
     """Every row against the others, or against these nulls of its columns."""
-    nulls = nulls or [null_of(*columns) for columns in zip(wide.effect.T, wide.se.T, strict=True)]
+    nulls = nulls or _nulls(wide.effect, wide.se)
     wide = with_mean(wide, nulls)
     if len(wide.columns) > len(nulls):
-        nulls = [*nulls, null_of(wide.effect[:, -1], wide.se[:, -1])]
+        nulls = [*nulls, *_nulls(wide.effect[:, -1:], wide.se[:, -1:], nulls[0])]
     p, fast_p = np.full_like(wide.effect, np.nan), np.full_like(wide.effect, np.nan)
     (own, own_se), own_p = _without_others(wide), np.full_like(wide.effect, np.nan)
     far = np.zeros(p.shape, dtype=np.bool_)
@@ -91,9 +91,10 @@ def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
         effect, more = wide.effect[:, column], _beyond_usual(wide.se[:, column])
         p[:, column], fast_p[:, column] = null.slow_p(effect, more), null.fast_p(effect, more)
         far[:, column] = effect >= null.far + FAR * more
-        alone, se = own[:, column], own_se[:, column]
-        if np.isfinite(alone).any():
-            own_p[:, column] = null_of(alone, se).slow_p(alone, _beyond_usual(se))
+    several = np.flatnonzero(np.isfinite(own).any(axis=0))
+    own_nulls = _nulls(own[:, several], own_se[:, several], nulls[0])
+    for column, null in zip(several, own_nulls, strict=True):
+        own_p[:, column] = null.slow_p(own[:, column], _beyond_usual(own_se[:, column]))
     small = wide.effect < LEAST_EFFECT
     p, own_p = np.where(small & ~np.isnan(p), 1.0, p), np.where(small & ~np.isnan(own_p), 1.0, own_p)
     # few rows hardly know their own spread, and one that is too small names several of them
@@ -102,11 +103,10 @@ def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
     return Tested(wide, nulls, p, own, own_p, fast_p, row_p, far)
 
 
-def null_of(effect: Floats, se: Floats) -> Null:
-    """The null of one column. A few rows can be close together by chance, closer than their errors allow."""
-    known = effect[np.isfinite(effect)]
-    by_error = LEAST_OF_SE * float(np.nanmedian(se)) if len(known) < MANY else 0.0
-    return fitted(known, max(LEAST_SPREAD, by_error))
+def _nulls(effect: Floats, se: Floats, like: Null | None = None) -> list[Null]:
+    """The null of each column. A few rows can be close together by chance, closer than their errors allow."""
+    by_error = LEAST_OF_SE * np.nanmedian(se, axis=0) if len(effect) < MANY else np.zeros(effect.shape[1])
+    return fitted(effect, np.maximum(LEAST_SPREAD, by_error), like)
 
 
 def named(parts: list[Tested]) -> list[Named]:

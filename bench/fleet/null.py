@@ -14,7 +14,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
-from scipy.special import log_ndtr
 from scipy.stats import norm, t
 
 Floats = npt.NDArray[np.float64]
@@ -42,7 +41,7 @@ TAILS, SKEWS = (0.4, 1.0), (-1.0, 1.0)
 """What a null may be. With tail 0.4 one value in 10,000 is 60 scales out; tails lighter than a normal
 distribution's could only come of too few units.
 """
-USUAL_TAIL, TAIL_SD, SKEW_SD = 0.70, 0.10, 0.10
+USUAL_TAIL, TAIL_SD, SKEW_SD = 0.75, 0.15, 0.15
 """What tails are taken to be before units show them, the standard deviation of their logarithm, and of skew."""
 FAR, FAR_EFFECT = 6.0, 0.04
 """A unit is far out, whatever the tails, so many deviations and so much (ln) beyond the median of all faster
@@ -50,10 +49,11 @@ ones.
 """
 CORE = 2 / 3
 """Of many units at first only so many, the fastest, are taken for healthy: a slow node may be a quarter of all."""
-STEEP = 1e3
-"""How steeply the likelihood falls outside of that."""
-FLAT = 1e-2
-"""A likelihood this flat is at its top. L-BFGS-B would be exact too, but its threads wait for each other."""
+CUT = 3.7
+"""Scores within which a shape is fitted; RARE lies there."""
+ROUGHLY = {"xatol": 0.01, "fatol": 0.01}
+RANKS = (np.arange(200) + 0.5) / 200
+"""Shares of a distribution whose quantiles stand for it."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,13 @@ class Null:
         """The probability that a healthy unit is at least so fast."""
         return cast(Floats, t.cdf(self.scores(effects, more), self.freedom))
 
+    def log_density(self, effects: Floats) -> Floats:
+        """ln of the density of healthy units, but for a constant."""
+        z = (effects - self.centre) / self.scale
+        inner = self.tail * np.arcsinh(z) - self.skew
+        shape = np.log(np.cosh(inner)) - np.sinh(inner) ** 2 / 2 - np.log1p(z**2) / 2
+        return cast(Floats, shape + np.log(self.tail / self.scale))
+
     @property
     def sd(self) -> float:
         """Half the distance between the points within which 68 % of healthy units lie."""
@@ -103,6 +110,9 @@ class Null:
         return self.centre + self.scale * np.sinh((np.arcsinh(score) + self.skew) / self.tail)
 
 
+STANDARD = Null(0.0, 1.0, tail=1.0, skew=0.0, freedom=np.inf)
+
+
 def qn(values: Floats) -> float:
     """Rousseeuw and Croux's robust standard deviation Qn; NaN for fewer than two values."""
     n = len(values)
@@ -120,26 +130,30 @@ def qn(values: Floats) -> float:
     return float(QN_CONSISTENT * small * np.partition(apart, rank)[rank])
 
 
-def fitted(effects: Floats, least: float) -> Null:
-    """The null of these effects (no NaN), some of which belong to slow units; `least`: smallest scale.
+def fitted(effects: Floats, least: Floats, like: Null | None = None) -> list[Null]:
+    """The null of each column of effects [row, column], NaN where unknown; `least` [column]: smallest scale.
 
-    What is so slow that a healthy unit would hardly be there is left out, and the null found again, until
-    nothing changes.
+    All columns of many rows have the same tails and skew: those that they show together, or those of `like`.
     """
-    many = len(effects) >= MANY
-    kept = effects <= (np.quantile(effects, CORE) if many else np.inf)
+    nulls = [_settled(column[np.isfinite(column)], at) for column, at in zip(effects.T, least, strict=True)]
+    if len(effects) < MANY or not nulls:
+        return nulls
+    scaled = np.column_stack([(column - n.centre) / n.scale for column, n in zip(effects.T, nulls, strict=True)])
+    tail, skew = (like.tail, like.skew) if like else _shape(scaled)
+    return [_reshaped(null, tail, skew) for null in nulls]
+
+
+def _settled(effects: Floats, least: float) -> Null:
+    """A normal null. What is so slow that a healthy unit would hardly be there is left out until nothing changes."""
+    kept = effects <= (np.quantile(effects, CORE) if len(effects) >= MANY else np.inf)
     null = _simple(effects[kept], least)
     for _ in range(ROUNDS):
-        null = _simple(effects[kept], least)
         now = null.slow_p(effects) > RARE
         if (now == kept).all():
             break
         kept = now
-    if not many:
-        return null
-    far = null.centre + max(FAR * null.scale, FAR_EFFECT)
-    # Only now, and of nothing that was left out: many slow units would pass for the tail of all.
-    return replace(_shaped(effects[kept], null, least), far=far)
+        null = _simple(effects[kept], least)
+    return null
 
 
 def _simple(effects: Floats, least: float) -> Null:
@@ -148,32 +162,37 @@ def _simple(effects: Floats, least: float) -> Null:
     return Null(float(np.median(effects)), scale, tail=1.0, skew=0.0, freedom=freedom)
 
 
-def _shaped(effects: Floats, simple: Null, least: float) -> Null:
-    """With the skew and tails that these effects show; as few of them hardly do, the usual ones."""
-    z = (effects - simple.centre) / simple.scale
+def _shape(scaled: Floats) -> tuple[float, float]:
+    """Tail and skew of scores [row, column] of normal nulls: the likeliest, with what is usual beforehand.
 
-    def null(given: Floats) -> Null:
-        tail = float(np.clip(np.exp(given[2]), *TAILS))
-        return replace(
-            simple, centre=given[0], scale=np.exp(given[1]), tail=tail, skew=np.clip(given[3], *SKEWS)
-        )
+    Scores beyond CUT do not count on the slow side, where faults are; on the fast side only their number does.
+    Columns that are alike count as one.
+    """
+    inside = np.clip(np.nan_to_num(scaled), -CUT, CUT)
+    alike = inside.T @ inside
+    independent = np.trace(alike) ** 2 / max(float((alike**2).sum()), 1e-300)
+    z = scaled[scaled < CUT]
+    share, fast, z = independent / scaled.shape[1], int((z < -CUT).sum()), z[z >= -CUT]
 
     def loss(given: Floats) -> float:
-        found = null(given)
-        beyond = (given[2] - np.log(found.tail)) ** 2 + (given[3] - found.skew) ** 2
-        unusual = ((given[2] - np.log(USUAL_TAIL)) / TAIL_SD) ** 2 + (given[3] / SKEW_SD) ** 2
-        return STEEP * float(beyond) + float(unusual) / 2 - _likelihood(found, z)
+        tail, skew = _bounded(given)
+        null = _reshaped(STANDARD, tail, skew)
+        density, (low, high) = null.log_density(z).sum(), norm.logcdf(null.scores(np.array([-CUT, CUT])))
+        likelihood = share * (density + fast * low - (len(z) + fast) * high)
+        unusual = np.sum(((given - [np.log(USUAL_TAIL), 0.0]) / [TAIL_SD, SKEW_SD]) ** 2)
+        return float(unusual / 2 - likelihood)
 
-    found = null(minimize(loss, [0.0, 0.0, np.log(USUAL_TAIL), 0.0], method="BFGS", tol=FLAT).x)
-    centre, scale = simple.centre + simple.scale * found.centre, simple.scale * found.scale
-    return replace(found, centre=centre, scale=max(scale, least))
+    return _bounded(minimize(loss, [np.log(USUAL_TAIL), 0.0], method="Nelder-Mead", options=ROUGHLY).x)
 
 
-def _likelihood(null: Null, effects: Floats) -> float:
-    """Logarithm of the likelihood of effects, none of which could have been slower than the slowest."""
-    z = (effects - null.centre) / null.scale
-    inner = null.tail * np.arcsinh(z) - null.skew
-    scores = np.sinh(inner)
-    log_density = np.log(np.cosh(inner)) - scores**2 / 2 - np.log1p(z**2) / 2
-    each = log_density.sum() + len(z) * (np.log(null.tail / null.scale) - log_ndtr(scores.max()))
-    return float(each)
+def _bounded(given: Floats) -> tuple[float, float]:
+    return float(np.clip(np.exp(given[0]), *TAILS)), float(np.clip(given[1], *SKEWS))
+
+
+def _reshaped(normal: Null, tail: float, skew: float) -> Null:
+    """A null of another shape with the median and Qn of this normal one, and its bar for what is far out."""
+    shape = replace(STANDARD, tail=tail, skew=skew)
+    scale = normal.scale / qn(shape.quantile(RANKS))
+    far = normal.centre + max(FAR * normal.scale, FAR_EFFECT)
+    centre = normal.centre - scale * float(np.sinh(skew / tail))
+    return Null(centre, scale, tail, skew, normal.freedom, far)
