@@ -41,9 +41,9 @@ TAILS, SKEWS = (0.4, 1.0), (-1.0, 1.0)
 """What a null may be. With tail 0.4 one value in 10,000 is 60 scales out; tails lighter than a normal
 distribution's could only come of too few units.
 """
-USUAL_TAIL, TAIL_SD, SKEW_SD = 0.75, 0.15, 0.15
+USUAL_TAIL, TAIL_SD, SKEW_SD = 0.65, 0.2, 0.1
 """What tails are taken to be before units show them, the standard deviation of their logarithm, and of skew."""
-FAR, FAR_EFFECT = 6.0, 0.04
+FAR, FAR_EFFECT = 5.5, 0.04
 """A unit is far out, whatever the tails, so many deviations and so much (ln) beyond the median of all faster
 ones.
 """
