@@ -21,8 +21,8 @@ Column = tuple[str, bool | None]
 """Class, and whether all GPUs of the node were at work; `all` and None for the mean over all classes."""
 
 LEVEL = 0.02
-"""Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, and the p
-values are on the safe side: docs/fleet.md has the share as tried.
+"""Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, also where healthy
+units have heavier tails than they show: docs/fleet.md has the share as tried.
 """
 LEAST_EFFECT = 0.01
 """No row is named for less, ln, however quiet the others are."""

@@ -1,9 +1,9 @@
 """How healthy units differ: centre, spread and tails of effects of which some belong to slow units.
 
 The null is estimated from the units themselves: a median and Rousseeuw and Croux's Qn of those that are not
-far out on the slow side. Where a likelihood shows that healthy units are skewed or have heavier tails than a
-normal distribution, it is a sinh-arcsinh distribution (Jones and Pewsey 2009), which a slow unit cannot
-stretch much: the likelihood ends where the slow ones begin, and the fast side has no faults in it.
+far out on the slow side. Many units also show skew and tails, of a sinh-arcsinh distribution (Jones and Pewsey
+2009). Few hardly do, so a prior distribution has tails like those of Student's t with four degrees of freedom.
+Slow units cannot stretch them: the likelihood ends where the slow ones begin.
 """
 
 from __future__ import annotations
@@ -42,15 +42,13 @@ TAILS, SKEWS = (0.4, 1.0), (-1.0, 1.0)
 distribution's could only come of too few units.
 """
 USUAL_TAIL, TAIL_SD, SKEW_SD = 0.65, 0.2, 0.1
-"""What tails are taken to be before units show them, the standard deviation of their logarithm, and of skew."""
+"""Before units show their tails and skew: the likeliest tail, the standard deviations of its ln and of skew."""
 FAR, FAR_EFFECT = 5.5, 0.04
-"""A unit is far out, whatever the tails, so many deviations and so much (ln) beyond the median of all faster
-ones.
-"""
+"""A unit is slow, whatever the tails are, if it is so many robust deviations and so much (ln) beyond the median."""
 CORE = 2 / 3
-"""Of many units at first only so many, the fastest, are taken for healthy: a slow node may be a quarter of all."""
+"""At first so many of many units, the fastest, pass for healthy: a quarter may be a slow node that is not known."""
 CUT = 3.7
-"""Scores within which a shape is fitted; RARE lies there."""
+"""Scores within which tails and skew are fitted: RARE of a normal distribution."""
 ROUGHLY = {"xatol": 0.01, "fatol": 0.01}
 RANKS = (np.arange(200) + 0.5) / 200
 """Shares of a distribution whose quantiles stand for it."""
@@ -98,9 +96,9 @@ class Null:
         return float(high - low) / 2
 
     @property
-    def is_normal(self) -> bool:
-        """Whether nothing speaks for skew or heavy tails."""
-        return self.tail == 1 and self.skew == 0
+    def is_usual(self) -> bool:
+        """Whether nothing speaks for more skew or heavier tails than few units are taken to have."""
+        return self.tail > USUAL_TAIL - TAIL_SD / 2 and abs(self.skew) < SKEW_SD
 
     def quantile(self, share: Floats) -> Floats:
         """Effects that so many of the healthy units stay below."""
@@ -136,11 +134,13 @@ def fitted(effects: Floats, least: Floats, like: Null | None = None) -> list[Nul
     All columns of many rows have the same tails and skew: those that they show together, or those of `like`.
     """
     nulls = [_settled(column[np.isfinite(column)], at) for column, at in zip(effects.T, least, strict=True)]
-    if len(effects) < MANY or not nulls:
-        return nulls
-    scaled = np.column_stack([(column - n.centre) / n.scale for column, n in zip(effects.T, nulls, strict=True)])
-    tail, skew = (like.tail, like.skew) if like else _shape(scaled)
-    return [_reshaped(null, tail, skew) for null in nulls]
+    many = np.flatnonzero(np.isfinite(effects).sum(axis=0) >= MANY)
+    if len(many):
+        centre, scale = np.array([(nulls[i].centre, nulls[i].scale) for i in many]).T
+        tail, skew = (like.tail, like.skew) if like else _shape((effects[:, many] - centre) / scale)
+        for i in many:
+            nulls[i] = _reshaped(nulls[i], tail, skew)
+    return nulls
 
 
 def _settled(effects: Floats, least: float) -> Null:
@@ -170,9 +170,9 @@ def _shape(scaled: Floats) -> tuple[float, float]:
     """
     inside = np.clip(np.nan_to_num(scaled), -CUT, CUT)
     alike = inside.T @ inside
-    independent = np.trace(alike) ** 2 / max(float((alike**2).sum()), 1e-300)
-    z = scaled[scaled < CUT]
-    share, fast, z = independent / scaled.shape[1], int((z < -CUT).sum()), z[z >= -CUT]
+    independent = np.trace(alike) ** 2 / np.square(alike).sum() if alike.any() else 1.0
+    share = independent / scaled.shape[1]
+    fast, z = np.count_nonzero(scaled < -CUT), scaled[np.abs(scaled) <= CUT]
 
     def loss(given: Floats) -> float:
         tail, skew = _bounded(given)

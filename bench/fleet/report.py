@@ -197,8 +197,8 @@ def _spreads(told: Judged) -> Iterator[str]:
             parts += [f"{klass} {' / '.join(texts)}"] if texts else []
         if parts:
             tails = (
-                " (heavier tails or skew than normal)"
-                if any(not s.null.is_normal for s in mine.values())
+                " (with heavy tails or skew)"
+                if any(not s.null.is_usual for s in mine.values())
                 else ""
             )
             yield (
@@ -292,7 +292,7 @@ def as_json(told: Judged) -> str:
                 "units": s.units,
                 "sd": s.sd,
                 "own_sd": s.own_sd,
-                "normal": s.null.is_normal,
+                "usual_tails": s.null.is_usual,
             }
             for s in told.fit.spreads
         ],

@@ -10,7 +10,7 @@ import pytest
 
 from bench.fleet import fit as fitting
 from bench.fleet.fit import LEAST_UNITS, Fit, fit
-from bench.fleet.null import fitted, qn
+from bench.fleet.null import Null, fitted, qn
 from bench.fleet.observed import CLASSES, Fleet, Unit
 from bench.fleet.slowest import slowest_of
 
@@ -211,6 +211,11 @@ def test_published_intervals_that_are_too_wide_hide_nothing_in_many_units(chance
 # ---- the null
 
 
+def null_of(effects: np.ndarray) -> Null:
+    (null,) = fitted(effects[:, None], np.array([1e-3]))
+    return null
+
+
 def test_qn_is_a_standard_deviation_that_outliers_do_not_move(chance: Chance) -> None:
     for count in (8, 9, 30, 31, 500, 4000):
         draws = [qn(chance.standard_normal(count)) for _ in range(100 if count < 100 else 5)]
@@ -221,7 +226,7 @@ def test_qn_is_a_standard_deviation_that_outliers_do_not_move(chance: Chance) ->
 
 
 def test_a_null_is_not_widened_by_slow_units_and_gives_uniform_p(chance: Chance) -> None:
-    null = fitted(np.concatenate([chance.standard_normal(320), 8 + chance.standard_normal(60)]), 1e-3)
+    null = null_of(np.concatenate([chance.standard_normal(320), 8 + chance.standard_normal(60)]))
     assert null.centre == pytest.approx(0, abs=0.5) and null.sd == pytest.approx(1, abs=0.4)
     p = null.slow_p(chance.standard_normal(20_000))
     assert 0.01 < (p < 0.05).mean() < 0.13
@@ -235,8 +240,8 @@ def test_heavy_tails_and_skew_are_seen_in_many_units(shape: str) -> None:
     def draw(count: int) -> np.ndarray:
         return chance.standard_t(2, count) if shape == "t" else chance.lognormal(0, 0.8, count)
 
-    null = fitted(draw(2000), 1e-3)
-    assert not null.is_normal
+    null = null_of(draw(2000))
+    assert not null.is_usual
     # a normal distribution with their middle spread gives far less than one in ten thousand
     assert (null.slow_p(draw(40_000)) < 1e-4).mean() < 0.04
     known = null.quantile(np.array([0.1, 0.5, 0.9]))
