@@ -21,8 +21,8 @@ Column = tuple[str, bool | None]
 """Class, and whether all GPUs of the node were at work; `all` and None for the mean over all classes."""
 
 LEVEL = 0.02
-"""Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, also where healthy
-units have heavier tails than they show: docs/fleet.md has the share as tried.
+"""Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, also where the
+healthy have heavier tails than they show: docs/fleet.md has the share as tried.
 """
 LEAST_EFFECT = 0.01
 """No row is named for less, ln, however quiet the others are."""
@@ -93,8 +93,8 @@ def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
         far[:, column] = effect >= null.far + FAR * more
     several = np.flatnonzero(np.isfinite(own).any(axis=0))
     own_nulls = _nulls(own[:, several], own_se[:, several], nulls[0])
-    for column, null in zip(several, own_nulls, strict=True):
-        own_p[:, column] = null.slow_p(own[:, column], _beyond_usual(own_se[:, column]))
+    for at, null in zip(several, own_nulls, strict=True):
+        own_p[:, at] = null.slow_p(own[:, at], _beyond_usual(own_se[:, at]))
     small = wide.effect < LEAST_EFFECT
     p, own_p = np.where(small & ~np.isnan(p), 1.0, p), np.where(small & ~np.isnan(own_p), 1.0, own_p)
     # few rows hardly know their own spread, and one that is too small names several of them

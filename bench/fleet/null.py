@@ -1,9 +1,9 @@
 """How healthy units differ: centre, spread and tails of effects of which some belong to slow units.
 
 The null is estimated from the units themselves: a median and Rousseeuw and Croux's Qn of those that are not
-far out on the slow side. Many units also show skew and tails, of a sinh-arcsinh distribution (Jones and Pewsey
-2009). Few hardly do, so a prior distribution has tails like those of Student's t with four degrees of freedom.
-Slow units cannot stretch them: the likelihood ends where the slow ones begin.
+far out on the slow side. Tails and skew are those of a sinh-arcsinh distribution (Jones and Pewsey 2009). Few
+units hardly show them, so a prior has heavy tails, from which many units depart if theirs are light. Slow units
+cannot stretch the tails: the likelihood ends where the slow ones begin.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ TAILS, SKEWS = (0.4, 1.0), (-1.0, 1.0)
 distribution's could only come of too few units.
 """
 USUAL_TAIL, TAIL_SD, SKEW_SD = 0.65, 0.2, 0.1
-"""Before units show their tails and skew: the likeliest tail, the standard deviations of its ln and of skew."""
+"""The prior: the likeliest tail, and the standard deviations of its logarithm and of the skew."""
 FAR, FAR_EFFECT = 5.5, 0.04
-"""A unit is slow, whatever the tails are, if it is so many robust deviations and so much (ln) beyond the median."""
+"""A unit so many robust deviations, and so much (ln), beyond the median is slow whatever the tails are."""
 CORE = 2 / 3
-"""At first so many of many units, the fastest, pass for healthy: a quarter may be a slow node that is not known."""
+"""Of many units at first this share, the fastest, passes for healthy: the rest may hold a node nobody knows of."""
 CUT = 3.7
 """Scores within which tails and skew are fitted: RARE of a normal distribution."""
-ROUGHLY = {"xatol": 0.01, "fatol": 0.01}
+FLAT = 1e-2
+"""A likelihood this flat is at its top."""
 RANKS = (np.arange(200) + 0.5) / 200
 """Shares of a distribution whose quantiles stand for it."""
 
@@ -144,7 +145,7 @@ def fitted(effects: Floats, least: Floats, like: Null | None = None) -> list[Nul
 
 
 def _settled(effects: Floats, least: float) -> Null:
-    """A normal null. What is so slow that a healthy unit would hardly be there is left out until nothing changes."""
+    """A normal null, found again without those so slow that a healthy unit would hardly be there."""
     kept = effects <= (np.quantile(effects, CORE) if len(effects) >= MANY else np.inf)
     null = _simple(effects[kept], least)
     for _ in range(ROUNDS):
@@ -165,7 +166,7 @@ def _simple(effects: Floats, least: float) -> Null:
 def _shape(scaled: Floats) -> tuple[float, float]:
     """Tail and skew of scores [row, column] of normal nulls: the likeliest, with what is usual beforehand.
 
-    Scores beyond CUT do not count on the slow side, where faults are; on the fast side only their number does.
+    Beyond CUT scores do not count on the slow side, where faults are, and only their number on the fast one.
     Columns that are alike count as one.
     """
     inside = np.clip(np.nan_to_num(scaled), -CUT, CUT)
@@ -182,7 +183,8 @@ def _shape(scaled: Floats) -> tuple[float, float]:
         unusual = np.sum(((given - [np.log(USUAL_TAIL), 0.0]) / [TAIL_SD, SKEW_SD]) ** 2)
         return float(unusual / 2 - likelihood)
 
-    return _bounded(minimize(loss, [np.log(USUAL_TAIL), 0.0], method="Nelder-Mead", options=ROUGHLY).x)
+    start = np.array([np.log(USUAL_TAIL), 0.0])
+    return _bounded(minimize(loss, start, method="Nelder-Mead", tol=FLAT).x)
 
 
 def _bounded(given: Floats) -> tuple[float, float]:

@@ -196,11 +196,7 @@ def _spreads(told: Judged) -> Iterator[str]:
             texts = [f"±{share_text(mine[klass, t].sd, 1)}" for t in (False, True) if (klass, t) in mine]
             parts += [f"{klass} {' / '.join(texts)}"] if texts else []
         if parts:
-            tails = (
-                " (with heavy tails or skew)"
-                if any(not s.null.is_usual for s in mine.values())
-                else ""
-            )
+            tails = " (with heavy tails or skew)" if any(not s.null.is_usual for s in mine.values()) else ""
             yield (
                 f"{kind}: healthy units differ by (68 % lie within; alone / together) "
                 f"{', '.join(parts)}{tails}"

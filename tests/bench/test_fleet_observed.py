@@ -52,7 +52,9 @@ def test_cpu_nodes_that_share_a_host_are_two_units(tmp_path: Path, chance: Chanc
     assert {unit.slot for unit in fleet.units.values()} == {""} and not missing(fleet)
 
 
-def test_units_whose_rows_tell_no_host_are_told_apart_and_share_no_node(tmp_path: Path, chance: Chance) -> None:
+def test_units_whose_rows_tell_no_host_are_told_apart_and_share_no_node(
+    tmp_path: Path, chance: Chance
+) -> None:
     units = [Gpu("a", 0), Gpu("b", 0), Gpu("b", 1)]
     fleet = read([written(tmp_path, units, chance, change=lambda each: replace(each, host=None))])
     assert {unit.node for unit in fleet.units.values()} == {f"unknown-{id}" for id in fleet.units}

@@ -162,7 +162,7 @@ def ours(draw: Draw) -> set[str]:
     """Names of units, and of nodes as a whole."""
     table = draw.log_s
     units = {
-        u: Unit(u, k, n if draw.hosts else UNKNOWN, s, "", "", {})
+        u: Unit(u, k, n if draw.hosts else u, s, "", "", {})
         for u, k, n, s in table[["unit", "kind", "node", "slot"]].drop_duplicates().itertuples(index=False)
     }
     times = table.assign(name=table["case"], run_id="r", utc="2026-11-01", half=0.002).drop(
