@@ -2,8 +2,8 @@
 
 The null is estimated from the units themselves: a median and Rousseeuw and Croux's Qn of those that are not
 far out on the slow side. Tails and skew are those of a sinh-arcsinh distribution (Jones and Pewsey 2009). Few
-units hardly show them, so a prior has heavy tails, from which many units depart if theirs are light. Slow units
-cannot stretch the tails: the likelihood ends where the slow ones begin.
+units hardly show them, so a prior has heavy tails, from which many units depart if theirs are light. Slow
+units cannot stretch the tails: the likelihood ends where the slow ones begin.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ USUAL_TAIL, TAIL_SD, SKEW_SD = 0.65, 0.2, 0.1
 FAR, FAR_EFFECT = 5.5, 0.04
 """A unit so many robust deviations, and so much (ln), beyond the median is slow whatever the tails are."""
 CORE = 2 / 3
-"""Of many units at first this share, the fastest, passes for healthy: the rest may hold a node nobody knows of."""
+"""Of many units at first this share, the fastest, passes for healthy: the rest may hold an unknown node."""
 CUT = 3.7
 """Scores within which tails and skew are fitted: RARE of a normal distribution."""
 FLAT = 1e-2

@@ -59,7 +59,7 @@ class Unit:
     kind: str
     """Slug of the device."""
     node: str
-    """What the tag `node` says, else the host; `unknown-` and its id, a node of its own, if neither is known."""
+    """What the tag `node` says, else the host; `unknown-` and its id, its own node, if neither is known."""
     slot: str
     """PCI address; empty on a CPU."""
     uuid: str

@@ -11,7 +11,6 @@ import pytest
 from bench.fleet import fit as fitting
 from bench.fleet import judge
 from bench.fleet.fit import LEAST_UNITS, Fit, fit
-from bench.fleet.judge import Wide, tested
 from bench.fleet.null import Null, fitted, qn
 from bench.fleet.observed import CLASSES, Fleet, Unit
 from bench.fleet.slowest import slowest_of
@@ -235,8 +234,10 @@ def test_of_the_named_one_in_twenty_may_be_healthy_also_with_heavy_tails(law: st
     for _ in range(100):
         effect = 0.012 * chance.standard_normal(64) if law == "normal" else 0.0098 * chance.standard_t(6, 64)
         effect[:2] += np.log1p([0.12, 0.08])
-        wide = Wide(list(map(str, range(64))), [("compute", False)], effect[:, None], np.full((64, 1), 1e-3))
-        (verdict,) = judge.named([tested(wide)])
+        wide = judge.Wide(
+            list(map(str, range(64))), [("compute", False)], effect[:, None], np.full((64, 1), 1e-3)
+        )
+        (verdict,) = judge.named([judge.tested(wide)])
         healthy, all_named = healthy + verdict.slow[2:].sum(), all_named + verdict.slow.sum()
     assert all_named > 190, "of 200 slow ones"
     assert healthy <= 0.05 * all_named + 3 * math.sqrt(0.05 * all_named)

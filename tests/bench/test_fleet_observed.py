@@ -57,7 +57,7 @@ def test_units_whose_rows_tell_no_host_are_told_apart_and_share_no_node(
 ) -> None:
     units = [Gpu("a", 0), Gpu("b", 0), Gpu("b", 1)]
     fleet = read([written(tmp_path, units, chance, change=lambda each: replace(each, host=None))])
-    assert {unit.node for unit in fleet.units.values()} == {f"unknown-{id}" for id in fleet.units}
+    assert {unit.node for unit in fleet.units.values()} == {f"unknown-{unit}" for unit in fleet.units}
     assert len({unit.name for unit in fleet.units.values()}) == 3 and not missing(fleet)
 
 
