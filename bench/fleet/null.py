@@ -41,7 +41,7 @@ TAILS, SKEWS = (0.4, 1.0), (-1.0, 1.0)
 """What a null may be. With tail 0.4 one value in 10,000 is 60 scales out; tails lighter than a normal
 distribution's could only come of too few units.
 """
-USUAL_TAIL, TAIL_SD, SKEW_SD = 0.65, 0.2, 0.1
+USUAL_TAIL, TAIL_SD, SKEW_SD = 0.5, 0.3, 0.1
 """The prior: the likeliest tail, and the standard deviations of its logarithm and of the skew."""
 FAR, FAR_EFFECT = 5.5, 0.04
 """A unit so many robust deviations, and so much (ln), beyond the median is slow whatever the tails are."""
@@ -99,7 +99,7 @@ class Null:
     @property
     def is_usual(self) -> bool:
         """Whether nothing speaks for more skew or heavier tails than few units are taken to have."""
-        return self.tail > USUAL_TAIL - TAIL_SD / 2 and abs(self.skew) < SKEW_SD
+        return self.tail >= USUAL_TAIL and abs(self.skew) < SKEW_SD
 
     def quantile(self, share: Floats) -> Floats:
         """Effects that so many of the healthy units stay below."""
