@@ -43,6 +43,8 @@ distribution's could only come of too few units.
 """
 USUAL_TAIL, TAIL_SD, SKEW_SD = 0.5, 0.3, 0.1
 """The prior: the likeliest tail, and the standard deviations of its logarithm and of the skew."""
+HEAVY = 0.6
+"""About the tails of Student's t with three degrees of freedom."""
 FAR, FAR_EFFECT = 5.5, 0.04
 """A unit so many robust deviations, and so much (ln), beyond the median is slow whatever the tails are."""
 CORE = 2 / 3
@@ -97,9 +99,9 @@ class Null:
         return float(high - low) / 2
 
     @property
-    def is_usual(self) -> bool:
-        """Whether nothing speaks for more skew or heavier tails than few units are taken to have."""
-        return self.tail >= USUAL_TAIL and abs(self.skew) < SKEW_SD
+    def is_heavy(self) -> bool:
+        """Whether tails are heavy, or skewed: many units have shown it, or few have not ruled it out."""
+        return self.tail < HEAVY or abs(self.skew) > SKEW_SD
 
     def quantile(self, share: Floats) -> Floats:
         """Effects that so many of the healthy units stay below."""

@@ -196,7 +196,9 @@ def _spreads(told: Judged) -> Iterator[str]:
             texts = [f"±{share_text(mine[klass, t].sd, 1)}" for t in (False, True) if (klass, t) in mine]
             parts += [f"{klass} {' / '.join(texts)}"] if texts else []
         if parts:
-            tails = " (with heavy tails or skew)" if any(not s.null.is_usual for s in mine.values()) else ""
+            tails = (
+                " (judged as with heavy tails or skew)" if any(s.null.is_heavy for s in mine.values()) else ""
+            )
             yield (
                 f"{kind}: healthy units differ by (68 % lie within; alone / together) "
                 f"{', '.join(parts)}{tails}"
@@ -288,7 +290,7 @@ def as_json(told: Judged) -> str:
                 "units": s.units,
                 "sd": s.sd,
                 "own_sd": s.own_sd,
-                "usual_tails": s.null.is_usual,
+                "heavy": s.null.is_heavy,
             }
             for s in told.fit.spreads
         ],
