@@ -13,16 +13,16 @@ import numpy.typing as npt
 from scipy.stats import false_discovery_control
 
 from bench.fleet.effects import HALF_SE
-from bench.fleet.null import MANY, Null, fitted
+from bench.fleet.null import FAR, MANY, Null, fitted
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Column = tuple[str, bool | None]
 """Class, and whether all GPUs of the node were at work; `all` and None for the mean over all classes."""
 
-LEVEL = 0.07
-"""Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, and the p
-values are on the safe side: docs/fleet.md has the share as tried.
+LEVEL = 0.03
+"""Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, also where the
+healthy have heavier tails than they show: docs/fleet.md has the share as tried.
 """
 LEAST_EFFECT = 0.01
 """No row is named for less, ln, however quiet the others are."""
@@ -63,6 +63,8 @@ class Tested(NamedTuple):
     """[row, column] the probability that a healthy row is so fast."""
     row_p: Floats
     """[row] all tests for being slow together (Simes)."""
+    far: Flags
+    """[row, column] so slow that no tail of healthy rows explains it."""
 
 
 class Named(NamedTuple):
@@ -78,37 +80,40 @@ class Named(NamedTuple):
 
 def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
     """Every row against the others, or against these nulls of its columns."""
-    nulls = nulls or [null_of(*columns) for columns in zip(wide.effect.T, wide.se.T, strict=True)]
+    nulls = nulls or _nulls(wide.effect, wide.se)
     wide = with_mean(wide, nulls)
     if len(wide.columns) > len(nulls):
-        nulls = [*nulls, null_of(wide.effect[:, -1], wide.se[:, -1])]
+        nulls = [*nulls, *_nulls(wide.effect[:, -1:], wide.se[:, -1:], nulls[0])]
     p, fast_p = np.full_like(wide.effect, np.nan), np.full_like(wide.effect, np.nan)
     (own, own_se), own_p = _without_others(wide), np.full_like(wide.effect, np.nan)
+    far = np.zeros(p.shape, dtype=np.bool_)
     for column, null in enumerate(nulls):
         effect, more = wide.effect[:, column], _beyond_usual(wide.se[:, column])
         p[:, column], fast_p[:, column] = null.slow_p(effect, more), null.fast_p(effect, more)
-        alone, se = own[:, column], own_se[:, column]
-        if np.isfinite(alone).any():
-            own_p[:, column] = null_of(alone, se).slow_p(alone, _beyond_usual(se))
+        far[:, column] = effect >= null.far + FAR * more
+    several = np.flatnonzero(np.isfinite(own).any(axis=0))
+    own_nulls = _nulls(own[:, several], own_se[:, several], nulls[0])
+    for at, null in zip(several, own_nulls, strict=True):
+        own_p[:, at] = null.slow_p(own[:, at], _beyond_usual(own_se[:, at]))
     small = wide.effect < LEAST_EFFECT
     p, own_p = np.where(small & ~np.isnan(p), 1.0, p), np.where(small & ~np.isnan(own_p), 1.0, own_p)
     # few rows hardly know their own spread, and one that is too small names several of them
     few = max(MANY / len(wide.rows), 1.0)
     row_p = np.minimum([few * _simes(each) for each in np.hstack([p, own_p])], 1.0)
-    return Tested(wide, nulls, p, own, own_p, fast_p, row_p)
+    return Tested(wide, nulls, p, own, own_p, fast_p, row_p, far)
 
 
-def null_of(effect: Floats, se: Floats) -> Null:
-    """The null of one column. A few rows can be close together by chance, closer than their errors allow."""
-    known = effect[np.isfinite(effect)]
-    by_error = LEAST_OF_SE * float(np.nanmedian(se)) if len(known) < MANY else 0.0
-    return fitted(known, max(LEAST_SPREAD, by_error))
+def _nulls(effect: Floats, se: Floats, like: Null | None = None) -> list[Null]:
+    """The null of each column. A few rows can be close together by chance, closer than their errors allow."""
+    by_error = LEAST_OF_SE * np.nanmedian(se, axis=0) if len(effect) < MANY else np.zeros(effect.shape[1])
+    return fitted(effect, np.maximum(LEAST_SPREAD, by_error), like)
 
 
 def named(parts: list[Tested]) -> list[Named]:
     """The verdicts on the rows of every part (a kind of device each), judged as one family."""
     every = np.concatenate([part.row_p for part in parts]) if parts else np.empty(0)
-    slow = false_discovery_control(every) <= LEVEL if len(every) else np.empty(0, dtype=np.bool_)
+    far = np.concatenate([part.far.any(axis=1) for part in parts]) if parts else np.empty(0, dtype=np.bool_)
+    slow = far | (false_discovery_control(every) <= LEVEL) if len(every) else far
     level = LEVEL * slow.sum() / max(len(every), 1)
     verdicts, begin = [], 0
     for part in parts:
@@ -117,7 +122,7 @@ def named(parts: list[Tested]) -> list[Named]:
         slow_in = np.zeros(part.p.shape, dtype=np.bool_)
         for row in np.flatnonzero(mine):
             both = _rejected(np.hstack([part.p[row], part.own_p[row]]), level)
-            slow_in[row] = both[: len(both) // 2] | both[len(both) // 2 :]
+            slow_in[row] = both[: len(both) // 2] | both[len(both) // 2 :] | part.far[row]
         verdicts.append(Named(mine, slow_in, _fast(part)))
     return verdicts
 

@@ -1,9 +1,9 @@
 """How healthy units differ: centre, spread and tails of effects of which some belong to slow units.
 
 The null is estimated from the units themselves: a median and Rousseeuw and Croux's Qn of those that are not
-far out on the slow side. Where a likelihood shows that healthy units are skewed or have heavier tails than a
-normal distribution, it is a sinh-arcsinh distribution (Jones and Pewsey 2009), which a slow unit cannot
-stretch much: the likelihood ends where the slow ones begin, and the fast side has no faults in it.
+far out on the slow side. Tails and skew are those of a sinh-arcsinh distribution (Jones and Pewsey 2009). Few
+units hardly show them, so a prior has heavy tails, from which many units depart if theirs are light. Slow
+units cannot stretch the tails: the likelihood ends where the slow ones begin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
-from scipy.special import log_ndtr
 from scipy.stats import norm, t
 
 Floats = npt.NDArray[np.float64]
@@ -42,10 +41,20 @@ TAILS, SKEWS = (0.4, 1.0), (-1.0, 1.0)
 """What a null may be. With tail 0.4 one value in 10,000 is 60 scales out; tails lighter than a normal
 distribution's could only come of too few units.
 """
-STEEP = 1e3
-"""How steeply the likelihood falls outside of that."""
+USUAL_TAIL, TAIL_SD, SKEW_SD = 0.5, 0.3, 0.1
+"""The prior: the likeliest tail, and the standard deviations of its logarithm and of the skew."""
+HEAVY = 0.6
+"""About the tails of Student's t with three degrees of freedom."""
+FAR, FAR_EFFECT = 5.5, 0.04
+"""A unit so many robust deviations, and so much (ln), beyond the median is slow whatever the tails are."""
+CORE = 2 / 3
+"""Of many units at first this share, the fastest, passes for healthy: the rest may hold an unknown node."""
+CUT = 3.7
+"""Scores within which tails and skew are fitted: RARE of a normal distribution."""
 FLAT = 1e-2
-"""A likelihood this flat is at its top. L-BFGS-B would be exact too, but its threads wait for each other."""
+"""A likelihood this flat is at its top."""
+RANKS = (np.arange(200) + 0.5) / 200
+"""Shares of a distribution whose quantiles stand for it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,8 @@ class Null:
     skew: float
     freedom: float
     """Degrees of freedom with which the scale is known."""
+    far: float = np.inf
+    """From this effect on a unit is slow whatever the tails are."""
 
     def scores(self, effects: Floats, more: Floats | float = 0.0) -> Floats:
         """Normal scores of effects; `more` is the standard deviation that each has beyond the usual."""
@@ -74,6 +85,13 @@ class Null:
         """The probability that a healthy unit is at least so fast."""
         return cast(Floats, t.cdf(self.scores(effects, more), self.freedom))
 
+    def log_density(self, effects: Floats) -> Floats:
+        """ln of the density of healthy units, but for a constant."""
+        z = (effects - self.centre) / self.scale
+        inner = self.tail * np.arcsinh(z) - self.skew
+        shape = np.log(np.cosh(inner)) - np.sinh(inner) ** 2 / 2 - np.log1p(z**2) / 2
+        return cast(Floats, shape + np.log(self.tail / self.scale))
+
     @property
     def sd(self) -> float:
         """Half the distance between the points within which 68 % of healthy units lie."""
@@ -81,9 +99,9 @@ class Null:
         return float(high - low) / 2
 
     @property
-    def is_normal(self) -> bool:
-        """Whether nothing speaks for skew or heavy tails."""
-        return self.tail == 1 and self.skew == 0
+    def is_heavy(self) -> bool:
+        """Whether tails are heavy, or skewed: many units have shown it, or few have not ruled it out."""
+        return self.tail < HEAVY or abs(self.skew) > SKEW_SD
 
     def quantile(self, share: Floats) -> Floats:
         """Effects that so many of the healthy units stay below."""
@@ -91,6 +109,9 @@ class Null:
 
     def _at(self, score: Floats | float) -> Any:
         return self.centre + self.scale * np.sinh((np.arcsinh(score) + self.skew) / self.tail)
+
+
+STANDARD = Null(0.0, 1.0, tail=1.0, skew=0.0, freedom=np.inf)
 
 
 def qn(values: Floats) -> float:
@@ -110,30 +131,32 @@ def qn(values: Floats) -> float:
     return float(QN_CONSISTENT * small * np.partition(apart, rank)[rank])
 
 
-def fitted(effects: Floats, least: float) -> Null:
-    """The null of these effects (no NaN), some of which belong to slow units; `least`: smallest scale.
+def fitted(effects: Floats, least: Floats, like: Null | None = None) -> list[Null]:
+    """The null of each column of effects [row, column], NaN where unknown; `least` [column]: smallest scale.
 
-    What is so slow that a healthy unit would hardly be there is left out, and the null found again, until
-    nothing changes.
+    All columns of many rows have the same tails and skew: those that they show together, or those of `like`.
     """
-    null, kept = _settled(effects, np.ones(len(effects), dtype=np.bool_), least, shaped=False)
-    if len(effects) >= MANY:
-        # Only now: many slow units would pass for the tail of all.
-        null, _ = _settled(effects, kept, least, shaped=True)
-    return null
+    nulls = [_settled(column[np.isfinite(column)], at) for column, at in zip(effects.T, least, strict=True)]
+    many = np.flatnonzero(np.isfinite(effects).sum(axis=0) >= MANY)
+    if len(many):
+        centre, scale = np.array([(nulls[i].centre, nulls[i].scale) for i in many]).T
+        tail, skew = (like.tail, like.skew) if like else _shape((effects[:, many] - centre) / scale)
+        for i in many:
+            nulls[i] = _reshaped(nulls[i], tail, skew)
+    return nulls
 
 
-def _settled(effects: Floats, kept: Flags, least: float, shaped: bool) -> tuple[Null, Flags]:
-    """The null of those that are kept, until it keeps the same."""
+def _settled(effects: Floats, least: float) -> Null:
+    """A normal null, found again without those so slow that a healthy unit would hardly be there."""
+    kept = effects <= (np.quantile(effects, CORE) if len(effects) >= MANY else np.inf)
     null = _simple(effects[kept], least)
     for _ in range(ROUNDS):
-        null = _simple(effects[kept], least)
-        null = _shaped(effects[kept], null, least) if shaped else null
         now = null.slow_p(effects) > RARE
         if (now == kept).all():
             break
         kept = now
-    return null, kept
+        null = _simple(effects[kept], least)
+    return null
 
 
 def _simple(effects: Floats, least: float) -> Null:
@@ -142,38 +165,38 @@ def _simple(effects: Floats, least: float) -> Null:
     return Null(float(np.median(effects)), scale, tail=1.0, skew=0.0, freedom=freedom)
 
 
-def _shaped(effects: Floats, simple: Null, least: float) -> Null:
-    """With skew and tails, if they raise the likelihood by more than Schwarz's criterion asks for."""
-    z = (effects - simple.centre) / simple.scale
+def _shape(scaled: Floats) -> tuple[float, float]:
+    """Tail and skew of scores [row, column] of normal nulls: the likeliest, with what is usual beforehand.
 
-    def null(given: Floats) -> Null:
-        tail = float(np.clip(np.exp(given[2]), *TAILS))
-        return replace(
-            simple, centre=given[0], scale=np.exp(given[1]), tail=tail, skew=np.clip(given[3], *SKEWS)
-        )
+    Beyond CUT scores do not count on the slow side, where faults are, and only their number on the fast one.
+    Columns that are alike count as one.
+    """
+    inside = np.clip(np.nan_to_num(scaled), -CUT, CUT)
+    alike = inside.T @ inside
+    independent = np.trace(alike) ** 2 / np.square(alike).sum() if alike.any() else 1.0
+    share = independent / scaled.shape[1]
+    fast, z = np.count_nonzero(scaled < -CUT), scaled[np.abs(scaled) <= CUT]
 
     def loss(given: Floats) -> float:
-        found = null(given)
-        beyond = (given[2] - np.log(found.tail)) ** 2 + (given[3] - found.skew) ** 2
-        return STEEP * float(beyond) - _likelihood(found, z)
+        tail, skew = _bounded(given)
+        null = _reshaped(STANDARD, tail, skew)
+        density, (low, high) = null.log_density(z).sum(), norm.logcdf(null.scores(np.array([-CUT, CUT])))
+        likelihood = share * (density + fast * low - (len(z) + fast) * high)
+        unusual = np.sum(((given - [np.log(USUAL_TAIL), 0.0]) / [TAIL_SD, SKEW_SD]) ** 2)
+        return float(unusual / 2 - likelihood)
 
-    def normal_loss(given: Floats) -> float:
-        return loss(np.append(given, [0.0, 0.0]))
-
-    normal = minimize(normal_loss, np.zeros(2), method="BFGS", tol=FLAT)
-    shaped = minimize(loss, np.append(normal.x, [0.0, 0.0]), method="BFGS", tol=FLAT)
-    if 2 * (normal.fun - shaped.fun) <= 2 * np.log(len(z)):
-        return simple
-    found = null(shaped.x)
-    centre, scale = simple.centre + simple.scale * found.centre, simple.scale * found.scale
-    return replace(found, centre=centre, scale=max(scale, least))
+    start = np.array([np.log(USUAL_TAIL), 0.0])
+    return _bounded(minimize(loss, start, method="Nelder-Mead", tol=FLAT).x)
 
 
-def _likelihood(null: Null, effects: Floats) -> float:
-    """Logarithm of the likelihood of effects, none of which could have been slower than the slowest."""
-    z = (effects - null.centre) / null.scale
-    inner = null.tail * np.arcsinh(z) - null.skew
-    scores = np.sinh(inner)
-    log_density = np.log(np.cosh(inner)) - scores**2 / 2 - np.log1p(z**2) / 2
-    each = log_density.sum() + len(z) * (np.log(null.tail / null.scale) - log_ndtr(scores.max()))
-    return float(each)
+def _bounded(given: Floats) -> tuple[float, float]:
+    return float(np.clip(np.exp(given[0]), *TAILS)), float(np.clip(given[1], *SKEWS))
+
+
+def _reshaped(normal: Null, tail: float, skew: float) -> Null:
+    """A null of another shape with the median and Qn of this normal one, and its bar for what is far out."""
+    shape = replace(STANDARD, tail=tail, skew=skew)
+    scale = normal.scale / qn(shape.quantile(RANKS))
+    far = normal.centre + max(FAR * normal.scale, FAR_EFFECT)
+    centre = normal.centre - scale * float(np.sinh(skew / tail))
+    return Null(centre, scale, tail, skew, normal.freedom, far)

@@ -59,7 +59,7 @@ class Unit:
     kind: str
     """Slug of the device."""
     node: str
-    """What the tag `node` says, else the host; `unknown` if neither is known."""
+    """What the tag `node` says, else the host; `unknown-` and its id, its own node, if neither is known."""
     slot: str
     """PCI address; empty on a CPU."""
     uuid: str
@@ -134,7 +134,8 @@ def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
     frame = frame.astype({"utc": str, "run_id": str})  # a categorical sorts by first appearance, not by time
     tags = _by_value(frame["tags"], _tags)
     node = _by_value(frame["tags"], lambda text: _tags(text).get("node"))
-    node = node.where(node.notna(), frame["host"].astype(object)).fillna("unknown")
+    node = node.where(node.notna(), frame["host"].astype(object))
+    node = node.where(node.notna(), "unknown-" + frame["device_id"].astype(object))
     frame = frame.assign(node=node, tags=tags, unit=_unit(frame, node)).rename(columns={"device": "kind"})
     timed = (frame["status"] == "ok") & (frame["median_s"] > 0)
     frame = frame.assign(**_case(frame))

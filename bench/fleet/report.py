@@ -197,9 +197,7 @@ def _spreads(told: Judged) -> Iterator[str]:
             parts += [f"{klass} {' / '.join(texts)}"] if texts else []
         if parts:
             tails = (
-                " (heavier tails or skew than normal)"
-                if any(not s.null.is_normal for s in mine.values())
-                else ""
+                " (judged as with heavy tails or skew)" if any(s.null.is_heavy for s in mine.values()) else ""
             )
             yield (
                 f"{kind}: healthy units differ by (68 % lie within; alone / together) "
@@ -292,7 +290,7 @@ def as_json(told: Judged) -> str:
                 "units": s.units,
                 "sd": s.sd,
                 "own_sd": s.own_sd,
-                "normal": s.null.is_normal,
+                "heavy": s.null.is_heavy,
             }
             for s in told.fit.spreads
         ],

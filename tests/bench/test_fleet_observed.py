@@ -52,9 +52,13 @@ def test_cpu_nodes_that_share_a_host_are_two_units(tmp_path: Path, chance: Chanc
     assert {unit.slot for unit in fleet.units.values()} == {""} and not missing(fleet)
 
 
-def test_rows_without_a_host_are_of_an_unknown_node(tmp_path: Path, chance: Chance) -> None:
-    fleet = read([written(tmp_path, [Gpu("a", 0)], chance, change=lambda each: replace(each, host=None))])
-    assert {unit.node for unit in fleet.units.values()} == {"unknown"}
+def test_units_whose_rows_tell_no_host_are_told_apart_and_share_no_node(
+    tmp_path: Path, chance: Chance
+) -> None:
+    units = [Gpu("a", 0), Gpu("b", 0), Gpu("b", 1)]
+    fleet = read([written(tmp_path, units, chance, change=lambda each: replace(each, host=None))])
+    assert {unit.node for unit in fleet.units.values()} == {f"unknown-{unit}" for unit in fleet.units}
+    assert len({unit.name for unit in fleet.units.values()}) == 3 and not missing(fleet)
 
 
 def test_alone_and_together_are_kept_apart(tmp_path: Path, chance: Chance) -> None:

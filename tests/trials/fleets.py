@@ -48,10 +48,14 @@ class Plan:
     unit_sd: float = 0.012
     run_sd: float = 0.004
     tail: str = "normal"
-    """normal | t4 | lognormal: of the units' noise, always with the standard deviation above."""
+    """normal | t4 | t6 | lognormal: of the units' noise, always with the standard deviation above."""
     slow: tuple[float, ...] = (0.08, 0.08, 0.08, 0.06, 0.06, 0.06)
     slow_node: bool = True
     missing: int = 5
+    hosts: bool = True
+    """Whether the rows say on which node a unit is."""
+    node_sd: float = 0.0
+    """Between nodes, in all classes alike."""
 
 
 PLANS = (
@@ -78,6 +82,7 @@ class Draw:
     slow: dict[str, float] = field(default_factory=dict)
     """Unit -> by how much."""
     node: str | None = None
+    hosts: bool = True
 
 
 def drawn(plan: Plan, chance: np.random.Generator) -> Draw:
@@ -97,6 +102,8 @@ def drawn(plan: Plan, chance: np.random.Generator) -> Draw:
     }
     common = chance.choice([0.0, 0.5, 1.0])  # share of the units' variance that all classes have in common
     of_unit = _noise(plan, chance, n) * np.sqrt(common)
+    if plan.node_sd:
+        of_unit += plan.node_sd * chance.standard_normal(node.max() + 1)[node]
     node_slow = np.log1p(chance.uniform(0.06, 0.1)) * (node == bad_node)
     tables = []
     for klass in CLASSES:
@@ -134,14 +141,14 @@ def drawn(plan: Plan, chance: np.random.Generator) -> Draw:
         slot=[f"0000:{i % plan.per_node:02x}:00.0" for i in table["i"]],
         kind=np.where(second[table["i"]], "b200", "h100"),
     )
-    return Draw(
-        table, {f"u{u}": by for u, by in slow.items()}, f"n{bad_node:03d}" if plan.slow_node else None
-    )
+    bad = f"n{bad_node:03d}" if plan.slow_node else None
+    return Draw(table, {f"u{u}": by for u, by in slow.items()}, bad, plan.hosts)
 
 
 def _noise(plan: Plan, chance: np.random.Generator, n: int) -> Floats:
-    if plan.tail == "t4":
-        return plan.unit_sd * chance.standard_t(4, n) / np.sqrt(2)
+    if plan.tail in ("t4", "t6"):
+        freedom = int(plan.tail[1:])
+        return plan.unit_sd * chance.standard_t(freedom, n) / np.sqrt(freedom / (freedom - 2))
     if plan.tail == "lognormal":
         skewed = chance.lognormal(0, 0.4, n)
         return plan.unit_sd * (skewed - np.exp(0.08)) / np.sqrt((np.exp(0.16) - 1) * np.exp(0.16))
@@ -155,7 +162,7 @@ def ours(draw: Draw) -> set[str]:
     """Names of units, and of nodes as a whole."""
     table = draw.log_s
     units = {
-        u: Unit(u, k, n, s, "", "", {})
+        u: Unit(u, k, n if draw.hosts else u, s, "", "", {})
         for u, k, n, s in table[["unit", "kind", "node", "slot"]].drop_duplicates().itertuples(index=False)
     }
     times = table.assign(name=table["case"], run_id="r", utc="2026-11-01", half=0.002).drop(
