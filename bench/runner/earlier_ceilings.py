@@ -139,7 +139,7 @@ def _change(sentinel: Case, before: Measurement, now: Measurement) -> str:
     low_s, high_s = max(before.low_s, before.median_s / (1 + CLOSE)), before.high_s
     if low_s <= now.median_s <= min(high_s, before.median_s * (1 + CLOSE)):
         return ""
-    return f"a {what}: {_rate(now)}, {_rate(before)} in run {run}"
+    return f"a {what} reached {_rate(now)}, not {_rate(before)} as in run {run}"
 
 
 def _is_copy(case: Case) -> bool:
