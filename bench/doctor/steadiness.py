@@ -30,6 +30,8 @@ PRODUCT: dict[str, Any] = {"dtype": "float32", "m": 1024, "n": 1024, "k": 1024, 
 """What a CPU does; a GPU, what `rates` holds against its datasheet."""
 PROCESSES, ROUNDS = 3, 4
 """Processes, and visits to each of the two in every process."""
+LONGEST_S, LEAST = 15.0, 6
+"""Seconds after which a machine that is much slower has no more visits, and the visits made in any case."""
 SAMPLING_S = 0.25
 """Most seconds that a visit samples: with all that comes beside it, the visits last ten seconds or so."""
 STEADY: Mapping[DeviceKind, float] = {"cpu": 0.10, "cuda": 0.03}
@@ -85,16 +87,17 @@ def steadiness(
     """How far apart the visits to each anchor are."""
     began_s = now()
     rows: dict[str, list[dict[str, Any]]] = {anchor.name: [] for anchor in anchors(device.kind)}
-    for process in range(PROCESSES):
-        for _ in range(ROUNDS):
-            for anchor in anchors(device.kind):
-                row = supervisor.answer(_request(anchor, device), SAMPLING_S)
-                if row["status"] != "ok":
-                    yield failed(anchor.name, f"Its row is {requests.outcome(row)}.", ROW_REMEDY)
-                    return
-                rows[anchor.name].append(row)
-        if device.kind == "cpu" and process < PROCESSES - 1:  # a GPU's memory is not its process's
+    for number in range(PROCESSES * ROUNDS):
+        if number >= LEAST and now() - began_s > LONGEST_S:
+            break
+        if device.kind == "cpu" and number and number % ROUNDS == 0:  # a GPU's memory is not its process's
             supervisor.close()
+        for anchor in anchors(device.kind):
+            row = supervisor.answer(_request(anchor, device), SAMPLING_S)
+            if row["status"] != "ok":
+                yield failed(anchor.name, f"Its row is {requests.outcome(row)}.", ROW_REMEDY)
+                return
+            rows[anchor.name].append(row)
     lasted_s = now() - began_s
     for anchor in anchors(device.kind):
         speeds = [anchor.work / row["median_s"] for row in rows[anchor.name]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -269,6 +270,14 @@ def test_steady_work_passes_and_scattered_work_is_said(kind: str) -> None:
     assert (found["steady memory"], found["steady products"]) == ("WARN", "PASS")
     assert levels(iter(visited(kind, calm, restless)))["steady products"] == "WARN"
     assert "two speeds" not in visited(kind, restless, calm)[0].sentence
+
+
+def test_a_slow_machine_has_fewer_visits() -> None:
+    rows = [OK | {"median_s": 1e-2}] * steadiness.LEAST  # one more is not there to be asked for
+    seconds = itertools.count(step=steadiness.LONGEST_S)
+    worker = Stub({"aten": rows, "onednn": rows})
+    found = list(steadiness.steadiness(worker, device("cpu"), lambda: next(seconds)))  # type: ignore[arg-type]
+    assert [one.sentence[:8] for one in found] == [f"{steadiness.LEAST} visits"] * 2
 
 
 def test_two_speeds_are_named() -> None:
