@@ -30,7 +30,8 @@ def lines_of(shown: Table) -> list[str]:
     if not shown.row_count:
         return []
     out = StringIO()
-    Console(file=out, width=WIDTH, highlight=False).print(shown)
+    # A PCI address holds `:ab:`, which is an emoji's name.
+    Console(file=out, width=WIDTH, highlight=False, emoji=False).print(shown)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     edge = columns()
     return lines if edge is None or max(map(len, lines)) <= edge else list(_row_by_row(shown))
@@ -40,7 +41,7 @@ def _row_by_row(shown: Table) -> Iterator[str]:
     """Each row as a paragraph: its first cell, then `name value` of the others."""
     names = [str(column.header) for column in shown.columns]
     for cells in zip(*(column.cells for column in shown.columns), strict=True):
-        texts = [Text.from_markup(str(cell)).plain for cell in cells]
+        texts = [Text.from_markup(str(cell), emoji=False).plain for cell in cells]
         yield from wrapped(texts[0]) if texts[0] else ()
         rest = [f"{name} {text}".strip() for name, text in zip(names[1:], texts[1:], strict=True) if text]
         yield from wrapped("  " + "; ".join(rest))

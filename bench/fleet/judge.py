@@ -20,7 +20,7 @@ Flags = npt.NDArray[np.bool_]
 Column = tuple[str, bool | None]
 """Class, and whether all GPUs of the node were at work; `all` and None for the mean over all classes."""
 
-LEVEL = 0.03
+LEVEL = 0.02
 """Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, also where the
 healthy have heavier tails than they show: docs/fleet.md has the share as tried.
 """

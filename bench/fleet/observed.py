@@ -309,6 +309,12 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def tags_of_all(units: Iterable[Unit]) -> list[str]:
+    """`simulated yes` for each tag that all units have in common."""
+    every = [set(unit.tags.items()) for unit in units]
+    return [f"{key} {value}" for key, value in sorted(set.intersection(*every))] if every else []
+
+
 def nodes_of(units: Iterable[Unit]) -> dict[str, list[Unit]]:
     """Node -> its units."""
     nodes: dict[str, list[Unit]] = {}

@@ -16,7 +16,7 @@ from bench.cli.table import lines_of, table
 from bench.fleet.expect import Reached, reached, short_of_published
 from bench.fleet.fit import Fit, Slow, fit
 from bench.fleet.judge import OVERALL
-from bench.fleet.observed import CLASSES, Fleet, missing, read
+from bench.fleet.observed import CLASSES, Fleet, missing, read, tags_of_all
 from bench.fleet.slowest import slowest_of
 from bench.fleet.why import Why, explained, gathered
 from bench.format import amount_text, change_text, count_text, share_text
@@ -121,6 +121,7 @@ def _looked_at(fleet: Fleet) -> str:
     return (
         f"{count_text(len(fleet.units), 'unit')} ({per_kind}) on {count_text(len(nodes), 'node')}, "
         f"{count_text(times['case'].nunique(), 'case')} {' and '.join(manners)}, newest runs {span}".rstrip()
+        + "".join(f", {tag}" for tag in tags_of_all(fleet.units.values()))
     )
 
 

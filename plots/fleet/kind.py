@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.fleet.fit import Fit, Slow
-from bench.fleet.observed import CLASSES, SETTINGS, Fleet, newest
+from bench.fleet.observed import CLASSES, SETTINGS, Fleet, newest, tags_of_all
 from bench.fleet.report import JOBS
 from bench.fleet.since import histories
 from bench.format import change_text, count_text, share_text
@@ -134,7 +134,8 @@ def _facts(fleet: Fleet, times: pd.DataFrame, slug: str) -> str:
         count_text(int(times.groupby(["unit", "run_id"], observed=True).ngroups), "run"),
         count_text(times["case"].nunique(), "case"),
     ]
-    return ", ".join([*parts, dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"])
+    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return ", ".join([*parts, span, *tags_of_all(units)])
 
 
 def _differing(times: pd.DataFrame) -> Iterator[str]:

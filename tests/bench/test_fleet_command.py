@@ -81,6 +81,12 @@ def test_json_has_everything_and_markdown_a_table(tmp_path: Path, chance: Chance
     )
 
 
+def test_a_unit_in_a_slot_that_is_also_an_emoji_keeps_its_name(tmp_path: Path, chance: Chance) -> None:
+    slow = Gpu("node009", 10, slow={"all": 1.3})
+    _, text = said(written(tmp_path, [*gpus(3, 4), slow], chance))
+    assert "node009 0000:ab:00.0" in text
+
+
 def test_exit_codes(tmp_path: Path, chance: Chance) -> None:
     healthy = written(tmp_path / "healthy", gpus(3, 4), chance, unit_sd=1e-4, run_sd=1e-4)
     code, text = said(healthy)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench.errors import UserError
-from bench.fleet.observed import CLASSES, EXPECTED, missing, newest, read
+from bench.fleet.observed import CLASSES, EXPECTED, missing, newest, read, tags_of_all
 from bench.store.parquet import write
 from tests.bench.fleet_made import CASES, CLASS, H100, Gpu, cpu, gpus, run, written
 
@@ -42,6 +42,11 @@ def test_the_tag_node_replaces_the_host(tmp_path: Path, chance: Chance) -> None:
         iter(read([written(tmp_path, [Gpu("a", 0, tags={"node": "rack1-7"})], chance)]).units.values())
     )
     assert unit.node == "rack1-7" and unit.tags == {}
+
+
+def test_a_tag_that_all_units_have_is_said_of_all(tmp_path: Path, chance: Chance) -> None:
+    units = [Gpu("a", i, tags={"simulated": "yes", "rack": f"r{i}"}) for i in range(2)]
+    assert tags_of_all(read([written(tmp_path, units, chance)]).units.values()) == ["simulated yes"]
 
 
 def test_cpu_nodes_that_share_a_host_are_two_units(tmp_path: Path, chance: Chance) -> None:

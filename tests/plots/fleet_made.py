@@ -1,7 +1,9 @@
 """Result files of a made-up fleet: nodes of GPUs in racks, of which a few units are slow for known reasons.
 
 `python -m tests.plots.fleet_made FOLDER [UNITS [NIGHTS]]` writes one: a GPU too hot, a GPU with slow memory,
-and a node whose power is limited.
+and a node whose power is limited. docs/simulated_fleet/ is
+
+    python -m tests.plots.fleet_made FOLDER 40 12 && python -m bench pack FOLDER -o docs/simulated_fleet
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from bench.store import parquet
 from bench.store.schema import Measurement
 from tests.bench.rows import row
 
-SLUG = "nvidia-h100-80gb-hbm3"
+SLUG, NAME = "simulated-gpu", "Simulated GPU"
+"""No row of a fleet that does not exist passes for one of a GPU that does."""
 PER_NODE = 8
 NODES_PER_RACK = 4
 UNIT, RUN = 0.012, 0.004
@@ -147,14 +150,14 @@ def _rows(
     slot = f"0000:{0x1B + 0x18 * (unit % PER_NODE):02x}:00.0"
     facts = {
         "device": SLUG,
-        "device_name": "NVIDIA H100 80GB HBM3",
+        "device_name": NAME,
         "device_kind": "cuda",
         "device_id": f"{unit:016x}",
         "host": _node(unit),
         "pci_bus": slot,
         "gpu_uuid": f"GPU-{unit:08x}-0000-0000-0000-000000000000",
         "serial": f"16539231{unit:05d}",
-        "tags": json.dumps({"rack": f"r{unit // PER_NODE // NODES_PER_RACK + 1:02d}"}),
+        "tags": json.dumps({"simulated": "yes", "rack": f"r{unit // PER_NODE // NODES_PER_RACK + 1:02d}"}),
         "job_id": f"SLURM_JOB_ID={4711 + unit // PER_NODE}",
         "run_id": f"{began:%Y%m%dT%H%M%SZ}-4f2a91c",
         "utc": began.isoformat(),
@@ -202,7 +205,7 @@ def _state(
             if kernel.is_compute:
                 log += np.log1p(fault.by)
                 clock_hz, power_w, held_power = clock_hz / (1 + fault.by), 598.0, 0.78
-    median_s = kernel.median_s * float(np.exp(log))
+    median_s = float(f"{kernel.median_s * np.exp(log):.4g}")  # few digits make a small file
     return {
         "sweep": f"fleet/{kernel.operator}",
         "operator": kernel.operator,
@@ -216,11 +219,11 @@ def _state(
         "byte": kernel.byte,
         "byte_moved": kernel.byte,
         "median_s": median_s,
-        "low_s": median_s * 0.996,
-        "high_s": median_s * 1.004,
-        "sm_clock_hz": clock_hz,
+        "low_s": float(f"{median_s * 0.996:.4g}"),
+        "high_s": float(f"{median_s * 1.004:.4g}"),
+        "sm_clock_hz": round(clock_hz, -6),
         "memory_clock_hz": 2.619e9,
-        "power_w": power_w + 300 * (own[2] + luck),
+        "power_w": float(round(power_w + 300 * (own[2] + luck))),
         "temperature_c": temperature_c + unit % 5,
         "limit_reasons": reasons or None,
         "held_power": held_power,
@@ -233,4 +236,4 @@ def _state(
 
 if __name__ == "__main__":
     count, length = map(int, [*sys.argv[2:4], *("200", "1")[len(sys.argv) - 2 :]])
-    write(Path(sys.argv[1]), count, three(count, length * 2 // 3), length, without=[5, count - 1])
+    write(Path(sys.argv[1]), count, three(count, length // 3), length, without=[5, count - 1])
