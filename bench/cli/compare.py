@@ -14,8 +14,9 @@ from bench.case_name import case_name
 from bench.cli.table import lines_of, table
 from bench.format import change_text, count_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
-from bench.judge.compare import Compared, Comparison, Verdict
+from bench.judge.compare import SAME_WITHIN, Compared, Comparison, Verdict
 from bench.judge.comparison_side import Shift
+from bench.judge.noise import NAMES
 
 EXAMPLE = 80
 """Most letters of the reason that an example shows."""
@@ -105,6 +106,12 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         if side.older:
             older = count_text(side.older, "older row")
             yield f"{older} of {name} left aside: a later run measured the same case"
+    if comparison.of("SAME") and (within := SAME_WITHIN.get(comparison.kind)):
+        by_share: dict[float, list[str]] = {}
+        for work, share in within.items():
+            by_share.setdefault(share, []).append(NAMES[work])
+        told = "; ".join(f"{share_text(share)} ({', '.join(names)})" for share, names in by_share.items())
+        yield f"SAME: no change beyond {told}, which is what runs of a shared CPU can tell"
     for shift in comparison.shifts.values():
         yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
     for what, shift in comparison.machine.items():

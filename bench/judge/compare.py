@@ -113,6 +113,11 @@ class Comparison:
         return [case for case in self.cases if case.verdict in verdicts]
 
     @property
+    def kind(self) -> str:
+        """The kind of device that was measured before: cpu | cuda."""
+        return next((look.row.device_kind for look in self.before.looks.values()), "")
+
+    @property
     def comparable(self) -> int:
         """Cases that got a verdict on their times."""
         return len(self.of(*JUDGED))
