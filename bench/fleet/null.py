@@ -45,7 +45,7 @@ USUAL_TAIL, TAIL_SD, SKEW_SD = 0.5, 0.3, 0.1
 """The prior: the likeliest tail, and the standard deviations of its logarithm and of the skew."""
 HEAVY = 0.6
 """About the tails of Student's t with three degrees of freedom."""
-FAR, FAR_EFFECT = 5.5, 0.04
+FAR, FAR_EFFECT = 5.0, 0.04
 """A unit so many robust deviations, and so much (ln), beyond the median is slow whatever the tails are."""
 CORE = 2 / 3
 """Of many units at first this share, the fastest, passes for healthy: the rest may hold an unknown node."""

@@ -164,7 +164,7 @@ def test_held_out_fleets(seed: int) -> None:
 
 
 def test_a_held_out_fleet_through_files_and_the_command(tmp_path: Path, chance: Chance) -> None:
-    plan = replace(PLANS[6], units=24, slow=(0.3,), missing=0)
+    plan = replace(PLANS[0], second_kind=0, slow_node=False, units=24, slow=(0.3,), missing=0)
     draw = drawn(plan, chance)
     drawn_files(draw, tmp_path)
     names, code, _ = commanded(draw, tmp_path)

@@ -65,6 +65,21 @@ PLANS = (
     Plan("a fifth of the units slow by 8 %", slow=(0.08,) * 40, slow_node=False),
     Plan("unit noise 8 % (slow by 8, 30 %)", unit_sd=0.08, slow=(0.08, 0.08, 0.3, 0.3), slow_node=False),
     Plan("nodes of 4", per_node=4),
+    *(
+        Plan(
+            f"64 units of one kind, {tail}{hidden}",
+            64,
+            8,
+            0,
+            tail=tail,
+            slow=(0.12, 0.08) if hidden else (0.12, 0.08, 0.05, 0.03),
+            slow_node=bool(hidden),
+            missing=0,
+            hosts=not hidden,
+        )
+        for tail in ("normal", "t6")
+        for hidden in ("", ", a slow node, and no host is known")
+    ),
     Plan("32 units, one kind", 32, second_kind=0, slow=(0.08, 0.06), slow_node=False, missing=1),
     Plan("16 units, one kind", 16, second_kind=0, slow=(0.08,), slow_node=False, missing=0),
     Plan("12 units, one kind, nodes of 4", 12, 4, second_kind=0, slow=(0.08,), slow_node=False, missing=0),
