@@ -34,11 +34,12 @@ MOST_SWEEPS = 4
 def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterator[str]:
     """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
     yield from lines_of(_header(comparison, all_cases))
-    yield from _counts(comparison)
-    yield from _remarks(comparison)
     if not all_cases and not comparison.in_common:
+        yield from _remarks(comparison)
         yield _nothing_in_common(comparison)
         return
+    yield from _counts(comparison)
+    yield from _remarks(comparison)
     yield from _listed(comparison, all_cases)
     if not all_cases:
         yield from _summed(comparison)

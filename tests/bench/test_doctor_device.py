@@ -274,7 +274,7 @@ def test_steady_work_passes_and_scattered_work_is_said(kind: str) -> None:
 
 def test_a_slow_machine_has_fewer_visits() -> None:
     rows = [OK | {"median_s": 1e-2}] * steadiness.LEAST  # one more is not there to be asked for
-    seconds = itertools.count(step=steadiness.LONGEST_S)
+    seconds = itertools.count(step=2 * steadiness.LONGEST_S)
     worker = Stub({"aten": rows, "onednn": rows})
     found = list(steadiness.steadiness(worker, device("cpu"), lambda: next(seconds)))  # type: ignore[arg-type]
     assert [one.sentence[:8] for one in found] == [f"{steadiness.LEAST} visits"] * 2

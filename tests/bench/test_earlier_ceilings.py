@@ -94,7 +94,7 @@ def test_they_are_measured_where_the_copy_has_changed_or_it_is_asked_for(run: Ru
 def test_what_another_run_measured_counts_once(run: Run, tmp_path: Path) -> None:
     (_, first), (_, second) = run(), run()
     taken = [row for row in second if row.measured_in]
-    assert taken and between_runs([first, taken]) is None
+    assert taken and not between_runs([first, taken])
     runs = frame.read([tmp_path / "r"])
     assert side(runs[1:], "B").looks.keys() == {key[:6] for key in side(runs[1:], "B").looks}
     assert len(side(runs[1:], "B").looks) == len(second) - len(taken)
