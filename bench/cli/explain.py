@@ -351,5 +351,5 @@ def _visits(row: Measurement) -> Iterator[tuple[str, str]]:
     for why, seconds in zip(row.set_aside or (), row.set_aside_s or (), strict=False):
         yield "set aside", f"{seconds_text(seconds) or 'no time':>8}: {why}"
     if row.settled is not None:
-        words = "yes, on every visit" if row.settled else "no: times still drifted when sampling began"
+        words = "yes, on most visits" if row.settled else "no: times still drifted when sampling began"
         yield "settled", words

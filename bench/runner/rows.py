@@ -236,6 +236,7 @@ _JOIN: Mapping[Over, Callable[[list[Any]], Any]] = {
     "first": lambda values: values[0],
     "last": lambda values: values[-1],
     "least": min,
+    "middle": lambda values: sorted(values)[(len(values) - 1) // 2],
     "most": max,
     "mean": statistics.fmean,
     "sum": sum,

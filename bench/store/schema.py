@@ -39,7 +39,7 @@ BEGIN, END = "<!-- columns -->\n", "<!-- /columns -->"
 """Marks before and after the table of columns in results/README.md."""
 _PARTS = 5
 """Parts that the time of a visit is cut into for `quickest_s`."""
-Over = Literal["first", "last", "least", "most", "mean", "sum", "every"]
+Over = Literal["first", "last", "least", "middle", "most", "mean", "sum", "every"]
 """How a column is reduced when a case's visits are joined into one row (bench/runner/rows.py)."""
 
 
@@ -161,7 +161,9 @@ class Measurement:
     stop: str | None = nullable(
         "why sampling ended: converged | budget | samples | visits (they do not agree)"
     )
-    settled: bool | None = least("whether window medians agreed before sampling, on every visit")
+    settled: bool | None = nullable(
+        "whether window medians agreed before sampling, on more than half of the visits", "middle"
+    )
     settle_s: float | None = total("seconds of settling, all visits together")
     step_s: float | None = nullable(
         "the clock's step, or clock_start_s if that is more, divided by the launches of a sample"

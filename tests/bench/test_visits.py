@@ -60,7 +60,7 @@ def test_each_column_is_joined_as_it_says() -> None:
     more = [{"utc": str(i), "limit_reasons": "power" if i else "", "settled": i != 1} for i in range(3)]
     row = join([visit(i, **a, **b) for i, (a, b) in enumerate(zip(facts, more, strict=True))])
     assert (row.pressure, row.on_processor, row.sentinel_before_s) == (0.03, 0.97, 2.0)
-    assert (row.utc, row.limit_reasons, row.settled) == ("2", "power", False)
+    assert (row.utc, row.limit_reasons, row.settled) == ("2", "power", True)
     assert row.steal == 0.0 and row.energy_j is None
 
 
