@@ -52,8 +52,6 @@ LONGEST_S = 3600.0
 """More time than this is no advice."""
 FEW_NAMES = 3
 """Most cases that a command to be copied names."""
-KINDS: Mapping[str, str] = {"matrix": "matrix products", "vector": "work from memory and caches"}
-"""Arithmetic -> the kind of work, whose times scatter alike."""
 
 BudgetOption = Annotated[
     float | None,
@@ -150,7 +148,7 @@ def contested(
         (new / TUNED).symlink_to(old / TUNED)
         every = []
         with versions(device, old, new) as (visit, renew):
-            for contest in contests(able, visit, renew, budget_s, same / 100):
+            for contest in contests(able, visit, renew, budget_s, same / 100, kind=device.kind):
                 typer.echo(line(contest))
                 every.append(contest)
     within = {"same": f" within {same:g} %"}
@@ -231,11 +229,12 @@ def _scatter_lines(contests: Sequence[Contest]) -> Iterator[str]:
 
 def _by_kind(contests: Sequence[Contest]) -> dict[str, list[Contest]]:
     """Kind of work -> the cases of which it is known how they scatter."""
+    from bench.judge.noise import NAMES
+
     by_kind: dict[str, list[Contest]] = {}
     for contest in contests:
         if contest.variance is not None:
-            arithmetic = contest.case.problem.arithmetic
-            by_kind.setdefault(KINDS.get(arithmetic, arithmetic), []).append(contest)
+            by_kind.setdefault(NAMES[contest.work], []).append(contest)
     return by_kind
 
 

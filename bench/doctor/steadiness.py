@@ -19,6 +19,7 @@ from bench.device.nvml import NvmlGpu
 from bench.doctor import rates, requests
 from bench.doctor.finding import Finding, checked, failed, passed
 from bench.format import amount_text, count_text, share_text
+from bench.model.ceilings import two_speeds
 from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor, measure_request
 from bench.sampling.protocol import protocol
@@ -36,8 +37,6 @@ SAMPLING_S = 0.25
 """Most seconds that a visit samples: with all that comes beside it, the visits last ten seconds or so."""
 STEADY: Mapping[DeviceKind, float] = {"cpu": 0.10, "cuda": 0.03}
 """Share by which the highest of the rates may exceed the lowest."""
-APART, MORE_THAN_WITHIN = 0.15, 2.0
-"""Two speeds are apart by this share or more, and by so many times what the visits at one speed span."""
 CLOCK = 0.01
 """Share by which a clock that is fixed may seem to move, as it is read in steps."""
 MEMORY_REMEDY = (
@@ -113,7 +112,7 @@ def steady(anchor: Anchor, speeds: Sequence[float], lasted_s: float, kind: Devic
     low, high = min(speeds), max(speeds)
     spread = high / low - 1
     text = f"{count_text(len(speeds), 'visit')} to {anchor.noun} within {lasted_s:.0f} s"
-    if both := two_speeds(speeds):
+    if both := two_speeds(speeds, least=2):
         shown = " and ".join(
             f"{amount_text(float(np.median(part)), anchor.unit)} in {len(part)}" for part in both
         )
@@ -123,17 +122,6 @@ def steady(anchor: Anchor, speeds: Sequence[float], lasted_s: float, kind: Devic
         sentence = f"{text}: {ends}, which is {share_text(spread)} apart."
     remedy = MEMORY_REMEDY if anchor.unit == "byte/s" else PRODUCTS_REMEDY
     return checked(anchor.name, spread <= STEADY[kind], sentence, remedy, speeds=list(speeds), spread=spread)
-
-
-def two_speeds(speeds: Sequence[float]) -> tuple[list[float], list[float]] | None:
-    """Those around the lower of two speeds and those around the higher; None if they do not part clearly."""
-    ordered = sorted(speeds)
-    cut = int(np.argmax(np.diff(np.log(ordered)))) + 1
-    low, high = ordered[:cut], ordered[cut:]
-    apart = high[0] / low[-1] - 1
-    within = max(low[-1] / low[0], high[-1] / high[0]) - 1
-    is_clear = min(len(low), len(high)) > 1 and apart >= max(APART, MORE_THAN_WITHIN * within)
-    return (low, high) if is_clear else None
 
 
 def clock(clocks: Sequence[float], highest_hz: float | None) -> Finding:

@@ -195,7 +195,9 @@ def _mean(operator: str, cases: Sequence[Compared]) -> Mean:
     half = math.hypot(own, float(np.mean(shared)))
     mean = float(np.mean(logs))
     verdict: Verdict = "UNSURE"
-    if abs(mean) >= LEAST and abs(mean) > math.sqrt(2) * half:
+    if len(cases) == 1:
+        verdict = cases[0].verdict
+    elif abs(mean) >= LEAST and abs(mean) > math.sqrt(2) * half:
         verdict = "SLOWER" if mean > 0 else "FASTER"
     elif abs(mean) + half < LEAST:
         verdict = "SAME"
@@ -310,8 +312,8 @@ def _judged(
     # By its own kind of ceilings if there are enough of them: memory may be slower and the cores not.
     alike = None if shift is None else shift.by_work.get(work)
     down, up = math.hypot(after.down, before.up), math.hypot(after.up, before.down)
-    # What the machine surely did may be all or nothing of what a case shows.
-    drift = alike.by if alike is not None and _moved(alike) else 0.0
+    # What the machine did may be all or nothing of what a case shows.
+    drift = alike.by if alike is not None and abs(alike.by) > max(LEAST, alike.error) else 0.0
     down, up = down + max(drift, 0.0), up + max(-drift, 0.0)
     effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
     shared = math.hypot(before.shared, after.shared)

@@ -18,6 +18,7 @@ from bench.judge.flags import FLAGS, explained
 from bench.judge.noise import OURS, Noise, Work, interval, noise_of, work_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
+from bench.sampling.publish import student
 from bench.store.schema import Measurement, RunKey
 
 NOT_MEASURED = ("unsupported", "skipped")
@@ -199,10 +200,10 @@ def between_runs(before: Run, after: Run) -> Shift | None:
     by_work = {}
     for work, of_work in moves.items():
         if len(of_work) >= LEAST_ALIKE:
-            alone = _shift(of_work)
-            # So few may agree by chance: they are no surer than their own intervals leave them.
-            own = float(np.mean([half for _, half in of_work])) / len(of_work) ** 0.5
-            by_work[work] = alone._replace(error=math.hypot(alone.error, own))
+            # So few may agree by chance, which Student's t allows for.
+            apart = [move for move, _ in of_work]
+            error = student(len(apart) - 1, 0.95) * float(np.std(apart, ddof=1)) / len(apart) ** 0.5
+            by_work[work] = _shift(of_work)._replace(error=error)
     return _shift(every)._replace(by_work=by_work)
 
 

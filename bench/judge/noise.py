@@ -54,7 +54,7 @@ SMALL_S: Mapping[str, float] = {"cpu": 2e-4, "cuda": 5e-5}
 USUAL: Mapping[str, Mapping[Work, Spread]] = {
     "cpu": {
         "matrix": Spread(0.035, 0.035),
-        "memory": Spread(0.055, 0.07),
+        "memory": Spread(0.055, 0.08),
         "small": Spread(0.08, 0.1),
         "cache": Spread(0.05, 0.12),
         "launch": Spread(0.07, 0.04),
@@ -218,9 +218,14 @@ def work_of(row: Measurement) -> Work:
         return "launch"
     if row.cache == "warm" and row.byte <= row.cache_byte:
         return "cache"
-    if row.median_s is not None and row.median_s < SMALL_S.get(row.device_kind, SMALL_S["cpu"]):
+    return work_from_memory(row.arithmetic, row.median_s, row.device_kind)
+
+
+def work_from_memory(arithmetic: str, seconds: float | None, device_kind: str) -> Work:
+    """The kind of work that finds its data in memory, by its units and what a launch takes."""
+    if seconds is not None and seconds < SMALL_S.get(device_kind, SMALL_S["cpu"]):
         return "small"
-    return "matrix" if row.arithmetic == "matrix" else "memory"
+    return "matrix" if arithmetic == "matrix" else "memory"
 
 
 def noise_of(

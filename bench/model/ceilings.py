@@ -69,14 +69,23 @@ class Ceiling:
 
     @property
     def speeds(self) -> tuple[float, float] | None:
-        """(slow, fast) where the visits fall into two groups, each alike, TWO_SPEEDS apart."""
-        ordered = sorted(self.visits_per_s)
-        for at in range(1, len(ordered)):
-            slow, fast = ordered[:at], ordered[at:]
-            alike = all(group[-1] <= (1 + VARIED) * group[0] for group in (slow, fast))
-            if alike and len(ordered) > 2 and fast[0] >= TWO_SPEEDS * slow[-1]:
-                return statistics.median(slow), statistics.median(fast)
-        return None
+        """(slow, fast) where the visits have two speeds."""
+        groups = two_speeds(self.visits_per_s) if len(self.visits_per_s) > 2 else None
+        return groups and (statistics.median(groups[0]), statistics.median(groups[1]))
+
+
+def two_speeds(rates: Iterable[float], least: int = 1) -> tuple[list[float], list[float]] | None:
+    """The slow ones and the fast ones of these rates, if they fall into two groups; else None.
+
+    Each has at least so many members, which are alike within VARIED, and the two are TWO_SPEEDS apart.
+    """
+    ordered = sorted(rates)
+    for at in range(least, len(ordered) - least + 1):
+        slow, fast = ordered[:at], ordered[at:]
+        alike = all(group[-1] <= (1 + VARIED) * group[0] for group in (slow, fast))
+        if alike and fast[0] >= TWO_SPEEDS * slow[-1]:
+            return slow, fast
+    return None
 
 
 @dataclass(frozen=True)

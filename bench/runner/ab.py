@@ -31,11 +31,13 @@ import numpy as np
 
 from bench.device.detect import Device
 from bench.judge.compare import Effect
+from bench.judge.noise import Work, work_from_memory
 from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor, measure_request
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import student
+from bench.spec import DeviceKind
 from bench.sweep.load import Case
 
 FALSE = 0.01
@@ -72,6 +74,9 @@ class Contest:
     effect: Effect | None = None
     """Seconds new / seconds old, with the interval of the last look; None before."""
     verdict: Verdict = "undecided"
+    kind: DeviceKind = "cpu"
+    seconds: float | None = None
+    """What a launch of the old version took in its last round."""
     failure: str = ""
     """Which version has no time, and why."""
     spent_s: float = 0.0
@@ -80,6 +85,13 @@ class Contest:
     """Of one of `logs`, by the last look; None before."""
     borrowed: int = 0
     """Degrees of freedom that `variance` has from other cases."""
+
+    @property
+    def work(self) -> Work:
+        """Its kind of work: cases of one kind scatter alike."""
+        if self.case.cache == "warm":
+            return "cache"
+        return work_from_memory(self.case.problem.arithmetic, self.seconds, self.kind)
 
     @property
     def round_s(self) -> float:
@@ -120,7 +132,8 @@ class Contest:
         if failures:
             self.verdict, self.failure = "failed", "; ".join(failures)
         else:
-            self.logs.append(math.log(facts["new"]["median_s"] / facts["old"]["median_s"]))
+            self.seconds = facts["old"]["median_s"]
+            self.logs.append(math.log(facts["new"]["median_s"] / self.seconds))
 
     def decide(self, others: float | None, chance: float, same: float) -> None:
         """Set effect and verdict. `others`: usual variance of one observation; `chance`: of a false one."""
@@ -149,6 +162,7 @@ def contests(
     budget_s: float,
     same: float,
     now: Callable[[], float] = time.perf_counter,
+    kind: DeviceKind = "cpu",
 ) -> Iterator[Contest]:
     """Each case when it is decided or has failed; the others, when the time is up, as far as they are known.
 
@@ -156,7 +170,7 @@ def contests(
     same: less is neither faster nor slower.
     """
     until_s = now() + budget_s
-    every = [Contest(case) for case in cases]
+    every = [Contest(case, kind=kind) for case in cases]
     left = every
     for number in range(MOST_ROUNDS):
         if not left or now() >= until_s:
@@ -178,12 +192,12 @@ def contests(
 
 
 def _decide(left: Sequence[Contest], every: Sequence[Contest], chance: float, same: float) -> None:
-    noises: dict[str, list[float]] = defaultdict(list)
+    noises: dict[Work, list[float]] = defaultdict(list)
     for each in every:
         if len(each.logs) >= LEAST:
-            noises[each.case.problem.arithmetic].append(_trimmed(each.logs)[1] * len(each.logs))
+            noises[each.work].append(_trimmed(each.logs)[1] * len(each.logs))
     for contest in left:
-        alike = noises[contest.case.problem.arithmetic]
+        alike = noises[contest.work]
         contest.decide(statistics.median(alike) if len(alike) >= FROM_CASES else None, chance, same)
 
 

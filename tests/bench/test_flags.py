@@ -101,7 +101,11 @@ MORE_BARS = [
     ),
     ("power_capped", {"limit_reasons": ""}, {"limit_reasons": "software power cap"}),
     # Where the noise that is usual is wide, an interval may be twice as wide as that.
-    ("noisy", CPU | {"low_s": 1.8022e-3, "high_s": 2.1978e-3}, CPU | {"low_s": 1.8018e-3, "high_s": 2.1982e-3}),
+    (
+        "noisy",
+        CPU | {"low_s": 1.8022e-3, "high_s": 2.1978e-3},
+        CPU | {"low_s": 1.8018e-3, "high_s": 2.1982e-3},
+    ),
 ]
 ALL_BARS = [*((name, *sides) for name, sides in BARS.items()), *MORE_BARS]
 

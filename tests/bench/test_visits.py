@@ -80,7 +80,7 @@ def test_part_of_an_energy_is_not_given_for_the_whole() -> None:
 
 
 def test_every_column_says_how_it_is_joined() -> None:
-    known = {"first", "last", "least", "most", "mean", "sum", "every"}
+    known = {"first", "last", "least", "middle", "most", "mean", "sum", "every"}
     assert {field.metadata["over"] for field in FIELDS.values()} <= known
 
 

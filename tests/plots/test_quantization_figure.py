@@ -285,7 +285,7 @@ def test_what_is_fitted_and_what_is_not_is_said(waves: Run, figures: list[Figure
     held = run.frame[run.frame["implementation"].isin(TILED)]
     off = float((held["structured_s"] / held["median_s"] - 1).abs().mean())
     assert f"off by {off * 100:.2g} % in the mean, and not fitted" in said(figure)
-    assert f"Bound by wave tail {len(held)}." in said(figure)
+    assert f"Bound by compute {len(held)}." in said(figure)
     assert "predicted: waves x seconds fitted to the ringed points" in words(figures[0])
     assert "With structure" not in said(figures[0])
 
