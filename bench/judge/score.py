@@ -174,9 +174,11 @@ def worst(card: Scorecard, most: int) -> list[tuple[float, Group, pd.Series]]:
 
 
 def _groups(sound: pd.DataFrame) -> Iterator[Group]:
-    # Nulls are values of their own here: "measured by us", "regime not said".
+    # Nulls are values of their own here: "measured by us", "regime not said". Of who else measured, the files
+    # are left out, of which one may have many.
+    who = sound["source"].map(lambda source: source.partition(";")[0], na_action="ignore")
     for (operator, device, source, regime), rows in sound.groupby(
-        ["operator", "device", "source", "regime"], sort=True, dropna=False
+        [sound["operator"], sound["device"], who, sound["regime"]], sort=True, dropna=False
     ):
         known = {level: _known(rows, name) for level, name in LEVELS.items() if name in rows}
         known = {level: has for level, has in known.items() if has.any()}
