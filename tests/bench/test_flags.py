@@ -334,3 +334,10 @@ def test_a_row_without_a_time_is_not_flagged(status: str) -> None:
 def test_of_a_result_that_was_no_good_only_that_is_said(status: str) -> None:
     for median_s in (None, float("nan"), 2e-3):
         assert flags(row(status=status, median_s=median_s, pressure=0.9), CEILINGS) == [status]
+
+
+def test_several_visits_tell_a_cpu_s_row_better_than_the_windows_before_each() -> None:
+    facts: dict[str, Any] = {"settled": False, "device_kind": "cpu"}
+    raised = {n: "unsettled" in flags(row(**(facts | {"visits": n})), CEILINGS) for n in (1, 2, 3, 5)}
+    assert raised == {1: True, 2: True, 3: False, 5: False}
+    assert "unsettled" in flags(row(**(facts | {"visits": 5, "device_kind": "cuda"})), CEILINGS)

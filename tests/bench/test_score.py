@@ -115,6 +115,7 @@ def test_operators_devices_sources_and_regimes_are_never_pooled(chance: np.rando
     rows = pd.concat([frame(5 + i, chance, **kind) for i, kind in enumerate(kinds)], ignore_index=True)
     found = [one for one in scores(scorecard(rows)) if one.level == "L2"]
     keys = {(one.operator, one.device, one.source, one.regime): one.n for one in found}
+    kinds[3] = {"source": "somebody 1.0"}  # who, not which file
     usual = {"operator": "gemm", "device": "nvidia-h200", "source": None, "regime": "sustained"}
     assert keys == {tuple((usual | kind).values()): 5 + i for i, kind in enumerate(kinds)}
     table = "\n".join(score_lines(scorecard(rows), 0))

@@ -170,7 +170,7 @@ def test_score_prints_a_table_and_writes_the_same_as_json(tmp_path: Path) -> Non
     done = invoke("score", *files, "--json", tmp_path / "scores.json")
     assert done.exit_code == 0, done.output
     found = json.loads((tmp_path / "scores.json").read_text())
-    sources = {"h100-sxm": None, "nvidia-h200": "somebody 1.0; a file"}
+    sources = {"h100-sxm": None, "nvidia-h200": "somebody 1.0"}
     assert list(dict.fromkeys(one["device"] for one in found)) == list(sources)
     for device, source in sources.items():
         some = [one for one in found if one["device"] == device]
