@@ -32,7 +32,7 @@ from bench.format import count_text
 from bench.judge import score as judge
 from bench.judge.achieved import achieved as achieved_of
 from bench.judge.frame import Run, load, read
-from bench.judge.timings import read_pool, with_learned
+from bench.judge.timings import pool_of_runs, with_learned
 from bench.store import parquet
 from bench.sweep.load import SWEEPS
 from plots.base import style, verdict_lines
@@ -268,8 +268,8 @@ def score(
     percentile of |predicted / measured - 1| in percent, and the geometric mean of predicted / measured.
     """
     runs = _load(results, lenders)
-    pool = read_pool([*results, *(lenders or ())], left_out)
-    card = judge.scorecard(pd.concat([with_learned(run, pool) for run in runs], ignore_index=True))
+    known = pool_of_runs([*runs, *(read(lenders) if lenders else ())])
+    card = judge.scorecard(pd.concat([with_learned(run, known) for run in runs], ignore_index=True))
     for line in score_lines(card, most):
         typer.echo(line)
     if to is not None:

@@ -59,7 +59,8 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
         yield "no case was measured"
         return
     (judged_run,) = runs(rows, without_mixed=True)
-    judged_run = replace(judged_run, datasheet=find_datasheet(judged_run.device_name))
+    sheet = find_datasheet(judged_run.device_name)
+    judged_run = replace(judged_run, datasheet=sheet, learns=False)  # nothing here shows what is learned
     facts = list(_facts(run, session, judged_run))
     if sentence := reached_sentence(judged_run):
         yield sentence

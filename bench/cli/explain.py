@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bench.case_name import row_name
-from bench.cli.predict_operator import counts_text
 from bench.cli.run_summary import rate_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
@@ -23,7 +22,7 @@ from bench.judge.frame import Run, runs
 from bench.judge.history.series import CASE
 from bench.judge.noise import NAMES, own_interval, work_of
 from bench.judge.tensor_cores import tensor_cores
-from bench.judge.timings import read_pool, with_learned
+from bench.judge.timings import counts_text, read_pool, with_learned
 from bench.model.predict import cached_share
 from bench.model.roofline import (
     NEAR,
@@ -315,10 +314,10 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
 def _widened(row: Measurement) -> str:
     """From where to where noise widened the interval, and which."""
     assert row.median_s and row.noise_visits is not None and row.noise_runs is not None
-    alone = half_text(row.median_s, *own_interval(row)) if row.samples_s else ""
+    alone = half_text(row.median_s, *own_interval(row))
     visits, runs = (share_text(math.expm1(half), 1) for half in (row.noise_visits, row.noise_runs))
     return (
-        f"{alone or 'unknown'} by its samples alone; ±{visits} since visits differ in this run "
+        f"{alone} by its samples alone; ±{visits} since visits differ in this run "
         f"({NAMES[work_of(row)]}), ±{runs} since runs do"
     )
 

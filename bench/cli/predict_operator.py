@@ -17,6 +17,7 @@ from bench.cli.table import lines_of, table
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
 from bench.format import seconds_text, share_text
+from bench.judge.timings import counts_text, sources_text
 from bench.model.launch_features import with_parameters
 from bench.model.pooled import LEAST_ROWS, Learned, OperatorPool, Pool
 from bench.model.roofline import datasheet_s
@@ -81,7 +82,8 @@ def _learned(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tupl
     if len(largest) >= LEAST_ROWS:
         calibrating = largest.loc[known.designated(wanted, largest)]
         learned = known.calibrated(wanted, calibrating, rows)
-        line = f"calibrated by {len(calibrating)} of {len(largest)} timings of this GPU ({_sources(largest)})"
+        line = f"calibrated by {len(calibrating)} of {len(largest)} timings of this GPU "
+        line += f"({sources_text(largest)})"
         line += f", beside {beside}" if beside else ""
         left = "timings"
     else:
@@ -93,18 +95,6 @@ def _learned(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tupl
     if np.isfinite(learned.error):
         line += f". Left out in turn, {left} were off by {share_text(learned.error)} on average"
     return learned, line
-
-
-def counts_text(rows: pd.DataFrame) -> str:
-    """How many timings these are, of how many GPUs, by whom."""
-    devices = rows["device_name"].nunique()
-    timings = f"{len(rows)} timing{'s' if len(rows) > 1 else ''}"
-    return f"{timings} of {devices} GPU{'s' if devices > 1 else ''} ({_sources(rows)})"
-
-
-def _sources(rows: pd.DataFrame) -> str:
-    who = rows["source"].fillna("measured here").str.partition(";")[0]
-    return ", ".join(sorted(who.unique()))
 
 
 def _rows(cases: Sequence[Case], wanted: Datasheet) -> pd.DataFrame:

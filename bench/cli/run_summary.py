@@ -235,12 +235,11 @@ def reached_sentence(run: Run) -> str:
         return ""
     reached = []
     if copy := ceilings.bandwidth_byte_per_s.get(0.5):
-        reached.append(f"copies {_copies_text(copy)}")
-    peaks = {
-        dtype: each.per_s for (kind, dtype), each in ceilings.peak_flop_per_s.items() if kind == "matrix"
-    }
+        speeds = ": its memory has two speeds, so shares of memory's roof are ranges" if copy.speeds else ""
+        reached.append(f"copies {_rate_text(copy, 'B/s')}{speeds}")
+    peaks = {dtype: each for (kind, dtype), each in ceilings.peak_flop_per_s.items() if kind == "matrix"}
     if peaks:
-        listed = ", ".join(f"{amount_text(rate, 'FLOP/s')} in {dtype}" for dtype, rate in peaks.items())
+        listed = ", ".join(f"{_rate_text(peak, 'FLOP/s')} in {dtype}" for dtype, peak in peaks.items())
         reached.append(f"multiplies matrices at {listed}")
     if ceilings.launch_s:
         # A CPU launches nothing: it is the time of a call into torch that computes next to nothing.
@@ -249,15 +248,11 @@ def reached_sentence(run: Run) -> str:
     return f"{run.device_name} {'; '.join(reached)}." if reached else ""
 
 
-def _copies_text(copy: Ceiling) -> str:
-    """`80 GB/s`; a range where visits to it differ, with its two speeds if it has such."""
-    if copy.speeds is not None:
-        slow, fast = (amount_text(speed, "B/s") for speed in copy.speeds)
-        return f"{slow} or {fast}: its memory has two speeds, so shares of memory's roof are ranges"
-    if copy.slow_per_s < copy.per_s:
-        slow, fast = (amount_text(speed, "B/s") for speed in (copy.slow_per_s, copy.per_s))
-        return f"{slow} to {fast}, as {count_text(len(copy.visits_per_s), 'visit')} found it"
-    return amount_text(copy.per_s, "B/s")
+def _rate_text(roof: Ceiling, unit: str) -> str:
+    """`80 GB/s`; `46 or 80 GB/s` where the visits to it have two speeds, `46 to 80 GB/s` where they vary."""
+    ends, word = roof.speeds or (roof.slow_per_s, roof.per_s), "or" if roof.speeds else "to"
+    slow, fast = (amount_text(end, unit) for end in ends)
+    return fast if slow == fast else f"{slow.removesuffix(fast.partition(' ')[2]).rstrip()} {word} {fast}"
 
 
 def reached_text(row: Measurement, ceilings: Ceilings) -> str:

@@ -45,8 +45,8 @@ LEAST = math.log1p(MINIMUM_EFFECT)
 SAME_WITHIN: Mapping[str, Mapping[Work, float]] = {
     "cpu": {"matrix": 0.10, "memory": 0.25, "small": 0.25, "cache": 0.25, "launch": 0.25}
 }
-"""Kind of device -> kind of work -> greatest change that counts as none; MINIMUM_EFFECT on others. Two
-tours of a CPU that other programs share tell no smaller change apart."""
+"""Kind of device -> kind of work -> greatest change that counts as none; MINIMUM_EFFECT on others. Chosen,
+not measured: what the intervals of quiet nights of a shared CPU leave room for."""
 
 Pair = tuple[Case, Look, Look]
 """A case that both sides timed."""

@@ -52,8 +52,9 @@ def findings(runs: Sequence[Run]) -> list[str]:
     """At most a sentence of each sort, on the runs together; it names the device if they are of several."""
     several = len({run.device for run in runs}) > 1
     sentences = []
+    rows_of = [(run, _candidates(run)) for run in runs]
     for candidates in (_below_roof, _surprises, _varied):
-        best = max((each for run in runs for each in candidates(run)), default=None)
+        best = max((each for run, rows in rows_of for each in candidates(run, rows)), default=None)
         if best is not None and best.effect > LEAST:
             sentences.append(f"{best.about}{f' ({best.device})' if several else ''}: {best.says}.")
     return sentences
@@ -80,9 +81,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _below_roof(run: Run) -> Iterator[_Finding]:
+def _below_roof(run: Run, rows: pd.DataFrame) -> Iterator[_Finding]:
     """Cases that differ in numbers alone, by their median; none that a launch bounds, whatever its kernel."""
-    rows = _candidates(run)
     rows = rows[(rows["of_roof"] > 0) & ~rows["bound_by"].isin(["launch", ""])]
     for (sweep, implementation, words), alike in rows.groupby(["sweep", "implementation", "words"]):
         shares, of = alike["of_roof"], [run.rows[place] for place in alike.index]
@@ -101,9 +101,8 @@ def _below_roof(run: Run) -> Iterator[_Finding]:
         )
 
 
-def _surprises(run: Run) -> Iterator[_Finding]:
+def _surprises(run: Run, rows: pd.DataFrame) -> Iterator[_Finding]:
     """Neighbours, cases next to each other in one number and alike in all else, by their ratio."""
-    rows = _candidates(run)
     lines: dict[tuple[Any, ...], list[_Point]] = {}
     of = (rows[name] for name in ("sweep", "implementation", "words", "cache", "threads_asked"))
     times = (rows[name].astype(float) for name in ("median_s", "half"))
@@ -127,7 +126,7 @@ def _surprises(run: Run) -> Iterator[_Finding]:
             )
 
 
-def _varied(run: Run) -> Iterator[_Finding]:
+def _varied(run: Run, _: pd.DataFrame) -> Iterator[_Finding]:
     """Cases whose visits differ by more than the samples of a visit among themselves."""
     for row in run.rows:
         if not row.is_timed or len(row.visit_samples_s) < 2:

@@ -106,8 +106,9 @@ def _noisy(row: Measurement, _: Ceilings) -> bool:
 def _told_by_visits(row: Measurement) -> bool:
     """Whether visits far apart tell a CPU's row better than the windows before each.
 
-    In the six tours of results/reference/tours cases whose visits had not settled differed no more from tour
-    to tour than the others: matrix multiplications by 6.0 against 6.5 %, other work by 8.8 and 8.3 (median).
+    In six tours (`python -m tests.trials.noise_by_kind results/reference/tours`) cases whose visits had not
+    settled differed no more than the others: matrix multiplications by 5.8 against 6.1 %, memory by 8.7 and
+    8.3 % (median).
     """
     return row.device_kind == "cpu" and (row.visits or 1) >= MODERATED
 

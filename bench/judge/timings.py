@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.device.datasheet import find_datasheet
+from bench.format import count_text
 from bench.judge.flags import OVERHEAD
 from bench.judge.frame import Run
 from bench.model.launch_features import COLUMNS, with_parameters
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
     from bench.device.datasheet import Datasheet
 
 
+READ = (*COLUMNS, "status")
+
+
 def read_pool(paths: Iterable[Path], left_out: Callable[[str], object]) -> Pool:
     """The timings of GPUs in result files. UserError as `bench.store.parquet.tables`."""
     import pyarrow as pa
 
-    wanted = [*COLUMNS, "status"]
-    every = [table for _, table in parquet.tables(paths, left_out, wanted)]
+    every = [table for _, table in parquet.tables(paths, left_out, READ)]
     frame = pa.concat_tables(every, promote_options="permissive").to_pandas(use_threads=False)
     return pool(frame)
 
@@ -40,6 +43,24 @@ def pool(frame: pd.DataFrame) -> Pool:
     sheets = {name: sheet for name in frame["device_name"].unique() if (sheet := _known(str(name)))}
     rows = frame[_usable(frame) & frame["device_name"].isin(sheets)]
     return Pool(rows.reset_index(drop=True), sheets)
+
+
+def pool_of_runs(measured_runs: Iterable[Run]) -> Pool:
+    """The same of runs that have been read."""
+    import pandas as pd
+
+    return pool(pd.concat([run.columns[list(READ)] for run in measured_runs], ignore_index=True))
+
+
+def counts_text(rows: pd.DataFrame) -> str:
+    """How many timings these are, of how many GPUs, by whom."""
+    devices = rows["device_name"].nunique()
+    return f"{count_text(len(rows), 'timing')} of {count_text(devices, 'GPU')} ({sources_text(rows)})"
+
+
+def sources_text(rows: pd.DataFrame) -> str:
+    """Who measured these timings."""
+    return ", ".join(sorted(rows["source"].fillna("measured here").str.partition(";")[0].unique()))
 
 
 def with_learned(run: Run, pool: Pool, operators: Collection[str] | None = None) -> pd.DataFrame:

@@ -110,9 +110,16 @@ class Pool:
         ]
         return float(np.median(alike or list(known.values()) or [USUAL_SHARE]))
 
+    @cached_property
+    def _operators(self) -> dict[str, OperatorPool]:
+        return {}
+
     def of(self, operator: str) -> OperatorPool:
         """What it knows of one operator."""
-        return OperatorPool(self, with_parameters(self.rows[self.rows["operator"] == operator]))
+        if operator not in self._operators:
+            rows = with_parameters(self.rows[self.rows["operator"] == operator])
+            self._operators[operator] = OperatorPool(self, rows)
+        return self._operators[operator]
 
 
 @dataclass(frozen=True, eq=False)

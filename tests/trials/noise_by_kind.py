@@ -5,6 +5,8 @@ Then the measurements (not the ceilings) of the second run are multiplied by a k
 these slowdowns are found. Intervals are made from the samples by the rule of this checkout
 (bench/judge/noise.py), not as published.
 
+Last, how far two runs of a measurement are apart where most visits of either had not settled, and elsewhere.
+
 Columns: pairs; the share whose ratio lies within its 95 % interval; UNSURE and false among the pairs; median
 and 90th percentile of the half-width of the ratio's interval; the share of each slowdown that is found.
 """
@@ -92,6 +94,22 @@ def lines(pairs: Sequence[tuple[Run, Run]]) -> Iterator[str]:
     yield from lines_of(shown)
 
 
+def settled_lines(pairs: Sequence[tuple[Run, Run]]) -> Iterator[str]:
+    """The effect, |ln|, of measurements with and without visits that had settled, median and 95 in 100."""
+    apart: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    for before, after in pairs:
+        rows = {row.case: row for row in after.rows if row.is_timed and row.role == "measurement"}
+        for row in before.rows:
+            other = rows.get(row.case)
+            if other is not None and row.median_s and other.median_s:
+                settled = row.settled is not False and other.settled is not False
+                apart[work_of(row), settled].append(abs(np.log(other.median_s / row.median_s)))
+    for (kind, settled), of in sorted(apart.items()):
+        middle, most = (100 * float(each) for each in np.quantile(of, (0.5, 0.95)))
+        word = "settled" if settled else "not settled"
+        yield f"{kind}, {word}: {len(of)} pairs, {middle:.1f} % apart (median), 95 in 100 by {most:.0f} %"
+
+
 def main(folders: Sequence[Path]) -> None:
     """Of each folder, all pairs of its runs on one device whose order is even, then those of odd order."""
     for folder in folders:
@@ -106,6 +124,8 @@ def main(folders: Sequence[Path]) -> None:
                     print(f"\n{folder}, {device}: {name}, {len(pairs)} pairs")
                     for line in lines(pairs):
                         print(line)
+            for line in settled_lines(list(combinations(of, 2))):
+                print(line)
 
 
 if __name__ == "__main__":
