@@ -1,9 +1,10 @@
 """Real slowdowns found by `ab` on this machine: `python -m tests.trials.ab_real`.
 
-Clones the last commit into a temporary folder, and in the clone slows one case of each of three operators by
-5 %: before each launch it does so much of its work again, on tensors of its own. There `python -m bench ab`
-compares ten cases (tests/trials/small and MORE) with the commit, and once more after a change without effect.
-Prints what `ab` prints, what it should have found, and the seconds. The machine is to be idle; takes minutes.
+Clones the last commit into a temporary folder, and in the clone slows one case of each of four operators by
+5 to 10 %: before each launch it does so much of its work again, on tensors of its own. There `python -m bench
+ab` compares ten cases (tests/trials/small and MORE) with the commit, and four times after a change without
+effect. Prints what `ab` prints, what it should have found, and the seconds. The machine is to be idle; takes
+five minutes.
 """
 
 from __future__ import annotations
@@ -27,18 +28,22 @@ class Slowed(NamedTuple):
     which: str
     """Whether a `problem` is that of the case, in Python."""
     along: str
-    """The size of which SHARE is done again."""
+    """The size of which a part is done again."""
+    share: float
+    """How large a part."""
     inputs: str
     """The part of the `inputs` that is worked on again, in Python."""
 
 
-SHARE = 0.05
+EQUAL = 4
+"""How many comparisons of equal code."""
 SLOWED = {
     "gemm": Slowed(
         "gemm-onednn-float32-NN-m1024-n1024-k1024-cold",
         "onednn",
         "problem.m == 1024",
         "m",
+        0.05,
         "inputs[0][:, : part.m], inputs[1]",  # a is stored [k, m]
     ),
     "activations": Slowed(
@@ -46,6 +51,7 @@ SLOWED = {
         "aten",
         "problem.function == 'relu'",
         "n",
+        0.1,
         "*(each[: part.n] for each in inputs)",
     ),
     "softmax": Slowed(
@@ -53,7 +59,16 @@ SLOWED = {
         "aten",
         "problem.direction == 'forward' and problem.dtype == 'float32'",
         "rows",
+        0.05,
         "*(each[: part.rows] for each in inputs)",
+    ),
+    "layernorm": Slowed(
+        "layernorm-aten-float32-forward-rows4096-length1024-cold",
+        "aten",
+        "problem.direction == 'forward' and problem.dtype == 'float32'",
+        "rows",
+        0.1,
+        "inputs[0][: part.rows], *inputs[1:]",
     ),
 }
 """Operator -> its case that is made slower."""
@@ -97,7 +112,7 @@ def trial(folder: Path) -> Iterator[str]:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     for name, slowed in SLOWED.items():
         with (clone / "kernels" / name / "operator.py").open("a") as file:
-            file.write(SLOWER.format(share=SHARE, **slowed._asdict()))
+            file.write(SLOWER.format(**slowed._asdict()))
     verdicts, text, seconds = compared(clone)
     names = [slowed.name for slowed in SLOWED.values()]
     hits = sum(verdicts.get(name) == "slower" for name in names)
@@ -106,9 +121,10 @@ def trial(folder: Path) -> Iterator[str]:
     yield f"{text}\n{counts}, {seconds:.0f} s\n"
     subprocess.run(["git", "checkout", "--quiet", "."], cwd=clone, check=True)
     (clone / "kernels" / "no_effect.py").write_text("")
-    verdicts, text, seconds = compared(clone)
-    different = sum(verdict in ("slower", "faster") for verdict in verdicts.values())
-    yield f"{text}\nno difference: {different} of {len(verdicts)} called different, {seconds:.0f} s"
+    for _ in range(EQUAL):
+        verdicts, text, seconds = compared(clone)
+        different = sum(verdict in ("slower", "faster") for verdict in verdicts.values())
+        yield f"{text}\nno difference: {different} of {len(verdicts)} called different, {seconds:.0f} s"
 
 
 if __name__ == "__main__":
