@@ -91,7 +91,8 @@ class Contest:
         """Its kind of work: cases of one kind scatter alike."""
         if self.case.cache == "warm":
             return "cache"
-        return work_from_memory(self.case.problem.arithmetic, self.seconds, self.kind)
+        problem = self.case.problem
+        return work_from_memory(problem.arithmetic, problem.flop, problem.byte, self.seconds, self.kind)
 
     @property
     def round_s(self) -> float:

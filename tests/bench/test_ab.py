@@ -268,13 +268,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[s
 @pytest.mark.parametrize(
     ("noise", "budget", "code", "says"),
     [
-        (
-            0.003,
-            "60",
-            0,
-            r"^matrix multiplications: 2 % needs \d+ s, 5 % needs \d+ s, 10 % needs \d+ s a case here",
-        ),
-        (0.2, "60", 0, r"^matrix multiplications: 2 % needs more than an hour, "),
+        (0.003, "60", 0, r"^memory: 2 % needs \d+ s, 5 % needs \d+ s, 10 % needs \d+ s a case here"),
+        (0.2, "60", 0, r"^memory: 2 % needs more than an hour, "),
         (0.003, "1", 3, r"^too few rounds for an interval: --bench-budget 55 or more"),
     ],
 )

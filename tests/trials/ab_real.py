@@ -63,7 +63,7 @@ SLOWED = {
         "*(each[: part.rows] for each in inputs)",
     ),
     "layernorm": Slowed(
-        "layernorm-aten-float32-forward-rows4096-length1024-cold",
+        "layernorm/rows-aten-float32-forward-rows4096-length1024-cold",
         "aten",
         "problem.direction == 'forward' and problem.dtype == 'float32'",
         "rows",

@@ -3,7 +3,8 @@
 Nothing changed between the runs, so every FASTER and SLOWER is a false alarm, and every UNSURE says nothing.
 Then the measurements (not the ceilings) of the second run are multiplied by a known factor: how many of
 these slowdowns are found. Intervals are made from the samples by the rule of this checkout
-(bench/judge/noise.py), not as published.
+(bench/judge/noise.py), not as published. Its constants were chosen on the even runs; LEAST_INTENSITY on all
+tours.
 
 Last, how far two runs of a measurement are apart where most visits of either had not settled, and elsewhere.
 
@@ -63,7 +64,7 @@ def judged(before: Run, after: Run) -> Iterator[tuple[str, Compared]]:
         if each.verdict in JUDGED and each.role == "measurement":
             row = kinds[each.case[:5]]
             yield work_of(row), each
-            if row.arithmetic == "matrix" and (row.median_s or 0) >= MANY_S:
+            if work_of(row) == "matrix" and (row.median_s or 0) >= MANY_S:
                 yield "products of 1 ms and more", each
 
 
@@ -118,7 +119,7 @@ def main(folders: Sequence[Path]) -> None:
             for run in runs([unpublished(row) for row in read_rows(path)]):
                 by_device[run.device].append(run)
         for device, of in by_device.items():
-            for half, name in enumerate(("even runs, which constants were chosen on", "odd runs")):
+            for half, name in enumerate(("even runs", "odd runs")):
                 pairs = list(combinations(of[half::2], 2))
                 if pairs:
                     print(f"\n{folder}, {device}: {name}, {len(pairs)} pairs")
