@@ -172,7 +172,7 @@ class Noise:
 def _factor(steps: Sequence[float], quantile: float = QUANTILE) -> float:
     """By how much more than usual a machine varied that made these steps: 1 if 95 in 100 are no larger.
 
-    That it varied is believed at once, that it was calm the more steps say so.
+    A noisy run raises the factor at once; a quiet one lowers it as evidence grows.
     """
     seen = float(np.quantile(steps, quantile))
     return max(CALMEST, seen, (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS))

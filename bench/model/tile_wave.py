@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -189,14 +189,12 @@ class _Layout(NamedTuple):
 
 def _side_by_side(layouts: Sequence[_Layout]) -> _Layout:
     """Layouts on the same tiles as one: numpy spends its time on calls, not on so few launches."""
-    of_tiles = {"is_known", "tiles", "area", "held"}
-    first = layouts[0]
-    return first._replace(
-        **{
-            name: np.concatenate([getattr(each, name) for each in layouts], axis=-1)
-            for name in set(first._fields) - of_tiles
-        }
-    )
+    first, of_tiles = layouts[0], {"is_known", "tiles", "area", "held"}
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(each, name) for each in layouts], axis=-1)
+        for name in set(first._fields) - of_tiles
+    }
+    return first._replace(**joined)
 
 
 def _layouts(products: Products, tile: tuple[int, int] | None, sm_count: int) -> Iterator[_Layout]:

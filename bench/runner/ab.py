@@ -53,7 +53,7 @@ CUT = 0.2
 """Share of the observations that the trimmed mean leaves out at either end."""
 OTHERS, FROM_CASES = 4, 3
 """Degrees of freedom that the noise of the other cases counts for, where at least so many cases are alike:
-matrix products, or other work, whose times are several times as restless on some machines."""
+matrix products, or other work, whose times vary several times as much on some machines."""
 SAMPLING_S = {"cpu": 0.1, "cuda": 0.4}
 """Most seconds that a visit may sample. Visits differ by more than their samples tell, so many short visits
 tell more than a few long ones; a GPU's clock takes longer to settle."""

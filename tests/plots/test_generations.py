@@ -286,7 +286,7 @@ def test_pages_hold_no_more_than_twelve_panels(tmp_path: Path) -> None:
 
 
 def test_figure_command_and_readme_say_the_same_of_public_gpus() -> None:
-    """The medians of A100, H100 and B200, as drawn, as printed and as the caption in docs/figures.md has them."""
+    """The medians of A100, H100 and B200: drawn, printed and in the caption of docs/figures.md."""
     folders = [PUBLIC / f"nvidia-{name}" for name in ("a100-sxm4-80gb", "h100-80gb-hbm3", "b200")]
     done = CliRunner().invoke(bench_app, ["compare", *map(str, folders), "--across", "device"])
     assert done.exit_code == 0, done.output

@@ -26,7 +26,7 @@ def errors(results: Path) -> pd.DataFrame:
     runs = load(
         sorted(results.rglob("*-attention-*.parquet")),
         find_datasheet,
-        lenders=sorted(PUBLIC.rglob("*.parquet")),
+        calibrate_by=sorted(PUBLIC.rglob("*.parquet")),
     )
     rows = pd.concat([run.frame[~run.frame["calibrating"]] for run in runs])
     many = np.where(rows["causal"].eq(True), "prefill", "encoder")
