@@ -4,7 +4,7 @@ Needs its own process, because interpreting and compiling exclude each other:
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/convolution_interpreted.py
 
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
+test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
 """
 
 import itertools

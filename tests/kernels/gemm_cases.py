@@ -1,12 +1,15 @@
 """What the GEMM tests have in common: the check of a result against the reference."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 import torch
 
+from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR
 from kernels.gemm.problem import Gemm
+from tests.kernels.tensors import TORCH_TYPE
 
 KINDS = tuple(
     attrgetter(*names)
@@ -21,6 +24,16 @@ def error(problem: Gemm, inputs: Sequence[torch.Tensor], c: torch.Tensor) -> flo
     assert isinstance(right, torch.Tensor) and right.dtype == torch.float64
     assert c.shape == right.shape and c.shape[-2:] == (problem.n, problem.m)
     return float((c.double() - right).abs().max() / right.abs().max())
+
+
+def meta_operands(problem: Gemm, add: str = "none") -> Operands:
+    """Operands without memory, for a compilation; `add` is none, a matrix (beta = 1) or a bias."""
+
+    def empty(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype or TORCH_TYPE[problem.dtype], device="meta")
+
+    of = operands(problem, *OPERATOR.inputs(problem, empty))
+    return replace(of, c=empty(problem.m)) if add == "bias" else of
 
 
 def storage(d: torch.Tensor) -> torch.Tensor:

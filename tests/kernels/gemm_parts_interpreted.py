@@ -4,8 +4,8 @@ Needs its own process, because interpreting and compiling exclude each other:
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_parts_interpreted.py
 
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run. The interpreter runs one program
-after the other, so a kernel that waits would hang, and any order of arrival can be asked for.
+test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run. The interpreter runs one
+program after the other, so a kernel that waits would hang, and any order of arrival can be chosen.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
     TRITON_INTERPRET=1 python -m pytest tests/kernels/quantize_interpreted.py
 
-test_memory_limited.py starts it; its name keeps it out of an ordinary run.
+test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
 """
 
 import pytest
