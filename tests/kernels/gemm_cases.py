@@ -47,6 +47,13 @@ def gaps(whole: torch.Tensor, problem: Gemm) -> torch.Tensor:
     return whole[..., problem.m :]
 
 
+def poison_gaps(inputs: Sequence[torch.Tensor]) -> None:
+    """Fill what lies between rows with NaN, of int8 with the largest number: no kernel may use it."""
+    for matrix in (one for one in inputs if one.dim() == 2):
+        between = storage(matrix)[:, matrix.shape[1] :]
+        between.view(torch.uint8).fill_(0x7F if matrix.element_size() == 1 else 0xFF)
+
+
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The same as bytes, for which NaN equals itself."""
     return tensor.contiguous().view(torch.uint8)

@@ -1,0 +1,55 @@
+"""An interpreted launch, and what is checked of it whatever the kernel.
+
+Needs a process started with TRITON_INTERPRET=1.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from bench.spec import Launch, Operator, Problem
+from bench.worker.check import outputs_of, poison
+from tests.kernels.interpreter import repaired
+from tests.kernels.sanitizer import Watch, watched
+from tests.kernels.tensors import used
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+class Ran(NamedTuple):
+    """What a launch wrote into poison, and what its kernels touched."""
+
+    outputs: Tensors
+    watch: Watch
+
+    @property
+    def byte(self) -> tuple[int, int, int]:
+        """Loaded, stored and atomically changed, repeats included."""
+        return self.watch.loads.byte, self.watch.stores.byte, self.watch.atomics.byte
+
+
+def ran(launch: Launch) -> Ran:
+    """Interpret a launch; AssertionError if it returns other tensors than those that it allocated."""
+    poison(launch.outputs)
+    with repaired(), watched() as watch:
+        outputs = outputs_of(launch.call())
+    assert all(got is own for got, own in zip(outputs, launch.outputs, strict=True))
+    return Ran(outputs, watch)
+
+
+def check(operator: Operator, problem: Problem, inputs: Tensors, launch: Launch, way: str = "triton") -> Ran:
+    """Right, in bounds, each element of each output written once, and no input changed."""
+    before = [tensor.to(torch.float64, copy=True) for tensor in inputs]
+    done = ran(launch)
+    assert used(operator, way, problem, inputs, done.outputs) <= 1  # and so no poison is left
+    for output in done.outputs:
+        stored = done.watch.stores.within(output)
+        assert stored.byte == output.numel() * output.element_size() and not stored.repeated
+    assert all(torch.equal(tensor.double(), was) for tensor, was in zip(inputs, before, strict=True))
+    return done
+
+
+def check_again(launch: Launch) -> None:
+    """A launch that ran writes the same bits again: counters are back at 0, what was there is not used."""
+    once = [output.clone() for output in launch.outputs]
+    assert all(torch.equal(one, other) for one, other in zip(once, ran(launch).outputs, strict=True))
