@@ -8,7 +8,6 @@ architecture's matrix instruction and no other, no left operand of it overwritte
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kernels.attention import backward, forward
@@ -126,8 +125,4 @@ def forms(everything: bool) -> Iterator[Form]:
                     yield Form(kernel, problem, tile, capability)
 
 
-FAMILY = Family(
-    partial(forms, everything=False),
-    partial(forms, everything=True),
-    (attrgetter("capability"), attrgetter("kernel")),
-)
+FAMILY = Family(partial(forms, everything=False), partial(forms, everything=True))

@@ -1,8 +1,7 @@
 """What the compiler makes of our kernels, a table for each family of them.
 
     python -m tests.kernels.compile_table                     every configuration in some form
-    python -m tests.kernels.compile_table gemm_tma pooling     of these families
-    python -m tests.kernels.compile_table --drawn             the few that the seed of the tests' run draws
+    python -m tests.kernels.compile_table gemm_tma pooling    of these families
     python -m tests.kernels.compile_table --all               every form of every configuration: hours
 
 A family `softmax` is a module of this folder, `softmax_compiled.py`, which says what its kernels promise. The
@@ -18,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
-from tests.drawing import covering
+from tests.drawing import drawn, is_deep
 from tests.kernels.compiled import Built, Family, Form
 
 NAMES = sorted(path.stem.removesuffix("_compiled") for path in Path(__file__).parent.glob("*_compiled.py"))
@@ -30,10 +29,10 @@ def family(name: str) -> Family:
     return found
 
 
-def drawn(name: str) -> list[Form]:
-    """A few of what the family chose, by the seed of the tests' run; all of it in a deep run."""
-    chosen, _, properties = family(name)
-    return covering(list(chosen()), f"compiled {name}", *properties)
+def few(name: str) -> list[Form]:
+    """One form of what the family chose, by the seed of the tests' run; all of it in a deep run."""
+    chosen, _, slow = family(name)
+    return drawn([form for form in chosen() if is_deep() or not slow(form)], 1, f"compiled {name}")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,22 +41,17 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m tests.kernels.compile_table", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("names", nargs="*", metavar="FAMILY", help=f"of {', '.join(NAMES)}; default: all")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--drawn", action="store_true", help="the few that the seed of the tests' run draws")
-    which.add_argument("--all", action="store_true", help="every form of every configuration")
+    parser.add_argument("--all", action="store_true", help="every form of every configuration")
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - set(NAMES):
         parser.error(f"no family is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    bad = 0
-    for name in given.names or NAMES:
-        of = family(name)
-        bad += show(name, drawn(name) if given.drawn else list(of.every() if given.all else of.chosen()))
-    return bad
+    families = {name: family(name) for name in given.names or NAMES}
+    return sum(show(name, list(of.every() if given.all else of.chosen())) for name, of in families.items())
 
 
 def show(name: str, forms: Sequence[Form]) -> int:
     """Print a family's table; the number of its faults."""
-    width = max(len(str(form)) for form in forms)
+    width = max((len(str(form)) for form in forms), default=0)
     print(f"{name}\n{'':{width}}  sm   regs   shared  spills  instructions")
     bad = 0
     with ThreadPoolExecutor(2) as pool:

@@ -9,7 +9,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -112,8 +112,8 @@ class Family(NamedTuple):
     """A sample: every configuration in some form."""
     every: Callable[[], Iterable[Form]]
     """All that may ever be compiled."""
-    properties: tuple[Callable[[Any], Hashable], ...]
-    """Of a form: what a run of the tests draws has every value of each (tests/drawing.py)."""
+    slow: Callable[[Any], bool] = lambda form: False
+    """Whether a form takes ten seconds and more to compile: more than an ordinary run of tests has for it."""
 
 
 PARKED_BYTE = 64

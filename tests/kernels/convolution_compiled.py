@@ -9,7 +9,6 @@ with the sum contiguous, and a gradient's other factors are transposed on their 
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from operator import attrgetter
 from typing import NamedTuple
 
 from bench.spec import Dtype
@@ -136,8 +135,4 @@ def forms(everything: bool) -> Iterator[Form]:
         yield from (Form(few, tile, next(turn)) for tile in tiles.candidates(few))
 
 
-FAMILY = Family(
-    partial(forms, everything=False),
-    partial(forms, everything=True),
-    (attrgetter("capability"), attrgetter("problem.dtype"), attrgetter("problem.direction")),
-)
+FAMILY = Family(partial(forms, everything=False), partial(forms, everything=True))

@@ -15,7 +15,6 @@ from the compiled program, the overlap:
 import re
 from collections import Counter
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import NamedTuple, get_args
 
 from bench.spec import Dtype, Unsupported
@@ -55,11 +54,6 @@ class Form(NamedTuple):
     layout: Layout
     add: str
     schedule: Schedule
-
-    @property
-    def shape(self) -> str:
-        """Of the tile, and the blocks that compute it."""
-        return f"{self.schedule.tile.m}x{self.schedule.tile.n} c{self.schedule.blocks}"
 
     @property
     def problem(self) -> Gemm:
@@ -308,4 +302,4 @@ def _faults_of_pairs(form: Form, built: Built) -> list[str]:
     return found
 
 
-FAMILY = Family(chosen, every, tuple(attrgetter(name) for name in ("dtype", "layout", "add", "shape")))
+FAMILY = Family(chosen, every)

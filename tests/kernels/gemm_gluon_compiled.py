@@ -13,7 +13,6 @@ from registers. And, read from the compiled program, the overlap:
 import re
 from collections import Counter
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import NamedTuple, get_args
 
 from bench.spec import Dtype
@@ -63,11 +62,6 @@ class Form(NamedTuple):
     def shape(self) -> str:
         """Of the tile."""
         return f"{self.schedule.tile.m}x{self.schedule.tile.n}"
-
-    @property
-    def lag(self) -> int:
-        """Of the second group."""
-        return self.schedule.lag
 
     @property
     def capability(self) -> int:
@@ -131,7 +125,7 @@ def chosen() -> Iterator[Form]:
     forms: dict[tuple[object, ...], list[Form]] = {}
     for form in every():
         if form.schedule.group == (16 if form.shape == "256x128" else 8):
-            forms.setdefault((form.dtype, form.add, form.shape, form.lag), []).append(form)
+            forms.setdefault((form.dtype, form.add, form.shape, form.schedule.lag), []).append(form)
     for turn, layouts in enumerate(forms.values()):
         yield layouts[(turn + turn // 4) % len(layouts)]
 
@@ -232,6 +226,4 @@ def _faults_of_barriers(form: Form, built: Built) -> list[str]:
     ]
 
 
-FAMILY = Family(
-    chosen, every, tuple(attrgetter(name) for name in ("dtype", "layout", "add", "on_host", "shape", "lag"))
-)
+FAMILY = Family(chosen, every)

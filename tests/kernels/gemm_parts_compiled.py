@@ -8,7 +8,6 @@ and loads that pass the L1 cache. Every layout and side takes half an hour on tw
 import re
 from collections import Counter
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from bench.spec import Dtype
@@ -148,4 +147,4 @@ def arrival_faults(built: Built) -> list[str]:
     return found
 
 
-FAMILY = Family(chosen, every, (attrgetter("kernel"),))
+FAMILY = Family(chosen, every)

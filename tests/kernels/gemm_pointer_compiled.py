@@ -7,7 +7,6 @@ and mask takes half an hour.
 
 import itertools
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import NamedTuple
 
 import triton
@@ -177,4 +176,4 @@ def _types() -> Iterator[tuple[int, Dtype]]:
                 yield capability, dtype
 
 
-FAMILY = Family(chosen, every, (attrgetter("capability"),))
+FAMILY = Family(chosen, every)

@@ -9,7 +9,6 @@ and addend take an hour on two cores.
 
 import re
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
 from bench.spec import Dtype, Unsupported
@@ -143,4 +142,4 @@ def _faults_of_specialization(form: Form, built: Built) -> list[str]:
     return found
 
 
-FAMILY = Family(chosen, every, (attrgetter("variant"),))
+FAMILY = Family(chosen, every)

@@ -68,6 +68,7 @@ def variant(problem: Pooling, as_codes: bool, shape: Shape, capabilities: tuple[
         # A tap at a time takes 120 to 180 forward, and backward at stride 1 as many.
         most=(100 if problem.direction == "forward" else 60) if small and by_strips else None,
         capabilities=capabilities,
+        slow=by_strips,
         promises=(row_by_row(problem, as_codes, shape),) if isinstance(shape, Strip) else (),
     )
 

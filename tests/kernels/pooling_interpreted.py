@@ -19,7 +19,7 @@ from kernels.pooling import launching
 from kernels.pooling.launching import Shape, Strip, Tile
 from kernels.pooling.operator import OPERATOR, codes, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
-from tests.drawing import covering
+from tests.drawing import covering, drawn
 from tests.kernels.interpreted import check, check_again, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.pooling_cases import loads, strip_points
@@ -168,7 +168,7 @@ def test_right_in_bounds_and_each_element_written_once(
     assert done.watch.loads.distinct_byte + stored == moved
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "shape"), few_strips()[::2], ids=str)
+@pytest.mark.parametrize(("problem", "as_codes", "shape"), drawn(strip_cases(), 4, "strips"), ids=str)
 def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
     """Of a maximum bit for bit: its place, NaN, infinities and the sign of zero."""
     torch.manual_seed(seed)
@@ -189,7 +189,10 @@ def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: 
     assert torch.equal(got[0].signbit() & ~got[0].isnan(), want[0].signbit() & ~want[0].isnan())
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "shape"), [*few()[::3], *few_strips()[::5]], ids=str)
+AGAIN = [*drawn(cases(), 3, "pooled again"), *drawn(strip_cases(), 2, "strips again")]
+
+
+@pytest.mark.parametrize(("problem", "as_codes", "shape"), AGAIN, ids=str)
 def test_a_second_launch_writes_the_same(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
     launch = launched(problem, OPERATOR.inputs(problem, uniform(problem, seed)), as_codes, shape)
     ran(launch)

@@ -13,7 +13,7 @@ from kernels.layernorm.tiles import Tile
 from kernels.quantize import casting
 from kernels.quantize.operator import OPERATOR, TORCH_TYPE
 from kernels.quantize.problem import Quantize
-from tests.drawing import covering
+from tests.drawing import covering, is_deep
 from tests.kernels.interpreted import check, ran
 from tests.kernels.tensors import uniform
 
@@ -33,7 +33,7 @@ def tiles(problem: Quantize) -> list[Tile]:
     return [small or casting.candidates(problem)[-1], casting.candidates(problem)[0]]
 
 
-EXAMPLES = [p for p in OPERATOR.examples if p.rows * p.length < 20_000 or p.dtype == "bfloat16"]
+EXAMPLES = [p for p in OPERATOR.examples if is_deep() or p.rows * p.length < 10_000]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ class Variant:
     least: int = 70
     """Lowest compute capability that has what the kernel needs."""
     capabilities: tuple[int, ...] = CAPABILITIES
+    slow: bool = False
+    """As `compiled.Family` has it."""
     promises: tuple[Callable[[Built], list[str]], ...] = ()
     """What this kernel promises beside: each says what is broken, as phrases."""
 
@@ -91,11 +93,11 @@ class On(NamedTuple):
 def family(
     variants: Callable[[], Iterable[Variant]], every: Callable[[], Iterable[Variant]] | None = None
 ) -> Family:
-    """These variants, and with --all `every`, or the same; of the few drawn all kernels and architectures."""
+    """These variants, and with --all `every`, or the same."""
     return Family(
         lambda: _expanded(variants()),
         lambda: _expanded((every or variants)()),
-        (lambda on: (on.variant.kernel.fn, bool(on.variant.promises)), attrgetter("capability")),
+        attrgetter("variant.slow"),
     )
 
 

@@ -1,18 +1,18 @@
 """Our kernels compiled for every architecture, and what their promises are read from.
 
-An ordinary run draws a few compilations of each family; a deep run compiles every configuration in some form.
+An ordinary run draws one compilation of each family; a deep run compiles every configuration in some form.
 """
 
 import pytest
 
 pytest.importorskip("triton")
 
-from tests.kernels.compile_table import NAMES, drawn
+from tests.kernels.compile_table import NAMES, few
 from tests.kernels.compiled import Form
 from tests.kernels.listing import listing, overwritten, register_operands
 
 
-@pytest.mark.parametrize("form", [form for name in NAMES for form in drawn(name)], ids=str)
+@pytest.mark.parametrize("form", [form for name in NAMES for form in few(name)], ids=str)
 def test_compiled_kernels_keep_their_promises(form: Form) -> None:
     assert not form.faults(form.compiled())
 
