@@ -1,5 +1,6 @@
 """Training steps: right on a CPU, the same in every launch, counted as they run, their memory predicted."""
 
+import itertools
 import random
 import sys
 from typing import Any
@@ -15,6 +16,7 @@ from bench.worker.check import outputs_of, poison
 from bench.worker.memory import HostMemory
 from kernels.training.operator import OPERATOR
 from kernels.training.problem import Training
+from tests.drawing import drawn
 from tests.kernels.tensors import relative_error, uniform, used
 
 
@@ -50,8 +52,10 @@ def predicted(problem: Training, name: str) -> int:
     return Step(**{field: getattr(problem, field) for field in Step.__dataclass_fields__}).peak_byte(name)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("name", ["eager", "foreach", "fused"])
+REPEATED = list(itertools.product(("sgd", "adamw"), ("eager", "foreach", "fused")))
+
+
+@pytest.mark.parametrize(("optimizer", "name"), drawn(REPEATED, 2, "repeated steps"))
 def test_a_step_repeats_however_often_it_is_called_and_its_outputs_poisoned(
     optimizer: str, name: str, seed: int
 ) -> None:
