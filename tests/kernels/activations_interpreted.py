@@ -20,14 +20,11 @@ import torch
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from bench.spec import Dtype
-from kernels.activations import elementwise
 from kernels.activations.elementwise import CANDIDATES, Tile, launch_with
 from kernels.activations.operator import OPERATOR, aten, inputs, reference
 from kernels.activations.problem import Activation, Direction, Function
 from tests.drawing import covering
-from tests.kernels.interpreted import Tensors, check, check_again, ran
-from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import placed, watched
+from tests.kernels.interpreted import Tensors, check, check_again, check_far_end, ran
 from tests.kernels.tensors import TORCH_TYPE, uniform, used
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -87,31 +84,11 @@ def test_every_candidate(direction: Direction, tile: Tile, seed: int) -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_the_last_block_of_a_tensor_beyond_32_bits(direction: Direction) -> None:
-    """2^31 + 5 elements: pages that nobody touches cost nothing."""
-    elements, tile = 2**31 + 5, SMALL
-    problem = Activation(function="relu", direction=direction, n=elements, dtype="float16")
-    tensors = [
-        torch.empty(elements, dtype=torch.float16)
-        for _ in inputs(problem, lambda *_, dtype=None: torch.empty(0))
-    ]
-    result = torch.empty(elements, dtype=torch.float16)
-    for tensor in tensors:
-        tensor[-5:] = torch.arange(1.0, 6.0)
-    result[-70:] = math.nan
-    blocks = -(-elements // tile.block)
-    kernel = elementwise.forward if direction == "forward" else elementwise.backward
-    with repaired(), watched() as watch, placed((blocks - 1,), (blocks,)):
-        kernel[(1,)](*tensors, result, elements, FUNCTION="relu", EVEN=False, BLOCK=tile.block)
-    assert result[-5:].tolist() == [1, 2, 3, 4, 5] and bool(result[-70:-5].isnan().all())
-    assert watch.stores.byte == 10
-
-    # The last full block: 2^31 - 64 elements before it, so its offset is the largest that fits in 32 bits.
-    for tensor in tensors:
-        tensor[-69:-5] = 2.0
-    with repaired(), watched() as watch, placed((blocks - 2,), (blocks,)):
-        kernel[(1,)](*tensors, result, elements, FUNCTION="relu", EVEN=False, BLOCK=tile.block)
-    assert result[-69:-5].tolist() == [2.0] * 64 and watch.stores.byte == 128
+def test_the_last_blocks_of_a_tensor_beyond_32_bits(direction: Direction, seed: int) -> None:
+    """A ragged one, and a full one whose offset, 2^31 - 64, is the largest that fits in 32 bits."""
+    problem = Activation(function="relu", direction=direction, n=2**31 + 5, dtype="float16")
+    last = problem.model_copy(update={"n": 69})
+    check_far_end(OPERATOR, problem, last, lambda x: launch_with(SMALL, problem, *x), seed, programs=2)
 
 
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 88.0, -88.0, 1000.0, -1000.0, 1.0, -1.0)

@@ -25,7 +25,7 @@ from kernels.attention.operator import OPERATOR
 from kernels.attention.problem import Attention, Direction
 from tests.drawing import covering, is_deep
 from tests.kernels.devices import new_process
-from tests.kernels.interpreted import check, check_again, ran
+from tests.kernels.interpreted import check, check_again, check_far_end, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform
@@ -199,23 +199,12 @@ def test_nan_and_infinity_spoil_the_rows_that_see_them_and_no_others(seed: int) 
 
 
 def test_heads_lie_beyond_32_bits(seed: int) -> None:
-    """The last tile of more than 2^31 elements, whose other pages are never touched."""
+    """The four tiles of the last two heads, which share their keys."""
     problem = attention(batch=2**17 + 1, heads=8, kv_heads=4, q_length=32, kv_length=32, head_width=64)
     assert problem.q_byte > 2**32
     last = problem.model_copy(update={"batch": 1, "heads": 2, "kv_heads": 1})
-    q, o = (torch.empty(problem.batch, 8, 32, 64, dtype=torch.float16) for _ in range(2))
-    k, v = (torch.empty(problem.batch, 4, 32, 64, dtype=torch.float16) for _ in range(2))
-    own = inputs(last, seed)
-    q[-1, 6:], k[-1, 3], v[-1, 3] = own[0][0], own[1][0, 0], own[2][0, 0]
     tile = Tile(16, 16, 4, 2)
-    (programs,) = forward.grid(problem, tile)
-    for program in range(programs - 4, programs):
-        with repaired(), watched(), placed((program,), (programs,)):
-            forward.attend[(1,)](
-                q_pointer=q, k_pointer=k, v_pointer=v, o_pointer=o, lse_pointer=None,
-                **forward.sizes(problem), **forward.constants(problem, tile),
-            )  # fmt: skip
-    torch.testing.assert_close(o[-1, 6:].double(), expected(last, *own)[0], rtol=0, atol=2e-3)
+    check_far_end(OPERATOR, problem, last, lambda x: forward.launch(problem, *x, tile=tile), seed, programs=4)
 
 
 def examples() -> list[Attention]:

@@ -8,15 +8,12 @@ test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
 import random
 
 import pytest
-import torch
 
-from kernels.fma.multiply_add import launch, multiply_add
-from kernels.fma.operator import OPERATOR, reference, tolerance
-from kernels.fma.problem import SHIFT, FusedMultiplyAdd
-from tests.kernels.interpreted import check
-from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import placed, watched
-from tests.kernels.tensors import relative_error, uniform
+from kernels.fma.multiply_add import launch
+from kernels.fma.operator import OPERATOR
+from kernels.fma.problem import FusedMultiplyAdd
+from tests.kernels.interpreted import check, check_far_end
+from tests.kernels.tensors import uniform
 
 
 def holds(problem: FusedMultiplyAdd, seed: int) -> None:
@@ -55,13 +52,5 @@ def test_beyond_two_to_the_31(seed: int) -> None:
     problem = FusedMultiplyAdd(
         dtype="float32", length=2**31 + 3 * 32_768 + 5, flop_per_byte=1, block_threads=1024
     )
-    x, y = torch.empty(problem.length), torch.empty(problem.length)  # pages not touched
-    last = problem.tile + 5
-    part = problem.model_copy(update={"length": last})
-    x[-last:] = uniform(part, seed)(last)
-    tiles = problem.length // problem.tile
-    for program in (tiles - 1, tiles):
-        with repaired(), watched(), placed((program,), (tiles + 1,)):
-            multiply_add[(1,)](x, y, x.numel(), problem.pairs, SHIFT=SHIFT, TILE=problem.tile)
-    assert relative_error(OPERATOR, part, (x[-last:],), (y[-last:],)) <= tolerance(part, "triton")
-    assert reference(part, x[-last:]).shape == (last,)
+    last = problem.model_copy(update={"length": problem.tile + 5})
+    check_far_end(OPERATOR, problem, last, lambda inputs: launch(problem, *inputs), seed, programs=2)

@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bench.spec import Launch, Problem
+from bench.spec import Launch
 from kernels.fusion import norm, stream
 from kernels.fusion.operands import Operands, operands
 from kernels.fusion.operator import OPERATOR, chain, tolerance
 from kernels.fusion.problem import EPSILON, Fusion
 from kernels.fusion.stream import Block
 from tests.drawing import covering, drawn
-from tests.kernels.interpreted import check, check_again, ran
+from tests.kernels.interpreted import check, check_again, check_far_end, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import uniform, used
@@ -215,18 +215,7 @@ def test_stream_at_the_far_end_of_a_large_tensor(rows: int, length: int, seed: i
 
 
 def test_norm_at_the_far_end_of_a_large_tensor(seed: int) -> None:
-    """The last program, of which half the rows exist, beyond 2^31 elements."""
+    """The last program, of which half the rows exist."""
     problem = Fusion(chain="residual-layernorm", rows=(1 << 20) + 3, length=2048, dtype="float16")
-    chosen = norm.Rows(2, 4)
-    x, y, h = (torch.empty(problem.rows, problem.length, dtype=torch.float16) for _ in range(3))
-    fresh = uniform(problem, seed)
-    x[-1], weight, shift = fresh(2048), fresh(2048), fresh(2048)
-    y[-1] = h[-1] = math.nan
-    of = Operands(x, residual=x, weight=weight, shift=shift)
-    programs = -(-problem.rows // chosen.rows)
-    with repaired(), watched() as watch, placed((programs - 1,), (programs,)):
-        norm.chain[(1,)](**norm.operands(problem, of, y, h), **norm.meta(problem, chosen))
-    one: Problem = problem.model_copy(update={"rows": 1})
-    assert isinstance(one, Fusion)
-    assert used(OPERATOR, "aten", one, (x[-1:], x[-1:], weight, shift), (y[-1:], h[-1:])) <= 1
-    assert watch.stores.byte == 2 * 2 * 2048
+    last, rows = problem.model_copy(update={"rows": 1}), norm.Rows(2, 4)
+    check_far_end(OPERATOR, problem, last, lambda inputs: launch(problem, rows, *inputs), seed)

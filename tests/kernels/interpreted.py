@@ -3,6 +3,7 @@
 Needs a process started with TRITON_INTERPRET=1.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,8 +11,8 @@ import torch
 from bench.spec import Launch, Operator, Problem
 from bench.worker.check import outputs_of, poison
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, watched
-from tests.kernels.tensors import used
+from tests.kernels.sanitizer import Watch, at_the_end, watched
+from tests.kernels.tensors import TORCH_TYPE, uniform, used
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -53,3 +54,35 @@ def check_again(launch: Launch) -> None:
     """A launch that ran writes the same bits again: counters are back at 0, what was there is not used."""
     once = [output.clone() for output in launch.outputs]
     assert all(torch.equal(one, other) for one, other in zip(once, ran(launch).outputs, strict=True))
+
+
+def check_far_end(
+    operator: Operator,
+    problem: Problem,
+    last: Problem,
+    launch: Callable[[Tensors], Launch],
+    seed: int,
+    programs: int = 1,
+) -> None:
+    """The last programs of a launch on more than 2^31 elements are right; no other page is ever touched.
+
+    They compute the problem `last`, whose tensors are the far corners of the others.
+    """
+
+    def untouched(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype or TORCH_TYPE[problem.dtype])
+
+    inputs, ends = operator.inputs(problem, untouched), operator.inputs(last, uniform(last, seed))
+    assert inputs[0].numel() > 2**31
+    for whole, end in zip(inputs, ends, strict=True):
+        corner(whole, end).copy_(end)
+    with repaired(), watched(), at_the_end(programs):
+        outputs = outputs_of(launch(inputs).call())
+    right = outputs_of(operator.reference(last, *ends))
+    found = tuple(corner(output, part) for output, part in zip(outputs, right, strict=True))
+    assert used(operator, "triton", last, ends, found) <= 1
+
+
+def corner(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """The far end of a tensor, as large as the part."""
+    return whole[tuple(slice(-size, None) for size in part.shape)]

@@ -28,7 +28,7 @@ from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, alignment
 from tests.drawing import covering
 from tests.kernels.held_emulated import Emulated
-from tests.kernels.interpreted import Tensors, check, check_again, ran
+from tests.kernels.interpreted import Tensors, check, check_again, check_far_end, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import relative_error, uniform, used
@@ -293,39 +293,15 @@ FAR = 2**31 + 2**20
 """Elements: the last tiles start beyond 2^31."""
 
 
-def test_forward_beyond_two_to_the_31(seed: int) -> None:
-    """The last rows of 2^31 elements, into an otherwise untouched y."""
-    length = 1000
-    problem = LayerNorm(direction="forward", rows=FAR // length + 1, length=length, dtype="float16")
-    x, y = (torch.empty(problem.rows, length, dtype=torch.float16) for _ in range(2))
-    mean, rstd = (torch.empty(problem.rows, 1) for _ in range(2))
-    few = problem.model_copy(update={"rows": (problem.rows - 1) % 4 + 1})
-    last = slice(problem.rows - few.rows, problem.rows)
-    x[last], weight, bias = drawn(few, seed)
-    programs = math.ceil(problem.rows / 4)
-    constants = {"EPSILON": EPSILON, "ALIGN": 8, "BLOCK": 1024}
-    with repaired(), watched(), placed((programs - 1,), (programs,)):
-        forward.normalize[(1,)](
-            x, weight, bias, y, mean, rstd, problem.rows, length, EVEN=False, ROWS=4, **constants
-        )
-    found = (y[last], mean[last], rstd[last])
-    assert used(OPERATOR, "triton", few, (x[last], weight, bias), found) <= 1
-
-    y[-1] = math.nan
-    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-        forward_long.normalize_long[(1,)](
-            x, weight, bias, y, mean, rstd, length, EPSILON=EPSILON, ALIGN=8, BLOCK=256
-        )
-    one = problem.model_copy(update={"rows": 1})
-    found = (y[-1:], mean[-1:], rstd[-1:])
-    assert used(OPERATOR, "triton", one, (x[-1:], weight, bias), found) <= 1
-
-    y[-1], mean[-1], rstd[-1] = math.nan, math.nan, math.nan
-    program = forward_held.normalize_held[(1,)]
-    shares = {"EPSILON": EPSILON, "VECTOR": 8, "CHUNKS": 4, "CHUNK": 256, "num_warps": 1, "num_ctas": 1}
-    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-        program(x, weight, bias, y, mean, rstd, None, length, **shares)
-    assert used(OPERATOR, "triton", one, (x[-1:], weight, bias), found) <= 1
+@pytest.mark.parametrize(
+    "solve, tile",
+    [(chosen, Tile(4, 1024, 1)), (long, Tile(1, 256, 1)), (chosen, Held(1, 4, 256, 1))],
+)
+def test_forward_beyond_two_to_the_31(solve: Solve, tile: Tile | Held, seed: int) -> None:
+    problem = LayerNorm(direction="forward", rows=FAR // 1000 + 1, length=1000, dtype="float16")
+    count = (problem.rows - 1) % tile.rows + 1 if isinstance(tile, Tile) else 1
+    last = problem.model_copy(update={"rows": count})
+    check_far_end(OPERATOR, problem, last, lambda inputs: solve(problem, inputs, tile), seed)
 
 
 def test_backward_beyond_two_to_the_31(seed: int) -> None:

@@ -17,14 +17,12 @@ from kernels.layernorm import held
 from kernels.layernorm.held import Held
 from kernels.layernorm.tiles import Tile
 from kernels.softmax import held_rows, launch, long_rows, whole_rows
-from kernels.softmax.operator import OPERATOR, tolerance
+from kernels.softmax.operator import OPERATOR
 from kernels.softmax.problem import Softmax
 from tests.drawing import covering
 from tests.kernels.held_emulated import Emulated
-from tests.kernels.interpreted import Tensors, check, check_again, ran
-from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import placed, watched
-from tests.kernels.tensors import relative_error, uniform
+from tests.kernels.interpreted import Tensors, check, check_again, check_far_end, ran
+from tests.kernels.tensors import uniform
 
 
 @pytest.fixture(autouse=True)
@@ -208,39 +206,14 @@ def test_nan_and_infinity_spoil_what_they_spoil_in_torch(
     assert dx.isnan().any(1).tolist() == [False, True, True, False]
 
 
+@pytest.mark.parametrize(
+    "by, tile",
+    [(whole_rows, Tile(4, 1024, 1)), (long_rows, Tile(1, 256, 1)), (held_rows, Held(1, 4, 256, 1))],
+)
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_beyond_two_to_the_31(direction: str, seed: int) -> None:
-    """The last rows of 2^31 elements, into an otherwise untouched result."""
-    length = 1000
-    problem = Softmax(direction=direction, rows=(2**31 + 2**20) // length, length=length, dtype="float16")  # type: ignore[arg-type]
-    count = 1 if direction == "forward" else 2
-    inputs = tuple(torch.empty(problem.rows, length, dtype=torch.float16) for _ in range(count))
-    result = torch.empty(problem.rows, length, dtype=torch.float16)
-    few = problem.model_copy(update={"rows": (problem.rows - 1) % 4 + 1})
-    for whole, part in zip(inputs, drawn(few, seed), strict=True):
-        whole[-few.rows :] = part
-    programs = math.ceil(problem.rows / 4)
-    with repaired(), watched(), placed((programs - 1,), (programs,)):
-        (whole_rows.forward if count == 1 else whole_rows.backward)[(1,)](
-            *inputs, result, problem.rows, length, ALIGN=8, EVEN=False, ROWS=4, BLOCK=1024
-        )
-    last = tuple(one[-few.rows :] for one in inputs)
-    assert relative_error(OPERATOR, few, last, (result[-few.rows :],)) <= tolerance(few, "triton")
-
-    if count == 1:
-        result[-1] = math.nan
-        program = held_rows.forward_held[(1,)]
-        with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-            program(*inputs, result, None, length, VECTOR=8, CHUNKS=4, CHUNK=256, num_warps=1, num_ctas=1)
-        last = inputs[0][-1:]
-        one = problem.model_copy(update={"rows": 1})
-        assert relative_error(OPERATOR, one, (last,), (result[-1:],)) <= tolerance(one, "triton")
-
-    result[-1] = math.nan
-    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-        (long_rows.forward_long if count == 1 else long_rows.backward_long)[(1,)](
-            *inputs, result, length, ALIGN=8, BLOCK=256
-        )
-    one = problem.model_copy(update={"rows": 1})
-    last = tuple(each[-1:] for each in inputs)
-    assert relative_error(OPERATOR, one, last, (result[-1:],)) <= tolerance(one, "triton")
+def test_beyond_two_to_the_31(direction: str, by: ModuleType, tile: Tile | Held, seed: int) -> None:
+    rows = 2**31 // 1000 + 1050
+    problem = Softmax(direction=direction, rows=rows, length=1000, dtype="float16")  # type: ignore[arg-type]
+    count = (rows - 1) % tile.rows + 1 if isinstance(tile, Tile) else 1
+    last = problem.model_copy(update={"rows": count})
+    check_far_end(OPERATOR, problem, last, lambda inputs: by.launch(problem, inputs, tile), seed)
