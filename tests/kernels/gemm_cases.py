@@ -6,9 +6,10 @@ from operator import attrgetter
 
 import torch
 
+from bench.spec import Dtype
 from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR
-from kernels.gemm.problem import Gemm
+from kernels.gemm.problem import Gemm, Layout
 from tests.kernels.tensors import TORCH_TYPE
 
 KINDS = tuple(
@@ -26,8 +27,13 @@ def error(problem: Gemm, inputs: Sequence[torch.Tensor], c: torch.Tensor) -> flo
     return float((c.double() - right).abs().max() / right.abs().max())
 
 
+def sizeless(dtype: Dtype, layout: Layout, add: str) -> Gemm:
+    """A product of any size: sizes are not compiled in. `add` is none, matrix or bias."""
+    return Gemm(m=512, n=512, k=512, dtype=dtype, layout=layout, beta=1 if add == "matrix" else 0)
+
+
 def meta_operands(problem: Gemm, add: str = "none") -> Operands:
-    """Operands without memory, for a compilation; `add` is none, a matrix (beta = 1) or a bias."""
+    """Operands without memory, for a compilation."""
 
     def empty(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype or TORCH_TYPE[problem.dtype], device="meta")

@@ -30,8 +30,8 @@ from tests.kernels.compiled import (
     build_launch,
     resource_faults,
 )
-from tests.kernels.gemm_cases import meta_operands
-from tests.kernels.gemm_gluon_compiled import EVENTS, innermost
+from tests.kernels.gemm_cases import meta_operands, sizeless
+from tests.kernels.gluon_ptx import barrier_faults, innermost, order_faults, wait_faults
 from tests.kernels.gluon_step import out_of_step
 
 CAPABILITY = (10, 0)
@@ -58,7 +58,7 @@ class Form(NamedTuple):
     @property
     def problem(self) -> Gemm:
         """What it computes."""
-        return problem(self.dtype, self.layout, self.add)
+        return sizeless(self.dtype, self.layout, self.add)
 
     @property
     def scaled(self) -> bool:
@@ -128,7 +128,7 @@ def forms() -> Iterator[tuple[Dtype, str]]:
 
 def cases(dtype: Dtype, layout: Layout, add: str) -> Iterator[Form]:
     """Of every configuration of a type; none where this version of Triton cannot compile it."""
-    of = problem(dtype, layout, add)
+    of = sizeless(dtype, layout, add)
     module = gluon_scaled if dtype in BLOCK_SCALED else gluon_blackwell
     try:
         listed = module.candidates(of, CAPABILITY, SMS)
@@ -146,11 +146,6 @@ def chosen() -> Iterator[Form]:
             if case.schedule.group == 8:
                 yield case if case.scaled else case._replace(layout=LAYOUTS[turn % 4])
                 turn += 1
-
-
-def problem(dtype: Dtype, layout: Layout, add: str) -> Gemm:
-    """Of any size: sizes are not compiled in."""
-    return Gemm(m=512, n=512, k=512, dtype=dtype, layout=layout, beta=1 if add == "matrix" else 0)
 
 
 def _faults_of_arithmetic(form: Form, built: Built) -> list[str]:
@@ -214,26 +209,12 @@ def _copies(form: Form) -> int:
 
 
 def _faults_of_parts(form: Form, built: Built) -> list[str]:
-    """Each part: wait for the buffer, all warps; write it; fence, all warps; store, commit."""
-    body = built.ptx[built.ptx.index("tcgen05.ld") :]
-    events = []
-    for line in body.splitlines():
-        events += [name for name, pattern in EVENTS.items() if re.search(pattern, line)]
-    text = " ".join(events)
+    """Parts leave in order, all sums are read, and declared taken when all warps have them."""
     parts, buffers = _parts(form)
-    complete = len(re.findall(r"wait (?:barrier )+(?:write )+fence (?:barrier )+store commit", text))
-    if form.add == "matrix":
-        complete = len(re.findall(r"(?:write )+fence (?:barrier )+store commit", text))
-    found = []
-    if not complete == text.count("store") == parts:
-        found.append(f"{complete} of {parts} parts leave in order")
-    again = parts - buffers if form.add == "matrix" else 0
-    expected = (
-        Counter({1: again, 0: 2}) if form.add == "matrix" else Counter({buffers - 1: parts}) + Counter([0])
-    )
-    waits = Counter(int(left) for left in re.findall(EVENTS["wait"], built.ptx))
-    if waits != +expected:
-        found.append(f"waits for copies {dict(waits)}, not {dict(+expected)}")
+    adds = form.add == "matrix"
+    found = order_faults(built.ptx[built.ptx.index("tcgen05.ld") :], parts, waits=not adds)
+    waits = Counter({1: parts - buffers, 0: 2}) if adds else Counter({buffers - 1: parts}) + Counter([0])
+    found += wait_faults(built.ptx, +waits)
     loads = [int(width) for width in re.findall(r"tcgen05\.ld\.\S*\.x(\d+)\.b32", built.ptx)]
     if sum(loads) != form.schedule.tile.m:
         found.append(f"{sum(loads)} columns of sums are read")
@@ -265,24 +246,14 @@ def _faults_of_barriers(form: Form, built: Built) -> list[str]:
     of_part = tile.n // blocks * (tile.m // parts) * 2
     expects = Counter({of_step: 1})
     expects += Counter({tile.m * 2: form.add == "bias", of_part: (form.add == "matrix") * parts})
-    found = {
-        "barriers": Counter(re.findall(r"mbarrier\.init\.\S+\s+\[[^]]+\],\s*(\d+)", built.ptx)),
-        "bytes": Counter(
-            int(byte)
-            for byte in re.findall(r"mbarrier\.arrive\.expect_tx\.\S+\s+\w+,\s*\[[^]]+\],\s*(\d+)", built.ptx)
-        ),
-        "arrivals": len(re.findall(r"mbarrier\.arrive\.shared", built.ptx)),
-        "commits": len(re.findall(r"tcgen05\.commit", built.ptx)),
-        "waits": len(re.findall(r"mbarrier\.try_wait", built.ptx)),
-    }
-    expected = {
-        "barriers": Counter({"1": barriers}),
-        "bytes": +expects,
-        "arrivals": 1,  # taken
-        "commits": 2,  # freed, summed
-        "waits": 4 + {"none": 0, "bias": 1, "matrix": parts}[form.add],
-    }
-    return [f"{name} {found[name]}, not {expected[name]}" for name in found if found[name] != expected[name]]
+    return barrier_faults(
+        built.ptx,
+        Counter({1: barriers}),
+        +expects,
+        arrivals=1,  # taken
+        commits=2,  # freed, summed
+        waits=4 + {"none": 0, "bias": 1, "matrix": parts}[form.add],
+    )
 
 
 def _faults_of_pairs(form: Form, built: Built) -> list[str]:

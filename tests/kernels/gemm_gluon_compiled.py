@@ -29,23 +29,14 @@ from tests.kernels.compiled import (
     build_launch,
     resource_faults,
 )
-from tests.kernels.gemm_cases import meta_operands
+from tests.kernels.gemm_cases import meta_operands, sizeless
+from tests.kernels.gluon_ptx import barrier_faults, innermost, order_faults, wait_faults
 from tests.kernels.gluon_step import out_of_step
-from tests.kernels.listing import Line
 
 TYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float8_e4m3")
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 ADDENDS = ("none", "matrix", "bias")
 THREADS = 384
-EVENTS = {
-    "wait": r"cp\.async\.bulk\.wait_group\.read\s+(\d+)",
-    "barrier": r"bar\.sync",
-    "write": r"stmatrix|st\.shared",
-    "fence": r"fence\.proxy\.async\.shared::cta",
-    "store": r"cp\.async\.bulk\.tensor\.2d\.global\.shared::cta",
-    "commit": r"cp\.async\.bulk\.commit_group",
-}
-"""What happens to a piece of D, as PTX."""
 
 
 class Form(NamedTuple):
@@ -64,6 +55,11 @@ class Form(NamedTuple):
         return f"{self.schedule.tile.m}x{self.schedule.tile.n}"
 
     @property
+    def problem(self) -> Gemm:
+        """What it computes."""
+        return sizeless(self.dtype, self.layout, self.add)
+
+    @property
     def capability(self) -> int:
         """Hopper's."""
         return 90
@@ -79,13 +75,13 @@ class Form(NamedTuple):
 
     def compiled(self) -> Built:
         """As `compiled.Form` has it, and so are the others."""
-        operands = meta_operands(problem(self.dtype, self.layout, self.add), self.add)
+        operands = meta_operands(self.problem, self.add)
         arguments = gluon_hopper.arguments(operands, self.schedule, on_host=self.on_host)
         return build_launch(gluon_hopper.multiply, arguments, self.capability)
 
     def faults(self, built: Built) -> list[str]:
         found = resource_faults(built, self.capability)
-        computed = shared_byte(problem(self.dtype, self.layout, self.add), self.schedule.tile)
+        computed = shared_byte(self.problem, self.schedule.tile)
         if not built.shared_byte <= computed <= SHARED_LIMIT_BYTE[90]:
             found.append(f"{built.shared_byte} bytes of shared memory, {computed} computed")
         if built.register_operands or FROM_REGISTERS.search(built.ptx):
@@ -115,7 +111,7 @@ def every() -> Iterator[Form]:
     for dtype in TYPES:
         for layout in LAYOUTS if dtype != "float8_e4m3" else ("TN",):
             for add in ADDENDS if dtype != "float8_e4m3" else ("none",):
-                for turn, one in enumerate(schedules(problem(dtype, layout, add))):
+                for turn, one in enumerate(schedules(sizeless(dtype, layout, add))):
                     on_host = (turn // 3 + LAYOUTS.index(layout)) % 2 == 0
                     yield Form(dtype, layout, add, on_host, one)
 
@@ -128,11 +124,6 @@ def chosen() -> Iterator[Form]:
             forms.setdefault((form.dtype, form.add, form.shape, form.schedule.lag), []).append(form)
     for turn, layouts in enumerate(forms.values()):
         yield layouts[(turn + turn // 4) % len(layouts)]
-
-
-def problem(dtype: Dtype, layout: Layout, add: str) -> Gemm:
-    """Of any size: sizes are not compiled in."""
-    return Gemm(m=512, n=512, k=512, dtype=dtype, layout=layout, beta=1 if add == "matrix" else 0)
 
 
 def _faults_of_loops(form: Form, built: Built) -> list[str]:
@@ -168,62 +159,28 @@ def _faults_of_loops(form: Form, built: Built) -> list[str]:
     return found
 
 
-def innermost(program: list[Line]) -> list[list[Line]]:
-    """The instructions of each loop that has no other loop within."""
-    spans = [(line.target, line.address) for line in program if line.target is not None]
-    loops = {(first, last) for first, last in spans if first < last}
-    inner = [
-        one
-        for one in loops
-        if not any(other != one and one[0] <= other[0] and other[1] <= one[1] for other in loops)
-    ]
-    return [[line for line in program if first <= line.address <= last] for first, last in sorted(inner)]
-
-
 def _faults_of_pieces(form: Form, built: Built) -> list[str]:
-    """Each piece: wait for the buffer, all warps; write it; fence, all warps; store, commit."""
+    """Pieces leave in order, and at most the buffers but one are under way."""
     tile = form.schedule.tile
-    count = staged(problem(form.dtype, form.layout, form.add), tile)
+    count = staged(form.problem, tile)
     body = built.ptx[built.ptx.index("setmaxnreg.dec") :]  # from where the warps part
-    events = []
-    for line in body.splitlines():
-        events += [name for name, pattern in EVENTS.items() if re.search(pattern, line)]
-    text = " ".join(events)
-    piece = r"wait (?:barrier )+(?:write )+fence (?:barrier )+store commit"
-    complete = len(re.findall(piece, text))
     pieces = tile.m * tile.n // (64 * PIECE)
-    found = (
-        [] if complete == text.count("store") == pieces else [f"{complete} of {pieces} pieces leave in order"]
-    )
-    waits = Counter(int(left) for left in re.findall(EVENTS["wait"], body))
-    expected = Counter({count - 1: pieces}) + Counter({0: 2 + 2 * (form.add == "matrix")})
-    return found + ([f"waits for copies {dict(waits)}"] if waits != expected else [])
+    waits = Counter({count - 1: pieces}) + Counter({0: 2 + 2 * (form.add == "matrix")})
+    return order_faults(body, pieces) + wait_faults(body, waits)
 
 
 def _faults_of_barriers(form: Form, built: Built) -> list[str]:
     """How many there are, how often each completes, who arrives and who waits."""
     tile, lag, adds = form.schedule.tile, form.schedule.lag > 0, form.add == "matrix"
     item = 1 if form.dtype == "float8_e4m3" else 2
-    bytes_ = [(tile.m + tile.n) * tile.k * item] + [tile.n // 2 * tile.m * 2] * (2 * adds)
-    expected = {
-        "init": Counter({"1": tile.stages * (1 + lag) + 2 * adds, "2": tile.stages}),
-        "expect": Counter(map(str, bytes_)),
-        "arrive": 4 + lag,
-        "wait": 3 + lag + 2 * adds,
-    }
-    found = {
-        "init": Counter(re.findall(r"mbarrier\.init\.\S+\s+\[[^]]+\],\s*(\d+)", built.ptx)),
-        "expect": Counter(
-            re.findall(r"mbarrier\.arrive\.expect_tx\.\S+\s+\w+,\s*\[[^]]+\],\s*(\d+)", built.ptx)
-        ),
-        "arrive": len(re.findall(r"mbarrier\.arrive\.shared", built.ptx)),
-        "wait": len(re.findall(r"mbarrier\.try_wait", built.ptx)),
-    }
-    return [
-        f"barriers: {name} {found[name]}, not {expected[name]}"
-        for name in found
-        if found[name] != expected[name]
-    ]
+    return barrier_faults(
+        built.ptx,
+        Counter({1: tile.stages * (1 + lag) + 2 * adds, 2: tile.stages}),
+        Counter([(tile.m + tile.n) * tile.k * item] + [tile.n // 2 * tile.m * 2] * (2 * adds)),
+        arrivals=4 + lag,
+        commits=0,
+        waits=3 + lag + 2 * adds,
+    )
 
 
 FAMILY = Family(chosen, every)

@@ -24,7 +24,7 @@ from tests.kernels.compiled import (
     build_launch,
     resource_faults,
 )
-from tests.kernels.gemm_cases import meta_operands
+from tests.kernels.gemm_cases import meta_operands, sizeless
 
 CAPABILITIES = (90, 100, 120)
 VARIANTS = {"tma": tma, "persistent": persistent, "specialized": specialized}
@@ -53,7 +53,7 @@ class Form(NamedTuple):
 
     def compiled(self) -> Built:
         """As `compiled.Form` has it, and so are the others."""
-        operands = meta_operands(problem(self.dtype, self.layout, self.add), self.add)
+        operands = meta_operands(sizeless(self.dtype, self.layout, self.add), self.add)
         arguments = VARIANTS[self.variant].arguments(operands, self.configuration)
         kernel = tma.multiply if self.variant == "tma" else persistent.multiply
         return build_launch(kernel, arguments, self.capability)
@@ -69,7 +69,7 @@ class Form(NamedTuple):
         has_scales = self.dtype == "float8_e4m3"
         if built.count("STG", "LDGSTS") or (built.count("LDG") and not has_scales):
             found.append("copies by pointers")
-        of = problem(self.dtype, self.layout, self.add)
+        of = sizeless(self.dtype, self.layout, self.add)
         walks = self.variant == "persistent"
         computed = shared_byte(of, (self.capability // 10, 0), self.configuration, persistent=walks)
         if built.shared_byte > computed:
@@ -94,7 +94,7 @@ def cases(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str)
     """Of every configuration that the variant lists; none where this version of Triton cannot compile it."""
     if variant == "specialized" and dtype not in ("float16", "bfloat16"):
         return
-    of = problem(dtype, layout, add)
+    of = sizeless(dtype, layout, add)
     try:
         listed = VARIANTS[variant].candidates(of, (capability // 10, 0), 132)
     except Unsupported:
@@ -124,11 +124,6 @@ def chosen() -> Iterator[Form]:
                 turn += 1
         yield from cases("specialized", capability, "bfloat16", "TN", "none")
         yield from list(cases("specialized", capability, "float16", "NN", "matrix"))[:1]
-
-
-def problem(dtype: Dtype, layout: Layout, add: str) -> Gemm:
-    """Of any size: sizes are not compiled in."""
-    return Gemm(m=512, n=512, k=512, dtype=dtype, layout=layout, beta=1 if add == "matrix" else 0)
 
 
 def _faults_of_specialization(form: Form, built: Built) -> list[str]:
