@@ -1,11 +1,4 @@
-"""Our attention kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/attention_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Our attention kernels, run by the repaired interpreter under the sanitizer."""
 
 import itertools
 import math

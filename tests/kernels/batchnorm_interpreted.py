@@ -1,9 +1,4 @@
-"""The batch normalization kernels, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/batchnorm_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The batch normalization kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
 

@@ -1,9 +1,4 @@
-"""The chain of multiply-adds, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/fma_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The chain of multiply-adds, run by the repaired interpreter under the sanitizer."""
 
 import random
 

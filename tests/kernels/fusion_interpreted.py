@@ -1,11 +1,4 @@
-"""The fused kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/fusion_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The fused kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
 from operator import attrgetter

@@ -1,11 +1,4 @@
-"""The pointer kernel, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The pointer kernel, run by the repaired interpreter under the sanitizer."""
 
 import math
 from collections.abc import Callable

@@ -1,11 +1,4 @@
-"""The kernels that move tiles by descriptors, run by the repaired interpreter under the sanitizer.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_tma_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The kernels that move tiles by descriptors, run by the repaired interpreter under the sanitizer."""
 
 import functools
 import itertools

@@ -1,6 +1,10 @@
 """An interpreted launch, and what is checked of it whatever the kernel.
 
-Needs a process started with TRITON_INTERPRET=1.
+The files that interpret need a process of their own, because interpreting and compiling exclude each other:
+
+    TRITON_INTERPRET=1 python -m pytest tests/kernels/softmax_interpreted.py
+
+test_interpreted_kernels.py starts them; their names keep them out of an ordinary run.
 """
 
 from collections.abc import Callable

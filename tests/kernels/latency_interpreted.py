@@ -1,9 +1,4 @@
-"""The pointer chase, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/latency_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The pointer chase, run by the repaired interpreter under the sanitizer."""
 
 import pytest
 import torch

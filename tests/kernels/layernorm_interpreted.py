@@ -1,9 +1,4 @@
-"""Layer normalization's kernels, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/layernorm_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Layer normalization's kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
 from collections.abc import Callable

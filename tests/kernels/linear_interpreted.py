@@ -1,9 +1,4 @@
-"""The bias gradient's kernel, and a layer from end to end, run by the repaired interpreter.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/linear_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The bias gradient's kernel, and a layer from end to end, run by the repaired interpreter."""
 
 import itertools
 import math

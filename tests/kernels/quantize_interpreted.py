@@ -1,9 +1,4 @@
-"""Quantisation's kernels, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/quantize_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Quantisation's kernels, run by the repaired interpreter under the sanitizer."""
 
 import pytest
 import torch

@@ -1,9 +1,4 @@
-"""Softmax's kernels, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/softmax_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Softmax's kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
 from types import ModuleType

@@ -1,9 +1,4 @@
-"""STREAM's copy kernel, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/stream_interpreted.py
-
-test_interpreted_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""STREAM's copy kernel, run by the repaired interpreter under the sanitizer."""
 
 import itertools
 import math
