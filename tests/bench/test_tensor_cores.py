@@ -65,7 +65,7 @@ def test_a_row_needs_one_kernel_that_did_or_to_know_that_none_did() -> None:
 
 
 def test_our_kernels_are_told_by_their_data_type() -> None:
-    """They have one name; tests/kernels/gemm_pointer_compiled.py knows their instructions."""
+    """They have one name; tests/kernels/compiled.py knows their instructions."""
     answers = {
         dtype: tensor_cores(timed(1.0, "triton", dtype=dtype, kernels="multiply grid 132x1x1 block 256"))
         for dtype in ("float16", "tf32", "float32", "float64")

@@ -1,14 +1,10 @@
-"""The activation kernels compiled for every architecture and held to their promises.
+"""What the activation kernels promise of their compiled form.
 
-    python -m tests.kernels.activations_compiled      the table; exit code 1 on a fault
-
-Promises: nothing spilled, 16-byte loads and stores where no block is masked, and few enough instructions for
-each element. The masked form must still have them on the path of its full blocks. Needs no GPU; must run
-without TRITON_INTERPRET.
+Nothing spilled, 16-byte loads and stores where no block is masked, and few enough instructions for each
+element. The masked form must still have them on the path of its full blocks.
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import get_args
 
@@ -17,7 +13,7 @@ from kernels.activations import elementwise
 from kernels.activations.elementwise import CANDIDATES, Tile
 from kernels.activations.problem import Direction, Function
 from tests.kernels.compiled import Built, pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, main
+from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, family
 
 USUAL = Tile(2048, 4)
 MOST = {
@@ -105,5 +101,4 @@ def narrow(built: Built) -> list[str]:
     return [f"no 16-byte {what}" for what in missing if built.instructions]
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(everywhere(every()) if "--all" in sys.argv[1:] else variants()) else 0)
+FAMILY = family(variants, lambda: everywhere(every()))

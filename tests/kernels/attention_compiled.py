@@ -1,32 +1,30 @@
-"""The tiles that our attention kernels may try, compiled for every architecture and held to their promises.
+"""The tiles that our attention kernels may try, and what they promise of their compiled form.
 
-    python -m tests.kernels.attention_compiled            every tile in some forms
-    python -m tests.kernels.attention_compiled --drawn    a few of them, by the seed of the tests' run
-    python -m tests.kernels.attention_compiled --all      every combination
-
-Exit code 1 on a fault. Promises: nothing spilled in a loop and at most 16 registers outside of one, shared
-memory within the limit, the architecture's matrix instruction and no other, no left operand of it overwritten
-while it may be read, and 16-byte loads and stores. Needs no GPU; must run without TRITON_INTERPRET. It says
-what the compiler made, not that it runs, nor how fast.
+Nothing spilled in a loop and at most 16 registers outside of one, shared memory within the limit, the
+architecture's matrix instruction and no other, no left operand of it overwritten while it may be read, and
+16-byte loads and stores.
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from operator import attrgetter
+from functools import partial
 from typing import Any, NamedTuple
 
 from kernels.attention import backward, forward
 from kernels.attention.forward import Tile
 from kernels.attention.problem import Attention
-from tests.drawing import covering
-from tests.kernels.compiled import SHARED_LIMIT_BYTE, Built, build, pointer
-from tests.kernels.gemm_pointer_compiled import PARKED_BYTE
+from tests.kernels.compiled import (
+    PARKED_BYTE,
+    Built,
+    Family,
+    arithmetic,
+    arithmetic_faults,
+    build,
+    pointer,
+    resource_faults,
+)
 
 CAPABILITIES = (80, 90, 100)
-INSTRUCTIONS = {80: "HMMA", 90: "HGMMA", 100: "UTCHMMA"}
-"""Matrix instruction by compute capability, as the beginning of a SASS name."""
 WIDTHS = (128, 64, 256, 32, 16, 24, 96)
 """Of a head: all powers of two, and two that are padded to one."""
 KERNELS = {
@@ -47,7 +45,53 @@ class Form(NamedTuple):
     def __str__(self) -> str:
         problem = self.problem
         shape = f"{problem.q_length}x{problem.kv_length}{' causal' if problem.causal else ''}"
-        return f"{self.kernel:8} {problem.head_width:<4} {shape:14} {self.tile!s:14} sm_{self.capability:<4}"
+        return f"{self.kernel:8} {problem.head_width:<4} {shape:14} {self.tile!s}"
+
+    @property
+    def rows(self) -> int:
+        """Rows of the result of one program."""
+        return self.tile.n if self.kernel == "dk dv" else self.tile.m
+
+    @property
+    def instruction(self) -> str:
+        """What multiplies."""
+        return arithmetic(self.problem.dtype, self.capability, self.rows)
+
+    def compiled(self) -> Built:
+        """As `compiled.Form` has it, and so are the others."""
+        kernel: Any = KERNELS[self.kernel]
+        kinds = {name: "i32" for name in forward.sizes(self.problem)} | {"to_log2": "fp32"}
+        for name in kernel.arg_names:
+            if name.endswith("_pointer"):
+                of_float32 = name in ("lse_pointer", "delta_pointer")
+                kinds[name] = pointer("float32" if of_float32 else self.problem.dtype)
+        constants = backward.key_constants if self.kernel == "dk dv" else forward.constants
+        return build(
+            kernel,
+            kinds,
+            constants(self.problem, self.tile),
+            self.capability,
+            warps=self.tile.warps,
+            stages=self.tile.stages,
+        )
+
+    def faults(self, built: Built) -> list[str]:
+        found = resource_faults(built, self.capability, parked_byte=PARKED_BYTE)
+        found += arithmetic_faults(built, self.instruction)
+        if self.instruction == "HGMMA" and not built.register_operands:
+            found.append("no left operand from registers, whose fate was to be checked")
+        if built.overwritten:
+            found.append(f"{built.overwritten} registers overwritten that a matrix instruction may read")
+        if not built.count("LDGSTS.E.BYPASS.128", "LDGSTS.E.BYPASS.LTC128B.128"):
+            found.append("no 16-byte copy to shared memory")
+        # A small result leaves less than 16 bytes for each thread to write.
+        elements = self.rows * forward.padded(self.problem) // (32 * self.tile.warps)
+        if built.count("LDG.E.U16", "STG.E.U16") or (elements >= 8 and not built.count("STG.E.128")):
+            found.append("narrow loads or stores")
+        return found
+
+    def counts(self, built: Built) -> str:
+        return f"{built.count(self.instruction)} {self.instruction}"
 
 
 def attention(width: int, length: int, causal: bool) -> Attention:
@@ -81,79 +125,4 @@ def forms(everything: bool) -> Iterator[Form]:
                     yield Form(kernel, problem, tile, capability)
 
 
-def compile_one(form: Form) -> Built:
-    """Compile and disassemble; Triton's own errors pass through."""
-    kernel: Any = KERNELS[form.kernel]
-    kinds = {name: "i32" for name in forward.sizes(form.problem)} | {"to_log2": "fp32"}
-    for name in kernel.arg_names:
-        if name.endswith("_pointer"):
-            kinds[name] = pointer(
-                "float32" if name in ("lse_pointer", "delta_pointer") else form.problem.dtype
-            )
-    constants = backward.key_constants if form.kernel == "dk dv" else forward.constants
-    return build(
-        kernel,
-        kinds,
-        constants(form.problem, form.tile),
-        form.capability,
-        warps=form.tile.warps,
-        stages=form.tile.stages,
-    )
-
-
-def expected_instruction(form: Form) -> str:
-    """Hopper's and Blackwell's take 64 rows at least, of queries or of keys; below, Ampere's serve."""
-    return INSTRUCTIONS[form.capability if rows(form) >= 64 else 80]
-
-
-def rows(form: Form) -> int:
-    """Rows of the result of one program."""
-    return form.tile.n if form.kernel == "dk dv" else form.tile.m
-
-
-def faults(form: Form, built: Built) -> list[str]:
-    """What it promises and does not keep."""
-    found = []
-    if built.spills_in_loops or built.stack_byte > PARKED_BYTE:
-        found.append(f"{built.spills_in_loops} spills in a loop, {built.stack_byte} bytes of stack")
-    if built.shared_byte > SHARED_LIMIT_BYTE[form.capability]:
-        found.append(f"{built.shared_byte} bytes of shared memory")
-    expected = expected_instruction(form)
-    found += [f"no {expected}"] if not built.count(expected) else []
-    found += [f"also {other}" for other in INSTRUCTIONS.values() if other != expected and built.count(other)]
-    if expected == "HGMMA" and not built.register_operands:
-        found.append("no left operand from registers, whose fate was to be checked")
-    if built.overwritten:
-        found.append(f"{built.overwritten} registers overwritten that a matrix instruction may still read")
-    if not built.count("LDGSTS.E.BYPASS.128", "LDGSTS.E.BYPASS.LTC128B.128"):
-        found.append("no 16-byte copy to shared memory")
-    # A small result leaves less than 16 bytes for each thread to write.
-    elements = rows(form) * forward.padded(form.problem) // (32 * form.tile.warps)
-    if built.count("LDG.E.U16", "STG.E.U16") or (elements >= 8 and not built.count("STG.E.128")):
-        found.append("narrow loads or stores")
-    return found
-
-
-def main(everything: bool, few: bool) -> int:
-    """Print the table; the number of faults."""
-    cases = list(forms(everything))
-    if few:
-        cases = covering(cases, "compiled attention", attrgetter("capability"), attrgetter("kernel"))
-    bad = 0
-    print("kernel   width lengths        tile           device  regs  shared spills  instructions")
-    with ThreadPoolExecutor(2) as pool:
-        for form, built in zip(cases, pool.map(compile_one, cases), strict=True):
-            wrong = faults(form, built)
-            bad += len(wrong)
-            kind = expected_instruction(form)
-            print(
-                f"{form!s} {built.registers:5} {built.shared_byte:7} {built.spills:6}  "
-                f"{built.count(kind)} {kind} {'; '.join(wrong)}",
-                flush=True,
-            )
-    print(f"{len(cases)} compiled, {bad} faults")
-    return bad
-
-
-if __name__ == "__main__":
-    sys.exit(1 if main("--all" in sys.argv[1:], "--drawn" in sys.argv[1:]) else 0)
+FAMILY = Family(partial(forms, everything=False), partial(forms, everything=True))

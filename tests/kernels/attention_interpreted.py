@@ -1,11 +1,4 @@
-"""Our attention kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/attention_interpreted.py
-
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Our attention kernels, run by the repaired interpreter under the sanitizer."""
 
 import itertools
 import math
@@ -17,7 +10,6 @@ from typing import NamedTuple, get_args
 import pytest
 import torch
 
-from bench.worker.check import outputs_of, poison
 from kernels import timing, tuning
 from kernels.attention import backward, forward
 from kernels.attention.backward import Tiles
@@ -26,9 +18,10 @@ from kernels.attention.operator import OPERATOR
 from kernels.attention.problem import Attention, Direction
 from tests.drawing import covering, is_deep
 from tests.kernels.devices import new_process
+from tests.kernels.interpreted import check, check_again, check_far_end, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
-from tests.kernels.tensors import uniform, used
+from tests.kernels.tensors import uniform
 
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 DTYPES = tuple(UNIT_ROUNDOFF)
@@ -109,11 +102,7 @@ class Forward(NamedTuple):
 def attended(problem: Attention, tensors: tuple[torch.Tensor, ...], tile: Tile) -> Forward:
     """What the forward kernel writes into results of NaN, and what it touches."""
     lse = torch.full(tensors[0].shape[:-1], math.nan)
-    launch = forward.launch(problem, *tensors, lse=lse, tile=tile)
-    poison(launch.outputs)
-    with repaired(), watched() as watch:
-        (o,) = outputs_of(launch.call())
-    assert o is launch.outputs[0]
+    (o,), watch = ran(forward.launch(problem, *tensors, lse=lse, tile=tile))
     return Forward(o, lse, watch)
 
 
@@ -156,11 +145,9 @@ def test_forward_is_right_in_bounds_and_writes_each_element_once(
 def test_without_lse_o_alone_is_written(seed: int) -> None:
     problem = attention(causal=True, heads=2)
     tensors = inputs(problem, seed)
-    launch = forward.launch(problem, *tensors, tile=TILES[0])
-    with repaired(), watched() as watch:
-        launch.call()
-    assert watch.stores.byte == problem.byte_written
-    assert torch.equal(launch.outputs[0], attended(problem, tensors, TILES[0]).o)
+    done = ran(forward.launch(problem, *tensors, tile=TILES[0]))
+    assert done.byte[1] == problem.byte_written
+    assert torch.equal(done.outputs[0], attended(problem, tensors, TILES[0]).o)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -205,23 +192,12 @@ def test_nan_and_infinity_spoil_the_rows_that_see_them_and_no_others(seed: int) 
 
 
 def test_heads_lie_beyond_32_bits(seed: int) -> None:
-    """The last tile of more than 2^31 elements, whose other pages are never touched."""
+    """The four tiles of the last two heads, which share their keys."""
     problem = attention(batch=2**17 + 1, heads=8, kv_heads=4, q_length=32, kv_length=32, head_width=64)
     assert problem.q_byte > 2**32
     last = problem.model_copy(update={"batch": 1, "heads": 2, "kv_heads": 1})
-    q, o = (torch.empty(problem.batch, 8, 32, 64, dtype=torch.float16) for _ in range(2))
-    k, v = (torch.empty(problem.batch, 4, 32, 64, dtype=torch.float16) for _ in range(2))
-    own = inputs(last, seed)
-    q[-1, 6:], k[-1, 3], v[-1, 3] = own[0][0], own[1][0, 0], own[2][0, 0]
     tile = Tile(16, 16, 4, 2)
-    (programs,) = forward.grid(problem, tile)
-    for program in range(programs - 4, programs):
-        with repaired(), watched(), placed((program,), (programs,)):
-            forward.attend[(1,)](
-                q_pointer=q, k_pointer=k, v_pointer=v, o_pointer=o, lse_pointer=None,
-                **forward.sizes(problem), **forward.constants(problem, tile),
-            )  # fmt: skip
-    torch.testing.assert_close(o[-1, 6:].double(), expected(last, *own)[0], rtol=0, atol=2e-3)
+    check_far_end(OPERATOR, problem, last, lambda x: forward.launch(problem, *x, tile=tile), seed, programs=4)
 
 
 def examples() -> list[Attention]:
@@ -242,9 +218,7 @@ def test_what_is_tuned_would_run(problem: Attention, seed: int) -> None:
             query = backward.query_candidates(problem, (9, 0))[end]
             tiles = Tiles(query, backward.key_candidates(problem)[end])
             launch = backward.launch(problem, *tensors, tiles=tiles)
-        with repaired():
-            written = outputs_of(launch.call())
-        assert used(OPERATOR, "triton", problem, tensors, written) <= 1
+        check(OPERATOR, problem, tensors, launch)
 
 
 @pytest.mark.parametrize("direction", get_args(Direction))
@@ -260,30 +234,12 @@ def test_the_tiles_that_were_quickest_are_launched_and_named(
     tensors = OPERATOR.inputs(problem, uniform(problem, seed))
     with repaired():
         launch = OPERATOR.implementations["triton"](problem, *tensors)
-        poison(launch.outputs)
-        assert used(OPERATOR, "triton", problem, tensors, outputs_of(launch.call())) <= 1
+    check(OPERATOR, problem, tensors, launch)
     name = {
         "forward": str(forward.TILES[16][-1]),
         "backward": f"{backward.QUERY_TILES[16][-1]}, dk dv {backward.KEY_TILES[16][-1]}",
     }
     assert OPERATOR.configuration["triton"](problem, *tensors) == name[direction]
-
-
-class Backward(NamedTuple):
-    gradients: tuple[torch.Tensor, ...]
-    watch: Watch
-
-
-def gradients(
-    problem: Attention, tensors: tuple[torch.Tensor, ...], before: Forward, do: torch.Tensor, tiles: Tiles
-) -> Backward:
-    """What the backward kernels write into results of NaN, and what they touch."""
-    launch = backward.launch(problem, *tensors, before.o, before.lse, do, tiles=tiles)
-    poison(launch.outputs)
-    with repaired(), watched() as watch:
-        written = outputs_of(launch.call())
-    assert all(got is output for got, output in zip(written, launch.outputs, strict=True))
-    return Backward(written, watch)
 
 
 def by_autograd(
@@ -328,13 +284,13 @@ def test_backward_is_right_in_bounds_and_writes_each_element_once(
     do = uniform(problem, seed + 1)(*tensors[0].shape)
     before = attended(problem, tensors, tile)
     tiles = Tiles(tile, TILES[(TILES.index(tile) + 1) % len(TILES)])
-    (dq, dk, dv), watch = gradients(problem, tensors, before, do, tiles)
+    launch = backward.launch(problem, *tensors, before.o, before.lse, do, tiles=tiles)
+    (dq, dk, dv), watch = ran(launch)
     unit = UNIT_ROUNDOFF[problem.dtype]
     bounds = rounding(problem, tensors, do)
     for got, want, bound in zip((dq, dk, dv), by_autograd(problem, tensors, do), bounds, strict=True):
         assert ((got.double() - want).abs() <= bound + unit * want.abs() + 1e-6).all()
-    again, _ = gradients(problem, tensors, before, do, tiles)
-    assert all(torch.equal(*pair) for pair in zip((dq, dk, dv), again, strict=True))
+    check_again(launch)
 
     heads, q_length = seen_by(problem)
     keys = keys_walked(problem, tiles.query.m, heads=heads, q_length=q_length)
@@ -359,7 +315,8 @@ def test_a_row_of_minus_infinity_has_no_part_in_the_gradients(seed: int) -> None
     do = uniform(problem, seed + 1)(*q.shape)
     before = attended(problem, (q, k, v), TILES[0])
     assert before.lse.isneginf().flatten().tolist() == [False, True, False, False, False]
-    (dq, dk, dv), _ = gradients(problem, (q, k, v), before, do, Tiles(TILES[0], TILES[1]))
+    tiles = Tiles(TILES[0], TILES[1])
+    dq, dk, dv = ran(backward.launch(problem, q, k, v, before.o, before.lse, do, tiles=tiles)).outputs
     assert not dq[..., 1, :].any()
     others = [0, 2, 3, 4]
     rest = problem.model_copy(update={"q_length": 4})

@@ -1,25 +1,21 @@
-"""The batch normalization kernels with every configuration they may try, compiled and held to their promises.
+"""What the batch normalization kernels promise of their compiled form, with every configuration they may try.
 
-    python -m tests.kernels.batchnorm_compiled          what the tests compile; exit code 1 on a fault
-    python -m tests.kernels.batchnorm_compiled --all    every type, form and architecture: some minutes
-
-The promises are those of streaming.py. Kernels that write nothing in bulk, or read one element of x beside
-the bulk (the shift), are held to 16-byte loads here. The two passes also keep enough bytes in flight
-(in_flight.py), and all programs of a launch run at once.
+The promises are those of streaming.py. Kernels that write nothing in bulk, or read one element of x with the
+bulk (the shift), promise 16-byte loads here. The two passes also keep enough bytes in flight (in_flight.py),
+and all programs of a launch run at once.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bench.spec import Dtype
-from kernels.batchnorm import persistent, two_pass
+from kernels.batchnorm import passes, persistent, two_pass
 from kernels.batchnorm.problem import BatchNorm, Layout
 from tests.kernels.compiled import Built, pointer
 from tests.kernels.in_flight import NEEDED_BYTE, in_flight, resident
-from tests.kernels.streaming import CAPABILITIES, Variant, main
+from tests.kernels.streaming import CAPABILITIES, Variant, family
 
 SIZES = ("images", "rows", "channels", "parts")
 LAYOUTS: tuple[Layout, ...] = ("NCHW", "NHWC")
@@ -63,8 +59,6 @@ def odd_planes(dtype: Dtype, sides: tuple[int, ...]) -> Iterator[Variant]:
 
 def four_kernels(problem: BatchNorm, aligned: bool) -> Iterator[Variant]:
     """The four kernels of a problem with each candidate."""
-    from kernels.batchnorm import passes  # batchnorm_losses.py reads this file beside kernels without it
-
     layout, dtype = problem.layout, problem.dtype
     for tile in two_pass.candidates(problem):
         filled = min(1.0, 8 * problem.h * problem.w / tile.columns)  # the share of its lanes with an element
@@ -166,5 +160,4 @@ def is_load(name: str) -> bool:
     return name.startswith("LDG")
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(every() if "--all" in sys.argv[1:] else variants()) else 0)
+FAMILY = family(variants, every)

@@ -1,28 +1,20 @@
-"""The batch normalization kernels, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/batchnorm_interpreted.py
-
-test_memory_limited.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The batch normalization kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
 
 from bench.spec import Launch
-from bench.worker.check import poison
 from kernels.batchnorm import passes, persistent, two_pass
 from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
 from tests.drawing import covering
+from tests.kernels.interpreted import Tensors, check, check_again, ran
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, placed, watched
-from tests.kernels.tensors import uniform, used
-
-Tensors = tuple[torch.Tensor, ...]
+from tests.kernels.sanitizer import placed
+from tests.kernels.tensors import uniform
 
 SMALL = {"NCHW": Tile(64, 1, 4, 2), "NHWC": Tile(16, 8, 4, 2)}
 """Blocks of which the examples hold several, the last one ragged; of odd planes, two images (`small`)."""
@@ -60,17 +52,6 @@ def problems(*directions: str) -> list[BatchNorm]:
     )
 
 
-@dataclass
-class Run:
-    """One launch, interpreted."""
-
-    tensors: Tensors
-    outputs: Tensors
-    running: Tensors
-    watch: Watch
-    launch: Launch
-
-
 def in_groups(*directions: str) -> list[BatchNorm]:
     """Odd planes in each of these directions, in both types of 2 bytes in turn."""
     every = [
@@ -91,26 +72,17 @@ def small(problem: BatchNorm) -> Tile:
     return SMALL[problem.layout]
 
 
-def run(problem: BatchNorm, tensors: Tensors, monkeypatch: pytest.MonkeyPatch, held: bool = False) -> Run:
-    """Launch into poisoned outputs, once; `held`: by the persistent kernel."""
+def made(
+    problem: BatchNorm, tensors: Tensors, monkeypatch: pytest.MonkeyPatch, held: bool = False
+) -> tuple[Launch, Tensors]:
+    """A launch and the running statistics that it moves; `held`: by the persistent kernel."""
     running = (torch.zeros(problem.c), torch.ones(problem.c))
     for module in (two_pass, persistent):
         monkeypatch.setattr(module, "running_statistics", lambda c, device: running)
     if held:
         x, weight, bias = tensors
-        launch = persistent.launch(problem, x, weight, bias, persistent.candidates(problem)[0])
-    else:
-        launch = two_pass.launch(problem, tensors, small(problem), FEW)
-    poison(launch.outputs)
-    with repaired(), watched() as watch:
-        outputs = launch.call()
-    assert isinstance(outputs, tuple)
-    return Run(tensors, outputs, running, watch, launch)
-
-
-def wrong(problem: BatchNorm, one: Run) -> float:
-    """Largest error as a share of the tolerance; infinite if anything was left unwritten."""
-    return used(OPERATOR, "triton", problem, one.tensors, one.outputs)
+        return persistent.launch(problem, x, weight, bias, persistent.candidates(problem)[0]), running
+    return two_pass.launch(problem, tensors, small(problem), FEW), running
 
 
 @pytest.mark.parametrize(
@@ -122,45 +94,38 @@ def test_two_passes_right_in_bounds_and_each_byte_as_often_as_said(
     problem: BatchNorm, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values, and traffic of every tensor: bulk as in byte_moved, channels once for each program."""
-    one = run(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch)
-    assert wrong(problem, one) <= 1
+    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
+    done = check(OPERATOR, problem, tensors, made(problem, tensors, monkeypatch)[0])
+    loads, (loaded, stored, changed) = done.watch.loads, done.byte
     tile = small(problem)
     parts = two_pass.parts(problem, tile, FEW)
-    loads, stores = one.watch.loads, one.watch.stores
     bulk = problem.elements * problem.item_byte
     passes = 1 if problem.direction == "inference" else 2
     # The shift is one more element of each channel, loaded by each program.
     shift = parts * problem.c * problem.item_byte if problem.direction == "forward" else 0
-    images = one.tensors[: 2 if problem.direction == "backward" else 1]
+    images = tensors[: 2 if problem.direction == "backward" else 1]
     for tensor in images:
         assert loads.within(tensor).distinct_byte == bulk
     assert sum(loads.within(tensor).byte for tensor in images) == passes * len(images) * bulk + shift
-    for output in one.outputs:
-        assert stores.within(output).byte == output.nbytes
-        assert stores.within(output).repeated == 0
     moved = (passes * len(images) + 1) * bulk
     compulsory = problem.byte - (len(images) + 1) * bulk
     assert moved + compulsory == problem.byte_moved("triton")
     groups = two_pass.groups(problem, tile)
-    assert one.watch.atomics.byte == (0 if passes == 1 else 4 * groups * parts)
+    assert changed == (0 if passes == 1 else 4 * groups * parts)
     # All that is no bulk: at most 6 loads and 4 stores a channel by each program, partials and counters
     # included.
-    rest = loads.byte + stores.byte - moved - shift
+    rest = loaded + stored - moved - shift
     assert rest <= 4 * problem.c * parts * 12 + 16 * problem.c + 4 * groups
 
 
 @pytest.mark.parametrize("problem", problems("forward"), ids=str)
 def test_persistent_reads_once(problem: BatchNorm, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The traffic of `byte`, and one element more of each channel: the shift."""
-    one = run(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch, held=True)
-    assert wrong(problem, one) <= 1
-    assert one.watch.loads.byte == problem.byte_read + problem.c * problem.item_byte
-    assert (
-        one.watch.stores.byte
-        == problem.byte_written
-        == problem.byte_moved("triton-persistent") - problem.byte_read
-    )
-    assert one.watch.stores.repeated == 0 and one.watch.atomics.byte == 0
+    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
+    done = check(OPERATOR, problem, tensors, made(problem, tensors, monkeypatch, held=True)[0])
+    read = problem.byte_read + problem.c * problem.item_byte
+    assert done.byte == (read, problem.byte_written, 0) and done.watch.stores.repeated == 0
+    assert problem.byte_moved("triton-persistent") == problem.byte_read + problem.byte_written
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
@@ -169,14 +134,14 @@ def test_running_statistics(layout: str, held: bool, seed: int, monkeypatch: pyt
     """After one launch from 0 and 1, and after two: the variance is the unbiased one."""
     problem = BatchNorm.model_validate(dict(n=3, c=5, h=4, w=7, layout=layout, dtype="float32"))
     tensors = OPERATOR.inputs(problem, uniform(problem, seed))
-    one = run(problem, tensors, monkeypatch, held)
+    launch, running = made(problem, tensors, monkeypatch, held)
+    ran(launch)
     variance, mean = torch.var_mean(tensors[0].double(), dim=(0, 2, 3), correction=1)
     for _ in range(2):
         share = 1 - (1 - MOMENTUM) ** (1 if _ == 0 else 2)
-        torch.testing.assert_close(one.running[0].double(), share * mean, rtol=1e-5, atol=1e-7)
-        torch.testing.assert_close(one.running[1].double(), 1 - share + share * variance, rtol=1e-6, atol=0)
-        with repaired():
-            one.launch.call()
+        torch.testing.assert_close(running[0].double(), share * mean, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(running[1].double(), 1 - share + share * variance, rtol=1e-6, atol=0)
+        ran(launch)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -184,19 +149,15 @@ def test_running_statistics(layout: str, held: bool, seed: int, monkeypatch: pyt
 def test_launched_again_it_writes_the_same_bits(
     layout: str, direction: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counters are back at 0, and nothing depends on what was there."""
     size = dict(n=9, c=8, h=5, w=7) if layout == "groups" else dict(n=3, c=2, h=5, w=11)
     problem = BatchNorm.model_validate(
         dict(**size, direction=direction, layout=LAYOUT_OF.get(layout, layout), dtype="float16")
     )
     assert two_pass.grouped(problem) == (layout == "groups")
     assert two_pass.parts(problem, small(problem), FEW) > 1
-    one = run(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch)
-    first = [output.clone() for output in one.outputs]
-    poison(one.outputs)
-    with repaired():
-        one.launch.call()
-    assert all(torch.equal(a, b) for a, b in zip(first, one.outputs, strict=True))
+    launch, _ = made(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch)
+    ran(launch)
+    check_again(launch)
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
@@ -208,16 +169,16 @@ def test_a_mean_of_1000_costs_no_digits(
     problem = BatchNorm.model_validate(dict(n=4, c=3, h=8, w=16, layout=layout, dtype="float32"))
     x, weight, bias = OPERATOR.inputs(problem, uniform(problem, seed))
     x = 1000 + 2 * math.sqrt(3) * x
-    one = run(problem, (x, weight, bias), monkeypatch, held)
+    found = ran(made(problem, (x, weight, bias), monkeypatch, held)[0]).outputs
     y, mean, rstd = OPERATOR.reference(problem, x, weight, bias)
     # The shift may lie sqrt(3) deviations off, so squares about it sum up to 4 times the variance they leave,
     # and the square of the mean that is taken off to 3 times. In units of 2^-24, with sums of 512 in 9
     # levels: 4 * (3 + 9) of the squares, 3 * 2 * (1 + 9) of the mean; half of both by the root, 2 in the end.
-    off = float((one.outputs[2] / rstd - 1).abs().max())
+    off = float((found[2] / rstd - 1).abs().max())
     assert off < ((4 * (3 + 9) + 3 * 2 * (1 + 9)) / 2 + 2) * 2.0**-24
     half_step = 1000 * 2.0**-24
-    assert float((one.outputs[1] - mean).abs().max()) <= 2 * half_step
-    assert float((one.outputs[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
+    assert float((found[1] - mean).abs().max()) <= 2 * half_step
+    assert float((found[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -231,10 +192,10 @@ def test_nan_and_infinity_spoil_their_channel_only(
     x, weight, bias = OPERATOR.inputs(problem, uniform(problem, seed))
     x = x.clone(memory_format=torch.preserve_format)
     x[1, 1, 2, 3] = value
-    one = run(problem, (x, weight, bias), monkeypatch, held)
+    found = ran(made(problem, (x, weight, bias), monkeypatch, held)[0]).outputs[0]
     y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
-    assert y[:, 1].isnan().all() and torch.equal(y.isnan(), one.outputs[0].isnan())
-    torch.testing.assert_close(one.outputs[0][:, ::2], y[:, ::2], rtol=1e-5, atol=1e-6)
+    assert y[:, 1].isnan().all() and torch.equal(y.isnan(), found.isnan())
+    torch.testing.assert_close(found[:, ::2], y[:, ::2], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kernel", ["normalize", "input_gradient", "statistics", "gradient_sums"])

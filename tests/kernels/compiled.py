@@ -1,31 +1,36 @@
 """Compile a Triton kernel for any NVIDIA GPU on a machine without one, and read what came out.
 
 Registers, spills, shared memory and instructions are facts of the compiled program, so a tuning list can
-be held to them before it ever meets a device. Must run without TRITON_INTERPRET.
+be held to them before it ever meets a device. compile_table.py prints them. Must run without
+TRITON_INTERPRET.
 """
 
 import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
+from triton.runtime.jit import mangle_type
 
+from bench.spec import Dtype
 from tests.kernels.listing import Line, listing, overwritten, register_operands
 
 SHARED_LIMIT_BYTE: Mapping[int, int] = {
     70: 96 * 1024,
     75: 64 * 1024,
     80: 163 * 1024,
+    89: 99 * 1024,
     90: 227 * 1024,
     100: 227 * 1024,
+    120: 99 * 1024,
 }
 """Most shared memory of one block, by compute capability (CUDA C++ Programming Guide, "Technical
 Specifications per Compute Capability")."""
@@ -78,6 +83,96 @@ class Built:
     def count(self, *prefixes: str) -> int:
         """How many instructions have a name that begins with any of these."""
         return sum(n for name, n in self.instructions.items() if name.startswith(prefixes))
+
+
+class Form(Protocol):
+    """One kernel in one configuration for one architecture, and what is promised of it.
+
+    Its text names it in the table.
+    """
+
+    @property
+    def capability(self) -> int:
+        """Compute capability; 90 means 9.0."""
+
+    def compiled(self) -> Built:
+        """Compile and disassemble; Triton's own errors pass through."""
+
+    def faults(self, built: Built) -> list[str]:
+        """What breaks a promise, as phrases; empty if nothing does."""
+
+    def counts(self, built: Built) -> str:
+        """What the table shows of its instructions: `16 HGMMA`."""
+
+
+class Family(NamedTuple):
+    """The compilations of a family of kernels."""
+
+    chosen: Callable[[], Iterable[Form]]
+    """A sample: every configuration in some form."""
+    every: Callable[[], Iterable[Form]]
+    """All that may ever be compiled."""
+    slow: Callable[[Any], bool] = lambda form: False
+    """Whether a form takes ten seconds and more to compile: more than an ordinary run of tests has for it."""
+
+
+PARKED_BYTE = 64
+"""Of a thread's registers, what may be put aside before the loop and fetched after it: a few addresses of C.
+The compiler does so to fit one more block on a multiprocessor. Triton 3.7 needs it where a matrix C is added,
+3.6 up to 56 bytes of it, and some of all the forms."""
+PARKED_ANYWHERE_BYTE = 8
+"""What any kernel may put aside: two registers, as Hopper's masked tile of 128 x 16 with six stages does."""
+
+
+def resource_faults(
+    built: Built, capability: int, *, parked_byte: int = 0, spills_in_loops: int = 0
+) -> list[str]:
+    """What is spilled, and shared memory beyond the architecture's limit, as phrases.
+
+    `parked_byte` of a thread's registers may be put aside outside of loops.
+    """
+    found = []
+    spilled = built.spills_in_loops > spills_in_loops or built.stack_byte > parked_byte
+    if spilled or (built.spills and not parked_byte):
+        spills = f"{built.spills} spills, {built.spills_in_loops} in loops"
+        found.append(f"{spills}, {built.stack_byte} bytes of stack")
+    if built.shared_byte > SHARED_LIMIT_BYTE[capability]:
+        found.append(f"{built.shared_byte} bytes of shared memory")
+    return found
+
+
+MATRIX_UNITS = (
+    *("HMMA", "QMMA", "IMMA", "DMMA", "HGMMA", "QGMMA", "IGMMA"),
+    *("UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA", "UTCMXQMMA"),
+)
+"""Matrix instructions, as the beginning of their SASS names."""
+
+
+FROM_REGISTERS = re.compile(r"wgmma\.mma_async\S*\s*\{[^}]*\}\s*,\s*\{")
+"""Of PTX, a matrix operand in registers: after the sums stands a list of them, not a block's description."""
+
+
+def arithmetic(dtype: Dtype, capability: int, rows: int = 64) -> str:
+    """What a product with so many rows must be computed by, as the beginning of a SASS name."""
+    if dtype == "float32":
+        return "FFMA"
+    if dtype == "float64":
+        return "DMMA" if capability in (80, 90) else "DFMA"
+    letter = {"float8_e4m3": "Q", "int8": "I"}.get(dtype, "H")
+    # The instructions of Hopper and Blackwell take 64 rows at least; below, Ampere's serve. Blackwell has
+    # none for int8. Ampere's of 8-bit floats is Ada's; elsewhere they are widened to 16 bits.
+    if rows < 64 and capability in (90, 100):
+        return "HMMA" if letter == "Q" else f"{letter}MMA"
+    if capability == 90:
+        return f"{letter}GMMA"
+    return f"UTC{letter}MMA" if capability == 100 and letter != "I" else f"{letter}MMA"
+
+
+def arithmetic_faults(built: Built, expected: str) -> list[str]:
+    """Whether this instruction is missing, or another matrix instruction is there, as phrases."""
+    others = [name for name in MATRIX_UNITS if name != expected and built.count(name)]
+    found = [] if built.count(expected) else [f"no {expected}"]
+    return found + ([f"{expected} but also {others}"] if others else [])
 
 
 def pointer(dtype: str) -> str:
@@ -133,6 +228,22 @@ def build(
         overwritten=overwritten(program),
         program=program,
         ptx=compiled.asm["ptx"],
+    )
+
+
+def build_launch(kernel: Any, arguments: Mapping[str, Any], capability: int) -> Built:
+    """Compile what a launch with these arguments and options would run; tensors may be without memory."""
+    constants = {one.name for one in kernel.params if one.is_constexpr}
+    constants |= {name for name, value in arguments.items() if value is None}
+    return build(
+        kernel,
+        {name: mangle_type(arguments[name]) for name in kernel.arg_names if name not in constants},
+        {name: arguments[name] for name in kernel.arg_names if name in constants},
+        capability,
+        warps=arguments["num_warps"],
+        stages=arguments.get("num_stages", 1),
+        registers=arguments.get("maxnreg"),
+        blocks=arguments.get("num_ctas", 1),
     )
 
 

@@ -1,11 +1,4 @@
-"""Our convolution kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/convolution_interpreted.py
-
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Our convolution kernels, run by the repaired interpreter under the sanitizer."""
 
 import itertools
 import math
@@ -20,8 +13,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.spec import Dtype
-from bench.worker.check import outputs_of, poison
+from bench.spec import Dtype, Launch
+from bench.worker.check import outputs_of
 from kernels.convolution import activation_gradient, forward, tiles, weight_gradient
 from kernels.convolution.operator import OPERATOR
 from kernels.convolution.problem import Convolution, Direction
@@ -31,9 +24,10 @@ from kernels.layernorm.tiles import Tile as RowTile
 from kernels.linear import bias_gradient
 from tests.drawing import covering
 from tests.kernels.convolution_counts import met, of_activation, of_forward, of_weights
+from tests.kernels.interpreted import Tensors, check, check_again, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
-from tests.kernels.tensors import uniform, used
+from tests.kernels.tensors import uniform
 
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "tf32", "float32")
 DIRECTIONS = get_args(Direction)
@@ -133,16 +127,9 @@ def least_pixels(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lambda least: monkeypatch.setattr("kernels.convolution.problem.LEAST_PIXELS", least)
 
 
-def run(
-    problem: Convolution, tile: Tile, seed: int
-) -> tuple[float, torch.Tensor, tuple[torch.Tensor, ...], Watch]:
-    """Share of its tolerance that the error takes, the output, the inputs, and what the kernel touched."""
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch = PREPARE[problem.direction](problem, tile, *inputs).launch()
-    poison(launch.outputs)
-    with repaired(), watched() as watch:
-        written = outputs_of(launch.call())
-    return used(OPERATOR, "triton", problem, inputs, written), launch.outputs[0], inputs, watch
+def launch(problem: Convolution, tile: Tile, inputs: Tensors) -> Launch:
+    """By this tile of the direction's kernel."""
+    return PREPARE[problem.direction](problem, tile, *inputs).launch()
 
 
 @pytest.mark.parametrize("case", few(), ids=str)
@@ -178,10 +165,8 @@ def anything(direction: Direction, chance: np.random.Generator) -> Convolution:
 
 def holds(problem: Convolution, tile: Tile, seed: int) -> None:
     """Errors within the tolerance, so no poison is left; bytes as the formulas say."""
-    error, written, inputs, watch = run(problem, tile, seed)
-    assert error <= 1
-    within = watch.stores.within(written)
-    assert within.byte == written.nbytes and within.repeated == 0
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    (written,), watch = check(OPERATOR, problem, inputs, launch(problem, tile, inputs))
     loaded = {"forward": of_forward, "activation_gradient": of_activation, "weight_gradient": of_weights}
     assert [watch.loads.within(tensor).byte for tensor in inputs[:2]] == [
         problem.item_byte * elements for elements in loaded[problem.direction](problem, tile)
@@ -224,11 +209,9 @@ def test_a_second_launch_writes_the_same(
     least_pixels(8)
     problem = convolution(direction=direction, dtype="float16", stride=2)
     assert direction != "weight_gradient" or problem.pixel_parts > 1
-    launch = PREPARE[direction](problem, TILES[0], *OPERATOR.inputs(problem, uniform(problem, seed))).launch()
-    with repaired():
-        before = outputs_of(launch.call())[0].clone()
-        poison(launch.outputs)
-        assert torch.equal(outputs_of(launch.call())[0], before)
+    ready = launch(problem, TILES[0], OPERATOR.inputs(problem, uniform(problem, seed)))
+    ran(ready)
+    check_again(ready)
 
 
 TUNED = covering(
@@ -243,7 +226,8 @@ def test_what_is_tuned_would_run(direction: Direction, dtype: Dtype, seed: int) 
         k = 130 if direction == "forward" or c == 3 else 144
         problem = convolution(direction=direction, dtype=dtype, n=1, c=c, k=k, h=5, w=5)
         for tile in (tiles.candidates(problem)[0], tiles.candidates(problem)[-1]):
-            assert run(problem, tile, seed)[0] <= 1
+            inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+            check(OPERATOR, problem, inputs, launch(problem, tile, inputs))
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -252,8 +236,7 @@ def test_nan_spreads_no_further_than_it_is_multiplied(direction: Direction, seed
     first, second = OPERATOR.inputs(problem, uniform(problem, seed))
     image = second if direction == "weight_gradient" else first
     image[1, 2, 3, 3] = torch.nan
-    with repaired():
-        (written,) = outputs_of(PREPARE[direction](problem, TILES[0], first, second).launch().call())
+    (written,) = ran(launch(problem, TILES[0], (first, second))).outputs
     (wanted,) = outputs_of(OPERATOR.reference(problem, first, second))
     assert torch.equal(written.isnan(), wanted.isnan())
     assert 0 < int(written.isnan().sum()) < written.numel() / 2
@@ -337,11 +320,7 @@ def test_weights_and_bias_from_end_to_end(monkeypatch: pytest.MonkeyPatch, seed:
     monkeypatch.setattr(bias_gradient, "candidates", lambda dtype, columns: (RowTile(4, 16, 4, 2),))
     problem = convolution(direction="weight_gradient", dtype="bfloat16", bias=True)
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch = OPERATOR.implementations["triton"](problem, *inputs)
-    poison(launch.outputs)
-    with repaired(), watched() as watch:
-        written = outputs_of(launch.call())
-    assert used(OPERATOR, "triton", problem, inputs, written) <= 1
+    _, watch = check(OPERATOR, problem, inputs, OPERATOR.implementations["triton"](problem, *inputs))
     assert watch.loads.within(inputs[0]).distinct_byte == inputs[0].nbytes
     assert problem.byte_again("triton") == inputs[0].nbytes  # dy is read by two kernels
     said = OPERATOR.configuration["triton"](problem, *inputs)

@@ -1,19 +1,15 @@
-"""The chain of multiply-adds compiled for every architecture and held to its promises.
+"""What the chain of multiply-adds promises of its compiled form.
 
-    python -m tests.kernels.fma_compiled      the table; exit code 1 on a fault
-
-Promises: nothing spilled, no shared memory, a multiply-add for each that is counted, no
-addition or multiplication by itself, and so many registers that an SM holds one block of 1024 threads. Needs
-no GPU; must run without TRITON_INTERPRET.
+Nothing spilled, no shared memory, a multiply-add for each that is counted, no addition or multiplication by
+itself, and so many registers that an SM holds one block of 1024 threads.
 """
 
-import sys
 from collections.abc import Iterator
 
 from kernels.fma.multiply_add import multiply_add
 from kernels.fma.problem import SHIFT, THREADS, TILE_OF_THREAD
 from tests.kernels.compiled import Built
-from tests.kernels.streaming import Variant, main
+from tests.kernels.streaming import Variant, family
 
 UNROLLED = 4
 """Pairs of one turn of the loop."""
@@ -56,5 +52,4 @@ def broken(built: Built) -> list[str]:
     return found
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(variants()) else 0)
+FAMILY = family(variants)

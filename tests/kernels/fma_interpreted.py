@@ -1,41 +1,27 @@
-"""The chain of multiply-adds, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/fma_interpreted.py
-
-test_memory_limited.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The chain of multiply-adds, run by the repaired interpreter under the sanitizer."""
 
 import random
 
 import pytest
-import torch
 
-from bench.worker.check import poison
-from kernels.fma.multiply_add import launch, multiply_add
-from kernels.fma.operator import OPERATOR, reference, tolerance
-from kernels.fma.problem import SHIFT, FusedMultiplyAdd
-from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import placed, watched
-from tests.kernels.tensors import relative_error, uniform
+from kernels.fma.multiply_add import launch
+from kernels.fma.operator import OPERATOR
+from kernels.fma.problem import FusedMultiplyAdd
+from tests.kernels.interpreted import check, check_far_end
+from tests.kernels.tensors import uniform
 
 
-def check(problem: FusedMultiplyAdd, seed: int) -> None:
+def holds(problem: FusedMultiplyAdd, seed: int) -> None:
     """Right, in bounds, every element read once and written once."""
     (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
-    before, ready = x.clone(), launch(problem, x)
-    poison(ready.outputs)
-    with repaired(), watched() as watch:
-        y = ready.call()
-    assert y is ready.outputs[0] and torch.equal(x, before)
-    assert relative_error(OPERATOR, problem, (x,), (y,)) <= tolerance(problem, "triton")
-    assert watch.loads.byte == watch.loads.distinct_byte == problem.byte_read
-    assert watch.stores.byte == watch.stores.within(ready.outputs[0]).byte == problem.byte_written
-    assert watch.loads.repeated == watch.stores.repeated == watch.atomics.byte == 0
+    done = check(OPERATOR, problem, (x,), launch(problem, x))
+    assert done.byte == (problem.byte_read, problem.byte_written, 0)
+    assert done.watch.loads.repeated == 0
 
 
 @pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
 def test_examples(problem: FusedMultiplyAdd, seed: int) -> None:
-    check(problem, seed)
+    holds(problem, seed)
 
 
 def test_any_length_by_any_number_of_programs(seed: int) -> None:
@@ -44,7 +30,7 @@ def test_any_length_by_any_number_of_programs(seed: int) -> None:
         tile = 32 * threads
         for length in (tile, tile + 1, 3 * tile - 1, 3 * tile, chance.randrange(1024, 5 * tile)):
             programs = chance.randrange(1, 7)
-            check(
+            holds(
                 FusedMultiplyAdd(
                     dtype="float32", length=length, flop_per_byte=1, block_threads=threads, programs=programs
                 ),
@@ -53,7 +39,7 @@ def test_any_length_by_any_number_of_programs(seed: int) -> None:
 
 
 def test_a_long_chain_stays_within_its_tolerance(seed: int) -> None:
-    check(FusedMultiplyAdd(dtype="float32", length=4096, flop_per_byte=2048, block_threads=128), seed)
+    holds(FusedMultiplyAdd(dtype="float32", length=4096, flop_per_byte=2048, block_threads=128), seed)
 
 
 def test_beyond_two_to_the_31(seed: int) -> None:
@@ -61,13 +47,5 @@ def test_beyond_two_to_the_31(seed: int) -> None:
     problem = FusedMultiplyAdd(
         dtype="float32", length=2**31 + 3 * 32_768 + 5, flop_per_byte=1, block_threads=1024
     )
-    x, y = torch.empty(problem.length), torch.empty(problem.length)  # pages not touched
-    last = problem.tile + 5
-    part = problem.model_copy(update={"length": last})
-    x[-last:] = uniform(part, seed)(last)
-    tiles = problem.length // problem.tile
-    for program in (tiles - 1, tiles):
-        with repaired(), watched(), placed((program,), (tiles + 1,)):
-            multiply_add[(1,)](x, y, x.numel(), problem.pairs, SHIFT=SHIFT, TILE=problem.tile)
-    assert relative_error(OPERATOR, part, (x[-last:],), (y[-last:],)) <= tolerance(part, "triton")
-    assert reference(part, x[-last:]).shape == (last,)
+    last = problem.model_copy(update={"length": problem.tile + 5})
+    check_far_end(OPERATOR, problem, last, lambda inputs: launch(problem, *inputs), seed, programs=2)

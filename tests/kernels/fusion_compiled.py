@@ -1,14 +1,6 @@
-"""What the fused chains compile to: every block that the tuner may try, aligned and not.
+"""What the fused chains promise of their compiled form: every block that a tuner may try, aligned and not."""
 
-    python -m tests.kernels.fusion_compiled
-    python -m tests.kernels.fusion_compiled --drawn    one of each kernel, by the seed of the tests' run
-
-Prints the table; exit code 1 on a fault. Needs no GPU; must run without TRITON_INTERPRET.
-"""
-
-import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 import triton
@@ -17,9 +9,8 @@ from bench.spec import Dtype
 from kernels.fusion import norm, stream
 from kernels.fusion.operands import Operands
 from kernels.fusion.problem import Chain, Fusion
-from tests.drawing import covering
 from tests.kernels.compiled import pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, main
+from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, family
 
 MOST = {"bias": 9.0, "residual": 6.0, "bias-gelu": 22.0, "bias-residual": 14.0}
 """Instructions for each element of a stream. At 4 bytes an element an H100 has issue slots for 40."""
@@ -128,12 +119,4 @@ def variants() -> Iterator[Variant]:
     yield normalized("bias-residual-layernorm", "float16", norm.candidates(16383)[0], 16383, (70,))
 
 
-def few() -> list[Variant]:
-    """One of each kernel for one architecture; all in a deep run."""
-    each = [replace(variant, capabilities=(at,)) for variant in variants() for at in variant.capabilities]
-    return covering(each, "compiled fused chains", lambda variant: variant.kernel is norm.chain)
-
-
-if __name__ == "__main__":
-    listed = everywhere(variants()) if "--all" in sys.argv[1:] else variants()
-    sys.exit(1 if main(few() if "--drawn" in sys.argv[1:] else listed) else 0)
+FAMILY = family(variants, lambda: everywhere(variants()))

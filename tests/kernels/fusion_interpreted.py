@@ -1,11 +1,4 @@
-"""The fused kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/fusion_interpreted.py
-
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The fused kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
 from operator import attrgetter
@@ -14,16 +7,17 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bench.spec import Problem
+from bench.spec import Launch
 from kernels.fusion import norm, stream
 from kernels.fusion.operands import Operands, operands
 from kernels.fusion.operator import OPERATOR, chain, tolerance
 from kernels.fusion.problem import EPSILON, Fusion
 from kernels.fusion.stream import Block
 from tests.drawing import covering, drawn
+from tests.kernels.interpreted import check, check_again, check_far_end, ran
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, placed, watched
-from tests.kernels.tensors import uniform
+from tests.kernels.sanitizer import placed, watched
+from tests.kernels.tensors import uniform, used
 
 overflowing = pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
 """What NumPy, which interprets, warns of and a GPU does not."""
@@ -46,85 +40,57 @@ STRADDLING = [
 KINDS = (attrgetter("rows", "length"), attrgetter("chain"), attrgetter("dtype"))
 
 
-def run(
-    problem: Fusion, configuration: Block | norm.Rows, *tensors: torch.Tensor
-) -> tuple[tuple[torch.Tensor, ...], Watch]:
-    """What one launch writes, into outputs filled with NaN before, and what it touches."""
+def launch(problem: Fusion, configuration: Block | norm.Rows, *tensors: torch.Tensor) -> Launch:
+    """By this configuration of the kernel that the chain takes."""
     of = operands(problem, *tensors)
-    with repaired(), watched() as watch:
-        if problem.normalized:
-            assert isinstance(configuration, norm.Rows)
-            launch = norm.launch(problem, of, configuration)
-        else:
-            assert isinstance(configuration, Block)
-            launch = stream.launch(problem, of, configuration)
-        for output in launch.outputs:
-            output.fill_(math.nan)
-        launch.call()
-    return launch.outputs, watch
+    if isinstance(configuration, Block):
+        return stream.launch(problem, of, configuration)
+    return norm.launch(problem, of, configuration)
 
 
-def error(problem: Fusion, tensors: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]) -> float:
-    """Largest error of any output against the reference, as a fraction of that output's largest value."""
-    want = OPERATOR.reference(problem, *tensors)
-    wanted = (want,) if isinstance(want, torch.Tensor) else want
-    errors = [
-        float((got.double() - right).abs().max() / right.abs().max())
-        for got, right in zip(outputs, wanted, strict=True)
-    ]
-    return math.nan if any(map(math.isnan, errors)) else max(errors)
-
-
-def check(problem: Fusion, configuration: Block | norm.Rows, seed: int, programs: int) -> None:
+def holds(problem: Fusion, configuration: Block | norm.Rows, seed: int, programs: int) -> None:
     """Right, every element written once, and exactly the loads that the essays promise."""
     tensors = OPERATOR.inputs(problem, uniform(problem, seed))
-    outputs, watch = run(problem, configuration, *tensors)
-
-    assert error(problem, tensors, outputs) <= tolerance(problem, "triton")  # and so not NaN
-    for output in outputs:
-        stored = watch.stores.within(output)
-        assert stored.byte == output.nbytes and stored.repeated == 0
-    assert watch.stores.byte == problem.byte_written
-    assert watch.atomics.byte == 0
+    ready = launch(problem, configuration, *tensors)
+    done = check(OPERATOR, problem, tensors, ready)
+    assert done.byte[1:] == (problem.byte_written, 0)
     for tensor in tensors:
-        loaded = watch.loads.within(tensor)
+        loaded = done.watch.loads.within(tensor)
         assert loaded.distinct_byte == tensor.nbytes
         whole = tensor.ndim == 2
         per_row = programs * tensor.nbytes if problem.normalized else problem.elements * problem.item_byte
         assert loaded.byte == (tensor.nbytes if whole else per_row)
-    distinct = watch.loads.distinct_byte + watch.stores.distinct_byte
+    distinct = done.watch.loads.distinct_byte + done.watch.stores.distinct_byte
     assert distinct == problem.byte == problem.byte_moved("triton")
-
-    again, _ = run(problem, configuration, *tensors)
-    assert all(torch.equal(one, other) for one, other in zip(outputs, again, strict=True))
+    check_again(ready)
 
 
 @pytest.mark.parametrize("problem", covering([*STREAMS, *STRADDLING], "stream", *KINDS), ids=str)
 def test_stream_is_right_in_bounds_and_writes_each_element_once(problem: Fusion, seed: int) -> None:
     """At every example, with a block of the tuner's; small ones in many tiny blocks too."""
-    check(problem, stream.CANDIDATES[0], seed, programs=0)
+    holds(problem, stream.CANDIDATES[0], seed, programs=0)
     if problem.elements <= 400:
-        check(problem, TINY, seed, programs=0)
+        holds(problem, TINY, seed, programs=0)
 
 
 @pytest.mark.parametrize("block", drawn(stream.CANDIDATES, 1, "blocks"), ids=str)
 def test_stream_of_several_blocks(block: Block, seed: int) -> None:
     """Each of the tuner's blocks, in problems of several of them: aligned, and with a ragged end."""
     for rows, length in ((5, 2056), (5, 1999)):
-        check(Fusion(chain="bias-residual", rows=rows, length=length, dtype="float16"), block, seed, 0)
+        holds(Fusion(chain="bias-residual", rows=rows, length=length, dtype="float16"), block, seed, 0)
 
 
 @pytest.mark.parametrize("problem", covering(NORMS, "norm", *KINDS), ids=str)
 def test_norm_is_right_in_bounds_and_writes_each_element_once(problem: Fusion, seed: int) -> None:
     """At every example, with one row a program and with more rows a program than there are."""
     for rows in norm.candidates(problem.length):
-        check(problem, rows, seed, programs=-(-problem.rows // rows.rows))
+        holds(problem, rows, seed, programs=-(-problem.rows // rows.rows))
 
 
 def test_norm_of_the_longest_row(seed: int) -> None:
     """A row that fills what is on chip."""
     problem = Fusion(chain="bias-residual-layernorm", rows=2, length=16384, dtype="float16")
-    check(problem, norm.candidates(problem.length)[0], seed, programs=2)
+    holds(problem, norm.candidates(problem.length)[0], seed, programs=2)
 
 
 def test_a_block_never_run_is_found(seed: int) -> None:
@@ -134,7 +100,7 @@ def test_a_block_never_run_is_found(seed: int) -> None:
     y = torch.full_like(x, math.nan)
     with repaired():
         stream.chain[(2,)](**stream.operands(problem, Operands(x, bias), y), **stream.meta(problem, TINY))
-    assert math.isnan(error(problem, (x, bias), (y,)))
+    assert math.isinf(used(OPERATOR, "triton", problem, (x, bias), (y,)))
 
 
 def test_columns_of_16_bytes_are_contiguous() -> None:
@@ -151,7 +117,7 @@ def test_gelu_is_the_tanh_form_over_its_whole_range() -> None:
     """Within a millionth of the argument; from -12 to 12 it falls to zero and rises to the argument."""
     x = torch.linspace(-12, 12, 4096)
     problem = Fusion(chain="bias-gelu", rows=4096, length=1, dtype="float32")
-    (y,), _ = run(problem, stream.CANDIDATES[0], x[:, None], torch.zeros(1))
+    (y,) = ran(launch(problem, stream.CANDIDATES[0], x[:, None], torch.zeros(1))).outputs
     right = functional.gelu(x.double(), approximate="tanh")
     assert ((y[:, 0].double() - right).abs() <= 1e-6 * x.abs()).all()
     assert (y[:, 0].double() - functional.gelu(x.double())).abs().max() > 1e-4  # the erf form is another
@@ -173,7 +139,7 @@ def test_stream_of_special_values_is_as_torch_computes_it(name: str) -> None:
     tensors = [x, *([bias] if "bias" in problem.steps else []), *([residual] if "residual" in name else [])]
     want = chain(problem, *tensors)
     assert isinstance(want, torch.Tensor)
-    (y,), _ = run(problem, TINY, *tensors)
+    (y,) = ran(launch(problem, TINY, *tensors)).outputs
     agree(y, want)
 
 
@@ -183,7 +149,7 @@ def test_norm_keeps_special_values_in_their_row(seed: int) -> None:
     problem = Fusion(chain="residual-layernorm", rows=4, length=256, dtype="float32")
     x, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
     x[1, 3], x[2, 255] = math.nan, -math.inf
-    outputs, _ = run(problem, norm.candidates(256)[-1], x, *rest)
+    outputs = ran(launch(problem, norm.candidates(256)[-1], x, *rest)).outputs
     want = chain(problem, x, *rest)
     for got, right in zip(outputs, want, strict=True):
         agree(got, right)
@@ -195,7 +161,7 @@ def test_norm_subtracts_no_large_numbers(seed: int) -> None:
     problem = Fusion(chain="residual-layernorm", rows=3, length=1000, dtype="float32")
     x, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
     tensors = (x + 1000.0, *rest)
-    (y, _), _ = run(problem, norm.candidates(1000)[-1], *tensors)
+    y, _ = ran(launch(problem, norm.candidates(1000)[-1], *tensors)).outputs
     want, _ = OPERATOR.reference(problem, *tensors)
     assert (y.double() - want).abs().max() < 1e-3
 
@@ -205,10 +171,11 @@ def test_norm_of_a_constant_row_is_the_shift() -> None:
     problem = Fusion(chain="residual-layernorm", rows=1, length=256, dtype="float32")
     shift = torch.linspace(-1, 1, 256)
     x = torch.full((1, 256), 0.75)
-    (y, h), _ = run(problem, norm.candidates(256)[0], x, x, torch.ones(256), shift)
+    y, h = ran(launch(problem, norm.candidates(256)[0], x, x, torch.ones(256), shift)).outputs
     assert torch.equal(y[0], shift) and (h == 1.5).all()
     x = 1e-3 * torch.linspace(-1, 1, 256)[None]  # a variance that epsilon, 1e-5, outweighs
-    (y, h), _ = run(problem, norm.candidates(256)[0], x, torch.zeros_like(x), torch.ones(256), shift)
+    tensors = (x, torch.zeros_like(x), torch.ones(256), shift)
+    y, h = ran(launch(problem, norm.candidates(256)[0], *tensors)).outputs
     agree(y, functional.layer_norm(h, (256,), torch.ones(256), shift, EPSILON))
 
 
@@ -241,18 +208,7 @@ def test_stream_at_the_far_end_of_a_large_tensor(rows: int, length: int, seed: i
 
 
 def test_norm_at_the_far_end_of_a_large_tensor(seed: int) -> None:
-    """The last program, of which half the rows exist, beyond 2^31 elements."""
+    """The last program, of which half the rows exist."""
     problem = Fusion(chain="residual-layernorm", rows=(1 << 20) + 3, length=2048, dtype="float16")
-    chosen = norm.Rows(2, 4)
-    x, y, h = (torch.empty(problem.rows, problem.length, dtype=torch.float16) for _ in range(3))
-    fresh = uniform(problem, seed)
-    x[-1], weight, shift = fresh(2048), fresh(2048), fresh(2048)
-    y[-1] = h[-1] = math.nan
-    of = Operands(x, residual=x, weight=weight, shift=shift)
-    programs = -(-problem.rows // chosen.rows)
-    with repaired(), watched() as watch, placed((programs - 1,), (programs,)):
-        norm.chain[(1,)](**norm.operands(problem, of, y, h), **norm.meta(problem, chosen))
-    one: Problem = problem.model_copy(update={"rows": 1})
-    assert isinstance(one, Fusion)
-    assert error(one, (x[-1:], x[-1:], weight, shift), (y[-1:], h[-1:])) <= tolerance(problem, "aten")
-    assert watch.stores.byte == 2 * 2 * 2048
+    last, rows = problem.model_copy(update={"rows": 1}), norm.Rows(2, 4)
+    check_far_end(OPERATOR, problem, last, lambda inputs: launch(problem, rows, *inputs), seed)

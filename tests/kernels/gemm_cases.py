@@ -1,12 +1,16 @@
 """What the GEMM tests have in common: the check of a result against the reference."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 import torch
 
+from bench.spec import Dtype
+from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR
-from kernels.gemm.problem import Gemm
+from kernels.gemm.problem import Gemm, Layout
+from tests.kernels.tensors import TORCH_TYPE
 
 KINDS = tuple(
     attrgetter(*names)
@@ -23,6 +27,21 @@ def error(problem: Gemm, inputs: Sequence[torch.Tensor], c: torch.Tensor) -> flo
     return float((c.double() - right).abs().max() / right.abs().max())
 
 
+def sizeless(dtype: Dtype, layout: Layout, add: str) -> Gemm:
+    """A product of any size: sizes are not compiled in. `add` is none, matrix or bias."""
+    return Gemm(m=512, n=512, k=512, dtype=dtype, layout=layout, beta=1 if add == "matrix" else 0)
+
+
+def meta_operands(problem: Gemm, add: str = "none") -> Operands:
+    """Operands without memory, for a compilation."""
+
+    def empty(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype or TORCH_TYPE[problem.dtype], device="meta")
+
+    of = operands(problem, *OPERATOR.inputs(problem, empty))
+    return replace(of, c=empty(problem.m)) if add == "bias" else of
+
+
 def storage(d: torch.Tensor) -> torch.Tensor:
     """D with what lies between its rows: [n, elements from one row to the next], batch first if not 1."""
     row = d.stride(-2)
@@ -32,6 +51,13 @@ def storage(d: torch.Tensor) -> torch.Tensor:
 def gaps(whole: torch.Tensor, problem: Gemm) -> torch.Tensor:
     """What lies between the rows of D alone, of its `storage`."""
     return whole[..., problem.m :]
+
+
+def poison_gaps(inputs: Sequence[torch.Tensor]) -> None:
+    """Fill what lies between rows with NaN, of int8 with the largest number: no kernel may use it."""
+    for matrix in (one for one in inputs if one.dim() == 2):
+        between = storage(matrix)[:, matrix.shape[1] :]
+        between.view(torch.uint8).fill_(0x7F if matrix.element_size() == 1 else 0xFF)
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

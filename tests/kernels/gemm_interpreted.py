@@ -1,13 +1,7 @@
-"""The pointer kernel, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_interpreted.py
-
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The pointer kernel, run by the repaired interpreter under the sanitizer."""
 
 import math
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -16,7 +10,7 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import InterpreterError
 
-from bench.spec import Dtype
+from bench.spec import Dtype, Launch
 from bench.worker.check import poison
 from kernels.gemm import pointer
 from kernels.gemm.blocks import store, walk_pointers
@@ -25,7 +19,8 @@ from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.tiles import Tile
 from tests.drawing import covering, drawn
-from tests.kernels.gemm_cases import KINDS, bits, gaps, storage
+from tests.kernels.gemm_cases import KINDS, bits, gaps, poison_gaps, storage
+from tests.kernels.interpreted import Ran, check
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, watched
 from tests.kernels.tensors import uniform, used
@@ -52,16 +47,20 @@ EXAMPLES = [p for p in OPERATOR.examples if not p.missing("triton-pointer", "cud
 LARGE = [problem for problem in EXAMPLES if problem.m > 64 or problem.n > 64]
 
 
-def multiplied(problem: Gemm, tile: Tile, seed: int) -> tuple[float, Watch]:
-    """The share of the tolerance that D uses, computed into poison, and what the kernel touched."""
+def multiplied(way: str, problem: Gemm, seed: int, launch: Callable[[Operands], Launch]) -> Ran:
+    """A product that is right (`check`), and nothing read or written between the rows of matrices."""
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    poison_gaps(inputs)
     of = operands(problem, *inputs)
     poison((whole := storage(of.d),))
     before = whole.clone()
-    with repaired(), watched() as watch:
-        pointer.launch(of, tile, sm_count=3).call()
-    assert torch.equal(bits(gaps(whole, problem)), bits(gaps(before, problem)))  # what lies between rows
-    return used(OPERATOR, "triton-pointer", problem, inputs, (of.d,)), watch
+    done = check(OPERATOR, problem, inputs, launch(of), way)
+    assert torch.equal(bits(gaps(whole, problem)), bits(gaps(before, problem)))
+    return done
+
+
+def by_pointers(problem: Gemm, tile: Tile, seed: int) -> Ran:
+    return multiplied("triton-pointer", problem, seed, lambda of: pointer.launch(of, tile, sm_count=3))
 
 
 @pytest.mark.parametrize(
@@ -74,27 +73,19 @@ def multiplied(problem: Gemm, tile: Tile, seed: int) -> tuple[float, Watch]:
 )
 def test_right_in_bounds_and_each_element_written_once(problem: Gemm, tile: Tile, seed: int) -> None:
     """With a tile of a few elements, and with one of the tuner's where there is more than one of it."""
-    share, watch = multiplied(problem, tile, seed)
-
-    assert share <= 1  # and so not NaN: every element was written
-    assert watch.stores.byte == problem.byte_written
-    assert watch.stores.repeated == 0
+    done = by_pointers(problem, tile, seed)
     tiles = math.ceil(problem.m / tile.m) * math.ceil(problem.n / tile.n) * problem.batch
     more = problem.beta * problem.byte_written + (8 * tiles if problem.dtype == "float8_e4m3" else 0)
-    assert watch.loads.byte == tiles * (tile.m + tile.n) * problem.k * problem.item_byte + more
-    assert watch.atomics.byte == 0
+    loaded = tiles * (tile.m + tile.n) * problem.k * problem.item_byte + more
+    assert done.byte == (loaded, problem.byte_written, 0)
 
 
 @pytest.mark.parametrize("group", drawn([4, 16], 1, "pointer, groups"))
 def test_whatever_runs_together_each_tile_is_computed_once(group: int, seed: int) -> None:
     """2 x 19 tiles, of which the last band has 3 of N; others were poisoned and would be found."""
     problem = Gemm(m=48, n=16 * 18 + 1, k=16, dtype="float16")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    poison(((of := operands(problem, *inputs)).d,))
-    with repaired(), watched() as watch:
-        pointer.launch(of, SMALL._replace(group=group), sm_count=3).call()
-    assert used(OPERATOR, "triton-pointer", problem, inputs, (of.d,)) <= 1
-    assert watch.stores.byte == problem.byte_written and watch.stores.repeated == 0
+    done = by_pointers(problem, SMALL._replace(group=group), seed)
+    assert done.byte[1] == problem.byte_written
 
 
 @pytest.mark.parametrize("dtype", drawn(["float16", "tf32", "float64"], 1, "pointer, bias"))

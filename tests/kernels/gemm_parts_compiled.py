@@ -1,56 +1,33 @@
-"""Every tile of the kernels that share out tiles, compiled for every architecture and held to its promises.
+"""Every tile of the kernels that share out tiles, and what they promise of their compiled form.
 
-    python -m tests.kernels.gemm_parts_compiled            a sample of all forms, as a table
-    python -m tests.kernels.gemm_parts_compiled --drawn    a few of it, by the seed of the tests' run
-    python -m tests.kernels.gemm_parts_compiled --all      every layout and side: half an hour on two cores
-
-Exit code 1 on a fault. Promises: nothing spilled, shared memory within the limit, the architecture's matrix
-instruction used, operands moved 16 bytes at a time or in bulk wherever rows allow, and around each arrival a
-barrier, a release, an acquire, and loads that pass the L1 cache. Needs no GPU; must run without
-TRITON_INTERPRET. It says what the compiler made, not that it runs, nor how fast.
+Nothing spilled, shared memory within the limit, the architecture's matrix instruction used, operands moved
+16 bytes at a time or in bulk wherever rows allow, and around each arrival a barrier, a release, an acquire,
+and loads that pass the L1 cache. Every layout and side takes half an hour on two cores.
 """
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from operator import attrgetter
 from typing import Any, NamedTuple
-
-import torch
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from bench.spec import Dtype
 from kernels.gemm import skinny, split_k, stream_k
-from kernels.gemm.operands import has_wide_loads, operands
-from kernels.gemm.operator import OPERATOR
+from kernels.gemm.operands import has_wide_loads
 from kernels.gemm.parts import workspace
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.stream_k import Streams
 from kernels.gemm.tiles import Tile
-from tests.drawing import covering
-from tests.kernels.compiled import SHARED_LIMIT_BYTE, Built, build
-from tests.kernels.tensors import TORCH_TYPE
+from tests.kernels.compiled import MATRIX_UNITS, Built, Family, arithmetic, build_launch, resource_faults
+from tests.kernels.gemm_cases import meta_operands
 
 CAPABILITIES = (70, 80, 89, 90, 100)
 LAYOUTS: tuple[Layout, ...] = ("NN", "NT", "TN", "TT")
-LIMIT_BYTE = {89: 99 * 1024, **SHARED_LIMIT_BYTE}
-TRITON_NAME = {
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-    torch.float32: "fp32",
-    torch.float64: "fp64",
-    torch.float8_e4m3fn: "fp8e4nv",
-    torch.int8: "i8",
-    torch.int32: "i32",
-}
 SAMPLE = 29
 """Of so many forms one is in the sample. A prime, so that the sample follows no property of the list."""
-UNITS = ("HMMA", "HGMMA", "UTCHMMA", "QMMA", "QGMMA", "UTCQMMA", "IMMA", "IGMMA", "DMMA", "FFMA", "DFMA")
+UNITS = (*MATRIX_UNITS, "FFMA", "DFMA")
 
 
-class Case(NamedTuple):
+class Form(NamedTuple):
     """One compilation: a kernel in a configuration, for a problem on an architecture."""
 
     kernel: str
@@ -69,6 +46,45 @@ class Case(NamedTuple):
     def bulk(self) -> bool:
         """Whether operands are moved by bulk copies."""
         return isinstance(self.configuration, Streams) and self.configuration.bulk
+
+    def __str__(self) -> str:
+        return f"{self.kernel:8} {self.problem!s:55} {self.configuration!s}"
+
+    @property
+    def instruction(self) -> str:
+        """What multiplies."""
+        turned = self.kernel != "stream-k" and split_k.turned(self.problem, self.tile)
+        return arithmetic(self.problem.dtype, self.capability, self.tile.m if turned else self.tile.n)
+
+    def compiled(self) -> Built:
+        """As `compiled.Form` has it, and so are the others."""
+        of = meta_operands(self.problem)
+        room = workspace(self.problem, of.d, elements=0, counters=0)
+        if self.kernel == "stream-k":
+            given = stream_k.arguments(of, self.configuration, 8, room)
+            return build_launch(stream_k.multiply, given, self.capability)
+        given = split_k.arguments(of, self.configuration, self.parts, room)
+        return build_launch(split_k.multiply, given, self.capability)
+
+    def faults(self, built: Built) -> list[str]:
+        found = resource_faults(built, self.capability)
+        if self.parts > 1:
+            found += arrival_faults(built)
+        if self.capability < 75:
+            fma = "fma.rn.f64" if self.problem.dtype == "float64" else "fma.rn.f32"
+            return found if fma in built.ptx else [*found, f"not computed by {fma}"]
+        found += [] if built.count(self.instruction) else [f"no {self.instruction}"]
+        if self.bulk:
+            found += [] if built.count("UTMALDG") else ["no bulk copies"]
+            found += ["copies by pointer as well"] if built.count("LDGSTS") else []
+        elif has_wide_loads(self.problem) and is_copied_wide(self):
+            found += [] if built.count("LDGSTS.E.BYPASS.128") else ["no 16-byte copy to shared memory"]
+            found += ["narrow loads"] if built.count("LDG.E.U16", "LDG.E.U8") else []
+        return found
+
+    def counts(self, built: Built) -> str:
+        kinds = Counter(name.split(".")[0] for name in built.instructions.elements())
+        return ", ".join(f"{kinds[one]} {one}" for one in UNITS if kinds[one])
 
 
 def of_kernel(kernel: str, problem: Gemm, capability: int) -> tuple[Any, ...]:
@@ -95,101 +111,25 @@ def problems(dtype: Dtype, layout: Layout) -> Iterator[tuple[str, Gemm]]:
         yield "skinny", Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype)
 
 
-def every() -> Iterator[Case]:
+def every() -> Iterator[Form]:
     """All layouts; the two 16-bit types compile to the same but for one letter, so one will do."""
     for capability, dtype in types():
         for layout in LAYOUTS if dtype != "bfloat16" else ():
             for kernel, problem in problems(dtype, layout):
                 for configuration in of_kernel(kernel, problem, capability):
-                    yield Case(kernel, problem, configuration, capability)
+                    yield Form(kernel, problem, configuration, capability)
 
 
-def chosen() -> Iterator[Case]:
+def chosen() -> Iterator[Form]:
     """A sample in which every kernel meets all types and architectures; and one that splits nothing."""
     everything = list(every())
     yield everything[0]._replace(parts=1)
     yield from everything[::SAMPLE]
 
 
-def compile_one(case: Case) -> Built:
-    """Compile and disassemble what `launch` would run; Triton's own errors pass through."""
-
-    def unreal(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype or TORCH_TYPE[case.problem.dtype], device="meta")
-
-    of = operands(case.problem, *OPERATOR.inputs(case.problem, unreal))
-    room = workspace(case.problem, of.d, elements=0, counters=0)
-    if case.kernel == "stream-k":
-        kernel, given = stream_k.multiply, stream_k.arguments(of, case.configuration, 8, room)
-    else:
-        kernel, given = split_k.multiply, split_k.arguments(of, case.configuration, case.parts, room)
-    types, constants = {}, {}
-    for name in kernel.arg_names:
-        value = given[name]
-        if isinstance(value, TensorDescriptor):
-            block = ", ".join(map(str, value.block_shape))
-            types[name] = f"tensordesc<{TRITON_NAME[value.base.dtype]}[{block}]>"
-        elif isinstance(value, torch.Tensor):
-            types[name] = f"*{TRITON_NAME[value.dtype]}"
-        elif value is None or name.isupper():
-            constants[name] = value
-        else:
-            types[name] = "i32"
-    return build(
-        kernel,
-        types,
-        constants,
-        case.capability,
-        warps=given["num_warps"],
-        stages=given["num_stages"],
-        registers=given["maxnreg"],
-    )
-
-
-def expected_instruction(case: Case) -> str:
-    """The arithmetic that this tile must compile to, as the beginning of a SASS name."""
-    dtype, capability = case.problem.dtype, case.capability
-    if dtype == "float32":
-        return "FFMA"
-    if dtype == "float64":
-        return "DMMA" if capability in (80, 90) else "DFMA"
-    turned = case.kernel != "stream-k" and split_k.turned(case.problem, case.tile)
-    rows = case.tile.m if turned else case.tile.n
-    family = {"float8_e4m3": "Q", "int8": "I"}.get(dtype, "H")
-    if rows < split_k.UNIT_ROWS or capability < 90 or (dtype == "int8" and capability == 100):
-        return f"{family}MMA"
-    return f"{family}GMMA" if capability == 90 else f"UTC{family}MMA"
-
-
-def faults(case: Case, built: Built) -> list[str]:
-    """What breaks a promise, as phrases; empty if nothing does."""
-    found = []
-    if built.stack_byte or built.spills:
-        found.append(
-            f"{built.spills} spills, {built.spills_in_loops} in loops, {built.stack_byte} bytes of stack"
-        )
-    if built.shared_byte > LIMIT_BYTE[case.capability]:
-        found.append(f"{built.shared_byte} bytes of shared memory")
-    if case.parts > 1:
-        found += arrival_faults(built)
-    if case.capability < 75:
-        fma = "fma.rn.f64" if case.problem.dtype == "float64" else "fma.rn.f32"
-        return found if fma in built.ptx else [*found, f"not computed by {fma}"]
-
-    expected = expected_instruction(case)
-    found += [] if built.count(expected) else [f"no {expected}"]
-    if case.bulk:
-        found += [] if built.count("UTMALDG") else ["no bulk copies"]
-        found += ["copies by pointer as well"] if built.count("LDGSTS") else []
-    elif has_wide_loads(case.problem) and is_copied_wide(case):
-        found += [] if built.count("LDGSTS.E.BYPASS.128") else ["no 16-byte copy to shared memory"]
-        found += ["narrow loads"] if built.count("LDG.E.U16", "LDG.E.U8") else []
-    return found
-
-
-def is_copied_wide(case: Case) -> bool:
+def is_copied_wide(form: Form) -> bool:
     """Whether the matrix units take operands as they lie: any of 16 bits, others with K contiguous."""
-    return case.problem.item_byte == 2 or case.problem.layout == "TN" or case.problem.dtype == "float32"
+    return form.problem.item_byte == 2 or form.problem.layout == "TN" or form.problem.dtype == "float32"
 
 
 def arrival_faults(built: Built) -> list[str]:
@@ -207,37 +147,4 @@ def arrival_faults(built: Built) -> list[str]:
     return found
 
 
-def _compiled(case: Case) -> Built | str:
-    try:
-        return compile_one(case)
-    except Exception as error:  # the table goes on; it is a fault
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
-
-
-def main(everything: bool, few: bool) -> int:
-    """Print the table; the number of faults."""
-    cases = list(every() if everything else chosen())
-    if few:
-        cases = covering(cases, "compiled in parts", attrgetter("kernel"))
-    bad = 0
-    print(f"{'variant':8} {'sm':4} {'problem':55} {'configuration':30}regs  shared spills  arithmetic")
-    with ThreadPoolExecutor(2) as pool:
-        for case, built in zip(cases, pool.map(_compiled, cases), strict=True):
-            wrong = [built] if isinstance(built, str) else faults(case, built)
-            bad += len(wrong)
-            figures = ""
-            if not isinstance(built, str):
-                kinds = Counter(name.split(".")[0] for name in built.instructions.elements())
-                units = [f"{kinds[one]} {one}" for one in UNITS if kinds[one]]
-                figures = f"{built.registers:4} {built.shared_byte:7} {built.spills:4}  {', '.join(units)}"
-            print(
-                f"{case.kernel:8} {case.capability:<4} {case.problem!s:55} {case.configuration!s:30}"
-                f"{figures} {'; '.join(wrong)}",
-                flush=True,
-            )
-    print(f"{len(cases)} compiled, {bad} faults")
-    return bad
-
-
-if __name__ == "__main__":
-    sys.exit(1 if main("--all" in sys.argv[1:], "--drawn" in sys.argv[1:]) else 0)
+FAMILY = Family(chosen, every)

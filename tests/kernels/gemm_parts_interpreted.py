@@ -1,11 +1,7 @@
 """The kernels that share out tiles, by the repaired interpreter under the sanitizer: right in any order.
 
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_parts_interpreted.py
-
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run. The interpreter runs one program
-after the other, so a kernel that waits would hang, and any order of arrival can be asked for.
+The interpreter runs one program after the other, so a kernel that waits would hang, and any order of arrival
+can be chosen.
 """
 
 import functools

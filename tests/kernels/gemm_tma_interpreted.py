@@ -1,11 +1,4 @@
-"""The kernels that move tiles by descriptors, run by the repaired interpreter under the sanitizer.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/gemm_tma_interpreted.py
-
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The kernels that move tiles by descriptors, run by the repaired interpreter under the sanitizer."""
 
 import functools
 import itertools
@@ -19,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Dtype
+from bench.spec import Dtype, Launch
 from bench.worker.check import poison
 from kernels.gemm import descriptors, persistent, specialized, tma
 from kernels.gemm.operands import Operands, new_output, operands
@@ -28,9 +21,11 @@ from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.specialized import Specialized
 from kernels.gemm.tiles import Tile
 from tests.drawing import covering, drawn
-from tests.kernels.gemm_cases import KINDS, bits, gaps, storage
+from tests.kernels import gemm_interpreted
+from tests.kernels.gemm_cases import KINDS, bits
+from tests.kernels.interpreted import Ran
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, watched
+from tests.kernels.sanitizer import watched
 from tests.kernels.tensors import uniform, used
 
 SMALL = Tile(32, 16, 32, warps=4, stages=3)
@@ -62,55 +57,39 @@ def configured(variant: str, tile: Tile) -> Any:
     return Specialized(tile, flatten=False) if variant == "triton-specialized" else tile
 
 
-def multiplied(
-    variant: str, problem: Gemm, tile: Tile, seed: int, sm_count: int = 3
-) -> tuple[float, torch.Tensor, Watch]:
-    """The share of the tolerance that D uses, D's bits, and what the kernel touched.
+def multiplied(variant: str, problem: Gemm, tile: Tile, seed: int, sm_count: int = 3) -> Ran:
+    def launch(of: Operands) -> Launch:
+        made: Launch = VARIANTS[variant].launch(of, configured(variant, tile), sm_count)
+        return made
 
-    What lies between rows holds NaN, of int8 the largest number: of the operands it must not be used, of D
-    not be overwritten.
-    """
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    for matrix in (one for one in inputs if one.dim() == 2):
-        between = storage(matrix)[:, matrix.shape[1] :]
-        between.view(torch.uint8).fill_(0x7F if matrix.element_size() == 1 else 0xFF)
-    of = operands(problem, *inputs)
-    poison((whole := storage(of.d),))
-    before = whole.clone()
-    with repaired(), watched() as watch:
-        VARIANTS[variant].launch(of, configured(variant, tile), sm_count).call()
-    assert torch.equal(bits(gaps(whole, problem)), bits(gaps(before, problem)))
-    return used(OPERATOR, variant, problem, inputs, (of.d,)), bits(of.d), watch
+    return gemm_interpreted.multiplied(variant, problem, seed, launch)
 
 
-def check(variant: str, problem: Gemm, tile: Tile, seed: int, sm_count: int = 3) -> None:
+def holds(variant: str, problem: Gemm, tile: Tile, seed: int, sm_count: int = 3) -> None:
     """Right, in bounds, each element written once, and loads as many as the formula in tma.py says."""
-    share, _, watch = multiplied(variant, problem, tile, seed, sm_count)
-    assert share <= 1  # and so not NaN: every element was written
-    assert watch.stores.byte == problem.byte_written
-    assert watch.stores.repeated == 0
+    done = multiplied(variant, problem, tile, seed, sm_count)
     tiles_m, tiles_n = math.ceil(problem.m / tile.m), math.ceil(problem.n / tile.n)
     loads = (tiles_n * problem.m + tiles_m * problem.n) * problem.k * problem.item_byte
     scales = 8 * tiles_m * tiles_n if problem.dtype == "float8_e4m3" else 0
-    assert watch.loads.byte == loads + problem.beta * problem.byte_written + scales
-    assert watch.atomics.byte == 0
+    loads += problem.beta * problem.byte_written + scales
+    assert done.byte == (loads, problem.byte_written, 0)
 
 
 @pytest.mark.parametrize("problem", covering([*EXAMPLES, *STRADDLING], "tma", *KINDS), ids=str)
 def test_one_program_a_tile(problem: Gemm, seed: int) -> None:
-    check("triton-tma", problem, SMALL, seed)
+    holds("triton-tma", problem, SMALL, seed)
 
 
 @pytest.mark.parametrize("problem", covering([*EXAMPLES, *STRADDLING[-20:]], "persistent", *KINDS), ids=str)
 def test_one_program_an_sm(problem: Gemm, seed: int) -> None:
-    check("triton-persistent", problem, SMALL, seed)
+    holds("triton-persistent", problem, SMALL, seed)
 
 
 @pytest.mark.parametrize(
     "problem", covering([p for p in EXAMPLES if p.item_byte == 2], "specialized", *KINDS), ids=str
 )
 def test_warps_of_two_kinds(problem: Gemm, seed: int) -> None:
-    check("triton-specialized", problem, SMALL, seed)
+    holds("triton-specialized", problem, SMALL, seed)
 
 
 MADE: list[tuple[str, tuple[Dtype, Any], Layout, bool]] = list(
@@ -137,7 +116,7 @@ def test_descriptors_made_on_the_host_and_by_the_kernel(
     monkeypatch.setattr(descriptors, "arguments", made)
     dtype, beta = type_and_beta
     problem = Gemm(m=71, n=133, k=65, layout=layout, dtype=dtype, beta=beta, pitch="padded")
-    check(variant, problem, LARGE, seed)
+    holds(variant, problem, LARGE, seed)
 
 
 @pytest.mark.parametrize(
@@ -146,19 +125,21 @@ def test_descriptors_made_on_the_host_and_by_the_kernel(
 def test_whatever_runs_together_each_tile_is_computed_once(variant: str, group: int, seed: int) -> None:
     """2 x 19 tiles, of which the last band has 3 of N."""
     problem = Gemm(m=48, n=16 * 18 + 1, k=16, dtype="float16", pitch="padded")
-    check(variant, problem, SMALL._replace(group=group), seed)
+    holds(variant, problem, SMALL._replace(group=group), seed)
 
 
 @pytest.mark.parametrize("sm_count", drawn([1, 2, 5, 11, 12, 13, 132], 2, "programs"))
 def test_any_number_of_programs_covers_all_tiles(sm_count: int, seed: int) -> None:
     """12 tiles: as one walk, unevenly, one each, and with more programs than tiles."""
-    check("triton-persistent", Gemm(m=80, n=64, k=64, dtype="float16"), SMALL, seed, sm_count)
+    holds("triton-persistent", Gemm(m=80, n=64, k=64, dtype="float16"), SMALL, seed, sm_count)
 
 
 @pytest.mark.parametrize("variant", drawn(list(VARIANTS), 1, "same bits"))
 def test_the_same_bits_every_time_and_by_any_number_of_programs(variant: str, seed: int) -> None:
     problem = Gemm(m=72, n=40, k=200, layout="TN", dtype="bfloat16")
-    once, again, otherwise = (multiplied(variant, problem, SMALL, seed, sms)[1] for sms in (3, 3, 4))
+    once, again, otherwise = (
+        bits(multiplied(variant, problem, SMALL, seed, sms).outputs[0]) for sms in (3, 3, 4)
+    )
     assert torch.equal(once, again) and torch.equal(once, otherwise)
 
 

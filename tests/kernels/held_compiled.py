@@ -3,18 +3,12 @@
 Every input is copied asynchronously, 16 bytes at a time and all of it before anything is waited for; nothing
 is copied twice; in a cluster the barrier stands between what blocks tell and what they are told. The gradient
 of layer normalization keeps enough under way for a B200's memory. Shares of many chunks may spill a few
-registers, outside of loops.
-
-    python -m tests.kernels.held_compiled [--all]
-
-prints the table of a sample, as the tests compile it; with --all that of every share that a row of any length
-can be given, in every data type and for every architecture that has what it needs: about 1560, twenty minutes
-of one core. Exit code 1 if a promise is broken. Needs no GPU; must run without TRITON_INTERPRET.
+registers, outside of loops. `every` has every share that a row of any length can be given: about 1560
+compilations, twenty minutes of one core.
 """
 
 import itertools
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -27,7 +21,7 @@ from kernels.layernorm.problem import EPSILON, LONGEST_IN_REGISTERS, LayerNorm
 from kernels.softmax import held_rows
 from tests.kernels.compiled import Built, pointer
 from tests.kernels.in_flight import NEEDED_BYTE, in_flight
-from tests.kernels.streaming import Variant, everywhere, main
+from tests.kernels.streaming import Variant, everywhere, family
 
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
 FEW_SPILLS = 8
@@ -161,12 +155,11 @@ def _meets(blocks: int, built: Built) -> list[str]:
 
 
 def sample() -> Iterator[Variant]:
-    """What the tests of softmax and of layer normalization compile."""
+    """Some shares for each kernel."""
     yield from variants(forward_held.normalize_held, 1)
     yield from variants(held_rows.forward_held, 1)
     yield from variants(held_rows.backward_held, 2)
     yield from gradients(backward_held.gradient_held)
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(everywhere(every()) if "--all" in sys.argv[1:] else sample()) else 0)
+FAMILY = family(sample, lambda: everywhere(every()))

@@ -1,19 +1,16 @@
-"""The pointer chase compiled for every architecture and held to its promises.
+"""What the pointer chase promises of its compiled form.
 
-    python -m tests.kernels.latency_compiled      the table; exit code 1 on a fault
-
-Promises: nothing spilled, no shared memory, and in every loop each load has its address from the load before,
-so that none can begin earlier. Needs no GPU; must run without TRITON_INTERPRET.
+Nothing spilled, no shared memory, and in every loop each load has its address from the load before, so that
+none can begin earlier.
 """
 
 import re
-import sys
 from collections.abc import Iterator
 
 from kernels.latency.chasing import chase
 from tests.kernels.compiled import Built
 from tests.kernels.listing import Line, written
-from tests.kernels.streaming import Variant, main
+from tests.kernels.streaming import Variant, family
 
 
 def variants() -> Iterator[Variant]:
@@ -71,5 +68,4 @@ def independent(loop: list[Line]) -> int:
     return count
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(variants()) else 0)
+FAMILY = family(variants)

@@ -1,37 +1,26 @@
-"""The pointer chase, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/latency_interpreted.py
-
-test_memory_limited.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The pointer chase, run by the repaired interpreter under the sanitizer."""
 
 import pytest
 import torch
 
-from bench.worker.check import poison
 from kernels.latency.chasing import chase, launch
 from kernels.latency.operator import OPERATOR
 from kernels.latency.problem import Latency
+from tests.kernels.interpreted import check
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import watched
-from tests.kernels.tensors import relative_error, uniform
+from tests.kernels.tensors import uniform
 
 
 @pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
 def test_examples(problem: Latency, seed: int) -> None:
     """In bounds, a load for each step, all cells visited where there are steps enough, and the right end."""
     table, begin = OPERATOR.inputs(problem, uniform(problem, seed))
-    ready = launch(problem, table, begin)
-    poison(ready.outputs)
-    with repaired(), watched() as watch:
-        end = ready.call()
-    assert end is ready.outputs[0]
-    assert relative_error(OPERATOR, problem, (table, begin), (end,)) == 0
-    of_table = watch.loads.within(table)
+    done = check(OPERATOR, problem, (table, begin), launch(problem, table, begin))
+    of_table = done.watch.loads.within(table)
     assert of_table.byte == 4 * problem.steps * problem.chains
     assert of_table.distinct_byte == 4 * min(problem.lines, problem.steps * problem.chains)
-    assert watch.loads.byte == of_table.byte + 4 * problem.chains
-    assert watch.stores.byte == watch.stores.within(end).byte == 4 * problem.chains
+    assert done.byte == (of_table.byte + 4 * problem.chains, 4 * problem.chains, 0)
 
 
 def test_beyond_two_to_the_31_bytes() -> None:

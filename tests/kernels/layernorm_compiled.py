@@ -1,24 +1,20 @@
-"""Every tile that layer normalization may try, compiled and held to its promises.
-
-    python -m tests.kernels.layernorm_compiled        a table; exit code 1 on a fault
+"""Every tile that layer normalization may try, and what it promises of its compiled form.
 
 The fullest tiles, where a spill would show first, are compiled for every architecture; the others each for
 two, in turn. Lengths that are a multiple of 16 bytes but no power of two must load 16 bytes at once as well.
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from bench.spec import ITEM_BYTE, Dtype
-from kernels.layernorm import backward, backward_held, backward_long, forward, forward_held, forward_long
+from kernels.layernorm import backward, backward_long, forward, forward_long
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, alignment, chunks
-from tests.kernels import held_compiled
 from tests.kernels.compiled import Built, pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, main
+from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, family
 
 FLOAT32 = ("mean_pointer", "rstd_pointer", "partial_pointer", "sums_pointer")
 SIZES = ("rows", "length", "count")
@@ -97,8 +93,6 @@ def variants() -> Iterator[Variant]:
         yield variant(kernel, "float16", length, Tile(1, block, 16), capabilities=(70, 90))
     aligned = variant(backward_long.row_sums, "float16", 32776, chunks(32776, 2)[1], **one)
     yield replace(aligned, promises=(narrow_row_sums,))
-    yield from held_compiled.variants(forward_held.normalize_held, 1)
-    yield from held_compiled.gradients(backward_held.gradient_held)
 
 
 def narrow_row_sums(built: Built) -> list[str]:
@@ -109,5 +103,4 @@ def narrow_row_sums(built: Built) -> list[str]:
     return [f"{wide} loads of 16 bytes, promised 6"]
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(everywhere(variants()) if "--all" in sys.argv[1:] else variants()) else 0)
+FAMILY = family(variants, lambda: everywhere(variants()))

@@ -1,13 +1,8 @@
-"""Layer normalization's kernels, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/layernorm_interpreted.py
-
-test_memory_limited.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Layer normalization's kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -28,12 +23,13 @@ from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, alignment
 from tests.drawing import covering
 from tests.kernels.held_emulated import Emulated
+from tests.kernels.interpreted import Tensors, check, check_again, check_far_end, ran
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import relative_error, uniform, used
 
 MULTIPROCESSORS = 3
-Solve = Callable[[LayerNorm, tuple[torch.Tensor, ...], Any], Launch]
+Solve = Callable[[LayerNorm, Tensors, Any], Launch]
 
 
 @pytest.fixture(autouse=True)
@@ -43,17 +39,11 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backward_held, "gradient_held", Emulated(backward_held.gradient_held))
 
 
-class Ran(NamedTuple):
-    inputs: tuple[torch.Tensor, ...]
-    outputs: tuple[torch.Tensor, ...]
-    watch: Watch
-
-
-def chosen(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile | Held) -> Launch:
+def chosen(problem: LayerNorm, inputs: Tensors, tile: Tile | Held) -> Launch:
     return launch.with_tile(problem, inputs, tile, MULTIPROCESSORS)
 
 
-def long(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
+def long(problem: LayerNorm, inputs: Tensors, tile: Tile) -> Launch:
     """By the kernels for rows that no register file holds, whatever the length."""
     if problem.direction == "forward":
         x, weight, bias = inputs
@@ -62,27 +52,19 @@ def long(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> La
     return backward_long.launch(problem, x, dy, weight, mean.float(), rstd.float(), tile, MULTIPROCESSORS)
 
 
-def ran(
-    problem: LayerNorm,
-    inputs: tuple[torch.Tensor, ...],
-    tile: Tile | Held,
-    solve: Solve = chosen,
-    times: int = 1,
-) -> Ran:
-    """What the kernels wrote into outputs of NaN, and what they touched."""
-    ready = solve(problem, inputs, tile)
-    for output in ready.outputs:
-        output.fill_(math.nan)
-    with repaired(), watched() as watch:
-        for _ in range(times):
-            outputs = ready.call()
-    assert isinstance(outputs, tuple)
-    assert all(a is b for a, b in zip(outputs, ready.outputs, strict=True))
-    return Ran(inputs, outputs, watch)
-
-
-def drawn(problem: LayerNorm, seed: int) -> tuple[torch.Tensor, ...]:
+def drawn(problem: LayerNorm, seed: int) -> Tensors:
     return OPERATOR.inputs(problem, uniform(problem, seed))
+
+
+def holds(problem: LayerNorm, tile: Tile | Held, seed: int, solve: Solve = chosen) -> None:
+    """Right, in bounds, and every byte as the docstrings count them."""
+    inputs = drawn(problem, seed)
+    done = check(OPERATOR, problem, inputs, solve(problem, inputs, tile))
+    assert done.byte == (*traffic(problem, tile, solve), 0)
+    assert done.watch.stores.repeated == 0
+    if problem.in_registers and solve is chosen:
+        x = done.watch.loads.within(inputs[0])
+        assert x.byte == x.distinct_byte == inputs[0].nbytes
 
 
 def partial_byte(problem: LayerNorm, count: int) -> int:
@@ -126,21 +108,6 @@ def traffic(problem: LayerNorm, tile: Tile | Held, solve: Solve) -> tuple[int, i
     )
 
 
-def check(problem: LayerNorm, tile: Tile | Held, seed: int, solve: Solve = chosen) -> None:
-    """Right, in bounds, every byte as the docstrings count them, each output once, no atomics."""
-    done = ran(problem, drawn(problem, seed), tile, solve)
-    assert used(OPERATOR, "triton", problem, done.inputs, done.outputs) <= 1
-    assert (done.watch.loads.byte, done.watch.stores.byte) == traffic(problem, tile, solve)
-    assert done.watch.stores.repeated == 0
-    assert sum(done.watch.stores.within(one).byte for one in done.outputs) == sum(
-        one.nbytes for one in done.outputs
-    )
-    if problem.in_registers and solve is chosen:
-        x = done.watch.loads.within(done.inputs[0])
-        assert x.byte == x.distinct_byte == done.inputs[0].nbytes
-    assert done.watch.atomics.byte == 0
-
-
 TRITON = [
     p
     for p in OPERATOR.examples
@@ -163,15 +130,15 @@ def few(problems: list[LayerNorm], of: str) -> list[LayerNorm]:
 @pytest.mark.parametrize("problem", few(TRITON, "interpreted layernorm"), ids=str)
 def test_right_in_bounds_and_each_element_written_once(problem: LayerNorm, seed: int) -> None:
     tiles = launch.candidates(problem)
-    check(problem, tiles[0], seed)
+    holds(problem, tiles[0], seed)
     if problem.length < 1025:
-        check(problem, tiles[-1], seed)
+        holds(problem, tiles[-1], seed)
 
 
 @pytest.mark.parametrize("problem", few(LONG, "interpreted long rows of layernorm"), ids=str)
 def test_long_rows_with_chunks_of_a_few_elements(problem: LayerNorm, seed: int) -> None:
     """On, one past and one short of chunks; more tiles of rows than slices."""
-    check(problem, Tile(1 if problem.direction == "forward" else 4, 64, 1), seed, long)
+    holds(problem, Tile(1 if problem.direction == "forward" else 4, 64, 1), seed, long)
 
 
 HELD = [
@@ -201,7 +168,7 @@ HELD = [
 def test_rows_held_in_shared_memory_by_a_block_or_a_cluster(
     problem: LayerNorm, share: Held, seed: int
 ) -> None:
-    check(problem, share, seed)
+    holds(problem, share, seed)
 
 
 def test_the_launch_takes_shared_memory_or_two_passes() -> None:
@@ -241,7 +208,7 @@ CLUSTERS = [
     ids=str,
 )
 def test_gradient_in_a_cluster(problem: LayerNorm, share: Held, seed: int) -> None:
-    check(problem, share, seed)
+    holds(problem, share, seed)
 
 
 def test_shares_of_a_gradient_hold_a_row() -> None:
@@ -257,19 +224,17 @@ def test_shares_of_a_gradient_hold_a_row() -> None:
 def test_every_share_of_the_rows(rows: int, seed: int) -> None:
     """Fewer, as many and more tiles than programs, ragged or not."""
     problem = LayerNorm(direction="backward", rows=rows, length=24, dtype="float32")
-    check(problem, Tile(2, 32, 1), seed)
+    holds(problem, Tile(2, 32, 1), seed)
 
 
 @pytest.mark.parametrize("solve", [chosen, long])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_again_is_the_same_bits(direction: str, solve: Solve, seed: int) -> None:
     problem = LayerNorm(direction=direction, rows=9, length=100, dtype="float32")  # type: ignore[arg-type]
-    inputs, tile = drawn(problem, seed), Tile(2 if solve is chosen else 1, 128 if solve is chosen else 32, 1)
-    once, twice = ran(problem, inputs, tile, solve), ran(problem, inputs, tile, solve, times=2)
-    for a, b in zip(once.outputs, twice.outputs, strict=True):
-        assert torch.equal(a, b)
-    for before, after in zip(drawn(problem, seed), inputs, strict=True):
-        assert torch.equal(before, after)  # inputs are not written
+    tile = Tile(2, 128, 1) if solve is chosen else Tile(1, 32, 1)
+    ready = solve(problem, drawn(problem, seed), tile)
+    ran(ready)
+    check_again(ready)
 
 
 @pytest.mark.parametrize("first", [None, 0.0, 5000.0])
@@ -292,7 +257,8 @@ def test_a_large_mean_costs_no_digits(
     if first is not None:
         x[:, 0] = first
     inputs = (x, *drawn(problem, seed)[1:])
-    assert relative_error(OPERATOR, problem, inputs, ran(problem, inputs, tile, solve).outputs) < 6 * 2.0**-24
+    outputs = ran(solve(problem, inputs, tile)).outputs
+    assert relative_error(OPERATOR, problem, inputs, outputs) < 6 * 2.0**-24
 
 
 @pytest.mark.parametrize(
@@ -303,7 +269,7 @@ def test_nan_and_infinity_spoil_what_they_spoil_in_torch(solve: Solve, tile: Til
     x, weight, bias = drawn(forward_problem, seed)
     for row, value in enumerate((math.nan, math.inf, -math.inf)):
         x[row, 77] = value
-    y, mean, rstd = ran(forward_problem, (x, weight, bias), tile, solve).outputs
+    y, mean, rstd = ran(solve(forward_problem, (x, weight, bias), tile)).outputs
     want = torch.native_layer_norm(x, [200], weight, bias, EPSILON)
     assert torch.equal(y.isnan(), want[0].isnan()) and bool(y[:3].isnan().all())
     assert bool(rstd[:3].isnan().all()) and bool(mean[0].isnan()) and bool(mean[3:].isfinite().all())
@@ -312,7 +278,7 @@ def test_nan_and_infinity_spoil_what_they_spoil_in_torch(solve: Solve, tile: Til
     x, dy, weight, mean, rstd = drawn(problem, seed)
     dy[1, 5], x[3, 7] = math.nan, math.nan
     tile = Tile(4, 256, 1) if solve is chosen else Tile(4, 64, 1)
-    outputs = ran(problem, (x, dy, weight, mean, rstd), tile, solve).outputs
+    outputs = ran(solve(problem, (x, dy, weight, mean, rstd), tile)).outputs
     expected = OPERATOR.reference(problem, x, dy, weight, mean, rstd)
     for got, one in zip(outputs, expected, strict=True):
         assert torch.equal(got.isnan(), one.isnan())
@@ -322,39 +288,15 @@ FAR = 2**31 + 2**20
 """Elements: the last tiles start beyond 2^31."""
 
 
-def test_forward_beyond_two_to_the_31(seed: int) -> None:
-    """The last rows of 2^31 elements, into an otherwise untouched y."""
-    length = 1000
-    problem = LayerNorm(direction="forward", rows=FAR // length + 1, length=length, dtype="float16")
-    x, y = (torch.empty(problem.rows, length, dtype=torch.float16) for _ in range(2))
-    mean, rstd = (torch.empty(problem.rows, 1) for _ in range(2))
-    few = problem.model_copy(update={"rows": (problem.rows - 1) % 4 + 1})
-    last = slice(problem.rows - few.rows, problem.rows)
-    x[last], weight, bias = drawn(few, seed)
-    programs = math.ceil(problem.rows / 4)
-    constants = {"EPSILON": EPSILON, "ALIGN": 8, "BLOCK": 1024}
-    with repaired(), watched(), placed((programs - 1,), (programs,)):
-        forward.normalize[(1,)](
-            x, weight, bias, y, mean, rstd, problem.rows, length, EVEN=False, ROWS=4, **constants
-        )
-    found = (y[last], mean[last], rstd[last])
-    assert used(OPERATOR, "triton", few, (x[last], weight, bias), found) <= 1
-
-    y[-1] = math.nan
-    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-        forward_long.normalize_long[(1,)](
-            x, weight, bias, y, mean, rstd, length, EPSILON=EPSILON, ALIGN=8, BLOCK=256
-        )
-    one = problem.model_copy(update={"rows": 1})
-    found = (y[-1:], mean[-1:], rstd[-1:])
-    assert used(OPERATOR, "triton", one, (x[-1:], weight, bias), found) <= 1
-
-    y[-1], mean[-1], rstd[-1] = math.nan, math.nan, math.nan
-    program = forward_held.normalize_held[(1,)]
-    shares = {"EPSILON": EPSILON, "VECTOR": 8, "CHUNKS": 4, "CHUNK": 256, "num_warps": 1, "num_ctas": 1}
-    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-        program(x, weight, bias, y, mean, rstd, None, length, **shares)
-    assert used(OPERATOR, "triton", one, (x[-1:], weight, bias), found) <= 1
+@pytest.mark.parametrize(
+    "solve, tile",
+    [(chosen, Tile(4, 1024, 1)), (long, Tile(1, 256, 1)), (chosen, Held(1, 4, 256, 1))],
+)
+def test_forward_beyond_two_to_the_31(solve: Solve, tile: Tile | Held, seed: int) -> None:
+    problem = LayerNorm(direction="forward", rows=FAR // 1000 + 1, length=1000, dtype="float16")
+    count = (problem.rows - 1) % tile.rows + 1 if isinstance(tile, Tile) else 1
+    last = problem.model_copy(update={"rows": count})
+    check_far_end(OPERATOR, problem, last, lambda inputs: solve(problem, inputs, tile), seed)
 
 
 def test_backward_beyond_two_to_the_31(seed: int) -> None:

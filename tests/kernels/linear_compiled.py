@@ -1,26 +1,21 @@
-"""Every tile that the bias gradient may try, compiled and held to its promises.
+"""Every tile that the bias gradient may try, and what it promises of its compiled form.
 
-    python -m tests.kernels.linear_compiled            a table; exit code 1 on a fault
-    python -m tests.kernels.linear_compiled --drawn    two of its rows, by the seed of the tests' run
-    python -m tests.kernels.linear_compiled --all      each tile for every architecture: two minutes
-
-The layer's GEMM is compiled by gemm_compiled.py. This kernel writes next to nothing, so of 16-byte accesses
-it promises the loads: as many as its elements fill, and none of 1 or 2 bytes.
+The layer's GEMM has families of its own. This kernel writes next to nothing, so of 16-byte accesses it
+promises the loads: as many as its elements fill, and none of 1 or 2 bytes.
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import triton.language as tl
 
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.layernorm.tiles import Tile, alignment
 from kernels.linear import bias_gradient
-from tests.drawing import drawn
-from tests.kernels.compiled import pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, compile_one, everywhere, main
+from tests.kernels.compiled import Built, pointer
+from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, family
 from tests.kernels.tensors import TORCH_TYPE
 
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32", "float64")
@@ -60,29 +55,23 @@ def variants() -> Iterator[Variant]:
             next(turns)  # so that a tile meets all of them
 
 
-def narrow(few: bool) -> list[str]:
-    """Aligned rows, of dy and of partial sums, that are not loaded 16 bytes at a time on sm_90."""
-    found = []
-    tiles = [(dtype, tile) for dtype in DTYPES for tile in bias_gradient.candidates(TORCH_TYPE[dtype], 1024)]
-    for dtype, tile in drawn(tiles, 1, "aligned rows of the bias gradient") if few else tiles:
-        built = compile_one(variant(dtype, 1024, tile), 90)
-        loads = [name for name in built.instructions.elements() if name.startswith("LDG")]
-        wide = sum(".128" in name for name in loads)
-        read = ITEM_BYTE[dtype] + (8 if dtype == "float64" else 4)  # an element of dy, a partial sum
-        wanted = tile.rows * tile.block * read // (16 * 32 * tile.warps)
-        if wide < wanted or any(".U16" in name or ".S16" in name for name in loads):
-            found.append(f"{dtype} {tile}: {wide} loads of 16 bytes, wanted {wanted}, of {loads}")
-    return found
+def aligned() -> Iterator[Variant]:
+    """Every tile for aligned rows, whose loads are counted."""
+    for dtype in DTYPES:
+        for tile in bias_gradient.candidates(TORCH_TYPE[dtype], 1024):
+            promises = (partial(narrow, dtype, tile),)
+            yield replace(variant(dtype, 1024, tile), capabilities=(90,), promises=promises)
 
 
-def check(everything: bool, few: bool) -> int:
-    """Print the table and what is narrow; the number of faults."""
-    listed = list(everywhere(variants()) if everything else variants())
-    faults = main(drawn(listed, 1, "compiled bias gradient") if few else listed)
-    broken = narrow(few)
-    print("\n".join(broken) or "every aligned row is read 16 bytes at a time")
-    return faults + len(broken)
+def narrow(dtype: Dtype, tile: Tile, built: Built) -> list[str]:
+    """Whether rows, of dy and of partial sums, are not loaded 16 bytes at a time, as phrases."""
+    loads = [name for name in built.instructions.elements() if name.startswith("LDG")]
+    wide = sum(".128" in name for name in loads)
+    read = ITEM_BYTE[dtype] + (8 if dtype == "float64" else 4)  # an element of dy, a partial sum
+    wanted = tile.rows * tile.block * read // (16 * 32 * tile.warps)
+    if wide < wanted or any(".U16" in name or ".S16" in name for name in loads):
+        return [f"{wide} loads of 16 bytes, wanted {wanted}, of {loads}"]
+    return []
 
 
-if __name__ == "__main__":
-    sys.exit(1 if check("--all" in sys.argv[1:], "--drawn" in sys.argv[1:]) else 0)
+FAMILY = family(lambda: (*variants(), *aligned()), lambda: (*everywhere(variants()), *aligned()))

@@ -1,9 +1,4 @@
-"""The bias gradient's kernel, and a layer from end to end, run by the repaired interpreter.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/linear_interpreted.py
-
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""The bias gradient's kernel, and a layer from end to end, run by the repaired interpreter."""
 
 import itertools
 import math
@@ -16,7 +11,6 @@ import torch
 import triton.language as tl
 
 from bench.spec import Dtype
-from bench.worker.check import outputs_of, poison
 from kernels.gemm import choosing
 from kernels.gemm.tiles import Tile as GemmTile
 from kernels.layernorm.tiles import Tile
@@ -24,6 +18,7 @@ from kernels.linear import bias_gradient
 from kernels.linear.operator import OPERATOR
 from kernels.linear.problem import Linear
 from tests.drawing import covering, drawn
+from tests.kernels.interpreted import check, check_again, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform, used
@@ -37,14 +32,9 @@ def layer(rows: int, columns: int, dtype: Dtype = "float32") -> Linear:
     return Linear(direction="weight_gradient", batch=rows, inputs=1, outputs=columns, bias=True, dtype=dtype)
 
 
-def summed(dy: torch.Tensor, tile: Tile = SMALL, times: int = 1) -> tuple[torch.Tensor, Watch]:
+def summed(dy: torch.Tensor, tile: Tile = SMALL) -> tuple[torch.Tensor, Watch]:
     """db, computed into NaN, and what the kernel touched."""
-    ready = bias_gradient.launch(dy, tile, SM_COUNT)
-    with repaired(), watched() as watch:
-        for _ in range(times):
-            poison(ready.outputs)
-            db = ready.call()
-    assert db is ready.outputs[0] and isinstance(db, torch.Tensor)
+    (db,), watch = ran(bias_gradient.launch(dy, tile, SM_COUNT))
     return db, watch
 
 
@@ -109,12 +99,11 @@ def test_every_part_has_a_tile(rows: int) -> None:
 
 
 def test_launched_again_it_writes_the_same_bits(seed: int) -> None:
-    """Counters are back at 0, and nothing depends on what was there."""
     dy = uniform(layer(97, 47), seed)(97, 47)
     assert bias_gradient.parts(97, 47, SMALL, SM_COUNT) > 1
-    once, _ = summed(dy)
-    thrice, _ = summed(dy, times=3)
-    assert torch.equal(once, thrice)
+    launch = bias_gradient.launch(dy, SMALL, SM_COUNT)
+    ran(launch)
+    check_again(launch)
 
 
 def test_a_16_bit_sum_keeps_what_16_bits_would_lose() -> None:
@@ -204,13 +193,8 @@ def test_a_layer_from_end_to_end(problem: Linear, a_device: None, seed: int) -> 
     """Our GEMM with the layer's operands and bias, and beside dw the bias gradient, into outputs of NaN."""
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     launch = OPERATOR.implementations["triton"](problem, *inputs)
-    for _ in range(2):
-        poison(launch.outputs)
-        with repaired(), watched() as watch:
-            outputs = outputs_of(launch.call())
-        assert used(OPERATOR, "triton", problem, inputs, outputs) <= 1
-    assert all(a is b for a, b in zip(outputs, launch.outputs, strict=True))
-    assert sum(watch.stores.within(one).byte for one in outputs) == problem.byte_written
+    check(OPERATOR, problem, inputs, launch)
+    check_again(launch)
     said = OPERATOR.configuration["triton"](problem, *inputs)
     assert said == "pointer 32x16x32 w4 s1" + (", db 4x16 w4 p2" if problem.sums_bias_gradient else "")
 

@@ -1,15 +1,9 @@
-"""The tiles and strips that our pooling kernels may try, compiled and held to the promises of streaming.py.
+"""The tiles and strips that our pooling kernels may try, which keep the promises of streaming.py.
 
-    python -m tests.kernels.pooling_compiled          what the tests compile, as a table
-    python -m tests.kernels.pooling_compiled --all    every combination: an hour on two cores
-
-Exit code 1 on a fault.
-
-Needs no GPU; must run without TRITON_INTERPRET.
+Every combination takes an hour on two cores.
 """
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 
 from bench.spec import Dtype
@@ -17,7 +11,7 @@ from kernels.pooling import launching
 from kernels.pooling.launching import Shape, Strip, Tile
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from tests.kernels.compiled import Built, pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, main
+from tests.kernels.streaming import CAPABILITIES, Variant, family
 
 DTYPES: tuple[Dtype, ...] = ("float16", "float32")
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
@@ -74,6 +68,7 @@ def variant(problem: Pooling, as_codes: bool, shape: Shape, capabilities: tuple[
         # A tap at a time takes 120 to 180 forward, and backward at stride 1 as many.
         most=(100 if problem.direction == "forward" else 60) if small and by_strips else None,
         capabilities=capabilities,
+        slow=by_strips,
         promises=(row_by_row(problem, as_codes, shape),) if isinstance(shape, Strip) else (),
     )
 
@@ -186,5 +181,4 @@ def every() -> Iterator[Variant]:
                 yield variant(problem, as_codes, tile, CAPABILITIES)
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(every() if "--all" in sys.argv[1:] else variants()) else 0)
+FAMILY = family(variants, every)

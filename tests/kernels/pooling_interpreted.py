@@ -1,11 +1,4 @@
-"""Our pooling kernels, run by the repaired interpreter under the sanitizer: right, in bounds, each once.
-
-Needs its own process, because interpreting and compiling exclude each other:
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/pooling_interpreted.py
-
-test_memory_limited.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Our pooling kernels, run by the repaired interpreter under the sanitizer."""
 
 import itertools
 import math
@@ -14,15 +7,15 @@ import pytest
 import torch
 
 from bench.spec import Launch
-from bench.worker.check import outputs_of, poison
+from bench.worker.check import outputs_of
 from kernels.pooling import launching
 from kernels.pooling.launching import Shape, Strip, Tile
 from kernels.pooling.operator import OPERATOR, codes, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
-from kernels.pooling.rounding import tolerance
-from tests.drawing import covering
+from tests.drawing import covering, drawn
+from tests.kernels.interpreted import check, check_again, ran
 from tests.kernels.interpreter import repaired
-from tests.kernels.pooling_cases import error, loads, strip_points
+from tests.kernels.pooling_cases import loads, strip_points
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import uniform
 
@@ -154,18 +147,10 @@ def test_right_in_bounds_and_each_element_written_once(
     torch.manual_seed(seed)
     name = "triton-codes" if as_codes else "triton"
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch = launched(problem, inputs, as_codes, shape)
-    with repaired(), watched() as watch:
-        wrong = error(problem, inputs, launch)
-    assert wrong <= tolerance(problem, name)  # and so no poison is left: every element was written
-
-    assert watch.atomics.byte == 0
-    stored = sum(one.nbytes for one in launch.outputs)
-    assert watch.stores.byte == stored
-    assert all(watch.stores.within(one).repeated == 0 for one in launch.outputs)
-    assert sum(watch.stores.within(one).byte for one in launch.outputs) == stored
+    done = check(OPERATOR, problem, inputs, launched(problem, inputs, as_codes, shape), name)
+    stored = sum(one.nbytes for one in done.outputs)
     place = 0 if problem.kind == "average" or problem.direction == "forward" else 1 if as_codes else 8
-    assert watch.loads.byte == loads(problem, shape) * (problem.item_byte + place)
+    assert done.byte == (loads(problem, shape) * (problem.item_byte + place), stored, 0)
     moved = problem.byte_moved(name)
     if (
         isinstance(shape, Strip) and problem.direction == "forward"
@@ -173,10 +158,10 @@ def test_right_in_bounds_and_each_element_written_once(
         rows, columns = (set(along) for along in strip_points(problem, shape))
         unread = len(rows) * (len(columns) - problem.across.read)
         moved += problem.n * problem.c * unread * problem.item_byte
-    assert watch.loads.distinct_byte + stored == moved
+    assert done.watch.loads.distinct_byte + stored == moved
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "shape"), few_strips()[::2], ids=str)
+@pytest.mark.parametrize(("problem", "as_codes", "shape"), drawn(strip_cases(), 4, "strips"), ids=str)
 def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
     """Of a maximum bit for bit: its place, NaN, infinities and the sign of zero."""
     torch.manual_seed(seed)
@@ -197,15 +182,14 @@ def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: 
     assert torch.equal(got[0].signbit() & ~got[0].isnan(), want[0].signbit() & ~want[0].isnan())
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "shape"), [*few()[::3], *few_strips()[::5]], ids=str)
+AGAIN = [*drawn(cases(), 3, "pooled again"), *drawn(strip_cases(), 2, "strips again")]
+
+
+@pytest.mark.parametrize(("problem", "as_codes", "shape"), AGAIN, ids=str)
 def test_a_second_launch_writes_the_same(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
-    """Bit for bit, over the poison of the first."""
     launch = launched(problem, OPERATOR.inputs(problem, uniform(problem, seed)), as_codes, shape)
-    with repaired():
-        before = [one.clone() for one in outputs_of(launch.call())]
-        poison(launch.outputs)
-        again = outputs_of(launch.call())
-    assert all(torch.equal(one, other) for one, other in zip(before, again, strict=True))
+    ran(launch)
+    check_again(launch)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -1,12 +1,9 @@
-"""Every tile that quantisation may try, compiled and held to its promises.
-
-    python -m tests.kernels.quantize_compiled        a table; exit code 1 on a fault
+"""Every tile that quantisation may try, and what it promises of its compiled form.
 
 The fullest tiles are compiled for every architecture, the others each for one, in turn.
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +12,7 @@ from kernels.layernorm.tiles import Tile, alignment
 from kernels.quantize import casting
 from kernels.quantize.problem import LARGEST, Eight, Quantize
 from tests.kernels.compiled import pointer
-from tests.kernels.streaming import Variant, everywhere, main
+from tests.kernels.streaming import Variant, everywhere, family
 
 
 def variant(kernel: Any, dtype: Dtype, to: Eight, tile: Tile, length: int, mx: bool, **more: Any) -> Variant:
@@ -75,5 +72,4 @@ def variants() -> Iterator[Variant]:
                 )
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(everywhere(variants()) if "--all" in sys.argv[1:] else variants()) else 0)
+FAMILY = family(variants, lambda: everywhere(variants()))

@@ -1,42 +1,25 @@
-"""Quantisation's kernels, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/quantize_interpreted.py
-
-test_memory_limited.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Quantisation's kernels, run by the repaired interpreter under the sanitizer."""
 
 import pytest
 import torch
 
-from bench.worker.check import poison
+from bench.spec import Launch
 from kernels.layernorm.tiles import Tile
 from kernels.quantize import casting
 from kernels.quantize.operator import OPERATOR, TORCH_TYPE
 from kernels.quantize.problem import Quantize
-from tests.drawing import covering
-from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, watched
-from tests.kernels.tensors import uniform, used
+from tests.drawing import covering, is_deep
+from tests.kernels.interpreted import check, ran
+from tests.kernels.tensors import uniform
 
 
-def empty(problem: Quantize) -> tuple[torch.Tensor, torch.Tensor]:
-    """y and scales, not yet written."""
-    mx = problem.scaling == "mx"
-    return (
-        torch.empty(problem.rows, problem.length, dtype=TORCH_TYPE[problem.to]),
-        torch.empty(problem.rows, problem.length // 32, dtype=torch.uint8)
-        if mx
-        else torch.empty(problem.scales),
-    )
-
-
-def ran(problem: Quantize, x: torch.Tensor, tile: Tile) -> tuple[tuple[torch.Tensor, ...], Watch]:
-    """What the kernels wrote into poison, and what they touched."""
-    results = empty(problem)
-    poison(results)
-    with repaired(), watched() as watch:
-        casting.with_tile(problem, x, results, tile).call()
-    return results, watch
+def launch(problem: Quantize, x: torch.Tensor, tile: Tile) -> Launch:
+    """By this tile, into new tensors."""
+    scales = torch.empty(problem.scales)
+    if problem.scaling == "mx":
+        scales = torch.empty(problem.rows, problem.length // 32, dtype=torch.uint8)
+    y = torch.empty(problem.rows, problem.length, dtype=TORCH_TYPE[problem.to])
+    return casting.with_tile(problem, x, (y, scales), tile)
 
 
 def tiles(problem: Quantize) -> list[Tile]:
@@ -45,7 +28,7 @@ def tiles(problem: Quantize) -> list[Tile]:
     return [small or casting.candidates(problem)[-1], casting.candidates(problem)[0]]
 
 
-EXAMPLES = [p for p in OPERATOR.examples if p.rows * p.length < 20_000 or p.dtype == "bfloat16"]
+EXAMPLES = [p for p in OPERATOR.examples if is_deep() or p.rows * p.length < 10_000]
 
 
 @pytest.mark.parametrize(
@@ -55,20 +38,15 @@ EXAMPLES = [p for p in OPERATOR.examples if p.rows * p.length < 20_000 or p.dtyp
 )
 def test_right_in_bounds_and_each_element_written_once(problem: Quantize, seed: int) -> None:
     (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
-    before = x.clone()
     for tile in tiles(problem):
-        results, watch = ran(problem, x, tile)
-        assert used(OPERATOR, "triton", problem, (x,), results) <= 1
-        parts = 0
+        done = check(OPERATOR, problem, (x,), launch(problem, x, tile))
+        loaded, parts = problem.byte_read, 0
         if problem.scaling == "tensor":
-            programs = min(-(-problem.elements // tile.block), casting.PARTS)
-            parts = 4 * programs
-            assert watch.loads.byte == 2 * problem.byte_read + parts * -(-problem.elements // tile.block)
-        else:
-            assert watch.loads.byte == problem.byte_read
-        assert watch.stores.byte == problem.byte_written + parts
-        assert watch.stores.repeated == 0 == watch.atomics.byte
-    assert torch.equal(x, before)
+            blocks = -(-problem.elements // tile.block)
+            parts = 4 * min(blocks, casting.PARTS)
+            loaded = 2 * problem.byte_read + parts * blocks
+        assert done.byte == (loaded, problem.byte_written + parts, 0)
+        assert done.watch.stores.repeated == 0
 
 
 @pytest.mark.parametrize("to, scaling", [("float8_e4m3", "mx"), ("float8_e5m2", "row"), ("int8", "tensor")])
@@ -77,7 +55,7 @@ def test_the_same_numbers_as_torch(to: str, scaling: str, seed: int) -> None:
     problem = Quantize(rows=16, length=256, dtype="float32", to=to, scaling=scaling)  # type: ignore[arg-type]
     (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
     x *= torch.logspace(-6, 6, 16)[:, None]  # rows of very different size
-    (y, scales), _ = ran(problem, x, casting.candidates(problem)[0])
+    y, scales = ran(launch(problem, x, casting.candidates(problem)[0])).outputs
     want_y, want_scales = OPERATOR.implementations["aten"](problem, x).call()
     torch.testing.assert_close(
         scales.double(), want_scales.double(), rtol=0 if scaling == "mx" else 1e-6, atol=0
@@ -89,5 +67,6 @@ def test_the_same_numbers_as_torch(to: str, scaling: str, seed: int) -> None:
 @pytest.mark.parametrize("scaling", ["tensor", "row", "mx"])
 def test_zeros_stay_zeros(scaling: str) -> None:
     problem = Quantize(rows=2, length=64, dtype="bfloat16", to="float8_e4m3", scaling=scaling)  # type: ignore[arg-type]
-    (y, _), _ = ran(problem, torch.zeros(2, 64, dtype=torch.bfloat16), casting.candidates(problem)[0])
+    x = torch.zeros(2, 64, dtype=torch.bfloat16)
+    y, _ = ran(launch(problem, x, casting.candidates(problem)[0])).outputs
     assert (y.float() == 0).all()

@@ -1,23 +1,19 @@
-"""Every tile that softmax may try, compiled and held to its promises.
-
-    python -m tests.kernels.softmax_compiled        a table; exit code 1 on a fault
+"""Every tile that softmax may try, and what it promises of its compiled form.
 
 The fullest tiles, where a spill would show first, are compiled for every architecture; the others each for
 two, in turn. Lengths that are a multiple of 16 bytes but no power of two must load 16 bytes at once as well.
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.layernorm.tiles import Tile, alignment, chunks
-from kernels.softmax import held_rows, long_rows, whole_rows
+from kernels.softmax import long_rows, whole_rows
 from kernels.softmax.problem import Softmax
-from tests.kernels import held_compiled
 from tests.kernels.compiled import pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, main
+from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, family
 
 BOTH: tuple[Dtype, ...] = ("float16", "float32")
 WHOLE = (whole_rows.forward, whole_rows.backward)
@@ -67,9 +63,6 @@ def variants() -> Iterator[Variant]:
             next(turns)
         for dtype, length in (("bfloat16", 32776), ("float16", 32775)):
             yield variant(kernel, dtype, length, chunks(length, ITEM_BYTE[dtype])[1], capabilities=(90,))
-    yield from held_compiled.variants(held_rows.forward_held, 1)
-    yield from held_compiled.variants(held_rows.backward_held, 2)
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(everywhere(variants()) if "--all" in sys.argv[1:] else variants()) else 0)
+FAMILY = family(variants, lambda: everywhere(variants()))

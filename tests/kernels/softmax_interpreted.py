@@ -1,13 +1,7 @@
-"""Softmax's kernels, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/softmax_interpreted.py
-
-test_memory_limited.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Softmax's kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
 from types import ModuleType
-from typing import NamedTuple
 from unittest.mock import Mock
 
 import pytest
@@ -18,13 +12,12 @@ from kernels.layernorm import held
 from kernels.layernorm.held import Held
 from kernels.layernorm.tiles import Tile
 from kernels.softmax import held_rows, launch, long_rows, whole_rows
-from kernels.softmax.operator import OPERATOR, tolerance
+from kernels.softmax.operator import OPERATOR
 from kernels.softmax.problem import Softmax
 from tests.drawing import covering
 from tests.kernels.held_emulated import Emulated
-from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, placed, watched
-from tests.kernels.tensors import relative_error, uniform
+from tests.kernels.interpreted import Tensors, check, check_again, check_far_end, ran
+from tests.kernels.tensors import uniform
 
 
 @pytest.fixture(autouse=True)
@@ -34,43 +27,21 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(held_rows, name, Emulated(getattr(held_rows, name)))
 
 
-class Ran(NamedTuple):
-    inputs: tuple[torch.Tensor, ...]
-    result: torch.Tensor
-    watch: Watch
-
-
-def ran(
-    problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile | Held, by: ModuleType, times: int = 1
-) -> Ran:
-    """What the kernels of this file wrote into a result of NaN, and what they touched."""
-    ready = by.launch(problem, inputs, tile)
-    ready.outputs[0].fill_(math.nan)
-    with repaired(), watched() as watch:
-        for _ in range(times):
-            result = ready.call()
-    assert result is ready.outputs[0]
-    return Ran(inputs, result, watch)
-
-
-def drawn(problem: Softmax, seed: int) -> tuple[torch.Tensor, ...]:
+def drawn(problem: Softmax, seed: int) -> Tensors:
     return OPERATOR.inputs(problem, uniform(problem, seed))
 
 
-def check(problem: Softmax, tile: Tile | Held, seed: int, by: ModuleType) -> None:
-    """Right, in bounds, every byte as the docstrings count them, each element written once, no atomics."""
-    done = ran(problem, drawn(problem, seed), tile, by)
-    assert relative_error(OPERATOR, problem, done.inputs, (done.result,)) <= tolerance(problem, "triton")
+def holds(problem: Softmax, tile: Tile | Held, seed: int, by: ModuleType) -> None:
+    """Right, in bounds, and every byte as the docstrings count them."""
+    inputs = drawn(problem, seed)
+    done = check(OPERATOR, problem, inputs, by.launch(problem, inputs, tile))
     readings = 2 if by is long_rows else 1
     told = 0
     if isinstance(tile, Held) and tile.blocks > 1:
         told = problem.rows * tile.blocks * 4 * (2 if problem.direction == "forward" else 1)
-    assert done.watch.loads.byte == readings * problem.byte_read + told
-    assert sum(done.watch.loads.within(one).distinct_byte for one in done.inputs) == problem.byte_read
-    assert done.watch.stores.byte == problem.byte_written + told
-    assert done.watch.stores.within(done.result).byte == problem.byte_written
+    assert done.byte == (readings * problem.byte_read + told, problem.byte_written + told, 0)
+    assert sum(done.watch.loads.within(one).distinct_byte for one in inputs) == problem.byte_read
     assert done.watch.stores.repeated == 0
-    assert done.watch.atomics.byte == 0
 
 
 TRITON = [
@@ -96,7 +67,7 @@ def few(problems: list[Softmax], of: str) -> list[Softmax]:
 def test_right_in_bounds_and_each_element_written_once(problem: Softmax, seed: int) -> None:
     tiles = launch.candidates(problem)
     for tile in (tiles[0], tiles[-1]) if problem.length < 1025 else tiles[:1]:
-        check(problem, tile, seed, whole_rows if problem.in_registers else long_rows)
+        holds(problem, tile, seed, whole_rows if problem.in_registers else long_rows)
 
 
 HELD = [
@@ -121,7 +92,7 @@ HELD = [
     ids=str,
 )
 def test_rows_held_in_shared_memory_by_a_block_or_a_cluster(problem: Softmax, share: Held, seed: int) -> None:
-    check(problem, share, seed, held_rows)
+    holds(problem, share, seed, held_rows)
 
 
 def test_shares_hold_a_row_within_shared_memory() -> None:
@@ -176,7 +147,7 @@ def test_the_launch_takes_the_file_that_suits_the_row() -> None:
 @pytest.mark.parametrize("problem", few(LONG, "interpreted long rows of softmax"), ids=str)
 def test_long_rows_with_chunks_of_a_few_elements(problem: Softmax, seed: int) -> None:
     """On, one past and one short of chunks."""
-    check(problem, Tile(1, 64, 1), seed, long_rows)
+    holds(problem, Tile(1, 64, 1), seed, long_rows)
 
 
 BOTH: list[tuple[ModuleType, Tile | Held]] = [
@@ -191,11 +162,9 @@ BOTH: list[tuple[ModuleType, Tile | Held]] = [
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_again_is_the_same_bits(direction: str, by: ModuleType, tile: Tile | Held, seed: int) -> None:
     problem = Softmax(direction=direction, rows=5, length=200, dtype="float32")  # type: ignore[arg-type]
-    inputs = drawn(problem, seed)
-    once, twice = ran(problem, inputs, tile, by), ran(problem, inputs, tile, by, times=2)
-    assert torch.equal(once.result, twice.result)
-    for before, after in zip(drawn(problem, seed), inputs, strict=True):
-        assert torch.equal(before, after)  # inputs are not written
+    ready = by.launch(problem, drawn(problem, seed), tile)
+    ran(ready)
+    check_again(ready)
 
 
 @pytest.mark.parametrize("by, tile", BOTH)
@@ -204,7 +173,7 @@ def test_rows_that_rise_fall_and_are_huge(by: ModuleType, tile: Tile | Held) -> 
     rising = torch.linspace(-200, 300, 200)
     x = torch.stack([rising, rising.flip(0), rising.sin() * 1e30, torch.full((200,), -1e30), rising * 1e-3])
     problem = Softmax(direction="forward", rows=5, length=200, dtype="float32")
-    y = ran(problem, (x,), tile, by).result
+    (y,) = ran(by.launch(problem, (x,), tile)).outputs
     torch.testing.assert_close(y.double(), OPERATOR.reference(problem, x), rtol=3e-5, atol=1e-30)
 
 
@@ -219,7 +188,7 @@ def test_nan_and_infinity_spoil_what_they_spoil_in_torch(
     x[5, :100] = -math.inf  # whole chunks of nothing, then numbers
     x[6, 40:] = -math.inf
     x[7, 10], x[7, 150] = math.nan, math.inf
-    y = ran(problem, (x,), tile, by).result
+    (y,) = ran(by.launch(problem, (x,), tile)).outputs
     want = torch.softmax(x, 1)
     assert want.isnan().all(1).tolist() == [True, True, False, True, True, False, False, True, False]
     torch.testing.assert_close(y, want, equal_nan=True)
@@ -227,44 +196,19 @@ def test_nan_and_infinity_spoil_what_they_spoil_in_torch(
     problem = Softmax(direction="backward", rows=4, length=200, dtype="float32")
     y, dy = drawn(problem, seed)
     dy[1, 3], y[2, 5] = math.nan, math.nan
-    dx = ran(problem, (y, dy), tile, by).result
+    (dx,) = ran(by.launch(problem, (y, dy), tile)).outputs
     assert dx.isnan().all(1).tolist() == [False, True, True, False]
     assert dx.isnan().any(1).tolist() == [False, True, True, False]
 
 
+@pytest.mark.parametrize(
+    "by, tile",
+    [(whole_rows, Tile(4, 1024, 1)), (long_rows, Tile(1, 256, 1)), (held_rows, Held(1, 4, 256, 1))],
+)
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_beyond_two_to_the_31(direction: str, seed: int) -> None:
-    """The last rows of 2^31 elements, into an otherwise untouched result."""
-    length = 1000
-    problem = Softmax(direction=direction, rows=(2**31 + 2**20) // length, length=length, dtype="float16")  # type: ignore[arg-type]
-    count = 1 if direction == "forward" else 2
-    inputs = tuple(torch.empty(problem.rows, length, dtype=torch.float16) for _ in range(count))
-    result = torch.empty(problem.rows, length, dtype=torch.float16)
-    few = problem.model_copy(update={"rows": (problem.rows - 1) % 4 + 1})
-    for whole, part in zip(inputs, drawn(few, seed), strict=True):
-        whole[-few.rows :] = part
-    programs = math.ceil(problem.rows / 4)
-    with repaired(), watched(), placed((programs - 1,), (programs,)):
-        (whole_rows.forward if count == 1 else whole_rows.backward)[(1,)](
-            *inputs, result, problem.rows, length, ALIGN=8, EVEN=False, ROWS=4, BLOCK=1024
-        )
-    last = tuple(one[-few.rows :] for one in inputs)
-    assert relative_error(OPERATOR, few, last, (result[-few.rows :],)) <= tolerance(few, "triton")
-
-    if count == 1:
-        result[-1] = math.nan
-        program = held_rows.forward_held[(1,)]
-        with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-            program(*inputs, result, None, length, VECTOR=8, CHUNKS=4, CHUNK=256, num_warps=1, num_ctas=1)
-        last = inputs[0][-1:]
-        one = problem.model_copy(update={"rows": 1})
-        assert relative_error(OPERATOR, one, (last,), (result[-1:],)) <= tolerance(one, "triton")
-
-    result[-1] = math.nan
-    with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-        (long_rows.forward_long if count == 1 else long_rows.backward_long)[(1,)](
-            *inputs, result, length, ALIGN=8, BLOCK=256
-        )
-    one = problem.model_copy(update={"rows": 1})
-    last = tuple(each[-1:] for each in inputs)
-    assert relative_error(OPERATOR, one, last, (result[-1:],)) <= tolerance(one, "triton")
+def test_beyond_two_to_the_31(direction: str, by: ModuleType, tile: Tile | Held, seed: int) -> None:
+    rows = 2**31 // 1000 + 1050
+    problem = Softmax(direction=direction, rows=rows, length=1000, dtype="float16")  # type: ignore[arg-type]
+    count = (rows - 1) % tile.rows + 1 if isinstance(tile, Tile) else 1
+    last = problem.model_copy(update={"rows": count})
+    check_far_end(OPERATOR, problem, last, lambda inputs: by.launch(problem, inputs, tile), seed)

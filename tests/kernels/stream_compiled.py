@@ -1,20 +1,17 @@
-"""STREAM's copy kernel compiled for every architecture and held to its promises.
+"""What STREAM's copy kernel promises of its compiled form.
 
-    python -m tests.kernels.stream_compiled      the table; exit code 1 on a fault
-
-Promises: nothing spilled, no shared memory, 1024 threads that fit the registers of an SM, and whole blocks
-that move 16 bytes at a time, eight loads of each thread asked for before the first value is needed. Only the
-rest moves element by element. Needs no GPU; must run without TRITON_INTERPRET.
+Nothing spilled, no shared memory, 1024 threads that fit the registers of an SM, and whole blocks that move
+16 bytes at a time, eight loads of each thread issued before the first value is needed. Only the rest moves
+element by element.
 """
 
 import re
-import sys
 from collections.abc import Iterator
 
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.stream import copying
 from tests.kernels.compiled import Built, pointer
-from tests.kernels.streaming import Variant, main
+from tests.kernels.streaming import Variant, family
 
 DTYPES: tuple[Dtype, ...] = ("float16", "float32", "float64")
 LOADS = copying.BLOCK_BYTE // (16 * 32 * copying.WARPS)
@@ -66,5 +63,4 @@ def _wide(built: Built, what: str) -> int:
     return sum(n for name, n in built.instructions.items() if name.startswith(what) and ".128" in name)
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(variants()) else 0)
+FAMILY = family(variants)

@@ -1,9 +1,4 @@
-"""STREAM's copy kernel, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/stream_interpreted.py
-
-test_memory_limited.py starts it; its name keeps it out of an ordinary run.
-"""
+"""STREAM's copy kernel, run by the repaired interpreter under the sanitizer."""
 
 import itertools
 import math
@@ -16,8 +11,9 @@ from kernels.stream import copying
 from kernels.stream.operator import OPERATOR
 from kernels.stream.problem import Stream
 from tests.drawing import covering
+from tests.kernels.interpreted import check
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import TORCH_TYPE, uniform
 
 
@@ -26,20 +22,13 @@ def drawn(problem: Stream, seed: int) -> torch.Tensor:
     return x
 
 
-def check(problem: Stream, programs: int, seed: int) -> Watch:
-    """The same bits, in bounds, every element read once and written once, no atomics."""
+def holds(problem: Stream, programs: int, seed: int) -> None:
+    """The same bits, in bounds, every element read once and written once."""
     x = drawn(problem, seed)
-    before = x.clone()
-    ready = copying.launch_with(programs, problem, x)
-    (y,) = ready.outputs
-    y.fill_(math.nan)
-    with repaired(), watched() as watch:
-        assert ready.call() is y
-    assert torch.equal(x, before) and torch.equal(y, x)
-    assert watch.loads.byte == watch.loads.distinct_byte == problem.byte_read
-    assert watch.stores.byte == watch.stores.within(y).byte == problem.byte_written
-    assert watch.loads.repeated == watch.stores.repeated == watch.atomics.byte == 0
-    return watch
+    done = check(OPERATOR, problem, (x,), copying.launch_with(programs, problem, x))
+    assert torch.equal(done.outputs[0], x)
+    assert done.byte == (problem.byte_read, problem.byte_written, 0)
+    assert done.watch.loads.repeated == 0
 
 
 def stream(length: int, dtype: str) -> Stream:
@@ -56,7 +45,7 @@ SHARES = list(itertools.product([1, 2, 3, 7], ["float16", "bfloat16", "float32",
     ids=str,
 )
 def test_examples(problem: Stream, seed: int) -> None:
-    check(problem, problem.programs or 3, seed)
+    holds(problem, problem.programs or 3, seed)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +56,12 @@ def test_whole_and_ragged_blocks_by_fewer_and_by_more_programs(programs: int, dt
     size = copying.block(TORCH_TYPE[dtype].itemsize)
     lengths = [1, size - 1, size, size + 1, programs * size, programs * size + 1]
     for length in (*lengths, random.Random(seed).randrange(1, 5 * size)):
-        check(stream(length, dtype), programs, seed)
+        holds(stream(length, dtype), programs, seed)
 
 
 @pytest.mark.parametrize("piece", [-1, 0, 1])
 def test_a_rest_of_whole_pieces_and_around(piece: int, seed: int) -> None:
-    check(stream(copying.block(4) + 2 * copying.PIECE + piece, "float32"), 2, seed)
+    holds(stream(copying.block(4) + 2 * copying.PIECE + piece, "float32"), 2, seed)
 
 
 def test_blocks_are_shared_out_as_evenly_as_can_be(seed: int) -> None:

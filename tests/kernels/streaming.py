@@ -1,24 +1,23 @@
-"""What a kernel bound by memory promises of its compiled form, and the table that shows it.
+"""What a kernel bound by memory promises of its compiled form.
 
 Nothing spilled, shared memory within the limit, 16-byte loads and stores where data is aligned, and few
-enough instructions for each element that memory, not issue, stays the limit. Needs no GPU; must run without
-TRITON_INTERPRET. It says what the compiler made, not that it runs, nor how fast.
+enough instructions for each element that memory, not issue, stays the limit.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from tests.kernels.compiled import SHARED_LIMIT_BYTE, Built, build
+from tests.kernels.compiled import Built, Family, build, resource_faults
 
 CAPABILITIES = (70, 80, 90, 100)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One compilation of one kernel, and what is promised of it."""
+    """One kernel in one configuration, and what is promised of it."""
 
     name: str
     """As the table shows it: operator, direction, layout, data type, configuration."""
@@ -43,45 +42,79 @@ class Variant:
     """Most SASS instructions for each element on sm_90, where that is promised."""
     least: int = 70
     """Lowest compute capability that has what the kernel needs."""
-    capabilities: tuple[int, ...] = field(default=CAPABILITIES)
+    capabilities: tuple[int, ...] = CAPABILITIES
+    slow: bool = False
+    """As `compiled.Family` has it."""
     promises: tuple[Callable[[Built], list[str]], ...] = ()
     """What this kernel promises beside: each says what is broken, as phrases."""
 
 
-def compile_one(variant: Variant, capability: int) -> Built:
-    """Compile and disassemble; Triton's own errors pass through."""
-    return build(
-        variant.kernel,
-        variant.arguments,
-        variant.constants,
-        capability,
-        warps=variant.warps,
-        stages=variant.stages,
-        divisible=variant.divisible,
-        blocks=variant.blocks,
+class On(NamedTuple):
+    """A variant on one architecture."""
+
+    variant: Variant
+    capability: int
+
+    def __str__(self) -> str:
+        return self.variant.name
+
+    def compiled(self) -> Built:
+        """As `compiled.Form` has it, and so are the others."""
+        one = self.variant
+        return build(
+            one.kernel,
+            one.arguments,
+            one.constants,
+            self.capability,
+            warps=one.warps,
+            stages=one.stages,
+            divisible=one.divisible,
+            blocks=one.blocks,
+        )
+
+    def faults(self, built: Built) -> list[str]:
+        variant = self.variant
+        few = variant.spills and built.spills <= variant.spills
+        found = resource_faults(built, self.capability, parked_byte=built.stack_byte if few else 0)
+        if variant.wide:
+            found += _narrow(built)
+        count = per_element(variant, built)
+        if variant.most is not None and self.capability == 90:
+            if count is None or count > variant.most:
+                found.append(f"{count} instructions an element, promised {variant.most}")
+        return found + [phrase for promise in variant.promises for phrase in promise(built)]
+
+    def counts(self, built: Built) -> str:
+        each = per_element(self.variant, built)
+        loads, stores = (_count(built, what, "128") if built.program else "?" for what in ("LDG", "STG"))
+        return f"{loads:>3} LDG.128 {stores:>3} STG.128" + (f" {each:6.1f} an element" if each else "")
+
+
+def family(
+    variants: Callable[[], Iterable[Variant]], every: Callable[[], Iterable[Variant]] | None = None
+) -> Family:
+    """These variants, and with --all `every`, or the same."""
+    return Family(
+        lambda: _expanded(variants()),
+        lambda: _expanded((every or variants)()),
+        attrgetter("variant.slow"),
     )
+
+
+def _expanded(variants: Iterable[Variant]) -> Iterator[On]:
+    return (On(variant, capability) for variant in variants for capability in variant.capabilities)
+
+
+def everywhere(variants: Iterable[Variant]) -> Iterator[Variant]:
+    """Each of them for every architecture that has what it needs."""
+    for variant in variants:
+        yield replace(variant, capabilities=tuple(one for one in CAPABILITIES if one >= variant.least))
 
 
 def per_element(variant: Variant, built: Built) -> float | None:
     """SASS instructions for each element, padding left out; None where that means nothing."""
     count = sum(n for name, n in built.instructions.items() if not name.startswith("NOP"))
     return count / variant.element if variant.element and count else None
-
-
-def faults(variant: Variant, capability: int, built: Built) -> list[str]:
-    """What breaks a promise, as phrases; empty if nothing does."""
-    found = []
-    if built.spills > variant.spills or built.spills_in_loops or (built.stack_byte and not variant.spills):
-        found.append(f"{built.spills} spills, {built.stack_byte} bytes of stack")
-    if built.shared_byte > SHARED_LIMIT_BYTE[capability]:
-        found.append(f"{built.shared_byte} bytes of shared memory")
-    if variant.wide:
-        found += _narrow(built)
-    count = per_element(variant, built)
-    if variant.most is not None and capability == 90:
-        if count is None or count > variant.most:
-            found.append(f"{count} instructions an element, promised {variant.most}")
-    return found + [phrase for promise in variant.promises for phrase in promise(built)]
 
 
 def _narrow(built: Built) -> list[str]:
@@ -104,34 +137,3 @@ def _count(built: Built, what: str, size: str) -> int:
     return sum(
         n for name, n in built.instructions.items() if name.startswith(what) and size in name.split(".")
     )
-
-
-def everywhere(variants: Iterable[Variant]) -> Iterator[Variant]:
-    """Each of them for every architecture that can, as `--all` asks; the tests spread them over these."""
-    for variant in variants:
-        yield replace(variant, capabilities=tuple(one for one in CAPABILITIES if one >= variant.least))
-
-
-def main(variants: Iterable[Variant]) -> int:
-    """Print the table; the number of faults."""
-    jobs = [(variant, capability) for variant in variants for capability in variant.capabilities]
-    width = max(len(variant.name) for variant, _ in jobs)
-    print(f"{'kernel':{width}}  warps  sm   regs  shared  spill  LDG.128  STG.128  instr/elem")
-    bad = 0
-    with ThreadPoolExecutor(2) as pool:
-        for (variant, capability), built in zip(
-            jobs, pool.map(lambda job: compile_one(*job), jobs), strict=True
-        ):
-            wrong = faults(variant, capability, built)
-            bad += len(wrong)
-            each = per_element(variant, built)
-            loads, stores = (_count(built, what, "128") for what in ("LDG", "STG"))
-            print(
-                f"{variant.name:{width}}  {variant.warps:5}  {capability:<4} {built.registers:4} "
-                f"{built.shared_byte:7} {built.spills:6}  {loads if built.instructions else '?':>7}  "
-                f"{stores if built.instructions else '?':>7}  {'' if each is None else f'{each:10.1f}'}"
-                f"{'  ' + '; '.join(wrong) if wrong else ''}",
-                flush=True,
-            )
-    print(f"{len(jobs)} compiled, {bad} faults")
-    return bad

@@ -1,4 +1,3 @@
-import itertools
 import math
 from typing import Any
 
@@ -9,19 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
-from kernels import operator
 from kernels.attention.operator import OPERATOR, excerpt
 from kernels.attention.problem import Attention
-from tests.drawing import covering
 from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform, used
-
-EXAMPLES = [example for example in OPERATOR.examples if isinstance(example, Attention)]
-ON_CPU = ("math", "unfused", "flash-cpu")
-RUNS: list[tuple[str, Attention]] = [
-    (name, problem)
-    for name, problem in itertools.product(ON_CPU, EXAMPLES)
-    if not problem.missing(name, "cpu", None)
-]
 
 
 def attention(**given: Any) -> Attention:
@@ -32,10 +21,6 @@ def attention(**given: Any) -> Attention:
 
 def drawn(problem: Attention, seed: int) -> tuple[torch.Tensor, ...]:
     return OPERATOR.inputs(problem, uniform(problem, seed))
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("attention") is OPERATOR
 
 
 @pytest.mark.parametrize(
@@ -76,15 +61,6 @@ def test_keys_are_as_many_as_queries_unless_given() -> None:
     assert str(problem) == "float32-forward-batch2-head_width16-heads4-kv_heads2-q_length9"
     longer = attention(kv_length=11)
     assert longer.parameters()["kv_length"] == 11 and Attention.model_validate(longer.parameters()) == longer
-
-
-@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
-def test_bytes_are_those_of_the_tensors(problem: Attention, seed: int) -> None:
-    inputs = drawn(problem, seed)
-    assert all(tensor.is_contiguous() for tensor in inputs)
-    assert sum(tensor.nbytes for tensor in inputs) == problem.byte_read
-    outputs = OPERATOR.implementations["unfused"](problem, *inputs).outputs
-    assert sum(tensor.nbytes for tensor in outputs) == problem.byte_written
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -164,26 +140,6 @@ def test_o_and_lse_of_the_inputs_are_a_forward_pass(
     torch.testing.assert_close(lse, torch_lse)
 
 
-CHOSEN = covering(
-    range(len(RUNS)),
-    "runs of attention",
-    lambda place: (RUNS[place][0], RUNS[place][1].direction, RUNS[place][1].dtype, RUNS[place][1].causal),
-    lambda place: (RUNS[place][0], RUNS[place][1].direction, RUNS[place][1].head_width),
-)
-
-
-@pytest.mark.parametrize(("implementation", "problem"), [RUNS[place] for place in CHOSEN], ids=str)
-def test_against_the_reference(implementation: str, problem: Attention, seed: int) -> None:
-    inputs = drawn(problem, seed)
-    before = [tensor.clone() for tensor in inputs]
-    launch = OPERATOR.implementations[implementation](problem, *inputs)
-    for output in launch.outputs:
-        output.fill_(math.nan)
-    written = outputs_of(launch.call())
-    assert used(OPERATOR, implementation, problem, inputs, written) <= 1
-    assert all(map(torch.equal, before, inputs))
-
-
 @pytest.mark.deep  # compiling takes seconds
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_inductor_compiles_attention(direction: str, seed: int) -> None:
@@ -261,15 +217,6 @@ def test_plausible_bugs_would_be_noticed(seed: int) -> None:
     }
     for name, several in gradients.items():
         assert used(OPERATOR, "triton", backward, inputs, several) > 1, name
-
-
-def test_a_small_problem_is_checked_whole(seed: int) -> None:
-    problem = attention(direction="backward")
-    inputs = drawn(problem, seed)
-    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
-    smaller, _, part = excerpt(problem, inputs, outputs)
-    assert smaller.flop == problem.flop
-    assert [tensor.numel() for tensor in part] == [tensor.numel() for tensor in outputs]
 
 
 LARGE = [

@@ -2,8 +2,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.worker.check import poison
-from kernels import operator
 from kernels.batchnorm import operator as batchnorm
 from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
@@ -16,26 +14,6 @@ LARGER = [
     for layout in LAYOUTS
     for dtype in ("float16", "bfloat16", "float32")
 ]
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("batchnorm") is OPERATOR
-
-
-@pytest.mark.parametrize("problem", [*OPERATOR.examples, *LARGER], ids=str)
-@torch.no_grad()
-def test_aten_against_the_reference(problem: BatchNorm, seed: int) -> None:
-    tensors = given(problem, seed)
-    before = [tensor.clone() for tensor in tensors]
-    launch = OPERATOR.implementations["aten"](problem, *tensors)
-    for _ in range(2):
-        poison(launch.outputs)
-        outputs = as_tuple(launch.call())
-        assert used(OPERATOR, "aten", problem, tensors, outputs) <= 1
-    if launch.outputs:
-        assert all(got is own for got, own in zip(outputs, launch.outputs, strict=True))
-    assert outputs[0].stride() == tensors[0].stride() or problem.layout == "NHWC"
-    assert all(torch.equal(a, b) for a, b in zip(before, tensors, strict=True))
 
 
 @pytest.mark.parametrize("problem", [*OPERATOR.examples, *LARGER], ids=str)
@@ -96,6 +74,7 @@ def test_bytes_are_those_of_the_tensors(problem: BatchNorm, seed: int) -> None:
     assert sum(tensor.nbytes for tensor in outputs) + running == problem.byte_written
     bulk, of_channel = tensors[0], tensors[-1]
     assert bulk.shape == (problem.n, problem.c, problem.h, problem.w)
+    assert problem.layout == "NHWC" or outputs[0].stride() == bulk.stride()
     contiguous = torch.contiguous_format if problem.layout == "NCHW" else torch.channels_last
     assert bulk.is_contiguous(memory_format=contiguous)
     assert of_channel.dtype == torch.float32 and of_channel.is_contiguous()
@@ -284,10 +263,7 @@ def test_every_channel_has_its_turn_in_an_excerpt(layout: str, seed: int) -> Non
     assert len(met) == problem.c
 
 
-def test_a_small_problem_is_checked_whole(seed: int) -> None:
-    problem = make()
-    tensors = given(problem, seed)
-    outputs = as_tuple(OPERATOR.reference(problem, *tensors))
-    assert excerpt(problem, tensors, outputs)[0] is problem
+def test_an_excerpt_has_as_many_channels_as_are_quickly_checked() -> None:
+    assert checked_channels(make()) == make().c
     assert checked_channels(make(n=1024, c=256, h=56, w=56)) == 8
     assert checked_channels(make(n=1024, c=5, h=56, w=56)) == 5

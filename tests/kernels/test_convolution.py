@@ -1,6 +1,7 @@
 import itertools
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import get_args
 from unittest.mock import patch
 
@@ -10,7 +11,6 @@ from pydantic import ValidationError
 
 from bench.spec import Dtype, Launch, Unsupported
 from bench.worker.check import outputs_of
-from kernels import operator
 from kernels.convolution.operator import OPERATOR, excerpt
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
@@ -26,10 +26,6 @@ EXAMPLES = covering(
     lambda problem: (problem.direction, problem.h, problem.w),
 )
 """A few that have every direction, layout and type, and every shape in each direction; all in a deep run."""
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("convolution") is OPERATOR
 
 
 def convolution(**given: object) -> Convolution:
@@ -199,14 +195,13 @@ def test_work_is_the_same_in_each_direction_and_the_products(direction: Directio
 
 
 @pytest.mark.parametrize("problem", EXAMPLES, ids=str)
-def test_inputs_and_outputs_are_what_the_problem_counts(problem: Convolution, seed: int) -> None:
-    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
-    written = outputs_of(OPERATOR.reference(problem, *tensors))
+def test_tensors_lie_in_the_layout(problem: Convolution, seed: int) -> None:
+    tensors = list(OPERATOR.inputs(problem, uniform(problem, seed)))
+    if problem.direction != "weight_gradient" and not problem.missing("onednn", "cpu", None):
+        with suppress(Unsupported):
+            tensors += outputs_of(onednn(problem, seed).call())
     order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
     assert all(t.is_contiguous(memory_format=order) for t in tensors if t.dim() == 4)
-    assert sum(t.nbytes for t in tensors) == problem.byte_read
-    stored = 4 if problem.dtype == "int8" else problem.item_byte
-    assert sum(t.numel() for t in written) * stored == problem.byte_written
 
 
 def test_what_no_window_covers_is_not_moved() -> None:
@@ -305,20 +300,6 @@ def onednn(problem: Convolution, seed: int) -> Launch:
     return OPERATOR.implementations["onednn"](problem, *OPERATOR.inputs(problem, uniform(problem, seed)))
 
 
-@pytest.mark.parametrize("problem", [p for p in EXAMPLES if p.dtype != "tf32"], ids=str)
-def test_onednn_against_the_reference(problem: Convolution, seed: int) -> None:
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    try:
-        launch = OPERATOR.implementations["onednn"](problem, *inputs)
-    except Unsupported as reason:
-        assert "oneDNN" in str(reason) and (problem.dtype == "float16" or problem.n == 1)
-        return
-    written = outputs_of(launch.call())
-    order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-    assert problem.direction == "weight_gradient" or written[0].is_contiguous(memory_format=order)
-    assert used(OPERATOR, "onednn", problem, inputs, written) <= 1
-
-
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_tolerance_is_within_reach_of_what_onednn_does(direction: Direction, seed: int) -> None:
     for dtype in ("float32", "bfloat16"):
@@ -352,15 +333,6 @@ def test_a_16_bit_sum_would_be_noticed(dtype: Dtype, seed: int) -> None:
         part = torch.nn.functional.conv2d(x[:, [channel]].double(), w[:, [channel]].double(), padding=1)
         total += part.to(x.dtype)
     assert relative_error(OPERATOR, problem, (x, w), (total,)) > tolerance(problem, "cudnn")
-
-
-def test_a_small_problem_is_checked_whole(seed: int) -> None:
-    problem = OPERATOR.examples[-1]
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
-    smaller, some, part = excerpt(problem, inputs, outputs)
-    assert smaller is problem
-    assert all(a is b for a, b in zip((*inputs, *outputs), (*some, *part), strict=True))
 
 
 LARGE: list[dict[str, object]] = [

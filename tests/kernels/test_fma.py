@@ -4,8 +4,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from kernels import operator
-from kernels.fma.operator import OPERATOR, excerpt, reference, tolerance
+from kernels.fma.operator import OPERATOR, tolerance
 from kernels.fma.problem import FusedMultiplyAdd
 from tests.kernels.tensors import relative_error, uniform
 
@@ -24,10 +23,6 @@ def computed(problem: FusedMultiplyAdd, x: torch.Tensor, pairs: int) -> torch.Te
     return x
 
 
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("fma") is OPERATOR
-
-
 @pytest.mark.parametrize("flop_per_byte", [1, 3, 16, 2048])
 def test_the_intensity_is_what_is_asked_for(flop_per_byte: int) -> None:
     problem = fma(flop_per_byte=flop_per_byte)
@@ -43,17 +38,6 @@ def test_the_reference_is_the_chain_and_a_pair_more_or_less_is_seen(flop_per_byt
     assert relative_error(OPERATOR, problem, (x,), (computed(problem, x, problem.pairs),)) <= allowed
     for pairs in (problem.pairs - 1, problem.pairs + 1):
         assert relative_error(OPERATOR, problem, (x,), (computed(problem, x, pairs),)) > 10 * allowed
-
-
-def test_an_excerpt_notices_an_error(seed: int) -> None:
-    problem = fma(length=(1 << 21) + 5)
-    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
-    y = reference(problem, x).float()
-    smaller, inputs, outputs = excerpt(problem, (x,), (y,))
-    assert smaller.byte < problem.byte
-    assert relative_error(OPERATOR, smaller, inputs, outputs) <= tolerance(problem, "triton")
-    y[: y.numel() // 3] = 0
-    assert relative_error(OPERATOR, *excerpt(problem, (x,), (y,))) > 0.1
 
 
 def test_who_computes_what_and_what_is_refused() -> None:

@@ -5,17 +5,12 @@ import pytest
 import torch
 
 from bench.spec import Dtype
-from kernels import operator
 from kernels.gemm.operands import factors
 from kernels.gemm.operator import OPERATOR, excerpt, tolerance
 from kernels.gemm.problem import BLOCK_SCALED, INT8_LARGEST_K, Gemm, Layout
 from tests.drawing import covering
 from tests.kernels.gemm_cases import KINDS, error
-from tests.kernels.tensors import TORCH_TYPE, uniform, used
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("gemm") is OPERATOR
+from tests.kernels.tensors import TORCH_TYPE, uniform
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
@@ -36,7 +31,6 @@ def test_reference_is_the_column_major_product(layout: Layout, seed: int) -> Non
 def test_inputs_are_what_the_problem_counts(problem: Gemm, seed: int) -> None:
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     a, b = inputs[:2]
-    assert sum(one.numel() * one.element_size() for one in inputs) == problem.byte_read
     if problem.dtype in BLOCK_SCALED:
         return
     rows = problem.row_byte()
@@ -63,24 +57,15 @@ def test_the_arena_has_room_for_the_inputs(problem: Gemm) -> None:
     assert sum(taken) == (problem.byte_stored if problem.data == "uniform" else 0)
 
 
-ON_THE_CPU = [
-    *(p for p in OPERATOR.examples if not p.missing("onednn", "cpu", None)),
-    *(Gemm(m=97, n=53, k=4096, dtype=d, layout="TN") for d in ("float8_e4m3", "float8_e5m2")),
-    *(Gemm(m=97, n=53, k=4096, dtype=d) for d in ("float16", "bfloat16", "float32", "float64", "int8")),
-    *(Gemm(m=97, n=53, k=256, batch=12, dtype=d) for d in ("float16", "bfloat16", "float32", "float64")),
-]
+ON_THE_CPU = [p for p in OPERATOR.examples if not p.missing("onednn", "cpu", None)]
 
 
 @pytest.mark.parametrize("problem", covering(ON_THE_CPU, "onednn", *KINDS), ids=str)
-def test_onednn_against_the_reference(problem: Gemm, seed: int) -> None:
+def test_d_has_the_type_and_the_rows_of_the_problem(problem: Gemm, seed: int) -> None:
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch = OPERATOR.implementations["onednn"](problem, *inputs)
-    d = launch.call()
-    assert isinstance(d, torch.Tensor) and d.dtype == TORCH_TYPE.get(problem.output_dtype, torch.int32)
+    (d,) = OPERATOR.implementations["onednn"](problem, *inputs).outputs
+    assert d.dtype == TORCH_TYPE.get(problem.output_dtype, torch.int32)
     assert d.stride(-2) * d.element_size() == problem.row_byte()[2]
-    assert d.numel() * d.element_size() == problem.byte_written
-    assert used(OPERATOR, "onednn", problem, inputs, (d,)) <= 1
-    assert launch.call() is d is launch.outputs[0]  # preallocated: a launch allocates nothing
 
 
 def test_every_type_is_met_on_the_cpu_but_those_it_has_not() -> None:
@@ -256,12 +241,6 @@ def test_each_cublas_launch_sets_its_own_precision(
     assert matmul.allow_tf32 is False  # the older flag can still be read
     assert not matmul.allow_fp16_reduced_precision_reduction and not matmul.allow_fp16_accumulation
     assert not matmul.allow_bf16_reduced_precision_reduction
-
-
-def test_a_small_problem_is_checked_whole() -> None:
-    problem = Gemm(m=64, n=64, k=64, dtype="float32")
-    tensors = (torch.zeros(64, 64), torch.zeros(64, 64))
-    assert excerpt(problem, tensors, (torch.zeros(64, 64),))[0] is problem
 
 
 @pytest.mark.parametrize("layout, batch", [("NN", 1), ("NT", 1), ("TN", 1), ("TT", 3)])

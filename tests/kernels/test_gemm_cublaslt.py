@@ -25,7 +25,6 @@ from tests.kernels.gemm_cases import KINDS, error
 from tests.kernels.tensors import uniform
 
 SMALL = Gemm(m=12, n=7, k=5, dtype="float32")
-TN_ONLY = ("float8_e4m3", "int8")
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""GEMM in Gluon on Blackwell: what is decided before a launch, and that every configuration compiles.
+"""GEMM in Gluon on Blackwell: what is decided before a launch.
 
 What the kernels compute, and in which orders their warps may meet, is for the emulator's tests.
 """
@@ -14,7 +14,6 @@ from kernels.gemm.number_types import swizzled
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import BLOCK_SCALED, Gemm, Layout
 from tests.drawing import run_seed
-from tests.kernels.processes import compiled
 from tests.kernels.tensors import TORCH_TYPE
 
 gluon_blackwell = pytest.importorskip("kernels.gemm.gluon_blackwell")
@@ -142,7 +141,3 @@ def test_scales_are_in_the_order_of_cublas() -> None:
     scale = torch.arange(256 * 8, dtype=torch.int64).remainder(251).to(torch.uint8).view(256, 8)
     flat = swizzled(scale)
     assert flat[512 * 3 + 16 * 5 + 4 * 2 + 1] == scale[128 + 2 * 32 + 5, 4 + 1]
-
-
-def test_configurations_compile_to_what_they_promise() -> None:
-    compiled("tests.kernels.gemm_gluon_blackwell_compiled", "--drawn")

@@ -1,4 +1,4 @@
-"""Kernels by bulk copies: what is decided before a launch. What they compute is for test_gemm_kernels.py."""
+"""Kernels by bulk copies: what is decided before a launch. What they compute: gemm_tma_interpreted.py."""
 
 import itertools
 from collections.abc import Callable

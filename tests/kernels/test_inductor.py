@@ -14,15 +14,18 @@ from bench.spec import Problem, Unsupported
 from bench.worker.check import judged, outputs_of, poison
 from kernels import names, operator, problem
 from kernels.activations.problem import Activation
-from tests.drawing import drawn
+from tests.drawing import drawn, is_deep
 from tests.kernels.tensors import uniform
 
 OPERATORS = [name for name in names() if any(i.cpp_on_cpu for i in problem(name).implementations)]
 
 
 def compiled_here() -> list[Problem]:
-    """Two examples, of seconds each, that this machine compiles; in a deep run forty of each operator."""
-    every = [operator(name).examples for name in OPERATORS]
+    """Two examples, of seconds each, that this machine compiles; in a deep run forty of each operator.
+
+    A layer takes a minute.
+    """
+    every = [operator(name).examples for name in OPERATORS if is_deep() or name != "layer"]
     examples = [example for of in every for example in of[:: math.ceil(len(of) / 40)]]
     return drawn([e for e in examples if not e.missing("inductor", "cpu", None)], 2, "examples of Inductor")
 

@@ -13,6 +13,7 @@ from bench.spec import Launch, Operator, Problem
 from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import Arena
 from bench.worker.measure_case import Bench, Slots, check, stored_dtype
+from tests.drawing import covering
 
 CACHE_BYTE = 1 << 20
 
@@ -41,16 +42,17 @@ def shared(bench: Bench, dtype: torch.dtype, elements: int) -> torch.Tensor:
 def test_inputs_are_the_same_whatever_ran_before(name: str, seed: int) -> None:
     """No call in place changes the shared memory, no size of a case, and no draw of another."""
     operator = kernels.operator(name)
+    examples = covering(operator.examples, f"inputs of {name}", lambda problem: problem.dtype)
     used, other, fresh = (make_bench("cpu", CACHE_BYTE, seed) for _ in range(3))
     before = {}
     with torch.no_grad():
-        for problem in operator.examples:
+        for problem in examples:
             before[problem] = drawn(used, operator, problem)
             for implementation in able(problem):
                 check(used, operator, implementation, problem)
-        for problem in reversed(operator.examples):
+        for problem in reversed(examples):
             assert drawn(other, operator, problem) == before[problem], problem
     assert any(before.values())
-    for dtype in {stored_dtype(problem.dtype) for problem in operator.examples}:
+    for dtype in {stored_dtype(problem.dtype) for problem in examples}:
         elements = used.arena(dtype, 0).byte // dtype.itemsize - Arena.drawn  # more would be drawn anew
         assert torch.equal(shared(used, dtype, elements), shared(fresh, dtype, elements)), dtype

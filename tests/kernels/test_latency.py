@@ -6,7 +6,6 @@ from pydantic import ValidationError
 
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.roofline import calibrated
-from kernels import operator
 from kernels.latency.operator import OPERATOR, reference
 from kernels.latency.problem import Latency
 from tests.kernels.listing import Line
@@ -17,10 +16,6 @@ def latency(**given: object) -> Latency:
     """1 MiB, 1000 steps, but for what is given."""
     usual: dict[str, object] = {"dtype": "float32", "footprint_byte": 1 << 20, "steps": 1000}
     return Latency.model_validate(usual | given)
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("latency") is OPERATOR
 
 
 @pytest.mark.parametrize("problem", [*OPERATOR.examples, latency()], ids=str)

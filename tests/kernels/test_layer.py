@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.spec import Dtype, Operator
 from bench.worker.check import outputs_of
-from kernels import operator
 from kernels.layer import formula
 from kernels.layer.operator import OPERATOR, excerpt
 from kernels.layer.parts import WORKS
@@ -50,21 +49,15 @@ def written(of: Operator, name: str, problem: Layer, inputs: Any) -> tuple[torch
     return outputs_of(of.implementations[name](problem, *inputs).call())
 
 
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("layer") is OPERATOR
-    assert set(OPERATOR.implementations) == {each.name for each in Layer.implementations}
-
-
 @pytest.mark.parametrize("problem", EXAMPLES, ids=str)
-def test_every_way_on_a_cpu_against_the_reference(problem: Layer, seed: int) -> None:
+def test_bytes_are_those_of_the_tensors(problem: Layer, seed: int) -> None:
+    """Of a bottleneck's step the masks, its last two outputs, are the check's alone."""
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     assert problem.byte_read == sum(tensor.nbytes for tensor in inputs)
     for name in on_a_cpu(problem):
         outputs = written(OPERATOR, name, problem, inputs)
         kept = 2 if problem.kind == "bottleneck" and problem.direction == "step" else 0
         assert problem.byte_written == sum(tensor.nbytes for tensor in outputs[: len(outputs) - kept])
-        assert not any(tensor.requires_grad for tensor in outputs)
-        assert 0.001 < used(OPERATOR, name, problem, inputs, outputs) <= 1
 
 
 @pytest.mark.parametrize("kind", SIZES)

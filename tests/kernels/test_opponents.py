@@ -12,12 +12,6 @@ from tests.kernels.tensors import uniform
 
 
 @pytest.mark.parametrize("name", kernels.names())
-def test_every_implementation_is_declared_and_has_its_function(name: str) -> None:
-    declared = {implementation.name for implementation in kernels.problem(name).implementations}
-    assert declared == set(kernels.operator(name).implementations)
-
-
-@pytest.mark.parametrize("name", kernels.names())
 def test_every_operator_names_the_strongest_known_and_races_a_library(name: str) -> None:
     described = importlib.import_module(f"kernels.{name}.problem").__doc__ or ""
     strongest = re.search(r"^Strongest known: (.+?)(?:\n\n|\n?\Z)", described, re.DOTALL | re.MULTILINE)

@@ -8,16 +8,11 @@ from pydantic import ValidationError
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
-from kernels import operator
 from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
 from tests.kernels.pooling_cases import error, taps
 from tests.kernels.tensors import relative_error, uniform
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("pooling") is OPERATOR
 
 
 def pooling(**given: object) -> Pooling:
@@ -202,15 +197,6 @@ def test_images_beyond_the_pattern_have_indices_too(seed: int) -> None:
     assert torch.equal(indices[2], indices[0]) and not torch.equal(indices[0], indices[1])
 
 
-@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
-def test_aten_against_the_reference(problem: Pooling, seed: int) -> None:
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch = OPERATOR.implementations["aten"](problem, *inputs)
-    assert error(problem, inputs, launch) <= tolerance(problem, "aten")
-    written = outputs_of(launch.call())
-    assert all(one.data_ptr() == other.data_ptr() for one, other in zip(written, launch.outputs, strict=True))
-
-
 @pytest.mark.parametrize("layout", get_args(Layout))
 @pytest.mark.parametrize("direction", get_args(Direction))
 @pytest.mark.parametrize("kind", get_args(Kind))
@@ -330,16 +316,6 @@ def test_a_missing_tap_or_a_wrong_divisor_would_be_noticed(
     first.view(-1)[first.abs().argmax()] = 0
     (missing,) = outputs_of(OPERATOR.reference(problem, first, *inputs[1:]))
     assert float((missing - right).abs().max() / right.abs().max()) > allowed
-
-
-def test_a_small_problem_is_checked_whole(seed: int) -> None:
-    problem = OPERATOR.examples[-1]
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
-    smaller, some, part = excerpt(problem, inputs, outputs)
-    assert smaller is problem and all(
-        a is b for a, b in zip((*inputs, *outputs), (*some, *part), strict=True)
-    )
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))

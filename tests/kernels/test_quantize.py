@@ -5,13 +5,9 @@ import pytest
 import torch
 
 from bench.worker.check import relative_errors
-from kernels import operator
-from kernels.quantize.operator import LARGEST, OPERATOR, TORCH_TYPE, excerpt, tolerance
+from kernels.quantize.operator import LARGEST, OPERATOR, excerpt, tolerance
 from kernels.quantize.problem import Quantize
-from tests.drawing import covering
 from tests.kernels.tensors import uniform, used
-
-EVERY = covering(OPERATOR.examples, "quantize", lambda p: (p.to, p.scaling), lambda p: (p.dtype, p.length))
 
 
 def drawn(problem: Quantize, seed: int) -> torch.Tensor:
@@ -23,23 +19,6 @@ def quantize(**given: Any) -> Quantize:
     return Quantize(
         **{"rows": 64, "length": 64, "dtype": "float32", "to": "float8_e4m3", "scaling": "row"} | given
     )
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("quantize") is OPERATOR
-
-
-@pytest.mark.parametrize("problem", EVERY, ids=str)
-def test_aten_against_the_reference(problem: Quantize, seed: int) -> None:
-    x = drawn(problem, seed)
-    before = x.clone()
-    launch = OPERATOR.implementations["aten"](problem, x)
-    written = launch.call()
-    assert all(got is made for got, made in zip(written, launch.outputs, strict=True))
-    assert written[0].dtype == TORCH_TYPE[problem.to]
-    assert used(OPERATOR, "aten", problem, (x,), written) <= 1
-    assert torch.equal(x, before)
-    assert x.nbytes == problem.byte_read and sum(one.nbytes for one in written) == problem.byte_written
 
 
 @pytest.mark.parametrize(

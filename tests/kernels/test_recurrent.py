@@ -8,22 +8,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from bench.spec import Unsupported
 from bench.worker.check import outputs_of
-from kernels import operator
 from kernels.recurrent import formulas
 from kernels.recurrent.operator import OPERATOR, excerpt
 from kernels.recurrent.problem import Recurrent
-from tests.drawing import covering
 from tests.kernels.tensors import uniform, used
 
-ON_CPU = ("onednn", "aten", "loop")
-EXAMPLES = covering(
-    [example for example in OPERATOR.examples if isinstance(example, Recurrent) and example.dtype != "tf32"],
-    "examples of recurrent layers",
-    lambda problem: (problem.cell, problem.direction, problem.dtype),
-    lambda problem: (problem.cell, problem.direction, problem.layers, problem.steps),
-)
 PASSES = list(itertools.product(("lstm", "gru"), ("forward", "activation_gradient", "backward")))
 
 
@@ -35,10 +25,6 @@ def layer(**given: Any) -> Recurrent:
 
 def drawn(problem: Recurrent, seed: int) -> tuple[torch.Tensor, ...]:
     return OPERATOR.inputs(problem, uniform(problem, seed))
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("recurrent") is OPERATOR
 
 
 @pytest.mark.parametrize(
@@ -77,26 +63,6 @@ def test_flop_are_those_of_the_products(cell: str, direction: str) -> None:
     of_layers = 2 * gates * 9 * (6 + 9) + 2 * gates * 9 * (9 + 9)
     times = 2 if direction == "backward" else 1
     assert layer(cell=cell, direction=direction).flop == times * of_layers * 5 * 7
-
-
-@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
-def test_every_way_on_a_cpu_against_the_reference(problem: Recurrent, seed: int) -> None:
-    inputs = drawn(problem, seed)
-    before = [tensor.clone() for tensor in inputs]
-    assert problem.byte_read == sum(tensor.nbytes for tensor in inputs)
-    ways = [name for name in ON_CPU if not problem.missing(name, "cpu", None)]
-    assert ways
-    for name in ways:
-        try:
-            launch = OPERATOR.implementations[name](problem, *inputs)
-        except Unsupported as reason:
-            assert problem.dtype == "bfloat16" and "oneDNN" in str(reason)
-            continue
-        first, again = outputs_of(launch.call()), outputs_of(launch.call())
-        assert problem.byte_written == sum(tensor.nbytes for tensor in first)
-        assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
-        assert 0.0005 < used(OPERATOR, name, problem, inputs, first) <= 1
-        assert all(torch.equal(*pair) for pair in zip(before, inputs, strict=True))
 
 
 @pytest.mark.parametrize("layers", [1, 3])

@@ -1,20 +1,12 @@
-import itertools
-
 import pytest
 import torch
 from pydantic import ValidationError
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
-from kernels import operator
-from kernels.softmax.operator import OPERATOR, aten, excerpt, tolerance
+from kernels.softmax.operator import OPERATOR, aten, tolerance
 from kernels.softmax.problem import Softmax
-from tests.drawing import covering
-from tests.kernels.tensors import FLOATS, TORCH_TYPE, relative_error, uniform
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("softmax") is OPERATOR
+from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform
 
 
 def drawn(problem: Softmax, seed: int) -> tuple[torch.Tensor, ...]:
@@ -41,14 +33,9 @@ def test_reference_is_the_formula_and_its_gradient(seed: int) -> None:
     torch.testing.assert_close(found, want)
 
 
-@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
-def test_bytes_are_those_of_the_tensors(problem: Softmax, seed: int) -> None:
-    inputs = drawn(problem, seed)
-    assert all(one.is_contiguous() for one in inputs)
-    assert sum(one.nbytes for one in inputs) == problem.byte_read
-    (result,) = aten(problem, *inputs).outputs
-    assert result.nbytes == problem.byte_written
-    assert {problem.byte_moved(i.name) for i in Softmax.implementations} == {problem.byte}
+def test_no_implementation_moves_more_than_it_must() -> None:
+    for problem in OPERATOR.examples:
+        assert {problem.byte_moved(way.name) for way in Softmax.implementations} == {problem.byte}
 
 
 def test_impossible_problems_are_refused() -> None:
@@ -67,24 +54,6 @@ def test_refusals_name_what_is_too_much() -> None:
     long = softmax("forward", "float32", 2, 2**30 + 1)
     assert long.refusal("triton") == "triton takes up to 1073741824 elements in a row, not 1073741825"
     assert not many.refusal("aten") and not softmax("forward", "float32", 2**30, 2).refusal("triton")
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [
-        *OPERATOR.examples,
-        *(softmax(d, t, 70, 20_011) for d in ("forward", "backward") for t in FLOATS),
-    ],
-    ids=str,
-)
-def test_aten_against_the_reference(problem: Softmax, seed: int) -> None:
-    inputs = drawn(problem, seed)
-    before = [one.clone() for one in inputs]
-    launch = aten(problem, *inputs)
-    result = launch.call()
-    assert result is launch.outputs[0]  # preallocated: a launch allocates nothing
-    assert relative_error(OPERATOR, problem, inputs, outputs_of(result)) <= tolerance(problem, "aten")
-    assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True))
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -136,33 +105,3 @@ def test_plausible_bugs_would_be_noticed(seed: int) -> None:
     }
     for name, wrong in wrongs.items():
         assert relative_error(OPERATOR, problem, inputs, (wrong,)) > tolerance(problem, "triton"), name
-
-
-def test_a_small_problem_is_checked_whole(seed: int) -> None:
-    problem = softmax("backward", "float32", 100, 100)
-    inputs = drawn(problem, seed)
-    assert excerpt(problem, inputs, inputs[:1])[0] is problem
-
-
-LARGE = list(itertools.product(["forward", "backward"], [(1499, 3000), (70_000, 70), (40, 130_001)]))
-
-
-@pytest.mark.parametrize(
-    ("direction", "shape"), covering(LARGE, "excerpts of softmax", lambda case: case[0], lambda case: case[1])
-)
-def test_excerpt_is_part_of_the_problem_and_notices_an_error(
-    direction: str, shape: tuple[int, int], seed: int
-) -> None:
-    """An error in every third row is met, and the last row is always there."""
-    rows, length = shape
-    problem = softmax(direction, "float32", rows, length)
-    inputs = drawn(problem, seed)
-    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
-    smaller, some, part = excerpt(problem, inputs, outputs)
-    assert smaller.elements <= problem.elements / 2 and smaller.length == length
-    (want,) = outputs_of(OPERATOR.reference(smaller, *some))
-    torch.testing.assert_close(part[0], want, rtol=1e-12, atol=1e-12)
-    assert torch.equal(part[0][-1], outputs[0][-1])
-    wrong = outputs[0].clone()
-    wrong[::3] += 0.01 * wrong.abs().max()
-    assert relative_error(OPERATOR, problem, inputs, (wrong,)) > 0.005

@@ -6,18 +6,13 @@ from pydantic import ValidationError
 
 from bench.spec import parameters_text
 from bench.worker.check import outputs_of
-from kernels import operator
-from kernels.stream.operator import OPERATOR, aten, excerpt, tolerance
+from kernels.stream.operator import OPERATOR, aten, tolerance
 from kernels.stream.problem import Stream
 from tests.kernels.tensors import relative_error, uniform
 
 
 def stream(kind: str = "copy", length: int = 1000, dtype: str = "float32", programs: int = 0) -> Stream:
     return Stream(kind=kind, length=length, dtype=dtype, programs=programs)  # type: ignore[arg-type]
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("stream") is OPERATOR
 
 
 def test_a_number_of_programs_is_asked_of_our_copy_alone() -> None:
@@ -41,28 +36,6 @@ def test_a_pass_that_asks_for_no_number_is_the_case_it_always_was() -> None:
     assert asked.parameters()["programs"] == 2 and str(asked).endswith("programs2")
     for problem in (stream(), asked):
         assert Stream(**problem.parameters()) == problem  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
-def test_bytes_are_those_of_the_tensors_and_aten_is_right(problem: Stream, seed: int) -> None:
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    assert sum(one.nbytes for one in inputs) == problem.byte_read
-    launch = aten(problem, *inputs)
-    (y,) = outputs_of(launch.call())
-    assert y is launch.outputs[0]
-    assert (0 if problem.kind == "read" else y.nbytes) == problem.byte_written
-    assert relative_error(OPERATOR, problem, inputs, (y,)) <= tolerance(problem, "aten")
-
-
-def test_an_excerpt_of_a_copy_notices_an_error(seed: int) -> None:
-    problem = stream(length=(1 << 21) + 5)
-    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
-    smaller, inputs, outputs = excerpt(problem, (x,), (x.clone(),))
-    assert smaller.byte < problem.byte
-    assert relative_error(OPERATOR, smaller, inputs, outputs) == 0
-    wrong = x.clone()
-    wrong[x.numel() // 3 :] = 0
-    assert relative_error(OPERATOR, *excerpt(problem, (x,), (wrong,))) > 0
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

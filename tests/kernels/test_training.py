@@ -1,5 +1,6 @@
 """Training steps: right on a CPU, the same in every launch, counted as they run, their memory predicted."""
 
+import itertools
 import random
 import sys
 from typing import Any
@@ -13,18 +14,10 @@ from bench.model.step_memory import Step
 from bench.spec import Unsupported
 from bench.worker.check import outputs_of, poison
 from bench.worker.memory import HostMemory
-from kernels import operator
 from kernels.training.operator import OPERATOR
 from kernels.training.problem import Training
-from tests.drawing import covering
+from tests.drawing import drawn
 from tests.kernels.tensors import relative_error, uniform, used
-
-EXAMPLES = covering(
-    [each for each in OPERATOR.examples if isinstance(each, Training) and each.dtype != "tf32"],
-    "examples of training steps",
-    lambda problem: (problem.optimizer, problem.dtype),
-    lambda problem: problem.layers,
-)
 
 
 def step(**given: Any) -> Training:
@@ -59,23 +52,10 @@ def predicted(problem: Training, name: str) -> int:
     return Step(**{field: getattr(problem, field) for field in Step.__dataclass_fields__}).peak_byte(name)
 
 
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("training") is OPERATOR
+REPEATED = list(itertools.product(("sgd", "adamw"), ("eager", "foreach", "fused")))
 
 
-@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
-def test_every_way_on_a_cpu_against_the_reference(problem: Training, seed: int) -> None:
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    assert problem.byte_read == sum(tensor.nbytes for tensor in inputs)
-    for name in on_a_cpu(problem):
-        outputs = written(problem, name, inputs)
-        assert problem.byte_written == sum(tensor.nbytes for tensor in outputs)
-        assert not any(tensor.requires_grad for tensor in outputs)
-        assert 0.0001 < used(OPERATOR, name, problem, inputs, outputs) <= 1
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("name", ["eager", "foreach", "fused"])
+@pytest.mark.parametrize(("optimizer", "name"), drawn(REPEATED, 2, "repeated steps"))
 def test_a_step_repeats_however_often_it_is_called_and_its_outputs_poisoned(
     optimizer: str, name: str, seed: int
 ) -> None:

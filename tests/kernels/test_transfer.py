@@ -19,7 +19,6 @@ from pydantic import ValidationError
 
 from bench.spec import Launch
 from bench.worker.check import escaped, outputs_of, poison
-from kernels import operator
 from kernels.transfer.operator import CHECKED, OPERATOR, aten, excerpt, inputs
 from kernels.transfer.problem import Transfer
 from tests.kernels.tensors import relative_error, uniform
@@ -84,10 +83,6 @@ def built(problem: Transfer, seed: int, host: Host) -> tuple[tuple[torch.Tensor,
     launch = aten(problem, *tensors)
     host.log.clear()
     return tensors, launch
-
-
-def test_operator_binds_every_declared_name() -> None:
-    assert operator("transfer") is OPERATOR
 
 
 def test_bytes_are_those_that_cross_the_link_as_the_device_sees_them() -> None:

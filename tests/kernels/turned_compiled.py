@@ -1,18 +1,16 @@
-"""The kernel that turns operands before a product, compiled and held to its promises.
+"""What the kernel that transposes operands before a product promises of its compiled form.
 
-    python -m tests.kernels.turned_compiled        a table; exit code 1 on a fault
-
-Those of streaming.py, by 16 bytes on both sides; and no threads of a warp meet in a bank of shared memory.
+The promises of streaming.py, by 16 bytes on both sides; and no threads of a warp meet in a bank of shared
+memory.
 """
 
-import sys
 from collections.abc import Iterator
 
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.gemm import turned
 from tests.kernels.compiled import Built, pointer
 from tests.kernels.shared_banks import accesses
-from tests.kernels.streaming import Variant, main
+from tests.kernels.streaming import Variant, family
 
 MOST: dict[Dtype, float] = {"int8": 7, "tf32": 14}
 """SASS instructions an element. An H100 has time for some 19 of them for each element of one byte."""
@@ -46,5 +44,4 @@ def meeting(built: Built) -> list[str]:
     return [f"{len(several)} of {len(every)} accesses meet in banks"] if several else []
 
 
-if __name__ == "__main__":
-    sys.exit(1 if main(variants()) else 0)
+FAMILY = family(variants)

@@ -1,9 +1,4 @@
-"""Products whose operands are turned first, run by the repaired interpreter under the sanitizer.
-
-    TRITON_INTERPRET=1 python -m pytest tests/kernels/turned_interpreted.py
-
-test_gemm_kernels.py starts it; its name keeps it out of an ordinary run.
-"""
+"""Products whose operands are turned first, run by the repaired interpreter under the sanitizer."""
 
 import pytest
 import torch
@@ -16,7 +11,8 @@ from kernels.gemm.operator import OPERATOR
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 from tests.drawing import covering, drawn
-from tests.kernels.gemm_cases import KINDS, bits, storage
+from tests.kernels.gemm_cases import KINDS, bits, poison_gaps, storage
+from tests.kernels.interpreted import check
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import uniform, used
@@ -40,19 +36,11 @@ EXAMPLES = [
 ]
 
 
-def poisoned_gaps(inputs: tuple[torch.Tensor, ...]) -> None:
-    """What lies between rows holds NaN, of int8 the largest number: it must not be used."""
-    for matrix in (one for one in inputs if one.dim() == 2):
-        between = storage(matrix)[:, matrix.shape[1] :]
-        between.view(torch.uint8).fill_(0x7F if matrix.element_size() == 1 else 0xFF)
-
-
 @pytest.mark.parametrize("problem", covering(EXAMPLES, "turned", *KINDS), ids=str)
 @pytest.mark.parametrize("product", drawn(PRODUCTS, 1, "turned by"), ids=str)
 def test_right_in_bounds_and_each_element_written_once(problem: Gemm, product: Choice, seed: int) -> None:
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    poisoned_gaps(inputs)
-    before = [one.clone() for one in inputs]
+    poison_gaps(inputs)
     of = operands(problem, *inputs)
     turns, after = turned.turned(of)
     spaces = [one for one, was in ((after.a, of.a), (after.b, of.b)) if one is not was]
@@ -65,12 +53,9 @@ def test_right_in_bounds_and_each_element_written_once(problem: Gemm, product: C
     assert watch.loads.repeated == watch.stores.repeated == watch.atomics.byte == 0
     for one, was in ((after.a, of.a), (after.b, of.b)):
         assert torch.equal(bits(one), bits(was if one is was else was.mT))
-    with repaired(), watched() as watch:
-        launch = turned.launch(of, product, sm_count=3)
-        assert launch.call() is of.d is launch.outputs[0]
-    assert used(OPERATOR, "triton-turned", problem, inputs, (of.d,)) <= 1
-    assert watch.stores.byte == problem.moved_written("triton-turned")
-    assert all(torch.equal(bits(one), bits(was)) for one, was in zip(inputs, before, strict=True))
+    done = check(OPERATOR, problem, inputs, turned.launch(of, product, sm_count=3), "triton-turned")
+    assert done.outputs[0] is of.d
+    assert done.byte[1] == problem.moved_written("triton-turned")
 
 
 def test_each_launch_turns_what_its_operands_hold_then(seed: int) -> None:

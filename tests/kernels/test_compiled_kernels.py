@@ -1,23 +1,20 @@
-"""The kernels of matrix products and what is fused with them, of convolution and of attention: proofs.
+"""Our kernels compiled for every architecture, and what their promises are read from.
 
-They are interpreted under the sanitizer, and compiled.
-
-Each needs a process of its own, which takes seconds to import torch and Triton. So an ordinary run, which
-draws a few cases of each file, starts one process for all of them; a deep run starts one for each.
+An ordinary run draws one compilation of each family; a deep run compiles every configuration in some form.
 """
-
-from collections.abc import Sequence
 
 import pytest
 
-from tests.drawing import is_deep
-from tests.kernels.gemm_compiled import FAMILIES
-from tests.kernels.listing import listing, overwritten, register_operands
-from tests.kernels.processes import compiled, interpreted
-
 pytest.importorskip("triton")
 
-INTERPRETED = ("gemm", "gemm_parts", "gemm_tma", "turned", "linear", "fusion", "convolution", "attention")
+from tests.kernels.compile_table import NAMES, few
+from tests.kernels.compiled import Form
+from tests.kernels.listing import listing, overwritten, register_operands
+
+
+@pytest.mark.parametrize("form", [form for name in NAMES for form in few(name)], ids=str)
+def test_compiled_kernels_keep_their_promises(form: Form) -> None:
+    assert not form.faults(form.compiled())
 
 
 PROGRAM = """
@@ -49,18 +46,3 @@ def test_a_register_that_a_matrix_instruction_may_still_read_is_not_written(
     program = listing(PROGRAM.replace(before, after, 1))
     assert [registers for _, registers in register_operands(program)] == [{120, 121, 122, 123}]
     assert overwritten(program) == count
-
-
-def together(names: Sequence[str]) -> list[list[str]]:
-    """The names that share a process."""
-    return [[name] for name in names] if is_deep() else [list(names)]
-
-
-@pytest.mark.parametrize("names", together(INTERPRETED), ids="-".join)
-def test_kernels_interpreted(names: list[str]) -> None:
-    interpreted(*(f"tests/kernels/{name}_interpreted.py" for name in names))
-
-
-@pytest.mark.parametrize("families", together(list(FAMILIES)), ids="-".join)
-def test_kernels_compiled(families: list[str]) -> None:
-    compiled("tests.kernels.gemm_compiled", "--drawn", *families)

@@ -1,0 +1,203 @@
+"""What every operator promises: names, bytes of its tensors, right implementations on a CPU, fair excerpts.
+
+What is special about an operator is in the file of its name.
+"""
+
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, get_args
+
+import pytest
+import torch
+
+import kernels
+from bench.spec import Problem, Unsupported
+from bench.worker.check import outputs_of, poison
+from kernels.activations.problem import Function
+from kernels.fusion.problem import Chain
+from tests.drawing import covering
+from tests.kernels.tensors import FLOATS, relative_error, uniform, used
+
+Block = Mapping[str, Sequence[Any]]
+"""Parameters with their values, of which every combination is a problem."""
+WAYS = ("forward", "backward")
+LARGER: dict[str, list[Block]] = {
+    "activations": [{"function": get_args(Function), "direction": WAYS, "n": [50_000], "dtype": FLOATS[:3]}],
+    "batchnorm": [
+        {
+            **{"direction": (*WAYS, "inference"), "layout": ("NCHW", "NHWC"), "dtype": FLOATS[:3]},
+            **{"n": [8], "c": [96], "h": [28], "w": [28]},
+        }
+    ],
+    "fusion": [{"chain": get_args(Chain), "rows": [300], "length": [1024], "dtype": FLOATS[:3]}],
+    "gemm": [
+        {"m": [97], "n": [53], "k": [4096], "dtype": [*FLOATS, "int8"]},
+        {"m": [97], "n": [53], "k": [4096], "dtype": ["float8_e4m3", "float8_e5m2"], "layout": ["TN"]},
+        {"m": [97], "n": [53], "k": [256], "dtype": FLOATS, "batch": [12]},
+    ],
+    "layernorm": [{"direction": WAYS, "rows": [200], "length": [5000], "dtype": FLOATS}],
+    "linear": [
+        {
+            **{"direction": ["forward", "weight_gradient"], "bias": [False, True], "dtype": FLOATS},
+            **{"batch": [333], "inputs": [1000], "outputs": [257]},
+        },
+        {
+            **{"direction": ["activation_gradient"], "dtype": FLOATS},
+            **{"batch": [333], "inputs": [1000], "outputs": [257]},
+        },
+        {
+            **{"direction": ["weight_gradient"], "bias": [True], "dtype": ["float16", "bfloat16"]},
+            **{"batch": [16384], "inputs": [8], "outputs": [40]},
+        },
+        {
+            **{"direction": ["forward"], "dtype": ["int8"]},
+            **{"batch": [64], "inputs": [4096], "outputs": [40]},
+        },
+    ],
+    "softmax": [{"direction": WAYS, "rows": [70], "length": [20_011], "dtype": FLOATS}],
+}
+"""Problems of which sums are long enough to err, beside the examples."""
+LARGE: dict[str, list[Block]] = {
+    "fma": [{"length": [(1 << 21) + 5], "flop_per_byte": [1], "block_threads": [256], "dtype": ["float32"]}],
+    "layernorm": [
+        {"direction": WAYS, "rows": [rows], "length": [length], "dtype": ["float32"]}
+        for rows, length in ((1499, 3000), (70_000, 70), (40, 130_001))
+    ],
+    "softmax": [
+        {"direction": WAYS, "rows": [rows], "length": [length], "dtype": ["float32"]}
+        for rows, length in ((1499, 3000), (70_000, 70), (40, 130_001))
+    ],
+    "stream": [{"kind": ["copy"], "length": [(1 << 21) + 5], "dtype": ["float32"]}],
+}
+"""Problems too large to be checked whole."""
+COUNTED_APART = ("batchnorm", "latency", "layer", "layernorm", "pooling", "transfer")
+"""Their bytes are not those of their tensors; tests of their own count them."""
+OF_MANY_STEPS = ("convolution_block", "layer", "recurrent", "training")
+"""Here some error is left always: without any, nothing would have been compared."""
+
+
+def problems(name: str, blocks: Mapping[str, list[Block]]) -> Iterator[Problem]:
+    """An operator's, of every combination in these blocks."""
+    for block in blocks.get(name, []):
+        for values in itertools.product(*block.values()):
+            yield kernels.problem(name).model_validate(dict(zip(block, values, strict=True)))
+
+
+def runs(name: str) -> list[tuple[str, Problem]]:
+    """Implementations that run here without compiling, each with a few of the operator's problems.
+
+    Of each data type each value of every other parameter that is a name, and each size.
+    """
+    operator = kernels.operator(name)
+    every = [
+        (way.name, problem)
+        for problem in (*operator.examples, *problems(name, LARGER))
+        for way in problem.implementations
+        if not way.cpp_on_cpu and not problem.missing(way.name, "cpu", None)
+    ]
+
+    def property_of(field: str) -> Callable[[tuple[str, Problem]], Hashable]:
+        def value(run: tuple[str, Problem]) -> Hashable:
+            way, problem = run
+            found = problem.parameters().get(field)
+            return (way, found, problem.dtype) if isinstance(found, str) else (way, found)
+
+        return value
+
+    fields = sorted({field for _, problem in every for field in problem.parameters()})
+    return covering(every, f"{name} on a CPU", *map(property_of, fields))
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_the_folder_binds_every_declared_name(name: str) -> None:
+    operator = kernels.operator(name)
+    assert operator is import_module(f"kernels.{name}.operator").OPERATOR
+    assert set(operator.implementations) == {way.name for way in kernels.problem(name).implementations}
+
+
+RUNS = [(name, *run) for name in kernels.names() for run in runs(name)]
+
+
+@pytest.mark.parametrize(("name", "way", "problem"), RUNS, ids=str)
+@torch.no_grad()
+def test_an_implementation_on_a_cpu_is_right(name: str, way: str, problem: Problem, seed: int) -> None:
+    """Launched twice into poison; a launch writes what was allocated beforehand, if anything was."""
+    operator = kernels.operator(name)
+    inputs = operator.inputs(problem, uniform(problem, seed))
+    before = [tensor.to(torch.float64, copy=True) for tensor in inputs]
+    try:
+        launch = operator.implementations[way](problem, *inputs)
+    except Unsupported as reason:
+        assert "oneDNN" in str(reason) or "sums dweight and dbias" in str(reason)
+        return
+    for _ in range(2):
+        poison(launch.outputs)
+        outputs = outputs_of(launch.call())
+    share = used(operator, way, problem, inputs, outputs)
+    assert share <= 1 and (share > 1e-4 or name not in OF_MANY_STEPS)
+    assert not any(output.requires_grad for output in outputs)
+    if launch.outputs:
+        assert all(got is own for got, own in zip(outputs, launch.outputs, strict=True))
+    assert all(torch.equal(tensor.double(), was) for tensor, was in zip(inputs, before, strict=True))
+    if name not in COUNTED_APART and problem.byte_written:
+        assert byte(outputs) == problem.byte_written
+
+
+@pytest.mark.parametrize("name", [name for name in kernels.names() if name not in COUNTED_APART])
+def test_bytes_read_are_those_of_the_inputs(name: str, seed: int) -> None:
+    operator = kernels.operator(name)
+    for problem in operator.examples:
+        inputs = operator.inputs(problem, uniform(problem, seed))
+        assert problem.byte_read in (0, byte(inputs)), problem
+        assert {"layout", "pitch"} & {*problem.parameters()} or all(x.is_contiguous() for x in inputs)
+
+
+def byte(tensors: Sequence[torch.Tensor]) -> int:
+    """Of the elements of all of them, gaps between rows left out."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+CUT = [name for name in kernels.names() if kernels.operator(name).excerpt]
+
+
+@pytest.mark.parametrize("name", [name for name in CUT if name not in ("convolution_block", "transfer")])
+def test_a_small_problem_is_checked_whole(name: str, seed: int) -> None:
+    operator = kernels.operator(name)
+    assert operator.excerpt
+    for problem in covering(operator.examples, f"small {name}", lambda problem: problem.dtype):
+        inputs = operator.inputs(problem, uniform(problem, seed))
+        outputs = outputs_of(operator.reference(problem, *inputs))
+        smaller, _, part = operator.excerpt(problem, inputs, outputs)
+        assert smaller.flop == problem.flop and smaller.byte == problem.byte
+        assert sum(tensor.numel() for tensor in part) == sum(tensor.numel() for tensor in outputs)
+
+
+TO_CUT = covering(
+    [(name, problem) for name in LARGE for problem in problems(name, LARGE)],
+    "excerpts",
+    lambda case: (case[0], case[1].parameters().get("direction")),
+    lambda case: (case[0], case[1].parameters().get("rows")),
+)
+
+
+@pytest.mark.parametrize(("name", "problem"), TO_CUT, ids=str)
+def test_an_excerpt_is_part_of_the_problem_and_notices_an_error(
+    name: str, problem: Problem, seed: int
+) -> None:
+    """In every third row, or column, of an output; the last element is always there."""
+    torch.manual_seed(seed)
+    operator = kernels.operator(name)
+    assert operator.excerpt
+    inputs = operator.inputs(problem, uniform(problem, seed))
+    outputs = outputs_of(operator.reference(problem, *inputs))
+    smaller, some, part = operator.excerpt(problem, inputs, outputs)
+    assert smaller.byte <= 0.6 * problem.byte
+    for kept, want, whole in zip(part, outputs_of(operator.reference(smaller, *some)), outputs, strict=True):
+        torch.testing.assert_close(kept, want, rtol=1e-9, atol=1e-9)
+        assert kept.flatten()[-1] == whole.flatten()[-1]
+    for place, output in enumerate(outputs):
+        wrong = output.clone()
+        wrong[::3] += 0.1 * output.abs().max()
+        changed = (*outputs[:place], wrong, *outputs[place + 1 :])
+        assert relative_error(operator, problem, inputs, changed) > 0.05
