@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bench.case_name import problem_name
 from bench.errors import unknown
@@ -52,6 +52,13 @@ ITEM_BYTE: Mapping[Dtype, int] = {
 PACKED: Mapping[str, int] = {"nvfp4": 2}
 """Elements that share a byte."""
 
+Capability = tuple[int, int]
+"""CUDA compute capability, major and minor."""
+Dtypes = Mapping[Dtype, Capability]
+"""Data types that an implementation supports -> the lowest compute capability that each needs."""
+Size = Annotated[int, Field(ge=1)]
+"""A problem's parameter that counts something."""
+
 
 class Unsupported(Exception):
     """Raised while a launch is built if this implementation cannot solve this problem here; says why.
@@ -82,18 +89,17 @@ class Launch:
 class Implementation:
     """One way to solve a problem, named by what really runs, and the devices that have it.
 
-    `dtypes` maps each data type that it supports to the lowest CUDA compute capability it needs (ignored on
-    a CPU).
+    A CPU ignores the compute capabilities of `dtypes`.
     """
 
     name: str
     summary: str
     devices: tuple[DeviceKind, ...]
-    dtypes: Mapping[Dtype, tuple[int, int]]
+    dtypes: Dtypes
     cpp_on_cpu: bool = False
     """Whether on a CPU every problem is compiled from C++, which takes seconds and needs a compiler."""
 
-    def missing(self, dtype: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
+    def missing(self, dtype: str, device: DeviceKind, capability: Capability | None) -> str:
         """Why it cannot run this data type on such a device, as a sentence; empty if it can."""
         if device not in self.devices:
             return f"{self.name} runs on {' and '.join(self.devices)}, not on {device}"
@@ -267,7 +273,7 @@ class Problem(BaseModel, ABC):
         """Why this implementation cannot solve this problem anywhere, as a sentence; empty if it can."""
         return ""
 
-    def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
+    def missing(self, implementation: str, device: DeviceKind, capability: Capability | None) -> str:
         """Why this implementation cannot solve this problem on this kind of device; empty if it can."""
         wanted = self.implementation(implementation)
         return wanted.missing(self.dtype, device, capability) or self.refusal(implementation)
