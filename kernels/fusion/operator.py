@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from bench.spec import Dtype, Launch, Operator, Uniform
 from kernels import inductor as torch_compile
+from kernels.excerpts import one_of_each_block
 from kernels.fusion.operands import operands
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
@@ -122,18 +123,13 @@ def triton_configuration(problem: Fusion, *tensors: torch.Tensor) -> str:
 def excerpt(problem: Fusion, tensors: Tensors, outputs: Tensors) -> tuple[Fusion, Tensors, Tensors]:
     """Some whole rows of a large problem, about a million elements; a small one whole.
 
-    The first row, the last, and a random one of every block of rows between, chosen by torch's own
-    generator on the CPU, so a seeded run repeats its choice.
+    The first row, the last, and a random one of every block of rows between.
     """
     if problem.elements <= _CHECKED:
         return problem, tensors, outputs
     block = math.ceil(problem.rows / max(1, _CHECKED // problem.length))
-    starts = torch.arange(0, problem.rows, block)
-    last = torch.tensor(problem.rows - 1)
-    inside = torch.minimum(starts + torch.randint(block, starts.shape), last)
-    rows = torch.unique(torch.cat([torch.tensor([0]), inside, last[None]]))
+    rows = one_of_each_block(problem.rows, block).to(tensors[0].device)
     smaller = problem.model_copy(update={"rows": len(rows)})
-    rows = rows.to(tensors[0].device)
 
     def some(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.index_select(0, rows) if tensor.ndim == 2 else tensor

@@ -44,9 +44,9 @@ from bench.spec import Launch, Unsupported
 from kernels.ending import await_end
 from kernels.gemm.duration import slowdown, turned_inside
 from kernels.gemm.operands import Operands, has_wide_loads
-from kernels.gemm.operator import tolerance
 from kernels.gemm.order import best_group
 from kernels.gemm.problem import FORCED_TILES, SKINNY, Gemm
+from kernels.gemm.rounding import tolerance
 from kernels.gemm.tiles import Tile
 from kernels.tuning import fastest, tuned
 

@@ -14,6 +14,7 @@ from bench.spec import Dtype, Launch, Operator, Uniform
 from kernels.gemm import operator as gemm
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import Gemm
+from kernels.gemm.rounding import tolerance as of_product
 from kernels.linear.problem import AS_GEMM, Direction, Linear
 
 if TYPE_CHECKING:
@@ -155,12 +156,12 @@ def tolerance(problem: Linear, implementation: str) -> float | tuple[float, floa
     Of y, dx and dw it is the GEMM's, where a bias is a C that is added. db is the product of dy with ones, by
     vector units: summed in float32, cut off nowhere.
     """
-    of_product = gemm.tolerance(_with_addend(problem), implementation)
+    allowed = of_product(_with_addend(problem), implementation)
     if not problem.sums_bias_gradient:
-        return of_product
+        return allowed
     kept: Dtype = "float32" if problem.dtype == "tf32" else problem.dtype
     ones = Gemm(m=problem.outputs, n=1, k=problem.batch, layout="NN", dtype=kept)
-    return of_product, gemm.tolerance(ones, "onednn")
+    return allowed, of_product(ones, "onednn")
 
 
 def excerpt(problem: Linear, inputs: Tensors, outputs: Tensors) -> tuple[Linear, Tensors, Tensors]:

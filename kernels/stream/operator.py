@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench.spec import Launch, Operator, Problem, Uniform
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF
 from kernels.stream.problem import Stream
 
 if TYPE_CHECKING:
@@ -67,15 +68,14 @@ def tolerance(problem: Stream, implementation: str) -> float:
     Its errors grow with its partial sums, of the size of what `excerpt` adds or less: some units of float32,
     and some of the output's type, in which the threads' parts are added up.
     """
-    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
     match problem.kind:
         case "copy" | "write":
             return 0.0
         case "triad":
-            return 2 * unit[problem.dtype]
+            return 2 * UNIT_ROUNDOFF[problem.dtype]
         case "read":
-            accumulated = min(unit["float32"], unit[problem.dtype])
-            return 8 * unit[problem.dtype] + 20 * accumulated * math.log2(problem.length + 1)
+            accumulated = min(FLOAT32, UNIT_ROUNDOFF[problem.dtype])
+            return 8 * UNIT_ROUNDOFF[problem.dtype] + 20 * accumulated * math.log2(problem.length + 1)
 
 
 def excerpt(problem: Stream, tensors: Tensors, outputs: Tensors) -> tuple[Problem, Tensors, Tensors]:
