@@ -14,7 +14,7 @@ import subprocess
 import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
@@ -81,8 +81,29 @@ class Launch:
     passed_over: tuple[str, ...] = ()
     """Candidates for its configuration that do not compile, do not fit the device or cannot be captured in a
     CUDA graph, each as `configuration: reason`; and kernels that got stuck earlier, as `kernel: reason`."""
+    configuration: str = ""
+    """What was chosen for it, as a row shows it: a tile, an algorithm."""
     blocks: bool = False
     """Whether `call` makes the host wait until the work is done: then only the host's clock can time it."""
+
+    def then(self, other: Launch, called: str) -> Launch:
+        """This launch, then the other, as one; `called` names the other's choice in its configuration."""
+        outputs, chosen = (*self.outputs, *other.outputs), self.configuration
+        if other.configuration:
+            chosen += f", {called} {other.configuration}"
+
+        def both() -> Tensors:
+            self.call()
+            other.call()
+            return outputs
+
+        return Launch(
+            both,
+            outputs,
+            tuning_s=self.tuning_s + other.tuning_s,
+            passed_over=self.passed_over + other.passed_over,
+            configuration=chosen,
+        )
 
 
 @dataclass(frozen=True)
@@ -333,8 +354,6 @@ class Operator:
 
     Lets a large result be checked in reasonable time. None: the whole is checked.
     """
-    configuration: Mapping[str, Callable[..., str]] = field(default_factory=dict)
-    """implementation -> function of (problem, *inputs) that names its choice (a tile, an algorithm)."""
     counted_on_cpu: bool = False
     """Whether a launch's memory is counted on a CPU too: tensor by tensor, in one more launch each visit."""
 

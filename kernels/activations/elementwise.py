@@ -29,7 +29,6 @@ computes at once: 2^x, within 2^-22.5 of the result (PTX ISA, ex2.approx), and 1
 Everything is float32 between load and store, but for relu, which rounds nothing and stays in its type.
 """
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -38,7 +37,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.activations.problem import Activation
-from kernels.tuning import fastest, tuned
+from kernels.tuning import tuned
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -230,12 +229,9 @@ def launch(problem: Activation, *inputs: torch.Tensor) -> Launch:
     Inputs as `kernels.activations.operator.inputs` gives them. The first launch of a problem in a process
     compiles and times the candidates (a second); later ones remember.
     """
-    return tuned(*_question(problem, inputs))
-
-
-def configuration(problem: Activation, *inputs: torch.Tensor) -> str:
-    """The tile that `launch` chooses: elements and warps of a program, `2048 w4`."""
-    return str(fastest(*_question(problem, inputs)))
+    return tuned(
+        ("activations", problem), candidates(problem), lambda tile: launch_with(tile, problem, *inputs)
+    )
 
 
 def launch_with(tile: Tile, problem: Activation, *inputs: torch.Tensor) -> Launch:
@@ -258,10 +254,3 @@ def launch_with(tile: Tile, problem: Activation, *inputs: torch.Tensor) -> Launc
         return result
 
     return Launch(call, outputs=(result,))
-
-
-def _question(
-    problem: Activation, inputs: tuple[torch.Tensor, ...]
-) -> tuple[tuple[object, ...], Sequence[Tile], Callable[[Tile], Launch]]:
-    """What the tuner is asked."""
-    return ("activations", problem), candidates(problem), lambda tile: launch_with(tile, problem, *inputs)

@@ -13,6 +13,7 @@ from bench.spec import Launch, Operator, Uniform
 from kernels import inductor as torch_compile
 from kernels.activations.problem import Activation, Direction, Function
 from kernels.excerpts import one_of_each_block
+from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY
 
 if TYPE_CHECKING:
@@ -139,11 +140,6 @@ def aten(problem: Activation, *tensors: torch.Tensor) -> Launch:
             return Launch(lambda: silu(dy, saved, grad_input=result), (result,))
 
 
-def inductor(problem: Activation, *tensors: torch.Tensor) -> Launch:
-    """The kernel that Inductor generates for the one function: y (dx)."""
-    return torch_compile.launch(functional_form, problem, *tensors)
-
-
 def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
     """y or dx, as a model calls it: what Inductor compiles."""
     found: torch.Tensor
@@ -178,20 +174,6 @@ def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor
         case "silu":
             found = aten_ops.silu_backward(dy, saved)
     return found
-
-
-def triton(problem: Activation, *tensors: torch.Tensor) -> Launch:
-    """Our streaming kernel, tuned for this problem when first asked (elementwise.py)."""
-    from kernels.activations import elementwise  # Triton is not everywhere, and a CPU run needs none.
-
-    return elementwise.launch(problem, *tensors)
-
-
-def triton_configuration(problem: Activation, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `2048 w4`: elements and warps of a program."""
-    from kernels.activations import elementwise
-
-    return elementwise.configuration(problem, *tensors)
 
 
 def tolerance(problem: Activation, implementation: str) -> float:
@@ -302,9 +284,12 @@ OPERATOR = Operator(
     problem=Activation,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    implementations={
+        "aten": aten,
+        "inductor": functools.partial(torch_compile.launch, functional_form),
+        "triton": launched_by("activations.elementwise"),
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

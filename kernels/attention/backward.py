@@ -65,7 +65,7 @@ from kernels.attention.forward import (
     write_rows,
 )
 from kernels.attention.problem import Attention
-from kernels.tuning import fastest, tuned
+from kernels.tuning import tuned
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -345,37 +345,7 @@ def launch(
         return Launch(call, outputs=(dk, dv))
 
     if tiles:
-        first, second = of_queries(tiles.query), of_keys(tiles.key)
-    else:
-        first = tuned(_question(problem, "dq"), _query_candidates(problem), of_queries)
-        second = tuned(_question(problem, "dk dv"), key_candidates(problem), of_keys)
-
-    def call() -> tuple[torch.Tensor, ...]:
-        first.call()
-        second.call()
-        return dq, dk, dv
-
-    return Launch(
-        call,
-        outputs=(dq, dk, dv),
-        tuning_s=first.tuning_s + second.tuning_s,
-        passed_over=first.passed_over + second.passed_over,
-    )
-
-
-def configuration(problem: Attention) -> str:
-    """The tiles that `launch` chose in this process: `64x64 w4 s2, dk dv 32x128 w8 s2`."""
-
-    def unknown(_: Tile) -> Launch:
-        raise LookupError(f"{problem} was not launched in this process")
-
-    query = fastest(_question(problem, "dq"), _query_candidates(problem), unknown)
-    return str(Tiles(query, fastest(_question(problem, "dk dv"), key_candidates(problem), unknown)))
-
-
-def _query_candidates(problem: Attention) -> tuple[Tile, ...]:
-    return query_candidates(problem, torch.cuda.get_device_capability())
-
-
-def _question(problem: Attention, gradient: str) -> tuple[object, ...]:
-    return "attention", problem, gradient
+        return of_queries(tiles.query).then(of_keys(tiles.key), "dk dv")
+    listed = query_candidates(problem, torch.cuda.get_device_capability())
+    first = tuned(("attention", problem, "dq"), listed, of_queries)
+    return first.then(tuned(("attention", problem, "dk dv"), key_candidates(problem), of_keys), "dk dv")

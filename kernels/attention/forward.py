@@ -81,7 +81,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.attention.problem import Attention
-from kernels.tuning import fastest, tuned
+from kernels.tuning import tuned
 
 LN_2 = tl.constexpr(math.log(2))
 
@@ -350,21 +350,7 @@ def launch(
 
         return Launch(call, outputs=(o,))
 
-    return with_tile(tile) if tile else tuned(_question(problem), _candidates(problem), with_tile)
-
-
-def configuration(problem: Attention) -> str:
-    """The tile that `launch` chose for this problem in this process: `128x64 w8 s3`."""
-
-    def unknown(_: Tile) -> Launch:
-        raise LookupError(f"{problem} was not launched in this process")
-
-    return str(fastest(_question(problem), _candidates(problem), unknown))
-
-
-def _candidates(problem: Attention) -> tuple[Tile, ...]:
-    return candidates(problem, torch.cuda.get_device_capability())
-
-
-def _question(problem: Attention) -> tuple[object, ...]:
-    return "attention", problem
+    if tile:
+        return with_tile(tile)
+    listed = candidates(problem, torch.cuda.get_device_capability())
+    return tuned(("attention", problem), listed, with_tile)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, get_args
 
 import torch
@@ -18,6 +16,7 @@ from kernels.attention import libraries, unfused
 from kernels.attention.problem import Attention, Direction
 from kernels.attention.rounding import tolerance
 from kernels.excerpts import fraction
+from kernels.optional import launched_by
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -163,19 +162,7 @@ def _evening(problem: Attention, places: torch.Tensor, of_keys: bool = False) ->
 
 def triton(problem: Attention, *tensors: torch.Tensor) -> Launch:
     """Our kernels, tuned for this problem when first asked; outputs preallocated."""
-    launch: Launch = _ours(problem).launch(problem, *tensors)
-    return launch
-
-
-def triton_configuration(problem: Attention, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose; backward that of either of its kernels."""
-    configuration: str = _ours(problem).configuration(problem)
-    return configuration
-
-
-def _ours(problem: Attention) -> ModuleType:
-    # Triton is not everywhere, and a run on a CPU needs none.
-    return import_module(f"kernels.attention.{problem.direction}")
+    return launched_by(f"attention.{problem.direction}")(problem, *tensors)
 
 
 def _examples() -> list[Attention]:
@@ -219,5 +206,4 @@ OPERATOR = Operator(
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

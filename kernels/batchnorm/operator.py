@@ -15,6 +15,7 @@ from kernels import inductor as torch_compile
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm, Direction, Layout
 from kernels.batchnorm.running import running_statistics
 from kernels.excerpts import drawn
+from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, high, low
 
 if TYPE_CHECKING:
@@ -193,34 +194,7 @@ def formulas(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
 
 def triton(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
     """Our two kernels; tuned for this problem when first asked (two_pass.py)."""
-    from kernels.batchnorm import two_pass  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return two_pass.launch(problem, tensors)
-
-
-def triton_configuration(problem: BatchNorm, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `32x64 w4 x8`: rows x columns, warps, programs on a multiprocessor."""
-    from kernels.batchnorm import two_pass
-
-    return str(two_pass.chosen(problem, tensors))
-
-
-def triton_persistent(
-    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-) -> Launch:
-    """Our single kernel; tuned for this problem when first asked (persistent.py)."""
-    from kernels.batchnorm import persistent
-
-    return persistent.launch(problem, x, weight, bias)
-
-
-def triton_persistent_configuration(
-    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-) -> str:
-    """What one program of `triton-persistent` holds, and its warps, as `4096x1 w8`."""
-    from kernels.batchnorm import persistent
-
-    return str(persistent.chosen(problem, x, weight, bias))
+    return launched_by("batchnorm.two_pass")(problem, tensors)
 
 
 def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
@@ -314,10 +288,9 @@ OPERATOR = Operator(
         "aten": aten,
         "inductor": inductor,
         "triton": triton,
-        "triton-persistent": triton_persistent,
+        "triton-persistent": launched_by("batchnorm.persistent"),
     },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration, "triton-persistent": triton_persistent_configuration},
 )

@@ -17,7 +17,6 @@ a tensor of few channels leaves most of the device idle.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +27,7 @@ from bench.spec import Launch
 from kernels.batchnorm.channel import finish_statistics
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
-from kernels.tuning import fastest, tuned
+from kernels.tuning import tuned
 
 _THREADS = 32
 _HELD = {"NCHW": 64, "NHWC": 32}
@@ -181,7 +180,8 @@ def launch(
 ) -> Launch:
     """(y, mean, 1/deviation), with the fastest of the candidates unless one is given."""
     if held is None:
-        return tuned(*_question(problem, x, weight, bias))
+        question = ("batchnorm", "triton-persistent", problem)
+        return tuned(question, candidates(problem), lambda held: launch(problem, x, weight, bias, held))
     y = torch.empty_like(x)
     mean, rstd = torch.empty_like(weight), torch.empty_like(weight)
     kernel = normalize_nchw if problem.layout == "NCHW" else normalize_nhwc
@@ -194,16 +194,3 @@ def launch(
         return y, mean, rstd
 
     return Launch(call, (y, mean, rstd))
-
-
-def chosen(problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Held:
-    """The candidate that was fastest for this problem on this device."""
-    return fastest(*_question(problem, x, weight, bias))
-
-
-def _question(
-    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-) -> tuple[tuple[object, ...], Sequence[Held], Callable[[Held], Launch]]:
-    """What the tuner is asked."""
-    question = ("batchnorm", "triton-persistent", problem)
-    return question, candidates(problem), lambda held: launch(problem, x, weight, bias, held)

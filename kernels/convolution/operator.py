@@ -22,6 +22,7 @@ from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from kernels.excerpts import crossing, fraction
 from kernels.inductor import compiled
+from kernels.optional import launched_by
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -302,20 +303,6 @@ def _as_a_model_calls_it(problem: Convolution, *tensors: torch.Tensor) -> torch.
     return torch.nn.functional.conv2d(x, w, addend, stride, padding, dilation, problem.groups)
 
 
-def triton(problem: Convolution, *tensors: torch.Tensor) -> Launch:
-    """Our kernels, tuned when first asked; outputs preallocated."""
-    from kernels.convolution import choosing  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return choosing.launch(problem, *tensors)
-
-
-def triton_configuration(problem: Convolution, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose: M x N x K of problem.py's table, warps and steps in flight; db's too."""
-    from kernels.convolution import choosing
-
-    return choosing.configuration(problem, *tensors)
-
-
 def excerpt(problem: Convolution, inputs: Tensors, outputs: Tensors) -> tuple[Convolution, Tensors, Tensors]:
     """Some images and channels of y or of dx, or some weights of dw, whole planes; a small problem whole.
 
@@ -405,10 +392,9 @@ OPERATOR = Operator(
         "cudnn-heuristic": cudnn_heuristic,
         "inductor": inductor,
         "onednn": onednn,
-        "triton": triton,
+        "triton": launched_by("convolution.choosing"),
     },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

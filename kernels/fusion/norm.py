@@ -20,7 +20,7 @@ is written. Sums run in a fixed order: results are the same each time.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -139,7 +139,7 @@ def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
     if chosen is None:
         from kernels.tuning import tuned  # asks a device: not for those who only compile or interpret
 
-        return tuned(*_question(problem, of))
+        return tuned(("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of))
     y, h = torch.empty_like(of.x), torch.empty_like(of.x)
     arguments = operands(problem, of, y, h)
     run = chain[(triton.cdiv(problem.rows, chosen.rows),)]
@@ -150,17 +150,3 @@ def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
         return y, h
 
     return Launch(normalize, (y, h))
-
-
-def configuration(problem: Fusion, of: Operands) -> str:
-    """The rows of a program that `launch` chooses: `4 rows w4`."""
-    from kernels.tuning import fastest
-
-    return str(fastest(*_question(problem, of)))
-
-
-def _question(
-    problem: Fusion, of: Operands
-) -> tuple[tuple[object, ...], Sequence[Rows], Callable[[Rows], Launch]]:
-    """What the tuner is asked."""
-    return ("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of)

@@ -16,6 +16,7 @@ from kernels.excerpts import one_of_each_block
 from kernels.fusion.operands import operands
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
+from kernels.optional import launched_by
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -90,34 +91,10 @@ def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
     return Launch(normalized)
 
 
-def inductor(problem: Fusion, *tensors: torch.Tensor) -> Launch:
-    """The chain compiled into one kernel: y [rows, length], or y and h."""
-    return torch_compile.launch(chain, problem, *tensors)
-
-
 def triton(problem: Fusion, *tensors: torch.Tensor) -> Launch:
     """Our fused kernel: y [rows, length], or y and h; tuned for this problem when first asked."""
-    of = operands(problem, *tensors)
-    # Triton is not everywhere, and a run on a CPU needs none.
-    if problem.normalized:
-        from kernels.fusion import norm
-
-        return norm.launch(problem, of)
-    from kernels.fusion import stream
-
-    return stream.launch(problem, of)
-
-
-def triton_configuration(problem: Fusion, *tensors: torch.Tensor) -> str:
-    """What `triton` chose: elements (or rows) of a block, and warps, as `2048 w4`."""
-    of = operands(problem, *tensors)
-    if problem.normalized:
-        from kernels.fusion import norm
-
-        return norm.configuration(problem, of)
-    from kernels.fusion import stream
-
-    return stream.configuration(problem, of)
+    ours = launched_by("fusion.norm" if problem.normalized else "fusion.stream")
+    return ours(problem, operands(problem, *tensors))
 
 
 def excerpt(problem: Fusion, tensors: Tensors, outputs: Tensors) -> tuple[Fusion, Tensors, Tensors]:
@@ -157,9 +134,8 @@ OPERATOR = Operator(
     problem=Fusion,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    implementations={"aten": aten, "inductor": partial(torch_compile.launch, chain), "triton": triton},
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

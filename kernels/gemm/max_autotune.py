@@ -32,20 +32,15 @@ _TOLD = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
 
 
 def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
-    """D [n, m], allocated by each call. Compiles and times when first called (seconds to a minute)."""
-    product = _product(problem)
-    return Launch(lambda: product(*inputs))
+    """D [n, m], allocated by each call. Compiles and times for a new problem (seconds to a minute).
 
-
-def configuration(problem: Gemm, *inputs: torch.Tensor) -> str:
-    """The kernel that won, as `triton_mm_7 64x128x32 w4 s3`; empty if Inductor had no choice or does not say.
-
-    Its tile is rows x columns of the row-major D: N x M of the documents.
+    Its configuration is the kernel that won, as `triton_mm_7 64x128x32 w4 s3`, a tile of rows x columns of
+    the row-major D: N x M of the documents. It is empty if Inductor had no choice or does not say.
     """
     product = _product(problem)
     if not product.called:
         product(*inputs)
-    return product.chosen
+    return Launch(lambda: product(*inputs), configuration=product.chosen)
 
 
 class Product:

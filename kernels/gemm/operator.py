@@ -174,15 +174,6 @@ def _triton(name: str) -> Callable[..., Launch]:
     return launch
 
 
-def _triton_configuration(name: str) -> Callable[..., str]:
-    def configuration(problem: Gemm, *inputs: torch.Tensor) -> str:
-        from kernels.gemm import choosing
-
-        return choosing.configuration(problem, operands(problem, *inputs), name)
-
-    return configuration
-
-
 def excerpt(problem: Gemm, inputs: Tensors, outputs: Tensors) -> tuple[Gemm, Tensors, Tensors]:
     """The same problem for some rows and columns of D only, at full k and batch; a small problem whole.
 
@@ -273,15 +264,6 @@ def _cublaslt(which: str) -> Callable[..., Launch]:
     return launch
 
 
-def _cublaslt_configuration(which: str) -> Callable[..., str]:
-    def configuration(problem: Gemm, *inputs: torch.Tensor) -> str:
-        from kernels.gemm import cublaslt
-
-        return cublaslt.configuration(operands(problem, *inputs), which)
-
-    return configuration
-
-
 OURS = tuple(one.name for one in Gemm.implementations if one.name.startswith("triton"))
 
 CUBLASLT = {"cublaslt": "first", "cublaslt-best": "best"} | {f"cublaslt-{t}": t for t in FORCED_TILES}
@@ -303,11 +285,4 @@ OPERATOR = Operator(
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={
-        "inductor": max_autotune.configuration,
-        "cublas-quantized": quantized.configuration,
-        "cusparselt": sparse.configuration,
-        **{name: _cublaslt_configuration(which) for name, which in CUBLASLT.items()},
-        **{name: _triton_configuration(name) for name in OURS},
-    },
 )

@@ -15,7 +15,7 @@ from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
 from kernels import inductor as torch_compile
 from kernels.excerpts import one_of_each_part
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.optional import lacking
+from kernels.optional import lacking, launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 
 if TYPE_CHECKING:
@@ -145,20 +145,6 @@ def liger(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
     return Launch(lambda: layer_norm_backward(dy, x, weight, weight, mean, rstd))
 
 
-def triton(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
-    """Our kernels, tuned for this problem when first asked; outputs preallocated."""
-    from kernels.layernorm import launch  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return launch.launch(problem, *inputs)
-
-
-def triton_configuration(problem: LayerNorm, *inputs: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `4x1024 w4`: rows x elements, warps."""
-    from kernels.layernorm import launch
-
-    return str(launch.chosen(problem, *inputs))
-
-
 def _statistics(inputs: Tensors, in_16_bits: bool) -> Tensors:
     """mean and rstd as the kernel wants them; their values are exact in either type."""
     mean, rstd = inputs[3:]
@@ -277,10 +263,9 @@ OPERATOR = Operator(
         "inductor": inductor,
         "quack": quack,
         "liger": liger,
-        "triton": triton,
+        "triton": launched_by("layernorm.launch"),
     },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

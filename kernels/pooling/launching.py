@@ -15,7 +15,7 @@ from kernels.pooling.problem import MOST_32_BIT, Axis, Pooling
 from kernels.pooling.strips import pool_strips
 from kernels.pooling.strips_backward import gather_strips
 from kernels.pooling.whole import pool_whole
-from kernels.tuning import fastest, tuned
+from kernels.tuning import tuned
 
 _MOST_READ = 10
 """Rows of x or dy that a thread may load for a strip; with more, registers are spilled somewhere."""
@@ -283,20 +283,9 @@ def launch(
 
         return Launch(call, outputs)
 
-    return shaped(shape) if shape else tuned(_question(problem, as_codes), candidates(problem), shaped)
-
-
-def configuration(problem: Pooling, as_codes: bool) -> str:
-    """What `launch` chose for this problem in this process: `4x8x64 w4`, `strips 4x8 w4`."""
-
-    def unknown(_: Shape) -> Launch:
-        raise LookupError(f"{problem} was not launched in this process")
-
-    return str(fastest(_question(problem, as_codes), candidates(problem), unknown))
-
-
-def _question(problem: Pooling, as_codes: bool) -> tuple[object, ...]:
-    return ("pooling", "codes" if as_codes else "indices", problem)
+    if shape:
+        return shaped(shape)
+    return tuned(("pooling", "codes" if as_codes else "indices", problem), candidates(problem), shaped)
 
 
 def allocated(

@@ -17,6 +17,7 @@ import torch
 from bench.spec import Dtype, Launch, Operator, Uniform
 from kernels import inductor as torch_compile
 from kernels.excerpts import crossing, drawn
+from kernels.optional import launched_by
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
 
@@ -202,35 +203,14 @@ def _backward(problem: Pooling, x: torch.Tensor, dy: torch.Tensor, *indices: tor
     return dx
 
 
-def triton(problem: Pooling, *tensors: torch.Tensor) -> Launch:
-    """Our kernel for this direction, tuned when first asked; indices as PyTorch's."""
-    from kernels.pooling import launching  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return launching.launch(problem, *tensors)
-
-
 def triton_codes(problem: Pooling, *tensors: torch.Tensor) -> Launch:
     """Our kernel with codes in place of indices; backward converts the indices given here, untimed."""
-    from kernels.pooling import launching
+    from kernels.pooling import launching  # Triton is not everywhere, and a run on a CPU needs none.
 
     if problem.direction == "backward":
         dy, indices = tensors
         return launching.launch(problem, dy, codes(problem, indices))
     return launching.launch(problem, *tensors, as_codes=True)
-
-
-def triton_configuration(problem: Pooling, *tensors: torch.Tensor) -> str:
-    """What `triton` chose: `4x8x64 w4`, rows x columns of points x channels (or planes), warps; or strips."""
-    from kernels.pooling import launching
-
-    return launching.configuration(problem, as_codes=False)
-
-
-def triton_codes_configuration(problem: Pooling, *tensors: torch.Tensor) -> str:
-    """What `triton-codes` chose."""
-    from kernels.pooling import launching
-
-    return launching.configuration(problem, as_codes=True)
 
 
 def codes(problem: Pooling, indices: torch.Tensor) -> torch.Tensor:
@@ -347,9 +327,13 @@ OPERATOR = Operator(
     problem=Pooling,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "triton": triton, "triton-codes": triton_codes},
+    implementations={
+        "aten": aten,
+        "inductor": inductor,
+        "triton": launched_by("pooling.launching"),
+        "triton-codes": triton_codes,
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration, "triton-codes": triton_codes_configuration},
 )

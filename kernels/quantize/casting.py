@@ -23,7 +23,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.tiles import Tile, alignment, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
-from kernels.tuning import fastest, tuned
+from kernels.tuning import tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -187,12 +187,5 @@ def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile)
 def launch(problem: Quantize, x: torch.Tensor, results: Tensors) -> Launch:
     """The launch with the tile that is fastest for this problem on the current device."""
     return tuned(
-        ("quantize", problem), candidates(problem), lambda tile: with_tile(problem, x, results, tile)
-    )
-
-
-def chosen(problem: Quantize, x: torch.Tensor, results: Tensors) -> Tile:
-    """The fastest tile; timed when first asked for this problem."""
-    return fastest(
         ("quantize", problem), candidates(problem), lambda tile: with_tile(problem, x, results, tile)
     )

@@ -6,6 +6,7 @@ Every tensor is `[rows, length]`, contiguous, in the problem's type.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from bench.spec import Launch, Operator, Uniform
 from kernels import inductor as torch_compile
 from kernels.excerpts import one_of_each_part
-from kernels.optional import lacking
+from kernels.optional import lacking, launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 from kernels.softmax.problem import Softmax
 
@@ -60,11 +61,6 @@ def _functional(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None =
     return found
 
 
-def inductor(problem: Softmax, *inputs: torch.Tensor) -> Launch:
-    """What torch.compile makes of the same operators."""
-    return torch_compile.launch(_functional, problem, *inputs)
-
-
 def quack(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None) -> Launch:
     """QuACK's kernels, which compile when first called; each call allocates its result."""
     try:
@@ -74,20 +70,6 @@ def quack(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None)
     if dy is None:
         return Launch(lambda: softmax_fwd(first))
     return Launch(lambda: softmax_bwd(dy, first))
-
-
-def triton(problem: Softmax, *inputs: torch.Tensor) -> Launch:
-    """Our kernels, tuned for this problem when first asked; result preallocated."""
-    from kernels.softmax import launch  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return launch.launch(problem, *inputs)
-
-
-def triton_configuration(problem: Softmax, *inputs: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `4x1024 w4`: rows x elements, warps."""
-    from kernels.softmax import launch
-
-    return str(launch.chosen(problem, *inputs))
 
 
 def tolerance(problem: Softmax, implementation: str) -> float:
@@ -150,9 +132,13 @@ OPERATOR = Operator(
     problem=Softmax,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "quack": quack, "triton": triton},
+    implementations={
+        "aten": aten,
+        "inductor": partial(torch_compile.launch, _functional),
+        "quack": quack,
+        "triton": launched_by("softmax.launch"),
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

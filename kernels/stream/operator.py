@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench.spec import Launch, Operator, Problem, Uniform
+from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF
 from kernels.stream.problem import Stream
 
@@ -55,13 +56,6 @@ def aten(problem: Stream, x: torch.Tensor, z: torch.Tensor | None = None) -> Lau
             return Launch(lambda: y.fill_(CONSTANT), (y,))
 
 
-def triton(problem: Stream, x: torch.Tensor) -> Launch:
-    """Our copy of x `[length]`, writing y allocated here, by `problem.programs` programs."""
-    from kernels.stream.copying import launch
-
-    return launch(problem, x)
-
-
 def tolerance(problem: Stream, implementation: str) -> float:
     """0 for what is exact, one rounding for triad, and for read those of a sum.
 
@@ -100,7 +94,7 @@ OPERATOR = Operator(
     problem=Stream,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "triton": triton},
+    implementations={"aten": aten, "triton": launched_by("stream.copying")},
     tolerance=tolerance,
     excerpt=excerpt,
     examples=[
