@@ -86,6 +86,17 @@ class Launch:
     blocks: bool = False
     """Whether `call` makes the host wait until the work is done: then only the host's clock can time it."""
 
+    @classmethod
+    def of(cls, run: Callable[..., object], outputs: Tensors, *arguments: Any, **options: Any) -> Launch:
+        """The launch that calls `run` with these arguments and returns the outputs that it writes."""
+        written = outputs[0] if len(outputs) == 1 else outputs
+
+        def call() -> torch.Tensor | Tensors:
+            run(*arguments, **options)
+            return written
+
+        return cls(call, outputs)
+
     def then(self, other: Launch, called: str) -> Launch:
         """This launch, then the other, as one; `called` names the other's choice in its configuration."""
         outputs, chosen = (*self.outputs, *other.outputs), self.configuration

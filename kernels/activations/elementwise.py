@@ -239,18 +239,6 @@ def launch_with(tile: Tile, problem: Activation, *inputs: torch.Tensor) -> Launc
     result = torch.empty_like(inputs[0])
     kernel = forward if problem.direction == "forward" else backward
     run = kernel[(-(-problem.elements // tile.block),)]
-    even = problem.elements % tile.block == 0
-
-    def call() -> torch.Tensor:
-        run(
-            *inputs,
-            result,
-            problem.elements,
-            FUNCTION=problem.function,
-            EVEN=even,
-            BLOCK=tile.block,
-            num_warps=tile.warps,
-        )
-        return result
-
-    return Launch(call, outputs=(result,))
+    options = {"EVEN": problem.elements % tile.block == 0, "BLOCK": tile.block, "num_warps": tile.warps}
+    arguments = *inputs, result, problem.elements
+    return Launch.of(run, (result,), *arguments, FUNCTION=problem.function, **options)

@@ -325,24 +325,14 @@ def launch(
     }  # fmt: skip
 
     def of_queries(tile: Tile) -> Launch:
-        run = query_gradient[grid(problem, tile)]
+        run, written = query_gradient[grid(problem, tile)], {"o_pointer": o, "dq_pointer": dq}
         options = constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
-
-        def call() -> torch.Tensor:
-            run(**arguments, o_pointer=o, dq_pointer=dq, **options)
-            return dq
-
-        return Launch(call, outputs=(dq,))
+        return Launch.of(run, (dq,), **arguments, **written, **options)
 
     def of_keys(tile: Tile) -> Launch:
-        run = key_gradients[key_grid(problem, tile)]
+        run, written = key_gradients[key_grid(problem, tile)], {"dk_pointer": dk, "dv_pointer": dv}
         options = key_constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
-
-        def call() -> tuple[torch.Tensor, torch.Tensor]:
-            run(**arguments, dk_pointer=dk, dv_pointer=dv, **options)
-            return dk, dv
-
-        return Launch(call, outputs=(dk, dv))
+        return Launch.of(run, (dk, dv), **arguments, **written, **options)
 
     if tiles:
         return of_queries(tiles.query).then(of_keys(tiles.key), "dk dv")

@@ -341,14 +341,8 @@ def launch(
     arguments = pointers | sizes(problem)
 
     def with_tile(tile: Tile) -> Launch:
-        run = attend[grid(problem, tile)]
         options = constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
-
-        def call() -> torch.Tensor:
-            run(**arguments, **options)
-            return o
-
-        return Launch(call, outputs=(o,))
+        return Launch.of(attend[grid(problem, tile)], (o,), **arguments, **options)
 
     if tile:
         return with_tile(tile)

@@ -187,10 +187,4 @@ def launch(
     kernel = normalize_nchw if problem.layout == "NCHW" else normalize_nhwc
     run = kernel[(-(-problem.c // held.columns),)]
     tensors = (x, y, weight, bias, mean, rstd, *running_statistics(problem.c, x.device))
-    options = operands(problem, held) | {"num_warps": held.warps}
-
-    def call() -> tuple[torch.Tensor, ...]:
-        run(*tensors, **options)
-        return y, mean, rstd
-
-    return Launch(call, (y, mean, rstd))
+    return Launch.of(run, (y, mean, rstd), *tensors, **operands(problem, held), num_warps=held.warps)

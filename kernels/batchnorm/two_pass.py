@@ -170,13 +170,8 @@ def _forward(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict
 def _inference(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:
     x, weight, bias, mean, variance = tensors
     y = torch.empty_like(x)
-    write = passes.normalize[grid]
-
-    def call() -> Tensors:
-        write(x, y, mean, variance, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=True)
-        return (y,)
-
-    return Launch(call, (y,))
+    write, arguments = passes.normalize[grid], (x, y, mean, variance, weight, bias)
+    return Launch.of(write, (y,), *arguments, **options, EPSILON=EPSILON, FROM_VARIANCE=True)
 
 
 def _backward(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:

@@ -114,13 +114,7 @@ class Prepared(NamedTuple):
 
     def launch(self) -> Launch:
         """Its launch on the current device and stream."""
-        run = self.kernel[self.grid]
-
-        def call() -> torch.Tensor:
-            run(**self.arguments)
-            return self.output
-
-        return Launch(call, outputs=(self.output,))
+        return Launch.of(self.kernel[self.grid], (self.output,), **self.arguments)
 
     def compile(self) -> None:
         """Make what `launch` will run, and do not run it."""

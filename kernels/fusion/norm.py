@@ -143,10 +143,4 @@ def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
     y, h = torch.empty_like(of.x), torch.empty_like(of.x)
     arguments = operands(problem, of, y, h)
     run = chain[(triton.cdiv(problem.rows, chosen.rows),)]
-    options = meta(problem, chosen)
-
-    def normalize() -> tuple[torch.Tensor, torch.Tensor]:
-        run(**arguments, **options)
-        return y, h
-
-    return Launch(normalize, (y, h))
+    return Launch.of(run, (y, h), **arguments, **meta(problem, chosen))

@@ -156,10 +156,4 @@ def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch
     y = torch.empty_like(of.x)
     arguments = operands(problem, of, y)
     run = chain[(triton.cdiv(problem.elements, chosen.elements),)]
-    options = meta(problem, chosen)
-
-    def stream() -> torch.Tensor:
-        run(**arguments, **options)
-        return y
-
-    return Launch(stream, (y,))
+    return Launch.of(run, (y,), **arguments, **meta(problem, chosen))

@@ -112,27 +112,11 @@ def launch(dy: torch.Tensor, tile: Tile, sm_count: int) -> Launch:
     db = dy.new_empty(columns)
     partial = dy.new_empty(count, columns, dtype=of_sum)
     counters = dy.new_zeros(strips, dtype=torch.int32)
-    run = column_sums[(strips * count,)]
-
-    def call() -> torch.Tensor:
-        run(
-            dy,
-            partial,
-            counters,
-            db,
-            rows,
-            columns,
-            count,
-            SUM=tl.float64 if of_sum == torch.float64 else tl.float32,
-            ALIGN=alignment(columns, dy.element_size()),
-            ROWS=tile.rows,
-            COLUMNS=tile.block,
-            num_warps=tile.warps,
-            num_stages=1,
-        )
-        return db
-
-    return Launch(call, outputs=(db,))
+    arguments = dy, partial, counters, db, rows, columns, count
+    options = {"ALIGN": alignment(columns, dy.element_size()), "ROWS": tile.rows, "COLUMNS": tile.block}
+    options |= {"num_warps": tile.warps, "num_stages": 1}
+    kind = tl.float64 if of_sum == torch.float64 else tl.float32
+    return Launch.of(column_sums[(strips * count,)], (db,), *arguments, SUM=kind, **options)
 
 
 def tuned_launch(dy: torch.Tensor) -> Launch:

@@ -274,14 +274,8 @@ def launch(
 
     def shaped(shape: Shape) -> Launch:
         run = kernel(problem, shape)[grid(problem, shape)]
-        given = arguments | sizes(problem, shape)
         options = constants(problem, as_codes, shape) | {"num_warps": shape.warps, "num_stages": 1}
-
-        def call() -> torch.Tensor | tuple[torch.Tensor, ...]:
-            run(**given, **options)
-            return outputs[0] if len(outputs) == 1 else outputs
-
-        return Launch(call, outputs)
+        return Launch.of(run, outputs, **arguments, **sizes(problem, shape), **options)
 
     if shape:
         return shaped(shape)
