@@ -35,9 +35,9 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.activations.problem import Activation
-from kernels.tuning import tuned
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, get_args
 import torch
 from torch.nn import functional
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Launch, Operator, Uniform
-from kernels import inductor as torch_compile
 from kernels.activations.problem import Activation, Direction, Function
 from kernels.excerpts import one_of_each_block
 from kernels.optional import launched_by

@@ -52,6 +52,7 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.attention.forward import (
     LN_2,
@@ -65,7 +66,6 @@ from kernels.attention.forward import (
     write_rows,
 )
 from kernels.attention.problem import Attention
-from kernels.tuning import tuned
 
 
 @triton.jit  # type: ignore[untyped-decorator]

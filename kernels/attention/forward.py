@@ -79,9 +79,9 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.attention.problem import Attention
-from kernels.tuning import tuned
 
 LN_2 = tl.constexpr(math.log(2))
 

@@ -23,11 +23,11 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm.channel import finish_statistics
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
-from kernels.tuning import tuned
 
 _THREADS = 32
 _HELD = {"NCHW": 64, "NHWC": 32}

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm import passes
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
-from kernels.tuning import tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors

@@ -1,4 +1,4 @@
-"""Our convolution kernels by direction: the device chooses the tile (kernels/tuning.py)."""
+"""Our convolution kernels by direction: the device chooses the tile (bench/launching/tuning.py)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.convolution import activation_gradient, forward, tiles, weight_gradient
 from kernels.convolution.problem import Convolution, Direction
 from kernels.convolution.tiles import Prepared
 from kernels.linear import bias_gradient
-from kernels.tuning import tuned
 
 _KERNELS: dict[Direction, Callable[..., Prepared]] = {
     "forward": forward.prepare,

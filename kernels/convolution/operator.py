@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
+from bench.launching.inductor import compiled
 from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from kernels.excerpts import crossing, fraction
-from kernels.inductor import compiled
 from kernels.optional import launched_by
 
 if TYPE_CHECKING:

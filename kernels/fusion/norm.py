@@ -137,7 +137,7 @@ def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
     The first launch of a problem in a process compiles and times every candidate; later ones remember.
     """
     if chosen is None:
-        from kernels.tuning import tuned  # asks a device: not for those who only compile or interpret
+        from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
 
         return tuned(("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of))
     y, h = torch.empty_like(of.x), torch.empty_like(of.x)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, get_args
 import torch
 from torch.nn import functional
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Uniform
-from kernels import inductor as torch_compile
 from kernels.excerpts import one_of_each_block
 from kernels.fusion.operands import operands
 from kernels.fusion.problem import EPSILON, Chain, Fusion

@@ -150,7 +150,7 @@ def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch
     The first launch of a problem in a process compiles and times every candidate; later ones remember.
     """
     if chosen is None:
-        from kernels.tuning import tuned  # asks a device: not for those who only compile or interpret
+        from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
 
         return tuned(("fusion", problem), CANDIDATES, functools.partial(launch, problem, of))
     y = torch.empty_like(of.x)

@@ -13,8 +13,8 @@ quarter) *and what is proposed*: a shape takes the answer that another of its cl
 proposed the same candidates in the same order, and asks anew if not. So the two sides of the edge of a wave
 or of a tile ask apart, where the edge is, and shapes between edges share.
 
-**What it costs.** A question times six candidates, 0.5 s by the settings of kernels/timing.py, and compiles
-those that are new to the process. It is in the row (`Launch.tuning_s`), never in a measured time.
+**What it costs.** A question times six candidates, 0.5 s by the settings of bench/launching/timing.py, and
+compiles those that are new to the process. It is in the row (`Launch.tuning_s`), never in a measured time.
 `python -m tests.kernels.gemm_choices` counts the questions of a suite.
 
 A kernel that is asked for by its own name has its best six configurations timed, alike tiles too, by the same
@@ -40,15 +40,15 @@ from typing import Any, NamedTuple
 import torch
 from triton.runtime.errors import OutOfResources
 
+from bench.launching.ending import await_end
+from bench.launching.tuning import tuned
 from bench.spec import Launch, Unsupported
-from kernels.ending import await_end
 from kernels.gemm.duration import slowdown, turned_inside
 from kernels.gemm.operands import Operands, has_wide_loads
 from kernels.gemm.order import best_group
 from kernels.gemm.problem import FORCED_TILES, SKINNY, Gemm
 from kernels.gemm.rounding import tolerance
 from kernels.gemm.tiles import Tile
-from kernels.tuning import tuned
 
 Capability = tuple[int, int]
 

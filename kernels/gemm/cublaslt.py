@@ -192,7 +192,7 @@ def _quickest(asked: tuple[object, ...], found: list[_Chosen], of: Operands) -> 
     """The algorithm, and whether it is the answer to the question or only the first that came."""
     if len(found) == 1:
         return found[0], True
-    from kernels.tuning import takes_first, tuned  # needs Triton, which is not everywhere
+    from bench.launching.tuning import takes_first, tuned  # needs Triton, which is not everywhere
 
     by_text = {str(one.algorithm): one for one in found}
     best = tuned(asked, list(by_text), lambda text: Launch(by_text[text].call(of), outputs=(of.d,)))

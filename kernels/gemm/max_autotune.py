@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.launching.inductor import compiled
 from bench.spec import Launch
 from kernels.gemm.operands import factors
 from kernels.gemm.problem import Gemm
-from kernels.inductor import compiled
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -87,7 +87,7 @@ class Product:
 
 @functools.lru_cache(maxsize=1)
 def _product(problem: Gemm) -> Product:
-    """The same for all slots of a ring. One at a time, as kernels/inductor.py keeps no more either."""
+    """The same for all slots of a ring. One at a time: bench/launching/inductor.py keeps no more either."""
     return Product(problem)
 
 

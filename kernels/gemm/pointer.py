@@ -128,7 +128,7 @@ def multiply(  # type: ignore[no-untyped-def]
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Tile, ...]:
-    """The tiles to try on a device of this compute capability; it decides (kernels/tuning.py)."""
+    """The tiles to try on a device of this compute capability; it decides (bench/launching/tuning.py)."""
     return pointer_tiles(capability, problem.dtype, problem.layout, wide=has_wide_loads(problem))
 
 

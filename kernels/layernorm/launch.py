@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.layernorm import backward, backward_held, backward_long, forward, forward_held, forward_long
 from kernels.layernorm.held import Held
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.tiles import Tile
-from kernels.tuning import tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors

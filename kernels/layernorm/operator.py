@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
-from kernels import inductor as torch_compile
 from kernels.excerpts import one_of_each_part
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.optional import lacking, launched_by

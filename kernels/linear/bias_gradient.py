@@ -23,10 +23,10 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm.channel import arrives_last
 from kernels.layernorm.tiles import Tile, alignment, programs
-from kernels.tuning import tuned
 
 _STAGES = tl.constexpr(3)
 """Of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which cannot be

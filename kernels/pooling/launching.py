@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.pooling.backward import gather
 from kernels.pooling.cells import gather_cells
@@ -15,7 +16,6 @@ from kernels.pooling.problem import MOST_32_BIT, Axis, Pooling
 from kernels.pooling.strips import pool_strips
 from kernels.pooling.strips_backward import gather_strips
 from kernels.pooling.whole import pool_whole
-from kernels.tuning import tuned
 
 _MOST_READ = 10
 """Rows of x or dy that a thread may load for a strip; with more, registers are spilled somewhere."""

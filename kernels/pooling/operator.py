@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, get_args
 
 import torch
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Uniform
-from kernels import inductor as torch_compile
 from kernels.excerpts import crossing, drawn
 from kernels.optional import launched_by
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling

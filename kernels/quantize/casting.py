@@ -20,10 +20,10 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
-from kernels.tuning import tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.layernorm.held import Held
 from kernels.layernorm.tiles import Tile
 from kernels.softmax import held_rows, long_rows, whole_rows
 from kernels.softmax.problem import Softmax
-from kernels.tuning import tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors

@@ -11,8 +11,8 @@ import torch
 from triton import knobs
 
 import kernels
+from bench.launching import tuning
 from bench.spec import Launch, Problem, Unsupported
-from kernels import tuning
 from kernels.gemm.problem import FORCED_TILES, Gemm
 from tests.contract.stand_in import GPUS, Gpu, launches, triton_driver
 from tests.kernels.tensors import uniform

@@ -17,8 +17,8 @@ from typing import NamedTuple, get_args
 import pytest
 import torch
 
+from bench.launching import timing, tuning
 from bench.worker.check import outputs_of, poison
-from kernels import timing, tuning
 from kernels.attention import backward, forward
 from kernels.attention.backward import Tiles
 from kernels.attention.forward import Tile

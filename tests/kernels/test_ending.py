@@ -10,14 +10,14 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from bench.launching import ending
+from bench.launching.ending import TRIED, Stuck, passing_over
 from bench.spec import Launch
-from kernels import ending
-from kernels.ending import TRIED, Stuck, passing_over
 from kernels.gemm.problem import Gemm
 from kernels.softmax.problem import Softmax
 from tests.kernels.devices import new_process
 
-tuning = pytest.importorskip("kernels.tuning")
+tuning = pytest.importorskip("bench.launching.tuning")
 choosing = pytest.importorskip("kernels.gemm.choosing")
 softmax = pytest.importorskip("kernels.softmax.launch")
 

@@ -51,7 +51,7 @@ def given(problem: Gemm, seed: int) -> tuple[tuple[torch.Tensor, ...], Operands]
 @pytest.fixture
 def quickest(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Stands for the clock: the last of the candidates is the quickest. Lists what was timed."""
-    tuning = pytest.importorskip("kernels.tuning")
+    tuning = pytest.importorskip("bench.launching.tuning")
     timed: list[list[str]] = []
 
     def tuned(question: tuple[object, ...], candidates: Sequence[str], launch: Any) -> Launch:
@@ -192,7 +192,7 @@ def test_the_best_is_the_quickest_of_those_that_run(seed: int, quickest: list[li
 def test_what_a_check_takes_first_is_not_remembered_as_the_best(
     seed: int, quickest: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import kernels.tuning as tuning
+    import bench.launching.tuning as tuning
 
     fake = FakeCublasLt(Way(1), Way(2))
     _, of = given(SMALL, seed)

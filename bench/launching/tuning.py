@@ -31,14 +31,14 @@ import torch
 import triton
 from triton.runtime.errors import OutOfResources
 
+from bench.launching import timing
+from bench.launching.ending import await_end, trusted
 from bench.spec import Launch, Unsupported, cause
-from kernels import timing
-from kernels.ending import await_end, trusted
 
 C = TypeVar("C")
 
-TUNED = Path(__file__).with_name("tuned")
-_HERE = Path(__file__).parent
+_ROOT = Path(__file__).parents[2]
+TUNED = _ROOT / "kernels" / "tuned"
 _FIRST: ContextVar[bool] = ContextVar("first_that_compiles", default=False)
 
 
@@ -128,7 +128,7 @@ def tuned(
     timed: int | None = None,
     doubt: Callable[[C], str] | None = None,
 ) -> Launch:
-    """The launch of the candidate that takes least time on the current device (kernels/timing.py).
+    """The launch of the candidate that takes least time on the current device (timing.py).
 
     It says which candidate that is, which were passed over, and how long choosing took.
 
@@ -303,14 +303,14 @@ def _driver(libcuda: str) -> str:
 
 @functools.cache
 def _source(operator: str) -> str:
-    """Short hash of the operator's files and of all below kernels/ that they import, directly or not.
+    """Short hash of the operator's files and of what they import of kernels/ and of here, directly or not.
 
-    A kernel that was edited, or is chosen in another way (kernels/timing.py), has never been tuned. What is
-    imported only where it is needed counts too. The files are read, since what a process has imported by now
-    depends on what it was asked before.
+    A kernel that was edited, or is chosen in another way (timing.py), has never been tuned. What is imported
+    only where it is needed counts too. The files are read, since what a process has imported by now depends
+    on what it was asked before.
     """
     files: set[Path] = set()
-    left = set((_HERE / operator).glob("*.py"))
+    left = set((_ROOT / "kernels" / operator).glob("*.py"))
     while left:
         files.add(path := left.pop())
         left |= set(_imported(path)) - files
@@ -318,12 +318,12 @@ def _source(operator: str) -> str:
 
 
 def _imported(path: Path) -> Iterator[Path]:
-    """The modules below kernels/ that a file imports."""
+    """The modules of kernels/ and of bench/launching/ that a file imports."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):  # of a module, or modules of a package
             names = [f"{node.module}", *(f"{node.module}.{name}" for name in names)]
         for name in names:
-            package, *rest = name.split(".")
-            if package == "kernels" and (found := _HERE.joinpath(*rest).with_suffix(".py")).is_file():
+            found = _ROOT.joinpath(*name.split(".")).with_suffix(".py")
+            if name.startswith(("kernels.", "bench.launching.")) and found.is_file():
                 yield found
