@@ -63,6 +63,7 @@ from kernels.attention.forward import (
     padded,
     read_rows,
     sizes,
+    tile_list,
     write_rows,
 )
 from kernels.attention.problem import Attention
@@ -223,47 +224,23 @@ def key_gradients(  # type: ignore[no-untyped-def]
 
 
 QUERY_TILES: dict[int, tuple[Tile, ...]] = {
-    16: (Tile(64, 64, 4, 3), Tile(16, 64, 4, 3)),
-    32: (Tile(128, 64, 8, 2), Tile(64, 64, 4, 3), Tile(16, 64, 4, 3)),
-    64: (
-        Tile(128, 64, 8, 3),
-        Tile(128, 32, 8, 3),
-        Tile(64, 64, 4, 3),
-        Tile(64, 64, 4, 2),
-        Tile(64, 32, 4, 3),
-        Tile(16, 64, 4, 3),
-    ),
-    128: (
-        Tile(128, 32, 8, 2),
-        Tile(64, 64, 4, 2),
-        Tile(64, 32, 4, 3),
-        Tile(16, 64, 4, 2),
-    ),
-    256: (Tile(64, 32, 8, 2), Tile(32, 32, 4, 2), Tile(16, 32, 4, 2)),
+    16: tile_list("64x64 w4 s3, 16x64 w4 s3"),
+    32: tile_list("128x64 w8 s2, 64x64 w4 s3, 16x64 w4 s3"),
+    64: tile_list("128x64 w8 s3, 128x32 w8 s3, 64x64 w4 s3, 64x64 w4 s2, 64x32 w4 s3, 16x64 w4 s3"),
+    128: tile_list("128x32 w8 s2, 64x64 w4 s2, 64x32 w4 s3, 16x64 w4 s2"),
+    256: tile_list("64x32 w8 s2, 32x32 w4 s2, 16x32 w4 s2"),
 }
 """Tiles of `query_gradient` to try by the padded width of a head; tests/kernels shows that no loop spills."""
-MORE_QUERY_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {(9, 128): (Tile(128, 64, 8, 2),)}
+MORE_QUERY_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {(9, 128): tile_list("128x64 w8 s2")}
 """By major compute capability and padded width: those that spill on another architecture."""
 KEY_TILES: dict[int, tuple[Tile, ...]] = {
-    16: (Tile(64, 64, 4, 3), Tile(64, 16, 4, 2)),
-    32: (Tile(64, 128, 8, 2), Tile(64, 64, 4, 3), Tile(64, 16, 4, 2)),
-    64: (
-        Tile(64, 128, 8, 3),
-        Tile(64, 128, 8, 2),
-        Tile(32, 128, 8, 2),
-        Tile(64, 64, 4, 3),
-        Tile(64, 64, 4, 2),
-        Tile(32, 64, 4, 3),
-        Tile(64, 16, 4, 2),
+    16: tile_list("64x64 w4 s3, 64x16 w4 s2"),
+    32: tile_list("64x128 w8 s2, 64x64 w4 s3, 64x16 w4 s2"),
+    64: tile_list(
+        "64x128 w8 s3, 64x128 w8 s2, 32x128 w8 s2, 64x64 w4 s3, 64x64 w4 s2, 32x64 w4 s3, 64x16 w4 s2"
     ),
-    128: (
-        Tile(32, 128, 8, 2),
-        Tile(16, 128, 8, 2),
-        Tile(64, 64, 8, 2),
-        Tile(32, 64, 4, 2),
-        Tile(64, 16, 4, 2),
-    ),
-    256: (Tile(32, 64, 8, 2), Tile(16, 64, 8, 2), Tile(32, 32, 8, 2), Tile(32, 16, 4, 2)),
+    128: tile_list("32x128 w8 s2, 16x128 w8 s2, 64x64 w8 s2, 32x64 w4 s2, 64x16 w4 s2"),
+    256: tile_list("32x64 w8 s2, 16x64 w8 s2, 32x32 w8 s2, 32x16 w4 s2"),
 }
 """Those of `key_gradients`: m queries a step, n keys a program."""
 

@@ -18,21 +18,21 @@ import torch
 from bench.spec import Launch
 from kernels.convolution.problem import Convolution
 from kernels.gemm.parts import registers
-from kernels.gemm.tiles import Tile, listed
+from kernels.gemm.tiles import Tile, tile_list
 
 GROUP = 8
 """Tiles of channels that run together."""
 
 TILES: Mapping[tuple[str, bool], tuple[Tile, ...]] = {
-    ("16-bit", True): listed(
+    ("16-bit", True): tile_list(
         "128x128x64 w8 s3, 128x128x32 w8 s4, 128x64x64 w4 s3, 64x128x64 w4 s3, 64x64x64 w4 s4, "
         "64x32x64 w4 s4, 128x16x64 w4 s3"
     ),
-    ("tf32", True): listed("128x128x16 w8 s4, 128x64x32 w4 s3, 64x64x32 w4 s4, 64x32x32 w4 s4"),
-    ("float32", True): listed("128x64x16 w8 s3, 64x64x16 w4 s3, 64x32x16 w4 s3"),
-    ("16-bit", False): listed("64x64x32 w4 s2, 64x32x32 w8 s2, 64x16x32 w4 s2"),
-    ("tf32", False): listed("64x64x16 w4 s2, 64x32x16 w4 s2, 64x16x16 w4 s2"),
-    ("float32", False): listed("64x64x16 w8 s3, 64x32x16 w4 s2, 64x16x16 w4 s2"),
+    ("tf32", True): tile_list("128x128x16 w8 s4, 128x64x32 w4 s3, 64x64x32 w4 s4, 64x32x32 w4 s4"),
+    ("float32", True): tile_list("128x64x16 w8 s3, 64x64x16 w4 s3, 64x32x16 w4 s3"),
+    ("16-bit", False): tile_list("64x64x32 w4 s2, 64x32x32 w8 s2, 64x16x32 w4 s2"),
+    ("tf32", False): tile_list("64x64x16 w4 s2, 64x32x16 w4 s2, 64x16x16 w4 s2"),
+    ("float32", False): tile_list("64x64x16 w8 s3, 64x32x16 w4 s2, 64x16x16 w4 s2"),
 }
 """By type and width of load. M, N and K are pixels, channels and terms of each sum for y and dx; for dw they
 are weights, channels of dy and pixels."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from kernels.gemm.operands import has_wide_loads
 from kernels.gemm.parts import Share
 from kernels.gemm.problem import Gemm
-from kernels.gemm.tiles import Tile, generation_of, kind_of, listed
+from kernels.gemm.tiles import Tile, generation_of, kind_of, tile_list
 
 
 def has_bulk_copies(problem: Gemm, capability: tuple[int, int]) -> bool:
@@ -88,47 +88,49 @@ SHARED_BYTE: Mapping[str, int] = {"ampere": 96 * 1024, "hopper": 227 * 1024, "bl
 
 _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
     "16-bit": {
-        "ampere": listed(
+        "ampere": tile_list(
             "128x256x32 w8 s4, 256x128x32 w8 s4, 128x128x64 w8 s3, 128x64x64 w4 s4, 64x128x64 w4 s4, "
             "64x64x64 w4 s4, 64x32x128 w4 s3, 32x64x128 w4 s3"
         ),
-        "hopper": listed(
+        "hopper": tile_list(
             "128x256x64 w8 s3, 256x128x64 w8 s3, 128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, "
             "64x64x128 w4 s3, 64x64x64 w4 s6"
         ),
-        "blackwell": listed(
+        "blackwell": tile_list(
             "256x128x64 w8 s3, 128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x128 w4 s3, "
             "64x64x64 w4 s6"
         ),
     },
     "8-bit": {
         # The last two, not 128 bytes along K, are for the layouts that are turned.
-        "any": listed(
+        "any": tile_list(
             "128x256x128 w8 s3, 256x128x128 w8 s3, 128x128x128 w8 s3, 128x64x128 w4 s4, 64x128x128 w4 s4, "
             "64x64x128 w4 s4, 128x128x64 w8 s4, 64x64x64 w4 s4"
         ),
     },
     "tf32": {
-        "ampere": listed("128x128x32 w8 s4, 128x64x32 w4 s4, 64x128x32 w4 s4, 64x64x32 w4 s4"),
-        "any": listed(
+        "ampere": tile_list("128x128x32 w8 s4, 128x64x32 w4 s4, 64x128x32 w4 s4, 64x64x32 w4 s4"),
+        "any": tile_list(
             "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x64x32 w4 s4, 64x128x32 w4 s4, "
             "64x64x32 w4 s4"
         ),
     },
     "float32": {
-        "any": listed("128x128x16 w8 s3, 128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"),
+        "any": tile_list(
+            "128x128x16 w8 s3, 128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"
+        ),
     },
     "float64": {
-        "any": listed("128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
+        "any": tile_list("128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
     },
 }
 
 _NARROW: Mapping[str, tuple[Tile, ...]] = {
-    "16-bit": listed("128x128x32 w8 s3, 64x64x32 w4 s3, 32x64x64 w4 s3"),
-    "8-bit": listed("128x64x64 w8 s3, 64x64x64 w8 s3, 32x64x64 w4 s3"),
-    "tf32": listed("128x128x32 w8 s4, 128x64x32 w8 s4, 64x64x32 w4 s4"),
-    "float32": listed("128x64x16 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"),
-    "float64": listed("128x64x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
+    "16-bit": tile_list("128x128x32 w8 s3, 64x64x32 w4 s3, 32x64x64 w4 s3"),
+    "8-bit": tile_list("128x64x64 w8 s3, 64x64x64 w8 s3, 32x64x64 w4 s3"),
+    "tf32": tile_list("128x128x32 w8 s4, 128x64x32 w8 s4, 64x64x32 w4 s4"),
+    "float32": tile_list("128x64x16 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"),
+    "float64": tile_list("128x64x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
 }
 
 _SKINNY: Mapping[str, tuple[tuple[int, int, int], ...]] = {

@@ -15,9 +15,11 @@ exceeds 64 x 64 x 32. On Blackwell the accumulator lies in tensor memory, yet le
 there 128 x 256 of tf32 spills. float64 has no tensor-core path in Triton on Blackwell, float32 nowhere.
 """
 
-import re
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from kernels.tile_lists import parsed
 
 GROUP = 8
 """Tiles of N that run together where nothing else is said: 8 x 256 rows of op(B), a column of tiles of
@@ -43,14 +45,8 @@ class Tile(NamedTuple):
         return text if self.group == GROUP else f"{text} g{self.group}"
 
 
-def listed(text: str) -> tuple[Tile, ...]:
-    """The tiles of a text, as people write them, with commas between. ValueError for anything else."""
-    found = []
-    for name in text.split(", "):
-        if not (numbers := re.fullmatch(r"(\d+)x(\d+)x(\d+) w(\d+) s(\d+)", name)):
-            raise ValueError(f"{name!r} is no tile such as 256x128x64 w8 s3")
-        found.append(Tile(*map(int, numbers.groups())))
-    return tuple(found)
+tile_list = functools.partial(parsed, Tile)
+"""The tiles of a text such as `256x128x64 w8 s3, 128x64x64 w4 s4`."""
 
 
 def pointer_tiles(capability: tuple[int, int], dtype: str, layout: str, *, wide: bool) -> tuple[Tile, ...]:
@@ -102,53 +98,53 @@ def generation_of(capability: tuple[int, int]) -> str:
 
 _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
     "16-bit": {
-        "ampere": listed(
+        "ampere": tile_list(
             "128x256x32 w8 s4, 256x128x32 w8 s4, 128x128x64 w8 s3, 128x128x32 w4 s4, 128x64x64 w4 s4, "
             "64x128x64 w4 s4, 64x64x64 w4 s4, 64x32x128 w4 s3, 32x64x128 w4 s3, 128x16x128 w4 s3"
         ),
-        "hopper": listed(
+        "hopper": tile_list(
             "128x256x64 w8 s3, 256x128x64 w8 s3, 128x256x64 w8 s4, 256x128x64 w8 s4, 128x128x64 w8 s4, "
             "128x128x128 w8 s3, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x128 w4 s4, 64x64x64 w4 s6, "
             "32x64x128 w4 s4, 128x16x64 w4 s6"
         ),
-        "blackwell": listed(
+        "blackwell": tile_list(
             "128x256x64 w8 s3, 256x128x64 w8 s3, 128x256x64 w8 s4, 256x128x64 w8 s4, 128x128x64 w8 s4, "
             "128x128x128 w8 s3, 128x64x64 w4 s4, 64x64x128 w4 s4, 64x64x64 w4 s6, 32x64x128 w4 s4, "
             "64x32x128 w4 s4"
         ),
     },
     "8-bit": {
-        "any": listed(
+        "any": tile_list(
             "128x256x128 w8 s3, 256x128x128 w8 s3, 128x128x128 w8 s4, 128x128x128 w8 s3, 128x64x128 w4 s4, "
             "64x128x128 w4 s4, 64x64x128 w4 s4, 64x32x128 w4 s4, 128x16x128 w4 s4"
         ),
     },
     "tf32": {
-        "ampere": listed(
+        "ampere": tile_list(
             "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x128x16 w4 s4, 128x64x32 w4 s4, "
             "64x128x32 w4 s4, 64x64x32 w4 s4, 64x32x64 w4 s3"
         ),
-        "hopper": listed(
+        "hopper": tile_list(
             "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x128x64 w8 s3, 128x64x32 w4 s4, "
             "64x128x32 w4 s4, 64x64x32 w4 s5, 64x32x32 w4 s4, 128x16x64 w4 s3"
         ),
-        "blackwell": listed(
+        "blackwell": tile_list(
             "128x128x32 w8 s4, 128x128x64 w8 s3, 128x64x32 w4 s4, 64x128x32 w4 s4, 64x64x32 w4 s5, "
             "64x32x64 w4 s3, 128x16x64 w4 s3"
         ),
     },
     "float32": {
-        "any": listed(
+        "any": tile_list(
             "128x128x32 w8 s3, 128x128x16 w8 s3, 128x64x16 w4 s3, 64x128x16 w4 s3, 128x64x32 w8 s3, "
             "64x64x16 w4 s3, 32x32x32 w4 s3"
         ),
-        "hopper": listed(
+        "hopper": tile_list(
             "128x128x32 w8 s3, 128x128x16 w8 s3, 128x64x16 w4 s3, 64x128x16 w4 s3, 128x64x32 w8 s3, "
             "64x64x16 w8 s3, 32x32x32 w4 s3"
         ),
     },
     "float64": {
-        "any": listed(
+        "any": tile_list(
             "128x128x16 w8 s3, 128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x32 w4 s3, 64x64x16 w4 s4, "
             "32x32x16 w4 s4"
         ),
@@ -183,11 +179,11 @@ _FORCED: Mapping[str, Mapping[str, _Most]] = {
 }
 
 _NARROW: Mapping[str, tuple[Tile, ...]] = {
-    "16-bit": listed(
+    "16-bit": tile_list(
         "128x128x32 w8 s3, 128x64x64 w8 s3, 64x128x64 w8 s3, 64x64x128 w8 s3, 64x64x32 w4 s3, 64x32x64 w4 s3"
     ),
-    "8-bit": listed("128x64x64 w8 s3, 64x64x64 w8 s3, 64x32x64 w4 s3"),
-    "tf32": listed("128x128x16 w8 s4, 128x64x32 w4 s4, 64x64x32 w4 s4, 64x32x64 w4 s3"),
-    "float32": listed("128x64x32 w8 s3, 64x64x32 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"),
-    "float64": listed("128x64x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
+    "8-bit": tile_list("128x64x64 w8 s3, 64x64x64 w8 s3, 64x32x64 w4 s3"),
+    "tf32": tile_list("128x128x16 w8 s4, 128x64x32 w4 s4, 64x64x32 w4 s4, 64x32x64 w4 s3"),
+    "float32": tile_list("128x64x32 w8 s3, 64x64x32 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"),
+    "float64": tile_list("128x64x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
 }
