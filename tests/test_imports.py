@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [
     {"bench.case_name", "bench.format", "bench.errors"},
     {"bench.spec"},
+    {"bench.launching"},
     {"bench.environment", "bench.sweep", "bench.device", "bench.sampling"},
     {"bench.store"},
     {"bench.model", "bench.worker"},
@@ -32,8 +33,8 @@ USE_KERNELS = {room for room in USE_KERNELS if room.startswith("bench.")}
 
 INSTRUMENTS = ("bench.validation.instruments", "bench.validation.separate_instruments")
 NEED_TORCH = (
-    *("bench.worker", "bench.doctor", "bench.first_minutes.on_device", "bench.first_minutes.trials"),
-    *INSTRUMENTS,
+    *("bench.launching", "bench.worker", "bench.doctor", *INSTRUMENTS),
+    *("bench.first_minutes.on_device", "bench.first_minutes.trials"),
 )
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
 NO_TORCH_THOUGH_THERE = {
@@ -98,7 +99,7 @@ def allowed(importer: str, imports: str) -> bool:
     if here == there or imports in ("bench", "plots"):
         return True
     if here == "kernels":
-        return there == "bench.spec"
+        return there in ("bench.spec", "bench.launching")
     if there == "kernels":
         return here in USE_KERNELS
     floors = {name: number for number, names in enumerate(FLOORS) for name in names}

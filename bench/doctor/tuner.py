@@ -14,8 +14,8 @@ import torch
 import kernels
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, guarded, passed, warned
+from bench.launching import tuning
 from bench.spec import Launch
-from kernels import tuning
 
 _SIZE = {"n": 64, "c": 64, "h": 32, "w": 32}
 PROBLEM: dict[str, Any] = {"dtype": "float16", "function": "relu", "direction": "forward", **_SIZE}
@@ -59,7 +59,7 @@ def looked(
 ) -> Iterator[Finding]:
     """Build a launch twice, with all choices forgotten but those in `folder`, and see what the tuner does.
 
-    `tuner` is kernels/tuning.py, or a stand-in with its `versions`.
+    `tuner` is bench/launching/tuning.py, or a stand-in with its `versions`.
     """
 
     def versions() -> Iterator[Finding]:

@@ -194,8 +194,8 @@ def _in_turn(listed: Sequence[tuple[Gemm, list[Any]]], device: Device) -> Iterat
                 launch = partial(library, problem, *inputs)
                 yield Trial(problem, "onednn", f"seed {turn}", partial(_with, inputs, launch))
             continue
+        from bench.launching.tuning import compile_side_by_side
         from kernels.gemm import gluon
-        from kernels.tuning import compile_side_by_side
 
         made = [(operands(problem, *inputs), inputs, chosen) for problem, inputs, chosen in now]
         compile_side_by_side(made, lambda one: gluon.compile(one[0], one[2], device.sm_count))

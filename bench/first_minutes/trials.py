@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 
 import kernels
+from bench.launching.ending import Stuck, await_end
 from bench.spec import Launch, Problem, Unsupported, cause
 from bench.worker.check import judged, outputs_of, poison, within
-from kernels.ending import Stuck, await_end
 
 if TYPE_CHECKING:
     from bench.spec import Tensors

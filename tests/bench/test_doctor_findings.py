@@ -32,10 +32,10 @@ from bench.doctor import (
 )
 from bench.doctor.finding import Finding
 from bench.environment.dependencies import Requirement
+from bench.launching import tuning
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.spec import Launch
-from kernels import tuning
 from tests.bench.doctor_stubs import OK, Stub, device, levels, row
 from tests.bench.nvml_fake import FakeNvml
 

@@ -11,8 +11,8 @@ import torch
 from bench.device.detect import Device, detect
 from bench.first_minutes import facts, on_device, trials
 from bench.first_minutes.trials import Trial, tried
+from bench.launching.ending import Stuck
 from bench.spec import Launch, Unsupported
-from kernels.ending import Stuck
 from kernels.gemm.problem import Gemm
 
 CPU = detect("cpu")
@@ -124,7 +124,7 @@ def test_shapes_for_gluon_are_of_every_kind_in_every_type_and_can_be_run(capabil
 def test_each_shape_meets_every_configuration_once_with_other_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kernels import tuning
+    from bench.launching import tuning
     from kernels.gemm import gluon
 
     compiled: list[str] = []

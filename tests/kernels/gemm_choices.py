@@ -61,8 +61,8 @@ Clock = Callable[[Case, Choice, Device], float]
 
 def now(case: Case, at: Device) -> Asked:
     """The rule of choosing.py."""
-    asked = choosing.asked(case.problem, case.name, at)
-    return Asked(asked.question, asked.choices[: asked.timed])
+    question = choosing.question_of(case.problem, case.name, at)
+    return Asked(question.key, question.choices[: question.timed])
 
 
 def before(case: Case, at: Device) -> Asked:

@@ -18,27 +18,27 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 import triton
 from triton.runtime.errors import OutOfResources
 
+from bench.launching import timing
+from bench.launching.ending import await_end, trusted
 from bench.spec import Launch, Unsupported, cause
-from kernels import timing
-from kernels.ending import await_end, trusted
 
 C = TypeVar("C")
 
-TUNED = Path(__file__).with_name("tuned")
-_HERE = Path(__file__).parent
+_ROOT = Path(__file__).parents[2]
+TUNED = _ROOT / "kernels" / "tuned"
 _FIRST: ContextVar[bool] = ContextVar("first_that_compiles", default=False)
 
 
@@ -104,7 +104,7 @@ def _text(everything: dict[str, Any]) -> str:
 
 @contextmanager
 def first_that_compiles() -> Iterator[None]:
-    """Within it `tuned` and `fastest` take the first candidate that compiles and fits the device.
+    """Within it `tuned` takes the first candidate that compiles and fits the device.
 
     Nothing is timed, and no choices are read or written: for checks of what a kernel computes.
     """
@@ -120,29 +120,6 @@ def takes_first() -> bool:
     return _FIRST.get()
 
 
-def fastest(
-    question: tuple[object, ...],
-    candidates: Sequence[C],
-    launch: Callable[[C], Launch],
-    compile: Callable[[C], object] | None = None,  # noqa: A002
-    timed: int | None = None,
-    doubt: Callable[[C], str] | None = None,
-) -> C:
-    """The candidate whose launch takes least time on the current device (kernels/timing.py).
-
-    `question` begins with the operator's name and says all that a choice depends on; candidates are told
-    apart by their text. The only candidate is taken untried. With `compile`, which makes a candidate's
-    program without running it, they are compiled side by side first. A candidate that does not compile, that
-    the device has no room for, or that cannot be captured in a CUDA graph is passed over. With `timed` only
-    the first so many that run are timed, the others neither compiled nor tried. One of which `doubt` says
-    anything, after it ran, is passed over for it. If that is all of them: Unsupported where none fits or all
-    are refused; RuntimeError, whose cause is the error of the compiler or of the capture, otherwise. Any
-    other error of a launch is raised; Stuck where a launch does not end. Kernels that got stuck earlier in
-    the run are passed over (ending.py).
-    """
-    return _choose(question, candidates, launch, compile, timed, doubt).candidate
-
-
 def tuned(
     question: tuple[object, ...],
     candidates: Sequence[C],
@@ -151,42 +128,41 @@ def tuned(
     timed: int | None = None,
     doubt: Callable[[C], str] | None = None,
 ) -> Launch:
-    """The launch of the `fastest` candidate; it says which were passed over and how long choosing took."""
+    """The launch of the candidate that takes least time on the current device (timing.py).
+
+    It says which candidate that is, which were passed over, and how long choosing took.
+
+    `question` begins with the operator's name and says all that a choice depends on; candidates are told
+    apart by their text. The only candidate is taken untried. With `compile`, which makes a candidate's
+    program without running it, they are compiled side by side first. A candidate that does not compile, that
+    the device has no room for, or that cannot be captured in a CUDA graph is passed over. With `timed` only
+    the first so many that run are timed, the others neither compiled nor tried. A candidate for which `doubt`
+    returns a reason, after it ran, is passed over for it. If that is all of them: Unsupported where none fits
+    or all are refused; RuntimeError, whose cause is the error of the compiler or of the capture, otherwise.
+    Any other error of a launch is raised; Stuck where a launch does not end. Kernels that got stuck earlier
+    in the run are passed over (ending.py).
+    """
     begin = time.perf_counter()
-    choice = _choose(question, candidates, launch, compile, timed, doubt)
-    spent_s = time.perf_counter() - begin if choice.timed else 0.0
-    return replace(launch(choice.candidate), tuning_s=spent_s, passed_over=choice.passed_over)
-
-
-class _Choice(NamedTuple, Generic[C]):
-    candidate: C
-    passed_over: tuple[str, ...]
-    timed: bool
-    """Whether candidates were timed just now."""
-
-
-def _choose(
-    question: tuple[object, ...],
-    candidates: Sequence[C],
-    launch: Callable[[C], Launch],
-    compile: Callable[[C], object] | None,  # noqa: A002
-    timed: int | None,
-    doubt: Callable[[C], str] | None,
-) -> _Choice[C]:
     candidates, given_up = trusted(candidates)
+
+    def chosen(candidate: C, passed_over: Iterable[str] = (), tuning_s: float = 0.0) -> Launch:
+        passed_over = (*given_up, *passed_over)
+        made = launch(candidate)
+        return replace(made, tuning_s=tuning_s, passed_over=passed_over, configuration=str(candidate))
+
     if len(candidates) == 1:
-        return _Choice(candidates[0], tuple(given_up), timed=False)
+        return chosen(candidates[0])
     trials = _Trials(candidates, launch, doubt)
     if takes_first():
-        return _Choice(next(iter(trials)), (*given_up, *trials.passed_over), timed=False)
+        return chosen(next(iter(trials)), trials.passed_over)
     choices = _choices(torch.cuda.current_device())
     operator = f"{question[0]} {_source(str(question[0]))}"
     text = " ".join(str(part) for part in question[1:]) or "any"
     before = choices.get(operator, text)
     for candidate in candidates:
         if str(candidate) == before.get("configuration"):
-            return _Choice(candidate, (*given_up, *before.get("passed_over", ())), timed=False)
-    begin = time.perf_counter()
+            return chosen(candidate, before.get("passed_over", ()))
+    trying = time.perf_counter()
     if compile is not None:
         compile_side_by_side(candidates[:timed], compile)
     runnable = list(itertools.islice(trials, timed))
@@ -196,11 +172,11 @@ def _choose(
         "median_us": round(1e6 * seconds, 2),
         "of": len(runnable),
         **({"passed_over": trials.passed_over} if trials.passed_over else {}),
-        "tuning_s": round(time.perf_counter() - begin, 2),
+        "tuning_s": round(time.perf_counter() - trying, 2),
     }
     # Without the kernels that this run has given up it is no choice for other runs.
     choices.put(operator, text, answer, lasting=not given_up)
-    return _Choice(best, (*given_up, *trials.passed_over), timed=True)
+    return chosen(best, trials.passed_over, time.perf_counter() - begin)
 
 
 def _quickest(runnable: list[C], launch: Callable[[C], Launch], passed_over: list[str]) -> tuple[C, float]:
@@ -238,7 +214,7 @@ def compile_side_by_side(candidates: Sequence[C], compile: Callable[[C], object]
 class _Trials(Generic[C]):
     """Iterates over the candidates that run. Each one's launch has been called and has finished.
 
-    If there is none, iterating raises what `fastest` raises.
+    If there is none, iterating raises what `tuned` raises.
     """
 
     def __init__(
@@ -327,14 +303,14 @@ def _driver(libcuda: str) -> str:
 
 @functools.cache
 def _source(operator: str) -> str:
-    """Short hash of the operator's files and of all below kernels/ that they import, directly or not.
+    """Short hash of the operator's files and of what they import of kernels/ and of here, directly or not.
 
-    A kernel that was edited, or is chosen in another way (kernels/timing.py), has never been tuned. What is
-    imported only where it is needed counts too. The files are read, since what a process has imported by now
-    depends on what it was asked before.
+    A kernel that was edited, or is chosen in another way (timing.py), has never been tuned. What is imported
+    only where it is needed counts too. The files are read, since what a process has imported by now depends
+    on what it was asked before.
     """
     files: set[Path] = set()
-    left = set((_HERE / operator).glob("*.py"))
+    left = set((_ROOT / "kernels" / operator).glob("*.py"))
     while left:
         files.add(path := left.pop())
         left |= set(_imported(path)) - files
@@ -342,12 +318,12 @@ def _source(operator: str) -> str:
 
 
 def _imported(path: Path) -> Iterator[Path]:
-    """The modules below kernels/ that a file imports."""
+    """The modules of kernels/ and of bench/launching/ that a file imports."""
     for node in ast.walk(ast.parse(path.read_bytes())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):  # of a module, or modules of a package
             names = [f"{node.module}", *(f"{node.module}.{name}" for name in names)]
         for name in names:
-            package, *rest = name.split(".")
-            if package == "kernels" and (found := _HERE.joinpath(*rest).with_suffix(".py")).is_file():
+            found = _ROOT.joinpath(*name.split(".")).with_suffix(".py")
+            if name.startswith(("kernels.", "bench.launching.")) and found.is_file():
                 yield found
