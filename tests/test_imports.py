@@ -21,7 +21,7 @@ FLOORS = [
     {"bench.runner", "bench.interop"},
     {"bench.cli", "plots.base"},
     {"bench.fleet", "bench.nightly", "bench.validation", "plots.figures", "plots.history"},
-    {"bench.doctor", "bench.first_minutes", "bench.pytest_plugin", "plots.fleet", "plots.report"},
+    {"bench.selfcheck", "bench.pytest_plugin", "plots.fleet", "plots.report"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
 ]
 """From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
@@ -30,17 +30,13 @@ USE_KERNELS = {"bench.worker", "bench.cli", *FLOORS[-3], *FLOORS[-2], *FLOORS[-1
 USE_KERNELS = {room for room in USE_KERNELS if room.startswith("bench.")}
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
 
-INSTRUMENTS = ("bench.validation.instruments", "bench.validation.separate_instruments")
 NEED_TORCH = (
-    *("bench.worker", "bench.doctor", "bench.first_minutes.on_device", "bench.first_minutes.trials"),
-    *INSTRUMENTS,
+    "bench.worker",
+    *(f"bench.selfcheck.{name}" for name in ("clocks", "tuner", "trials", "on_device", "instruments")),
+    "bench.selfcheck.separate_instruments",
 )
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
-NO_TORCH_THOUGH_THERE = {
-    *("bench.worker.lifeline", "bench.worker.fault", "bench.doctor.report", "bench.doctor.child"),
-    *("bench.doctor.driver", "bench.doctor.packages", "bench.doctor.operators", "bench.doctor.survival"),
-    *("bench.doctor.capture", "bench.doctor.libraries", "bench.doctor.rates", "bench.doctor.forecast"),
-}
+NO_TORCH_THOUGH_THERE = {"bench.worker.lifeline", "bench.worker.fault"}
 """Modules of those rooms that the parent imports."""
 
 

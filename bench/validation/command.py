@@ -7,10 +7,7 @@ from typing import Annotated
 
 import typer
 
-import kernels
-from bench.cli.application import DeviceOption, left_out, remark, show
-from bench.device.detect import detect
-from bench.environment.dependencies import refuse_if_missing
+from bench.cli.application import left_out, remark, show
 from bench.errors import UserError, unknown
 
 
@@ -89,40 +86,4 @@ def prediction(
     if draws < 1:
         raise UserError(f"--draws {draws}: give a whole number, 1 or more")
     for line in prediction_lines(draws, remark):
-        typer.echo(line)
-
-
-def instruments(bench_device: DeviceOption = "auto") -> None:
-    """Our clocks beside independent ones: the same launches, in turns where they can share a process."""
-    from rich.console import Console
-
-    from bench.device.lock import device_lock
-    from bench.runner.worker_process import device_environment
-    from bench.validation.clock_agreement import WIDTH, compare_instruments
-
-    refuse_if_missing()
-    device = detect(bench_device)
-    with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
-        if unlocked:
-            remark(unlocked)
-        settings = {
-            "kind": device.kind,
-            "cache_byte": device.cache_byte,
-            "uuid": device.uuid,
-            "threads": device.sm_count if device.kind == "cpu" else 1,
-            "name": str(device) if device.kind == "cuda" else f"{device.name}, {device.sm_count} cores",
-        }
-        environment = device_environment(device.kind, device.uuid or None)
-        code = compare_instruments(settings, environment, Console(width=WIDTH))
-    raise typer.Exit(code)
-
-
-def self_measurement() -> None:
-    """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""
-    from bench.validation.harness_overhead import commands_overhead, parent_overhead
-
-    refuse_if_missing()
-    for line in commands_overhead():
-        typer.echo(line)
-    for line in parent_overhead(kernels.problem):
         typer.echo(line)

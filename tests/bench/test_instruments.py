@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from bench.validation import separate_instruments
-from bench.validation.clock_agreement import APART, INCLUDES, comparison
-from bench.validation.instruments import (
+from bench.selfcheck import separate_instruments
+from bench.selfcheck.clock_agreement import APART, INCLUDES, comparison
+from bench.selfcheck.instruments import (
     CASES,
     ROUNDS,
     TURN_S,
@@ -35,7 +35,7 @@ from bench.validation.instruments import (
     timer,
     triton_instrument,
 )
-from bench.validation.separate_instruments import kernel_s
+from bench.selfcheck.separate_instruments import kernel_s
 from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import plan
 from bench.worker.measure_case import Slots
@@ -153,7 +153,7 @@ def simulated_instruments(
 ) -> None:
     """On the simulated device; the others' instruments are stood in for."""
     operator = doubling(cuda)
-    here = "bench.validation.instruments"
+    here = "bench.selfcheck.instruments"
     monkeypatch.setattr(f"{here}.kernels.operator", lambda name: operator)
     monkeypatch.setattr(f"{here}.kernels.problem", lambda name: Doubling)
     monkeypatch.setattr(f"{here}.timer", lambda call, threads, launches: Instrument("Timer", lambda: WARM_S))
@@ -238,7 +238,7 @@ def test_there_are_cases_of_many_kinds() -> None:
 
 def test_a_real_case_is_timed_by_all_three(monkeypatch: pytest.MonkeyPatch) -> None:
     """They agree on the order of magnitude: no more can be asked of a machine that others use."""
-    monkeypatch.setattr("bench.validation.instruments.TURN_S", 0.01)
+    monkeypatch.setattr("bench.selfcheck.instruments.TURN_S", 0.01)
     bench = make_bench("cpu", 1 << 20, seed=1)
     given: Given = (
         "softmax",
