@@ -22,7 +22,7 @@ from bench.cli.run_command import run
 from bench.fleet.command import fleet
 from bench.nightly.command import nightly
 from bench.selfcheck.command import doctor, first_minutes, instruments, self_measurement
-from bench.validation.command import coverage, prediction
+from studies.command import coverage, prediction
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
