@@ -8,24 +8,22 @@ next case. Needs no torch.
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
 from bench.cli.table import table
+from bench.device.detect import Device
 from bench.format import ratio_text, share_text
+from bench.selfcheck.finding import Finding
+from bench.selfcheck.groups import Examination, Group
 
-ROOT = Path(__file__).parents[2]
+READING = Group("bench.selfcheck.instruments:instruments", "instruments", 3600.0)
 SHORT_S = 100e-6
 """Launches that take less time are shown, but the last line leaves them out: fixed costs differ there."""
 APART = ("profiler", "cupti-python", "cuda-bench")
@@ -91,36 +89,32 @@ def comparison(case: str, turns_s: Mapping[str, Sequence[float]]) -> Comparison:
 
 
 class Readings:
-    """The turns of every instrument in every case, as the processes tell them."""
+    """The turns of every instrument in every case, as the processes report them."""
 
-    def __init__(self, settings: Mapping[str, Any], environment: Mapping[str, str], console: Console) -> None:
-        """`settings` are instruments.py's, apart from `part` and `begin`; `environment` is a worker's."""
-        self.settings, self.environment, self.console = dict(settings), dict(environment), console
+    def __init__(self, device: Device, console: Console) -> None:
+        self.device, self.console = device, console
         self.turns_s: dict[str, dict[str, list[float]]] = {}
 
-    def take(self, part: str) -> int:
-        """Let processes read this part's instruments, until every case had its turn; the last exit code."""
+    def take(self, part: str) -> bool:
+        """Let processes read this part's instruments until every case had its turn; False if one died."""
+        device, is_whole = self.device, True
+        name = f"{device.name}, {device.sm_count} cores" if device.kind == "cpu" else str(device)
         begin: int | None = 0
         while begin is not None:
-            settings = self.settings | {"part": part, "begin": begin}
+            settings = {"name": name, "part": part, "begin": begin}
             begin = None
-            words = [sys.executable, "-m", "bench.selfcheck.instruments", json.dumps(settings)]
-            with subprocess.Popen(
-                words, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True
-            ) as process:
-                assert process.stdout is not None
-                for line in process.stdout:
-                    begin = self._hear(json.loads(line), begin)
-        return process.returncode
+            for finding in Examination(device, settings).findings(READING):
+                begin = finding.numbers.get("again_from", begin)
+                is_whole &= finding.level == "PASS"
+                self._take_in(finding)
+        return is_whole
 
-    def _hear(self, line: Mapping[str, Any], begin: int | None) -> int | None:
-        """Take in a line; the case from which another process must go on, None if this one may continue."""
-        if "say" in line:
-            self.console.print(line["say"], highlight=False, markup=False)
-        if "case" in line:
-            self.turns_s.setdefault(line["case"], {}).update(line["turns_s"])
-        again_from: int | None = line.get("again_from", begin)
-        return again_from
+    def _take_in(self, finding: Finding) -> None:
+        if finding.sentence:
+            self.console.print(finding.sentence, highlight=False, markup=False)
+        for instrument, turns_s in finding.numbers.get("turns_s", {}).items():
+            seen = [math.nan if seconds is None else seconds for seconds in turns_s]
+            self.turns_s.setdefault(finding.name, {})[instrument] = seen
 
     def comparisons(self) -> Iterator[Comparison]:
         """The cases that our own clock has timed."""
@@ -129,14 +123,14 @@ class Readings:
                 yield comparison(case, turns_s)
 
 
-def compare_instruments(settings: Mapping[str, Any], environment: Mapping[str, str], console: Console) -> int:
+def compare_instruments(device: Device, console: Console) -> int:
     """Print what the instruments read and how far they agree; the exit code."""
-    readings = Readings(settings, environment, console)
+    readings = Readings(device, console)
     try:
-        if code := readings.take("together"):
-            return code
-        for part in APART if settings["kind"] == "cuda" else ():
-            if readings.take(part):
+        if not readings.take("together"):
+            return 1
+        for part in APART if device.kind == "cuda" else ():
+            if not readings.take(part):
                 console.print(f"{part} came to an early end; its readings so far are shown", highlight=False)
     finally:  # what was read before an interruption is worth showing, too
         print_report(console, list(readings.comparisons()))

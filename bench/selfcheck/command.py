@@ -95,7 +95,6 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
     from rich.console import Console
 
     from bench.device.lock import device_lock
-    from bench.runner.worker_process import device_environment
     from bench.selfcheck.clock_agreement import WIDTH, compare_instruments
 
     refuse_if_missing()
@@ -103,15 +102,7 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
     with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
         if unlocked:
             remark(unlocked)
-        settings = {
-            "kind": device.kind,
-            "cache_byte": device.cache_byte,
-            "uuid": device.uuid,
-            "threads": device.sm_count if device.kind == "cpu" else 1,
-            "name": str(device) if device.kind == "cuda" else f"{device.name}, {device.sm_count} cores",
-        }
-        environment = device_environment(device.kind, device.uuid or None)
-        code = compare_instruments(settings, environment, Console(width=WIDTH))
+        code = compare_instruments(device, Console(width=WIDTH))
     raise typer.Exit(code)
 
 

@@ -132,28 +132,26 @@ class Examination:
         return child
 
     def outcome(self, group: Group, begun: Worker | None = None) -> Outcome:
-        """Run one group, in the process `begun` if there is one.
+        """Run one group, in the process `begun` if there is one."""
+        began = self._now()
+        findings = list(self.findings(group, begun))
+        return Outcome(group, findings, self._now() - began)
 
-        A hang or a crash of the process is one more finding, a failure.
-        """
+    def findings(self, group: Group, begun: Worker | None = None) -> Iterator[Finding]:
+        """The findings as they come. A hang or a crash of the process is one more, a failure."""
         began = last = self._now()
-        results: list[Finding] = []
         child = begun or self.begun(group)
-        answer: dict[str, Any] = {}
         try:
-            while not answer.get("end"):
-                answer = child.ask({"do": "next"}, max(0.0, began + group.deadline_s - self._now()))
-                here = self._now()
-                if "level" in answer:
-                    finding = Finding(**answer)
-                    results.append(replace(finding, seconds=finding.seconds or here - last))
-                    last = here
+            until = began + group.deadline_s
+            while "level" in (answer := child.ask({"do": "next"}, max(0.0, until - self._now()))):
+                here, finding = self._now(), Finding(**answer)
+                yield replace(finding, seconds=finding.seconds or here - last)
+                last = here
         except WorkerDied as death:
-            results.append(replace(self._unfinished(group, death), seconds=self._now() - last))
+            yield replace(self._unfinished(group, death), seconds=self._now() - last)
         finally:
             self._running.discard(child)
             child.close()
-        return Outcome(group, results, self._now() - began)
 
     def _unfinished(self, group: Group, death: WorkerDied) -> Finding:
         if death.status == "timeout":

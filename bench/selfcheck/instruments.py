@@ -1,8 +1,5 @@
 """The same launches timed by our clocks and by independent instruments: a process of clock_agreement.py.
 
-`python -m bench instruments` starts one after the other, with the environment that a worker has. Each writes
-what it reads as lines of JSON; what a library prints goes to standard error.
-
 A machine changes speed while it is watched (a processor shared with others by a tenth, for seconds). So the
 instruments take short turns, forwards and then backwards, and what is compared is not their medians over the
 whole time but pairs of turns taken close together: the median of the ratios, with its 95 % interval.
@@ -13,29 +10,23 @@ of `triton.testing.do_bench`: there both time launches that find their data in m
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from bench.environment.dependencies import refuse_if_missing
-
-if __name__ == "__main__":
-    refuse_if_missing()
-
 import torch
 
 import kernels
+from bench.device.detect import Device
 from bench.sampling.stopping import collect
 from bench.selfcheck import separate_instruments
-from bench.spec import Problem, first_line
+from bench.selfcheck.finding import Finding, passed
+from bench.spec import DeviceKind, Problem, first_line
 from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import Turns, launches_per_sample, plan
 from bench.worker.clock import Clock
-from bench.worker.lifeline import answers_only
 from bench.worker.measure_case import Bench, Slots
 
 TURN_S = 0.12
@@ -238,59 +229,49 @@ def _name(given: Given) -> str:
 
 
 def read_part(
-    settings: Mapping[str, Any], bench: Bench, cases: Sequence[Given], tell: Callable[..., None]
-) -> None:
-    """Read one part's instruments in every case from the `begin`-th on.
+    settings: Mapping[str, Any], bench: Bench, kind: DeviceKind, threads: int, cases: Sequence[Given]
+) -> Iterator[Finding]:
+    """One part's instruments in every case from the `begin`-th on: a line for the person, or `turns_s`.
 
-    `tell` is given `say`, a line for the person, or `case` and `turns_s`; last of all `again_from`, the case
-    that another process must begin with, if this one can no longer be trusted (after a failed capture, say).
+    The last may have `again_from`: the case that another process must begin with, as this one can no longer
+    be trusted (after a failed capture, say).
     """
-    kind, part, rounds = settings["kind"], settings["part"], ROUNDS[settings["kind"]]
+    part, rounds = settings["part"], ROUNDS[kind]
     for number, given in enumerate(cases[settings["begin"] :], settings["begin"] + 1):
-        tell(say=f"[{number}/{len(cases)}] {_name(given)}")
+        yield passed(part, f"[{number}/{len(cases)}] {_name(given)}")
         try:
             if part != "together":
                 readings: Iterable[Reading] = [cupti_reading(part, bench, given, rounds)]
             elif kind == "cpu":
-                readings = [cpu_reading(bench, given, settings["threads"], rounds)]
+                readings = [cpu_reading(bench, given, threads, rounds)]
             else:
                 readings = cuda_readings(bench, given, rounds)
             for case, turns_s in readings:
-                tell(case=case, turns_s=turns_s)
+                yield passed(case, "", turns_s=turns_s)
         except (RuntimeError, MemoryError) as error:  # torch's for a lack of memory is a RuntimeError
-            tell(say=f"  left out: {first_line(error)}")
+            yield passed(part, f"  left out: {first_line(error)}")
         if bench.distrust():
             if number < len(cases):
-                tell(again_from=number)
+                yield passed(part, "", again_from=number)
             return
 
 
-def main(settings: Mapping[str, Any]) -> None:
-    """Read one part. `settings`: kind, cache_byte, threads, the device's name; part, and the first case."""
-    kind, part = settings["kind"], settings["part"]
-    lines = answers_only()
-
-    def tell(**answer: Any) -> None:
-        lines.write(json.dumps(answer) + "\n")
-
+def instruments(device: Device, settings: Mapping[str, Any]) -> Iterator[Finding]:
+    """One part, as `read_part`. `settings`: the device's `name`, `part`, and the first case, `begin`."""
+    kind, part = device.kind, settings["part"]
     if lacking := separate_instruments.lacking(part):
-        tell(say=lacking)
+        yield passed(part, lacking)
         return
-    if kind == "cpu":
-        torch.set_num_threads(settings["threads"])
-    bench = make_bench(kind, settings["cache_byte"], SEED, settings["uuid"])
-    turns = f"{ROUNDS[kind]} rounds of {TURN_S} s turns"
+    threads = device.sm_count if kind == "cpu" else 1
+    torch.set_num_threads(threads)
+    bench = make_bench(kind, device.cache_byte, SEED, device.uuid or None)
     what = settings["name"] if part == "together" else f"{part}, in a process of its own"
-    tell(say=f"{what}, torch {torch.__version__}; {turns}")
+    yield passed(part, f"{what}, torch {torch.__version__}; {ROUNDS[kind]} rounds of {TURN_S} s turns")
     begin = time.perf_counter()
     with torch.no_grad():
         if part == "cuda-bench":
             for case, turns_s in nvbench_readings(bench, CASES[kind], ROUNDS[kind]):
-                tell(case=case, turns_s=turns_s)
+                yield passed(case, "", turns_s=turns_s)
         else:
-            read_part(settings, bench, CASES[kind], tell)
-    tell(say=f"{time.perf_counter() - begin:.0f} s")
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+            yield from read_part(settings, bench, kind, threads, CASES[kind])
+    yield passed(part, f"{time.perf_counter() - begin:.0f} s")

@@ -74,7 +74,7 @@ def test_what_was_found_before_a_group_broke_is_kept(
     cpu: Device, act: str, sentence: str, error: str
 ) -> None:
     # Of the hanging group's minute all but a moment is over when it is asked for its second finding.
-    times = itertools.chain([0.0, 0.0, 0.0], itertools.repeat(59.8 if act == "hang" else 0.0))
+    times = itertools.chain([0.0] * 4, itertools.repeat(59.8 if act == "hang" else 0.0))
     outcome = Examination(cpu, {"act": act}, now=lambda: next(times)).outcome(BROKEN)
     before, broken = outcome.findings
     assert (before.level, before.name, before.sentence) == ("PASS", "before", "A finding on a cpu.")
