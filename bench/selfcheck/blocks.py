@@ -20,11 +20,11 @@ STARTING_S = 25.0
 """Seconds of a run's limit that its start, its tables and its end may take beside the budget."""
 
 PYTEST = ("pytest", "bench/", "-p", "no:cacheprovider")
-CHECK = (*PYTEST, "-q", "-k", "not inductor")
 MEASURE = (
     *(*PYTEST, "--benchmark", "--benchmark-columns", "median", "--bench-results", "{folder}"),
     *("--bench-budget", "{budget}"),
 )
+CHECK = (*PYTEST, "-q", "-k", "not inductor")
 DOCTOR = ("bench", "doctor", "--json", "{folder}/doctor.json")
 SCORE = ("plots", "score", "{all}", "--json", "{folder}/scores.json")
 FLOAT16 = ("-k", "ceilings or (float16 and not bfloat16)")
@@ -84,104 +84,6 @@ class Block:
         return sum(command.limit_s for command in self.commands)
 
 
-def blocks() -> tuple[Block, ...]:
-    """Every block; those worth most for their minutes come first."""
-    return (*_foundations(), *_results())
-
-
-def _foundations() -> tuple[Block, ...]:
-    """Blocks that show whether this device can be measured, and what it can do at most."""
-    return (
-        Block(
-            "doctor",
-            "What does not work here?",
-            (Command("doctor", DOCTOR, 130, "exit code", answers=(0, 1)),),
-            gpu="the driver, the counters, capture, our kernels",
-        ),
-        Block(
-            "right",
-            "Is every implementation right at a small problem?",
-            (Command("right", CHECK, 100, r"passed|failed|no tests ran", answers=(0, 1)),),
-            gpu="our kernels and the GPU's libraries",
-        ),
-        Block(
-            "clock",
-            "Do our clocks agree with independent ones?",
-            (Command("instruments", ("bench", "instruments"), 150, r"worst|no case"),),
-            gpu="graph, stream and the profiler; a CPU has a clock of its own",
-        ),
-        Block(
-            "ceilings",
-            "What are bandwidth, peaks and the launch floor, burst and sustained?",
-            (
-                _measured("sustained", 60, "--bench-sweep", "ceilings", "--bench-regime", "sustained"),
-                _measured("boost", 65, "--bench-sweep", "ceilings", "--bench-regime", "boost"),
-                Command("table", ("bench", "ceilings", "{rows}"), 10),
-            ),
-        ),
-        Block(
-            "facts",
-            "What does the hardware do that no document says?",
-            (_fact("tf32", 30), _fact("specialized", 35), _fact("narrow", 30), _fact("nvml", 15)),
-            gpu="all of it: the CPU's libraries stand in, and made-up readings",
-        ),
-    )
-
-
-def _results() -> tuple[Block, ...]:
-    """Blocks that measure operators and compare them with predictions, libraries and each other."""
-    tour = (*_sweeps(TOUR), *LIBRARIES)
-    return (
-        Block(
-            "tour",
-            "Whole curves of the guides' figures, twice: do medians agree?",
-            (
-                _measured("first", 180, *tour),
-                _measured("second", 180, *tour),
-                Command("agreement", ("bench", "compare", "{rows}"), 15, answers=(0, 1, 2)),
-            ),
-            gpu="its libraries",
-        ),
-        Block(
-            "model",
-            "How far off are the predictions, by operator and level?",
-            (Command("score", SCORE, 45, r"^Scored: "),),
-        ),
-        Block(
-            "kernels",
-            "Are our newest kernels right, at random shapes and in every configuration?",
-            (_fact("gluon", 40), _fact("held", 30)),
-            gpu="all of it: the CPU's libraries stand in",
-        ),
-        Block(
-            "gemm-duel",
-            "Our GEMM against cuBLAS, by region of shapes",
-            (
-                _measured("measure", 210, *_sweeps(DUEL), *FLOAT16),
-                Command("duel", ("bench", "duel", "{rows}"), 14, r"all aligned", gpu_only=True),
-                _goals(),
-            ),
-            gpu="the duel: our kernels are not timed on a CPU, so it has one side only",
-        ),
-        Block(
-            "memory-duel",
-            "Memory-limited operators as a share of a copy, against the best library",
-            (
-                _measured("measure", 224, *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
-                Command("efficiency", ("bench", "efficiency", "{rows}"), 9),
-                _goals(),
-            ),
-            gpu="our side: our kernels are not timed on a CPU",
-        ),
-        Block(
-            "quantization",
-            "What do tiles and waves cost where each tile is held fast?",
-            (_measured("measure", 330, *_sweeps(QUANTIZATION), *FLOAT16, gpu_only=True),),
-            gpu="all of it: forced tiles are Triton's",
-        ),
-    )
-
-
 def _measured(name: str, limit_s: float, *words: str, gpu_only: bool = False) -> Command:
     """A run with `--benchmark` and these options; its budget is what the limit leaves."""
     key = r"rows: |no case was measured"
@@ -202,20 +104,107 @@ def _fact(name: str, limit_s: float) -> Command:
     return Command(name, words, limit_s, r"^(yes|no|unknown): ", answers=(0, 1))
 
 
-def chosen(names: Sequence[str], there: Sequence[Block]) -> list[Block]:
+BLOCKS = (
+    # Whether this device can be measured, and what it can do at most
+    Block(
+        "doctor",
+        "What does not work here?",
+        (Command("doctor", DOCTOR, 130, "exit code", answers=(0, 1)),),
+        gpu="the driver, the counters, capture, our kernels",
+    ),
+    Block(
+        "right",
+        "Is every implementation right at a small problem?",
+        (Command("right", CHECK, 100, r"passed|failed|no tests ran", answers=(0, 1)),),
+        gpu="our kernels and the GPU's libraries",
+    ),
+    Block(
+        "clock",
+        "Do our clocks agree with independent ones?",
+        (Command("instruments", ("bench", "instruments"), 150, r"worst|no case"),),
+        gpu="graph, stream and the profiler; a CPU has a clock of its own",
+    ),
+    Block(
+        "ceilings",
+        "What are bandwidth, peaks and the launch floor, burst and sustained?",
+        (
+            _measured("sustained", 60, "--bench-sweep", "ceilings", "--bench-regime", "sustained"),
+            _measured("boost", 65, "--bench-sweep", "ceilings", "--bench-regime", "boost"),
+            Command("table", ("bench", "ceilings", "{rows}"), 10),
+        ),
+    ),
+    Block(
+        "facts",
+        "What does the hardware do that no document says?",
+        (_fact("tf32", 30), _fact("specialized", 35), _fact("narrow", 30), _fact("nvml", 15)),
+        gpu="all of it: the CPU's libraries stand in, and made-up readings",
+    ),
+    # Operators, measured and compared with predictions, libraries and each other
+    Block(
+        "tour",
+        "Whole curves of the guides' figures, twice: do medians agree?",
+        (
+            _measured("first", 180, *_sweeps(TOUR), *LIBRARIES),
+            _measured("second", 180, *_sweeps(TOUR), *LIBRARIES),
+            Command("agreement", ("bench", "compare", "{rows}"), 15, answers=(0, 1, 2)),
+        ),
+        gpu="its libraries",
+    ),
+    Block(
+        "model",
+        "How far off are the predictions, by operator and level?",
+        (Command("score", SCORE, 45, r"^Scored: "),),
+    ),
+    Block(
+        "kernels",
+        "Are our newest kernels right, at random shapes and in every configuration?",
+        (_fact("gluon", 40), _fact("held", 30)),
+        gpu="all of it: the CPU's libraries stand in",
+    ),
+    Block(
+        "gemm-duel",
+        "Our GEMM against cuBLAS, by region of shapes",
+        (
+            _measured("measure", 210, *_sweeps(DUEL), *FLOAT16),
+            Command("duel", ("bench", "duel", "{rows}"), 14, r"all aligned", gpu_only=True),
+            _goals(),
+        ),
+        gpu="the duel: our kernels are not timed on a CPU, so it has one side only",
+    ),
+    Block(
+        "memory-duel",
+        "Memory-limited operators as a share of a copy, against the best library",
+        (
+            _measured("measure", 224, *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
+            Command("efficiency", ("bench", "efficiency", "{rows}"), 9),
+            _goals(),
+        ),
+        gpu="our side: our kernels are not timed on a CPU",
+    ),
+    Block(
+        "quantization",
+        "What do tiles and waves cost where each tile is held fast?",
+        (_measured("measure", 330, *_sweeps(QUANTIZATION), *FLOAT16, gpu_only=True),),
+        gpu="all of it: forced tiles are Triton's",
+    ),
+)
+"""Those worth most for their minutes come first."""
+
+
+def chosen(names: Sequence[str]) -> list[Block]:
     """The blocks of these names, in their own order; `all` is every one. UserError for any other name."""
-    known = [block.name for block in there]
+    known = [*(block.name for block in BLOCKS), "all"]
     for name in names:
-        if name not in (*known, "all"):
-            raise UserError(unknown("block", name, "first-minutes", [*known, "all"]))
-    return [block for block in there if "all" in names or block.name in names]
+        if name not in known:
+            raise UserError(unknown("block", name, "first-minutes", known))
+    return [block for block in BLOCKS if "all" in names or block.name in names]
 
 
-def calls(there: Sequence[Block], longest_s: float = LONGEST_CALL_S) -> list[list[Block]]:
-    """The blocks in their order, cut into calls none of which lasts longer, if no block does."""
-    groups: list[list[Block]] = []
-    for block in there:
-        if not groups or sum(before.limit_s for before in groups[-1]) + block.limit_s > longest_s:
+def calls() -> list[list[Block]]:
+    """All blocks in their order, cut into calls none of which lasts longer than LONGEST_CALL_S."""
+    groups: list[list[Block]] = [[]]
+    for block in BLOCKS:
+        if sum(before.limit_s for before in groups[-1]) + block.limit_s > LONGEST_CALL_S:
             groups.append([])
         groups[-1].append(block)
     return groups

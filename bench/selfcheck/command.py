@@ -74,19 +74,18 @@ def first_minutes(
     same blocks are rehearsed.
     """
     from bench.runner.session import RESULTS
-    from bench.selfcheck.blocks import blocks, chosen
+    from bench.selfcheck.blocks import chosen
     from bench.selfcheck.session import plan_lines, session
 
     refuse_if_missing()
     if minutes is not None and not minutes > 0:
         raise UserError(f"--minutes {minutes:g}: give a number of minutes, more than 0")
     device = detect()
-    there = blocks()
     if not names:
-        for line in plan_lines(there, str(device)):
+        for line in plan_lines(str(device)):
             typer.echo(line)
         return
-    outcomes = session(chosen(names, there), device, out or RESULTS / "first-minutes", minutes, typer.echo)
+    outcomes = session(chosen(names), device, out or RESULTS / "first-minutes", minutes, typer.echo)
     raise typer.Exit(0 if all(outcome.is_fine for outcome in outcomes) else 1)
 
 

@@ -30,7 +30,7 @@ from bench.errors import UserError
 from bench.format import duration_text
 from bench.runner.resume import settle
 from bench.runner.rows import commit
-from bench.selfcheck.blocks import Block, Command, calls, filled
+from bench.selfcheck.blocks import BLOCKS, Block, Command, calls, filled
 
 ROOT = Path(__file__).parents[2]
 LOGS = "logs"
@@ -78,14 +78,14 @@ class Outcome:
         return self.outcome.startswith("done") or self.outcome == NEEDS_GPU
 
 
-def plan_lines(there: Sequence[Block], device: str) -> Iterator[str]:
+def plan_lines(device: str) -> Iterator[str]:
     """The blocks with their minutes and questions, and the commands that run them in calls of ten minutes."""
-    total_s = sum(block.limit_s for block in there)
-    yield f"first minutes on {device}: {len(there)} blocks, at most {total_s / 60:.0f} minutes"
-    for block in there:
+    total_s = sum(block.limit_s for block in BLOCKS)
+    yield f"first minutes on {device}: {len(BLOCKS)} blocks, at most {total_s / 60:.0f} minutes"
+    for block in BLOCKS:
         yield f"  {block.name:<12} {block.limit_s / 60:4.1f} min  {block.question}"
     yield "in calls of at most ten minutes:"
-    for call in calls(there):
+    for call in calls():
         names = " ".join(block.name for block in call)
         yield f"  {sum(block.limit_s for block in call) / 60:4.1f} min  python -m bench first-minutes {names}"
 

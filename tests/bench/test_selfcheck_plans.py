@@ -11,7 +11,7 @@ from bench.cli.list_cases import of_datasheet
 from bench.cli.predict import datasheet_named
 from bench.runner.forecast import Prices
 from bench.sampling.protocol import protocol
-from bench.selfcheck.blocks import DUEL, MEMORY_LIMITED, QUANTIZATION, TOUR, blocks
+from bench.selfcheck.blocks import BLOCKS, DUEL, MEMORY_LIMITED, QUANTIZATION, TOUR
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
 
@@ -52,7 +52,7 @@ def test_a_block_has_time_for_every_case_of_both_sides(
         for case in cases
         if case.role == "measurement" and case.problem.dtype == "float16" and asked(case)
     ]
-    (command, *_) = next(one for one in blocks() if one.name == block).commands
+    (command, *_) = next(one for one in BLOCKS if one.name == block).commands
     prices = Prices(device, protocol("cuda"), command.budget_s(command.limit_s))
     prices.limit_ceilings(cases)
     found = prices.forecast([*ceilings, *others])

@@ -26,11 +26,11 @@ from bench.errors import UserError
 from bench.pytest_plugin import OPTIONS
 from bench.selfcheck import session as running
 from bench.selfcheck.blocks import (
+    BLOCKS,
     LONGEST_CALL_S,
     RANDOM_ALIGNED,
     Block,
     Command,
-    blocks,
     calls,
     chosen,
     filled,
@@ -52,9 +52,8 @@ CAPABILITY = {"cpu": None, "cuda": (9, 0)}
 def test_blocks_fit_calls_of_ten_minutes_and_all_but_the_last_half_an_hour(
     kind: DeviceKind,
 ) -> None:
-    there = blocks()
-    found = calls(there)
-    assert [block for call in found for block in call] == list(there)
+    found = calls()
+    assert [block for call in found for block in call] == list(BLOCKS)
     assert all(sum(block.limit_s for block in call) <= LONGEST_CALL_S <= 570 for call in found)
     *half_an_hour, last = found
     assert [block.name for block in last] == ["quantization"]
@@ -63,14 +62,14 @@ def test_blocks_fit_calls_of_ten_minutes_and_all_but_the_last_half_an_hour(
 
 
 def test_the_model_is_scored_in_the_call_that_has_measured_something() -> None:
-    (call,) = [call for call in calls(blocks()) if "model" in [block.name for block in call]]
+    (call,) = [call for call in calls() if "model" in [block.name for block in call]]
     assert "tour" in [block.name for block in call]
 
 
 @KINDS
 def test_every_sweep_of_the_lists_has_cases_there(kind: DeviceKind) -> None:
     measuring = [
-        command for block in blocks() for command in block.commands if "--bench-sweep" in command.words
+        command for block in BLOCKS for command in block.commands if "--bench-sweep" in command.words
     ]
     assert len(measuring) == 7
     for command in measuring:
@@ -99,7 +98,7 @@ def test_commands_exist_and_take_their_options(kind: DeviceKind) -> None:
         "plots": typer.main.get_command(plots.__main__.app),
     }
     options = {f"--bench-{name}" for name in OPTIONS}
-    for block in blocks():
+    for block in BLOCKS:
         for command in block.commands:
             package, name, *rest = command.words
             given = {word for word in rest if word.startswith("--")}
@@ -115,11 +114,10 @@ def test_commands_exist_and_take_their_options(kind: DeviceKind) -> None:
 
 
 def test_unknown_blocks_are_refused_by_a_sentence_that_names_them() -> None:
-    there = blocks()
-    assert [block.name for block in chosen(["model", "clock"], there)] == ["clock", "model"]
-    assert chosen(["all"], there) == list(there)
+    assert [block.name for block in chosen(["model", "clock"])] == ["clock", "model"]
+    assert chosen(["all"]) == list(BLOCKS)
     with pytest.raises(UserError, match=r"no block 'duel' .did you mean gemm-duel or memory-duel"):
-        chosen(["doctor", "duel"], there)
+        chosen(["doctor", "duel"])
 
 
 def test_words_are_filled_in() -> None:
@@ -319,7 +317,7 @@ def test_what_the_tuner_chose_is_kept(runner: Runner, monkeypatch: pytest.Monkey
 
 @KINDS
 def test_a_call_leaves_at_most_eight_files(kind: DeviceKind) -> None:
-    for call in calls(blocks()):
+    for call in calls():
         measuring = [one for block in call for one in block.commands if "--benchmark" in one.words]
         assert len(measuring) + len(("summary", "archive")) <= 8
 
@@ -348,7 +346,7 @@ def test_without_a_block_the_plan_is_shown_and_nothing_is_run(tmp_path: Path) ->
     done = first_minutes("--out", str(tmp_path / "out"))
     assert done.exit_code == 0 and not (tmp_path / "out").exists()
     assert done.output.count("python -m bench first-minutes ") == 4
-    for one in blocks():
+    for one in BLOCKS:
         assert one.question in done.output
 
 
