@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tarfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,23 @@ from typer.testing import CliRunner
 
 import kernels
 from bench import __main__ as command_line
+from bench.cli.list_cases import of_datasheet
+from bench.cli.predict import datasheet_named
 from bench.device.detect import detect
 from bench.environment.dependencies import ROOT, child_environment
 from bench.errors import UserError
 from bench.pytest_plugin import OPTIONS
+from bench.runner.forecast import Prices
+from bench.sampling.protocol import protocol
 from bench.selfcheck import session as running
 from bench.selfcheck.blocks import (
     BLOCKS,
+    DUEL,
     LONGEST_CALL_S,
+    MEMORY_LIMITED,
+    QUANTIZATION,
     RANDOM_ALIGNED,
+    TOUR,
     Block,
     Command,
     calls,
@@ -39,19 +48,13 @@ from bench.selfcheck.session import Runner, key_line, pack, shares, table_lines
 from bench.spec import DeviceKind
 from bench.store.parquet import read_frame
 from bench.sweep import load as sweep
+from bench.sweep.load import Case
 from tests.bench.selfcheck_programs import PROGRAMS
-
-KINDS = pytest.mark.parametrize("kind", ["cpu", "cuda"])
-CAPABILITY = {"cpu": None, "cuda": (9, 0)}
-
 
 # ---- the lists
 
 
-@KINDS
-def test_blocks_fit_calls_of_ten_minutes_and_all_but_the_last_half_an_hour(
-    kind: DeviceKind,
-) -> None:
+def test_blocks_fit_calls_of_ten_minutes_and_all_but_the_last_half_an_hour() -> None:
     found = calls()
     assert [block for call in found for block in call] == list(BLOCKS)
     assert all(sum(block.limit_s for block in call) <= LONGEST_CALL_S <= 570 for call in found)
@@ -66,8 +69,8 @@ def test_the_model_is_scored_in_the_call_that_has_measured_something() -> None:
     assert "tour" in [block.name for block in call]
 
 
-@KINDS
-def test_every_sweep_of_the_lists_has_cases_there(kind: DeviceKind) -> None:
+@pytest.mark.parametrize(("kind", "capability"), [("cpu", None), ("cuda", (9, 0))])
+def test_every_sweep_of_the_lists_has_cases_there(kind: DeviceKind, capability: Any) -> None:
     measuring = [
         command for block in BLOCKS for command in block.commands if "--bench-sweep" in command.words
     ]
@@ -78,7 +81,7 @@ def test_every_sweep_of_the_lists_has_cases_there(kind: DeviceKind) -> None:
         words = command.words
         for name in (after for word, after in pairwise(words) if word == "--bench-sweep"):
             cases = [c for path in sweep.select(name) for c in sweep.load(path, kernels.problem, 132).cases]
-            assert any(not case.missing(kind, CAPABILITY[kind]) for case in cases), name
+            assert any(not case.missing(kind, capability) for case in cases), name
 
 
 def test_shapes_that_nobody_chose_are_aligned_and_run_by_both_sides() -> None:
@@ -89,8 +92,7 @@ def test_shapes_that_nobody_chose_are_aligned_and_run_by_both_sides() -> None:
     assert here.count("cublas") == here.count("triton") == len(sizes) * 4
 
 
-@KINDS
-def test_commands_exist_and_take_their_options(kind: DeviceKind) -> None:
+def test_commands_exist_and_take_their_options() -> None:
     import plots.__main__
 
     known: dict[str, Any] = {
@@ -111,6 +113,50 @@ def test_commands_exist_and_take_their_options(kind: DeviceKind) -> None:
                 assert {word for word in given if word.startswith("--bench-")} <= options
             else:
                 assert (ROOT / f"{package.replace('.', '/')}.py").exists()
+
+
+def is_ours(case: Case) -> bool:
+    return case.implementation.startswith("triton")
+
+
+def is_inductor(case: Case) -> bool:
+    return case.implementation.startswith("inductor")
+
+
+@pytest.mark.parametrize("gpu", ["h100_sxm5", "h200"])
+@pytest.mark.parametrize(
+    ("block", "names", "asked", "sides"),
+    [
+        ("tour", TOUR, lambda case: not is_ours(case) and not is_inductor(case), {False}),
+        ("gemm-duel", DUEL, lambda case: not is_inductor(case), {False, True}),
+        ("memory-duel", MEMORY_LIMITED, lambda case: not is_inductor(case), {False, True}),
+        ("quantization", QUANTIZATION, lambda case: True, {True}),
+    ],
+)
+def test_a_block_has_time_for_every_case_of_both_sides(
+    gpu: str, block: str, names: tuple[str, ...], asked: Callable[[Case], bool], sides: set[bool]
+) -> None:
+    """A duel of which one side is left out, and a curve of two points, answer nothing."""
+    device = of_datasheet(datasheet_named(gpu))
+    paths = dict.fromkeys(path for name in ("ceilings", *names) for path in sweep.select(name))
+    cases = [
+        case
+        for loaded in sweep.load_all(list(paths), kernels.problem, device.sm_count)
+        for case in loaded.cases
+        if not case.missing("cuda", device.capability) and case.threads == "all"
+    ]
+    ceilings = [case for case in cases if case.role != "measurement"]
+    others = [
+        case
+        for case in cases
+        if case.role == "measurement" and case.problem.dtype == "float16" and asked(case)
+    ]
+    (command, *_) = next(one for one in BLOCKS if one.name == block).commands
+    prices = Prices(device, protocol("cuda"), command.budget_s(command.limit_s))
+    prices.limit_ceilings(cases)
+    found = prices.forecast([*ceilings, *others])
+    assert found.planned.cases == found.possible.cases == len(others) > 0
+    assert {is_ours(case) for case in others} == sides
 
 
 def test_unknown_blocks_are_refused_by_a_sentence_that_names_them() -> None:
@@ -315,8 +361,7 @@ def test_what_the_tuner_chose_is_kept(runner: Runner, monkeypatch: pytest.Monkey
         assert "tuned/choice.json" in archive.getnames()
 
 
-@KINDS
-def test_a_call_leaves_at_most_eight_files(kind: DeviceKind) -> None:
+def test_a_call_leaves_at_most_eight_files() -> None:
     for call in calls():
         measuring = [one for block in call for one in block.commands if "--benchmark" in one.words]
         assert len(measuring) + len(("summary", "archive")) <= 8
