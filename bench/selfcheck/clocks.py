@@ -16,11 +16,10 @@ from bench.format import ratio_text
 from bench.runner.rows import SEED
 from bench.selfcheck.clock_agreement import Comparison, Ratio, comparison
 from bench.selfcheck.finding import Finding, checked, failed, passed
-from bench.selfcheck.instruments import Given, Reading, cpu_reading, cuda_readings, cupti_reading
+from bench.selfcheck.instruments import Given, cpu_reading, cuda_readings, cupti_reading
 from bench.spec import DeviceKind
 from bench.worker.__main__ import make_bench
 from bench.worker.clock import EVENT_STEP_S, GraphClock, HostClock
-from bench.worker.measure_case import Bench
 
 FINE_S = 1e-6
 """A host clock with longer steps needs batches of many launches."""
@@ -187,7 +186,10 @@ def agreement(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     with torch.no_grad():
         readings = {}
         for name, given in ANCHORS[device.kind]:
-            readings[name] = _in_turns(bench, device.kind, given, threads)
+            if device.kind == "cpu":
+                readings[name] = cpu_reading(bench, given, threads, ROUNDS)
+            else:
+                readings[name] = next(iter(cuda_readings(bench, given, ROUNDS)))  # warm: the first
             yield agreed(name, comparison(*readings[name]), device.kind)
         # The profiler comes last, since CUPTI stays attached; by then the clock may be another.
         for name, given in ANCHORS[device.kind] if device.kind == "cuda" else ():
@@ -195,13 +197,6 @@ def agreement(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
             first = next(iter(turns_s))
             seen = cupti_reading("profiler", bench, given, ROUNDS)[1]
             yield profiled(name, comparison(case, {first: turns_s[first]} | seen))
-
-
-def _in_turns(bench: Bench, kind: DeviceKind, given: Given, threads: int) -> Reading:
-    """One anchor with warm data, timed by the instruments that can take turns in one process."""
-    if kind == "cpu":
-        return cpu_reading(bench, given, threads, ROUNDS)
-    return next(iter(cuda_readings(bench, given, ROUNDS)))
 
 
 def profiled(name: str, compared: Comparison) -> Finding:

@@ -91,23 +91,24 @@ def compatible(torch: Mapping[str, Any], speaks: int, version: str) -> Finding:
     numbers: dict[str, Any] = {"driver_cuda": speaks, "driver": version, "torch": torch.get("__version__")}
     wheel = str(torch.get("cuda") or "")
     numbers["wheel_cuda"] = wheel
+    here, major = f"{speaks // 1000}.{speaks % 1000 // 10}", int(wheel.partition(".")[0] or 0)
     if not torch:
-        return failed(name, "torch is not installed.", "Install it: make setup.", **numbers)
-    if not wheel:
+        sentence, remedy = "torch is not installed.", "Install it: make setup."
+    elif not wheel:
         sentence = f"torch {torch['__version__']} was built without CUDA, and there is a GPU."
-        return failed(name, sentence, "Install a torch wheel built for CUDA.", **numbers)
-    if not speaks:
+        remedy = "Install a torch wheel built for CUDA."
+    elif not speaks:
         sentence = "The driver library does not say which CUDA it speaks."
-        return failed(name, sentence, "Reinstall the driver (nvidia-smi must list the GPU).", **numbers)
-    major, here = int(wheel.partition(".")[0]), f"{speaks // 1000}.{speaks % 1000 // 10}"
-    if speaks // 1000 < major:
-        least = (
-            f"{LEAST_DRIVER[major]} or later" if major in LEAST_DRIVER else f"one that speaks CUDA {major}"
-        )
+        remedy = "Reinstall the driver (nvidia-smi must list the GPU)."
+    elif speaks // 1000 < major:
+        known = major in LEAST_DRIVER
+        least = f"{LEAST_DRIVER[major]} or later" if known else f"one that speaks CUDA {major}"
         sentence = f"torch was built for CUDA {wheel}; driver {version} speaks CUDA {here} at most."
         remedy = f"Update the driver to {least}, or install a torch wheel built for CUDA {here} or older."
-        return failed(name, sentence, remedy, **numbers)
-    return passed(name, f"Driver {version} speaks CUDA {here}; torch was built for CUDA {wheel}.", **numbers)
+    else:
+        sentence = f"Driver {version} speaks CUDA {here}; torch was built for CUDA {wheel}."
+        return passed(name, sentence, **numbers)
+    return failed(name, sentence, remedy, **numbers)
 
 
 def datasheet(device: Device) -> Finding:
