@@ -100,7 +100,7 @@ def _sweeps(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _fact(name: str, limit_s: float) -> Command:
-    words = ("studies.facts", name, "{budget}", "{folder}/fact-" + name + ".json")
+    words = ("studies.gpu.facts", name, "{budget}", "{folder}/fact-" + name + ".json")
     return Command(name, words, limit_s, r"^(yes|no|unknown): ", answers=(0, 1))
 
 

@@ -15,8 +15,8 @@ from bench.errors import UserError
 from bench.selfcheck.telemetry import Refresh, refresh
 from bench.spec import Launch, Unsupported
 from kernels.gemm.problem import Gemm
-from studies import facts, facts_on_device
-from studies.facts import tf32_operands
+from studies.gpu import facts, on_device
+from studies.gpu.facts import tf32_operands
 
 CPU = detect("cpu")
 LONG_S = 300.0
@@ -42,9 +42,9 @@ def same(values: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("treated", "how"),
     [
-        ((facts_on_device._rounded, facts_on_device._rounded), "rounds"),
-        ((facts_on_device._cut, facts_on_device._cut), "cuts off"),
-        ((facts_on_device._cut, facts_on_device._rounded), "cuts off one operand of two"),
+        ((on_device._rounded, on_device._rounded), "rounds"),
+        ((on_device._cut, on_device._cut), "cuts off"),
+        ((on_device._cut, on_device._rounded), "cuts off one operand of two"),
         ((same, same), "computes in float32"),
     ],
 )
@@ -53,19 +53,19 @@ def test_what_became_of_the_operands_is_told_from_error_and_bias(treated: Any, h
 
 
 def test_the_stated_errors_are_those_of_uniform_operands() -> None:
-    error, bias = products(facts_on_device._cut, facts_on_device._cut)
+    error, bias = products(on_device._cut, on_device._cut)
     assert error == pytest.approx(facts.CUT_ERROR, rel=0.05) and bias == pytest.approx(
         facts.CUT_BIAS, rel=0.05
     )
-    error, bias = products(facts_on_device._rounded, facts_on_device._rounded)
+    error, bias = products(on_device._rounded, on_device._rounded)
     assert error == pytest.approx(facts.ROUNDED_ERROR, rel=0.05) and abs(bias) < 2e-5
 
 
 def test_rounding_is_to_ten_bits_and_half_goes_up() -> None:
     step = 2.0**-10
     values = torch.tensor([1.0, 1 + 0.49 * step, 1 + 0.5 * step, 1 + 0.99 * step, -1 - 0.5 * step])
-    assert facts_on_device._rounded(values).tolist() == [1.0, 1.0, 1 + step, 1 + step, -1 - step]
-    assert facts_on_device._cut(values).tolist() == [1.0, 1.0, 1.0, 1.0, -1.0]
+    assert on_device._rounded(values).tolist() == [1.0, 1.0, 1 + step, 1 + step, -1 - step]
+    assert on_device._cut(values).tolist() == [1.0, 1.0, 1.0, 1.0, -1.0]
 
 
 def test_one_odd_implementation_makes_no_answer() -> None:
@@ -94,12 +94,12 @@ def test_candidates_that_do_not_compile_are_passed_over() -> None:
     device = Device(**values | {"kind": "cuda", "capability": (9, 0)})
     problem = Gemm(dtype="float32", m=8, n=8, k=8)
     inputs = [torch.zeros(8, 8)] * 2
-    made = facts_on_device.first_launch(module("a", "b", "c"), problem, inputs, device)
+    made = on_device.first_launch(module("a", "b", "c"), problem, inputs, device)
     assert tried == ["a", "b", "c"] and made.call().item() == ord("c")
     with pytest.raises(Unsupported, match="no candidate compiles; the last, a: ValueError: no a"):
-        facts_on_device.first_launch(module("a"), problem, inputs, device)
+        on_device.first_launch(module("a"), problem, inputs, device)
     with pytest.raises(Unsupported, match="no candidate for this device"):
-        facts_on_device.first_launch(module(), problem, inputs, device)
+        on_device.first_launch(module(), problem, inputs, device)
 
 
 # ---- NVML
@@ -134,7 +134,7 @@ def test_the_energy_counter_decides() -> None:
 
 @pytest.mark.parametrize("name", facts.QUESTIONS)
 def test_every_question_can_be_asked_and_is_written(name: str) -> None:
-    assert callable(getattr(facts_on_device, name))
+    assert callable(getattr(on_device, name))
 
 
 def test_a_rehearsal_says_so_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

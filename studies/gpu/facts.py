@@ -1,10 +1,10 @@
 """Open facts of the hardware: each is observed in a process of its own and judged here.
 
-    python -m studies.facts tf32|specialized|gluon|held|narrow|nvml SECONDS FILE
+    python -m studies.gpu.facts tf32|specialized|gluon|held|narrow|nvml SECONDS FILE
 
 prints the numbers and, last, one line `yes: ...`, `no: ...` or `unknown: ...`; FILE gets them as JSON. On a
 CPU this is a rehearsal, and says so: its libraries stand in for the GPU's, made-up readings for NVML's. The
-part that needs torch is in facts_on_device.py.
+part that needs torch is in on_device.py.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ def main(words: Sequence[str]) -> int:
     with device_lock(device.uuid, str(device), f"asking about {name}") as unlocked:
         if unlocked:
             print(unlocked, file=sys.stderr)
-        from studies import facts_on_device  # imports torch, whose environment is ready by now
+        from studies.gpu import on_device  # imports torch, whose environment is ready by now
 
-        fact: Fact = getattr(facts_on_device, name)(device, seconds)
+        fact: Fact = getattr(on_device, name)(device, seconds)
     for key, value in fact.numbers.items():
         print(f"{key}: {value}")
     is_cpu = device.kind == "cpu"

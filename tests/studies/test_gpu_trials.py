@@ -14,10 +14,10 @@ from bench.device.detect import Device, detect
 from bench.spec import Launch, Unsupported
 from kernels.ending import Stuck
 from kernels.gemm.problem import Gemm
-from studies import facts, facts_on_device, kernel_trials
-from studies.facts import Trials
-from studies.facts_on_device import Tried
-from studies.kernel_trials import Trial, tried
+from studies.gpu import facts, on_device, trials
+from studies.gpu.facts import Trials
+from studies.gpu.on_device import Tried
+from studies.gpu.trials import Trial, tried
 
 CPU = detect("cpu")
 LONG_S = 300.0
@@ -29,7 +29,7 @@ class Made:
 
     def __init__(self, *added: float) -> None:
         self.added = iter(added)
-        self.inputs = facts_on_device._inputs(SMALL, CPU)
+        self.inputs = on_device._inputs(SMALL, CPU)
         self.out = torch.empty(SMALL.n, SMALL.m)
 
     def call(self) -> torch.Tensor:
@@ -94,7 +94,7 @@ def test_nothing_follows_a_launch_that_hangs_or_loses_the_device(
     if lost == "hang":
         error = Stuck("str", "the launch has not ended after 5 s", "timeout")
     computes = iter([False])  # whoever asks a device that is still at it waits for ever
-    monkeypatch.setattr(kernel_trials, "_still_computes", lambda: lost == "fault" and next(computes))
+    monkeypatch.setattr(trials, "_still_computes", lambda: lost == "fault" and next(computes))
     found = tried([right_again(), failing(error), right_again()], float("inf"), repeats=True)
     assert len(found.right) == 1 and not found.wrong
     said = facts.confirmed("?", "products", found)
@@ -109,15 +109,15 @@ def on_a(capability: tuple[int, int], sm_count: int = 132) -> Device:
 
 @pytest.mark.parametrize("capability", [(9, 0), (10, 0)])
 def test_shapes_for_gluon_are_of_every_kind_in_every_type_and_can_be_run(capability: tuple[int, int]) -> None:
-    chosen, device = random.Random(facts_on_device.SEED), on_a(capability)
-    types = facts_on_device._types(device)
+    chosen, device = random.Random(on_device.SEED), on_a(capability)
+    types = on_device._types(device)
     assert set(types) >= {"float16", "bfloat16", "float8_e4m3"}
     assert ("nvfp4" in types) is ("mxfp8" in types) is (capability[0] == 10)
     met = set()
-    for number in range(facts_on_device.SHAPES):
-        problem = facts_on_device._ragged_problem(chosen, number, types[number % len(types)])
+    for number in range(on_device.SHAPES):
+        problem = on_device._ragged_problem(chosen, number, types[number % len(types)])
         assert not problem.missing("triton-gluon", "cuda", capability)
-        there = facts_on_device._products("gluon", device).configurations(problem)
+        there = on_device._products("gluon", device).configurations(problem)
         assert len(there) > 5
         met.add((problem.dtype, number % 4))
         tiles = (problem.m // 256) * (problem.n // 128)
@@ -131,7 +131,7 @@ def test_each_shape_meets_every_configuration_once_with_other_numbers(
 ) -> None:
     compiled: list[str] = []
     side_by_side = lambda now, build: compiled.extend(chosen for _, chosen in now)  # noqa: E731
-    monkeypatch.setattr(facts_on_device, "compile_side_by_side", side_by_side)
+    monkeypatch.setattr(on_device, "compile_side_by_side", side_by_side)
     given: list[tuple[torch.Tensor, str]] = []
 
     def launch(problem: Gemm, inputs: Sequence[torch.Tensor], chosen: str) -> Launch:
@@ -141,7 +141,7 @@ def test_each_shape_meets_every_configuration_once_with_other_numbers(
     there = {8: ["a", "b", "c"], 16: ["a", "b"]}
     problems = [Gemm(dtype="float32", m=24, n=16, k=k) for k in there]
     ours = Tried("x", lambda problem: there[problem.k], launch, lambda *given: None)
-    turns = list(facts_on_device._in_turn(problems, ours, CPU))
+    turns = list(on_device._in_turn(problems, ours, CPU))
     for trial in turns:
         trial.make()
     assert compiled == ["a", "b", "b", "a", "c"] == [chosen for _, chosen in given]
@@ -161,8 +161,8 @@ def test_a_configuration_that_does_not_compile_computed_nothing_wrong(
         raise RuntimeError("at 27:17:") from ValueError("no")
 
     monkeypatch.setattr(specialized, "compile", compiling)
-    monkeypatch.setattr(facts_on_device, "operands", lambda *given: None)
-    launch = facts_on_device._products("specialized", on_a((10, 0))).launch
+    monkeypatch.setattr(on_device, "operands", lambda *given: None)
+    launch = on_device._products("specialized", on_a((10, 0))).launch
     for _ in range(2):
         with pytest.raises(Unsupported, match="does not compile: ValueError: no"):
             launch(SMALL, [], "c")
@@ -172,15 +172,15 @@ def test_a_configuration_that_does_not_compile_computed_nothing_wrong(
 def test_a_device_without_such_kernels_leaves_gluon_unknown_with_the_reason(
     capability: tuple[int, int],
 ) -> None:
-    found = facts_on_device.gluon(on_a(capability), LONG_S)
+    found = on_device.gluon(on_a(capability), LONG_S)
     assert found.answer == "unknown" and "kernels for compute capability" in found.sentence
 
 
 def test_rows_for_shared_memory_are_of_all_four_kernels_and_have_clusters() -> None:
-    chosen = random.Random(facts_on_device.SEED)
-    problems = [facts_on_device._long_rows(chosen, number) for number in range(facts_on_device.SHAPES)]
+    chosen = random.Random(on_device.SEED)
+    problems = [on_device._long_rows(chosen, number) for number in range(on_device.SHAPES)]
     for problem in problems:
-        there = facts_on_device._rows(on_a((9, 0))).configurations(problem)
+        there = on_device._rows(on_a((9, 0))).configurations(problem)
         assert problem.length > 16384 and 0 < len(there)
         assert any(share.blocks > 1 for share in there)
     kinds = {(p.operator, p.direction, p.dtype) for p in problems}
@@ -213,10 +213,10 @@ def wrong_at(calls: set[int]) -> Tried:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts_on_device, "SHAPES", 3)
-    monkeypatch.setattr(facts_on_device, "SEEDS", 4)
+    monkeypatch.setattr(on_device, "SHAPES", 3)
+    monkeypatch.setattr(on_device, "SEEDS", 4)
     small = iter([Gemm(dtype="float32", m=16, n=24, k=8 * number) for number in (1, 2, 3)])
-    monkeypatch.setattr(facts_on_device, "_random_problem", lambda *given: next(small))
+    monkeypatch.setattr(on_device, "_random_problem", lambda *given: next(small))
 
 
 @pytest.mark.usefixtures("few")
@@ -230,17 +230,17 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_product_of_many_is_seen_and_named(
     wrong: set[int], answer: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts_on_device, "_products", lambda *given: wrong_at(wrong))
-    found = facts_on_device.specialized(CPU, LONG_S)
+    monkeypatch.setattr(on_device, "_products", lambda *given: wrong_at(wrong))
+    found = on_device.specialized(CPU, LONG_S)
     assert found.answer == answer and found.sentence.startswith(sentence)
 
 
 @pytest.mark.usefixtures("few")
 def test_time_that_ends_early_claims_no_more_than_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts_on_device, "_products", lambda *given: wrong_at(set()))
+    monkeypatch.setattr(on_device, "_products", lambda *given: wrong_at(set()))
     looks = iter([0.0, 1.0, 2.0, *[99.0] * 20])
-    monkeypatch.setattr(kernel_trials.time, "monotonic", lambda: next(looks))
-    assert facts_on_device.specialized(CPU, 10.0).sentence.startswith("2 products of 2 shapes, all confirmed")
+    monkeypatch.setattr(trials.time, "monotonic", lambda: next(looks))
+    assert on_device.specialized(CPU, 10.0).sentence.startswith("2 products of 2 shapes, all confirmed")
 
 
 @pytest.mark.usefixtures("few")
@@ -249,16 +249,14 @@ def test_what_does_not_run_is_unknown_with_its_reason(monkeypatch: pytest.Monkey
         raise Unsupported("needs Triton 3.7")
 
     refusing = Tried("triton-specialized", refuses, lambda *given: Launch(lambda: None, ()))
-    monkeypatch.setattr(facts_on_device, "_products", lambda *given: refusing)
-    found = facts_on_device.specialized(CPU, LONG_S)
+    monkeypatch.setattr(on_device, "_products", lambda *given: refusing)
+    found = on_device.specialized(CPU, LONG_S)
     assert found.answer == "unknown" and found.sentence.endswith(": needs Triton 3.7")
 
 
 def test_random_problems_suit_bulk_copies() -> None:
-    chosen = random.Random(facts_on_device.SEED)
-    problems = [
-        facts_on_device._random_problem(chosen, number, "float16") for number in range(facts_on_device.SHAPES)
-    ]
+    chosen = random.Random(on_device.SEED)
+    problems = [on_device._random_problem(chosen, number, "float16") for number in range(on_device.SHAPES)]
     assert len({(p.m, p.n, p.k) for p in problems}) == 20
     for problem in problems:
         assert not problem.missing("triton-specialized", "cuda", (9, 0))
@@ -267,21 +265,21 @@ def test_random_problems_suit_bulk_copies() -> None:
 def test_8_bit_types_are_checked_and_those_that_a_device_lacks_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(facts_on_device, "LONG_K", {"m": 16, "n": 16, "k": 64, "layout": "TN"})
-    found = facts_on_device.narrow(CPU, LONG_S)
+    monkeypatch.setattr(on_device, "LONG_K", {"m": 16, "n": 16, "k": 64, "layout": "TN"})
+    found = on_device.narrow(CPU, LONG_S)
     assert found.answer == "yes" and found.sentence.startswith("2 products of 2 shapes, all confirmed")
     assert "float8_e4m3-TN-m16-n16-k64 onednn: error" in found.numbers["right"][0]
 
     def refuses(problem: Gemm, inputs: Sequence[torch.Tensor]) -> Launch:
         raise Unsupported("needs a GPU")
 
-    monkeypatch.setattr(facts_on_device, "_builders", lambda *given: {"onednn": refuses})
-    found = facts_on_device.narrow(CPU, LONG_S)
+    monkeypatch.setattr(on_device, "_builders", lambda *given: {"onednn": refuses})
+    found = on_device.narrow(CPU, LONG_S)
     assert found.answer == "unknown" and found.sentence == "float8_e4m3-TN-m16-n16-k64 onednn: needs a GPU"
     json.dumps(found.numbers)
 
 
 def test_the_rehearsals_of_trials_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts_on_device, "SHAPES", 2)
-    assert facts_on_device.gluon(CPU, LONG_S).sentence.startswith("2 products of 2 shapes, all confirmed")
-    assert facts_on_device.held(CPU, LONG_S).sentence.startswith("2 results of 2 shapes, all confirmed")
+    monkeypatch.setattr(on_device, "SHAPES", 2)
+    assert on_device.gluon(CPU, LONG_S).sentence.startswith("2 products of 2 shapes, all confirmed")
+    assert on_device.held(CPU, LONG_S).sentence.startswith("2 results of 2 shapes, all confirmed")

@@ -13,7 +13,7 @@ import kernels
 from bench.spec import Launch, Problem, Unsupported, cause
 from bench.worker.check import judged, outputs_of, poison, within
 from kernels.ending import Stuck, await_end
-from studies.facts import Trials
+from studies.gpu.facts import Trials
 
 if TYPE_CHECKING:
     from bench.spec import Tensors

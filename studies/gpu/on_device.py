@@ -26,9 +26,9 @@ from kernels.layernorm.held import Held
 from kernels.layernorm.problem import LONGEST_IN_CLUSTER, LayerNorm
 from kernels.softmax.problem import Softmax
 from kernels.tuning import compile_side_by_side
-from studies import facts
-from studies.facts import Fact
-from studies.kernel_trials import Trial, tried
+from studies.gpu import facts
+from studies.gpu.facts import Fact
+from studies.gpu.trials import Trial, tried
 
 SEED = 20_261_122
 SHAPES, SEEDS = 20, 50
