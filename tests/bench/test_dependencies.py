@@ -250,7 +250,7 @@ def test_whatever_the_source_imports_is_declared() -> None:
     known = {IMPORT_NAMES.get(name, name.replace("-", "_")) for name in names}
     # pydantic_core is a part of pydantic.
     known |= {"bench", "kernels", "plots", "studies", "pydantic_core"} | sys.stdlib_module_names
-    known |= {"tests", "asv", "duckdb", "kubernetes_validate", "ray"}  # of studies that say which package they need
+    known |= {"tests", "asv", "duckdb", "kubernetes_validate", "ray"}  # named by the studies that need them
     unknown = {
         (module, str(path.relative_to(ROOT)))
         for folder in ("bench", "kernels", "plots", "studies")
