@@ -25,8 +25,11 @@ from bench.model.calibrated_runs import MOST
 
 WITHOUT = {
     "as it is": (),
-    "a last wave costs its share (tail 0)": ("1.0 if known else machine.tail", "1.0 if known else 0.0"),
-    "a last wave costs a full one (tail 1)": ("1.0 if known else machine.tail", "1.0"),
+    "a last wave costs its share (tail 0)": (
+        "1.0 if of.is_known else machine.tail",
+        "1.0 if of.is_known else 0.0",
+    ),
+    "a last wave costs a full one (tail 1)": ("1.0 if of.is_known else machine.tail", "1.0"),
     "K is never split": ("in (1,) if tile else SPLITS", "in (1,)"),
     "one tile, 128 x 128": ("[tile] if tile else TILES", "[tile] if tile else ((128, 128),)"),
     "no cache residency": (
@@ -37,10 +40,13 @@ WITHOUT = {
         "rounded = (1.0 + ratio**4) / (1.0 + (ratio / drawing) ** 4)",
         "rounded = np.ones_like(drawing)",
     ),
-    "only the larger term counts": ("1.0 + own_steps * waves / OVERLAP_STEPS", "0.0 * waves + MOST_OVERLAP"),
-    "compute and load always add up": ("1.0 + own_steps * waves / OVERLAP_STEPS", "0.0 * waves + 1.0"),
+    "only the larger term counts": (
+        "1.0 + of.own_steps * waves / OVERLAP_STEPS",
+        "0.0 * waves + MOST_OVERLAP",
+    ),
+    "compute and load always add up": ("1.0 + of.own_steps * waves / OVERLAP_STEPS", "0.0 * waves + 1.0"),
     "empty positions cost the same": ("EMPTY = 0.12", "EMPTY = 0.0"),
-    "one start-up time for all tiles": ("machine.tile_s * np.sqrt(area / 128**2)", "machine.tile_s"),
+    "one start-up time for all tiles": ("machine.tile_s * np.sqrt(of.area / 128**2)", "machine.tile_s"),
     "no minimum step": ("np.maximum(multiply_s, machine.step_s)", "multiply_s"),
     "launch overhead as a maximum": ("machine.launch_s + both_s", "np.maximum(machine.launch_s, both_s)"),
 }
