@@ -116,7 +116,7 @@ class Answer:
 def operators(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One finding for each operator; on a GPU from several workers at once, as each compiles on one core."""
     start = partial(WorkerSupervisor, device, SEED, WITHIN_S)
-    questions, refused = drawn_up(device, _examples(start()))
+    questions, refused = combinations(device, _examples(start()))
     cores = os.cpu_count() or 1
     workers = 1 if device.kind == "cpu" else max(1, min(MOST_WORKERS, cores // CORES_A_WORKER))
 
@@ -138,7 +138,7 @@ def _examples(worker: WorkerSupervisor) -> dict[str, list[Problem]]:
     return examples
 
 
-def drawn_up(
+def combinations(
     device: Device, examples: Mapping[str, Sequence[Problem]]
 ) -> tuple[list[Question], dict[str, Counter[str]]]:
     """The questions, each implementation's first data type before any second one; and, by operator, why other

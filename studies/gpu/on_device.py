@@ -88,7 +88,7 @@ def _rounded(values: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Tried:
+class Configurable:
     """An implementation whose configurations can be launched by name."""
 
     implementation: str
@@ -98,16 +98,16 @@ class Tried:
     compile: Callable[[Any, Sequence[torch.Tensor], Any], None] | None = None
 
 
-def _library(name: str) -> Tried:
+def _library(name: str) -> Configurable:
     """A CPU's stand-in: it chooses its configuration itself."""
 
     def launch(problem: Problem, inputs: Sequence[torch.Tensor], _: str) -> Launch:
         return kernels.operator(problem.operator).implementations[name](problem, *inputs)
 
-    return Tried(name, lambda problem: [""], launch)
+    return Configurable(name, lambda problem: [""], launch)
 
 
-def _products(module_name: str, device: Device) -> Tried:
+def _products(module_name: str, device: Device) -> Configurable:
     """A module of kernels/gemm in every configuration; on a CPU the library."""
     if device.kind == "cpu":
         return _library("onednn")
@@ -132,10 +132,10 @@ def _products(module_name: str, device: Device) -> Tried:
         made: Launch = module.launch(operands(problem, *inputs), chosen, sm_count)
         return made
 
-    return Tried(f"triton-{module_name}", configurations, launch, compile_one)
+    return Configurable(f"triton-{module_name}", configurations, launch, compile_one)
 
 
-def _rows(device: Device) -> Tried:
+def _rows(device: Device) -> Configurable:
     """Softmax and layer normalization in the configurations that hold rows in shared memory."""
     if device.kind == "cpu":
         return _library("aten")
@@ -151,11 +151,11 @@ def _rows(device: Device) -> Tried:
         made: Launch = module(problem).with_tile(problem, inputs, share, **more)
         return made
 
-    return Tried("triton", configurations, launch)
+    return Configurable("triton", configurations, launch)
 
 
 def _in_turn(
-    problems: Sequence[Problem], implementation: Tried, device: Device, turns: int | None = None
+    problems: Sequence[Problem], implementation: Configurable, device: Device, turns: int | None = None
 ) -> Iterator[Trial]:
     """Every problem in one of its configurations, then every one in its next, with other numbers.
 

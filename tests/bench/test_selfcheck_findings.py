@@ -160,13 +160,13 @@ def test_each_implementation_is_asked_once_before_any_for_a_second_type() -> Non
         for dtype in ("float16", "float32", "float64")
         for length in (1, 64, 4096)
     ]
-    asked, refused = operators.drawn_up(device(), {"softmax": examples})
+    asked, refused = operators.combinations(device(), {"softmax": examples})
     names = [question.implementation for question in asked]
     assert set(names[:4]) == set(names) == {"aten", "inductor", "quack", "triton"}
     lengths = {(q.problem.dtype, q.problem.parameters()["length"]) for q in asked}
     assert lengths == {("float16", 4096), ("float32", 64), ("float64", 64)}  # 4 KiB at least
     assert refused["softmax"]["aten has no example of bfloat16"] == 1
-    on_cpu, refused = operators.drawn_up(device("cpu"), {"softmax": examples})
+    on_cpu, refused = operators.combinations(device("cpu"), {"softmax": examples})
     # What takes seconds to compile is asked once.
     assert [question.implementation for question in on_cpu].count("inductor") == 1
     assert {question.implementation for question in on_cpu} == {"aten", "inductor"}

@@ -16,7 +16,7 @@ from kernels.ending import Stuck
 from kernels.gemm.problem import Gemm
 from studies.gpu import facts, on_device, trials
 from studies.gpu.facts import Trials
-from studies.gpu.on_device import Tried
+from studies.gpu.on_device import Configurable
 from studies.gpu.trials import Trial, tried
 
 CPU = detect("cpu")
@@ -140,7 +140,7 @@ def test_each_shape_meets_every_configuration_once_with_other_numbers(
 
     there = {8: ["a", "b", "c"], 16: ["a", "b"]}
     problems = [Gemm(dtype="float32", m=24, n=16, k=k) for k in there]
-    ours = Tried("x", lambda problem: there[problem.k], launch, lambda *given: None)
+    ours = Configurable("x", lambda problem: there[problem.k], launch, lambda *given: None)
     turns = list(on_device._in_turn(problems, ours, CPU))
     for trial in turns:
         trial.make()
@@ -190,7 +190,7 @@ def test_rows_for_shared_memory_are_of_all_four_kernels_and_have_clusters() -> N
 # ---- products by specialized warps, one seed after the other
 
 
-def wrong_at(calls: set[int]) -> Tried:
+def wrong_at(calls: set[int]) -> Configurable:
     """Builds products that are right but for these calls, counted over all launches."""
     count = iter(range(10**6))
 
@@ -208,7 +208,7 @@ def wrong_at(calls: set[int]) -> Tried:
 
         return Launch(call, (out,))
 
-    return Tried("onednn", lambda problem: [""], launch)
+    return Configurable("onednn", lambda problem: [""], launch)
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_what_does_not_run_is_unknown_with_its_reason(monkeypatch: pytest.Monkey
     def refuses(problem: Gemm) -> Any:
         raise Unsupported("needs Triton 3.7")
 
-    refusing = Tried("triton-specialized", refuses, lambda *given: Launch(lambda: None, ()))
+    refusing = Configurable("triton-specialized", refuses, lambda *given: Launch(lambda: None, ()))
     monkeypatch.setattr(on_device, "_products", lambda *given: refusing)
     found = on_device.specialized(CPU, LONG_S)
     assert found.answer == "unknown" and found.sentence.endswith(": needs Triton 3.7")
