@@ -17,6 +17,7 @@ FILES = (
     "kernels",
     "plots",
     "sweeps",
+    "studies",
     "tests",
     "docs",
     "conftest.py",

@@ -106,7 +106,7 @@ def _noisy(row: Measurement, _: Ceilings) -> bool:
 def _told_by_visits(row: Measurement) -> bool:
     """Whether visits far apart tell a CPU's row better than the windows before each.
 
-    In six tours (`python -m tests.trials.noise_by_kind results/reference/tours`) cases whose visits had not
+    In six tours (`python -m studies.noise_by_kind results/reference/tours`) cases whose visits had not
     settled differed no more than the others: matrix multiplications by 5.8 against 6.1 %, memory by 8.7 and
     8.3 % (median).
     """

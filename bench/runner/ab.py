@@ -12,7 +12,7 @@ that of similar cases (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): few rounds
 
 A case is looked at after the rounds in EARLY and at the end. These looks share FALSE, so that over all of
 them a case without a difference is called faster or slower with a chance of at most FALSE.
-`python -m tests.trials.ab` simulates both kinds of error with the noise of committed runs.
+`python -m studies.ab` simulates both kinds of error with the noise of committed runs.
 """
 
 from __future__ import annotations

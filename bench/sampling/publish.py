@@ -1,7 +1,7 @@
 """What a row says of its visits: the median, its interval, and whether it converged.
 
 Samples may be neither normal nor independent, and visits differ by more than their samples tell. How often
-the intervals cover the truth is simulated in bench/validation/interval_coverage.py.
+the intervals cover the truth is simulated in studies/interval_coverage.py.
 
 scipy.special is imported where it is used, and scipy.stats not at all: to import it takes longer than most
 commands, and than all of a worker's own modules.

@@ -21,9 +21,9 @@ from bench.cli import ab as command
 from bench.device.detect import Device, detect
 from bench.runner.ab import AT_END, FALSE, Contest, Side, Visit, contests, versions
 from bench.sweep.load import Case
+from studies import ab as trial
 from tests.bench.several import gpu, small, stand_in
 from tests.bench.two_versions import START_S, VISIT_S, Machine, committed, measured_by, repository
-from tests.trials import ab as trial
 
 TRIES = 40
 

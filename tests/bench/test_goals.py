@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.device.datasheet import datasheets
-from bench.first_minutes.blocks import RANDOM_ALIGNED
 from bench.judge.claim_rows import ASKED, case_rows, claim_rows, selected
 from bench.judge.frame import Run, runs
 from bench.judge.gemm_regions import REGIONS, region
 from bench.judge.goals import Goal, Outcome, goals, outcome, outcomes
+from bench.selfcheck.blocks import RANDOM_ALIGNED
 from bench.spec import Problem
 from bench.store import parquet
 from bench.store.schema import Measurement

@@ -15,7 +15,6 @@ from tests.kernels.tensors import uniform
 
 
 @pytest.mark.parametrize("name", kernels.names())
-@pytest.mark.parametrize("name", kernels.names())
 def test_kernels_that_are_imported_by_name_are_there(name: str) -> None:
     for function in kernels.operator(name).implementations.values():
         if isinstance(function, partial) and function.func is _launched:
