@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.spec import Operator, Problem, Uniform
+from bench.spec import Dtype, Operator, Problem, Uniform
 from bench.worker.check import judged, relative_errors
 
 TORCH_TYPE = {
@@ -20,6 +20,11 @@ TORCH_TYPE = {
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 """What every operator on floats computes, on any device."""
+
+ONEDNN_DTYPES: tuple[Dtype, ...] = (
+    ("float32", "bfloat16") if torch.ops.mkldnn._is_mkldnn_bf16_supported() else ("float32",)
+)
+"""What torch hands to oneDNN's convolutions on this CPU: bfloat16 needs AVX-512."""
 
 
 def uniform(problem: Problem, seed: int) -> Uniform:

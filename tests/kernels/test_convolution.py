@@ -15,7 +15,7 @@ from kernels.convolution.operator import OPERATOR, excerpt
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from tests.drawing import covering
-from tests.kernels.tensors import relative_error, uniform, used
+from tests.kernels.tensors import ONEDNN_DTYPES, relative_error, uniform, used
 
 DIRECTIONS = get_args(Direction)
 LAYOUTS = get_args(Layout)
@@ -302,7 +302,7 @@ def onednn(problem: Convolution, seed: int) -> Launch:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_tolerance_is_within_reach_of_what_onednn_does(direction: Direction, seed: int) -> None:
-    for dtype in ("float32", "bfloat16"):
+    for dtype in ONEDNN_DTYPES:
         problem = convolution(direction=direction, n=4, c=64, k=64, h=14, w=14, dtype=dtype)
         inputs = OPERATOR.inputs(problem, uniform(problem, seed))
         launch = OPERATOR.implementations["onednn"](problem, *inputs)

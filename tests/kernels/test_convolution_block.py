@@ -13,7 +13,7 @@ from kernels.convolution_block.operator import OPERATOR, excerpt
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
 from kernels.convolution_block.rounding import tolerance
 from tests.drawing import covering
-from tests.kernels.tensors import relative_error, uniform, used
+from tests.kernels.tensors import ONEDNN_DTYPES, relative_error, uniform, used
 
 ONEDNN = ("onednn", "onednn-folded", "onednn-fused")
 EXAMPLES = covering(
@@ -112,7 +112,7 @@ def test_the_reference_is_torchs_block(norm: Norm, activation: Function, seed: i
     assert relative_error(OPERATOR, problem, OPERATOR.inputs(problem, uniform(problem, seed)), (y,)) < 1e-12
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ONEDNN_DTYPES)
 @pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
 def test_a_missing_normalization_is_noticed(norm: Norm, dtype: str, seed: int) -> None:
     problem = block(norm=norm, dtype=dtype)
