@@ -301,12 +301,15 @@ def onednn(problem: Convolution, seed: int) -> Launch:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_tolerance_is_within_reach_of_what_onednn_does(direction: Direction, seed: int) -> None:
-    for dtype in ("float32", "bfloat16"):
-        problem = convolution(direction=direction, n=4, c=64, k=64, h=14, w=14, dtype=dtype)
-        inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tolerance_is_within_reach_of_what_onednn_does(dtype: Dtype, direction: Direction, seed: int) -> None:
+    problem = convolution(direction=direction, n=4, c=64, k=64, h=14, w=14, dtype=dtype)
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    try:
         launch = OPERATOR.implementations["onednn"](problem, *inputs)
-        assert 0.05 < used(OPERATOR, "onednn", problem, inputs, outputs_of(launch.call())) <= 1
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    assert 0.05 < used(OPERATOR, "onednn", problem, inputs, outputs_of(launch.call())) <= 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "tf32"])
