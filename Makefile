@@ -1,7 +1,7 @@
 # `make bench`: measure this machine and draw what was found; `make bench SWEEP=gemm/square BUDGET=60` or
 # `make bench SUITE=core` choose. `make test`: the tests. `make setup`: neither.
 # `make test-deep`: every test there is; `make test` draws some of the longest by its seed.
-# `make figures`: the README's figures and the scorecard, again, from the committed runs alone.
+# `make figures`: the figures of docs/figures.md and the scorecard, again, from the committed runs alone.
 # `make public`: what others have measured on GPUs, how far off the model is on all of it, and what it decides.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
 # With PYTHON_AS_IS=/usr/bin/python3 they use that Python with what it has instead, and install nothing.

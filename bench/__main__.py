@@ -19,11 +19,10 @@ from bench.cli.application import Commands, run_process
 from bench.cli.completion import completion
 from bench.cli.new import new
 from bench.cli.run_command import run
-from bench.doctor.command import doctor
-from bench.first_minutes.command import first_minutes
 from bench.fleet.command import fleet
 from bench.nightly.command import nightly
-from bench.validation.command import coverage, instruments, prediction, self_measurement
+from bench.selfcheck.command import doctor, first_minutes, instruments, self_measurement
+from studies.command import coverage, prediction
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__

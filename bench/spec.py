@@ -14,12 +14,12 @@ import subprocess
 import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bench.case_name import problem_name
 from bench.errors import unknown
@@ -52,6 +52,13 @@ ITEM_BYTE: Mapping[Dtype, int] = {
 PACKED: Mapping[str, int] = {"nvfp4": 2}
 """Elements that share a byte."""
 
+Capability = tuple[int, int]
+"""CUDA compute capability, major and minor."""
+Dtypes = Mapping[Dtype, Capability]
+"""Data types that an implementation supports -> the lowest compute capability that each needs."""
+Size = Annotated[int, Field(ge=1)]
+"""A problem's parameter that counts something."""
+
 
 class Unsupported(Exception):
     """Raised while a launch is built if this implementation cannot solve this problem here; says why.
@@ -74,26 +81,57 @@ class Launch:
     passed_over: tuple[str, ...] = ()
     """Candidates for its configuration that do not compile, do not fit the device or cannot be captured in a
     CUDA graph, each as `configuration: reason`; and kernels that got stuck earlier, as `kernel: reason`."""
+    configuration: str = ""
+    """What was chosen for it, as a row shows it: a tile, an algorithm."""
     blocks: bool = False
     """Whether `call` makes the host wait until the work is done: then only the host's clock can time it."""
+
+    @classmethod
+    def of(cls, run: Callable[..., object], outputs: Tensors, *arguments: Any, **options: Any) -> Launch:
+        """The launch that calls `run` with these arguments and returns the outputs that it writes."""
+        written = outputs[0] if len(outputs) == 1 else outputs
+
+        def call() -> torch.Tensor | Tensors:
+            run(*arguments, **options)
+            return written
+
+        return cls(call, outputs)
+
+    def then(self, other: Launch, called: str) -> Launch:
+        """This launch, then the other, as one; `called` names the other's choice in its configuration."""
+        outputs, chosen = (*self.outputs, *other.outputs), self.configuration
+        if other.configuration:
+            chosen += f", {called} {other.configuration}"
+
+        def both() -> Tensors:
+            self.call()
+            other.call()
+            return outputs
+
+        return Launch(
+            both,
+            outputs,
+            tuning_s=self.tuning_s + other.tuning_s,
+            passed_over=self.passed_over + other.passed_over,
+            configuration=chosen,
+        )
 
 
 @dataclass(frozen=True)
 class Implementation:
     """One way to solve a problem, named by what really runs, and the devices that have it.
 
-    `dtypes` maps each data type that it supports to the lowest CUDA compute capability it needs (ignored on
-    a CPU).
+    A CPU ignores the compute capabilities of `dtypes`.
     """
 
     name: str
     summary: str
     devices: tuple[DeviceKind, ...]
-    dtypes: Mapping[Dtype, tuple[int, int]]
+    dtypes: Dtypes
     cpp_on_cpu: bool = False
     """Whether on a CPU every problem is compiled from C++, which takes seconds and needs a compiler."""
 
-    def missing(self, dtype: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
+    def missing(self, dtype: str, device: DeviceKind, capability: Capability | None) -> str:
         """Why it cannot run this data type on such a device, as a sentence; empty if it can."""
         if device not in self.devices:
             return f"{self.name} runs on {' and '.join(self.devices)}, not on {device}"
@@ -267,7 +305,7 @@ class Problem(BaseModel, ABC):
         """Why this implementation cannot solve this problem anywhere, as a sentence; empty if it can."""
         return ""
 
-    def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
+    def missing(self, implementation: str, device: DeviceKind, capability: Capability | None) -> str:
         """Why this implementation cannot solve this problem on this kind of device; empty if it can."""
         wanted = self.implementation(implementation)
         return wanted.missing(self.dtype, device, capability) or self.refusal(implementation)
@@ -327,8 +365,6 @@ class Operator:
 
     Lets a large result be checked in reasonable time. None: the whole is checked.
     """
-    configuration: Mapping[str, Callable[..., str]] = field(default_factory=dict)
-    """implementation -> function of (problem, *inputs) that names its choice (a tile, an algorithm)."""
     counted_on_cpu: bool = False
     """Whether a launch's memory is counted on a CPU too: tensor by tensor, in one more launch each visit."""
 

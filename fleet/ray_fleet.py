@@ -67,7 +67,7 @@ def submit(node, by, options):
 
 
 def keep(results, task, answer):
-    """Write the result files of a task; print what it was lent; without any file, the end of its output."""
+    """Write the result files of a task; print its GPUs; without any file, the end of its output."""
     visible, status, output, files = answer
     for path, content in files.items():
         file = results / path

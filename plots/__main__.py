@@ -90,7 +90,7 @@ Results = Annotated[
     list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders of them.")
 ]
 
-Lenders = Annotated[
+CalibrateBy = Annotated[
     list[Path] | None,
     typer.Option(
         "--calibrated-by",
@@ -123,18 +123,18 @@ def draw(
             "together.",
         ),
     ] = None,
-    lenders: Lenders = None,
+    calibrate_by: CalibrateBy = None,
     every_run: EveryRun = False,
 ) -> None:
     """Draw every figure of these results; several runs also together, their devices side by side.
 
     Of a folder the newest run of each device is drawn. The first device named is the one that others are
-    held against.
+    compared with.
     """
     files = results if every_run else [file for path in results for file in newest(path)]
     with stages() as say:
         say("reading results")
-        runs = _load(files, lenders, one_unit=True)
+        runs = _load(files, calibrate_by, one_unit=True)
     sweeps = parquet.read_sweeps(files)
     for run in runs:
         alone = to is not None and len(runs) == 1
@@ -213,7 +213,7 @@ def report(
             "figures/<device>/<run>/report.html, of several runs figures/compared/report.html.",
         ),
     ] = None,
-    lenders: Lenders = None,
+    calibrate_by: CalibrateBy = None,
     every_run: EveryRun = False,
 ) -> None:
     """One page about a run, for any browser, offline; of several runs one page with them side by side.
@@ -229,7 +229,7 @@ def report(
     files = results if every_run else [file for path in results for file in newest(path)]
     with stages() as say:
         say("reading results")
-        runs = [replace(run, learns=False) for run in _load(files, lenders, one_unit=True)]
+        runs = [replace(run, learns=False) for run in _load(files, calibrate_by, one_unit=True)]
     if (first := _first(results, [run.device for run in runs])) != runs[0].device:
         runs.sort(key=lambda run: run.device != first)
     several = len(runs) > 1
@@ -259,7 +259,7 @@ def score(
     most: Annotated[
         int, typer.Option("--worst", metavar="N", min=0, help="List the N cases farthest off.")
     ] = 5,
-    lenders: Lenders = None,
+    calibrate_by: CalibrateBy = None,
 ) -> None:
     """How far predictions are from what was measured, by operator, device and level of the model.
 
@@ -267,8 +267,8 @@ def score(
     learned from timings, a GPU's own and those of others. A row each: n rows, mean, median and 90th
     percentile of |predicted / measured - 1| in percent, and the geometric mean of predicted / measured.
     """
-    runs = _load(results, lenders)
-    known = pool_of_runs([*runs, *(read(lenders) if lenders else ())])
+    runs = _load(results, calibrate_by)
+    known = pool_of_runs([*runs, *(read(calibrate_by) if calibrate_by else ())])
     card = judge.scorecard(pd.concat([with_learned(run, known) for run in runs], ignore_index=True))
     for line in score_lines(card, most):
         typer.echo(line)
@@ -411,11 +411,11 @@ def _writing(what: str) -> Iterator[None]:
         raise UserError(f"{error.filename}: {what} cannot be written here: {error.strerror}") from error
 
 
-def _load(results: Sequence[Path], lenders: Sequence[Path] | None, one_unit: bool = False) -> list[Run]:
-    runs = load(results, find_datasheet, left_out, lenders or (), remark if one_unit else None)
+def _load(results: Sequence[Path], calibrate_by: Sequence[Path] | None, one_unit: bool = False) -> list[Run]:
+    runs = load(results, find_datasheet, left_out, calibrate_by or (), remark if one_unit else None)
     for run in runs:
-        if run.lent:
-            remark(f"{run.device} {run.name}: calibrated by run {run.lent.run_id}")
+        if run.calibrating:
+            remark(f"{run.device} {run.name}: calibrated by run {run.calibrating.run_id}")
     return runs
 
 
@@ -442,7 +442,7 @@ def save(run: Run, folder: Path, sweeps: parquet.Sweeps, say: Callable[[str], ob
 def _said(
     drawn: Iterable[tuple[str, Page]], say: Callable[[str], object], folder: Path
 ) -> Iterator[tuple[str, Page]]:
-    """The same, each told to `say` as it is drawn."""
+    """The same, each reported to `say` as it is drawn."""
     for number, (stem, page) in enumerate(drawn, 1):
         say(f"{folder}: figure {number}, {stem}")
         yield stem, page

@@ -176,7 +176,7 @@ def singular(*_: object, **__: object) -> None:
         (["bench", "efficiency", MISSING], "bench.judge.frame.read"),
         (["bench", "duel", MISSING], "bench.judge.frame.read"),
         (["bench", "compare", MISSING, MISSING], "bench.judge.frame.read"),
-        (["bench", "coverage"], "bench.validation.interval_coverage.scores"),
+        (["bench", "coverage"], "studies.interval_coverage.scores"),
         (["plots", "history", MISSING, "--since", "2026-01-01"], "plots.history.view.since"),
     ],
 )

@@ -14,33 +14,30 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [
     {"bench.case_name", "bench.format", "bench.errors"},
     {"bench.spec"},
+    {"bench.launching"},
     {"bench.environment", "bench.sweep", "bench.device", "bench.sampling"},
     {"bench.store"},
     {"bench.model", "bench.worker"},
     {"bench.judge"},
     {"bench.runner", "bench.interop"},
     {"bench.cli", "plots.base"},
-    {"bench.fleet", "bench.nightly", "bench.validation", "plots.figures", "plots.history"},
-    {"bench.doctor", "bench.first_minutes", "bench.pytest_plugin", "plots.fleet", "plots.report"},
+    {"bench.fleet", "bench.nightly", "plots.figures", "plots.history"},
+    {"bench.selfcheck", "bench.pytest_plugin", "plots.fleet", "plots.report"},
+    {"studies"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
 ]
 """From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
 
-USE_KERNELS = {"bench.worker", "bench.cli", *FLOORS[-3], *FLOORS[-2], *FLOORS[-1]}
+USE_KERNELS = {"bench.worker", "bench.cli", *FLOORS[-4], *FLOORS[-3], *FLOORS[-1]}
 USE_KERNELS = {room for room in USE_KERNELS if room.startswith("bench.")}
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
 
-INSTRUMENTS = ("bench.validation.instruments", "bench.validation.separate_instruments")
 NEED_TORCH = (
-    *("bench.worker", "bench.doctor", "bench.first_minutes.on_device", "bench.first_minutes.trials"),
-    *INSTRUMENTS,
+    *("bench.launching", "bench.worker"),
+    *(f"bench.selfcheck.{name}" for name in ("clocks", "tuner", "instruments", "separate_instruments")),
 )
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
-NO_TORCH_THOUGH_THERE = {
-    *("bench.worker.lifeline", "bench.worker.fault", "bench.doctor.report", "bench.doctor.child"),
-    *("bench.doctor.driver", "bench.doctor.packages", "bench.doctor.operators", "bench.doctor.survival"),
-    *("bench.doctor.capture", "bench.doctor.libraries", "bench.doctor.rates", "bench.doctor.forecast"),
-}
+NO_TORCH_THOUGH_THERE = {"bench.worker.lifeline", "bench.worker.fault"}
 """Modules of those rooms that the parent imports."""
 
 
@@ -58,9 +55,9 @@ def modules() -> dict[str, Path]:
 
 
 def room(module: str) -> str:
-    """The folder, or file on the top level, that a module belongs to; all of kernels/ is one room."""
+    """The folder, or file on the top level, that a module belongs to; kernels/ and studies/ are one each."""
     parts = module.split(".")
-    return parts[0] if parts[0] in ("kernels", "conftest") else ".".join(parts[:2])
+    return parts[0] if parts[0] in ("kernels", "studies", "conftest") else ".".join(parts[:2])
 
 
 def imported(source: str) -> set[str]:
@@ -83,7 +80,11 @@ def imported(source: str) -> set[str]:
             module = node.module or ""
             names = {f"{module}.{alias.name}" for alias in node.names}
             modules_found |= {name if is_module(name) else module for name in names}
-    return {name for name in modules_found if name.split(".")[0] in ("bench", "kernels", "plots", "tests")}
+    return {
+        name
+        for name in modules_found
+        if name.split(".")[0] in ("bench", "kernels", "plots", "studies", "tests")
+    }
 
 
 def is_module(name: str) -> bool:
@@ -98,7 +99,7 @@ def allowed(importer: str, imports: str) -> bool:
     if here == there or imports in ("bench", "plots"):
         return True
     if here == "kernels":
-        return there == "bench.spec"
+        return there in ("bench.spec", "bench.launching")
     if there == "kernels":
         return here in USE_KERNELS
     floors = {name: number for number, names in enumerate(FLOORS) for name in names}

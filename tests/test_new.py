@@ -17,6 +17,7 @@ FILES = (
     "kernels",
     "plots",
     "sweeps",
+    "studies",
     "tests",
     "docs",
     "conftest.py",
@@ -167,7 +168,7 @@ def test_the_gpu_that_is_here_is_read_from_its_driver(added: Path) -> None:
 REFUSED = {
     ("gpu", "h300"): "new gpu h300: no GPU is here to be read; give --driver-name, --capability, --sm-count",
     ("operator", "gemm"): "new operator gemm: kernels/gemm exists; give another name",
-    ("operator", "timing"): "new operator timing: kernels/timing.py exists",
+    ("operator", "rounding"): "new operator rounding: kernels/rounding.py exists",
     ("operator", "ceilings"): "new operator ceilings: sweeps/ceilings exists",
     ("operator", "versions"): "new operator versions: tests/kernels/test_versions.py exists",
     (

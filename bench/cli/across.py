@@ -32,7 +32,7 @@ class Across:
     """The runs of several devices. The first device of the first result is the base."""
 
     def __init__(self, results: Sequence[Path], left_out: Callable[[str], object]) -> None:
-        """UserError for fewer than two devices. `left_out` is told of files that cannot be read."""
+        """UserError for fewer than two devices. `left_out` is called with files that cannot be read."""
         self.runs = [run for result in results for run in load([result], find_datasheet, left_out)]
         self.sheets = {run.device: run.datasheet for run in self.runs}
         if len(self.sheets) < 2:

@@ -90,7 +90,7 @@ def case_table(rows: Sequence[Measurement]) -> str:
 def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
     """For each device and run: every implementation of every memory-bound operator, by region.
 
-    Imported rows are left out. UserError if a run has no copy to be held against.
+    Imported rows are left out. UserError if a run has no copy to be compared with.
     """
     for run in _measured(given):
         regions = list(efficiencies(run))
@@ -265,7 +265,7 @@ def reached_text(row: Measurement, ceilings: Ceilings) -> str:
 
 
 def trust_lines(run: Run) -> Iterator[str]:
-    """How many rows are suspect and by which flags, and how restless the machine was."""
+    """How many rows are suspect and by which flags, and how much the machine varied."""
     timed = [
         SUSPECT.intersection(flags) for row, flags in zip(run.rows, run.flags, strict=True) if row.is_timed
     ]
@@ -278,7 +278,7 @@ def trust_lines(run: Run) -> Iterator[str]:
 
 
 def noise_lines(rows: Sequence[Measurement]) -> list[str]:
-    """How restless the machine was in this run, which every interval holds."""
+    """How much the machine varied in this run, which every interval holds."""
     timed = [row for row in rows if row.is_timed]
     noise = noise_of(timed, [bool(disturbances(row)) for row in timed])
     if not noise.text:

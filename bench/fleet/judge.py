@@ -27,7 +27,7 @@ healthy have heavier tails than they show: docs/fleet.md has the share as tried.
 LEAST_EFFECT = 0.01
 """No row is named for less, ln, however quiet the others are."""
 FAST = 0.03
-"""A row is told to be fast from so much on, ln."""
+"""A unit is reported as fast from this effect on, ln."""
 LEAST_SPREAD = 5e-4
 """Healthy rows are at least so far apart, ln."""
 LEAST_OF_SE = 0.9

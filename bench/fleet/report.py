@@ -1,4 +1,4 @@
-"""What `python -m bench fleet` finds, and how it is told: one screen, Markdown or JSON."""
+"""What `python -m bench fleet` prints of a fleet: one screen, Markdown or JSON."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Point:
     """The name of the series: equal for the same case, condition and device, and only for these."""
     flags: Sequence[str]
     roof: Ceilings
-    """The ceilings of its run that it is held against."""
+    """The ceilings of its run that it is compared with."""
 
     @property
     def of_roof(self) -> float | None:

@@ -5,8 +5,8 @@ compared with; a line; the same case in several runs) are no independent evidenc
 their mean. The interval is the wider of two: Student's t over the clusters, and what the rows' own intervals
 leave of their mean. Imported rows have no intervals, so that only the first is left. An error that all
 clusters share does not shrink with their number and is added to that: how far off the roof and the level of
-the run may be, where rows are held against a roof, and what noise alone adds to the slowest over the quickest
-of several rows.
+the run may be, where rows are compared with a roof, and what noise alone adds to the slowest over the
+quickest of several rows.
 """
 
 from __future__ import annotations

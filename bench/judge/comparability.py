@@ -1,4 +1,4 @@
-"""Which facts two rows must share before their times are compared, and which are only told.
+"""Conditions that must match before two rows are compared, and those that are only reported.
 
 A blocking fact changes times by itself (another device, protocol, clock, driver ...): where it differs, a
 difference in time says nothing about the kernel. Who wants to know what that very fact does names it, and it

@@ -1,14 +1,8 @@
 """Duels: our GEMM against the library's, case by case, by regions of shapes.
 
 A duel is one problem that both timed soundly in one run with one cache: ratio = median seconds of the library
-/ median seconds of ours, so that ours is faster above 1. Its 95 % interval reaches, on either side, as far as
-the wider of two:
-
-*   a bootstrap: both rows' samples (each a batch of launches) are resampled DRAWS times from a fixed seed,
-    and the interval goes from the 2.5th to the 97.5th percentile of the ratios of the medians;
-*   the two rows' own intervals, combined as the root of the sum of squared logarithms. They include what a
-    bootstrap of single samples misses: the clock's step, and samples that drift together (with drift the
-    bootstrap alone covers the truth in 40 of 100 cases, the wider of both in over 90).
+/ median seconds of ours, so that ours is faster above 1. Its 95 % interval combines the rows' own, as the
+root of the sum of squared logarithms.
 """
 
 from __future__ import annotations
@@ -17,11 +11,8 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
 
 from bench.case_name import row_name
 from bench.judge.flags import SUSPECT
@@ -33,8 +24,6 @@ from bench.store.schema import Measurement
 
 LIBRARIES = ("cublas", "cublaslt")
 """Ours are compared with the first of these that has a sound time."""
-DRAWS = 4000
-SEED = 0
 
 ALL_16_BIT = "16-bit, all aligned"
 
@@ -146,33 +135,13 @@ def standings(every: Iterable[Duel]) -> Iterator[Standing]:
 
 
 def ratio(library: Measurement, ours: Measurement) -> tuple[float, float, float]:
-    """(library / ours, low, high) of two rows with times and samples; the module's docstring defines it."""
-    chance = np.random.default_rng(SEED)
-    drawn = _medians(library.samples_s or [], chance) / _medians(ours.samples_s or [], chance)
-    low, high = (float(end) for end in np.quantile(drawn, (0.025, 0.975)))
+    """(library / ours, low, high) of two rows with times; the module's docstring defines it."""
     assert library.median_s and ours.median_s
     middle = library.median_s / ours.median_s
     (library_down, library_up), (ours_down, ours_up) = _shares(library), _shares(ours)
     # The ratio falls as the library's time does and as ours grows.
     down, up = math.hypot(library_down, ours_up), math.hypot(library_up, ours_down)
-    return middle, min(low, middle * math.exp(-down)), max(high, middle * math.exp(up))
-
-
-def _medians(samples_s: Sequence[float], chance: np.random.Generator) -> npt.NDArray[np.float64]:
-    """The medians of DRAWS bootstrap resamples, each of the size of `samples_s`.
-
-    Only the middle order statistics are drawn: the k-th smallest of n uniform numbers is Beta(k, n + 1 - k),
-    and given that, the next is the least of n - k numbers above it. Used as places in the sorted samples they
-    give the median of one resample.
-    """
-    ordered, n = np.sort(samples_s), len(samples_s)
-    k = (n + 1) // 2
-    first = chance.beta(k, n + 1 - k, DRAWS)
-    below = ordered[np.minimum((first * n).astype(np.int64), n - 1)]
-    if n % 2:
-        return np.asarray(below)
-    second = first + (1 - first) * chance.beta(1, n - k, DRAWS)
-    return np.asarray((below + ordered[np.minimum((second * n).astype(np.int64), n - 1)]) / 2)
+    return middle, middle * math.exp(-down), middle * math.exp(up)
 
 
 def _shares(row: Measurement) -> tuple[float, float]:

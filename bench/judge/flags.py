@@ -67,7 +67,7 @@ def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
     """Names of the flags that this row raises, in the order of FLAGS.
 
     A row without a time raises none, but for one whose result was `wrong` or whose launches `escaped`.
-    `ceilings` are what the row is held against; None leaves out the flags that need them.
+    `ceilings` are what the row is compared with; None leaves out the flags that need them.
     """
     asked = (flag for flag in FLAGS if row.is_timed or flag.name in INVALID)
     return [flag.name for flag in asked if flag.rule(row, ceilings or Ceilings())]
@@ -106,7 +106,7 @@ def _noisy(row: Measurement, _: Ceilings) -> bool:
 def _told_by_visits(row: Measurement) -> bool:
     """Whether visits far apart tell a CPU's row better than the windows before each.
 
-    In six tours (`python -m tests.trials.noise_by_kind results/reference/tours`) cases whose visits had not
+    In six tours (`python -m studies.noise_by_kind results/reference/tours`) cases whose visits had not
     settled differed no more than the others: matrix multiplications by 5.8 against 6.1 %, memory by 8.7 and
     8.3 % (median).
     """
@@ -267,13 +267,11 @@ FLAGS = (
         "the power limit alone held the clock: the card's sustained speed",
         suspect=False,
     ),
-    Flag(
-        "wrong", lambda row, _: row.status == "wrong", "float64 does not confirm the result: no time is told"
-    ),
+    Flag("wrong", lambda row, _: row.status == "wrong", "float64 does not confirm the result: no time"),
     Flag(
         "escaped",
         lambda row, _: row.status == "escaped",
-        "timed launches left their outputs unwritten: no time is told",
+        "timed launches left their outputs unwritten: no time",
     ),
 )
 """Every flag there is."""

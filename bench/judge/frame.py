@@ -13,9 +13,9 @@ interval or a ceiling is missing:
     of_roof                                          share of the calibrated roof, or of the cache's
     imported  calibrating                            another's number; used to calibrate, so never scored
     intensity                                        flop / byte
-    condition                                        which ceilings it is held against: cold, warm, ...
+    condition                                        which ceilings it is compared with: cold, warm, ...
     bound_by                                         launch, cache, memory or compute (bench.model.bound)
-    scored                                           whether predictions are held against it
+    scored                                           whether predictions are scored on it
     flags  suspect                                   names, and whether one of them casts doubt on its time
 """
 
@@ -62,7 +62,7 @@ class Run:
     measured_ceilings: Mapping[str, Ceilings]
     """Condition (`bench.model.ceilings.condition`) -> ceilings that were measured under it."""
     datasheet: Datasheet | None = None
-    lent: Known | None = None
+    calibrating: Known | None = None
     """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
     siblings: Sequence[Known] = ()
     """Runs of other devices, whose calibration shapes help to learn what few shapes of its own leave."""
@@ -103,16 +103,16 @@ class Run:
         }
 
     def roof(self, of: str) -> Ceilings:
-        """What rows of this condition are held against.
+        """What rows of this condition are compared with.
 
-        Warm rows of a run that measured no warm ceilings are held against the cold ones, which they
-        may well beat. Those lent to the run, and else empty ceilings, if there are none.
+        Warm rows of a run that measured no warm ceilings are compared with the cold ones, which they
+        may well beat. Those of the run that calibrates it, and else empty ceilings, if there are none.
         """
         own = self.ceilings.get(of) or self.ceilings.get(of.replace("warm", "cold"))
-        return own or (self.lent.ceilings if self.lent else Ceilings())
+        return own or (self.calibrating.ceilings if self.calibrating else Ceilings())
 
     def roof_of(self, row: Measurement) -> Ceilings:
-        """What this row of the run is held against."""
+        """What this row of the run is compared with."""
         return self.roof(_condition(row))
 
     def flags_of(self, row: Measurement) -> list[str]:
@@ -172,8 +172,8 @@ def read(
 ) -> list[Run]:
     """The runs of these result files, by device and name. UserError as `bench.store.parquet.tables` raises.
 
-    `left_out` is told of files that cannot be read. With `other_units`, only one unit of each kind of GPU is
-    read, and the others are told to it.
+    `left_out` is called with files that cannot be read. With `other_units`, only one unit of each kind of GPU
+    is read, and the others are reported to it.
     """
     tables = parquet.tables(paths, left_out, list(FIELDS))
     rows = (row for _, table in tables for row in parquet.rows(table))
@@ -181,7 +181,7 @@ def read(
 
 
 def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> list[Measurement]:
-    """Of each kind of GPU only the rows of the unit that was measured last; the others are told to `say`.
+    """Of each kind of GPU only the rows of the unit that was measured last; the others are reported to `say`.
 
     Runs on several GPUs of a node share their name, and a figure has one line for a kind.
     """
@@ -231,14 +231,15 @@ def load(
     paths: Iterable[Path],
     datasheet_of: Callable[[str], Datasheet | None],
     left_out: Callable[[str], object] | None = None,
-    lenders: Sequence[Path] = (),
+    calibrate_by: Sequence[Path] = (),
     other_units: Callable[[str], object] | None = None,
 ) -> list[Run]:
     """`read` for figures and scores: with datasheets, and with what a run without ceilings borrows.
 
     `datasheet_of` gives the datasheet of a device by its name. A run without ceilings of its own borrows
-    those of a run of the same device in the files `lenders`, and the other devices in these are siblings:
-    asked for, never by itself. `left_out` and `other_units` as in `read`. UserError if no row has a time.
+    those of a run of the same device in the files `calibrate_by`, and the other devices in these are its
+    siblings: asked for, never by itself. `left_out` and `other_units` as in `read`. UserError if no row has
+    a time.
     """
     paths = list(paths)
     given = read(paths, left_out, other_units)
@@ -247,18 +248,18 @@ def load(
         counts = ", ".join(f"{n} {status}" for status, n in statuses.most_common()) or "no rows"
         named = ", ".join(map(str, paths))
         raise UserError(f"{named}: no row has a time, so there is nothing to draw ({counts})")
-    # A run that is lent measured one data type perhaps; its datasheet scales that to the others.
-    known_lenders = list(known_runs(read(lenders), datasheet_of)) if lenders else []
-    lent = {
-        lender.device_name: replace(lender, ceilings=with_peaks(lender.ceilings, lender.calibrations[-1]))
-        for lender in known_lenders
+    # A calibrating run measured one data type perhaps; its datasheet scales that to the others.
+    known = list(known_runs(read(calibrate_by), datasheet_of)) if calibrate_by else []
+    by_device = {
+        each.device_name: replace(each, ceilings=with_peaks(each.ceilings, each.calibrations[-1]))
+        for each in known
     }
     return [
         replace(
             run,
             datasheet=datasheet_of(run.device_name),
-            lent=None if run.measured_ceilings else lent.get(run.device_name),
-            siblings=[lender for lender in known_lenders if lender.device_name != run.device_name],
+            calibrating=None if run.measured_ceilings else by_device.get(run.device_name),
+            siblings=[each for each in known if each.device_name != run.device_name],
         )
         for run in given
     ]
@@ -308,7 +309,7 @@ def _add_rates(frame: pd.DataFrame) -> None:
 
 def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
     frame["imported"] = frame["source"].notna()
-    given = run.lent.calibrations if run.lent else None
+    given = run.calibrating.calibrations if run.calibrating else None
     samples: dict[str, list[Sample]] = {}
     for sibling in run.siblings:
         for dtype, sample in sibling.samples.items():
@@ -318,7 +319,7 @@ def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]
     frame["of_roof"] = frame["predicted_s"] / frame["median_s"]
-    # A warm row is held against the cache that held its data, as far as one did.
+    # A warm row is compared with the cache that held its data, as far as one did.
     warm = np.flatnonzero((frame["cache"] == "warm") & frame["of_roof"].notna())
     shares = [reached(row, run.roof_of(row)) for row in (run.rows[i] for i in warm.tolist())]
     frame.loc[frame.index[warm], "of_roof"] = np.array(shares, dtype=float)

@@ -1,4 +1,4 @@
-"""Goals of our kernels as predictions that a run can refute: bench/judge/goals.yaml, held against rows.
+"""Goals of our kernels as predictions that a run can refute: bench/judge/goals.yaml, judged by rows.
 
 A goal is about the cases of a region on some devices, and one of three figures of each case:
 

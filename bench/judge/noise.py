@@ -8,12 +8,13 @@ usual each kind varied on this machine, and earlier runs of the device how far i
 spreads are multiplied by these factors, kind by kind. A virtual machine whose memory changes between two
 speeds may multiply matrices as steadily as ever.
 
-The kind of work follows from what is measured, not from what is presumed to bound it: on a CPU many
-activations stay well below the memory's speed and vary as much as it. Whatever takes less than SMALL_S is a
-kind of its own: an interrupt, a wake-up or a refilled cache is a large part of its time.
+The kind of work follows from units and intensity, not from the nearest roof: on a CPU many activations stay
+well below the memory's speed and vary as much as it, and so do products of few FLOP for each byte, such as
+those of a small batch. Whatever takes less than SMALL_S is a kind of its own: an interrupt, a wake-up or a
+refilled cache is a large part of its time.
 
 The usual spreads of a CPU are those of runs of two virtual machines with 2 cores (results/reference/nights
-and fresh_nights; `python -m bench coverage RESULT...` and `python -m tests.trials.noise_by_kind DIR` show
+and fresh_nights; `python -m bench coverage RESULT...` and `python -m studies.noise_by_kind DIR` show
 what they cover), but for small kernels, of which those runs have none: theirs are assumed. From hour to hour
 such a machine's level may move by more, which `compare` tells from the ceilings. Those of a GPU are assumed:
 none has been measured yet.
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
 Work = Literal["matrix", "memory", "small", "cache", "launch"]
-"""Matrix products; other work from memory; either where it takes less than SMALL_S; any work from a warm
-cache that holds it; empty launches."""
+"""Matrix products of LEAST_INTENSITY or more; other work from memory; either in less than SMALL_S;
+any work from a warm cache that holds it; empty launches."""
 NAMES: Mapping[Work, str] = {
     "matrix": "matrix multiplications",
     "memory": "memory",
@@ -51,6 +52,11 @@ NAMES: Mapping[Work, str] = {
 """For people."""
 SMALL_S: Mapping[str, float] = {"cpu": 2e-4, "cuda": 5e-5}
 """Kind of device -> seconds: ten launches of a GPU; what waking threads up may take on a CPU."""
+
+LEAST_INTENSITY: Mapping[str, float] = {"cpu": 16.0, "cuda": 64.0}
+"""Kind of device -> FLOP for each byte from which a product varies as products do. Of a CPU by runs of one
+commit (results/reference/tours and quiet_tours): products of 8 to 16 differ from run to run twice as much as
+those of more than 64, and products of 2 to 4 four times as much. Of a GPU nothing has been measured."""
 
 USUAL: Mapping[str, Mapping[Work, Spread]] = {
     "cpu": {
@@ -166,7 +172,7 @@ class Noise:
 def _factor(steps: Sequence[float], quantile: float = QUANTILE) -> float:
     """By how much more than usual a machine varied that made these steps: 1 if 95 in 100 are no larger.
 
-    That it varied is believed at once, that it was calm the more steps say so.
+    A noisy run raises the factor at once; a quiet one lowers it as evidence grows.
     """
     seen = float(np.quantile(steps, quantile))
     return max(CALMEST, seen, (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS))
@@ -220,14 +226,17 @@ def work_of(row: Measurement) -> Work:
         return "launch"
     if row.cache == "warm" and row.byte <= row.cache_byte:
         return "cache"
-    return work_from_memory(row.arithmetic, row.median_s, row.device_kind)
+    return work_from_memory(row.arithmetic, row.flop, row.byte, row.median_s, row.device_kind)
 
 
-def work_from_memory(arithmetic: str, seconds: float | None, device_kind: str) -> Work:
-    """The kind of work that finds its data in memory, by its units and what a launch takes."""
-    if seconds is not None and seconds < SMALL_S.get(device_kind, SMALL_S["cpu"]):
+def work_from_memory(
+    arithmetic: str, flop: float, byte: float, seconds: float | None, device_kind: str
+) -> Work:
+    """The kind of work that finds its data in memory, by its units, its intensity and what a launch takes."""
+    kind = device_kind if device_kind in SMALL_S else "cpu"
+    if seconds is not None and seconds < SMALL_S[kind]:
         return "small"
-    return "matrix" if arithmetic == "matrix" else "memory"
+    return "matrix" if arithmetic == "matrix" and flop >= LEAST_INTENSITY[kind] * byte else "memory"
 
 
 def noise_of(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FINEST = ("L3", "L2", "L1", "L2-priors", "L0")
-"""The level that the worst cases are told of: the first of these that a group has."""
+"""The worst cases are listed for the first of these levels that a group has."""
 
 
 @dataclass(frozen=True)

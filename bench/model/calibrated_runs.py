@@ -109,7 +109,7 @@ def known(
 ) -> Known | None:
     """The rows of one GPU run under one condition as a calibration.
 
-    `ceilings` are those that they are held against. None without rows, a datasheet or a matrix product's
+    `ceilings` are those that they are compared with. None without rows, a datasheet or a matrix product's
     ceilings.
     """
     sheet = datasheet_of(str(rows["device_name"].iloc[0])) if len(rows) else None

@@ -99,7 +99,7 @@ class Duration:
 
 
 class Listed(NamedTuple):
-    """One ceiling as people are told of it, in SI units."""
+    """One ceiling as it is printed, in SI units."""
 
     name: str
     value: float
@@ -189,7 +189,7 @@ class Ceilings:
         """Seconds per byte moved where `write_share` (0 to 1) of the bytes are written.
 
         Linear in the share between the measured ones: time adds up, rates do not. Outside the measured
-        shares the nearest holds. So a read-mostly GEMV is held against read bandwidth and a copy
+        shares the nearest holds. So a read-mostly GEMV is compared with read bandwidth and a copy
         against copy. None if no bandwidth was measured.
         """
         if not self.bandwidth_byte_per_s:
@@ -229,7 +229,7 @@ class Ceilings:
 
 
 def condition(cache: str, threads_asked: object = None) -> str:
-    """How rows are measured that may be held against each other: `cold`, `warm`, `cold, one thread`.
+    """How rows are measured that may be compared with each other: `cold`, `warm`, `cold, one thread`.
 
     `threads_asked` is a row's column: None in older files, where all cores computed.
     """

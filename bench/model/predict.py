@@ -270,7 +270,7 @@ def cached_share(row: Measurement) -> float:
 def reached(row: Measurement, ceilings: Ceilings) -> float | None:
     """The share of the roof that a row reached: L1's, but for what the cache held.
 
-    Bytes that launches find in the last-level cache are held against its bandwidth.
+    Bytes that launches find in the last-level cache are compared with its bandwidth.
     Without a ceiling of the cache there is no share of memory's that would mean anything: None.
     """
     roof = calibrated_row(row, ceilings)

@@ -4,7 +4,7 @@
 
 Extremely randomised trees (scikit-learn), learned from the calibration shapes alone. Far from every shape
 they keep to the nearest ones, so the correction stays within what was measured. `python -m
-tests.trials.learners` prints their error beside that of Gaussian processes and gradient boosting.
+studies.learners` prints their error beside that of Gaussian processes and gradient boosting.
 
 A device with few shapes of its own may have siblings: other devices' shapes, each against its own L2. A
 second forest, learned from those, tells the first one what others leave at the same launch.

@@ -22,7 +22,7 @@ import numpy.typing as npt
 STEP_K = 64
 """Elements of K in a step, whatever the depth that a kernel walks in."""
 REFITS = 400
-"""Lines by which the interval is told: each without one of the points, the others moved within their own."""
+"""Lines that give the interval: each without one of the points, the others moved within their own."""
 LEAST_POINTS = 4
 """A line through fewer says nothing of its error."""
 

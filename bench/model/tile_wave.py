@@ -14,16 +14,16 @@ The exponent says that a loop of many steps loads while it multiplies (the large
 none cannot (they add up). What tiles stick out over D, and places of a wave that stay empty, cost EMPTY less
 than they would if they worked: idle units draw no power, and a device at its power limit runs the quicker.
 
-Where it comes from: public timings of nn.Linear on nine GPUs; `python -m tests.trials.predicting_without`
+Where it comes from: public timings of nn.Linear on nine GPUs; `python -m studies.predicting_without`
 prints the error without each term. Relatives: the cost model of Stream-K (Osama et al., PPoPP 2023) for the
 parts of K, LLMCompass (Zhang et al., ISCA 2024) for tiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -144,13 +144,18 @@ class Launches:
 
     def __init__(self, products: Products, sm_count: int) -> None:
         """For devices with so many SMs."""
-        self._products, self._layouts = products, list(_layouts(products, None, sm_count))
+        layouts = list(_layouts(products, None, sm_count))
+        self._products, self._layout = products, _side_by_side(layouts)
+        self._ends = np.cumsum([len(each.here) for each in layouts])[:-1]
 
     def seconds(self, machine: Machine) -> Floats:
         """The seconds of `predict` [n], the quickest over tiles and splits."""
         best = np.full(len(self._products.m), np.inf)
-        for each in self._layouts:
-            best[each.here] = np.minimum(best[each.here], _terms(machine, each)[0].min(axis=0))
+        quickest_s = _terms(machine, self._layout)[0].min(axis=0)
+        for here, times_s in zip(
+            *(np.split(of, self._ends) for of in (self._layout.here, quickest_s)), strict=True
+        ):
+            best[here] = np.minimum(best[here], times_s)
         return best + _beside_s(machine, self._products) if self._products.beside.any() else best
 
 
@@ -164,7 +169,7 @@ class _Layout(NamedTuple):
 
     here: npt.NDArray[np.intp]
     """Which launches."""
-    parts: int
+    parts: npt.NDArray[np.int64]
     is_known: bool
     """Whether the tile is the implementation's own."""
     tiles: npt.NDArray[np.int64]
@@ -180,6 +185,16 @@ class _Layout(NamedTuple):
     """FLOP of a step of all programs that share an SM."""
     drawing: Floats
     """Share of the SMs that draw from memory."""
+
+
+def _side_by_side(layouts: Sequence[_Layout]) -> _Layout:
+    """Layouts on the same tiles as one: numpy spends its time on calls, not on so few launches."""
+    first, of_tiles = layouts[0], {"is_known", "tiles", "area", "held"}
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(each, name) for each in layouts], axis=-1)
+        for name in set(first._fields) - of_tiles
+    }
+    return first._replace(**joined)
 
 
 def _layouts(products: Products, tile: tuple[int, int] | None, sm_count: int) -> Iterator[_Layout]:
@@ -213,7 +228,7 @@ def _layout(
     sharing = np.minimum(held, np.maximum(1.0, np.ceil(count / sm_count)))
     return _Layout(
         here=here,
-        parts=parts,
+        parts=np.full(len(here), parts),
         is_known=is_known,
         tiles=tiles[:, :, 0].astype(np.int64),
         elements=of.m * of.n * parts,
@@ -254,7 +269,7 @@ def _best_tiles(machine: Machine, of: _Layout) -> Answer:
         cache_share=(in_cache_s / memory_s)[best, at],
         used=used[best, at],
         tile=of.tiles[best],
-        parts=np.full(len(best), of.parts, dtype=np.int64),
+        parts=of.parts,
     )
 
 
@@ -271,7 +286,7 @@ def _terms(machine: Machine, of: _Layout) -> tuple[Floats, Floats, Floats, Float
     exponent = np.minimum(1.0 + of.own_steps * waves / OVERLAP_STEPS, MOST_OVERLAP)
     longer, shorter = np.maximum(compute_s, memory_s), np.minimum(compute_s, memory_s)
     both_s = longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)
-    seconds = machine.launch_s + both_s + (machine.split_s if of.parts > 1 else 0.0)
+    seconds = machine.launch_s + both_s + np.where(of.parts > 1, machine.split_s, 0.0)
     return seconds, compute_s, memory_s, in_cache_s, used
 
 

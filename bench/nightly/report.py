@@ -234,7 +234,7 @@ def _across(device_night: Night) -> Iterator[str]:
         return
     changed = [change for change in history.nights[at].changed if change.fact != COMMIT.name]
     yield from (f"## Across the change of {_changes(changed)}", "")
-    yield "Told, not judged: what changed is on the machine's side. Median over the series of a class,"
+    yield "For information, no verdict: the machine itself changed. Median over the series of a class,"
     yield f"tonight beside the median of up to {LAST} nights before."
     yield ""
     before = history.log_s[:, max(0, at - LAST) : at]

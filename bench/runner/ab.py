@@ -12,7 +12,7 @@ that of similar cases (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): few rounds
 
 A case is looked at after the rounds in EARLY and at the end. These looks share FALSE, so that over all of
 them a case without a difference is called faster or slower with a chance of at most FALSE.
-`python -m tests.trials.ab` simulates both kinds of error with the noise of committed runs.
+`python -m studies.ab` simulates both kinds of error with the noise of committed runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CUT = 0.2
 """Share of the observations that the trimmed mean leaves out at either end."""
 OTHERS, FROM_CASES = 4, 3
 """Degrees of freedom that the noise of the other cases counts for, where at least so many cases are alike:
-matrix products, or other work, whose times are several times as restless on some machines."""
+matrix products, or other work, whose times vary several times as much on some machines."""
 SAMPLING_S = {"cpu": 0.1, "cuda": 0.4}
 """Most seconds that a visit may sample. Visits differ by more than their samples tell, so many short visits
 tell more than a few long ones; a GPU's clock takes longer to settle."""
@@ -91,7 +91,8 @@ class Contest:
         """Its kind of work: cases of one kind scatter alike."""
         if self.case.cache == "warm":
             return "cache"
-        return work_from_memory(self.case.problem.arithmetic, self.seconds, self.kind)
+        problem = self.case.problem
+        return work_from_memory(problem.arithmetic, problem.flop, problem.byte, self.seconds, self.kind)
 
     @property
     def round_s(self) -> float:

@@ -7,7 +7,7 @@ visits has an order of its own, drawn from the run's seed: a drift affects all a
 case lie far apart, while cases that are compared stay next to each other, every other round in reverse. Cases
 that need more visits (rows.py) get them in further rounds. After each quarter of the run's time the ceilings
 that serve as sentinels are visited again: with the visits at the ends that is enough to see a drift
-(validation/interval_coverage.py). Last of all come the roofs again, since a roof is the best that was reached
+(studies/interval_coverage.py). Last of all come the roofs again, since a roof is the best that was reached
 at either end of the run.
 """
 

@@ -34,9 +34,9 @@ from bench.sweep.load import Case
 ROOT = Path(__file__).parents[2]
 SEED = 20_231_115
 """Seed of the inputs and of the order of visits."""
-MOST_ASKED = 9
+MAX_VISITS = 9
 """Most visits that can be asked for."""
-ONCE_MORE = 1
+EXTRA_VISITS = 1
 """Visits beyond those asked for that make up for disturbed ones."""
 DECISIVE = ("bench", "kernels", "sweeps")
 """Folders that decide what is timed and how: a new file there counts before git tracks it, if not ignored."""
@@ -206,7 +206,7 @@ def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
     sound = [row for row in timed if not disturbances(row)]
     if len(visits) < settings.visits:
         return True
-    if len(sound) < settings.visits and len(visits) < settings.visits + ONCE_MORE:
+    if len(sound) < settings.visits and len(visits) < settings.visits + EXTRA_VISITS:
         return True
     if settings.visits == 1 or len(visits) >= settings.most_visits:
         return False
@@ -260,7 +260,7 @@ def _protocols() -> Mapping[str, Protocol]:
     every = [
         protocol(kind, visits, regime)
         for kind in get_args(DeviceKind)
-        for visits in range(1, MOST_ASKED + 1)
+        for visits in range(1, MAX_VISITS + 1)
         for regime in get_args(Regime)
     ]
     return {settings.hash: settings for settings in every}

@@ -17,7 +17,7 @@ from bench.judge.frame import runs
 from bench.runner.comparisons import cases_of_suite, comparisons
 from bench.runner.forecast import budget_s, impossible
 from bench.runner.needed_ceilings import needed_ceilings
-from bench.runner.rows import MOST_ASKED, tags_of
+from bench.runner.rows import MAX_VISITS, tags_of
 from bench.runner.session import RESULTS, Session, Visited, at_once, in_turn, prepare_all
 from bench.runner.shard import Shard
 from bench.runner.worker_process import WorkerDied
@@ -355,6 +355,6 @@ def _visits(given: str | None, suite: Suite | None, kind: DeviceKind) -> int:
     if given is None:
         return suite.visits.of(kind) if suite else 1
     visits = int(given) if given.isdecimal() else 0
-    if not 1 <= visits <= MOST_ASKED:
-        raise UserError(f"--bench-visits {given}: give a number from 1 to {MOST_ASKED}")
+    if not 1 <= visits <= MAX_VISITS:
+        raise UserError(f"--bench-visits {given}: give a number from 1 to {MAX_VISITS}")
     return visits

@@ -91,7 +91,7 @@ def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "su
     if kind == "cpu":
         # Shared with an operating system and its neighbours, it scatters by a few percent from window to
         # window, settled or not (on two cores of a Xeon three windows of 20 ms span 2.6 % in the middle
-        # case, twice that in a restless hour), and by one or two from visit to visit: half a percent is out
+        # case, twice that in a noisy hour), and by one or two from visit to visit: half a percent is out
         # of reach, and by the bars of a GPU every row would be unsettled. Scatter is the interval's matter;
         # settling is a trend, so the trend is what must have ended.
         return Protocol(

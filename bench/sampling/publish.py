@@ -1,7 +1,7 @@
 """What a row says of its visits: the median, its interval, and whether it converged.
 
 Samples may be neither normal nor independent, and visits differ by more than their samples tell. How often
-the intervals cover the truth is simulated in bench/validation/interval_coverage.py.
+the intervals cover the truth is simulated in studies/interval_coverage.py.
 
 scipy.special is imported where it is used, and scipy.stats not at all: to import it takes longer than most
 commands, and than all of a worker's own modules.
@@ -39,7 +39,7 @@ class Spread(NamedTuple):
     0 where it is not known. Several visits say by themselves whether one of them is."""
 
     def over(self, visits: int) -> Spread:
-        """Of the median over so many visits of a run, held against that of all its visits.
+        """Of the median over so many visits of a run, relative to that of all its visits.
 
         One visit may be a whole step from the usual level (a clock with two states), not only 1 / sqrt(2) of
         it, and two visits may both be in the rarer state.
@@ -64,7 +64,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Visit:
-    """What one look at a case found."""
+    """Samples and outcome of one visit to a case."""
 
     samples_s: tuple[float, ...]
     """Every sample, seconds per launch, in time order; none is ever thrown away."""

@@ -258,7 +258,7 @@ def quickest_s(table: pa.Table) -> pa.Array:
 
 
 def same(one: pa.Table, other: pa.Table) -> bool:
-    """Whether two tables have the same columns with the same values, NaN and null told apart."""
+    """Whether two tables have the same columns with the same values, NaN and null being different."""
     if set(one.column_names) != set(other.column_names) or len(one) != len(other):
         return False
     return all(_same(one[name].combine_chunks(), other[name].combine_chunks()) for name in one.column_names)

@@ -189,7 +189,7 @@ def pick(cases: Iterable[Case], wanted: Iterable[str], option: str = "--bench-ca
     for name in names:
         if name not in by_name:
             near = meant(name, by_name)
-            raise UserError(f"{option} {name}: no sweep that is asked for has this case{near}")
+            raise UserError(f"{option} {name}: no requested sweep has this case{near}")
         picked.append(by_name[name])
     return picked
 

@@ -37,6 +37,7 @@ if __name__ == "__main__":
 import torch
 
 import kernels
+from bench.launching.ending import passing_over
 from bench.sampling.protocol import protocol
 from bench.spec import cause, operator_file, without_function
 from bench.worker.clock import GraphClock, HostClock, StreamClock
@@ -46,7 +47,6 @@ from bench.worker.measure_case import Bench, Limits, check, measure
 from bench.worker.memory import Memory
 from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
-from kernels.ending import passing_over
 
 SHORT_BYTE = 12 * 2**30
 """Free memory below which the heap is trimmed, in a fraction of a second, to make room for a case."""
@@ -209,7 +209,9 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
         if request["quick"] and bench.device.type == "cuda":
-            from kernels.tuning import first_that_compiles  # imports Triton, which a CPU need not have
+            from bench.launching.tuning import (
+                first_that_compiles,  # imports Triton, which a CPU need not have
+            )
 
             with first_that_compiles():
                 return check(bench, operator, request["implementation"], problem)

@@ -175,7 +175,7 @@ class _CudaClock(Clock):
 
     @property
     def resolution_s(self) -> float:
-        """Seconds by which a sample may be off. `start_s` is not subtracted: samples are long beside it."""
+        """Seconds by which a sample may be off. `start_s` is not subtracted: a sample is long."""
         return max(EVENT_STEP_S, self.start_s)
 
     def _between_events(self, queue: Callable[[], list[Any]], flushed: bool, cold: bool = False) -> Batch:

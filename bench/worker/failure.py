@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from bench.launching.ending import Stuck
 from bench.spec import cause, first_line
-from kernels.ending import Stuck
 
 MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "can't allocate memory")
 """Messages of the CUDA runtime (for a graph), of Triton (loading a kernel), and of torch on a CPU."""

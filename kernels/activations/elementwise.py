@@ -29,16 +29,15 @@ computes at once: 2^x, within 2^-22.5 of the result (PTX ISA, ex2.approx), and 1
 Everything is float32 between load and store, but for relu, which rounds nothing and stays in its type.
 """
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.activations.problem import Activation
-from kernels.tuning import fastest, tuned
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -230,12 +229,9 @@ def launch(problem: Activation, *inputs: torch.Tensor) -> Launch:
     Inputs as `kernels.activations.operator.inputs` gives them. The first launch of a problem in a process
     compiles and times the candidates (a second); later ones remember.
     """
-    return tuned(*_question(problem, inputs))
-
-
-def configuration(problem: Activation, *inputs: torch.Tensor) -> str:
-    """The tile that `launch` chooses: elements and warps of a program, `2048 w4`."""
-    return str(fastest(*_question(problem, inputs)))
+    return tuned(
+        ("activations", problem), candidates(problem), lambda tile: launch_with(tile, problem, *inputs)
+    )
 
 
 def launch_with(tile: Tile, problem: Activation, *inputs: torch.Tensor) -> Launch:
@@ -243,25 +239,6 @@ def launch_with(tile: Tile, problem: Activation, *inputs: torch.Tensor) -> Launc
     result = torch.empty_like(inputs[0])
     kernel = forward if problem.direction == "forward" else backward
     run = kernel[(-(-problem.elements // tile.block),)]
-    even = problem.elements % tile.block == 0
-
-    def call() -> torch.Tensor:
-        run(
-            *inputs,
-            result,
-            problem.elements,
-            FUNCTION=problem.function,
-            EVEN=even,
-            BLOCK=tile.block,
-            num_warps=tile.warps,
-        )
-        return result
-
-    return Launch(call, outputs=(result,))
-
-
-def _question(
-    problem: Activation, inputs: tuple[torch.Tensor, ...]
-) -> tuple[tuple[object, ...], Sequence[Tile], Callable[[Tile], Launch]]:
-    """What the tuner is asked."""
-    return ("activations", problem), candidates(problem), lambda tile: launch_with(tile, problem, *inputs)
+    options = {"EVEN": problem.elements % tile.block == 0, "BLOCK": tile.block, "num_warps": tile.warps}
+    arguments = *inputs, result, problem.elements
+    return Launch.of(run, (result,), *arguments, FUNCTION=problem.function, **options)

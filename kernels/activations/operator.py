@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, get_args
 import torch
 from torch.nn import functional
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Launch, Operator, Uniform
-from kernels import inductor as torch_compile
 from kernels.activations.problem import Activation, Direction, Function
+from kernels.excerpts import one_of_each_block
+from kernels.optional import launched_by
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,14 +22,6 @@ if TYPE_CHECKING:
     from bench.spec import Dtype, Tensors
 
 aten_ops = torch.ops.aten
-
-_UNIT_ROUNDOFF = {
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "float32": 2.0**-24,
-    "float64": 2.0**-53,
-}
-"""Half the distance from 1 to the next number of the type that a result is rounded to."""
 
 _ROUNDINGS: Mapping[tuple[Function, Direction], int] = {
     ("relu", "forward"): 0,
@@ -145,11 +140,6 @@ def aten(problem: Activation, *tensors: torch.Tensor) -> Launch:
             return Launch(lambda: silu(dy, saved, grad_input=result), (result,))
 
 
-def inductor(problem: Activation, *tensors: torch.Tensor) -> Launch:
-    """The kernel that Inductor generates for the one function: y (dx)."""
-    return torch_compile.launch(functional_form, problem, *tensors)
-
-
 def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
     """y or dx, as a model calls it: what Inductor compiles."""
     found: torch.Tensor
@@ -186,20 +176,6 @@ def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor
     return found
 
 
-def triton(problem: Activation, *tensors: torch.Tensor) -> Launch:
-    """Our streaming kernel, tuned for this problem when first asked (elementwise.py)."""
-    from kernels.activations import elementwise  # Triton is not everywhere, and a CPU run needs none.
-
-    return elementwise.launch(problem, *tensors)
-
-
-def triton_configuration(problem: Activation, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `2048 w4`: elements and warps of a program."""
-    from kernels.activations import elementwise
-
-    return elementwise.configuration(problem, *tensors)
-
-
 def tolerance(problem: Activation, implementation: str) -> float:
     """The largest |error| that rounding explains, as a fraction of the largest |result|.
 
@@ -222,7 +198,7 @@ def tolerance(problem: Activation, implementation: str) -> float:
     roundings = _ROUNDINGS[problem.function, problem.direction]
     if not roundings:
         return 0.0
-    unit = _UNIT_ROUNDOFF[problem.dtype]
+    unit = UNIT_ROUNDOFF[problem.dtype]
     top = _likely_largest(problem.function, problem.direction, None)
     largest = _likely_largest(problem.function, problem.direction, min(problem.elements, _EXCERPT))
     if problem.item_byte == 2:
@@ -240,7 +216,7 @@ def tolerance(problem: Activation, implementation: str) -> float:
     error = 3 * unit * few if in_steps else min(unit, unit * 2.0 ** math.floor(math.log2(top)) / largest)
     if problem.dtype == "float16":
         error += (3 if in_steps else 1) * 2.0**-25 / largest
-    return error + roundings * _UNIT_ROUNDOFF["float32"] * few
+    return error + roundings * FLOAT32 * few
 
 
 @functools.lru_cache(maxsize=1024)
@@ -257,7 +233,7 @@ def _likely_largest(function: Function, direction: Direction, elements: int | No
     largest = float(slopes.max())
     if elements is None:
         return largest
-    chance = 1e-4 ** (1 / elements)
+    chance = UNLIKELY ** (1 / elements)
     if direction == "forward":
         return float(slopes.sort().values[int(chance * len(grid))])
     low, high = 0.0, largest
@@ -269,18 +245,11 @@ def _likely_largest(function: Function, direction: Direction, elements: int | No
 
 
 def excerpt(problem: Activation, tensors: Tensors, outputs: Tensors) -> tuple[Activation, Tensors, Tensors]:
-    """The first element, the last, and a random one of every stretch: some 260,000 of a large problem.
-
-    Chosen by torch's own generator on the CPU, so a seeded run repeats its choice.
-    """
+    """The first element, the last, and a random one of every stretch: some 260,000 of a large problem."""
     width = math.ceil(problem.elements / _EXCERPT)
     if width == 1:
         return problem, tensors, outputs
-    starts = torch.arange(0, problem.elements, width)
-    inside = starts + torch.randint(width, starts.shape)
-    last = torch.tensor([problem.elements - 1])
-    chosen = torch.cat([torch.tensor([0]), inside.clamp(max=problem.elements - 1), last])
-    chosen = chosen.to(outputs[0].device)
+    chosen = one_of_each_block(problem.elements, width).to(outputs[0].device)
     smaller = problem.model_copy(update={"n": chosen.numel(), "c": 1, "h": 1, "w": 1})
 
     def some(tensor: torch.Tensor) -> torch.Tensor:
@@ -315,9 +284,12 @@ OPERATOR = Operator(
     problem=Activation,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    implementations={
+        "aten": aten,
+        "inductor": functools.partial(torch_compile.launch, functional_form),
+        "triton": launched_by("activations.elementwise"),
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

@@ -16,13 +16,11 @@ Sources: Hendrycks and Gimpel, "Gaussian Error Linear Units" (gelu, both forms, 
 Strongest known: torch's own kernels, raced as `aten`; no more than a copy can be asked for, but of gelu.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
+from bench.spec import Implementation, Problem, Size
+from kernels.implementations import WITH_FLOAT64, inductor, on_both, on_cuda
 
-from bench.spec import Implementation, Problem
-
-Size = Annotated[int, Field(ge=1)]
 Function = Literal["relu", "sigmoid", "tanh", "gelu", "gelu-tanh", "silu"]
 Direction = Literal["forward", "backward"]
 
@@ -50,8 +48,6 @@ _SPECIAL = {
     ("gelu-tanh", "backward"): 1,
     ("silu", "backward"): 2,
 }
-_ANY = (0, 0)
-_OURS = (7, 0)
 
 
 class Activation(Problem):
@@ -59,25 +55,9 @@ class Activation(Problem):
 
     operator: ClassVar[str] = "activations"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "aten",
-            "torch's own element-wise kernels, forward and backward, with out= or grad_input=",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY},
-        ),
-        Implementation(
-            "inductor",
-            "torch.compile of the one function",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": _OURS, "bfloat16": _OURS, "float32": _OURS},
-            cpp_on_cpu=True,
-        ),
-        Implementation(
-            "triton",
-            "our streaming kernel, few instructions an element, tuned on the device (elementwise.py)",
-            devices=("cuda",),
-            dtypes={"float16": _OURS, "bfloat16": _OURS, "float32": _OURS},
-        ),
+        on_both("aten", "torch's own element-wise kernels, with out= or grad_input=", WITH_FLOAT64),
+        inductor("torch.compile of the one function"),
+        on_cuda("triton", "our streaming kernel, few instructions an element (elementwise.py)"),
     )
 
     function: Function

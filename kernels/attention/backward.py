@@ -52,6 +52,7 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.attention.forward import (
     LN_2,
@@ -62,10 +63,10 @@ from kernels.attention.forward import (
     padded,
     read_rows,
     sizes,
+    tile_list,
     write_rows,
 )
 from kernels.attention.problem import Attention
-from kernels.tuning import fastest, tuned
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -223,47 +224,23 @@ def key_gradients(  # type: ignore[no-untyped-def]
 
 
 QUERY_TILES: dict[int, tuple[Tile, ...]] = {
-    16: (Tile(64, 64, 4, 3), Tile(16, 64, 4, 3)),
-    32: (Tile(128, 64, 8, 2), Tile(64, 64, 4, 3), Tile(16, 64, 4, 3)),
-    64: (
-        Tile(128, 64, 8, 3),
-        Tile(128, 32, 8, 3),
-        Tile(64, 64, 4, 3),
-        Tile(64, 64, 4, 2),
-        Tile(64, 32, 4, 3),
-        Tile(16, 64, 4, 3),
-    ),
-    128: (
-        Tile(128, 32, 8, 2),
-        Tile(64, 64, 4, 2),
-        Tile(64, 32, 4, 3),
-        Tile(16, 64, 4, 2),
-    ),
-    256: (Tile(64, 32, 8, 2), Tile(32, 32, 4, 2), Tile(16, 32, 4, 2)),
+    16: tile_list("64x64 w4 s3, 16x64 w4 s3"),
+    32: tile_list("128x64 w8 s2, 64x64 w4 s3, 16x64 w4 s3"),
+    64: tile_list("128x64 w8 s3, 128x32 w8 s3, 64x64 w4 s3, 64x64 w4 s2, 64x32 w4 s3, 16x64 w4 s3"),
+    128: tile_list("128x32 w8 s2, 64x64 w4 s2, 64x32 w4 s3, 16x64 w4 s2"),
+    256: tile_list("64x32 w8 s2, 32x32 w4 s2, 16x32 w4 s2"),
 }
 """Tiles of `query_gradient` to try by the padded width of a head; tests/kernels shows that no loop spills."""
-MORE_QUERY_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {(9, 128): (Tile(128, 64, 8, 2),)}
+MORE_QUERY_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {(9, 128): tile_list("128x64 w8 s2")}
 """By major compute capability and padded width: those that spill on another architecture."""
 KEY_TILES: dict[int, tuple[Tile, ...]] = {
-    16: (Tile(64, 64, 4, 3), Tile(64, 16, 4, 2)),
-    32: (Tile(64, 128, 8, 2), Tile(64, 64, 4, 3), Tile(64, 16, 4, 2)),
-    64: (
-        Tile(64, 128, 8, 3),
-        Tile(64, 128, 8, 2),
-        Tile(32, 128, 8, 2),
-        Tile(64, 64, 4, 3),
-        Tile(64, 64, 4, 2),
-        Tile(32, 64, 4, 3),
-        Tile(64, 16, 4, 2),
+    16: tile_list("64x64 w4 s3, 64x16 w4 s2"),
+    32: tile_list("64x128 w8 s2, 64x64 w4 s3, 64x16 w4 s2"),
+    64: tile_list(
+        "64x128 w8 s3, 64x128 w8 s2, 32x128 w8 s2, 64x64 w4 s3, 64x64 w4 s2, 32x64 w4 s3, 64x16 w4 s2"
     ),
-    128: (
-        Tile(32, 128, 8, 2),
-        Tile(16, 128, 8, 2),
-        Tile(64, 64, 8, 2),
-        Tile(32, 64, 4, 2),
-        Tile(64, 16, 4, 2),
-    ),
-    256: (Tile(32, 64, 8, 2), Tile(16, 64, 8, 2), Tile(32, 32, 8, 2), Tile(32, 16, 4, 2)),
+    128: tile_list("32x128 w8 s2, 16x128 w8 s2, 64x64 w8 s2, 32x64 w4 s2, 64x16 w4 s2"),
+    256: tile_list("32x64 w8 s2, 16x64 w8 s2, 32x32 w8 s2, 32x16 w4 s2"),
 }
 """Those of `key_gradients`: m queries a step, n keys a program."""
 
@@ -325,57 +302,17 @@ def launch(
     }  # fmt: skip
 
     def of_queries(tile: Tile) -> Launch:
-        run = query_gradient[grid(problem, tile)]
+        run, written = query_gradient[grid(problem, tile)], {"o_pointer": o, "dq_pointer": dq}
         options = constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
-
-        def call() -> torch.Tensor:
-            run(**arguments, o_pointer=o, dq_pointer=dq, **options)
-            return dq
-
-        return Launch(call, outputs=(dq,))
+        return Launch.of(run, (dq,), **arguments, **written, **options)
 
     def of_keys(tile: Tile) -> Launch:
-        run = key_gradients[key_grid(problem, tile)]
+        run, written = key_gradients[key_grid(problem, tile)], {"dk_pointer": dk, "dv_pointer": dv}
         options = key_constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
-
-        def call() -> tuple[torch.Tensor, torch.Tensor]:
-            run(**arguments, dk_pointer=dk, dv_pointer=dv, **options)
-            return dk, dv
-
-        return Launch(call, outputs=(dk, dv))
+        return Launch.of(run, (dk, dv), **arguments, **written, **options)
 
     if tiles:
-        first, second = of_queries(tiles.query), of_keys(tiles.key)
-    else:
-        first = tuned(_question(problem, "dq"), _query_candidates(problem), of_queries)
-        second = tuned(_question(problem, "dk dv"), key_candidates(problem), of_keys)
-
-    def call() -> tuple[torch.Tensor, ...]:
-        first.call()
-        second.call()
-        return dq, dk, dv
-
-    return Launch(
-        call,
-        outputs=(dq, dk, dv),
-        tuning_s=first.tuning_s + second.tuning_s,
-        passed_over=first.passed_over + second.passed_over,
-    )
-
-
-def configuration(problem: Attention) -> str:
-    """The tiles that `launch` chose in this process: `64x64 w4 s2, dk dv 32x128 w8 s2`."""
-
-    def unknown(_: Tile) -> Launch:
-        raise LookupError(f"{problem} was not launched in this process")
-
-    query = fastest(_question(problem, "dq"), _query_candidates(problem), unknown)
-    return str(Tiles(query, fastest(_question(problem, "dk dv"), key_candidates(problem), unknown)))
-
-
-def _query_candidates(problem: Attention) -> tuple[Tile, ...]:
-    return query_candidates(problem, torch.cuda.get_device_capability())
-
-
-def _question(problem: Attention, gradient: str) -> tuple[object, ...]:
-    return "attention", problem, gradient
+        return of_queries(tiles.query).then(of_keys(tiles.key), "dk dv")
+    listed = query_candidates(problem, torch.cuda.get_device_capability())
+    first = tuned(("attention", problem, "dq"), listed, of_queries)
+    return first.then(tuned(("attention", problem, "dk dv"), key_candidates(problem), of_keys), "dk dv")

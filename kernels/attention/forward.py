@@ -72,6 +72,7 @@ another.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -79,9 +80,10 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.attention.problem import Attention
-from kernels.tuning import fastest, tuned
+from kernels.tile_lists import parsed
 
 LN_2 = tl.constexpr(math.log(2))
 
@@ -97,6 +99,10 @@ class Tile(NamedTuple):
     def __str__(self) -> str:
         """As people write it: `128x64 w8 s3`."""
         return f"{self.m}x{self.n} w{self.warps} s{self.stages}"
+
+
+tile_list = functools.partial(parsed, Tile)
+"""The tiles of a text such as `128x64 w8 s3, 64x64 w4 s4`."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -235,35 +241,23 @@ def attend(  # type: ignore[no-untyped-def]
 
 
 TILES: dict[int, tuple[Tile, ...]] = {
-    16: (Tile(128, 128, 8, 3), Tile(128, 64, 4, 4), Tile(64, 64, 4, 4), Tile(16, 128, 4, 3)),
-    32: (Tile(128, 128, 8, 3), Tile(128, 64, 8, 3), Tile(64, 32, 4, 4), Tile(16, 128, 4, 3)),
-    64: (
-        Tile(128, 64, 8, 3),
-        Tile(128, 64, 4, 2),
-        Tile(128, 32, 4, 4),
-        Tile(64, 64, 4, 4),
-        Tile(64, 64, 4, 3),
-        Tile(32, 64, 4, 3),
-        Tile(16, 128, 4, 3),
-        Tile(16, 64, 4, 4),
+    16: tile_list("128x128 w8 s3, 128x64 w4 s4, 64x64 w4 s4, 16x128 w4 s3"),
+    32: tile_list("128x128 w8 s3, 128x64 w8 s3, 64x32 w4 s4, 16x128 w4 s3"),
+    64: tile_list(
+        "128x64 w8 s3, 128x64 w4 s2, 128x32 w4 s4, 64x64 w4 s4, 64x64 w4 s3, 32x64 w4 s3, 16x128 w4 s3, "
+        "16x64 w4 s4"
     ),
-    128: (
-        Tile(128, 64, 8, 3),
-        Tile(64, 128, 8, 2),
-        Tile(64, 64, 4, 3),
-        Tile(64, 32, 4, 3),
-        Tile(32, 64, 4, 3),
-        Tile(16, 128, 4, 3),
-        Tile(16, 64, 4, 3),
+    128: tile_list(
+        "128x64 w8 s3, 64x128 w8 s2, 64x64 w4 s3, 64x32 w4 s3, 32x64 w4 s3, 16x128 w4 s3, 16x64 w4 s3"
     ),
-    256: (Tile(64, 64, 8, 2), Tile(32, 64, 8, 2), Tile(16, 64, 4, 2), Tile(16, 32, 4, 3)),
+    256: tile_list("64x64 w8 s2, 32x64 w8 s2, 16x64 w4 s2, 16x32 w4 s3"),
 }
 """Tiles to try by the padded width of a head; tests/kernels shows that no loop spills."""
 MORE_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {
-    (9, 64): (Tile(128, 128, 8, 3),),
-    (9, 128): (Tile(128, 128, 8, 2),),
-    (9, 256): (Tile(128, 32, 8, 2),),
-    (10, 256): (Tile(128, 32, 8, 2),),
+    (9, 64): tile_list("128x128 w8 s3"),
+    (9, 128): tile_list("128x128 w8 s2"),
+    (9, 256): tile_list("128x32 w8 s2"),
+    (10, 256): tile_list("128x32 w8 s2"),
 }
 """By major compute capability and padded width: those that spill on another architecture."""
 
@@ -341,30 +335,10 @@ def launch(
     arguments = pointers | sizes(problem)
 
     def with_tile(tile: Tile) -> Launch:
-        run = attend[grid(problem, tile)]
         options = constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
+        return Launch.of(attend[grid(problem, tile)], (o,), **arguments, **options)
 
-        def call() -> torch.Tensor:
-            run(**arguments, **options)
-            return o
-
-        return Launch(call, outputs=(o,))
-
-    return with_tile(tile) if tile else tuned(_question(problem), _candidates(problem), with_tile)
-
-
-def configuration(problem: Attention) -> str:
-    """The tile that `launch` chose for this problem in this process: `128x64 w8 s3`."""
-
-    def unknown(_: Tile) -> Launch:
-        raise LookupError(f"{problem} was not launched in this process")
-
-    return str(fastest(_question(problem), _candidates(problem), unknown))
-
-
-def _candidates(problem: Attention) -> tuple[Tile, ...]:
-    return candidates(problem, torch.cuda.get_device_capability())
-
-
-def _question(problem: Attention) -> tuple[object, ...]:
-    return "attention", problem
+    if tile:
+        return with_tile(tile)
+    listed = candidates(problem, torch.cuda.get_device_capability())
+    return tuned(("attention", problem), listed, with_tile)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, get_args
 
 import torch
@@ -17,6 +15,8 @@ from bench.spec import Launch, Operator, Uniform
 from kernels.attention import libraries, unfused
 from kernels.attention.problem import Attention, Direction
 from kernels.attention.rounding import tolerance
+from kernels.excerpts import fraction
+from kernels.optional import launched_by
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -121,16 +121,15 @@ def _gradient_of_scores(
 def excerpt(problem: Attention, inputs: Tensors, outputs: Tensors) -> tuple[Attention, Tensors, Tensors]:
     """Some heads, of those some rows, and of dk and dv some keys; of a small problem all.
 
-    Chosen at random, the first and the last among them, by torch's own generator on the CPU, so a seeded run
-    repeats its choice. Sums are over all of their terms. Under a causal mask a row is the mean of as many
-    values as it sees keys: the first are a hundred times as large as the last, whose errors would not show
-    beside them. So rows and keys are evened, here and in the reference.
+    Sums are over all of their terms. Under a causal mask a row is the mean of as many values as it sees keys:
+    the first are a hundred times as large as the last, whose errors would not show beside them. So rows and
+    keys are evened, here and in the reference.
     """
     heads = problem.batch * problem.kv_heads
     share = problem.flop / _CHECKED_FLOP
-    kept = _cut(heads, math.sqrt(share))
+    kept = fraction(heads, math.sqrt(share))
     share /= heads / len(kept)
-    rows, keys = _cut(problem.q_length, share), _cut(problem.kv_length, share)
+    rows, keys = fraction(problem.q_length, share), fraction(problem.kv_length, share)
     smaller = problem.model_copy(update={"batch": len(kept), "heads": problem.group, "kv_heads": 1})
     device = outputs[0].device
     kept, rows, keys = kept.to(device), rows.to(device), keys.to(device)
@@ -145,15 +144,6 @@ def excerpt(problem: Attention, inputs: Tensors, outputs: Tensors) -> tuple[Atte
     evening = _evening(problem, keys, of_keys=True)
     of_keys = (of_heads(output)[:, :, keys].double() * evening for output in outputs[1:])
     return smaller, (*some, rows, keys), (of_rows, *of_keys)
-
-
-def _cut(total: int, share: float) -> torch.Tensor:
-    """About total / share different numbers below `total`, ascending, the ends among them."""
-    count = max(2, round(total / max(1.0, share)))
-    if count >= total:
-        return torch.arange(total)
-    inner = torch.randperm(total - 2)[: count - 2] + 1
-    return torch.cat([torch.tensor([0]), inner.sort().values, torch.tensor([total - 1])])
 
 
 def _evening(problem: Attention, places: torch.Tensor, of_keys: bool = False) -> torch.Tensor:
@@ -172,19 +162,7 @@ def _evening(problem: Attention, places: torch.Tensor, of_keys: bool = False) ->
 
 def triton(problem: Attention, *tensors: torch.Tensor) -> Launch:
     """Our kernels, tuned for this problem when first asked; outputs preallocated."""
-    launch: Launch = _ours(problem).launch(problem, *tensors)
-    return launch
-
-
-def triton_configuration(problem: Attention, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose; backward that of either of its kernels."""
-    configuration: str = _ours(problem).configuration(problem)
-    return configuration
-
-
-def _ours(problem: Attention) -> ModuleType:
-    # Triton is not everywhere, and a run on a CPU needs none.
-    return import_module(f"kernels.attention.{problem.direction}")
+    return launched_by(f"attention.{problem.direction}")(problem, *tensors)
 
 
 def _examples() -> list[Attention]:
@@ -228,5 +206,4 @@ OPERATOR = Operator(
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

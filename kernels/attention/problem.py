@@ -23,14 +23,13 @@ Strongest known: FlashAttention 4 on Hopper and Blackwell, raced as `flash-4`, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from bench.spec import DeviceKind, Dtype, Implementation, Problem
+from bench.spec import Dtypes, Implementation, Problem, Size
+from kernels.implementations import AMPERE, FLOATS, PRODUCTS, VOLTA, inductor, on_both, on_cpu, on_cuda
 
-Size = Annotated[int, Field(ge=1)]
 Direction = Literal["forward", "backward"]
 
 LSE_BYTE = 4
@@ -40,12 +39,7 @@ WIDEST = 256
 WIDEST_CUDNN = 128
 """Widest head of cuDNN, and of FlashAttention 4, on every GPU that they have kernels for; some go to 256."""
 
-_ANY = (0, 0)
-_AMPERE = (8, 0)
-_CUDA: tuple[DeviceKind, ...] = ("cuda",)
-_BOTH: tuple[DeviceKind, ...] = ("cpu", "cuda")
-_SIXTEEN_BIT: Mapping[Dtype, tuple[int, int]] = {"float16": _AMPERE, "bfloat16": _AMPERE}
-_ALL: Mapping[Dtype, tuple[int, int]] = {"float16": _ANY, "bfloat16": _ANY, "float32": _ANY}
+_SIXTEEN_BIT: Dtypes = {"float16": AMPERE, "bfloat16": AMPERE}
 
 
 class Attention(Problem):
@@ -58,61 +52,17 @@ class Attention(Problem):
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "flash",
-            "FlashAttention 2 in torch",
-            devices=_CUDA,
-            dtypes=_SIXTEEN_BIT,
+        on_cuda("flash", "FlashAttention 2 in torch", _SIXTEEN_BIT),
+        on_cuda("flash-4", "FlashAttention 4, forward (package flash-attn-4)", _SIXTEEN_BIT),
+        on_cuda("cudnn", "cuDNN's fused attention through torch", _SIXTEEN_BIT),
+        on_cuda(
+            "efficient", "the CUTLASS kernels of xFormers in torch", {"float16": VOLTA, "bfloat16": AMPERE}
         ),
-        Implementation(
-            "flash-4",
-            "FlashAttention 4, forward (package flash-attn-4)",
-            devices=_CUDA,
-            dtypes=_SIXTEEN_BIT,
-        ),
-        Implementation(
-            "cudnn",
-            "cuDNN's fused attention through torch",
-            devices=_CUDA,
-            dtypes=_SIXTEEN_BIT,
-        ),
-        Implementation(
-            "efficient",
-            "the CUTLASS kernels of xFormers in torch ('memory-efficient attention')",
-            devices=_CUDA,
-            dtypes={"float16": (7, 0), "bfloat16": _AMPERE},
-        ),
-        Implementation(
-            "math",
-            "torch's fallback, forward: products, mask and softmax one after the other, in float32",
-            devices=_BOTH,
-            dtypes=_ALL,
-        ),
-        Implementation(
-            "unfused",
-            "bmm, softmax, bmm, in the data type, with preallocated scores; backward five products",
-            devices=_BOTH,
-            dtypes=_ALL,
-        ),
-        Implementation(
-            "inductor",
-            "torch.compile: forward of flex_attention, backward of the unfused formula",
-            devices=_BOTH,
-            dtypes={"float16": (7, 0), "bfloat16": _AMPERE, "float32": (7, 0)},
-            cpp_on_cpu=True,
-        ),
-        Implementation(
-            "triton",
-            "ours: online softmax forward, p computed again backward; tuned on the device",
-            devices=_CUDA,
-            dtypes=_SIXTEEN_BIT,
-        ),
-        Implementation(
-            "flash-cpu",
-            "torch's own fused attention on a CPU",
-            devices=("cpu",),
-            dtypes=_ALL,
-        ),
+        on_both("math", "torch's fallback, forward: products, mask, softmax, each a kernel, in float32"),
+        on_both("unfused", "bmm, softmax, bmm in the data type, scores preallocated; backward five products"),
+        inductor("torch.compile: flex_attention forward, the unfused formula backward", PRODUCTS),
+        on_cuda("triton", "ours: online softmax forward, p computed again backward", _SIXTEEN_BIT),
+        on_cpu("flash-cpu", "torch's own fused attention on a CPU", FLOATS),
     )
 
     direction: Direction

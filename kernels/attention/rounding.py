@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 from kernels.attention.problem import Attention
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, high, low
 
-_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 _SMALLEST_FLOAT16 = 2.0**-25
 """Largest error of a float16 that is below its normal numbers."""
-_FLOAT32 = 2.0**-24
-_UNLIKELY = 1e-4
-"""How often a bound that is derived from random inputs may fail."""
 _CPU_KEYS = 512
 """Keys of which torch's kernel on a CPU adds up dq before it rounds it."""
 _CPU_QUERIES = ((768, 256), (192, 64), (1, 32))
@@ -59,12 +55,11 @@ def _error(problem: Attention, roundings: float, terms: int) -> float:
     """That of sums of so many terms, with so many roundings in each."""
     elements = problem.batch * problem.heads * max(problem.q_length, problem.kv_length) * problem.head_width
     columns = min(2, problem.batch * problem.kv_heads) * problem.head_width
-    low = NormalDist().inv_cdf((1 + _UNLIKELY ** (1 / columns)) / 2)
-    high = NormalDist().inv_cdf(1 - _UNLIKELY / (2 * elements))
-    unit = _UNIT_ROUNDOFF[problem.dtype]
+    largest = low(columns)
+    unit = UNIT_ROUNDOFF[problem.dtype]
     of_factor = max(unit, _SMALLEST_FLOAT16 * problem.kv_length if problem.dtype == "float16" else 0.0)
-    error = unit + of_factor * math.sqrt((roundings + 1 / 9) / 3) * high / low
-    sums = (math.sqrt(terms) + math.sqrt(problem.head_width)) / 3 * math.log(elements / _UNLIKELY) / low
+    error = unit + of_factor * math.sqrt((roundings + 1 / 9) / 3) * high(elements) / largest
+    sums = (math.sqrt(terms) + math.sqrt(problem.head_width)) / 3 * math.log(elements / UNLIKELY) / largest
     if problem.dtype != "float32":
         sums += (terms + problem.head_width) / 16
-    return error + _FLOAT32 * (sums + 8 + 4 * math.sqrt(problem.kv_length) / 3)
+    return error + FLOAT32 * (sums + 8 + 4 * math.sqrt(problem.kv_length) / 3)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Launch
-from kernels import inductor as torch_compile
 from kernels.attention.problem import Attention
 
 if TYPE_CHECKING:

@@ -6,21 +6,20 @@ Tensors are [n, c, h, w] for torch whatever the layout; NHWC ones are torch's ch
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import TYPE_CHECKING, get_args
 
 import torch
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Launch, Operator, Uniform
-from kernels import inductor as torch_compile
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm, Direction, Layout
 from kernels.batchnorm.running import running_statistics
+from kernels.excerpts import drawn
+from kernels.optional import launched_by
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, high, low
 
 if TYPE_CHECKING:
     from bench.spec import Dtype, Tensors
-
-_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
-"""Half the distance from 1 to the next number of the type that y and dx are rounded to."""
 
 _CHECKED_ELEMENTS = 1 << 19
 _CHECKED_CHANNELS = 8
@@ -195,34 +194,7 @@ def formulas(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
 
 def triton(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
     """Our two kernels; tuned for this problem when first asked (two_pass.py)."""
-    from kernels.batchnorm import two_pass  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return two_pass.launch(problem, tensors)
-
-
-def triton_configuration(problem: BatchNorm, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `32x64 w4 x8`: rows x columns, warps, programs on a multiprocessor."""
-    from kernels.batchnorm import two_pass
-
-    return str(two_pass.chosen(problem, tensors))
-
-
-def triton_persistent(
-    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-) -> Launch:
-    """Our single kernel; tuned for this problem when first asked (persistent.py)."""
-    from kernels.batchnorm import persistent
-
-    return persistent.launch(problem, x, weight, bias)
-
-
-def triton_persistent_configuration(
-    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-) -> str:
-    """What one program of `triton-persistent` holds, and its warps, as `4096x1 w8`."""
-    from kernels.batchnorm import persistent
-
-    return str(persistent.chosen(problem, x, weight, bias))
+    return launched_by("batchnorm.two_pass")(problem, tensors)
 
 
 def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
@@ -247,23 +219,21 @@ def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
     Both of these are times normal variables, and the largest of k channels is what is divided by: at least
     `low`.
     """
-    m, k, unlikely = problem.channel_elements, checked_channels(problem), 1e-4
-    u, v = _UNIT_ROUNDOFF[problem.dtype], 2.0**-24
-    low = NormalDist().inv_cdf((1 + unlikely ** (1 / k)) / 2)
-    high = NormalDist().inv_cdf(1 - unlikely / (2 * k))
+    m, k = problem.channel_elements, checked_channels(problem)
+    u, v = UNIT_ROUNDOFF[problem.dtype], FLOAT32
     match problem.direction:
         case "inference":
-            return (u + 16 * v / unlikely ** (1 / (m * k)),)
+            return (u + 16 * v / UNLIKELY ** (1 / (m * k)),)
         case "forward":
             # Each channel is divided by its own deviation, so each may be the unlucky one.
             terms = m if implementation == "aten" else m / 128
-            of_sum = v * math.sqrt(terms) / 6 * high + 0.1 * (2 / 3 * v * terms) ** 1.5
+            of_sum = v * math.sqrt(terms) / 6 * high(k) + 0.1 * (2 / 3 * v * terms) ** 1.5
             # Squares about a shift (channel.py) are up to 4 times the variance that they leave.
-            deviation = 64 * v / (unlikely / k) ** (1 / (m - 1)) + of_sum
-            return u + deviation, v * (4 + high / 4) * math.sqrt(3 * m) / low, deviation
+            deviation = 64 * v / (UNLIKELY / k) ** (1 / (m - 1)) + of_sum
+            return u + deviation, v * (4 + high(k) / 4) * math.sqrt(3 * m) / low(k), deviation
         case "backward":
-            of_sum = v * (4 + math.sqrt(m / 6) * high) / low
-            return u + 16 * v / unlikely ** (1 / ((m - 1) * k)), of_sum, of_sum
+            of_sum = v * (4 + math.sqrt(m / 6) * high(k)) / low(k)
+            return u + 16 * v / UNLIKELY ** (1 / ((m - 1) * k)), of_sum, of_sum
 
 
 def checked_channels(problem: BatchNorm) -> int:
@@ -274,14 +244,12 @@ def checked_channels(problem: BatchNorm) -> int:
 def excerpt(problem: BatchNorm, tensors: Tensors, outputs: Tensors) -> tuple[BatchNorm, Tensors, Tensors]:
     """The same problem for some channels only, whole ones; a small problem whole.
 
-    The first channel, the last, and random ones between: channels are independent of each other. Chosen by
-    torch's own generator on the CPU, so a seeded run repeats its choice.
+    The first channel, the last, and random ones between: channels are independent of each other.
     """
     count = checked_channels(problem)
     if count == problem.c:
         return problem, tensors, outputs
-    between = 1 + torch.randperm(problem.c - 2)[: count - 2].sort().values
-    picked = torch.cat([torch.tensor([0]), between, torch.tensor([problem.c - 1])]).to(tensors[0].device)
+    picked = drawn(problem.c, count).to(tensors[0].device)
 
     def of_channels(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() == 4 and problem.layout == "NHWC":  # picked as it lies: ten times as quick
@@ -320,10 +288,9 @@ OPERATOR = Operator(
         "aten": aten,
         "inductor": inductor,
         "triton": triton,
-        "triton-persistent": triton_persistent,
+        "triton-persistent": launched_by("batchnorm.persistent"),
     },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration, "triton-persistent": triton_persistent_configuration},
 )

@@ -17,18 +17,17 @@ a tensor of few channels leaves most of the device idle.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm.channel import finish_statistics
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
-from kernels.tuning import fastest, tuned
 
 _THREADS = 32
 _HELD = {"NCHW": 64, "NHWC": 32}
@@ -181,29 +180,11 @@ def launch(
 ) -> Launch:
     """(y, mean, 1/deviation), with the fastest of the candidates unless one is given."""
     if held is None:
-        return tuned(*_question(problem, x, weight, bias))
+        question = ("batchnorm", "triton-persistent", problem)
+        return tuned(question, candidates(problem), lambda held: launch(problem, x, weight, bias, held))
     y = torch.empty_like(x)
     mean, rstd = torch.empty_like(weight), torch.empty_like(weight)
     kernel = normalize_nchw if problem.layout == "NCHW" else normalize_nhwc
     run = kernel[(-(-problem.c // held.columns),)]
     tensors = (x, y, weight, bias, mean, rstd, *running_statistics(problem.c, x.device))
-    options = operands(problem, held) | {"num_warps": held.warps}
-
-    def call() -> tuple[torch.Tensor, ...]:
-        run(*tensors, **options)
-        return y, mean, rstd
-
-    return Launch(call, (y, mean, rstd))
-
-
-def chosen(problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Held:
-    """The candidate that was fastest for this problem on this device."""
-    return fastest(*_question(problem, x, weight, bias))
-
-
-def _question(
-    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-) -> tuple[tuple[object, ...], Sequence[Held], Callable[[Held], Launch]]:
-    """What the tuner is asked."""
-    question = ("batchnorm", "triton-persistent", problem)
-    return question, candidates(problem), lambda held: launch(problem, x, weight, bias, held)
+    return Launch.of(run, (y, mean, rstd), *tensors, **operands(problem, held), num_warps=held.warps)

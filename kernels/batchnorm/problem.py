@@ -16,13 +16,13 @@ Strongest known: cuDNN in NHWC, raced as `cudnn-persistent`; for 4 x 128 x 1024 
 912 us forward (TileOPs#2056).
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from bench.spec import DeviceKind, Dtype, Implementation, Problem
+from bench.spec import Implementation, Problem, Size
+from kernels.implementations import FLOATS, inductor, on_both, on_cuda
 
-Extent = Annotated[int, Field(ge=1)]
 Layout = Literal["NCHW", "NHWC"]
 Direction = Literal["forward", "inference", "backward"]
 
@@ -36,11 +36,6 @@ PERSISTENT_ELEMENTS = {"NCHW": 32768, "NHWC": 16384}
 PERSISTENT_RAGGED_ELEMENTS = 8192
 """The same where accesses cannot be 16 bytes wide: each element then needs an address of its own."""
 
-_ANY = (0, 0)
-_GPU: tuple[DeviceKind, ...] = ("cuda",)
-_ALL_TYPES: dict[Dtype, tuple[int, int]] = {"float16": _ANY, "bfloat16": _ANY, "float32": _ANY}
-_TRITON_TYPES: dict[Dtype, tuple[int, int]] = {"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)}
-
 _READ_AGAIN = {"forward": 1, "inference": 0, "backward": 2}
 """Tensors of x's size that are read a second time, where statistics are a kernel of their own."""
 _ONE_READ = ("cudnn-persistent", "triton-persistent")
@@ -51,56 +46,20 @@ class BatchNorm(Problem):
 
     operator: ClassVar[str] = "batchnorm"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "cudnn",
-            "torch's cudnn_batch_norm, in the mode that torch chooses: persistent for NHWC but in inference",
-            devices=_GPU,
-            dtypes=_ALL_TYPES,
-        ),
-        Implementation(
-            "cudnn-spatial",
-            "cuDNN itself, asked for CUDNN_BATCHNORM_SPATIAL: reads x at least twice (cudnn.py)",
-            devices=_GPU,
-            dtypes=_ALL_TYPES,
-        ),
-        Implementation(
-            "cudnn-persistent",
-            "cuDNN itself, asked for CUDNN_BATCHNORM_SPATIAL_PERSISTENT: keeps x on chip (cudnn.py)",
-            devices=_GPU,
-            dtypes=_ALL_TYPES,
-        ),
-        Implementation(
-            "aten",
-            "torch's own kernels (native_batch_norm and its backward), never cuDNN's",
-            devices=("cpu", "cuda"),
-            dtypes=_ALL_TYPES,
-        ),
-        Implementation(
-            "inductor",
-            "torch.compile of the formulas",
-            devices=("cpu", "cuda"),
-            dtypes=_TRITON_TYPES,
-            cpp_on_cpu=True,
-        ),
-        Implementation(
-            "triton",
-            "our two kernels: sums with a finish by the last program, then one pass back (passes.py)",
-            devices=_GPU,
-            dtypes=_TRITON_TYPES,
-        ),
-        Implementation(
-            "triton-persistent",
-            "our single kernel: one program holds all of its channels in registers (persistent.py)",
-            devices=_GPU,
-            dtypes=_TRITON_TYPES,
-        ),
+        on_cuda("cudnn", "torch's cudnn_batch_norm; persistent for NHWC but in inference", FLOATS),
+        on_cuda("cudnn-spatial", "cuDNN's CUDNN_BATCHNORM_SPATIAL: x is read at least twice", FLOATS),
+        on_cuda("cudnn-persistent", "cuDNN's CUDNN_BATCHNORM_SPATIAL_PERSISTENT: x stays on chip", FLOATS),
+        on_both("aten", "torch's own kernels (native_batch_norm and its backward), never cuDNN's"),
+        inductor("torch.compile of the formulas"),
+        on_cuda("triton", "our two kernels: sums, finished by the last program; a pass back (passes.py)"),
+        on_cuda("triton-persistent", "our single kernel: channels stay in registers (persistent.py)"),
     )
 
     direction: Direction = "forward"
-    n: Extent
-    c: Extent
-    h: Extent
-    w: Extent
+    n: Size
+    c: Size
+    h: Size
+    w: Size
     layout: Layout = "NCHW"
 
     @model_validator(mode="after")

@@ -13,16 +13,15 @@ copies 48 KB or more. An H200 needs 29 KB, a B200 43 (tests/kernels/in_flight.py
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm import passes
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
-from kernels.tuning import fastest, tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -134,7 +133,8 @@ def launch(
     `multiprocessors` defaults to those of the tensors' device.
     """
     if tile is None:
-        return tuned(*_question(problem, tensors))
+        question = ("batchnorm", "triton", problem)
+        return tuned(question, candidates(problem), lambda tile: launch(problem, tensors, tile))
     if multiprocessors is None:
         multiprocessors = torch.cuda.get_device_properties(tensors[0].device).multi_processor_count
     of_parts = parts(problem, tile, multiprocessors)
@@ -142,19 +142,6 @@ def launch(
     options = sizes(problem, tile, of_parts) | {"num_warps": tile.warps}
     build = {"forward": _forward, "inference": _inference, "backward": _backward}[problem.direction]
     return build(grid, tensors, _scratch(problem, tile, of_parts, tensors), options)
-
-
-def chosen(problem: BatchNorm, tensors: Tensors) -> Tile:
-    """The candidate that was fastest for this problem on this device."""
-    return fastest(*_question(problem, tensors))
-
-
-def _question(
-    problem: BatchNorm, tensors: Tensors
-) -> tuple[tuple[object, ...], Sequence[Tile], Callable[[Tile], Launch]]:
-    """What the tuner is asked."""
-    question = ("batchnorm", "triton", problem)
-    return question, candidates(problem), lambda tile: launch(problem, tensors, tile)
 
 
 def _scratch(problem: BatchNorm, tile: Tile, of_parts: int, tensors: Tensors) -> Tensors:
@@ -183,13 +170,8 @@ def _forward(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict
 def _inference(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:
     x, weight, bias, mean, variance = tensors
     y = torch.empty_like(x)
-    write = passes.normalize[grid]
-
-    def call() -> Tensors:
-        write(x, y, mean, variance, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=True)
-        return (y,)
-
-    return Launch(call, (y,))
+    write, arguments = passes.normalize[grid], (x, y, mean, variance, weight, bias)
+    return Launch.of(write, (y,), *arguments, **options, EPSILON=EPSILON, FROM_VARIANCE=True)
 
 
 def _backward(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:

@@ -1,20 +1,17 @@
-"""Our convolution kernels by direction: the device chooses the tile (kernels/tuning.py)."""
+"""Our convolution kernels by direction: the device chooses the tile (bench/launching/tuning.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.convolution import activation_gradient, forward, tiles, weight_gradient
 from kernels.convolution.problem import Convolution, Direction
 from kernels.convolution.tiles import Prepared
-from kernels.gemm.tiles import Tile
 from kernels.linear import bias_gradient
-from kernels.linear.operator import followed_by
-from kernels.tuning import fastest, tuned
 
 _KERNELS: dict[Direction, Callable[..., Prepared]] = {
     "forward": forward.prepare,
@@ -23,42 +20,21 @@ _KERNELS: dict[Direction, Callable[..., Prepared]] = {
 }
 
 
-class _Asked(NamedTuple):
-    """What the tuner is asked: kernels/tuning.py says how."""
-
-    question: tuple[object, ...]
-    candidates: tuple[Tile, ...]
-    launch: Callable[[Tile], Launch]
-    compile: Callable[[Tile], None]
-
-
 def launch(problem: Convolution, *tensors: torch.Tensor) -> Launch:
     """y, dx, or dw and with bias db; tensors as operator.py has them, NHWC, on the current device.
 
     The first launch of a problem compiles and times the candidates; later ones remember.
     """
-    chosen = tuned(*_asked(problem, *tensors))
-    if not problem.sums_bias_gradient:
-        return chosen
-    return followed_by(chosen, bias_gradient.tuned_launch(_as_rows(problem, tensors[0])))
-
-
-def configuration(problem: Convolution, *tensors: torch.Tensor) -> str:
-    """The tile that `launch` chose, `128x64x64 w4 s3`, and that of the bias gradient."""
-    tile = fastest(*_asked(problem, *tensors))
-    if not problem.sums_bias_gradient:
-        return str(tile)
-    return f"{tile}, db {bias_gradient.chosen(_as_rows(problem, tensors[0]))}"
-
-
-def _asked(problem: Convolution, *tensors: torch.Tensor) -> _Asked:
     prepare = _KERNELS[problem.direction]
-    return _Asked(
+    product = tuned(
         ("convolution", problem),
         tiles.candidates(problem),
         lambda tile: prepare(problem, tile, *tensors).launch(),
         lambda tile: prepare(problem, tile, *tensors).compile(),
     )
+    if not problem.sums_bias_gradient:
+        return product
+    return product.then(bias_gradient.tuned_launch(_as_rows(problem, tensors[0])), "db")
 
 
 def _as_rows(problem: Convolution, dy: torch.Tensor) -> torch.Tensor:

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
+from bench.launching.inductor import compiled
 from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
-from kernels.inductor import compiled
+from kernels.excerpts import crossing, fraction
+from kernels.optional import launched_by
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -301,47 +303,32 @@ def _as_a_model_calls_it(problem: Convolution, *tensors: torch.Tensor) -> torch.
     return torch.nn.functional.conv2d(x, w, addend, stride, padding, dilation, problem.groups)
 
 
-def triton(problem: Convolution, *tensors: torch.Tensor) -> Launch:
-    """Our kernels, tuned when first asked; outputs preallocated."""
-    from kernels.convolution import choosing  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return choosing.launch(problem, *tensors)
-
-
-def triton_configuration(problem: Convolution, *tensors: torch.Tensor) -> str:
-    """The tile that `triton` chose: M x N x K of problem.py's table, warps and steps in flight; db's too."""
-    from kernels.convolution import choosing
-
-    return choosing.configuration(problem, *tensors)
-
-
 def excerpt(problem: Convolution, inputs: Tensors, outputs: Tensors) -> tuple[Convolution, Tensors, Tensors]:
     """Some images and channels of y or of dx, or some weights of dw, whole planes; a small problem whole.
 
-    Chosen at random, the first and the last among them, by torch's own generator on the CPU, so a seeded run
-    repeats its choice. Sums are over all of their terms.
+    Sums are over all of their terms.
     """
     share = problem.flop / _CHECKED_FLOP
     if share <= 1:
         return problem, inputs, outputs
     of_c, of_k = problem.c // problem.groups, problem.k // problem.groups
     # Groups go first, then the two sizes over which the direction does not sum, in turn.
-    groups = _cut(problem.groups, share)
+    groups = fraction(problem.groups, share)
     share /= problem.groups / len(groups)
     sizes = {"forward": ("n", "k"), "activation_gradient": ("n", "c"), "weight_gradient": ("k", "c")}
     kept = {"n": torch.arange(problem.n), "c": torch.arange(of_c), "k": torch.arange(of_k)}
     for left, name in enumerate(sizes[problem.direction]):
         total = len(kept[name])
-        kept[name] = _cut(total, math.sqrt(share) if left == 0 else share)
+        kept[name] = fraction(total, math.sqrt(share) if left == 0 else share)
         share /= total / len(kept[name])
     c, k = ((groups[:, None] * of + kept[name]).flatten() for name, of in (("c", of_c), ("k", of_k)))
     smaller = problem.model_copy(
         update={"n": len(kept["n"]), "c": len(c), "k": len(k), "groups": len(groups)}
     )
     parts: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "x": lambda image: _part(image, kept["n"], c),
-        "y": lambda image: _part(image, kept["n"], k),
-        "w": lambda weights: _part(weights, k, kept["c"]),
+        "x": lambda image: crossing(image, kept["n"], c),
+        "y": lambda image: crossing(image, kept["n"], k),
+        "w": lambda weights: crossing(weights, k, kept["c"]),
         "b": lambda bias: bias.index_select(0, k.to(bias.device)),
     }
     names = {"forward": ("xwb", "y"), "activation_gradient": ("yw", "x"), "weight_gradient": ("yx", "wb")}
@@ -351,19 +338,6 @@ def excerpt(problem: Convolution, inputs: Tensors, outputs: Tensors) -> tuple[Co
         tuple(parts[name](tensor) for name, tensor in zip(read, inputs, strict=False)),
         tuple(parts[name](tensor) for name, tensor in zip(written, outputs, strict=False)),
     )
-
-
-def _part(tensor: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    return tensor[first.to(tensor.device)[:, None], second.to(tensor.device)]
-
-
-def _cut(total: int, share: float) -> torch.Tensor:
-    """About total / share different numbers below `total`, ascending, the ends among them."""
-    count = max(2, round(total / max(1.0, share)))
-    if count >= total:
-        return torch.arange(total)
-    inner = torch.randperm(total - 2)[: count - 2] + 1
-    return torch.cat([torch.tensor([0]), inner.sort().values, torch.tensor([total - 1])])
 
 
 def _examples() -> list[Convolution]:
@@ -418,10 +392,9 @@ OPERATOR = Operator(
         "cudnn-heuristic": cudnn_heuristic,
         "inductor": inductor,
         "onednn": onednn,
-        "triton": triton,
+        "triton": launched_by("convolution.choosing"),
     },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

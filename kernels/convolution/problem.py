@@ -28,14 +28,13 @@ Strongest known: cuDNN, raced as `cudnn`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from bench.spec import DeviceKind, Dtype, Implementation, Problem
+from bench.spec import Implementation, Problem, Size
+from kernels.implementations import AMPERE, ANY, FLOATS, LIBRARY, PRODUCTS, inductor, on_cpu, on_cuda
 
-Size = Annotated[int, Field(ge=1)]
 Direction = Literal["forward", "activation_gradient", "weight_gradient"]
 Layout = Literal["NCHW", "NHWC"]
 
@@ -52,17 +51,6 @@ PARTS_AT_A_TIME = 8
 """Parts of dw that one program adds; of more, eighths are added first (kernels/gemm/parts.py)."""
 FIRST_LAYER_CHANNELS = 3
 """Channels up to which oneDNN reads x as NCHW has it."""
-
-_ANY = (0, 0)
-_AMPERE = (8, 0)
-_CUDA: Mapping[Dtype, tuple[int, int]] = {
-    "float16": (5, 3),
-    "bfloat16": _AMPERE,
-    "tf32": _AMPERE,
-    "float32": _ANY,
-}
-_CPU: Mapping[Dtype, tuple[int, int]] = dict.fromkeys(("float16", "bfloat16", "float32", "int8"), _ANY)
-_GPU: tuple[DeviceKind, ...] = ("cuda",)
 
 
 class Axis(NamedTuple):
@@ -114,36 +102,14 @@ class Convolution(Problem):
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "cudnn",
-            "cuDNN through torch, the quickest of the algorithms that it tries (cudnn.benchmark on)",
-            devices=_GPU,
-            dtypes=_CUDA,
-        ),
-        Implementation(
-            "cudnn-heuristic",
-            "cuDNN through torch, the algorithm that its heuristic puts first (cudnn.benchmark off)",
-            devices=_GPU,
-            dtypes=_CUDA,
-        ),
-        Implementation(
-            "inductor",
-            "torch.compile; on a GPU max-autotune, the quicker of cuDNN and its own templates, bias fused",
-            devices=("cpu", "cuda"),
-            dtypes={**_CUDA, "float16": (7, 0), "float32": (7, 0)},
-            cpp_on_cpu=True,
-        ),
-        Implementation(
-            "onednn",
-            "oneDNN through torch on a CPU; outputs are allocated by each call, which torch cannot avoid",
-            devices=("cpu",),
-            dtypes=_CPU,
-        ),
-        Implementation(
+        on_cuda("cudnn", "cuDNN through torch, the quickest algorithm that cudnn.benchmark finds", LIBRARY),
+        on_cuda("cudnn-heuristic", "cuDNN through torch, the algorithm that its heuristic names", LIBRARY),
+        inductor("torch.compile; on a GPU the quicker of cuDNN and its templates", {**LIBRARY, **PRODUCTS}),
+        on_cpu("onednn", "oneDNN through torch, each call of which allocates", {**FLOATS, "int8": ANY}),
+        on_cuda(
             "triton",
-            "our implicit GEMMs, NHWC, tuned on the device; a bias is fused, its gradient is a second kernel",
-            devices=_GPU,
-            dtypes=dict.fromkeys(_CUDA, _AMPERE),
+            "our implicit GEMMs, NHWC; a bias is fused, its gradient is a second kernel",
+            dict.fromkeys(LIBRARY, AMPERE),
         ),
     )
 

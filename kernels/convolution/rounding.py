@@ -7,8 +7,9 @@ import itertools
 
 from bench.spec import Dtype
 from kernels.convolution.problem import Axis, Convolution, Direction
-from kernels.gemm import operator as gemm
 from kernels.gemm.problem import Gemm
+from kernels.gemm.rounding import tolerance as of_product
+from kernels.rounding import FLOAT32
 
 
 def tolerance(problem: Convolution, implementation: str) -> float | tuple[float, float]:
@@ -24,11 +25,11 @@ def tolerance(problem: Convolution, implementation: str) -> float | tuple[float,
     outputs at a time is assumed.
     """
     if problem.dtype == "int8":  # sums of integers are exact, until they are stored as float32
-        return 2.0**-24
+        return FLOAT32
     terms, elements = _most_terms(problem)
     sizes = {"m": elements, "n": 1, "k": terms, "beta": int(problem.adds_bias)}
     product = Gemm.model_validate({**sizes, "layout": "NN", "dtype": problem.dtype})
-    allowed = gemm.tolerance(product, implementation)
+    allowed = of_product(product, implementation)
     steps = {problem.window_h, problem.window_w} <= {3, 5} and problem.stride == problem.dilation == 1
     if steps and problem.dtype == "float32" and implementation not in ("onednn", "triton"):
         allowed *= 8
@@ -36,7 +37,7 @@ def tolerance(problem: Convolution, implementation: str) -> float | tuple[float,
         return allowed
     kept: Dtype = "float32" if problem.dtype == "tf32" else problem.dtype
     ones = Gemm(m=problem.k, n=1, k=problem.n * problem.p * problem.q, layout="NN", dtype=kept)
-    return allowed, gemm.tolerance(ones, "onednn")
+    return allowed, of_product(ones, "onednn")
 
 
 def _most_terms(problem: Convolution) -> tuple[int, int]:

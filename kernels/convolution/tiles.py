@@ -18,31 +18,21 @@ import torch
 from bench.spec import Launch
 from kernels.convolution.problem import Convolution
 from kernels.gemm.parts import registers
-from kernels.gemm.tiles import Tile
+from kernels.gemm.tiles import Tile, tile_list
 
 GROUP = 8
 """Tiles of channels that run together."""
 
 TILES: Mapping[tuple[str, bool], tuple[Tile, ...]] = {
-    ("16-bit", True): (
-        Tile(128, 128, 64, 8, 3),
-        Tile(128, 128, 32, 8, 4),
-        Tile(128, 64, 64, 4, 3),
-        Tile(64, 128, 64, 4, 3),
-        Tile(64, 64, 64, 4, 4),
-        Tile(64, 32, 64, 4, 4),
-        Tile(128, 16, 64, 4, 3),
+    ("16-bit", True): tile_list(
+        "128x128x64 w8 s3, 128x128x32 w8 s4, 128x64x64 w4 s3, 64x128x64 w4 s3, 64x64x64 w4 s4, "
+        "64x32x64 w4 s4, 128x16x64 w4 s3"
     ),
-    ("tf32", True): (
-        Tile(128, 128, 16, 8, 4),
-        Tile(128, 64, 32, 4, 3),
-        Tile(64, 64, 32, 4, 4),
-        Tile(64, 32, 32, 4, 4),
-    ),
-    ("float32", True): (Tile(128, 64, 16, 8, 3), Tile(64, 64, 16, 4, 3), Tile(64, 32, 16, 4, 3)),
-    ("16-bit", False): (Tile(64, 64, 32, 4, 2), Tile(64, 32, 32, 8, 2), Tile(64, 16, 32, 4, 2)),
-    ("tf32", False): (Tile(64, 64, 16, 4, 2), Tile(64, 32, 16, 4, 2), Tile(64, 16, 16, 4, 2)),
-    ("float32", False): (Tile(64, 64, 16, 8, 3), Tile(64, 32, 16, 4, 2), Tile(64, 16, 16, 4, 2)),
+    ("tf32", True): tile_list("128x128x16 w8 s4, 128x64x32 w4 s3, 64x64x32 w4 s4, 64x32x32 w4 s4"),
+    ("float32", True): tile_list("128x64x16 w8 s3, 64x64x16 w4 s3, 64x32x16 w4 s3"),
+    ("16-bit", False): tile_list("64x64x32 w4 s2, 64x32x32 w8 s2, 64x16x32 w4 s2"),
+    ("tf32", False): tile_list("64x64x16 w4 s2, 64x32x16 w4 s2, 64x16x16 w4 s2"),
+    ("float32", False): tile_list("64x64x16 w8 s3, 64x32x16 w4 s2, 64x16x16 w4 s2"),
 }
 """By type and width of load. M, N and K are pixels, channels and terms of each sum for y and dx; for dw they
 are weights, channels of dy and pixels."""
@@ -124,13 +114,7 @@ class Prepared(NamedTuple):
 
     def launch(self) -> Launch:
         """Its launch on the current device and stream."""
-        run = self.kernel[self.grid]
-
-        def call() -> torch.Tensor:
-            run(**self.arguments)
-            return self.output
-
-        return Launch(call, outputs=(self.output,))
+        return Launch.of(self.kernel[self.grid], (self.output,), **self.arguments)
 
     def compile(self) -> None:
         """Make what `launch` will run, and do not run it."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, get_args
 import torch
 from torch.nn import functional
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Uniform
-from kernels import inductor as torch_compile
 from kernels.convolution import operator as convolution
 from kernels.convolution.problem import Layout
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm

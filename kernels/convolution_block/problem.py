@@ -28,10 +28,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from bench.spec import DeviceKind, Dtype, Implementation, Problem
+from bench.spec import Dtypes, Implementation, Problem, Size
 from kernels.convolution.problem import Convolution, Layout
+from kernels.implementations import AMPERE, FLOATS, PRODUCTS, inductor, on_cpu, on_cuda
 
-Size = Annotated[int, Field(ge=1)]
 Norm = Literal["none", "batchnorm", "layernorm"]
 Function = Literal["relu", "gelu", "silu", "sigmoid"]
 
@@ -42,13 +42,8 @@ FEWEST_NORMALIZED = 16
 STATISTICS_BYTE = 8
 """Mean and reciprocal standard deviation of a pixel, float32 each, which torch's layernorm writes."""
 
+_CUDA: Dtypes = {**FLOATS, "float16": (5, 3), "bfloat16": AMPERE}
 _SPECIAL: dict[Function, int] = {"relu": 0, "gelu": 1, "silu": 2, "sigmoid": 2}
-_CUDA: dict[Dtype, tuple[int, int]] = {"float16": (5, 3), "bfloat16": (8, 0), "float32": (0, 0)}
-_CPU: dict[Dtype, tuple[int, int]] = dict.fromkeys(_CUDA, (0, 0))
-
-
-def _on(device: DeviceKind, name: str, summary: str) -> Implementation:
-    return Implementation(name, summary, devices=(device,), dtypes=_CUDA if device == "cuda" else _CPU)
 
 
 class ConvolutionBlock(Problem):
@@ -61,27 +56,13 @@ class ConvolutionBlock(Problem):
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        _on(
-            "cuda",
-            "cudnn",
-            "unfused: cuDNN's convolution (searched), then a kernel of torch's own for each step",
-        ),
-        _on("cuda", "cudnn-folded", "batchnorm folded into cuDNN's weights and bias beforehand"),
-        _on("cuda", "cudnn-relu", "that, with bias and ReLU in cuDNN's kernel (cudnn_convolution_relu)"),
-        _on("cpu", "onednn", "unfused: oneDNN's convolution, then a kernel of torch's own for each step"),
-        _on("cpu", "onednn-folded", "batchnorm folded into oneDNN's weights and bias beforehand"),
-        _on(
-            "cpu",
-            "onednn-fused",
-            "that, with the activation function in oneDNN's kernel, as Inductor calls it",
-        ),
-        Implementation(
-            "inductor",
-            "torch.compile: the library's convolution, then one kernel for norm and activation function",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": (7, 0), "bfloat16": (8, 0), "float32": (7, 0)},
-            cpp_on_cpu=True,
-        ),
+        on_cuda("cudnn", "unfused: cuDNN's convolution (searched), then a kernel for each step", _CUDA),
+        on_cuda("cudnn-folded", "batchnorm folded into cuDNN's weights and bias beforehand", _CUDA),
+        on_cuda("cudnn-relu", "that, with bias and ReLU in cuDNN's kernel (cudnn_convolution_relu)", _CUDA),
+        on_cpu("onednn", "unfused: oneDNN's convolution, then a kernel for each step", FLOATS),
+        on_cpu("onednn-folded", "batchnorm folded into oneDNN's weights and bias beforehand", FLOATS),
+        on_cpu("onednn-fused", "that, with the activation function in oneDNN's kernel", FLOATS),
+        inductor("torch.compile: the library's convolution, then one kernel for the rest", PRODUCTS),
     )
 
     n: Size

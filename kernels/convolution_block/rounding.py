@@ -6,12 +6,8 @@ import math
 
 from kernels.convolution.rounding import tolerance as of_convolution
 from kernels.convolution_block.problem import ConvolutionBlock
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY
 
-_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
-"""Half the distance from 1 to the next number of the type."""
-_FLOAT32 = _UNIT_ROUNDOFF["float32"]
-_UNLIKELY = 1e-4
-"""How often the random inputs may break what is said of their largest and smallest values."""
 _SLOPE = {"relu": 1.0, "gelu": 1.13, "silu": 1.1, "sigmoid": 0.25}
 """Steepest slope of an activation function."""
 _SCALE, _SHIFT = 1.1 / math.sqrt(0.9), 1.2
@@ -32,9 +28,9 @@ def tolerance(problem: ConvolutionBlock, implementation: str) -> float:
     * The activation function multiplies errors by its slope at most, and adds eight roundings of float32.
     * All of this is set against the largest |y|; some normal values reach half of sqrt(2 ln(count)).
     """
-    u = _UNIT_ROUNDOFF[problem.dtype]
+    u = UNIT_ROUNDOFF[problem.dtype]
     count = problem.byte_written // problem.item_byte
-    largest = _SPREAD * math.sqrt(2 * math.log(2 * count / _UNLIKELY))
+    largest = _SPREAD * math.sqrt(2 * math.log(2 * count / UNLIKELY))
     folded = problem.folds(implementation)
     library = implementation.partition("-")[0]
     share = of_convolution(problem.convolution(bias=folded), library)
@@ -50,8 +46,8 @@ def tolerance(problem: ConvolutionBlock, implementation: str) -> float:
             deviation = _deviation(problem.k, count // problem.k)
             error, largest = 2.2 * error / deviation, 1.1 * min(largest / deviation, math.sqrt(problem.k)) + 1
         if problem.norm != "none":
-            error += (u + 8 * _FLOAT32) * largest
-    passed = _SLOPE[problem.activation] * error + 8 * _FLOAT32 * largest
+            error += (u + 8 * FLOAT32) * largest
+    passed = _SLOPE[problem.activation] * error + 8 * FLOAT32 * largest
     return u + passed / _reached(problem, math.sqrt(2 * math.log(count)) / 2)
 
 
@@ -60,7 +56,7 @@ def _deviation(channels: int, pixels: int) -> float:
 
     Of n normal values the variance is below t with probability (t exp(1 - t))^(n / 2) at most (Chernoff).
     """
-    bar = 2 * math.log(pixels / _UNLIKELY) / (channels - 1)
+    bar = 2 * math.log(pixels / UNLIKELY) / (channels - 1)
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2

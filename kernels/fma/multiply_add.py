@@ -53,9 +53,4 @@ def launch(problem: FusedMultiplyAdd, x: torch.Tensor) -> Launch:
     y = torch.empty_like(x)
     run = multiply_add[(problem.programs or -(-problem.length // problem.tile),)]
     constants = {"SHIFT": SHIFT, "TILE": problem.tile, "num_warps": problem.block_threads // 32}
-
-    def call() -> torch.Tensor:
-        run(x, y, problem.length, problem.pairs, **constants)
-        return y
-
-    return Launch(call, outputs=(y,))
+    return Launch.of(run, (y,), x, y, problem.length, problem.pairs, **constants)

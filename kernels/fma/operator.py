@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench.spec import Launch, Operator, Problem, Uniform
+from bench.spec import Operator, Problem, Uniform
 from kernels.fma.problem import SHIFT, FusedMultiplyAdd
+from kernels.optional import launched_by
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -21,13 +22,6 @@ def inputs(problem: FusedMultiplyAdd, uniform: Uniform) -> Tensors:
 def reference(problem: FusedMultiplyAdd, x: torch.Tensor) -> torch.Tensor:
     """y `[length]` in float64: every pair adds 2^-12."""
     return x.double() + problem.pairs * SHIFT
-
-
-def triton(problem: FusedMultiplyAdd, x: torch.Tensor) -> Launch:
-    """Our kernel, writing y allocated here."""
-    from kernels.fma.multiply_add import launch  # Triton is not everywhere
-
-    return launch(problem, x)
 
 
 def tolerance(problem: FusedMultiplyAdd, implementation: str) -> float:
@@ -52,7 +46,7 @@ OPERATOR = Operator(
     problem=FusedMultiplyAdd,
     inputs=inputs,
     reference=reference,
-    implementations={"triton": triton},
+    implementations={"triton": launched_by("fma.multiply_add")},
     tolerance=tolerance,
     excerpt=excerpt,
     examples=[

@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, field_validator
 
 from bench.spec import Implementation, Problem
+from kernels.implementations import VOLTA, on_cuda
 
 TILE_OF_THREAD = 32
 """Elements of a tile for each thread."""
@@ -33,12 +34,7 @@ class FusedMultiplyAdd(Problem):
     operator: ClassVar[str] = "fma"
     rate: ClassVar = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "triton",
-            "our chain of multiply-adds, 32 independent ones a thread",
-            devices=("cuda",),
-            dtypes={"float32": (7, 0)},
-        ),
+        on_cuda("triton", "our chain of multiply-adds, 32 independent ones a thread", {"float32": VOLTA}),
     )
 
     length: Annotated[int, Field(ge=1024)]

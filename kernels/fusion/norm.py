@@ -20,7 +20,7 @@ is written. Sums run in a fixed order: results are the same each time.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -137,30 +137,10 @@ def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
     The first launch of a problem in a process compiles and times every candidate; later ones remember.
     """
     if chosen is None:
-        from kernels.tuning import tuned  # asks a device: not for those who only compile or interpret
+        from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
 
-        return tuned(*_question(problem, of))
+        return tuned(("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of))
     y, h = torch.empty_like(of.x), torch.empty_like(of.x)
     arguments = operands(problem, of, y, h)
     run = chain[(triton.cdiv(problem.rows, chosen.rows),)]
-    options = meta(problem, chosen)
-
-    def normalize() -> tuple[torch.Tensor, torch.Tensor]:
-        run(**arguments, **options)
-        return y, h
-
-    return Launch(normalize, (y, h))
-
-
-def configuration(problem: Fusion, of: Operands) -> str:
-    """The rows of a program that `launch` chooses: `4 rows w4`."""
-    from kernels.tuning import fastest
-
-    return str(fastest(*_question(problem, of)))
-
-
-def _question(
-    problem: Fusion, of: Operands
-) -> tuple[tuple[object, ...], Sequence[Rows], Callable[[Rows], Launch]]:
-    """What the tuner is asked."""
-    return ("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of)
+    return Launch.of(run, (y, h), **arguments, **meta(problem, chosen))

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, get_args
 import torch
 from torch.nn import functional
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Uniform
-from kernels import inductor as torch_compile
+from kernels.excerpts import one_of_each_block
 from kernels.fusion.operands import operands
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
+from kernels.optional import launched_by
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -89,51 +91,22 @@ def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
     return Launch(normalized)
 
 
-def inductor(problem: Fusion, *tensors: torch.Tensor) -> Launch:
-    """The chain compiled into one kernel: y [rows, length], or y and h."""
-    return torch_compile.launch(chain, problem, *tensors)
-
-
 def triton(problem: Fusion, *tensors: torch.Tensor) -> Launch:
     """Our fused kernel: y [rows, length], or y and h; tuned for this problem when first asked."""
-    of = operands(problem, *tensors)
-    # Triton is not everywhere, and a run on a CPU needs none.
-    if problem.normalized:
-        from kernels.fusion import norm
-
-        return norm.launch(problem, of)
-    from kernels.fusion import stream
-
-    return stream.launch(problem, of)
-
-
-def triton_configuration(problem: Fusion, *tensors: torch.Tensor) -> str:
-    """What `triton` chose: elements (or rows) of a block, and warps, as `2048 w4`."""
-    of = operands(problem, *tensors)
-    if problem.normalized:
-        from kernels.fusion import norm
-
-        return norm.configuration(problem, of)
-    from kernels.fusion import stream
-
-    return stream.configuration(problem, of)
+    ours = launched_by("fusion.norm" if problem.normalized else "fusion.stream")
+    return ours(problem, operands(problem, *tensors))
 
 
 def excerpt(problem: Fusion, tensors: Tensors, outputs: Tensors) -> tuple[Fusion, Tensors, Tensors]:
     """Some whole rows of a large problem, about a million elements; a small one whole.
 
-    The first row, the last, and a random one of every block of rows between, chosen by torch's own
-    generator on the CPU, so a seeded run repeats its choice.
+    The first row, the last, and a random one of every block of rows between.
     """
     if problem.elements <= _CHECKED:
         return problem, tensors, outputs
     block = math.ceil(problem.rows / max(1, _CHECKED // problem.length))
-    starts = torch.arange(0, problem.rows, block)
-    last = torch.tensor(problem.rows - 1)
-    inside = torch.minimum(starts + torch.randint(block, starts.shape), last)
-    rows = torch.unique(torch.cat([torch.tensor([0]), inside, last[None]]))
+    rows = one_of_each_block(problem.rows, block).to(tensors[0].device)
     smaller = problem.model_copy(update={"rows": len(rows)})
-    rows = rows.to(tensors[0].device)
 
     def some(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.index_select(0, rows) if tensor.ndim == 2 else tensor
@@ -161,9 +134,8 @@ OPERATOR = Operator(
     problem=Fusion,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    implementations={"aten": aten, "inductor": partial(torch_compile.launch, chain), "triton": triton},
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

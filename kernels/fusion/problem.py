@@ -40,7 +40,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bench.spec import Implementation, Problem
+from bench.spec import Implementation, Problem, Size
+from kernels.implementations import inductor, on_both, on_cuda
 
 Chain = Literal[
     "bias",
@@ -63,7 +64,6 @@ STATISTICS_BYTE = 8
 """A row's mean and reciprocal standard deviation, float32 each."""
 
 _FLOP = {"bias": 1, "residual": 1, "gelu": 12, "layernorm": 8}
-_ANY = (0, 0)
 
 
 class Fusion(Problem):
@@ -71,30 +71,13 @@ class Fusion(Problem):
 
     operator: ClassVar[str] = "fusion"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "aten",
-            "unfused: one kernel of torch a step, intermediate results in memory",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY},
-        ),
-        Implementation(
-            "inductor",
-            "fused by torch.compile",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
-            cpp_on_cpu=True,
-        ),
-        Implementation(
-            "triton",
-            "fused, our kernels: one stream (stream.py), or whole rows on chip (norm.py)",
-            devices=("cuda",),
-            # Arithmetic is float32, and Triton itself converts bfloat16 where the hardware cannot.
-            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
-        ),
+        on_both("aten", "unfused: one kernel of torch a step, intermediate results in memory"),
+        inductor("fused by torch.compile"),
+        on_cuda("triton", "fused by us: one stream (stream.py), or whole rows on chip (norm.py)"),
     )
 
     chain: Chain
-    rows: Annotated[int, Field(ge=1)]
+    rows: Size
     length: Annotated[int, Field(ge=1, le=LONGEST)]
 
     @model_validator(mode="after")

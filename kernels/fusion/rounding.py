@@ -3,12 +3,7 @@
 import math
 
 from kernels.fusion.problem import EPSILON, Fusion
-
-_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
-"""Half the distance from 1 to the next number of the type."""
-_FLOAT32 = _UNIT_ROUNDOFF["float32"]
-_UNLIKELY = 1e-4
-"""How often the random inputs may break what is said of their largest and smallest values."""
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY
 
 
 def tolerance(problem: Fusion, implementation: str) -> float:
@@ -24,10 +19,10 @@ def tolerance(problem: Fusion, implementation: str) -> float:
     * bias-residual: that, over the largest |y|. See `_largest_sum`.
     * gelu, layernorm: the value between enters a function. See `_gelu`, `_layernorm`.
     """
-    u = _UNIT_ROUNDOFF[problem.dtype]
-    stored = u if problem.dtype == "float32" else u + _FLOAT32
+    u = UNIT_ROUNDOFF[problem.dtype]
+    stored = u if problem.dtype == "float32" else u + FLOAT32
     unfused = implementation == "aten" or (implementation == "inductor" and problem.normalized)
-    between = stored if unfused else _FLOAT32
+    between = stored if unfused else FLOAT32
     match problem.chain:
         case "bias" | "residual":
             return stored
@@ -47,7 +42,7 @@ def _largest_sum(elements: int) -> float:
     |x + r| < t has probability t - t^2 / 4. Given b, |x + r + b| < t is at most as likely; and given b, the
     elements are independent, though they share b.
     """
-    share = math.pow(_UNLIKELY, 1 / elements)
+    share = math.pow(UNLIKELY, 1 / elements)
     return 2 - 2 * math.sqrt(1 - share)
 
 
@@ -60,9 +55,9 @@ def _gelu(problem: Fusion, between: float) -> float:
     Few elements may all be negative and small. Then each error is set against its own y: gelu enlarges
     relative errors, at most 3.8 times (at -2), and of 1 + tanh, down to 0.045, 64 v are lost.
     """
-    of_itself = 3.8 * between + 64 * _FLOAT32
+    of_itself = 3.8 * between + 64 * FLOAT32
     largest = _gelu_of(_largest_biased(problem.rows, problem.length))
-    return min(of_itself, (1.13 * between + 16 * _FLOAT32) / largest) if largest > 0 else of_itself
+    return min(of_itself, (1.13 * between + 16 * FLOAT32) / largest) if largest > 0 else of_itself
 
 
 def _gelu_of(s: float) -> float:
@@ -83,7 +78,7 @@ def _largest_biased(rows: int, length: int) -> float:
     low, high = 0.0, 2.0
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if all_below(middle) < _UNLIKELY else (low, middle)
+        low, high = (middle, high) if all_below(middle) < UNLIKELY else (low, middle)
     return low
 
 
@@ -103,11 +98,11 @@ def _layernorm(problem: Fusion, between: float, addends: int) -> float:
     """
     rows, length = problem.rows, problem.length
     mean_square, mean_fourth = addends / 3, addends**2 / 3 - 2 * addends / 15
-    below = math.sqrt(2 * mean_fourth * math.log(rows / _UNLIKELY) / length)
-    mean = 2 * mean_square * math.log(2 * rows / _UNLIKELY) / length
+    below = math.sqrt(2 * mean_fourth * math.log(rows / UNLIKELY) / length)
+    mean = 2 * mean_square * math.log(2 * rows / UNLIKELY) / length
     deviation = math.sqrt(max(mean_square - below - mean, 0.0) + EPSILON)
-    drift = math.sqrt(2 * math.log(4 * rows / _UNLIKELY) / length)
-    largest = 2 * math.pow(_UNLIKELY, 1 / length) - 1
+    drift = math.sqrt(2 * math.log(4 * rows / UNLIKELY) / length)
+    largest = 2 * math.pow(UNLIKELY, 1 / length) - 1
     reached = between / deviation * (1 + drift * (1 + addends / deviation))
-    arithmetic = (6 + math.log2(length) / 2) * _FLOAT32
+    arithmetic = (6 + math.log2(length) / 2) * FLOAT32
     return reached / largest + arithmetic * (1 + 1 / largest)

@@ -24,7 +24,7 @@ of 2 sqrt(2/pi) (s + 0.044715 s^3), which equals 0.5 s (1 + tanh(...)) and needs
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -150,30 +150,10 @@ def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch
     The first launch of a problem in a process compiles and times every candidate; later ones remember.
     """
     if chosen is None:
-        from kernels.tuning import tuned  # asks a device: not for those who only compile or interpret
+        from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
 
-        return tuned(*_question(problem, of))
+        return tuned(("fusion", problem), CANDIDATES, functools.partial(launch, problem, of))
     y = torch.empty_like(of.x)
     arguments = operands(problem, of, y)
     run = chain[(triton.cdiv(problem.elements, chosen.elements),)]
-    options = meta(problem, chosen)
-
-    def stream() -> torch.Tensor:
-        run(**arguments, **options)
-        return y
-
-    return Launch(stream, (y,))
-
-
-def configuration(problem: Fusion, of: Operands) -> str:
-    """The block that `launch` chooses: `2048 w4`."""
-    from kernels.tuning import fastest
-
-    return str(fastest(*_question(problem, of)))
-
-
-def _question(
-    problem: Fusion, of: Operands
-) -> tuple[tuple[object, ...], Sequence[Block], Callable[[Block], Launch]]:
-    """What the tuner is asked."""
-    return ("fusion", problem), CANDIDATES, functools.partial(launch, problem, of)
+    return Launch.of(run, (y,), **arguments, **meta(problem, chosen))

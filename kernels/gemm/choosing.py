@@ -13,8 +13,8 @@ quarter) *and what is proposed*: a shape takes the answer that another of its cl
 proposed the same candidates in the same order, and asks anew if not. So the two sides of the edge of a wave
 or of a tile ask apart, where the edge is, and shapes between edges share.
 
-**What it costs.** A question times six candidates, 0.5 s by the settings of kernels/timing.py, and compiles
-those that are new to the process. It is in the row (`Launch.tuning_s`), never in a measured time.
+**What it costs.** A question times six candidates, 0.5 s by the settings of bench/launching/timing.py, and
+compiles those that are new to the process. It is in the row (`Launch.tuning_s`), never in a measured time.
 `python -m tests.kernels.gemm_choices` counts the questions of a suite.
 
 A kernel that is asked for by its own name has its best six configurations timed, alike tiles too, by the same
@@ -40,15 +40,15 @@ from typing import Any, NamedTuple
 import torch
 from triton.runtime.errors import OutOfResources
 
+from bench.launching.ending import await_end
+from bench.launching.tuning import tuned
 from bench.spec import Launch, Unsupported
-from kernels.ending import await_end
 from kernels.gemm.duration import slowdown, turned_inside
 from kernels.gemm.operands import Operands, has_wide_loads
-from kernels.gemm.operator import tolerance
 from kernels.gemm.order import best_group
 from kernels.gemm.problem import FORCED_TILES, SKINNY, Gemm
+from kernels.gemm.rounding import tolerance
 from kernels.gemm.tiles import Tile
-from kernels.tuning import fastest, tuned
 
 Capability = tuple[int, int]
 
@@ -133,17 +133,15 @@ def launch(problem: Gemm, of: Operands, name: str) -> Launch:
     Unsupported if nothing listed can run here.
     """
     at = _device(of)
-    asked = _asked(problem, of, name, at)
+    question = question_of(problem, name, at, of.addend)
+    if not question.choices:
+        raise Unsupported(
+            f"{name} has no configuration for {problem.dtype} {problem.layout} on compute capability "
+            f"{at.capability[0]}.{at.capability[1]}"
+        )
     run, compile_ = functools.partial(_launch, of, at), functools.partial(_compile, of, at)
-    doubt = functools.partial(_disagreement, of, at, asked) if name == "triton" else None
-    return tuned(asked.question, asked.choices, run, compile_, asked.timed, doubt)
-
-
-def configuration(problem: Gemm, of: Operands, name: str) -> str:
-    """What `launch` chooses: the kernel, its tile (M x N x K), warps, stages, parts."""
-    at = _device(of)
-    asked = _asked(problem, of, name, at)
-    return str(fastest(asked.question, asked.choices, functools.partial(_launch, of, at), timed=asked.timed))
+    doubt = functools.partial(_disagreement, of, at, question) if name == "triton" else None
+    return tuned(question.key, question.choices, run, compile_, question.timed, doubt)
 
 
 class Device(NamedTuple):
@@ -153,10 +151,11 @@ class Device(NamedTuple):
     sm_count: int
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """A question for the tuner."""
 
-    question: tuple[object, ...]
+    key: tuple[object, ...]
+    """What a choice depends on, as `tuned` takes it."""
     choices: tuple[Choice, ...]
     """Its possible answers, the likeliest first."""
     timed: int
@@ -168,23 +167,13 @@ def _device(of: Operands) -> Device:
     return Device((found.major, found.minor), found.multi_processor_count)
 
 
-def _asked(problem: Gemm, of: Operands, name: str, at: Device) -> Asked:
-    found = asked(problem, name, at, of.addend)
-    if not found.choices:
-        raise Unsupported(
-            f"{name} has no configuration for {problem.dtype} {problem.layout} on compute capability "
-            f"{at.capability[0]}.{at.capability[1]}"
-        )
-    return found
-
-
 @functools.lru_cache(maxsize=4096)  # each slot of a ring asks
-def asked(problem: Gemm, name: str, at: Device, addend: str = "none") -> Asked:
-    """What is asked of this device for this shape, by the rule above; no choices if no list has any."""
+def question_of(problem: Gemm, name: str, at: Device, addend: str = "none") -> Question:
+    """The question to this device for this shape, by the rule above; no choices if no list has any."""
     choices = choices_of(problem, name, at.capability, at.sm_count)
     timed = PROPOSED if name == "triton" else PROPOSED_OF_ONE
     proposed = ", ".join(str(choice) for choice in choices[:timed])
-    return Asked(("gemm", name, shape_class(problem), addend, "of", proposed), choices, timed)
+    return Question(("gemm", name, shape_class(problem), addend, "of", proposed), choices, timed)
 
 
 def choices_of(problem: Gemm, name: str, capability: Capability, sm_count: int) -> tuple[Choice, ...]:
@@ -286,9 +275,9 @@ def module(variant: str) -> Any:
     return importlib.import_module(f"kernels.gemm.{variant.replace('-', '_')}")
 
 
-def _disagreement(of: Operands, at: Device, asked: Asked, choice: Choice) -> str:
+def _disagreement(of: Operands, at: Device, question: Question, choice: Choice) -> str:
     """How far a choice of COMPARED is from another kernel's result; empty if no further than both may err."""
-    others = [one for one in asked.choices[: asked.timed] if one.kernel not in COMPARED]
+    others = [one for one in question.choices[: question.timed] if one.kernel not in COMPARED]
     if choice.kernel not in COMPARED or not others:
         return ""
     try:

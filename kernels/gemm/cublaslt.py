@@ -67,7 +67,8 @@ _ALL = 256
 def launch(of: Operands, which: str, library: Library | None = None) -> Launch:
     """D in `of.d` on torch's current stream, by the `first` or `best` algorithm or by one with a tile.
 
-    The first launch of a problem asks the heuristic and, unless it wants the `first`, times its answers.
+    The first launch of a problem asks the heuristic and, unless it wants the `first`, times its answers. Its
+    configuration is the algorithm, its tile (M x N), stages, split of K, and cluster.
     Unsupported if there is no cuBLASLt, or none of its algorithms does this. `library` defaults to the one
     on the tensors' device.
     """
@@ -75,12 +76,8 @@ def launch(of: Operands, which: str, library: Library | None = None) -> Launch:
     begin = time.perf_counter()
     chosen, asked = _chosen(library, of, which)
     spent_s = time.perf_counter() - begin if asked else 0.0
-    return Launch(chosen.call(of), outputs=(of.d,), tuning_s=spent_s)
-
-
-def configuration(of: Operands, which: str, library: Library | None = None) -> str:
-    """What `launch` chooses: algorithm, tile (M x N), stages, split of K, cluster."""
-    return str(_chosen(library or loaded(of.d.device.index or 0), of, which)[0].algorithm)
+    configuration = str(chosen.algorithm)
+    return Launch(chosen.call(of), outputs=(of.d,), tuning_s=spent_s, configuration=configuration)
 
 
 class _Product:
@@ -195,11 +192,11 @@ def _quickest(asked: tuple[object, ...], found: list[_Chosen], of: Operands) -> 
     """The algorithm, and whether it is the answer to the question or only the first that came."""
     if len(found) == 1:
         return found[0], True
-    from kernels.tuning import fastest, takes_first  # needs Triton, which is not everywhere
+    from bench.launching.tuning import takes_first, tuned  # needs Triton, which is not everywhere
 
     by_text = {str(one.algorithm): one for one in found}
-    best = fastest(asked, list(by_text), lambda text: Launch(by_text[text].call(of), outputs=(of.d,)))
-    return by_text[best], not takes_first()
+    best = tuned(asked, list(by_text), lambda text: Launch(by_text[text].call(of), outputs=(of.d,)))
+    return by_text[best.configuration], not takes_first()
 
 
 def _candidates(product: _Product, question: Question, which: str, problem: str) -> list[Algorithm]:

@@ -83,13 +83,7 @@ def launch(kernel: Any, of: Operands, programs: int, named: dict[str, Any]) -> L
     """D in `of.d` by `programs` programs of a kernel called with `named` arguments."""
     run = kernel[(programs,)]
     if named["ON_HOST"]:
-
-        def product() -> torch.Tensor:
-            run(**named)
-            return of.d
-
-        return Launch(product, outputs=(of.d,))
-
+        return Launch.of(run, (of.d,), **named)
     scratch = torch.empty(programs * SCRATCH_BYTE, dtype=torch.int8, device=of.d.device)
 
     def given(size: int, alignment: int, stream: int | None) -> torch.Tensor:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.launching.inductor import compiled
 from bench.spec import Launch
 from kernels.gemm.operands import factors
 from kernels.gemm.problem import Gemm
-from kernels.inductor import compiled
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -32,20 +32,15 @@ _TOLD = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
 
 
 def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
-    """D [n, m], allocated by each call. Compiles and times when first called (seconds to a minute)."""
-    product = _product(problem)
-    return Launch(lambda: product(*inputs))
+    """D [n, m], allocated by each call. Compiles and times for a new problem (seconds to a minute).
 
-
-def configuration(problem: Gemm, *inputs: torch.Tensor) -> str:
-    """The kernel that won, as `triton_mm_7 64x128x32 w4 s3`; empty if Inductor had no choice or does not say.
-
-    Its tile is rows x columns of the row-major D: N x M of the documents.
+    Its configuration is the kernel that won, as `triton_mm_7 64x128x32 w4 s3`, a tile of rows x columns of
+    the row-major D: N x M of the documents. It is empty if Inductor had no choice or does not say.
     """
     product = _product(problem)
     if not product.called:
         product(*inputs)
-    return product.chosen
+    return Launch(lambda: product(*inputs), configuration=product.chosen)
 
 
 class Product:
@@ -92,7 +87,7 @@ class Product:
 
 @functools.lru_cache(maxsize=1)
 def _product(problem: Gemm) -> Product:
-    """The same for all slots of a ring. One at a time, as kernels/inductor.py keeps no more either."""
+    """The same for all slots of a ring. One at a time: bench/launching/inductor.py keeps no more either."""
     return Product(problem)
 
 

@@ -8,38 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from bench.spec import PACKED, Dtype, Launch, Operator, Uniform
+from kernels.excerpts import one_of_each_block
 from kernels.gemm import max_autotune, quantized, sparse
 from kernels.gemm.number_types import decoded, rounded, scale_of, swizzled
 from kernels.gemm.operands import factors, new_output, operands
 from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, SCALED, Gemm, Layout
+from kernels.gemm.rounding import tolerance
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
 
-_UNIT_ROUNDOFF = {
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "tf32": 2.0**-24,
-    "float32": 2.0**-24,
-    "float64": 2.0**-53,
-}
-"""Half the distance from 1 to the next number of the type that C is rounded to."""
-
-_OF_TYPE = {
-    "tf32": 2.0**-10,
-    "float8_e4m3": 2.0**-4,
-    "float8_e5m2": 2.0**-3,
-    "mxfp8": 2.0**-3,
-    "nvfp4": 0.25,
-    "int8": 0.02,
-}
-"""The most by which rounding a normal number to such a type is off, as a fraction of it (of int8 of 1)."""
 _BLOCK = 32
 """Finest spacing of an excerpt, in rows and columns of C: no tile of any implementation is smaller."""
 _BLOCKS = 256
@@ -191,83 +174,21 @@ def _triton(name: str) -> Callable[..., Launch]:
     return launch
 
 
-def _triton_configuration(name: str) -> Callable[..., str]:
-    def configuration(problem: Gemm, *inputs: torch.Tensor) -> str:
-        from kernels.gemm import choosing
-
-        return choosing.configuration(problem, operands(problem, *inputs), name)
-
-    return configuration
-
-
-def tolerance(problem: Gemm, implementation: str) -> float:
-    """The largest |error| that rounding explains, as a fraction of the largest |D|.
-
-    Operands are uniform in [-1, 1], so a product has variance 1/9, and an element of D is close to a
-    normal variable of standard deviation s = sqrt(k)/3, more if C is added. Of m n batch such elements the
-    largest is at least `low` s but once in 10,000 runs; the bounds on errors below hold as often.
-
-    * Rounding D to its type: at most u |D|, u the unit roundoff.
-    * Summing in float32 (float64), u' = 2^-24 (2^-53): each of k additions is off by up to u' of the
-      partial sum, evenly spread. Where D is q s, the sum grows to q s, and the errors add up to one of
-      standard deviation u' sqrt(k)/3 q s. q times another normal variable, largest of m n: ln(m n 10^4).
-      That is one running sum; libraries sum in blocks and stay well below. For float64 the reference errs
-      as much: sqrt(2) more.
-    * Tensor cores cut off instead of rounding, once in every 16 terms (8 of tf32), up to 2 u' of the
-      partial sum and always towards zero: at most u' k/16 (k/8) of the largest |D|.
-    * Of float8_e4m3 Hopper's keep 14 bits of a sum, cut off once in every 32 terms: at most 2^-13 k/32.
-    * tf32 cuts each operand to 10 bits, by up to 2^-10 of it: a product by up to 2^-9. Over a random sum
-      the mean of that, 6.3e-4, is a bias of D; what scatters about it, 2.8e-4 s, is normal: `high`.
-    * Before C is added a library may round the product, at most `high` s, to D's type; ours does not.
-    * int8 is exact.
-    * Of normal data each operand is rounded to its type, by at most `_OF_TYPE` of it, which over a random sum
-      is an error of at most sqrt(2) times as much of s; twice, since s of normal data is sqrt(k). So
-      too where an implementation rounds 16-bit operands to 8 bits.
-    """
-    if problem.dtype == "int8" and problem.data == "uniform":
-        return 0.0
-    elements, unlikely = problem.m * problem.n * problem.batch, 1e-4
-    low = NormalDist().inv_cdf((1 + unlikely ** (1 / elements)) / 2)
-    high = NormalDist().inv_cdf(1 - unlikely / (2 * elements))
-
-    error = _UNIT_ROUNDOFF.get(problem.output_dtype, 0.0)
-    if problem.data == "normal":
-        error += 2 * _OF_TYPE.get(problem.dtype, error) * high / low
-    of_sum = _UNIT_ROUNDOFF["float64" if problem.dtype == "float64" else "float32"]
-    if problem.beta:
-        ours = implementation.startswith("triton")
-        error += (of_sum if ours else error) * high / low
-    if implementation == "cublas-quantized":
-        error += 2 * _OF_TYPE["float8_e4m3"] * high / low + 2.0**-13 * problem.k / 32
-    if problem.k == 1:  # one product, no sum
-        return error + (2.0**-9 if problem.dtype == "tf32" else 0) + (3 * of_sum if _scaled(problem) else 0)
-    sums = 2 if problem.dtype == "float64" else 1
-    error += of_sum * math.sqrt(sums * problem.k) / 3 * math.log(elements / unlikely) / low
-    if _scaled(problem):
-        error += 2.0**-13 * problem.k / 32
-    elif implementation != "onednn" and problem.dtype in ("float16", "bfloat16", "tf32"):
-        error += of_sum * problem.k / (8 if problem.dtype == "tf32" else 16)
-    if problem.dtype == "tf32":
-        error += 6.3e-4 + 2.8e-4 * high / low
-    return error
-
-
-def _scaled(problem: Gemm) -> bool:
-    return problem.dtype in SCALED
-
-
 def excerpt(problem: Gemm, inputs: Tensors, outputs: Tensors) -> tuple[Gemm, Tensors, Tensors]:
     """The same problem for some rows and columns of D only, at full k and batch; a small problem whole.
 
     One random row and one random column of every block of 32, the first and the last too: every tile of
     D is met, whichever implementation cut it. Above 8192 a side the blocks widen, to at most 258 rows and
-    columns. Chosen by torch's own generator on the CPU, so a seeded run repeats its choice.
+    columns.
     """
     if problem.flop < 1e8 or problem.data == "normal":
         return problem, inputs, outputs
     a, b, *more = inputs
     (d,) = outputs
-    rows, columns = _spread(problem.n), _spread(problem.m)
+    rows, columns = (
+        one_of_each_block(size, _BLOCK * math.ceil(size / (_BLOCK * _BLOCKS)))
+        for size in (problem.n, problem.m)
+    )
     smaller = problem.model_copy(update={"m": len(columns), "n": len(rows), "pitch": "tight"})
     rows, columns = rows.to(d.device), columns.to(d.device)
     some_a = _some(a, -1 if problem.layout[0] == "N" else -2, columns)
@@ -284,15 +205,6 @@ def _some(tensor: torch.Tensor, dim: int, indices: torch.Tensor) -> torch.Tensor
     if tensor.dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
         return tensor.view(torch.uint8).index_select(dim, indices).view(tensor.dtype)
     return tensor.index_select(dim, indices)
-
-
-def _spread(size: int) -> torch.Tensor:
-    """Indices in [0, size), ascending: the ends, and a random one of every block."""
-    width = _BLOCK * math.ceil(size / (_BLOCK * _BLOCKS))
-    starts = torch.arange(0, size, width)
-    inside = torch.minimum(starts + torch.randint(width, starts.shape), torch.tensor(size - 1))
-    indices: torch.Tensor = torch.unique(torch.cat([torch.tensor([0, size - 1]), inside]))
-    return indices
 
 
 def _examples() -> list[Gemm]:
@@ -352,15 +264,6 @@ def _cublaslt(which: str) -> Callable[..., Launch]:
     return launch
 
 
-def _cublaslt_configuration(which: str) -> Callable[..., str]:
-    def configuration(problem: Gemm, *inputs: torch.Tensor) -> str:
-        from kernels.gemm import cublaslt
-
-        return cublaslt.configuration(operands(problem, *inputs), which)
-
-    return configuration
-
-
 OURS = tuple(one.name for one in Gemm.implementations if one.name.startswith("triton"))
 
 CUBLASLT = {"cublaslt": "first", "cublaslt-best": "best"} | {f"cublaslt-{t}": t for t in FORCED_TILES}
@@ -382,11 +285,4 @@ OPERATOR = Operator(
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={
-        "inductor": max_autotune.configuration,
-        "cublas-quantized": quantized.configuration,
-        "cusparselt": sparse.configuration,
-        **{name: _cublaslt_configuration(which) for name, which in CUBLASLT.items()},
-        **{name: _triton_configuration(name) for name in OURS},
-    },
 )

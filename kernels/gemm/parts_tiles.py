@@ -16,14 +16,7 @@ from collections.abc import Mapping
 from kernels.gemm.operands import has_wide_loads
 from kernels.gemm.parts import Share
 from kernels.gemm.problem import Gemm
-from kernels.gemm.tiles import Tile
-
-_KIND: Mapping[str, str] = {
-    "float16": "16-bit",
-    "bfloat16": "16-bit",
-    "float8_e4m3": "8-bit",
-    "int8": "8-bit",
-}
+from kernels.gemm.tiles import Tile, generation_of, kind_of, tile_list
 
 
 def has_bulk_copies(problem: Gemm, capability: tuple[int, int]) -> bool:
@@ -37,11 +30,11 @@ def has_bulk_copies(problem: Gemm, capability: tuple[int, int]) -> bool:
 
 def shared_tiles(problem: Gemm, capability: tuple[int, int]) -> tuple[Share, ...]:
     """The tiles of split_k.py and stream_k.py, and how many of each run on a multiprocessor."""
-    kind = _KIND.get(problem.dtype, problem.dtype)
+    kind = kind_of(problem.dtype)
     if not has_wide_loads(problem):
         tiles = _NARROW[kind]
     else:
-        generation = _generation(capability)
+        generation = generation_of(capability)
         tiles = _WIDE[kind].get(generation) or _WIDE[kind]["any"]
         if kind in ("tf32", "8-bit") and problem.layout != "TN":
             tiles = tuple(tile for tile in tiles if _has_room_to_turn(kind, tile))
@@ -57,7 +50,7 @@ def _has_room_to_turn(kind: str, tile: Tile) -> bool:
 def skinny_tiles(problem: Gemm, capability: tuple[int, int]) -> tuple[Share, ...]:
     """The tiles of skinny.py: the short side whole, and as many programs at a time as shared memory holds."""
     n_is_short = problem.n <= problem.m
-    kind = _KIND.get(problem.dtype, problem.dtype)
+    kind = kind_of(problem.dtype)
     # The vector units have no least size; matrix units take 16.
     vector = kind == "float32" or (kind == "float64" and capability[0] not in (8, 9))
     short = max(1 if vector else 16, _power_of_two(min(problem.m, problem.n)))
@@ -69,7 +62,7 @@ def skinny_tiles(problem: Gemm, capability: tuple[int, int]) -> tuple[Share, ...
         taken = long * short + step_byte / 4
         if kind in ("tf32", "8-bit") and problem.layout != "TN" and taken > MOST_TAKEN[kind] * 32 * 4:
             continue
-        room = SHARED_BYTE[_generation(capability)] // (stages * step_byte)
+        room = SHARED_BYTE[generation_of(capability)] // (stages * step_byte)
         if room:
             found.append(Share(tile, min(3, room)))
     return tuple(found)
@@ -88,11 +81,6 @@ def _power_of_two(size: int) -> int:
     return 1 << (size - 1).bit_length()
 
 
-def _generation(capability: tuple[int, int]) -> str:
-    # 12.x multiplies with Ampere's instructions, as do 7.x (float32, float64).
-    return {9: "hopper", 10: "blackwell", 11: "blackwell"}.get(capability[0], "ampere")
-
-
 MOST_TAKEN: Mapping[str, int] = {"tf32": 64, "8-bit": 56}
 """Registers of a thread for sums and a step's operands, where skinny.py turns these and must not spill."""
 SHARED_BYTE: Mapping[str, int] = {"ampere": 96 * 1024, "hopper": 227 * 1024, "blackwell": 227 * 1024}
@@ -100,88 +88,49 @@ SHARED_BYTE: Mapping[str, int] = {"ampere": 96 * 1024, "hopper": 227 * 1024, "bl
 
 _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
     "16-bit": {
-        "ampere": (
-            Tile(128, 256, 32, 8, 4),
-            Tile(256, 128, 32, 8, 4),
-            Tile(128, 128, 64, 8, 3),
-            Tile(128, 64, 64, 4, 4),
-            Tile(64, 128, 64, 4, 4),
-            Tile(64, 64, 64, 4, 4),
-            Tile(64, 32, 128, 4, 3),
-            Tile(32, 64, 128, 4, 3),
+        "ampere": tile_list(
+            "128x256x32 w8 s4, 256x128x32 w8 s4, 128x128x64 w8 s3, 128x64x64 w4 s4, 64x128x64 w4 s4, "
+            "64x64x64 w4 s4, 64x32x128 w4 s3, 32x64x128 w4 s3"
         ),
-        "hopper": (
-            Tile(128, 256, 64, 8, 3),
-            Tile(256, 128, 64, 8, 3),
-            Tile(128, 128, 64, 8, 4),
-            Tile(128, 64, 64, 4, 4),
-            Tile(64, 128, 64, 4, 4),
-            Tile(64, 64, 128, 4, 3),
-            Tile(64, 64, 64, 4, 6),
+        "hopper": tile_list(
+            "128x256x64 w8 s3, 256x128x64 w8 s3, 128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, "
+            "64x64x128 w4 s3, 64x64x64 w4 s6"
         ),
-        "blackwell": (
-            Tile(256, 128, 64, 8, 3),
-            Tile(128, 128, 64, 8, 4),
-            Tile(128, 64, 64, 4, 4),
-            Tile(64, 128, 64, 4, 4),
-            Tile(64, 64, 128, 4, 3),
-            Tile(64, 64, 64, 4, 6),
+        "blackwell": tile_list(
+            "256x128x64 w8 s3, 128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x128 w4 s3, "
+            "64x64x64 w4 s6"
         ),
     },
     "8-bit": {
-        "any": (
-            Tile(128, 256, 128, 8, 3),
-            Tile(256, 128, 128, 8, 3),
-            Tile(128, 128, 128, 8, 3),
-            Tile(128, 64, 128, 4, 4),
-            Tile(64, 128, 128, 4, 4),
-            Tile(64, 64, 128, 4, 4),
-            # Not 128 bytes along K: for the layouts that are turned.
-            Tile(128, 128, 64, 8, 4),
-            Tile(64, 64, 64, 4, 4),
+        # The last two, not 128 bytes along K, are for the layouts that are turned.
+        "any": tile_list(
+            "128x256x128 w8 s3, 256x128x128 w8 s3, 128x128x128 w8 s3, 128x64x128 w4 s4, 64x128x128 w4 s4, "
+            "64x64x128 w4 s4, 128x128x64 w8 s4, 64x64x64 w4 s4"
         ),
     },
     "tf32": {
-        "ampere": (
-            Tile(128, 128, 32, 8, 4),
-            Tile(128, 64, 32, 4, 4),
-            Tile(64, 128, 32, 4, 4),
-            Tile(64, 64, 32, 4, 4),
-        ),
-        "any": (
-            Tile(128, 256, 32, 8, 3),
-            Tile(256, 128, 32, 8, 3),
-            Tile(128, 128, 32, 8, 4),
-            Tile(128, 64, 32, 4, 4),
-            Tile(64, 128, 32, 4, 4),
-            Tile(64, 64, 32, 4, 4),
+        "ampere": tile_list("128x128x32 w8 s4, 128x64x32 w4 s4, 64x128x32 w4 s4, 64x64x32 w4 s4"),
+        "any": tile_list(
+            "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x64x32 w4 s4, 64x128x32 w4 s4, "
+            "64x64x32 w4 s4"
         ),
     },
     "float32": {
-        "any": (
-            Tile(128, 128, 16, 8, 3),
-            Tile(128, 64, 16, 8, 3),
-            Tile(64, 128, 16, 8, 3),
-            Tile(64, 64, 16, 4, 3),
-            Tile(32, 32, 32, 4, 3),
+        "any": tile_list(
+            "128x128x16 w8 s3, 128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"
         ),
     },
     "float64": {
-        "any": (
-            Tile(128, 64, 16, 8, 3),
-            Tile(64, 128, 16, 8, 3),
-            Tile(64, 64, 16, 4, 3),
-            Tile(32, 32, 16, 4, 4),
-        ),
+        "any": tile_list("128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
     },
 }
 
 _NARROW: Mapping[str, tuple[Tile, ...]] = {
-    "16-bit": (Tile(128, 128, 32, 8, 3), Tile(64, 64, 32, 4, 3), Tile(32, 64, 64, 4, 3)),
-    "8-bit": (Tile(128, 64, 64, 8, 3), Tile(64, 64, 64, 8, 3), Tile(32, 64, 64, 4, 3)),
-    "tf32": (Tile(128, 128, 32, 8, 4), Tile(128, 64, 32, 8, 4), Tile(64, 64, 32, 4, 4)),
-    "float32": (Tile(128, 64, 16, 8, 3), Tile(64, 64, 16, 4, 3), Tile(32, 32, 32, 4, 3)),
-    "float64": (Tile(128, 64, 16, 8, 3), Tile(64, 64, 16, 4, 3), Tile(32, 32, 16, 4, 4)),
+    "16-bit": tile_list("128x128x32 w8 s3, 64x64x32 w4 s3, 32x64x64 w4 s3"),
+    "8-bit": tile_list("128x64x64 w8 s3, 64x64x64 w8 s3, 32x64x64 w4 s3"),
+    "tf32": tile_list("128x128x32 w8 s4, 128x64x32 w8 s4, 64x64x32 w4 s4"),
+    "float32": tile_list("128x64x16 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"),
+    "float64": tile_list("128x64x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
 }
 
 _SKINNY: Mapping[str, tuple[tuple[int, int, int], ...]] = {

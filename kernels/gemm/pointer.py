@@ -32,7 +32,6 @@ fast accumulation.
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
@@ -129,7 +128,7 @@ def multiply(  # type: ignore[no-untyped-def]
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Tile, ...]:
-    """The tiles to try on a device of this compute capability; it decides (kernels/tuning.py)."""
+    """The tiles to try on a device of this compute capability; it decides (bench/launching/tuning.py)."""
     return pointer_tiles(capability, problem.dtype, problem.layout, wide=has_wide_loads(problem))
 
 
@@ -145,14 +144,7 @@ def cost(problem: Gemm, tile: Tile, capability: tuple[int, int], sm_count: int) 
 
 def launch(of: Operands, tile: Tile, sm_count: int) -> Launch:
     """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
-    run = multiply[grid(of.problem, tile)]
-    arguments = _arguments(of, tile)
-
-    def product() -> torch.Tensor:
-        run(**arguments)
-        return of.d
-
-    return Launch(product, outputs=(of.d,))
+    return Launch.of(multiply[grid(of.problem, tile)], (of.d,), **_arguments(of, tile))
 
 
 def compile(of: Operands, tile: Tile, sm_count: int) -> None:  # noqa: A001

@@ -38,66 +38,37 @@ Strongest known: cuBLAS, raced as `cublas` and `cublaslt`; on Blackwell kernels 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from bench.spec import ITEM_BYTE, PACKED, DeviceKind, Dtype, Implementation, Problem
+from bench.spec import ITEM_BYTE, PACKED, DeviceKind, Dtype, Dtypes, Implementation, Problem, Size
 from kernels.gemm import refusals
 from kernels.gemm.moved import moved
+from kernels.implementations import ADA, AMPERE, ANY, HOPPER, LIBRARY, VOLTA, WITH_FLOAT64, on_cpu, on_cuda
 
-Size = Annotated[int, Field(ge=1)]
 Layout = Literal["NN", "NT", "TN", "TT"]
 
-_ANY = (0, 0)
-_AMPERE = (8, 0)  # tensor cores for tf32, bfloat16 and float64; asynchronous copies
-_HOPPER = (9, 0)  # bulk tensor copies (TMA), wgmma
-_FLOAT8 = (8, 9)
-
-_CUBLAS: dict[Dtype, tuple[int, int]] = {
-    "float16": (5, 3),
-    "bfloat16": _AMPERE,
-    "tf32": _AMPERE,
-    "float32": _ANY,
-    "float64": _ANY,
-    "float8_e4m3": _FLOAT8,
-    "int8": (7, 5),
-}
 _BLACKWELL = (10, 0)
-_BLOCKS: dict[Dtype, tuple[int, int]] = dict.fromkeys(("mxfp8", "nvfp4"), _BLACKWELL)
-_TORCH_CUDA: dict[Dtype, tuple[int, int]] = {
-    **_CUBLAS,
-    "float8_e5m2": _FLOAT8,
-    **_BLOCKS,
-}
-_TORCH_CPU: tuple[Dtype, ...] = (
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "int8",
-    "float8_e4m3",
-    "float8_e5m2",
-)
-_TRITON: dict[Dtype, tuple[int, int]] = {
+_BLOCKS: Dtypes = dict.fromkeys(("mxfp8", "nvfp4"), _BLACKWELL)
+_CUBLAS: Dtypes = {**LIBRARY, "float64": ANY, "float8_e4m3": ADA, "int8": (7, 5)}
+_TORCH_CUDA: Dtypes = {**_CUBLAS, "float8_e5m2": ADA, **_BLOCKS}
+_TORCH_CPU: Dtypes = {**WITH_FLOAT64, "int8": ANY, "float8_e4m3": ANY, "float8_e5m2": ANY}
+_TRITON: Dtypes = {
     # Below 8.0 Triton's dot uses no tensor cores, 16-bit tiles spill and int8 does not compile.
-    "float16": _AMPERE,
-    "bfloat16": _AMPERE,
-    "tf32": _AMPERE,
-    "float32": (7, 0),
-    "float64": (7, 0),
-    "float8_e4m3": _FLOAT8,
-    "int8": _AMPERE,
+    "float16": AMPERE,
+    "bfloat16": AMPERE,
+    "tf32": AMPERE,
+    "float32": VOLTA,
+    "float64": VOLTA,
+    "float8_e4m3": ADA,
+    "int8": AMPERE,
 }
-_TMA: dict[Dtype, tuple[int, int]] = dict.fromkeys(
-    ("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), _HOPPER
-)
-_TURNED: dict[Dtype, tuple[int, int]] = {
-    dtype: lowest for dtype, lowest in _TRITON.items() if dtype in ("tf32", "float8_e4m3", "int8")
-}
-_SPARSE: dict[Dtype, tuple[int, int]] = dict.fromkeys(("float16", "bfloat16", "int8"), _AMPERE)
-_16_BIT: dict[Dtype, tuple[int, int]] = dict.fromkeys(("float16", "bfloat16"), _HOPPER)
-_GLUON: dict[Dtype, tuple[int, int]] = {**_16_BIT, "float8_e4m3": _HOPPER, **_BLOCKS}
+_TMA: Dtypes = dict.fromkeys(("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), HOPPER)
+_TURNED: Dtypes = {"tf32": AMPERE, "float8_e4m3": ADA, "int8": AMPERE}
+_SPARSE: Dtypes = dict.fromkeys(("float16", "bfloat16", "int8"), AMPERE)
+_16_BIT: Dtypes = {"float16": HOPPER, "bfloat16": HOPPER}
+_GLUON: Dtypes = {**_16_BIT, "float8_e4m3": HOPPER, **_BLOCKS}
 
 FORCED_TILES = ("256x128", "128x256", "128x128", "256x64", "64x256", "128x64", "64x128", "64x64")
 """M x N of the tiles that can be asked for by name: those of the guide's section 2.3, largest first."""
@@ -117,8 +88,8 @@ INT8_LARGEST_K = (2**31 - 1) // 127**2
 """Beyond it a sum of int8 products could pass int32."""
 
 
-def _of_triton(name: str, summary: str, dtypes: dict[Dtype, tuple[int, int]] = _TRITON) -> Implementation:
-    return Implementation(name, summary, devices=("cuda",), dtypes=dtypes)
+def _triton(name: str, summary: str, dtypes: Dtypes = _TRITON) -> Implementation:
+    return on_cuda(name, summary, dtypes)
 
 
 class Gemm(Problem):
@@ -129,73 +100,35 @@ class Gemm(Problem):
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     added: ClassVar[Mapping[str, int | str]] = {"batch": 1, "data": "uniform", "sparsity": "none"}
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "cublas",
-            "torch.mm, addmm, bmm, _scaled_mm or _int_mm with out=, which call cuBLAS",
-            devices=("cuda",),
-            dtypes=_TORCH_CUDA,
-        ),
-        Implementation(
-            "cublaslt",
-            "cuBLASLt called directly, the algorithm that its heuristic puts first",
-            devices=("cuda",),
-            dtypes=_CUBLAS,
-        ),
-        Implementation(
-            "cublaslt-best",
-            "the quickest of the algorithms that cuBLASLt's heuristic names, timed on the device",
-            devices=("cuda",),
-            dtypes=_CUBLAS,
-        ),
+        on_cuda("cublas", "torch.mm, addmm, bmm, _scaled_mm or _int_mm with out=", _TORCH_CUDA),
+        on_cuda("cublaslt", "cuBLASLt called directly, the algorithm that its heuristic puts first", _CUBLAS),
+        on_cuda("cublaslt-best", "the quickest of the algorithms that its heuristic names", _CUBLAS),
         *(
-            Implementation(
+            on_cuda(
                 f"cublaslt-{tile}",
                 f"cuBLASLt held to tiles of {tile}: the quickest algorithm that has them",
-                devices=("cuda",),
-                dtypes=_CUBLAS,
+                _CUBLAS,
             )
             for tile in FORCED_TILES
         ),
-        Implementation(
-            "onednn",
-            "torch.mm and so on with out= on a CPU: MKL for float32 and float64, oneDNN below",
-            devices=("cpu",),
-            dtypes=dict.fromkeys(_TORCH_CPU, _ANY),
+        on_cpu("onednn", "torch.mm and so on, out=: MKL for float32 and float64, oneDNN below", _TORCH_CPU),
+        on_cuda("cublas-quantized", "A in float8_e4m3, B quantised in each launch by us", {"bfloat16": ADA}),
+        on_cuda("cusparselt", "A stored without its zeros; the quickest of its algorithms", _SPARSE),
+        on_cuda(
+            "inductor", "max-autotune: the quickest of cuBLAS and its templates", {**LIBRARY, "float64": ANY}
         ),
-        Implementation(
-            "cublas-quantized",
-            "B quantised to float8_e4m3 in each launch by our kernel, A beforehand; torch._scaled_mm",
-            devices=("cuda",),
-            dtypes={"bfloat16": _FLOAT8},
-        ),
-        Implementation(
-            "cusparselt",
-            "cuSPARSELt through torch, A stored without its zeros; the quickest of its algorithms",
-            devices=("cuda",),
-            dtypes=_SPARSE,
-        ),
-        Implementation(
-            "inductor",
-            "torch.compile in mode max-autotune: the quickest of cuBLAS and Inductor's own templates",
-            devices=("cuda",),
-            dtypes={d: c for d, c in _CUBLAS.items() if d not in ("float8_e4m3", "int8")},
-        ),
-        _of_triton("triton", "our kernel for this shape and device, by the rule in choosing.py"),
-        _of_triton("triton-pointer", "a grid of tiles addressed by pointers: any size, any architecture"),
-        _of_triton("triton-tma", "a grid of tiles moved by bulk tensor copies", _TMA),
-        _of_triton("triton-persistent", "one program an SM that walks over tiles, by bulk copies", _TMA),
-        _of_triton(
-            "triton-specialized", "the same with warps that only copy; right where it was checked", _16_BIT
-        ),
-        _of_triton(
-            "triton-gluon", "in Gluon: warps that copy, warps that multiply, barriers of ours", _GLUON
-        ),
-        _of_triton("triton-split-k", "K cut into parts for more programs, summed by the last to arrive"),
-        _of_triton("triton-stream-k", "every SM gets an equal share of all steps along K"),
-        _of_triton("triton-skinny", f"for m or n up to {SKINNY}: the other operand streams past once"),
-        _of_triton("triton-turned", "operands that are not K-major are made so, then multiplied", _TURNED),
+        _triton("triton", "our kernel for this shape and device, by the rule in choosing.py"),
+        _triton("triton-pointer", "a grid of tiles addressed by pointers: any size, any architecture"),
+        _triton("triton-tma", "a grid of tiles moved by bulk tensor copies", _TMA),
+        _triton("triton-persistent", "one program an SM that walks over tiles, by bulk copies", _TMA),
+        _triton("triton-specialized", "that with warps that only copy; right where it was checked", _16_BIT),
+        _triton("triton-gluon", "in Gluon: warps that copy, warps that multiply, barriers of ours", _GLUON),
+        _triton("triton-split-k", "K cut into parts for more programs, summed by the last to arrive"),
+        _triton("triton-stream-k", "every SM gets an equal share of all steps along K"),
+        _triton("triton-skinny", f"for m or n up to {SKINNY}: the other operand streams past once"),
+        _triton("triton-turned", "operands that are not K-major are made so, then multiplied", _TURNED),
         *(
-            _of_triton(f"triton-{tile}", f"a grid of tiles of exactly {tile}, whatever the shape asks for")
+            _triton(f"triton-{tile}", f"a grid of tiles of exactly {tile}, whatever the shape asks for")
             for tile in FORCED_TILES
         ),
     )
@@ -367,7 +300,7 @@ class Gemm(Problem):
         along_k = {"cublaslt": "cuBLASLt", "triton-gluon": "triton-gluon"}
         name = next((along_k[one] for one in along_k if implementation.startswith(one)), "")
         turned = self.dtype in ("float8_e4m3", "int8") and self.layout != "TN"
-        if not found and name and turned and (capability or (0, 0)) < _BLACKWELL:
+        if not found and name and turned and (capability or ANY) < _BLACKWELL:
             return f"{name} does {self.dtype} in layout TN here, not {self.layout}"
         return found
 

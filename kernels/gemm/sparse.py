@@ -7,7 +7,6 @@ result is allocated by each call, which torch cannot avoid.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import torch
 
@@ -24,22 +23,18 @@ def pruned(a: torch.Tensor) -> torch.Tensor:
 
 def launch(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
     """D [n, m] of a [m, k], which is pruned, and b [n, k]. Unsupported where torch lacks cuSPARSELt."""
-    multiply, algorithm = _prepared(problem, a, b)
-    return Launch(functools.partial(multiply, alg_id=algorithm))
-
-
-def configuration(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> str:
-    """The algorithm that cuSPARSELt's search chose."""
-    return f"algorithm {_prepared(problem, a, b)[1]}"
-
-
-def _prepared(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> tuple[Callable[..., torch.Tensor], int]:
     if not torch.backends.cusparselt.is_available():
         raise Unsupported("this build of torch has no cuSPARSELt")
     # Of A by B' it gives D', which `transpose_result` stores as D.
     compressed, right = torch._cslt_compress(a), b.t()
     kind = torch.int32 if problem.dtype == "int8" else None
+    algorithm = torch._cslt_sparse_mm_search(compressed, right, out_dtype=kind, transpose_result=True)
     multiply = functools.partial(
-        torch._cslt_sparse_mm, compressed, right, out_dtype=kind, transpose_result=True
+        torch._cslt_sparse_mm,
+        compressed,
+        right,
+        out_dtype=kind,
+        transpose_result=True,
+        alg_id=algorithm,
     )
-    return multiply, torch._cslt_sparse_mm_search(compressed, right, out_dtype=kind, transpose_result=True)
+    return Launch(multiply, configuration=f"algorithm {algorithm}")

@@ -27,7 +27,6 @@ and 1/8 of them again where more than 8 are added by stages.
 import math
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
@@ -243,14 +242,7 @@ def launch_parts(of: Operands, share: Share, count: int) -> Launch:
         elements=tiles * count * share.tile.m * share.tile.n if count > 1 else 0,
         counters=tiles * (1 + math.ceil(count / FAN.value)) if count > 1 else 0,
     )
-    run = multiply[tiles, count]
-    named = arguments(of, share, count, room)
-
-    def product() -> torch.Tensor:
-        run(**named)
-        return of.d
-
-    return Launch(product, outputs=(of.d,))
+    return Launch.of(multiply[tiles, count], (of.d,), **arguments(of, share, count, room))
 
 
 def compile_parts(of: Operands, share: Share, count: int) -> None:

@@ -15,8 +15,11 @@ exceeds 64 x 64 x 32. On Blackwell the accumulator lies in tensor memory, yet le
 there 128 x 256 of tf32 spills. float64 has no tensor-core path in Triton on Blackwell, float32 nowhere.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from kernels.tile_lists import parsed
 
 GROUP = 8
 """Tiles of N that run together where nothing else is said: 8 x 256 rows of op(B), a column of tiles of
@@ -42,16 +45,20 @@ class Tile(NamedTuple):
         return text if self.group == GROUP else f"{text} g{self.group}"
 
 
+tile_list = functools.partial(parsed, Tile)
+"""The tiles of a text such as `256x128x64 w8 s3, 128x64x64 w4 s4`."""
+
+
 def pointer_tiles(capability: tuple[int, int], dtype: str, layout: str, *, wide: bool) -> tuple[Tile, ...]:
     """The tiles to try for this compute capability, data type and layout of ours.
 
     A tile that needs more shared memory than a smaller sibling of the architecture has (8.6, 12.0: 99 KiB)
     is passed over by the tuner; every list ends with tiles that fit everywhere.
     """
-    kind = _kind(dtype)
+    kind = kind_of(dtype)
     if not wide:
         return _NARROW[kind]
-    generation = _generation(capability)
+    generation = generation_of(capability)
     tiles = _WIDE[kind].get(generation) or _WIDE[kind]["any"]
     if (kind, generation, layout) == ("tf32", "hopper", "NT"):
         # Hopper multiplies tf32 only from operands with K contiguous. Here neither is: both are turned on
@@ -67,7 +74,7 @@ def forced(
 
     How many elements 4 or 8 warps hold without spilling is in `_FORCED`; four stages where they fit.
     """
-    kind, generation = _kind(dtype), _generation(capability)
+    kind, generation = kind_of(dtype), generation_of(capability)
     if not wide:
         return tuple(tile for tile in _NARROW[kind] if (tile.m, tile.n) == (m, n))
     found = _FORCED[kind]
@@ -77,135 +84,69 @@ def forced(
     return tuple(Tile(m, n, of.k, w, stages) for w in warps for stages in (3, 4))
 
 
-def _kind(dtype: str) -> str:
-    return {
-        "float16": "16-bit",
-        "bfloat16": "16-bit",
-        "float8_e4m3": "8-bit",
-        "int8": "8-bit",
-    }.get(dtype, dtype)
+def kind_of(dtype: str) -> str:
+    """What the lists of tiles call a data type: by its width where that is all that counts."""
+    widths = {"float16": "16-bit", "bfloat16": "16-bit", "float8_e4m3": "8-bit", "int8": "8-bit"}
+    return widths.get(dtype, dtype)
 
 
-def _generation(capability: tuple[int, int]) -> str:
+def generation_of(capability: tuple[int, int]) -> str:
+    """The architecture whose instructions multiply there, as the lists of tiles call it."""
     # 12.x is called Blackwell too, but multiplies with Ampere's instructions, as do 7.x (float32, float64).
     return {9: "hopper", 10: "blackwell", 11: "blackwell"}.get(capability[0], "ampere")
 
 
 _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
     "16-bit": {
-        "ampere": (
-            Tile(128, 256, 32, 8, 4),
-            Tile(256, 128, 32, 8, 4),
-            Tile(128, 128, 64, 8, 3),
-            Tile(128, 128, 32, 4, 4),
-            Tile(128, 64, 64, 4, 4),
-            Tile(64, 128, 64, 4, 4),
-            Tile(64, 64, 64, 4, 4),
-            Tile(64, 32, 128, 4, 3),
-            Tile(32, 64, 128, 4, 3),
-            Tile(128, 16, 128, 4, 3),
+        "ampere": tile_list(
+            "128x256x32 w8 s4, 256x128x32 w8 s4, 128x128x64 w8 s3, 128x128x32 w4 s4, 128x64x64 w4 s4, "
+            "64x128x64 w4 s4, 64x64x64 w4 s4, 64x32x128 w4 s3, 32x64x128 w4 s3, 128x16x128 w4 s3"
         ),
-        "hopper": (
-            Tile(128, 256, 64, 8, 3),
-            Tile(256, 128, 64, 8, 3),
-            Tile(128, 256, 64, 8, 4),
-            Tile(256, 128, 64, 8, 4),
-            Tile(128, 128, 64, 8, 4),
-            Tile(128, 128, 128, 8, 3),
-            Tile(128, 64, 64, 4, 4),
-            Tile(64, 128, 64, 4, 4),
-            Tile(64, 64, 128, 4, 4),
-            Tile(64, 64, 64, 4, 6),
-            Tile(32, 64, 128, 4, 4),
-            Tile(128, 16, 64, 4, 6),
+        "hopper": tile_list(
+            "128x256x64 w8 s3, 256x128x64 w8 s3, 128x256x64 w8 s4, 256x128x64 w8 s4, 128x128x64 w8 s4, "
+            "128x128x128 w8 s3, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x128 w4 s4, 64x64x64 w4 s6, "
+            "32x64x128 w4 s4, 128x16x64 w4 s6"
         ),
-        "blackwell": (
-            Tile(128, 256, 64, 8, 3),
-            Tile(256, 128, 64, 8, 3),
-            Tile(128, 256, 64, 8, 4),
-            Tile(256, 128, 64, 8, 4),
-            Tile(128, 128, 64, 8, 4),
-            Tile(128, 128, 128, 8, 3),
-            Tile(128, 64, 64, 4, 4),
-            Tile(64, 64, 128, 4, 4),
-            Tile(64, 64, 64, 4, 6),
-            Tile(32, 64, 128, 4, 4),
-            Tile(64, 32, 128, 4, 4),
+        "blackwell": tile_list(
+            "128x256x64 w8 s3, 256x128x64 w8 s3, 128x256x64 w8 s4, 256x128x64 w8 s4, 128x128x64 w8 s4, "
+            "128x128x128 w8 s3, 128x64x64 w4 s4, 64x64x128 w4 s4, 64x64x64 w4 s6, 32x64x128 w4 s4, "
+            "64x32x128 w4 s4"
         ),
     },
     "8-bit": {
-        "any": (
-            Tile(128, 256, 128, 8, 3),
-            Tile(256, 128, 128, 8, 3),
-            Tile(128, 128, 128, 8, 4),
-            Tile(128, 128, 128, 8, 3),
-            Tile(128, 64, 128, 4, 4),
-            Tile(64, 128, 128, 4, 4),
-            Tile(64, 64, 128, 4, 4),
-            Tile(64, 32, 128, 4, 4),
-            Tile(128, 16, 128, 4, 4),
+        "any": tile_list(
+            "128x256x128 w8 s3, 256x128x128 w8 s3, 128x128x128 w8 s4, 128x128x128 w8 s3, 128x64x128 w4 s4, "
+            "64x128x128 w4 s4, 64x64x128 w4 s4, 64x32x128 w4 s4, 128x16x128 w4 s4"
         ),
     },
     "tf32": {
-        "ampere": (
-            Tile(128, 256, 32, 8, 3),
-            Tile(256, 128, 32, 8, 3),
-            Tile(128, 128, 32, 8, 4),
-            Tile(128, 128, 16, 4, 4),
-            Tile(128, 64, 32, 4, 4),
-            Tile(64, 128, 32, 4, 4),
-            Tile(64, 64, 32, 4, 4),
-            Tile(64, 32, 64, 4, 3),
+        "ampere": tile_list(
+            "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x128x16 w4 s4, 128x64x32 w4 s4, "
+            "64x128x32 w4 s4, 64x64x32 w4 s4, 64x32x64 w4 s3"
         ),
-        "hopper": (
-            Tile(128, 256, 32, 8, 3),
-            Tile(256, 128, 32, 8, 3),
-            Tile(128, 128, 32, 8, 4),
-            Tile(128, 128, 64, 8, 3),
-            Tile(128, 64, 32, 4, 4),
-            Tile(64, 128, 32, 4, 4),
-            Tile(64, 64, 32, 4, 5),
-            Tile(64, 32, 32, 4, 4),
-            Tile(128, 16, 64, 4, 3),
+        "hopper": tile_list(
+            "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x128x64 w8 s3, 128x64x32 w4 s4, "
+            "64x128x32 w4 s4, 64x64x32 w4 s5, 64x32x32 w4 s4, 128x16x64 w4 s3"
         ),
-        "blackwell": (
-            Tile(128, 128, 32, 8, 4),
-            Tile(128, 128, 64, 8, 3),
-            Tile(128, 64, 32, 4, 4),
-            Tile(64, 128, 32, 4, 4),
-            Tile(64, 64, 32, 4, 5),
-            Tile(64, 32, 64, 4, 3),
-            Tile(128, 16, 64, 4, 3),
+        "blackwell": tile_list(
+            "128x128x32 w8 s4, 128x128x64 w8 s3, 128x64x32 w4 s4, 64x128x32 w4 s4, 64x64x32 w4 s5, "
+            "64x32x64 w4 s3, 128x16x64 w4 s3"
         ),
     },
     "float32": {
-        "any": (
-            Tile(128, 128, 32, 8, 3),
-            Tile(128, 128, 16, 8, 3),
-            Tile(128, 64, 16, 4, 3),
-            Tile(64, 128, 16, 4, 3),
-            Tile(128, 64, 32, 8, 3),
-            Tile(64, 64, 16, 4, 3),
-            Tile(32, 32, 32, 4, 3),
+        "any": tile_list(
+            "128x128x32 w8 s3, 128x128x16 w8 s3, 128x64x16 w4 s3, 64x128x16 w4 s3, 128x64x32 w8 s3, "
+            "64x64x16 w4 s3, 32x32x32 w4 s3"
         ),
-        "hopper": (
-            Tile(128, 128, 32, 8, 3),
-            Tile(128, 128, 16, 8, 3),
-            Tile(128, 64, 16, 4, 3),
-            Tile(64, 128, 16, 4, 3),
-            Tile(128, 64, 32, 8, 3),
-            Tile(64, 64, 16, 8, 3),
-            Tile(32, 32, 32, 4, 3),
+        "hopper": tile_list(
+            "128x128x32 w8 s3, 128x128x16 w8 s3, 128x64x16 w4 s3, 64x128x16 w4 s3, 128x64x32 w8 s3, "
+            "64x64x16 w8 s3, 32x32x32 w4 s3"
         ),
     },
     "float64": {
-        "any": (
-            Tile(128, 128, 16, 8, 3),
-            Tile(128, 64, 16, 8, 3),
-            Tile(64, 128, 16, 8, 3),
-            Tile(64, 64, 32, 4, 3),
-            Tile(64, 64, 16, 4, 4),
-            Tile(32, 32, 16, 4, 4),
+        "any": tile_list(
+            "128x128x16 w8 s3, 128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x32 w4 s3, 64x64x16 w4 s4, "
+            "32x32x16 w4 s4"
         ),
     },
 }
@@ -238,34 +179,11 @@ _FORCED: Mapping[str, Mapping[str, _Most]] = {
 }
 
 _NARROW: Mapping[str, tuple[Tile, ...]] = {
-    "16-bit": (
-        Tile(128, 128, 32, 8, 3),
-        Tile(128, 64, 64, 8, 3),
-        Tile(64, 128, 64, 8, 3),
-        Tile(64, 64, 128, 8, 3),
-        Tile(64, 64, 32, 4, 3),
-        Tile(64, 32, 64, 4, 3),
+    "16-bit": tile_list(
+        "128x128x32 w8 s3, 128x64x64 w8 s3, 64x128x64 w8 s3, 64x64x128 w8 s3, 64x64x32 w4 s3, 64x32x64 w4 s3"
     ),
-    "8-bit": (
-        Tile(128, 64, 64, 8, 3),
-        Tile(64, 64, 64, 8, 3),
-        Tile(64, 32, 64, 4, 3),
-    ),
-    "tf32": (
-        Tile(128, 128, 16, 8, 4),
-        Tile(128, 64, 32, 4, 4),
-        Tile(64, 64, 32, 4, 4),
-        Tile(64, 32, 64, 4, 3),
-    ),
-    "float32": (
-        Tile(128, 64, 32, 8, 3),
-        Tile(64, 64, 32, 8, 3),
-        Tile(64, 64, 16, 4, 3),
-        Tile(32, 32, 32, 4, 3),
-    ),
-    "float64": (
-        Tile(128, 64, 16, 8, 3),
-        Tile(64, 64, 16, 4, 3),
-        Tile(32, 32, 16, 4, 4),
-    ),
+    "8-bit": tile_list("128x64x64 w8 s3, 64x64x64 w8 s3, 64x32x64 w4 s3"),
+    "tf32": tile_list("128x128x16 w8 s4, 128x64x32 w4 s4, 64x64x32 w4 s4, 64x32x64 w4 s3"),
+    "float32": tile_list("128x64x32 w8 s3, 64x64x32 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"),
+    "float64": tile_list("128x64x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
 }

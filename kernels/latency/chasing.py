@@ -30,10 +30,4 @@ def chase(  # type: ignore[no-untyped-def]
 def launch(problem: Latency, table: torch.Tensor, begin: torch.Tensor) -> Launch:
     """A block for each chain; the ends [chains] are allocated here."""
     end = torch.empty_like(begin)
-    run = chase[(problem.chains,)]
-
-    def call() -> torch.Tensor:
-        run(table, begin, end, problem.steps, num_warps=1)
-        return end
-
-    return Launch(call, outputs=(end,))
+    return Launch.of(chase[(problem.chains,)], (end,), table, begin, end, problem.steps, num_warps=1)

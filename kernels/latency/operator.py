@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Operator, Uniform
 from kernels.latency.problem import LINE_BYTE, Latency
+from kernels.optional import launched_by
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -38,13 +39,6 @@ def reference(problem: Latency, table: torch.Tensor, begin: torch.Tensor) -> tor
     return (at * _CELLS).double()
 
 
-def triton(problem: Latency, table: torch.Tensor, begin: torch.Tensor) -> Launch:
-    """Our kernel."""
-    from kernels.latency.chasing import launch  # Triton is not everywhere
-
-    return launch(problem, table, begin)
-
-
 def tolerance(problem: Latency, implementation: str) -> float:
     """0: an index is exact."""
     return 0.0
@@ -54,7 +48,7 @@ OPERATOR = Operator(
     problem=Latency,
     inputs=inputs,
     reference=reference,
-    implementations={"triton": triton},
+    implementations={"triton": launched_by("latency.chasing")},
     tolerance=tolerance,
     examples=[
         # Two cells, more steps than cells, an odd number of cells, and several chains.

@@ -20,6 +20,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from bench.spec import Implementation, Problem
+from kernels.implementations import VOLTA, on_cuda
 
 LINE_BYTE = 128
 """Bytes from one cell to the next."""
@@ -31,12 +32,7 @@ class Latency(Problem):
     operator: ClassVar[str] = "latency"
     arithmetic: ClassVar[Literal["latency"]] = "latency"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "triton",
-            "our chase: every load has its address from the one before",
-            devices=("cuda",),
-            dtypes={"float32": (7, 0)},
-        ),
+        on_cuda("triton", "our chase: every load has its address from the one before", {"float32": VOLTA}),
     )
 
     footprint_byte: Annotated[int, Field(ge=2 * LINE_BYTE, le=2**32)]

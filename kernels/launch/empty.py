@@ -16,9 +16,4 @@ def empty() -> None:
 
 def empty_launch() -> Launch:
     """One launch of nothing; it writes nothing."""
-
-    def call() -> tuple[()]:
-        empty[(1,)](num_warps=1)
-        return ()
-
-    return Launch(call)
+    return Launch.of(empty[(1,)], (), num_warps=1)

@@ -9,8 +9,7 @@ Strongest known: none, for this measures the device.
 from typing import ClassVar
 
 from bench.spec import Implementation, Problem
-
-_ANY = (0, 0)
+from kernels.implementations import ANY, VOLTA, on_both, on_cuda
 
 
 class LaunchFloor(Problem):
@@ -18,18 +17,8 @@ class LaunchFloor(Problem):
 
     operator: ClassVar[str] = "launch"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "aten",
-            "torch.neg of one element, out=",
-            devices=("cpu", "cuda"),
-            dtypes={"float32": _ANY},
-        ),
-        Implementation(
-            "triton",
-            "a Triton kernel with an empty body",
-            devices=("cuda",),
-            dtypes={"float32": (7, 0)},
-        ),
+        on_both("aten", "torch.neg of one element, out=", {"float32": ANY}),
+        on_cuda("triton", "a Triton kernel with an empty body", {"float32": VOLTA}),
     )
 
     @property

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Launch, Operator, Uniform
-from kernels import inductor as torch_compile
 from kernels.layer import formula
 from kernels.layer import reference as by_formula
 from kernels.layer.problem import LOSS_SCALE, TRANSFORMERS, Direction, Layer, Weight

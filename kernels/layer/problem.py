@@ -39,15 +39,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from bench.spec import DeviceKind, Dtype, Implementation, Problem
+from bench.spec import Dtypes, Implementation, Problem, Size
+from kernels.implementations import AMPERE, ANY, PRODUCTS, inductor, on_both, on_cuda
 from kernels.layer import parts
 from kernels.layer.parts import Part, Work
 
-Size = Annotated[int, Field(ge=1)]
 Kind = Literal["transformer", "transformer-modern", "mlp", "bottleneck"]
 Direction = Literal["forward", "step"]
 
@@ -62,9 +62,8 @@ SPEAKS_OF: Mapping[Kind, tuple[str, ...]] = {
 }
 """Kind -> the parameters that only some kinds have, as far as it has them."""
 
-_BOTH: tuple[DeviceKind, ...] = ("cpu", "cuda")
-_WHOLE: dict[Dtype, tuple[int, int]] = {"float32": (0, 0), "tf32": (8, 0)}
-_MIXED: dict[Dtype, tuple[int, int]] = {"float16": (5, 3), "bfloat16": (8, 0)}
+_WHOLE: Dtypes = {"float32": ANY, "tf32": AMPERE}
+_MIXED: Dtypes = {"float16": (5, 3), "bfloat16": AMPERE}
 
 
 class Weight(NamedTuple):
@@ -94,37 +93,11 @@ class Layer(Problem):
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "eager",
-            "torch's operators one after the other, scores of attention kept in memory",
-            devices=_BOTH,
-            dtypes=_WHOLE,
-        ),
-        Implementation(
-            "amp",
-            "that under torch.amp.autocast, of float16 with the gradients of a scaled loss",
-            devices=_BOTH,
-            dtypes=_MIXED,
-        ),
-        Implementation(
-            "sdpa",
-            "as eager or amp, by the data type, with torch's fused attention",
-            devices=_BOTH,
-            dtypes=_WHOLE | _MIXED,
-        ),
-        Implementation(
-            "cudnn-deterministic",
-            "as eager or amp, by the data type, with torch.backends.cudnn.deterministic",
-            devices=("cuda",),
-            dtypes=_WHOLE | _MIXED,
-        ),
-        Implementation(
-            "inductor",
-            "torch.compile of that with fused attention, as eager or amp by the data type",
-            devices=_BOTH,
-            dtypes={"float32": (7, 0), "tf32": (8, 0), "float16": (7, 0), "bfloat16": (8, 0)},
-            cpp_on_cpu=True,
-        ),
+        on_both("eager", "torch's operators one after the other, scores of attention kept in memory", _WHOLE),
+        on_both("amp", "eager under torch.amp.autocast, float16 with a scaled loss", _MIXED),
+        on_both("sdpa", "as eager or amp, with torch's fused attention", {**_WHOLE, **_MIXED}),
+        on_cuda("cudnn-deterministic", "as eager or amp, with cudnn.deterministic", {**_WHOLE, **_MIXED}),
+        inductor("torch.compile of sdpa", {**_WHOLE, **PRODUCTS}),
     )
 
     kind: Kind

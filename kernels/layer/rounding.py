@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from statistics import NormalDist
 
 from kernels.layer.problem import Kind, Layer
+from kernels.rounding import FLOAT32, TF32_CUT, UNIT_ROUNDOFF, reach
 
-_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "tf32": 2.0**-24}
-"""Half the distance from 1 to the next number in which results of products are stored."""
-_TF32_CUT = 2.0**-9
-"""What a product loses at most when both its factors are cut to 10 bits."""
-_FLOAT32 = 2.0**-24
-_UNLIKELY = 1e-4
-"""How often a bound that is derived from random inputs may fail."""
 _ROUNDINGS: Mapping[Kind, int] = {
     # x, 4 weights, q k v, q scaled, scores, p, o, its projection, the sum, the middle, h, gelu, the result
     "transformer": 16,
@@ -47,12 +40,12 @@ def tolerance(problem: Layer, implementation: str) -> float | list[float]:
     * The largest of all errors is within `high` deviations, the largest |value| is at least `low` of its own.
     """
     forward, backward = _error(problem, 1), _error(problem, 2)
-    y = forward * _reach(problem.tokens * problem.width)
+    y = forward * reach(problem.tokens * problem.width)
     if problem.direction == "forward":
         return y
-    gradients = [backward * _reach(math.prod(weight.shape)) for weight in problem.weights]
-    kept = [forward * _reach(problem.tokens * problem.inner)] * (2 if problem.kind == "bottleneck" else 0)
-    return [y, backward * _reach(problem.tokens * problem.width), *gradients, *kept]
+    gradients = [backward * reach(math.prod(weight.shape)) for weight in problem.weights]
+    kept = [forward * reach(problem.tokens * problem.inner)] * (2 if problem.kind == "bottleneck" else 0)
+    return [y, backward * reach(problem.tokens * problem.width), *gradients, *kept]
 
 
 def _error(problem: Layer, ways: int) -> float:
@@ -65,14 +58,6 @@ def _error(problem: Layer, ways: int) -> float:
     of_sum = math.sqrt(terms) / 3 * (_WINOGRAD if problem.kind == "bottleneck" else 1)
     if problem.dtype != "float32":
         of_sum += terms / 16
-    error = _UNIT_ROUNDOFF[problem.dtype] * math.sqrt(roundings / 3)
-    error += _FLOAT32 * math.sqrt(contractions) * (4 + of_sum)
-    return error + (contractions * _TF32_CUT if problem.dtype == "tf32" else 0.0)
-
-
-def _reach(elements: int) -> float:
-    """The largest of so many normal errors over the largest of half as many normal values, of deviation 1."""
-    normal = NormalDist()
-    high = normal.inv_cdf(1 - _UNLIKELY / (2 * elements))
-    low = normal.inv_cdf((1 + _UNLIKELY ** (2 / elements)) / 2)
-    return high / low
+    error = UNIT_ROUNDOFF[problem.dtype] * math.sqrt(roundings / 3)
+    error += FLOAT32 * math.sqrt(contractions) * (4 + of_sum)
+    return error + (contractions * 2 * TF32_CUT if problem.dtype == "tf32" else 0.0)

@@ -26,7 +26,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.layernorm.problem import LayerNorm
-from kernels.layernorm.tiles import Tile, alignment, programs, whole_rows
+from kernels.layernorm.tiles import Tile, alignment, of_rows, programs, whole_rows
 
 
 @triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
@@ -158,27 +158,11 @@ def launch(
     count = programs(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
     dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
     partial = x.new_empty(2, count, problem.length, dtype=torch.float32)
-    run = gradient[(count,)]
+    run, tensors = gradient[(count,)], (x, dy, weight, mean, rstd, dx, partial)
+    options = of_rows(tile, problem.length, problem.item_byte) | {"STAGES": 2}
 
     def call() -> tuple[torch.Tensor, ...]:
-        run(
-            x,
-            dy,
-            weight,
-            mean,
-            rstd,
-            dx,
-            partial,
-            problem.rows,
-            problem.length,
-            ALIGN=alignment(problem.length, problem.item_byte),
-            EVEN=problem.length == tile.block,
-            ROWS=tile.rows,
-            BLOCK=tile.block,
-            STAGES=2,
-            num_warps=tile.warps,
-            num_stages=1,
-        )
+        run(*tensors, problem.rows, problem.length, **options)
         add(partial, dweight, dbias)
         return dx, dweight, dbias
 

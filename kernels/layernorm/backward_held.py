@@ -175,26 +175,11 @@ def launch(
     dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
     sums = x.new_empty(2, started, problem.length, dtype=torch.float32)
     partial = held.partial_sums(share, x, 2)
-    run = gradient_held[(started,)]
+    run, tensors = gradient_held[(started,)], (x, dy, weight, mean, rstd, dx, sums, partial)
+    options = share.constants(problem.item_byte)
 
     def call() -> tuple[torch.Tensor, ...]:
-        run(
-            x,
-            dy,
-            weight,
-            mean,
-            rstd,
-            dx,
-            sums,
-            partial,
-            problem.rows,
-            problem.length,
-            VECTOR=held.vector(problem.item_byte),
-            CHUNKS=share.chunks,
-            CHUNK=share.chunk,
-            num_warps=share.warps,
-            num_ctas=share.blocks,
-        )
+        run(*tensors, problem.rows, problem.length, **options)
         add(sums, dweight, dbias)
         return dx, dweight, dbias
 

@@ -21,7 +21,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.backward import add
 from kernels.layernorm.problem import LayerNorm
-from kernels.layernorm.tiles import Tile, alignment, chunks, programs
+from kernels.layernorm.tiles import Tile, along_rows, chunks, programs
 
 
 def walking(problem: LayerNorm) -> Tile:
@@ -141,41 +141,15 @@ def launch(
     dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
     partial = x.new_empty(2, count, problem.length, dtype=torch.float32)
     sums = x.new_empty(2, problem.rows, dtype=torch.float32)
-    align, chunk = alignment(problem.length, problem.item_byte), walking(problem)
-    along_rows = row_sums[(problem.rows,)]
+    inputs = x, dy, weight, mean, rstd
+    of_walk = along_rows(walking(problem), problem.length, problem.item_byte)
+    of_tile = along_rows(tile, problem.length, problem.item_byte)
+    row_by_row = row_sums[(problem.rows,)]
     down_columns = columns[(-(-problem.length // tile.block), count)]
 
     def call() -> tuple[torch.Tensor, ...]:
-        along_rows(
-            x,
-            dy,
-            weight,
-            mean,
-            rstd,
-            sums,
-            problem.length,
-            ALIGN=align,
-            BLOCK=chunk.block,
-            num_warps=chunk.warps,
-            num_stages=1,
-        )
-        down_columns(
-            x,
-            dy,
-            weight,
-            mean,
-            rstd,
-            sums,
-            dx,
-            partial,
-            problem.rows,
-            problem.length,
-            ALIGN=align,
-            ROWS=tile.rows,
-            BLOCK=tile.block,
-            num_warps=tile.warps,
-            num_stages=1,
-        )
+        row_by_row(*inputs, sums, problem.length, **of_walk)
+        down_columns(*inputs, sums, dx, partial, problem.rows, problem.length, ROWS=tile.rows, **of_tile)
         add(partial, dweight, dbias)
         return dx, dweight, dbias
 

@@ -21,7 +21,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.layernorm.tiles import Tile, alignment, whole_rows
+from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 
 
 @triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
@@ -82,25 +82,6 @@ def launch(
     y = torch.empty_like(x)
     mean, rstd = (x.new_empty(problem.rows, 1, dtype=torch.float32) for _ in range(2))
     run = normalize[(-(-problem.rows // tile.rows),)]
-
-    def call() -> tuple[torch.Tensor, ...]:
-        run(
-            x,
-            weight,
-            bias,
-            y,
-            mean,
-            rstd,
-            problem.rows,
-            problem.length,
-            EPSILON=EPSILON,
-            ALIGN=alignment(problem.length, problem.item_byte),
-            EVEN=problem.length == tile.block,
-            ROWS=tile.rows,
-            BLOCK=tile.block,
-            num_warps=tile.warps,
-            num_stages=1,
-        )
-        return y, mean, rstd
-
-    return Launch(call, outputs=(y, mean, rstd))
+    options = of_rows(tile, problem.length, problem.item_byte) | {"EPSILON": EPSILON}
+    outputs = y, mean, rstd
+    return Launch.of(run, outputs, x, weight, bias, *outputs, problem.rows, problem.length, **options)

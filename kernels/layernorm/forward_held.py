@@ -148,24 +148,6 @@ def launch(
     mean, rstd = (x.new_empty(problem.rows, 1, dtype=torch.float32) for _ in range(2))
     partial = held.partial_sums(share, x, 3)
     run = normalize_held[(problem.rows,)]
-
-    def call() -> tuple[torch.Tensor, ...]:
-        run(
-            x,
-            weight,
-            bias,
-            y,
-            mean,
-            rstd,
-            partial,
-            problem.length,
-            EPSILON=EPSILON,
-            VECTOR=held.vector(problem.item_byte),
-            CHUNKS=share.chunks,
-            CHUNK=share.chunk,
-            num_warps=share.warps,
-            num_ctas=share.blocks,
-        )
-        return y, mean, rstd
-
-    return Launch(call, outputs=(y, mean, rstd))
+    options = share.constants(problem.item_byte) | {"EPSILON": EPSILON}
+    outputs = y, mean, rstd
+    return Launch.of(run, outputs, x, weight, bias, *outputs, partial, problem.length, **options)

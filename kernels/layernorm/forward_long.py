@@ -21,7 +21,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.layernorm.tiles import Tile, alignment, chunks
+from kernels.layernorm.tiles import Tile, along_rows, chunks
 
 
 @triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
@@ -87,22 +87,6 @@ def launch(
     y = torch.empty_like(x)
     mean, rstd = (x.new_empty(problem.rows, 1, dtype=torch.float32) for _ in range(2))
     run = normalize_long[(problem.rows,)]
-
-    def call() -> tuple[torch.Tensor, ...]:
-        run(
-            x,
-            weight,
-            bias,
-            y,
-            mean,
-            rstd,
-            problem.length,
-            EPSILON=EPSILON,
-            ALIGN=alignment(problem.length, problem.item_byte),
-            BLOCK=tile.block,
-            num_warps=tile.warps,
-            num_stages=1,
-        )
-        return y, mean, rstd
-
-    return Launch(call, outputs=(y, mean, rstd))
+    options = along_rows(tile, problem.length, problem.item_byte) | {"EPSILON": EPSILON}
+    outputs = y, mean, rstd
+    return Launch.of(run, outputs, x, weight, bias, *outputs, problem.length, **options)

@@ -18,7 +18,7 @@ c x blocks x chunk, one part for each block, and the last may be ragged.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from triton.experimental import gluon
@@ -52,6 +52,11 @@ class Held(NamedTuple):
     def __str__(self) -> str:
         """`2 x 4x8192 w16`: blocks x chunks x elements, warps of a block."""
         return f"{self.blocks} x {self.chunks}x{self.chunk} w{self.warps}"
+
+    def constants(self, item_byte: int) -> dict[str, Any]:
+        """What every kernel that holds rows in shared memory is compiled with."""
+        cut = {"VECTOR": vector(item_byte), "CHUNKS": self.chunks, "CHUNK": self.chunk}
+        return cut | {"num_warps": self.warps, "num_ctas": self.blocks}
 
 
 def candidates(length: int, item_byte: int, tensors: int) -> list[Held]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.layernorm import backward, backward_held, backward_long, forward, forward_held, forward_long
 from kernels.layernorm.held import Held
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.tiles import Tile
-from kernels.tuning import fastest, tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -47,16 +47,12 @@ def with_tile(problem: LayerNorm, inputs: Tensors, tile: Tile | Held, multiproce
 
 def launch(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
     """The launch with what is fastest for this problem on the current device."""
-    return tuned(("layernorm", problem), candidates(problem), _attempt(problem, inputs))
-
-
-def chosen(problem: LayerNorm, *inputs: torch.Tensor) -> Tile | Held:
-    """The fastest of them; timed when first asked for this problem."""
-    return fastest(("layernorm", problem), candidates(problem), _attempt(problem, inputs))
-
-
-def _attempt(problem: LayerNorm, inputs: tuple[torch.Tensor, ...]) -> Callable[[Tile | Held], Launch]:
-    return lambda tile: with_tile(problem, inputs, tile, _multiprocessors(inputs[0]))
+    multiprocessors = _multiprocessors(inputs[0])
+    return tuned(
+        ("layernorm", problem),
+        candidates(problem),
+        lambda tile: with_tile(problem, inputs, tile, multiprocessors),
+    )
 
 
 def _multiprocessors(x: torch.Tensor) -> int:

@@ -7,22 +7,20 @@ x, dy, y, dx are `[rows, length]`, contiguous; weight, bias and their gradients 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
-from kernels import inductor as torch_compile
+from kernels.excerpts import one_of_each_part
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.optional import lacking
+from kernels.optional import lacking, launched_by
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
 
-_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
-_UNLIKELY = 1e-4
-"""How often a bound that is derived from random inputs may fail."""
 _CHECKED = 1 << 19
 """About how many elements an excerpt keeps; a result up to four times as large is checked whole."""
 _LEAST_ROWS = 16
@@ -147,20 +145,6 @@ def liger(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
     return Launch(lambda: layer_norm_backward(dy, x, weight, weight, mean, rstd))
 
 
-def triton(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
-    """Our kernels, tuned for this problem when first asked; outputs preallocated."""
-    from kernels.layernorm import launch  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return launch.launch(problem, *inputs)
-
-
-def triton_configuration(problem: LayerNorm, *inputs: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `4x1024 w4`: rows x elements, warps."""
-    from kernels.layernorm import launch
-
-    return str(launch.chosen(problem, *inputs))
-
-
 def _statistics(inputs: Tensors, in_16_bits: bool) -> Tensors:
     """mean and rstd as the kernel wants them; their values are exact in either type."""
     mean, rstd = inputs[3:]
@@ -186,17 +170,17 @@ def tolerance(problem: LayerNorm, implementation: str) -> tuple[float, float, fl
     * dweight, dbias: sums of `rows` terms, as in gemm: u' sqrt(rows) / 3 times ln(length 10^4) / low. For
       aten and 16-bit data u instead of u', for that is how torch sums on a CPU (where it can be compared).
     """
-    unit = _UNIT_ROUNDOFF[problem.dtype]
+    unit = UNIT_ROUNDOFF[problem.dtype]
     accumulated, times = _arithmetic(problem)
     if problem.direction == "forward":
         rows = min(problem.rows, _excerpt_rows(problem))
         lanes = 8 if implementation == "inductor" else 128
         chain = 2 + math.sqrt(problem.length / lanes / 3)
-        of_mean = chain * math.log(rows / _UNLIKELY) / _low(rows)
-        narrow = (_UNLIKELY / rows) ** (1 / (problem.length - 1)) if problem.length > 1 else 1.0
+        of_mean = chain * math.log(rows / UNLIKELY) / low(rows)
+        narrow = (UNLIKELY / rows) ** (1 / (problem.length - 1)) if problem.length > 1 else 1.0
         of_y = (8 + math.log2(problem.length)) * min(1 / narrow, EPSILON**-0.5)
         if problem.length == 1:  # x and its mean, both scaled by 316, cancel before a bias that may be tiny
-            of_y *= EPSILON**-0.5 / _UNLIKELY
+            of_y *= EPSILON**-0.5 / UNLIKELY
         stored = unit if implementation == "aten" else accumulated
         return (
             unit + times * accumulated * of_y,
@@ -209,22 +193,18 @@ def tolerance(problem: LayerNorm, implementation: str) -> tuple[float, float, fl
         in_16_bits = _sums_error(problem, problem.dtype)
         sums = in_16_bits if in_16_bits <= _MOST_ERROR else sums
     of_sums = unit + times * (4 * accumulated + sums)
-    return unit + times * 16 * accumulated / (0.19 * _low(elements)), of_sums, of_sums
+    return unit + times * 16 * accumulated / (0.19 * low(elements)), of_sums, of_sums
 
 
 def _arithmetic(problem: LayerNorm) -> tuple[float, int]:
-    return (2.0**-53, 2) if problem.dtype == "float64" else (2.0**-24, 1)
+    return (UNIT_ROUNDOFF["float64"], 2) if problem.dtype == "float64" else (FLOAT32, 1)
 
 
 def _sums_error(problem: LayerNorm, summed_in: Dtype | Literal["float32"]) -> float:
     """Of dweight and dbias, by their running sums in this type, as a share of the largest."""
     columns = _excerpt_columns(problem)
-    scatter = math.log(columns / _UNLIKELY) / _low(columns)
-    return _UNIT_ROUNDOFF[summed_in] * math.sqrt(problem.rows) / 3 * scatter
-
-
-def _low(count: int) -> float:
-    return NormalDist().inv_cdf((1 + _UNLIKELY ** (1 / count)) / 2)
+    scatter = math.log(columns / UNLIKELY) / low(columns)
+    return UNIT_ROUNDOFF[summed_in] * math.sqrt(problem.rows) / 3 * scatter
 
 
 def _excerpt_rows(problem: LayerNorm) -> int:
@@ -250,24 +230,16 @@ def excerpt(problem: LayerNorm, inputs: Tensors, outputs: Tensors) -> tuple[Laye
     """
     if problem.elements <= 4 * _CHECKED:
         return problem, inputs, outputs
-    rows = _spread(problem.rows, _excerpt_rows(problem)).to(inputs[0].device)
+    rows = one_of_each_part(problem.rows, _excerpt_rows(problem)).to(inputs[0].device)
     smaller = problem.model_copy(update={"rows": len(rows)})
     if problem.direction == "forward":
         x, weight, bias = inputs
         return smaller, (x[rows], weight, bias), tuple(one[rows] for one in outputs)
     x, dy, weight, mean, rstd = inputs
     dx, dweight, dbias = outputs
-    columns = _spread(problem.length, _excerpt_columns(problem)).to(x.device)
+    columns = one_of_each_part(problem.length, _excerpt_columns(problem)).to(x.device)
     some = (x[rows], dy[rows], weight, mean[rows], rstd[rows], x[:, columns], dy[:, columns], mean, rstd)
     return smaller, some, (dx[rows], dweight[columns], dbias[columns])
-
-
-def _spread(size: int, count: int) -> torch.Tensor:
-    """`count` ascending indices in [0, size): a random one of every equal part, but of the last its end."""
-    edges = torch.arange(count + 1) * size // count
-    chosen = edges[:-1] + (torch.rand(count, dtype=torch.float64) * edges.diff()).long()
-    chosen[-1] = size - 1
-    return chosen
 
 
 def _examples() -> list[LayerNorm]:
@@ -291,10 +263,9 @@ OPERATOR = Operator(
         "inductor": inductor,
         "quack": quack,
         "liger": liger,
-        "triton": triton,
+        "triton": launched_by("layernorm.launch"),
     },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

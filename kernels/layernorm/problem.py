@@ -14,11 +14,10 @@ them 8 bytes each. (torch on a CPU keeps them in 16 bits where x has 16: four by
 Strongest known: QuACK up to rows of 128 Ki and beyond, through clusters of SMs; raced as `quack`.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
-
-from bench.spec import Implementation, Problem
+from bench.spec import Implementation, Problem, Size
+from kernels.implementations import FROM_AMPERE, WITH_FLOAT64, inductor, on_both, on_cuda
 
 EPSILON = 1e-5
 """Added to the variance: torch's default."""
@@ -32,50 +31,22 @@ LONGEST_OF_LIGER = 65536
 MOST = 2**30
 """Most rows, and the longest row, that our kernels address."""
 
-_ANY = (0, 0)
-
 
 class LayerNorm(Problem):
     """One layer normalization or its gradient: `direction`, `rows`, `length` of a row, `dtype`."""
 
     operator: ClassVar[str] = "layernorm"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "aten",
-            "torch's own kernels; on a GPU the backward pass is two, and reads x and dy twice",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY},
-        ),
-        Implementation(
-            "inductor",
-            "what torch.compile makes of it",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
-            cpp_on_cpu=True,
-        ),
-        Implementation(
-            "quack",
-            "QuACK's kernels in CuTe DSL (package quack-kernels), with weight and bias in float32",
-            devices=("cuda",),
-            dtypes=dict.fromkeys(("float16", "bfloat16", "float32"), (8, 0)),
-        ),
-        Implementation(
-            "liger",
-            "Liger's Triton kernels (package liger-kernel), a row of at most 65,536 in registers",
-            devices=("cuda",),
-            dtypes=dict.fromkeys(("float16", "bfloat16", "float32"), (8, 0)),
-        ),
-        Implementation(
-            "triton",
-            "ours: rows in registers; longer ones in shared memory, also a cluster's, or in two passes",
-            devices=("cuda",),
-            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
-        ),
+        on_both("aten", "torch's own kernels; on a GPU backward reads x and dy twice", WITH_FLOAT64),
+        inductor("what torch.compile makes of it"),
+        on_cuda("quack", "QuACK's kernels in CuTe DSL (quack-kernels), float32 weight and bias", FROM_AMPERE),
+        on_cuda("liger", "Liger's Triton kernels (liger-kernel), rows to 65,536 in registers", FROM_AMPERE),
+        on_cuda("triton", "ours: rows in registers; longer ones in shared memory or in two passes"),
     )
 
     direction: Literal["forward", "backward"]
-    rows: Annotated[int, Field(ge=1)]
-    length: Annotated[int, Field(ge=1)]
+    rows: Size
+    length: Size
 
     @property
     def elements(self) -> int:

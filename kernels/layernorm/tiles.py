@@ -5,7 +5,7 @@ several 16-byte loads a thread in flight.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Tile(NamedTuple):
@@ -44,6 +44,17 @@ def alignment(length: int, item_byte: int) -> int:
     """
     wide = 16 // item_byte
     return min(wide, length & -length)
+
+
+def along_rows(tile: Tile, length: int, item_byte: int) -> dict[str, Any]:
+    """Compile-time arguments of kernels that walk along rows of this length, a block at a time."""
+    align = alignment(length, item_byte)
+    return {"ALIGN": align, "BLOCK": tile.block, "num_warps": tile.warps, "num_stages": 1}
+
+
+def of_rows(tile: Tile, length: int, item_byte: int) -> dict[str, Any]:
+    """Those of kernels that hold some rows whole."""
+    return along_rows(tile, length, item_byte) | {"EVEN": length == tile.block, "ROWS": tile.rows}
 
 
 def programs(count: int, tiles: int) -> int:

@@ -19,16 +19,14 @@ rounded once.
 **Alignment.** As in layer normalization: 16 bytes at a time where a row's length is a multiple of 16 bytes.
 """
 
-from collections.abc import Callable
-
 import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm.channel import arrives_last
 from kernels.layernorm.tiles import Tile, alignment, programs
-from kernels.tuning import fastest, tuned
 
 _STAGES = tl.constexpr(3)
 """Of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which cannot be
@@ -114,42 +112,16 @@ def launch(dy: torch.Tensor, tile: Tile, sm_count: int) -> Launch:
     db = dy.new_empty(columns)
     partial = dy.new_empty(count, columns, dtype=of_sum)
     counters = dy.new_zeros(strips, dtype=torch.int32)
-    run = column_sums[(strips * count,)]
-
-    def call() -> torch.Tensor:
-        run(
-            dy,
-            partial,
-            counters,
-            db,
-            rows,
-            columns,
-            count,
-            SUM=tl.float64 if of_sum == torch.float64 else tl.float32,
-            ALIGN=alignment(columns, dy.element_size()),
-            ROWS=tile.rows,
-            COLUMNS=tile.block,
-            num_warps=tile.warps,
-            num_stages=1,
-        )
-        return db
-
-    return Launch(call, outputs=(db,))
+    arguments = dy, partial, counters, db, rows, columns, count
+    options = {"ALIGN": alignment(columns, dy.element_size()), "ROWS": tile.rows, "COLUMNS": tile.block}
+    options |= {"num_warps": tile.warps, "num_stages": 1}
+    kind = tl.float64 if of_sum == torch.float64 else tl.float32
+    return Launch.of(column_sums[(strips * count,)], (db,), *arguments, SUM=kind, **options)
 
 
 def tuned_launch(dy: torch.Tensor) -> Launch:
     """The launch with the tile that is fastest for this shape on the current device."""
-    return tuned(*_asked(dy))
-
-
-def chosen(dy: torch.Tensor) -> Tile:
-    """That tile."""
-    return fastest(*_asked(dy))
-
-
-def _asked(dy: torch.Tensor) -> tuple[tuple[object, ...], tuple[Tile, ...], Callable[[Tile], Launch]]:
-    """The question for the tuner, its possible answers, and how to try one."""
     sm_count: int = torch.cuda.get_device_properties(dy.device).multi_processor_count
     kind = str(dy.dtype).removeprefix("torch.")
     question = ("linear", "bias gradient", kind, "x".join(map(str, dy.shape)))
-    return question, candidates(dy.dtype, dy.shape[1]), lambda tile: launch(dy, tile, sm_count)
+    return tuned(question, candidates(dy.dtype, dy.shape[1]), lambda tile: launch(dy, tile, sm_count))

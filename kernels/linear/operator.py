@@ -14,6 +14,7 @@ from bench.spec import Dtype, Launch, Operator, Uniform
 from kernels.gemm import operator as gemm
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import Gemm
+from kernels.gemm.rounding import tolerance as of_product
 from kernels.linear.problem import AS_GEMM, Direction, Linear
 
 if TYPE_CHECKING:
@@ -82,19 +83,7 @@ def _by_torch(
     if not problem.sums_bias_gradient:
         return product
     db = left.new_empty(problem.outputs)
-    return followed_by(product, Launch(lambda: torch.sum(left, 0, out=db), outputs=(db,)))
-
-
-def followed_by(product: Launch, sums: Launch) -> Launch:
-    """The launch of dw, then that of db, as one."""
-    outputs = (*product.outputs, *sums.outputs)
-
-    def both() -> Tensors:
-        product.call()
-        sums.call()
-        return outputs
-
-    return Launch(both, outputs, product.tuning_s + sums.tuning_s, product.passed_over + sums.passed_over)
+    return product.then(Launch(lambda: torch.sum(left, 0, out=db), outputs=(db,)), "db")
 
 
 def cublaslt(problem: Linear, *inputs: torch.Tensor) -> Launch:
@@ -102,13 +91,6 @@ def cublaslt(problem: Linear, *inputs: torch.Tensor) -> Launch:
     from kernels.gemm import cublaslt as library  # an optional package
 
     return library.launch(_operands(problem, *inputs), "first")
-
-
-def cublaslt_configuration(problem: Linear, *inputs: torch.Tensor) -> str:
-    """The algorithm that cuBLASLt's heuristic puts first."""
-    from kernels.gemm import cublaslt as library
-
-    return library.configuration(_operands(problem, *inputs), "first")
 
 
 def triton(problem: Linear, *inputs: torch.Tensor) -> Launch:
@@ -120,19 +102,7 @@ def triton(problem: Linear, *inputs: torch.Tensor) -> Launch:
         return product
     from kernels.linear import bias_gradient
 
-    return followed_by(product, bias_gradient.tuned_launch(inputs[0]))
-
-
-def triton_configuration(problem: Linear, *inputs: torch.Tensor) -> str:
-    """The GEMM kernel and tile that `triton` chose, and the tile of the bias gradient."""
-    from kernels.gemm import choosing
-
-    chosen = choosing.configuration(problem.gemm, _operands(problem, *inputs), "triton")
-    if not problem.sums_bias_gradient:
-        return chosen
-    from kernels.linear import bias_gradient
-
-    return f"{chosen}, db {bias_gradient.chosen(inputs[0])}"
+    return product.then(bias_gradient.tuned_launch(inputs[0]), "db")
 
 
 def _operands(problem: Linear, left: torch.Tensor, right: torch.Tensor, *more: torch.Tensor) -> Operands:
@@ -155,12 +125,12 @@ def tolerance(problem: Linear, implementation: str) -> float | tuple[float, floa
     Of y, dx and dw it is the GEMM's, where a bias is a C that is added. db is the product of dy with ones, by
     vector units: summed in float32, cut off nowhere.
     """
-    of_product = gemm.tolerance(_with_addend(problem), implementation)
+    allowed = of_product(_with_addend(problem), implementation)
     if not problem.sums_bias_gradient:
-        return of_product
+        return allowed
     kept: Dtype = "float32" if problem.dtype == "tf32" else problem.dtype
     ones = Gemm(m=problem.outputs, n=1, k=problem.batch, layout="NN", dtype=kept)
-    return of_product, gemm.tolerance(ones, "onednn")
+    return allowed, of_product(ones, "onednn")
 
 
 def excerpt(problem: Linear, inputs: Tensors, outputs: Tensors) -> tuple[Linear, Tensors, Tensors]:
@@ -212,5 +182,4 @@ OPERATOR = Operator(
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"cublaslt": cublaslt_configuration, "triton": triton_configuration},
 )

@@ -22,14 +22,13 @@ Strongest known: cuBLASLt, which adds the bias as it stores; raced as `cublaslt`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from bench.spec import DeviceKind, Implementation, Problem
+from bench.spec import DeviceKind, Implementation, Problem, Size
 from kernels.gemm.problem import INT8_LARGEST_K, Gemm, Layout
 
-Size = Annotated[int, Field(ge=1)]
 Direction = Literal["forward", "activation_gradient", "weight_gradient"]
 
 AS_GEMM: Mapping[Direction, tuple[str, str, str, Layout]] = {
@@ -54,14 +53,10 @@ class Linear(Problem):
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        _like_gemm(
-            "cublas", "what nn.Linear calls, with out=: torch.mm, addmm for a bias, sum for its gradient"
-        ),
+        _like_gemm("cublas", "what nn.Linear calls: torch.mm, addmm for a bias, sum for its gradient"),
         _like_gemm("cublaslt", "cuBLASLt called directly, its heuristic's first algorithm; a bias is fused"),
         _like_gemm("onednn", "torch.mm, addmm, sum on a CPU: MKL for float32 and float64, oneDNN below"),
-        _like_gemm(
-            "triton", "our GEMM for this shape and device, a bias fused; its gradient is a second kernel"
-        ),
+        _like_gemm("triton", "our GEMM for this shape, a bias fused; its gradient is a second kernel"),
     )
 
     direction: Direction

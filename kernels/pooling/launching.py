@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.pooling.backward import gather
 from kernels.pooling.cells import gather_cells
@@ -15,7 +16,6 @@ from kernels.pooling.problem import MOST_32_BIT, Axis, Pooling
 from kernels.pooling.strips import pool_strips
 from kernels.pooling.strips_backward import gather_strips
 from kernels.pooling.whole import pool_whole
-from kernels.tuning import fastest, tuned
 
 _MOST_READ = 10
 """Rows of x or dy that a thread may load for a strip; with more, registers are spilled somewhere."""
@@ -274,29 +274,12 @@ def launch(
 
     def shaped(shape: Shape) -> Launch:
         run = kernel(problem, shape)[grid(problem, shape)]
-        given = arguments | sizes(problem, shape)
         options = constants(problem, as_codes, shape) | {"num_warps": shape.warps, "num_stages": 1}
+        return Launch.of(run, outputs, **arguments, **sizes(problem, shape), **options)
 
-        def call() -> torch.Tensor | tuple[torch.Tensor, ...]:
-            run(**given, **options)
-            return outputs[0] if len(outputs) == 1 else outputs
-
-        return Launch(call, outputs)
-
-    return shaped(shape) if shape else tuned(_question(problem, as_codes), candidates(problem), shaped)
-
-
-def configuration(problem: Pooling, as_codes: bool) -> str:
-    """What `launch` chose for this problem in this process: `4x8x64 w4`, `strips 4x8 w4`."""
-
-    def unknown(_: Shape) -> Launch:
-        raise LookupError(f"{problem} was not launched in this process")
-
-    return str(fastest(_question(problem, as_codes), candidates(problem), unknown))
-
-
-def _question(problem: Pooling, as_codes: bool) -> tuple[object, ...]:
-    return ("pooling", "codes" if as_codes else "indices", problem)
+    if shape:
+        return shaped(shape)
+    return tuned(("pooling", "codes" if as_codes else "indices", problem), candidates(problem), shaped)
 
 
 def allocated(

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, get_args
 
 import torch
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Uniform
-from kernels import inductor as torch_compile
+from kernels.excerpts import crossing, drawn
+from kernels.optional import launched_by
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
 
@@ -201,35 +203,14 @@ def _backward(problem: Pooling, x: torch.Tensor, dy: torch.Tensor, *indices: tor
     return dx
 
 
-def triton(problem: Pooling, *tensors: torch.Tensor) -> Launch:
-    """Our kernel for this direction, tuned when first asked; indices as PyTorch's."""
-    from kernels.pooling import launching  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return launching.launch(problem, *tensors)
-
-
 def triton_codes(problem: Pooling, *tensors: torch.Tensor) -> Launch:
     """Our kernel with codes in place of indices; backward converts the indices given here, untimed."""
-    from kernels.pooling import launching
+    from kernels.pooling import launching  # Triton is not everywhere, and a run on a CPU needs none.
 
     if problem.direction == "backward":
         dy, indices = tensors
         return launching.launch(problem, dy, codes(problem, indices))
     return launching.launch(problem, *tensors, as_codes=True)
-
-
-def triton_configuration(problem: Pooling, *tensors: torch.Tensor) -> str:
-    """What `triton` chose: `4x8x64 w4`, rows x columns of points x channels (or planes), warps; or strips."""
-    from kernels.pooling import launching
-
-    return launching.configuration(problem, as_codes=False)
-
-
-def triton_codes_configuration(problem: Pooling, *tensors: torch.Tensor) -> str:
-    """What `triton-codes` chose."""
-    from kernels.pooling import launching
-
-    return launching.configuration(problem, as_codes=True)
 
 
 def codes(problem: Pooling, indices: torch.Tensor) -> torch.Tensor:
@@ -269,8 +250,7 @@ def _empty(problem: Pooling, h: int, w: int, dtype: torch.dtype, device: torch.d
 def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Pooling, Tensors, Tensors]:
     """Some images and some channels, whole planes; a small problem whole. Codes become indices.
 
-    Planes are independent of each other. Chosen at random, the first and the last among them, by torch's own
-    generator on the CPU, so a seeded run repeats its choice.
+    Planes are independent of each other.
     """
     plane = problem.h * problem.w + problem.high * problem.wide * problem.window_taps
     planes = max(1, _CHECKED // plane)
@@ -278,28 +258,15 @@ def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Poolin
         c = min(problem.c, max(1, math.isqrt(planes)))
         n = min(problem.n, max(1, planes // c))
         c = min(problem.c, max(1, planes // n))
-        images, channels = _some(problem.n, n), _some(problem.c, c)
-        inputs = tuple(_part(one, images, channels) for one in inputs)
-        outputs = tuple(_part(one, images, channels) for one in outputs)
+        images, channels = drawn(problem.n, n), drawn(problem.c, c)
+        inputs = tuple(crossing(one, images, channels) for one in inputs)
+        outputs = tuple(crossing(one, images, channels) for one in outputs)
         problem = problem.model_copy(update={"n": n, "c": c})
     return (
         problem,
         inputs,
         tuple(indices_of(problem, one) if one.dtype == torch.uint8 else one for one in outputs),
     )
-
-
-def _part(tensor: torch.Tensor, images: torch.Tensor, channels: torch.Tensor) -> torch.Tensor:
-    return tensor[images.to(tensor.device)[:, None], channels.to(tensor.device)]
-
-
-def _some(total: int, count: int) -> torch.Tensor:
-    """`count` different numbers below `total`, ascending, the ends among them if there is room for both."""
-    if count == 1:
-        return torch.randint(total, (1,))
-    inner = torch.randperm(total - 2)[: count - 2] + 1
-    chosen: torch.Tensor = torch.cat([torch.tensor([0]), inner.sort().values, torch.tensor([total - 1])])
-    return chosen
 
 
 def _examples() -> list[Pooling]:
@@ -360,9 +327,13 @@ OPERATOR = Operator(
     problem=Pooling,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "triton": triton, "triton-codes": triton_codes},
+    implementations={
+        "aten": aten,
+        "inductor": inductor,
+        "triton": launched_by("pooling.launching"),
+        "triton-codes": triton_codes,
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration, "triton-codes": triton_codes_configuration},
 )

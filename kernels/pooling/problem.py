@@ -16,14 +16,13 @@ allocated beforehand.
 Strongest known: torch's own kernels, raced as `aten`; nobody has published faster ones.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from bench.spec import Dtype, Implementation, Problem
+from bench.spec import Implementation, Problem, Size
+from kernels.implementations import inductor, on_both, on_cuda
 
-Size = Annotated[int, Field(ge=1)]
 Padding = Annotated[int, Field(ge=0)]
 Kind = Literal["max", "average"]
 Direction = Literal["forward", "backward"]
@@ -38,10 +37,6 @@ _OF_EITHER_AXIS = ("window", "stride", "padding")
 
 INDEX_BYTE = 8
 CODE_BYTE = 1
-
-_ANY = (0, 0)
-_CPU_AND_CUDA: Mapping[Dtype, tuple[int, int]] = {"float16": _ANY, "bfloat16": _ANY, "float32": _ANY}
-_TRITON: Mapping[Dtype, tuple[int, int]] = {"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)}
 
 
 class Axis(NamedTuple):
@@ -97,31 +92,10 @@ class Pooling(Problem):
 
     operator: ClassVar[str] = "pooling"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "aten",
-            "torch's own kernels, max_pool2d_with_indices, avg_pool2d and their backward; int64 indices",
-            devices=("cpu", "cuda"),
-            dtypes=_CPU_AND_CUDA,
-        ),
-        Implementation(
-            "inductor",
-            "the same functions by torch.compile",
-            devices=("cpu", "cuda"),
-            dtypes=_TRITON,
-            cpp_on_cpu=True,
-        ),
-        Implementation(
-            "triton",
-            "our kernels, with PyTorch's int64 indices; backward gathers, no atomics; tuned on the device",
-            devices=("cuda",),
-            dtypes=_TRITON,
-        ),
-        Implementation(
-            "triton-codes",
-            "max only: our kernels with one byte for the place of a maximum, its tap in the window",
-            devices=("cuda",),
-            dtypes=_TRITON,
-        ),
+        on_both("aten", "max_pool2d_with_indices, avg_pool2d and their backward; int64 indices"),
+        inductor("the same functions by torch.compile"),
+        on_cuda("triton", "our kernels, with PyTorch's int64 indices; backward gathers, no atomics"),
+        on_cuda("triton-codes", "max only: our kernels with one byte for a maximum, its tap in the window"),
     )
 
     kind: Kind

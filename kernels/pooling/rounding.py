@@ -1,16 +1,12 @@
 """What rounding explains of the errors of pooling, derived and not guessed."""
 
 import math
-from statistics import NormalDist
 
 from kernels.pooling.problem import Axis, Pooling
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 
-_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
-"""Half the distance from 1 to the next number of the type."""
 _SMALLEST = {"float16": 2.0**-25, "bfloat16": 0.0, "float32": 0.0}
 """Half the distance between the smallest numbers; float32's exponents go far below any average here."""
-_UNLIKELY = 1e-4
-"""How often the bounds on errors may be exceeded by chance."""
 
 
 def tolerance(problem: Pooling, implementation: str) -> float:
@@ -31,7 +27,7 @@ def tolerance(problem: Pooling, implementation: str) -> float:
       them m - 1 additions err by u' of partial sums that the largest |dx| bounds; m is the count that occurs
       once in 10,000 runs.
     """
-    u, u32 = _UNIT_ROUNDOFF[problem.dtype], _UNIT_ROUNDOFF["float32"]
+    u, u32 = UNIT_ROUNDOFF[problem.dtype], FLOAT32
     forward = problem.direction == "forward"
     along = [_fullest(axis, forward) for axis in (problem.down, problem.across)]
     terms, places = math.prod(k for k, _ in along), math.prod(count for _, count in along)
@@ -44,10 +40,10 @@ def tolerance(problem: Pooling, implementation: str) -> float:
         return 0.0
 
     elements = problem.output_elements if forward else problem.input_elements
-    low = NormalDist().inv_cdf((1 + _UNLIKELY ** (1 / (problem.n * problem.c * places))) / 2)
-    deviations = math.log(elements / _UNLIKELY) / low if terms > 1 else 0.0
+    largest = low(problem.n * problem.c * places)
+    deviations = math.log(elements / UNLIKELY) / largest if terms > 1 else 0.0
     # A sum of k values of variance 1/3 over the divisor: the window's taps or, cut off, fewer.
-    value = low * math.sqrt(terms / 3) / problem.window_taps
+    value = largest * math.sqrt(terms / 3) / problem.window_taps
     error = u + 3 * u32 + _SMALLEST[problem.dtype] / value
     if not forward and implementation == "aten":
         return error + u * math.sqrt(terms / 9 + 1 / 3) * deviations
@@ -77,6 +73,6 @@ def _most_hits(problem: Pooling, windows: int) -> int:
     beyond = 1.0
     for hits in range(windows):
         beyond -= math.comb(windows, hits) * chance**hits * (1 - chance) ** (windows - hits)
-        if beyond * problem.input_elements < _UNLIKELY:
+        if beyond * problem.input_elements < UNLIKELY:
             return max(hits, 2)
     return windows

@@ -20,10 +20,10 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
-from kernels.layernorm.tiles import Tile, alignment, whole_rows
+from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
-from kernels.tuning import fastest, tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -144,25 +144,9 @@ def _of_rows(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile) -
     rows, length = (problem.scales, MX_BLOCK) if mx else (problem.rows, problem.length)
     run = in_registers[(-(-rows // tile.rows),)]
     largest = LARGEST[problem.to]
-
-    def call() -> Tensors:
-        run(
-            x,
-            *results,
-            rows,
-            length,
-            LARGEST=largest,
-            POWER=int(largest).bit_length() if mx else 0,
-            ALIGN=alignment(length, problem.item_byte),
-            EVEN=length == tile.block,
-            ROWS=tile.rows,
-            BLOCK=tile.block,
-            num_warps=tile.warps,
-            num_stages=1,
-        )
-        return results
-
-    return Launch(call, outputs=results)
+    options = of_rows(tile, length, problem.item_byte)
+    options |= {"LARGEST": largest, "POWER": int(largest).bit_length() if mx else 0}
+    return Launch.of(run, results, x, *results, rows, length, **options)
 
 
 def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile) -> Launch:
@@ -187,12 +171,5 @@ def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile)
 def launch(problem: Quantize, x: torch.Tensor, results: Tensors) -> Launch:
     """The launch with the tile that is fastest for this problem on the current device."""
     return tuned(
-        ("quantize", problem), candidates(problem), lambda tile: with_tile(problem, x, results, tile)
-    )
-
-
-def chosen(problem: Quantize, x: torch.Tensor, results: Tensors) -> Tile:
-    """The fastest tile; timed when first asked for this problem."""
-    return fastest(
         ("quantize", problem), candidates(problem), lambda tile: with_tile(problem, x, results, tile)
     )

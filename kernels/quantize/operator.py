@@ -5,12 +5,14 @@ x is `[rows, length]`, contiguous; y likewise. Scales are float32 [1] or [rows],
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Launch, Operator, Uniform
-from kernels import inductor as torch_compile
+from kernels.optional import launched_by
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 
 if TYPE_CHECKING:
@@ -103,23 +105,9 @@ def _functional(problem: Quantize, x: torch.Tensor) -> Tensors:
     return y, stored.view(problem.rows, -1) if problem.scaling == "mx" else stored.flatten()
 
 
-def inductor(problem: Quantize, x: torch.Tensor) -> Launch:
-    """What torch.compile makes of the same operators."""
-    return torch_compile.launch(_functional, problem, x)
-
-
 def triton(problem: Quantize, x: torch.Tensor) -> Launch:
     """Our kernels, tuned for this problem when first asked; results preallocated."""
-    from kernels.quantize import casting  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return casting.launch(problem, x, _results(problem, x))
-
-
-def triton_configuration(problem: Quantize, x: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `4x1024 w4`: rows x elements, warps."""
-    from kernels.quantize import casting
-
-    return str(casting.chosen(problem, x, _results(problem, x)))
+    return launched_by("quantize.casting")(problem, x, _results(problem, x))
 
 
 def tolerance(problem: Quantize, implementation: str) -> tuple[float, float]:
@@ -162,9 +150,8 @@ OPERATOR = Operator(
     problem=Quantize,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "triton": triton},
+    implementations={"aten": aten, "inductor": partial(torch_compile.launch, _functional), "triton": triton},
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

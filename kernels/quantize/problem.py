@@ -15,13 +15,13 @@ Strongest known: what torch.compile fuses into one kernel, raced as `inductor`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from bench.spec import DeviceKind, Implementation, Problem
+from bench.spec import DeviceKind, Implementation, Problem, Size
+from kernels.implementations import ADA, FROM_AMPERE, inductor, on_both, on_cuda
 
-Size = Annotated[int, Field(ge=1)]
 Eight = Literal["float8_e4m3", "float8_e5m2", "int8"]
 
 MX_BLOCK = 32
@@ -33,35 +33,15 @@ LONGEST_IN_REGISTERS = 16384
 MOST = 2**30
 """Most rows, or blocks, that our kernels count."""
 
-_ANY = (0, 0)
-_AMPERE = (8, 0)
-_ADA = (8, 9)
-
 
 class Quantize(Problem):
     """One quantisation: `rows`, `length` of a row, `dtype` of x, `to` which type, `scaling`."""
 
     operator: ClassVar[str] = "quantize"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "aten",
-            "torch's own kernels, one after the other: largest, division, rounding or clamping, cast",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY},
-        ),
-        Implementation(
-            "inductor",
-            "what torch.compile makes of them",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
-            cpp_on_cpu=True,
-        ),
-        Implementation(
-            "triton",
-            "ours: rows and blocks in registers, read once; a whole tensor is read twice",
-            devices=("cuda",),
-            dtypes={"float16": _AMPERE, "bfloat16": _AMPERE, "float32": _AMPERE},
-        ),
+        on_both("aten", "torch's own kernels: largest, division, rounding or clamping, cast"),
+        inductor("what torch.compile makes of them"),
+        on_cuda("triton", "ours: rows and blocks in registers; a whole tensor is read twice", FROM_AMPERE),
     )
 
     rows: Size
@@ -137,7 +117,7 @@ class Quantize(Problem):
         """Also: below compute capability 8.9 Triton does not round to float8_e4m3."""
         reason = super().missing(implementation, device, capability)
         if not reason and implementation == "triton" and self.to == "float8_e4m3":
-            if (capability or _ADA) < _ADA:
+            if (capability or ADA) < ADA:
                 return "Triton rounds to float8_e4m3 from compute capability 8.9"
         return reason
 

@@ -28,13 +28,11 @@ Strongest known: cuDNN, which keeps the recurrent weights on chip where it can; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
+from bench.spec import DeviceKind, Dtypes, Implementation, Problem, Size
+from kernels.implementations import AMPERE, ANY, FLOATS, on_both, on_cpu, on_cuda
 
-from bench.spec import DeviceKind, Dtype, Implementation, Problem
-
-Size = Annotated[int, Field(ge=1)]
 Cell = Literal["lstm", "gru"]
 Direction = Literal["forward", "activation_gradient", "backward"]
 
@@ -43,10 +41,7 @@ GATES: Mapping[Cell, int] = {"lstm": 4, "gru": 3}
 STATES: Mapping[Cell, int] = {"lstm": 2, "gru": 1}
 """h and c, or h alone."""
 
-_ANY = (0, 0)
-_CUDNN_TYPES: Mapping[Dtype, tuple[int, int]] = {
-    "float16": _ANY, "bfloat16": (8, 0), "tf32": (8, 0), "float32": _ANY
-}  # fmt: skip
+_CUDA: Dtypes = {"float16": ANY, "bfloat16": AMPERE, "tf32": AMPERE, "float32": ANY}
 
 
 class Recurrent(Problem):
@@ -56,36 +51,13 @@ class Recurrent(Problem):
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "cudnn",
-            "what nn.LSTM and nn.GRU call: _cudnn_rnn, persistent or not as torch chooses",
-            ("cuda",),
-            _CUDNN_TYPES,
+        on_cuda("cudnn", "what nn.LSTM and nn.GRU call: _cudnn_rnn, persistent if torch chooses so", _CUDA),
+        on_cuda("cudnn-standard", "that of a packed batch, for which torch takes the standard one", _CUDA),
+        on_cpu(
+            "onednn", "what nn.LSTM calls: mkldnn_rnn_layer for each layer", {"float32": ANY, "bfloat16": ANY}
         ),
-        Implementation(
-            "cudnn-standard",
-            "_cudnn_rnn of a packed batch of equal lengths, for which torch takes the standard algorithm",
-            ("cuda",),
-            _CUDNN_TYPES,
-        ),
-        Implementation(
-            "onednn",
-            "what nn.LSTM calls on a CPU: mkldnn_rnn_layer, one for each layer; there is none for a GRU",
-            ("cpu",),
-            {"float32": _ANY, "bfloat16": _ANY},
-        ),
-        Implementation(
-            "aten",
-            "what nn.GRU calls on a CPU: torch's own, one product for all inputs, then one for each step",
-            ("cpu",),
-            {"float32": _ANY, "bfloat16": _ANY, "float16": _ANY},
-        ),
-        Implementation(
-            "loop",
-            "a loop of torch.lstm_cell or gru_cell: two products for each step",
-            ("cpu", "cuda"),
-            {"float16": _ANY, "bfloat16": (8, 0), "tf32": (8, 0), "float32": _ANY},
-        ),
+        on_cpu("aten", "what nn.GRU calls: a product for all inputs, then one for each step", FLOATS),
+        on_both("loop", "a loop of torch.lstm_cell or gru_cell: two products for each step", _CUDA),
     )
 
     cell: Cell

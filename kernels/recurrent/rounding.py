@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
-from bench.spec import Dtype
 from kernels.recurrent.problem import STATES, Recurrent
-
-_UNIT_ROUNDOFF: dict[Dtype, float] = {
-    "float16": 2.0**-11, "bfloat16": 2.0**-8, "tf32": 2.0**-24, "float32": 2.0**-24
-}  # fmt: skip
-_FLOAT32 = 2.0**-24
-_CUT = 2.0**-10
-"""What is cut off a float32 that becomes a tf32, at most."""
-_UNLIKELY = 1e-4
-"""How often a bound that is derived from random inputs may fail."""
+from kernels.rounding import FLOAT32, TF32_CUT, UNIT_ROUNDOFF, high, low
 
 
 def tolerance(problem: Recurrent, implementation: str) -> tuple[float, ...]:
@@ -43,9 +33,9 @@ def tolerance(problem: Recurrent, implementation: str) -> tuple[float, ...]:
     The largest error is within `high` deviations, the largest value beyond `low` of them, by the number of
     elements that differ: steps of one sequence may be alike. The result is rounded, by u of the largest.
     """
-    u = _UNIT_ROUNDOFF[problem.dtype]
+    u = UNIT_ROUNDOFF[problem.dtype]
     state = problem.layers * (3 * _product(problem, problem.inputs + problem.hidden) + 8 * u**2)
-    state += problem.layers * 16 * _FLOAT32**2
+    state += problem.layers * 16 * FLOAT32**2
     batch, hidden = problem.batch, problem.hidden
     states = [(problem.layers * batch * hidden, batch * hidden)] * STATES[problem.cell]
     if problem.direction == "forward":
@@ -68,13 +58,11 @@ def tolerance(problem: Recurrent, implementation: str) -> tuple[float, ...]:
 
 def _product(problem: Recurrent, terms: int) -> float:
     """Squared deviation of the error of sums of so many products, over that of the sums."""
-    squared = 4 * _UNIT_ROUNDOFF[problem.dtype] ** 2 / 3 + _FLOAT32**2 * terms / 9
+    squared = 4 * UNIT_ROUNDOFF[problem.dtype] ** 2 / 3 + FLOAT32**2 * terms / 9
     if problem.dtype != "float32":
-        squared += (_FLOAT32 * terms / 16) ** 2
-    return squared + (2 * _CUT**2 / 3 if problem.dtype == "tf32" else 0.0)
+        squared += (FLOAT32 * terms / 16) ** 2
+    return squared + (2 * TF32_CUT**2 / 3 if problem.dtype == "tf32" else 0.0)
 
 
 def _error(problem: Recurrent, squared: float, elements: int, different: int) -> float:
-    low = NormalDist().inv_cdf((1 + _UNLIKELY ** (1 / different)) / 2)
-    high = NormalDist().inv_cdf(1 - _UNLIKELY / (2 * elements))
-    return _UNIT_ROUNDOFF[problem.dtype] + math.sqrt(squared) * high / low
+    return UNIT_ROUNDOFF[problem.dtype] + math.sqrt(squared) * high(elements) / low(different)

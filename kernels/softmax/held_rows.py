@@ -161,19 +161,5 @@ def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], share: Held) -> L
     forward = problem.direction == "forward"
     partial = held.partial_sums(share, result, 2 if forward else 1)
     run = (forward_held if forward else backward_held)[(problem.rows,)]
-
-    def call() -> torch.Tensor:
-        run(
-            *inputs,
-            result,
-            partial,
-            problem.length,
-            VECTOR=held.vector(problem.item_byte),
-            CHUNKS=share.chunks,
-            CHUNK=share.chunk,
-            num_warps=share.warps,
-            num_ctas=share.blocks,
-        )
-        return result
-
-    return Launch(call, outputs=(result,))
+    options = share.constants(problem.item_byte)
+    return Launch.of(run, (result,), *inputs, result, partial, problem.length, **options)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.layernorm.held import Held
 from kernels.layernorm.tiles import Tile
 from kernels.softmax import held_rows, long_rows, whole_rows
 from kernels.softmax.problem import Softmax
-from kernels.tuning import fastest, tuned
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -36,8 +36,3 @@ def with_tile(problem: Softmax, inputs: Tensors, tile: Tile | Held) -> Launch:
 def launch(problem: Softmax, *inputs: torch.Tensor) -> Launch:
     """The launch with what is fastest for this problem on the current device."""
     return tuned(("softmax", problem), candidates(problem), lambda tile: with_tile(problem, inputs, tile))
-
-
-def chosen(problem: Softmax, *inputs: torch.Tensor) -> Tile | Held:
-    """The fastest of them; timed when first asked for this problem."""
-    return fastest(("softmax", problem), candidates(problem), lambda tile: with_tile(problem, inputs, tile))

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.layernorm.tiles import Tile, alignment, chunks
+from kernels.layernorm.tiles import Tile, along_rows, chunks
 from kernels.softmax.problem import Softmax
 
 
@@ -106,17 +106,5 @@ def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile) -> La
     """y of x, or dx of y and dy: rows of any length, all contiguous."""
     result = torch.empty_like(inputs[0])
     run = (forward_long if problem.direction == "forward" else backward_long)[(problem.rows,)]
-
-    def call() -> torch.Tensor:
-        run(
-            *inputs,
-            result,
-            problem.length,
-            ALIGN=alignment(problem.length, problem.item_byte),
-            BLOCK=tile.block,
-            num_warps=tile.warps,
-            num_stages=1,
-        )
-        return result
-
-    return Launch(call, outputs=(result,))
+    options = along_rows(tile, problem.length, problem.item_byte)
+    return Launch.of(run, (result,), *inputs, result, problem.length, **options)

@@ -6,22 +6,21 @@ Every tensor is `[rows, length]`, contiguous, in the problem's type.
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.launching import inductor as torch_compile
 from bench.spec import Launch, Operator, Uniform
-from kernels import inductor as torch_compile
-from kernels.optional import lacking
+from kernels.excerpts import one_of_each_part
+from kernels.optional import lacking, launched_by
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 from kernels.softmax.problem import Softmax
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
 
-_UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
-_UNLIKELY = 1e-4
-"""How often a bound that is derived from random inputs may fail."""
 _CHECKED = 1 << 20
 """About how many elements an excerpt keeps; a result up to twice as large is checked whole."""
 
@@ -62,11 +61,6 @@ def _functional(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None =
     return found
 
 
-def inductor(problem: Softmax, *inputs: torch.Tensor) -> Launch:
-    """What torch.compile makes of the same operators."""
-    return torch_compile.launch(_functional, problem, *inputs)
-
-
 def quack(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None) -> Launch:
     """QuACK's kernels, which compile when first called; each call allocates its result."""
     try:
@@ -76,20 +70,6 @@ def quack(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None)
     if dy is None:
         return Launch(lambda: softmax_fwd(first))
     return Launch(lambda: softmax_bwd(dy, first))
-
-
-def triton(problem: Softmax, *inputs: torch.Tensor) -> Launch:
-    """Our kernels, tuned for this problem when first asked; result preallocated."""
-    from kernels.softmax import launch  # Triton is not everywhere, and a run on a CPU needs none.
-
-    return launch.launch(problem, *inputs)
-
-
-def triton_configuration(problem: Softmax, *inputs: torch.Tensor) -> str:
-    """The tile that `triton` chose, as `4x1024 w4`: rows x elements, warps."""
-    from kernels.softmax import launch
-
-    return str(launch.chosen(problem, *inputs))
 
 
 def tolerance(problem: Softmax, implementation: str) -> float:
@@ -107,16 +87,15 @@ def tolerance(problem: Softmax, implementation: str) -> float:
       times that, times another: ln(rows 10^4), the largest of `rows`. It is relative to the largest |dx|,
       which is at least `low` times the deviation of s (see gemm), or half where s is small.
     """
-    accumulated, times = (2.0**-53, 2) if problem.dtype == "float64" else (2.0**-24, 1)
-    unit = _UNIT_ROUNDOFF[problem.dtype]
+    accumulated, times = (UNIT_ROUNDOFF["float64"], 2) if problem.dtype == "float64" else (FLOAT32, 1)
+    unit = UNIT_ROUNDOFF[problem.dtype]
     chain = math.sqrt(problem.length / 8) / 3
     if problem.direction == "forward":
         smallest = 2.0**-25 * problem.length if problem.dtype == "float16" else 0.0
         return max(unit, smallest) + times * accumulated * (8 + 4 * chain)
     rows = _excerpt_rows(problem)
     deviation = math.sqrt(problem.length) / 3
-    low = NormalDist().inv_cdf((1 + _UNLIKELY ** (1 / rows)) / 2)
-    of_sum = (1 + chain) * deviation * math.log(rows / _UNLIKELY) / max(0.5, low * deviation)
+    of_sum = (1 + chain) * deviation * math.log(rows / UNLIKELY) / max(0.5, low(rows) * deviation)
     return unit + times * accumulated * (8 + of_sum)
 
 
@@ -132,10 +111,7 @@ def excerpt(problem: Softmax, inputs: Tensors, outputs: Tensors) -> tuple[Softma
     count = _excerpt_rows(problem)
     if count == problem.rows:
         return problem, inputs, outputs
-    edges = torch.arange(count + 1) * problem.rows // count
-    rows = edges[:-1] + (torch.rand(count, dtype=torch.float64) * edges.diff()).long()
-    rows[-1] = problem.rows - 1
-    rows = rows.to(outputs[0].device)
+    rows = one_of_each_part(problem.rows, count).to(outputs[0].device)
     smaller = problem.model_copy(update={"rows": count})
     return smaller, tuple(one[rows] for one in inputs), tuple(one[rows] for one in outputs)
 
@@ -156,9 +132,13 @@ OPERATOR = Operator(
     problem=Softmax,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": inductor, "quack": quack, "triton": triton},
+    implementations={
+        "aten": aten,
+        "inductor": partial(torch_compile.launch, _functional),
+        "quack": quack,
+        "triton": launched_by("softmax.launch"),
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,
-    configuration={"triton": triton_configuration},
 )

@@ -9,11 +9,12 @@ Strongest known: QuACK, 3.01 TB/s for 16,384 rows of 131,072 on an H100, about i
 repository Dao-AILab/quack); raced as `quack`.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from bench.spec import Implementation, Problem
+from bench.spec import Implementation, Problem, Size
+from kernels.implementations import FROM_AMPERE, WITH_FLOAT64, inductor, on_both, on_cuda
 
 LONGEST_IN_REGISTERS = 16384
 """Longest row that our kernels hold in registers; twice as much spills."""
@@ -22,44 +23,21 @@ LONGEST_FLOAT16 = 2**20
 MOST = 2**30
 """Most rows, and the longest row, that our kernels address."""
 
-_ANY = (0, 0)
-
 
 class Softmax(Problem):
     """One softmax or its gradient: `direction`, `rows`, `length` of a row, `dtype`."""
 
     operator: ClassVar[str] = "softmax"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "aten",
-            "torch's own kernels: _softmax and _softmax_backward_data with out=",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY},
-        ),
-        Implementation(
-            "inductor",
-            "what torch.compile makes of it",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
-            cpp_on_cpu=True,
-        ),
-        Implementation(
-            "quack",
-            "QuACK's kernels in CuTe DSL (package quack-kernels), a cluster of SMs for a long row",
-            devices=("cuda",),
-            dtypes=dict.fromkeys(("float16", "bfloat16", "float32"), (8, 0)),
-        ),
-        Implementation(
-            "triton",
-            "ours: rows in registers; longer ones in shared memory, also a cluster's, or in two passes",
-            devices=("cuda",),
-            dtypes={"float16": (7, 0), "bfloat16": (7, 0), "float32": (7, 0)},
-        ),
+        on_both("aten", "torch's own kernels: _softmax and _softmax_backward_data with out=", WITH_FLOAT64),
+        inductor("what torch.compile makes of it"),
+        on_cuda("quack", "QuACK's kernels in CuTe DSL (quack-kernels), clusters for long rows", FROM_AMPERE),
+        on_cuda("triton", "ours: rows in registers; longer ones in shared memory or in two passes"),
     )
 
     direction: Literal["forward", "backward"]
-    rows: Annotated[int, Field(ge=1)]
-    length: Annotated[int, Field(ge=1)]
+    rows: Size
+    length: Size
 
     @model_validator(mode="after")
     def _fits_float16(self) -> "Softmax":

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.layernorm.tiles import Tile, alignment, whole_rows
+from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.softmax.problem import Softmax
 
 
@@ -88,20 +88,5 @@ def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile) -> La
     """y of x, or dx of y and dy: rows within 16384 elements, all contiguous."""
     result = torch.empty_like(inputs[0])
     run = (forward if problem.direction == "forward" else backward)[(-(-problem.rows // tile.rows),)]
-
-    def call() -> torch.Tensor:
-        run(
-            *inputs,
-            result,
-            problem.rows,
-            problem.length,
-            ALIGN=alignment(problem.length, problem.item_byte),
-            EVEN=problem.length == tile.block,
-            ROWS=tile.rows,
-            BLOCK=tile.block,
-            num_warps=tile.warps,
-            num_stages=1,
-        )
-        return result
-
-    return Launch(call, outputs=(result,))
+    options = of_rows(tile, problem.length, problem.item_byte)
+    return Launch.of(run, (result,), *inputs, result, problem.rows, problem.length, **options)

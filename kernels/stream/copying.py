@@ -69,11 +69,5 @@ def launch(problem: Stream, x: torch.Tensor) -> Launch:
 def launch_with(programs: int, problem: Stream, x: torch.Tensor) -> Launch:
     """The same by this many programs; on CPU tensors if Triton interprets."""
     y = torch.empty_like(x)
-    run = copy[(programs,)]
-    size = block(problem.item_byte)
-
-    def call() -> torch.Tensor:
-        run(x, y, problem.length, BLOCK=size, PIECE=PIECE, num_warps=WARPS)
-        return y
-
-    return Launch(call, outputs=(y,))
+    options = {"BLOCK": block(problem.item_byte), "PIECE": PIECE, "num_warps": WARPS}
+    return Launch.of(copy[(programs,)], (y,), x, y, problem.length, **options)

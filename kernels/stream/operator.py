@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench.spec import Launch, Operator, Problem, Uniform
+from kernels.optional import launched_by
+from kernels.rounding import FLOAT32, UNIT_ROUNDOFF
 from kernels.stream.problem import Stream
 
 if TYPE_CHECKING:
@@ -54,28 +56,20 @@ def aten(problem: Stream, x: torch.Tensor, z: torch.Tensor | None = None) -> Lau
             return Launch(lambda: y.fill_(CONSTANT), (y,))
 
 
-def triton(problem: Stream, x: torch.Tensor) -> Launch:
-    """Our copy of x `[length]`, writing y allocated here, by `problem.programs` programs."""
-    from kernels.stream.copying import launch
-
-    return launch(problem, x)
-
-
 def tolerance(problem: Stream, implementation: str) -> float:
     """0 for what is exact, one rounding for triad, and for read those of a sum.
 
     Its errors grow with its partial sums, of the size of what `excerpt` adds or less: some units of float32,
     and some of the output's type, in which the threads' parts are added up.
     """
-    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
     match problem.kind:
         case "copy" | "write":
             return 0.0
         case "triad":
-            return 2 * unit[problem.dtype]
+            return 2 * UNIT_ROUNDOFF[problem.dtype]
         case "read":
-            accumulated = min(unit["float32"], unit[problem.dtype])
-            return 8 * unit[problem.dtype] + 20 * accumulated * math.log2(problem.length + 1)
+            accumulated = min(FLOAT32, UNIT_ROUNDOFF[problem.dtype])
+            return 8 * UNIT_ROUNDOFF[problem.dtype] + 20 * accumulated * math.log2(problem.length + 1)
 
 
 def excerpt(problem: Stream, tensors: Tensors, outputs: Tensors) -> tuple[Problem, Tensors, Tensors]:
@@ -100,7 +94,7 @@ OPERATOR = Operator(
     problem=Stream,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "triton": triton},
+    implementations={"aten": aten, "triton": launched_by("stream.copying")},
     tolerance=tolerance,
     excerpt=excerpt,
     examples=[

@@ -18,13 +18,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bench.spec import Implementation, Problem
+from bench.spec import Implementation, Problem, Size
+from kernels.implementations import VOLTA, WITH_FLOAT64, on_both, on_cuda
 
 Kind = Literal["copy", "triad", "read", "write"]
 
 _READ = {"copy": 1, "triad": 2, "read": 1, "write": 0}
 _WRITTEN = {"copy": 1, "triad": 1, "read": 0, "write": 1}
-_ANY = (0, 0)
 
 MOST_PROGRAMS = 65_536
 """Far more than any device has SMs."""
@@ -35,22 +35,14 @@ class Stream(Problem):
 
     operator: ClassVar[str] = "stream"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "aten",
-            "torch's own element-wise and reduction kernels",
-            devices=("cpu", "cuda"),
-            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY},
-        ),
-        Implementation(
-            "triton",
-            "our copy, by as many programs as are asked for",
-            devices=("cuda",),
-            dtypes=dict.fromkeys(("float16", "bfloat16", "float32", "float64"), (7, 0)),
+        on_both("aten", "torch's own element-wise and reduction kernels", WITH_FLOAT64),
+        on_cuda(
+            "triton", "our copy, by as many programs as are asked for", dict.fromkeys(WITH_FLOAT64, VOLTA)
         ),
     )
 
     kind: Kind
-    length: Annotated[int, Field(ge=1)]
+    length: Size
     programs: Annotated[int, Field(ge=0, le=MOST_PROGRAMS)] = 0
 
     @property

@@ -35,9 +35,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bench.spec import DeviceKind, Dtype, Implementation, Problem
+from bench.spec import Dtypes, Implementation, Problem, Size
+from kernels.implementations import AMPERE, ANY, on_both, on_cuda
 
-Size = Annotated[int, Field(ge=1)]
 Optimizer = Literal["none", "sgd", "adamw"]
 
 OF_OPTIMIZER = ("foreach", "fused", "bitsandbytes")
@@ -55,8 +55,7 @@ the momentum and `add_` of the parameter; adamw `mul_`, `lerp_`, `mul_`, `addcmu
 _RESTORED_BYTE = 8
 """Bytes for each trained parameter that is copied from the inputs."""
 
-_BOTH: tuple[DeviceKind, ...] = ("cpu", "cuda")
-_DTYPES: dict[Dtype, tuple[int, int]] = {"float32": (0, 0), "tf32": (8, 0), "bfloat16": (8, 0)}
+_DTYPES: Dtypes = {"float32": ANY, "tf32": AMPERE, "bfloat16": AMPERE}
 
 
 class Training(Problem):
@@ -70,42 +69,12 @@ class Training(Problem):
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "eager",
-            "autograd and torch.utils.checkpoint; the optimizer updates one parameter after the other",
-            devices=_BOTH,
-            dtypes=_DTYPES,
-        ),
-        Implementation(
-            "foreach",
-            "the optimizer's operators each on a list of all parameters, torch's choice on a GPU",
-            devices=_BOTH,
-            dtypes=_DTYPES,
-        ),
-        Implementation(
-            "fused",
-            "the optimizer in one kernel for many parameters",
-            devices=_BOTH,
-            dtypes=_DTYPES,
-        ),
-        Implementation(
-            "bitsandbytes",
-            "AdamW of bitsandbytes with moments of 8 bits, where it is installed",
-            devices=("cuda",),
-            dtypes=_DTYPES,
-        ),
-        Implementation(
-            "waiting",
-            "as eager; the host waits until the step is done",
-            devices=_BOTH,
-            dtypes=_DTYPES,
-        ),
-        Implementation(
-            "emptying",
-            "as waiting, then gc.collect() and torch.cuda.empty_cache()",
-            devices=_BOTH,
-            dtypes=_DTYPES,
-        ),
+        on_both("eager", "autograd, torch.utils.checkpoint, the optimizer parameter by parameter", _DTYPES),
+        on_both("foreach", "the optimizer's operators on lists, torch's choice on a GPU", _DTYPES),
+        on_both("fused", "the optimizer in one kernel for many parameters", _DTYPES),
+        on_cuda("bitsandbytes", "AdamW of bitsandbytes with moments of 8 bits, if installed", _DTYPES),
+        on_both("waiting", "as eager; the host waits until the step is done", _DTYPES),
+        on_both("emptying", "as waiting, then gc.collect() and torch.cuda.empty_cache()", _DTYPES),
     )
 
     layers: Size

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
+from kernels.rounding import FLOAT32, TF32_CUT, UNIT_ROUNDOFF, reach
 from kernels.training.problem import Training
 
-_UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float32": 2.0**-24, "tf32": 2.0**-24}
-"""Half the distance from 1 to the next number in which results of products are stored."""
-_TF32_CUT = 2.0**-9
-"""What a product loses at most when both its factors are cut to 10 bits."""
-_FLOAT32 = 2.0**-24
-_UNLIKELY = 1e-4
-"""How often a bound that is derived from random inputs may fail."""
 _LARGEST_GRADIENT = 2.4
 """Times 1 / sqrt(batch): five deviations of a sum over rows of (y - t) x / batch, where y - t is up to 0.8
 and x up to 0.6 as a root mean square."""
@@ -39,28 +32,20 @@ def tolerance(problem: Training, implementation: str) -> list[float]:
     n, products = problem.layers, 3 if problem.lora_rank else 1
     terms = max(problem.width, problem.batch)
     of_sum = math.sqrt(terms) / 3 + (terms / 16 if problem.dtype != "float32" else 0)
-    error = _UNIT_ROUNDOFF[problem.dtype] * math.sqrt(4 * n * (1 + 2 * products) / 3)
-    error += _FLOAT32 * math.sqrt(4 * n * products) * (4 + of_sum)
-    error += 2 * n * products * _TF32_CUT if problem.dtype == "tf32" else 0
+    error = UNIT_ROUNDOFF[problem.dtype] * math.sqrt(4 * n * (1 + 2 * products) / 3)
+    error += FLOAT32 * math.sqrt(4 * n * products) * (4 + of_sum)
+    error += 2 * n * products * 2 * TF32_CUT if problem.dtype == "tf32" else 0
     error *= math.exp(2 * math.sqrt(2 * n / problem.width))
     shapes = (
         [(problem.lora_rank, problem.width), (problem.width, problem.lora_rank)] if problem.lora_rank
         else [(problem.width, problem.width)]
     )  # fmt: skip
-    gradients = [error * _reach(math.prod(shape)) for shape in shapes]
+    gradients = [error * reach(math.prod(shape)) for shape in shapes]
     if problem.optimizer == "none":
         return gradients * n
     after = []
     for place, (gradient, (_, inputs)) in enumerate(zip(gradients, shapes, strict=True)):
         largest = 0.8 * math.sqrt(3 / inputs) * (0.1 if place else 1)
         step = _STEP[problem.optimizer] * _LARGEST_GRADIENT / math.sqrt(problem.batch)
-        after.append(gradient * step / largest + 8 * _FLOAT32)
+        after.append(gradient * step / largest + 8 * FLOAT32)
     return gradients * n + after * n
-
-
-def _reach(elements: int) -> float:
-    """The largest of so many normal errors over the largest of half as many normal values, of deviation 1."""
-    normal = NormalDist()
-    high = normal.inv_cdf(1 - _UNLIKELY / (2 * elements))
-    low = normal.inv_cdf((1 + _UNLIKELY ** (2 / elements)) / 2)
-    return high / low

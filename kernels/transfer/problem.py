@@ -14,16 +14,13 @@ the driver, and the host waits until the copy is done.
 Strongest known: none, for this measures the link.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
-
-from bench.spec import DeviceKind, Implementation, Problem
+from bench.spec import DeviceKind, Implementation, Problem, Size
+from kernels.implementations import WITH_FLOAT64, on_cuda
 
 Direction = Literal["host-to-device", "device-to-host", "both"]
 Memory = Literal["pinned", "pageable"]
-
-_ANY = (0, 0)
 
 
 class Transfer(Problem):
@@ -32,17 +29,12 @@ class Transfer(Problem):
     operator: ClassVar[str] = "transfer"
     arithmetic: ClassVar[Literal["link"]] = "link"
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation(
-            "aten",
-            "Tensor.copy_, non_blocking for pinned memory: cudaMemcpyAsync",
-            devices=("cuda",),
-            dtypes={"float16": _ANY, "bfloat16": _ANY, "float32": _ANY, "float64": _ANY},
-        ),
+        on_cuda("aten", "Tensor.copy_, non_blocking for pinned memory: cudaMemcpyAsync", WITH_FLOAT64),
     )
 
     direction: Direction
     memory: Memory
-    length: Annotated[int, Field(ge=1)]
+    length: Size
 
     @property
     def _one_way_byte(self) -> int:

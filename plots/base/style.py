@@ -366,8 +366,8 @@ def facts(run: Run, rows: pd.DataFrame) -> str:
     parts += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache{clock}"]
     if "one" in set(rows["threads_asked"]):
         parts.append(f"threads: {_each(rows['threads_asked'])}")
-    if run.lent:
-        parts.append(f"calibrated by run {run.lent.run_id}")
+    if run.calibrating:
+        parts.append(f"calibrated by run {run.calibrating.run_id}")
     timed = int(rows["median_s"].notna().sum())
     parts.append(f"n = {timed}" + (" measured" if timed == len(rows) else f" of {len(rows)} measured"))
     # Lines break between facts, not inside them, except in a source, which may be longer than a line.

@@ -145,7 +145,7 @@ def _levels(view: View) -> tuple[Floats, Floats]:
 
 
 def _half_band(view: View, track: Track) -> Floats:
-    """[rows] half of the last band that each row was held against in the last segment, ln; else NaN."""
+    """[rows] half of the last band that each row was compared with in the last segment, ln; else NaN."""
     segment = np.array([night.segment for night in view.history.nights])
     half = np.where(segment == segment[-1], (track.high - track.low) / 2, np.nan)
     return pd.DataFrame(half).ffill(axis=1).iloc[:, -1].to_numpy()

@@ -101,7 +101,7 @@ class Panel:
 
     @property
     def judged(self) -> bool:
-        """Whether any night was held against a band."""
+        """Whether any night was compared with a band."""
         return bool(np.isfinite(self.low).any())
 
     @property

@@ -1,4 +1,4 @@
-"""One series over its nights: how long it took, what it was held against, and when it changed."""
+"""One series over its nights: how long it took, what it was compared with, and when it changed."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def lines(runs: Sequence[Run]) -> list[Line]:
 
 
 def _roof(run: Run) -> Ceilings:
-    """What its rows with a cold cache are held against, else those of its first row's condition."""
+    """What its rows with a cold cache are compared with, else those of its first row's condition."""
     return run.ceilings.get("cold") or run.roof_of(run.rows[0])
 
 

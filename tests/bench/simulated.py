@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
+from bench.launching.ending import Stuck, trusted
 from bench.sampling.protocol import Protocol
 from bench.spec import Implementation, Launch, Operator, Problem, Unsupported
 from bench.worker.__main__ import alive
 from bench.worker.clock import GraphClock, StreamClock
 from bench.worker.measure_case import Bench
-from kernels.ending import Stuck, trusted
 
 QUEUE_S = 4e-6
 """Host time to queue one operation."""

@@ -21,9 +21,9 @@ from bench.cli import ab as command
 from bench.device.detect import Device, detect
 from bench.runner.ab import AT_END, FALSE, Contest, Side, Visit, contests, versions
 from bench.sweep.load import Case
+from studies import ab as trial
 from tests.bench.several import gpu, small, stand_in
 from tests.bench.two_versions import START_S, VISIT_S, Machine, committed, measured_by, repository
-from tests.trials import ab as trial
 
 TRIES = 40
 
@@ -268,13 +268,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[s
 @pytest.mark.parametrize(
     ("noise", "budget", "code", "says"),
     [
-        (
-            0.003,
-            "60",
-            0,
-            r"^matrix multiplications: 2 % needs \d+ s, 5 % needs \d+ s, 10 % needs \d+ s a case here",
-        ),
-        (0.2, "60", 0, r"^matrix multiplications: 2 % needs more than an hour, "),
+        (0.003, "60", 0, r"^memory: 2 % needs \d+ s, 5 % needs \d+ s, 10 % needs \d+ s a case here"),
+        (0.2, "60", 0, r"^memory: 2 % needs more than an hour, "),
         (0.003, "1", 3, r"^too few rounds for an interval: --bench-budget 55 or more"),
     ],
 )

@@ -156,7 +156,7 @@ DEVICES = sorted(folder.name for folder in (REFERENCE / "engines").iterdir() if 
 def test_each_level_is_nearer_on_public_attention(device: str) -> None:
     """On rows that fitted nothing. Of one query, a sample has too few rows for a fit to beat the priors."""
     (path,) = (REFERENCE / "engines" / device).glob("*-attention-*")
-    (run,) = load([path], find_datasheet, lenders=[REFERENCE / "public" / device])
+    (run,) = load([path], find_datasheet, calibrate_by=[REFERENCE / "public" / device])
     for some, least in ((run.frame["q_length"] > 1, 100), (run.frame["q_length"] > 0, 220)):
         found = {score.level: score for score in scores(scorecard(run.frame[some]))}
         l0, l1, priors, l2 = (found[level].mape for level in ("L0", "L1", "L2-priors", "L2"))

@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 from bench.store.schema import Measurement
+from studies.honest_claims import BEYOND, NAMES, TIMES, counted, machines
 from tests.bench.claims_made import KINDS, bounds, claim, judged, knees, timed
 from tests.drawing import drawn
 from tests.plots.synthetic import H100, ceilings
-from tests.trials.honest_claims import BEYOND, NAMES, TIMES, counted, machines
 
 RUNS = 8
 LUCK = 1e-6 / len(NAMES)

@@ -12,6 +12,7 @@ import pytest
 from bench.judge.compare import Comparison, compare
 from bench.judge.noise import noise_of, work_of
 from bench.store.schema import Measurement
+from studies.compare_power import CASES, shares
 from tests.bench.comparable import (
     CPU,
     GPU,
@@ -34,7 +35,6 @@ from tests.bench.comparable import (
     with_interval,
 )
 from tests.drawing import drawn
-from tests.trials.compare_power import CASES, shares
 
 # --- slower, faster, the same -----------------------------------------------------------------------
 

@@ -74,13 +74,13 @@ def test_a_quick_check_on_a_gpu_takes_the_first_configuration_that_compiles(
 
     @contextmanager
     def first_that_compiles() -> Iterator[None]:
-        """Stands in for that of kernels/tuning.py: a context manager without arguments."""
+        """Stands in for that of bench/launching/tuning.py: a context manager without arguments."""
         nonlocal going
         going = True
         yield
         going = False
 
-    monkeypatch.setattr("kernels.tuning.first_that_compiles", first_that_compiles, raising=False)
+    monkeypatch.setattr("bench.launching.tuning.first_that_compiles", first_that_compiles, raising=False)
     monkeypatch.setattr(worker, "check", lambda *_: within.append(going) or {"status": "ok"})
     request = {"do": "check", "operator": "launch", "implementation": "aten", "quick": quick}
     bench = cast(Any, SimpleNamespace(device=SimpleNamespace(type=kind)))

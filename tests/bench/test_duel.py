@@ -64,28 +64,7 @@ def test_the_ratio_by_hand() -> None:
     assert slower.ratio == pytest.approx(1 / 1.5) and slower.high < 1
 
 
-def bare(samples_s: list[float]) -> Measurement:
-    """A row whose own interval says nothing, so that the bootstrap stands alone."""
-    median_s = float(np.median(samples_s))
-    ends = {"low_s": median_s * (1 - 1e-9), "high_s": median_s * (1 + 1e-9)}
-    return timed(SQUARE, "triton", samples_s, median_s=median_s, **ends)
-
-
-@pytest.mark.parametrize("count", [6, 12, 25, 200])
-def test_the_bootstrap_is_that_of_samples_drawn_one_by_one(count: int) -> None:
-    """Ours draws the ranks of medians; this draws the samples. Odd and even numbers of them."""
-    chance = np.random.default_rng(count)
-    theirs, ours = (list(chance.lognormal(0, 0.2, count + odd)) for odd in (0, 1))
-    drawn = [np.median(chance.choice(s, (20_000, len(s))), axis=1) for s in (theirs, ours)]
-    low, high = np.quantile(drawn[0] / drawn[1], (0.025, 0.975))
-    found = ratio(bare(theirs), bare(ours))
-    assert found[0] == pytest.approx(np.median(theirs) / np.median(ours))
-    assert found[1:] == pytest.approx((low, high), rel=0.02)
-    assert found == ratio(bare(theirs), bare(ours)), "the same rows, the same interval"
-
-
 def test_the_rows_own_intervals_add_as_squares() -> None:
-    """Where all samples are alike a bootstrap knows nothing; the rows still do."""
     theirs = timed(SQUARE, "cublas", [3.0] * 20, low_s=3.0 / 1.03, high_s=3.0 * 1.01)
     ours = timed(SQUARE, "triton", [2.0] * 20, low_s=2.0 / 1.02, high_s=2.0 * 1.04)
     middle, low, high = ratio(theirs, ours)

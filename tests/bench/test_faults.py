@@ -16,10 +16,10 @@ import pytest
 
 from bench.store import parquet, schema
 from bench.store.journal import Journal
+from studies.killing import Run, ends, trial, worker_of
 from tests.bench.rows import rows
 from tests.bench.several import UNDISTURBED
 from tests.drawing import drawn
-from tests.trials.killing import Run, ends, trial, worker_of
 
 ROOT = Path(__file__).parents[2]
 SWEEP = """\
@@ -160,7 +160,7 @@ def test_faults_without_the_clock_are_failures_of_their_own(checkout: Path) -> N
 
 @pytest.mark.deep
 def test_killed_at_any_moment_a_run_loses_nothing(tmp_path: Path, seed: int) -> None:
-    """`python -m tests.trials.killing` does this often."""
+    """`python -m studies.killing` does this often."""
     random.seed(seed)
     runs = 5
     lines = list(trial(runs, tmp_path))

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.fleet.observed import EXPECTED
 from bench.store.parquet import write
+from studies.fleets import PLANS, commanded, drawn, ours, scores
+from studies.fleets import written as drawn_files
 from tests.bench.fleet_made import CASES, H100, Gpu, gpus, run, written
 from tests.bench.rows import row
-from tests.trials.fleets import PLANS, commanded, drawn, ours, scores
-from tests.trials.fleets import written as drawn_files
 
 Chance = np.random.Generator
 
@@ -152,7 +152,7 @@ def test_what_is_reached_is_held_against_datasheet_and_published_rates(
     assert "no datasheet here has this device" in said(other, "--expect")[1]
 
 
-# ---- held-out fleets (tests/trials/fleets.py), few of them
+# ---- held-out fleets (studies/fleets.py), few of them
 
 
 def test_held_out_fleets(seed: int) -> None:

@@ -13,13 +13,12 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
-from bench.cli.goals import markdown_lines
 from bench.device.datasheet import datasheets
-from bench.first_minutes.blocks import RANDOM_ALIGNED
 from bench.judge.claim_rows import ASKED, case_rows, claim_rows, selected
 from bench.judge.frame import Run, runs
 from bench.judge.gemm_regions import REGIONS, region
 from bench.judge.goals import Goal, Outcome, goals, outcome, outcomes
+from bench.selfcheck.blocks import RANDOM_ALIGNED
 from bench.spec import Problem
 from bench.store import parquet
 from bench.store.schema import Measurement
@@ -33,7 +32,6 @@ from kernels.softmax.problem import Softmax
 from kernels.stream.problem import Stream
 from tests.plots.synthetic import CPU, H100, row
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "goals.md"
 SOFTMAX = Softmax(dtype="float16", direction="forward", rows=4096, length=8192)
 LARGE = Gemm(m=4096, n=4096, k=4096, dtype="float16")
 COPY = Stream(kind="copy", dtype="float32", length=1 << 28)
@@ -204,15 +202,16 @@ def test_a_goal_that_means_nothing_is_refused(changes: dict[str, Any], said: str
 # --- the command ------------------------------------------------------------------------------------
 
 
-def test_the_document_has_the_tables_that_the_command_prints() -> None:
-    marked = re.findall(
-        r"^<!-- python -m bench goals --markdown --operator (\w+) -->\n\n(.*?)\n\n<!-- end -->$",
-        DOCUMENT.read_text(),
-        re.MULTILINE | re.DOTALL,
-    )
-    assert sorted(name for name, _ in marked) == sorted({goal.operator for goal in goals()})
-    for name, text in marked:
-        assert text.splitlines() == list(markdown_lines([g for g in goals() if g.operator == name]))
+@pytest.mark.parametrize("operator", sorted({goal.operator for goal in goals()}))
+def test_a_markdown_table_has_a_line_for_each_goal_of_an_operator(operator: str) -> None:
+    shown = CliRunner().invoke(app, ["goals", "--markdown", "--operator", operator])
+    heading, _, *lines = shown.stdout.splitlines()
+    about = [goal for goal in goals() if goal.operator == operator]
+    assert shown.exit_code == 0 and len(lines) == len(about)
+    for goal, line in zip(about, lines, strict=True):
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        assert len(cells) == heading.count(" | ") + 1
+        assert (cells[0], cells[3], cells[-1]) == (goal.region, goal.bars, goal.refuted_by)
 
 
 def test_a_result_is_held_against_the_goals(tmp_path: Path) -> None:

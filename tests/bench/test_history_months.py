@@ -1,4 +1,4 @@
-"""Simulated months in small: what `python -m tests.trials.months` shows, with room for luck."""
+"""Simulated months in small: what `python -m studies.months` shows, with room for luck."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bench.judge.history.detector import judged
+from studies.months import STEP, WITHIN, alarms, months, repeated, table
 from tests.bench.nights_made import Noise, made, missing, others, rows_of, stepped
-from tests.trials.months import STEP, WITHIN, alarms, months, repeated, table
 
 
 def test_false_alarms(chance: np.random.Generator) -> None:
@@ -57,8 +57,8 @@ def test_a_class_is_found_in_two_nights_and_raises_no_members(chance: np.random.
 
 @pytest.mark.deep
 def test_the_table(chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.trials.rules.has_asv", lambda: False)
-    monkeypatch.setattr("tests.trials.months.SERIES", 40)
+    monkeypatch.setattr("studies.rules.has_asv", lambda: False)
+    monkeypatch.setattr("studies.months.SERIES", 40)
     lines = list(table(int(chance.integers(1000)), 1, Noise()))
     assert "(asv is not installed: pip install asv)" in lines
     told = {

@@ -25,7 +25,7 @@ from bench.interop.imported_rows import source_text
 from bench.interop.sampling import SAMPLE, evenly
 from bench.sampling.protocol import protocol
 from bench.store.parquet import read_frame
-from bench.validation.prediction import CALIBRATION, public_layers
+from studies.prediction import CALIBRATION, public_layers
 from tests.bench.public_tables import OTHERS, VERSION, VLLM, package, put, shapes, table
 
 H200, L40S = "NVIDIA H200", "NVIDIA L40S"

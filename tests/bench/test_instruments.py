@@ -7,20 +7,26 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
+from io import StringIO
 from pathlib import Path
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
-from bench.validation import separate_instruments
-from bench.validation.clock_agreement import APART, INCLUDES, comparison
-from bench.validation.instruments import (
+from bench.device.detect import Device, detect
+from bench.selfcheck import clock_agreement, separate_instruments
+from bench.selfcheck.clock_agreement import APART, INCLUDES, Readings, comparison
+from bench.selfcheck.finding import Finding, failed, passed
+from bench.selfcheck.groups import Group
+from bench.selfcheck.instruments import (
     CASES,
     ROUNDS,
     TURN_S,
@@ -35,7 +41,7 @@ from bench.validation.instruments import (
     timer,
     triton_instrument,
 )
-from bench.validation.separate_instruments import kernel_s
+from bench.selfcheck.separate_instruments import kernel_s
 from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import plan
 from bench.worker.measure_case import Slots
@@ -153,7 +159,7 @@ def simulated_instruments(
 ) -> None:
     """On the simulated device; the others' instruments are stood in for."""
     operator = doubling(cuda)
-    here = "bench.validation.instruments"
+    here = "bench.selfcheck.instruments"
     monkeypatch.setattr(f"{here}.kernels.operator", lambda name: operator)
     monkeypatch.setattr(f"{here}.kernels.problem", lambda name: Doubling)
     monkeypatch.setattr(f"{here}.timer", lambda call, threads, launches: Instrument("Timer", lambda: WARM_S))
@@ -184,7 +190,7 @@ FULL: Given = ("doubling", "exhausting", {"dtype": "float32", "size": 256})
 
 
 def test_after_a_failed_capture_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[dict[str, Any]] = []
+    told: list[Finding] = []
     cases = [GOOD, FULL, GOOD, BAD, GOOD, BAD]
     begin: int | None = 0
     processes = 0
@@ -192,17 +198,44 @@ def test_after_a_failed_capture_another_process_goes_on(monkeypatch: pytest.Monk
         processes += 1
         cuda = SimulatedCuda()
         simulated_instruments(cuda, monkeypatch)
-        settings = {"kind": "cuda", "part": "together", "begin": begin}
-        before = len(told)
-        read_part(settings, simulated_bench(cuda), cases, lambda **said: told.append(said))
-        begin = told[-1].get("again_from")
-        assert all("again_from" not in said for said in told[before:-1])
+        settings = {"part": "together", "begin": begin}
+        *others, last = read_part(settings, simulated_bench(cuda), "cuda", 1, cases)
+        told += [*others, last]
+        begin = last.numbers.get("again_from")
+        assert all("again_from" not in finding.numbers for finding in others)
     assert processes == 2, "after the last case there is nothing to go on with, and the third spoilt nothing"
-    said = [one["say"] for one in told if "say" in one]
+    said = [finding.sentence for finding in told if finding.sentence]
     assert [line[:5] for line in said if line.startswith("[")] == [f"[{n}/6]" for n in range(1, 7)]
     assert sum("left out: CUDA error: operation not permitted" in line for line in said) == 2
     assert sum("left out: CUDA out of memory" in line for line in said) == 1
-    assert sum("case" in one for one in told) == 6
+    assert sum("turns_s" in finding.numbers for finding in told) == 6
+
+
+def test_readings_are_gathered_from_one_process_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, again = (
+        passed("gemm warm", "", turns_s={"graph": [1.0, None]}),
+        passed("together", "", again_from=3),
+    )
+    processes = iter(
+        [[passed("together", "[1/4]"), seen, again], [failed("unfinished", "It died.", "Look.")]]
+    )
+    begins: list[int] = []
+
+    class Processes:
+        def __init__(self, device: Device, settings: dict[str, Any]) -> None:
+            begins.append(settings["begin"])
+
+        def findings(self, group: Group) -> Iterator[Finding]:
+            assert resolve_name(group.function)
+            yield from next(processes)
+
+    monkeypatch.setattr(clock_agreement, "Examination", Processes)
+    text = StringIO()
+    readings = Readings(detect("cpu"), Console(file=text))
+    assert not readings.take("together") and begins == [0, 3]
+    assert text.getvalue().splitlines() == ["[1/4]", "It died."]
+    ours, nothing = readings.turns_s["gemm warm"]["graph"]
+    assert ours == 1.0 and math.isnan(nothing)  # JSON holds no NaN
 
 
 def test_a_part_that_is_not_installed_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +271,7 @@ def test_there_are_cases_of_many_kinds() -> None:
 
 def test_a_real_case_is_timed_by_all_three(monkeypatch: pytest.MonkeyPatch) -> None:
     """They agree on the order of magnitude: no more can be asked of a machine that others use."""
-    monkeypatch.setattr("bench.validation.instruments.TURN_S", 0.01)
+    monkeypatch.setattr("bench.selfcheck.instruments.TURN_S", 0.01)
     bench = make_bench("cpu", 1 << 20, seed=1)
     given: Given = (
         "softmax",

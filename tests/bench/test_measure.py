@@ -400,17 +400,18 @@ def test_an_implementation_without_its_function_spoils_no_other(monkeypatch: pyt
         )
 
 
-def test_configurations_that_were_passed_over_are_in_the_row() -> None:
+def test_the_configuration_and_what_was_passed_over_for_it_are_in_the_row() -> None:
     cuda = SimulatedCuda()
     good = doubling(cuda).implementations["good"]
     said = ("256x128 w8: TypeError: cannot convert None", "64x64 w4: out of resource: shared memory")
     problem = Doubling(dtype="float32", size=4096)
 
     def picky(problem: Doubling, x: torch.Tensor) -> Launch:
-        return replace(good(problem, x), passed_over=said)
+        return replace(good(problem, x), passed_over=said, configuration="64x64 w8")
 
     facts = measure(simulated_bench(cuda), with_implementation(cuda, picky), "good", problem, True, LIMITS)
     assert facts["status"] == "ok" and facts["passed_over"] == "; ".join(said)
+    assert facts["configuration"] == "64x64 w8"
     assert run("good", 4096)["passed_over"] is None
 
 

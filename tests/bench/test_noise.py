@@ -107,6 +107,8 @@ def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: np.random.Gen
     [
         ({}, "matrix"),
         ({"arithmetic": "vector"}, "memory"),  # computes as it may: no product of matrices
+        ({"flop": 6400, "byte": 100}, "matrix"),
+        ({"flop": 6399, "byte": 100}, "memory"),  # the product of a small batch
         ({"flop": 0, "arithmetic": "matrix", "byte": 1, "cache_byte": 1, "cache": "warm"}, "cache"),
         ({"cache": "warm", "byte": 100, "cache_byte": 100}, "cache"),
         (

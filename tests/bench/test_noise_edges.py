@@ -18,7 +18,7 @@ from bench.runner.rows import joined
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.schema import Measurement
-from bench.validation.repeated_runs import repeated_lines
+from studies.repeated_runs import repeated_lines
 from tests.bench.comparable import both, judged, older, quiet, run, runs_of, still, timed
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from bench.validation import harness_overhead
+from bench.selfcheck import harness_overhead
 from kernels import problem
 
 

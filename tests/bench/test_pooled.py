@@ -23,8 +23,8 @@ from bench.model.pooled import CALIBRATING, LARGEST, LEAST_ROWS, Pool
 from bench.spec import Problem, parameters_text
 from bench.store.parquet import write
 from bench.store.schema import Measurement
-from bench.validation.operator_prediction import LEAST, score_lines, scored
 from plots.__main__ import app as plots
+from studies.operator_prediction import LEAST, score_lines, scored
 from tests.bench.rows import row
 
 GPUS = ("Tesla V100-PCIE-32GB", "NVIDIA A100 80GB PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "Tesla T4")

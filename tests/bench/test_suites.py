@@ -156,7 +156,7 @@ def test_our_suites_find_cases_on_a_processor(name: str) -> None:
     suite = load_suite(name, kernels.problem, 2)
     cases = cases_of_suite(suite, Prices(CPU, protocol("cpu"), suite.suite.limit_s("cpu")))
     mine = {case.sweep for case in cases if case.role == "measurement"}
-    assert len(mine) >= 7 and all(
+    assert len(mine) >= 6 and all(
         case.role != "measurement" or not case.missing("cpu", None) for case in cases
     )
 
@@ -189,7 +189,7 @@ def test_the_plan_of_the_tour_is_enough_for_every_claim_that_it_counts(device: D
                 assert clusters(claim, left) >= claim.least, (sweep, claim.id, faster, ridge, launch)
 
 
-@pytest.mark.parametrize(("device", "least"), [(CPU, 9), (H100, 20)], ids=["cpu", "h100"])
+@pytest.mark.parametrize(("device", "least"), [(CPU, 8), (H100, 20)], ids=["cpu", "h100"])
 def test_the_tour_has_time_for_every_claim_that_it_names(device: Device, least: int) -> None:
     suite, compared, planned = tour(device)
     there = reachable(compared, planned)

@@ -4,8 +4,8 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.launching import tuning
 from bench.spec import Launch, Problem
-from kernels import tuning
 
 
 @triton.jit

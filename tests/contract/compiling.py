@@ -11,8 +11,8 @@ import torch
 from triton import knobs
 
 import kernels
+from bench.launching import tuning
 from bench.spec import Launch, Problem, Unsupported
-from kernels import tuning
 from kernels.gemm.problem import FORCED_TILES, Gemm
 from tests.contract.stand_in import GPUS, Gpu, launches, triton_driver
 from tests.kernels.tensors import uniform
@@ -139,16 +139,6 @@ class _Chooser:
         timed: int | None = None,
         doubt: object = None,
     ) -> Launch:
-        return replace(launch(self.fastest(question, candidates, launch, compile, timed)), tuning_s=0.0)
-
-    def fastest(
-        self,
-        question: tuple[object, ...],
-        candidates: Sequence[Any],
-        launch: Callable[[Any], Launch],
-        compile: Callable[[Any], object] | None = None,  # noqa: A002
-        timed: int | None = None,
-    ) -> Any:
         good: list[Any] = []
         refused: list[tuple[str, Exception]] = []
         for candidate in candidates:
@@ -168,12 +158,12 @@ class _Chooser:
             raise refused[0][1]
         self._outcome.compiled += len(good)
         self._outcome.passed_over += [text for text, _ in refused]
-        return good[0]
+        return replace(launch(good[0]), tuning_s=0.0, configuration=str(good[0]))
 
 
-# Here, before any module of kernels/ has taken these two functions from it.
+# Here, before any module of kernels/ has taken this function from it.
 _CHOOSER = _Chooser()
-tuning.tuned, tuning.fastest = _CHOOSER.tuned, _CHOOSER.fastest
+tuning.tuned = _CHOOSER.tuned
 knobs.runtime.jit_post_compile_hook = _CHOOSER.compiled
 
 

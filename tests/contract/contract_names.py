@@ -11,7 +11,7 @@ import pytest
 import torch
 import triton
 
-from kernels import tuning
+from bench.launching import tuning
 from kernels.gemm import max_autotune
 from tests.contract.names import Findings, find, least_triton, sources, words
 from tests.contract.plugin import ROOT

@@ -14,7 +14,7 @@ from tests.contract.plugin import ROOT
 
 MODULES = sorted(
     str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__")
-    for folder in ("bench", "kernels", "plots")
+    for folder in ("bench", "kernels", "plots", "studies/gpu")
     for path in (ROOT / folder).rglob("*.py")
     if path.name != "__main__.py"
 )
@@ -41,7 +41,7 @@ def test_every_module_imports(count: Callable[[str, int], None]) -> None:
 
 def test_the_doctors_parent_reads_the_versions_that_a_worker_says() -> None:
     code = (
-        "import torch, triton; from bench.doctor.report import parent_facts; facts = parent_facts('');"
+        "import torch, triton; from bench.selfcheck.report import parent_facts; facts = parent_facts('');"
         "assert facts['torch'] == torch.__version__ and facts['triton'] == triton.__version__, facts"
     )
     done = python("-c", code)

@@ -1,6 +1,6 @@
 """What the launchers in fleet/ ask for. Slurm, kubectl and Python are stand-ins that note their arguments.
 
-The real ones are run by tests/trials/fleet_slurm.sh and tests/trials/fleet_ray.py, which need packages that
+The real ones are run by studies/fleet_slurm.sh and studies/fleet_ray.py, which need packages that
 these tests do without.
 """
 
@@ -17,7 +17,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 FLEET = ROOT / "fleet"
-SCRIPTS = sorted([*FLEET.glob("*.sh"), *FLEET.glob("*.sbatch"), *ROOT.glob("tests/trials/*.sh")])
+SCRIPTS = sorted([*FLEET.glob("*.sh"), *FLEET.glob("*.sbatch"), *ROOT.glob("studies/*.sh")])
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -1,6 +1,6 @@
 """The parts of the Ray driver that need no Ray, which is replaced by what it takes to import the driver.
 
-A real cluster is in tests/trials/fleet_ray.py.
+A real cluster is in studies/fleet_ray.py.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ Clock = Callable[[Case, Choice, Device], float]
 
 def asked_of(case: Case, at: Device) -> Asked:
     """The rule of choosing.py."""
-    asked = choosing.asked(case.problem, case.name, at)
-    return Asked(asked.question, asked.choices[: asked.timed])
+    question = choosing.question_of(case.problem, case.name, at)
+    return Asked(question.key, question.choices[: question.timed])
 
 
 def clock(spread: float, seed: int) -> Clock:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import kernels
+from bench.launching import inductor
 from bench.spec import Launch, Unsupported
-from kernels import inductor
 from kernels.stream.problem import Stream
 from tests.kernels.devices import FILE, new_process
 
@@ -47,7 +47,7 @@ class Device:
     """Stands in for the GPU, the clock that candidates are compared by, and the folder of what was chosen."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, seconds: dict[str, float]) -> None:
-        self.tuning = pytest.importorskip("kernels.tuning")
+        self.tuning = pytest.importorskip("bench.launching.tuning")
         self.seconds = seconds
         self.events: list[str] = []
         self.timed: list[str] = []
@@ -95,7 +95,7 @@ class Device:
         return Launch(call)
 
     def fastest(self, question: str, candidates: list[str]) -> str:
-        return str(self.tuning.fastest(("stream", question), candidates, self.launch))
+        return self.tuned(question, candidates).configuration
 
     def tuned(self, question: str, candidates: list[str]) -> Launch:
         made: Launch = self.tuning.tuned(("stream", question), candidates, self.launch)
@@ -170,6 +170,7 @@ def test_a_choice_outlives_the_process_but_not_its_driver(device: Device) -> Non
 
 
 SOURCES = Path(kernels.__file__).parent
+LAUNCHING = Path(inductor.__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ SOURCES = Path(kernels.__file__).parent
         ("convolution", "gemm/blocks.py", True),
         ("convolution", "batchnorm/channel.py", True),  # by way of linear/bias_gradient.py
         ("gemm", "gemm/gluon_hopper.py", True),  # imported by a name that is put together
-        ("fusion", "timing.py", True),  # imported where it is needed
+        ("fusion", "../bench/launching/timing.py", True),  # imported where it is needed
         ("layernorm", "softmax/held_rows.py", False),
         ("softmax", "layernorm/forward.py", False),
         ("softmax", "gemm/blocks.py", False),
@@ -193,15 +194,16 @@ def test_a_choice_does_not_outlive_the_source_of_its_kernels(
     operator: str, edited: str, anew: bool, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(SOURCES, tmp_path / "kernels", ignore=shutil.ignore_patterns("tuned", "__pycache__"))
-    monkeypatch.setattr(device.tuning, "_HERE", tmp_path / "kernels")
+    shutil.copytree(LAUNCHING, tmp_path / "bench" / "launching")
+    monkeypatch.setattr(device.tuning, "_ROOT", tmp_path)
     device.start()
-    device.tuning.fastest((operator, "one"), ["a", "b"], device.launch)
+    device.tuning.tuned((operator, "one"), ["a", "b"], device.launch)
     device.start()
-    device.tuning.fastest((operator, "one"), ["a", "b"], device.launch)
+    device.tuning.tuned((operator, "one"), ["a", "b"], device.launch)
     assert device.timed == ["a", "b"]
     (tmp_path / "kernels" / edited).open("a").write("# edited\n")
     device.start()
-    device.tuning.fastest((operator, "one"), ["a", "b"], device.launch)
+    device.tuning.tuned((operator, "one"), ["a", "b"], device.launch)
     assert device.timed == ["a", "b"] * (2 if anew else 1)
     (by_source,) = device.written.values()
     assert len(by_source) == (2 if anew else 1)  # what the other sources chose is kept beside it
@@ -212,6 +214,8 @@ def test_names_of_modules_are_put_together_only_within_an_operator() -> None:
     for path in SOURCES.glob("*/*.py"):
         for name in re.findall(r"import_module\((.*)", path.read_text()):
             assert name.startswith(f'f"kernels.{path.parent.name}.'), path
+        for operator in re.findall(r'launched_by\(f?"(\w+)', path.read_text()):
+            assert operator == path.parent.name, path
 
 
 def test_what_another_process_has_chosen_meanwhile_is_not_asked_again(device: Device) -> None:
@@ -274,6 +278,6 @@ def test_all_candidates_are_compiled_before_the_first_is_timed(device: Device) -
         assert not device.timed
         compiled.append(candidate)
 
-    device.tuning.fastest(("stream", "one"), ["large", "a", "b"], device.launch, compile_)
+    device.tuning.tuned(("stream", "one"), ["large", "a", "b"], device.launch, compile_)
     assert compiled == ["large", "a", "b"]
     assert device.timed == ["a", "b"]

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from bench.launching import ending
+from bench.launching.ending import TRIED, Stuck, passing_over
 from bench.spec import Launch
-from kernels import ending
-from kernels.ending import TRIED, Stuck, passing_over
 from kernels.gemm.problem import Gemm
 from kernels.softmax.problem import Softmax
 from tests.kernels.devices import new_process
 
-tuning = pytest.importorskip("kernels.tuning")
+tuning = pytest.importorskip("bench.launching.tuning")
 choosing = pytest.importorskip("kernels.gemm.choosing")
 softmax = pytest.importorskip("kernels.softmax.launch")
 
@@ -157,7 +157,7 @@ def test_outside_nothing_is_passed_over(gpu: Gpu) -> None:
 
 def test_configurations_are_told_apart_by_the_kernels_that_they_are_of() -> None:
     problem = Gemm(dtype="float16", m=4096, n=4096, k=4096, layout="NN", beta=0, pitch="tight")
-    choices = choosing.asked(problem, "triton", choosing.Device((9, 0), 132)).choices
+    choices = choosing.question_of(problem, "triton", choosing.Device((9, 0), 132)).choices
     assert {ending.name_of(choice) for choice in choices} == {"gluon", "persistent", "stream-k", "tma"}
     rows = softmax.candidates(Softmax(direction="forward", rows=64, length=65536, dtype="float16"))
     kinds = {ending.name_of(one) for one in rows}

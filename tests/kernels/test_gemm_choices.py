@@ -16,7 +16,7 @@ from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
 
 choosing = pytest.importorskip("kernels.gemm.choosing")
-from kernels import tuning  # noqa: E402  (imports triton)
+from bench.launching import tuning  # noqa: E402  (imports triton)
 from kernels.gemm.parts import tiles_of  # noqa: E402
 from tests.kernels.devices import FILE, new_process  # noqa: E402
 from tests.kernels.gemm_choices import SWEEPS, Case, Outcome, asked_of, cases_of, choosing_ones, played  # noqa: E402

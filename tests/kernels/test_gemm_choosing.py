@@ -106,7 +106,7 @@ def test_where_triton_is_declared_something_is_proposed_and_told_apart(
 
 
 def proposals(problem: Gemm, name: str = "triton", capability: tuple[int, int] = HOPPER) -> list[Any]:
-    asked = choosing.asked(problem, name, choosing.Device(capability, SM_COUNT))
+    asked = choosing.question_of(problem, name, choosing.Device(capability, SM_COUNT))
     return list(asked.choices[: asked.timed])
 
 
@@ -140,7 +140,7 @@ def test_what_is_proposed_follows_the_edge_of_a_wave_at_the_very_shape() -> None
     (best, *_), (beyond, *_) = proposals(problem, "triton-tma"), proposals(one_more, "triton-tma")
     assert best.tile.m * best.tile.n == 256 * 128 > beyond.tile.m * beyond.tile.n
     at = choosing.Device(HOPPER, SM_COUNT)
-    asked = [choosing.asked(one, "triton-tma", at).question for one in (problem, one_more)]
+    asked = [choosing.question_of(one, "triton-tma", at).key for one in (problem, one_more)]
     assert asked[0] != asked[1]
 
 

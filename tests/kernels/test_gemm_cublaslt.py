@@ -50,18 +50,18 @@ def given(problem: Gemm, seed: int) -> tuple[tuple[torch.Tensor, ...], Operands]
 @pytest.fixture
 def quickest(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Stands for the clock: the last of the candidates is the quickest. Lists what was timed."""
-    tuning = pytest.importorskip("kernels.tuning")
+    tuning = pytest.importorskip("bench.launching.tuning")
     timed: list[list[str]] = []
 
-    def fastest(question: tuple[object, ...], candidates: Sequence[str], launch: Any) -> str:
+    def tuned(question: tuple[object, ...], candidates: Sequence[str], launch: Any) -> Launch:
         assert question[0] == "gemm" and len(set(candidates)) == len(candidates)
         for one in candidates:
             made: Launch = launch(one)
             made.call()
         timed.append(list(candidates))
-        return candidates[-1]
+        return Launch(made.call, configuration=candidates[-1])
 
-    monkeypatch.setattr(tuning, "fastest", fastest)
+    monkeypatch.setattr(tuning, "tuned", tuned)
     return timed
 
 
@@ -120,7 +120,7 @@ def test_parts_are_never_reduced_in_16_bits(dtype: Any, seed: int) -> None:
     wide = Way(3, SPLITK_NUM=4, REDUCTION_SCHEME=2)
     problem = Gemm(m=16, n=16, k=64, dtype=dtype, layout="TN")
     _, of = given(problem, seed)
-    said = cublaslt.configuration(of, "first", library(FakeCublasLt(narrow, in_place, wide)))
+    said = cublaslt.launch(of, "first", library(FakeCublasLt(narrow, in_place, wide))).configuration
     taken = 3 if dtype in ("float16", "bfloat16", "float8_e4m3") else 1
     assert said.startswith(f"algo {taken} ")
 
@@ -131,15 +131,15 @@ def test_alignment_and_workspace_are_told_as_they_are(seed: int) -> None:
     fake = FakeCublasLt(hungry, eager, modest)
     (a, b), of = given(SMALL, seed)
     shared = library(fake)
-    assert cublaslt.configuration(of, "first", shared).startswith("algo 1 ")
-    assert cublaslt.configuration(of, "first", library(fake, 4096)).startswith("algo 3 ")
+    assert cublaslt.launch(of, "first", shared).configuration.startswith("algo 1 ")
+    assert cublaslt.launch(of, "first", library(fake, 4096)).configuration.startswith("algo 3 ")
     for place in range(3):  # each of A, B, D begins one element past a multiple of 16 bytes in its turn
         shifted = [t if i != place else _placed(t, 1) for i, t in enumerate((a, b, of.d))]
         moved = Operands(SMALL, shifted[0], shifted[1], shifted[2])
-        assert cublaslt.configuration(moved, "first", shared).startswith("algo 2 ")
+        assert cublaslt.launch(moved, "first", shared).configuration.startswith("algo 2 ")
     with_c = SMALL.model_copy(update={"beta": 1})
     moved = Operands(with_c, a, b, of.d, c=_placed(torch.zeros_like(of.d), 1))
-    assert cublaslt.configuration(moved, "first", shared).startswith("algo 2 ")
+    assert cublaslt.launch(moved, "first", shared).configuration.startswith("algo 2 ")
 
 
 def _placed(tensor: torch.Tensor, past: int = 0) -> torch.Tensor:
@@ -178,7 +178,7 @@ def test_the_best_is_the_quickest_of_those_that_run(seed: int, quickest: list[li
     fake = FakeCublasLt(*ways)
     inputs, of = given(SMALL, seed)
     shared = library(fake)
-    said = cublaslt.configuration(of, "best", shared)
+    said = cublaslt.launch(of, "best", shared).configuration
     assert fake.asked == [16] and said.startswith("algo 5 ")
     # Neither the one that fails when run, nor the one marked as failed, nor one twice.
     assert [[text.split()[1] for text in texts] for texts in quickest] == [["1", "4", "5"]]
@@ -191,15 +191,15 @@ def test_the_best_is_the_quickest_of_those_that_run(seed: int, quickest: list[li
 def test_what_a_check_takes_first_is_not_remembered_as_the_best(
     seed: int, quickest: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import kernels.tuning as tuning
+    import bench.launching.tuning as tuning
 
     fake = FakeCublasLt(Way(1), Way(2))
     _, of = given(SMALL, seed)
     shared = library(fake)
     with tuning.first_that_compiles(), monkeypatch.context() as patch:
-        patch.setattr(tuning, "fastest", lambda question, candidates, launch: candidates[0])
-        assert cublaslt.configuration(of, "best", shared).startswith("algo 1 ")
-    assert cublaslt.configuration(of, "best", shared).startswith("algo 2 ")
+        patch.setattr(tuning, "tuned", lambda _, texts, __: Launch(torch.Tensor, configuration=texts[0]))
+        assert cublaslt.launch(of, "best", shared).configuration.startswith("algo 1 ")
+    assert cublaslt.launch(of, "best", shared).configuration.startswith("algo 2 ")
     assert len(quickest) == 1
 
 
@@ -253,7 +253,7 @@ def test_a_forced_tile_is_taken_from_the_heuristic_where_it_is_there(
     )
     inputs, of = given(SMALL, seed)
     shared = library(fake)
-    assert cublaslt.configuration(of, "256x128", shared) == (
+    assert cublaslt.launch(of, "256x128", shared).configuration == (
         "algo 4 tile 256x128 stages 64x3 split 1 cluster 1x1"
     )
     assert [[text.split()[1] for text in texts] for texts in quickest] == [["2", "4"]]
@@ -270,7 +270,7 @@ def test_a_forced_tile_is_configured_where_an_algorithm_lists_it(
     able = {-5: ([tile], [15]), 6: ([20, 23], [15]), 21: ([tile, 20], [9, 15, 35]), 22: ([tile], [])}
     inputs, of = given(SMALL, seed)
     shared = library(FakeCublasLt(*ways, able=able))
-    said = cublaslt.configuration(of, "256x128", shared)
+    said = cublaslt.launch(of, "256x128", shared).configuration
     # Of 21 one pair of stages is refused, another needs more than the workspace; 22 has none to choose.
     assert quickest == [
         [
@@ -297,7 +297,7 @@ def test_a_tile_that_nobody_has_is_unsupported_and_says_which_there_are(seed: in
 def test_an_algorithm_is_told_in_full(seed: int) -> None:
     _, of = given(SMALL, seed)
     plain = Way(66, "128x256")
-    assert cublaslt.configuration(of, "first", library(FakeCublasLt(plain))) == (
+    assert cublaslt.launch(of, "first", library(FakeCublasLt(plain))).configuration == (
         "algo 66 tile 128x256 stages 64x3 split 1 cluster 2x1"
     )
     odd = Way(
@@ -306,12 +306,12 @@ def test_an_algorithm_is_told_in_full(seed: int) -> None:
         **dict(SPLITK_NUM=3, REDUCTION_SCHEME=2, STAGES_ID=35, CLUSTER_SHAPE_ID=0, INNER_SHAPE_ID=4),
         **dict(CTA_SWIZZLING=1, CUSTOM_OPTION=7),
     )
-    assert cublaslt.configuration(of, "first", library(FakeCublasLt(odd))) == (
+    assert cublaslt.launch(of, "first", library(FakeCublasLt(odd))).configuration == (
         "algo 6 tile 64x64 stages 64xauto split 3 reduced in compute_type cluster auto "
         "inner 4 swizzle 1 custom 7"
     )
     newer = Way(6, TILE_ID=9999, STAGES_ID=777)
-    assert cublaslt.configuration(of, "first", library(FakeCublasLt(newer))) == (
+    assert cublaslt.launch(of, "first", library(FakeCublasLt(newer))).configuration == (
         "algo 6 tile number 9999 stages number 777 split 1 cluster 2x1"
     )
 

@@ -12,7 +12,7 @@ from kernels.gemm.operator import OPERATOR
 from kernels.gemm.parts import FAN, Share, reads, registers, rows, sum_byte, tiles_of
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.stream_k import Streams
-from kernels.gemm.tiles import Tile
+from kernels.gemm.tiles import Tile, tile_list
 from tests.kernels.tensors import uniform
 
 TILE = Tile(128, 128, 64, 8, 4)
@@ -179,3 +179,7 @@ def test_configurations_read_as_people_write_them() -> None:
     assert str(Share(TILE, 1)) == "128x128x64 w8 s4 1/SM"
     assert str(Streams(TILE, 2, bulk=True)) == "128x128x64 w8 s4 2/SM bulk"
     assert str(Streams(TILE, 2, bulk=False)) == "128x128x64 w8 s4 2/SM pointers"
+    assert tile_list("128x128x64 w8 s4, 32x64x16 w4 s3") == (TILE, Tile(32, 64, 16, 4, 3))
+    for wrong in ("128x128 w8 s4", "128x128x64 w8 s4,32x64x16 w4 s3", "128x128x64 w8 4", "128x128x64 w8 s4;"):
+        with pytest.raises((ValueError, TypeError)):
+            tile_list(wrong)

@@ -1,14 +1,25 @@
 """Whom our kernels race: a library at least, and the strongest that is known, by name."""
 
-import importlib
+import importlib.util
 import re
 import sys
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 import kernels
 from bench.spec import Unsupported
+from kernels.optional import _launched
 from tests.kernels.tensors import uniform
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_kernels_that_are_imported_by_name_are_there(name: str) -> None:
+    for function in kernels.operator(name).implementations.values():
+        if isinstance(function, partial) and function.func is _launched:
+            found = importlib.util.find_spec(f"kernels.{function.args[0]}")
+            assert found and found.origin and "\ndef launch(" in Path(found.origin).read_text()
 
 
 @pytest.mark.parametrize("name", kernels.names())

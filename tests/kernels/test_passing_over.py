@@ -17,7 +17,7 @@ import torch
 from bench.spec import Launch, Unsupported, cause
 from tests.kernels.devices import FILE, new_process
 
-tuning = pytest.importorskip("kernels.tuning")
+tuning = pytest.importorskip("bench.launching.tuning")
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
+from bench.launching import timing
 from bench.spec import Launch, cause
-from kernels import timing
 from tests.kernels.devices import new_process
 
 EVICT_S = 40e-6
@@ -284,7 +284,7 @@ def tuned(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str, str], tuple[Launch, str]]:
     """Chooses among letters, of which some cannot be captured: the launch, and its letter."""
-    tuning = pytest.importorskip("kernels.tuning")
+    tuning = pytest.importorskip("bench.launching.tuning")
     clock = timing.GraphClock(cuda, torch.device("cpu"))
     monkeypatch.setattr(timing, "GraphClock", lambda *_: clock)
     monkeypatch.setattr(tuning, "TUNED", tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-tuning = pytest.importorskip("kernels.tuning")
+tuning = pytest.importorskip("bench.launching.tuning")
 import triton  # noqa: E402
 
 

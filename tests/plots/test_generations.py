@@ -286,7 +286,7 @@ def test_pages_hold_no_more_than_twelve_panels(tmp_path: Path) -> None:
 
 
 def test_figure_command_and_readme_say_the_same_of_public_gpus() -> None:
-    """The medians of A100, H100 and B200, as drawn, as printed and as the README's caption has them."""
+    """The medians of A100, H100 and B200: drawn, printed and in the caption of docs/figures.md."""
     folders = [PUBLIC / f"nvidia-{name}" for name in ("a100-sxm4-80gb", "h100-80gb-hbm3", "b200")]
     done = CliRunner().invoke(bench_app, ["compare", *map(str, folders), "--across", "device"])
     assert done.exit_code == 0, done.output
@@ -306,5 +306,5 @@ def test_figure_command_and_readme_say_the_same_of_public_gpus() -> None:
         assert [f"{s.get_ydata()[0]:.2f}" for s in lines(axes, "_bandwidth") + lines(axes, "_peak")] == [
             cells[6] for cells in printed if len(cells) > 6
         ]
-        caption = Path("README.md").read_text().split("docs/figures/generations.png)")[1].split("![")[0]
+        caption = Path("docs/figures.md").read_text().split("figures/generations.png)")[1].split("![")[0]
         assert all(cells[2] in caption for cells in printed)

@@ -1,15 +1,9 @@
 """Counted: a problem of imported rows, whose counts are stated together."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from pydantic import Field
-
-from bench.spec import Dtype, Implementation, Problem
-
-Size = Annotated[int, Field(ge=1)]
-Dtypes = Mapping[Dtype, tuple[int, int]]
+from bench.spec import Dtypes, Implementation, Problem
 
 
 def on_gpus(name: str, summary: str, dtypes: Dtypes) -> Implementation:

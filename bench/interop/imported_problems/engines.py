@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bench.interop.imported_problems.counted import Counted, Counts, Dtypes, Size, on_gpus
-from bench.spec import ITEM_BYTE, PACKED, Implementation
+from bench.interop.imported_problems.counted import Counted, Counts, on_gpus
+from bench.spec import ITEM_BYTE, PACKED, Dtypes, Implementation, Size
 
 _HALF: Dtypes = {"bfloat16": (8, 0)}
 _FLOAT8: Dtypes = {"float8_e4m3": (8, 9)}

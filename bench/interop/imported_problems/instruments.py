@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bench.interop.imported_problems.counted import Counted, Counts, Dtypes, Size, on_gpus
-from bench.spec import Implementation
+from bench.interop.imported_problems.counted import Counted, Counts, on_gpus
+from bench.spec import Dtypes, Implementation, Size
 
 _FLOATS: Dtypes = {"float32": (0, 0), "float64": (0, 0)}
 
@@ -15,7 +15,7 @@ class CachedRead(Counted):
 
     `readers` says who reads what: `each` multiprocessor all of it, or all of them `together`, parts of it.
     The counts are of `footprint_byte` once: times are those of so many bytes at the rate of all
-    multiprocessors. No roof is held against them, since no datasheet has the rates of caches.
+    multiprocessors. No roof is drawn for them, since no datasheet has the rates of caches.
     """
 
     operator: ClassVar[str] = "cached_read"

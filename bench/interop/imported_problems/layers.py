@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bench.interop.imported_problems.counted import Counted, Counts, Dtypes, Size, on_gpus
-from bench.spec import Implementation
+from bench.interop.imported_problems.counted import Counted, Counts, on_gpus
+from bench.spec import Dtypes, Implementation, Size
 
 _FLOATS: Dtypes = dict.fromkeys(("float16", "bfloat16", "float32"), (0, 0))
 _NETWORKS: Dtypes = dict.fromkeys(

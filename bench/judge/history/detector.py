@@ -14,7 +14,7 @@ Of each night, in this order:
 All three by one rule (monitor.py): the last nights, two at least, stand out on one side by more than
 chance explains, at Benjamini and Hochberg's rate over all rows looked at, and by more than a floor. A change
 is open until two nights running are back, or for seven nights more: then it is the new normal. Nothing is
-held against nights of another segment; doubted and missing nights are passed over.
+compared with nights of another segment; doubted and missing nights are passed over.
 """
 
 from __future__ import annotations

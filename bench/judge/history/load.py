@@ -77,7 +77,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     """The history of each device in these result files, or folders of them, by device and unit.
 
     Imported rows have no nights and are left out, as are files that cannot be read or hold a run that is
-    there already: each is told to `left_out` as a sentence. UserError if no file can be read.
+    there already: each is reported to `left_out` as a sentence. UserError if no file can be read.
     """
     devices: dict[tuple[str, str], _Nights] = {}
     seen: dict[tuple[RunKey, str], Path] = {}
@@ -267,7 +267,7 @@ def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
         elif night.timed < FEW * timed and not remarks:
             remarks.append(f"it has {night.timed} times, nights usually {timed:.0f}")
         facts = {**night.facts, COMMIT.name: night.commit}
-        # A fact that a night does not know is held against the last night that does.
+        # A fact that a night does not know is compared with the last night that does.
         changed = tuple(
             Difference(name, known[name], text)
             for name, text in facts.items()

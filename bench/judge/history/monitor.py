@@ -31,7 +31,7 @@ GONE = 30
 RATE = 0.1
 """Of the changes raised in one night, the share that may be chance (Benjamini and Hochberg's q).
 
-Two nights are held against one median and one spread, so runs are some times less rare than told: with
+Consecutive nights share one median and one spread, so p-values are a few times too small: with
 nothing changed 0.1 are raised in a night of 200 series, 0.7 in one of 3,000, faster ones included."""
 ALONE = 0.002
 """And no single one is raised that chance would explain more often than this."""
@@ -57,7 +57,7 @@ class Track:
 
 
 class Candidate(NamedTuple):
-    """A change that is told from chance tonight."""
+    """A change that is statistically significant tonight."""
 
     row: int
     began: int
@@ -147,7 +147,7 @@ class Watch:
         self._blank(range(len(self._scores)))
 
     def look(self, night: int, values: Floats, half: Floats) -> None:
-        """Hold this night's values (ln, NaN where unusable) against the nights before.
+        """Compare this night's values (ln, NaN where unusable) with the nights before.
 
         `half` is half of the 95 % interval of each value: no band is narrower than what the night itself
         did not know.
@@ -181,7 +181,7 @@ class Watch:
                 change.nights.append(night)
 
     def candidates(self, watched: Flags, rate: float = RATE) -> list[Candidate]:
-        """What is told from chance tonight, of the rows that are judged tonight and `watched`.
+        """The significant changes of tonight, of the rows that are judged tonight and `watched`.
 
         At `rate` 1 each row is judged as if it were the only one.
         """

@@ -1,6 +1,6 @@
 """What a row usually takes: the median and the spread of its last nights, for thousands of rows at once.
 
-Every usable night goes into a ring. Which of them a night is held against is a question of dates: none from
+Every usable night goes into a ring. Which of them a night is compared with is a question of dates: none from
 before `since` (another segment, an accepted step), none from `until` on (a change that is being looked at, so
 that it cannot become what it is measured by), and of the rest the last twenty.
 

@@ -27,7 +27,7 @@ SUMMED = (4, 5, 6, 7)
 LOOK_BACK = max(SUMMED)
 CAP = 1.5
 """Standard deviations that one night is worth in a sum at most: an odd night is no evidence of a step. (By
-tests.trials.months: 3 finds a third of the +3 % steps less, 2 finds as many.)"""
+studies.months: 3 finds a third of the +3 % steps less, 2 finds as many.)"""
 TRIES = 5.0
 """The looks overlap: eight are worth about five."""
 ODD_REACH = 10.0

@@ -1,7 +1,7 @@
 """Nights as a table: what every case took in every run of one device, in the order of the runs.
 
 A night is a run. A series is one case measured under the same conditions; what would change its time by
-itself (protocol, clock, cache ...) is part of what it is, so that a time is only ever held against times of
+itself (protocol, clock, cache ...) is part of what it is, so that a time is only ever compared with times of
 its own kind. What belongs to the whole machine (driver, torch, Triton, power limit ...) makes segments:
 nights in a row that agree on all of it.
 """

@@ -1,1 +1,0 @@
-"""`python -m bench doctor`: checks within a minute which parts of a run work here (docs/doctor.md)."""

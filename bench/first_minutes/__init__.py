@@ -1,1 +1,0 @@
-"""The first minutes on a GPU: blocks of commands, each of which answers a question, and a summary."""

@@ -1,0 +1,116 @@
+"""`python -m bench doctor`, `first-minutes`, `instruments`, `self`: does this machine measure rightly?"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import kernels
+from bench.cli.application import DeviceOption, remark
+from bench.device.detect import detect, unusable_gpu
+from bench.environment.dependencies import refuse_if_missing
+from bench.errors import UserError, write_text
+
+if TYPE_CHECKING:
+    from bench.selfcheck.groups import Outcome
+
+
+def doctor(
+    bench_device: DeviceOption = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Only the part that takes three seconds.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Versions, every number, whole tracebacks.")
+    ] = None,
+) -> None:
+    """Check within a minute which parts of a run work here: lines of PASS, WARN or FAIL, with a remedy.
+
+    Exit code 0: healthy. 1: degraded, some line is WARN. 2: unusable, some line is FAIL; or the command was
+    misspelt or the device is in use, which is then said in a line that begins with `error:`.
+    """
+    from rich.console import Console
+
+    from bench.device.lock import device_lock
+    from bench.selfcheck.report import report, run
+
+    begin = time.perf_counter()
+    if json_file is not None:
+        write_text(json_file, "")  # an unwritable path shows now, not after a minute
+    device = detect(bench_device)
+    unusable = unusable_gpu() if device.kind == "cpu" and bench_device == "auto" else ""
+    with device_lock(device.uuid, str(device), "the doctor") as unlocked:
+        if unlocked:
+            remark(unlocked)
+
+        def keep(outcomes: list[Outcome]) -> None:
+            if json_file is not None:
+                write_text(json_file, report(device, quick, outcomes, time.perf_counter() - begin))
+
+        code = run(device, unusable, quick, Console(), keep)
+    typer.echo(f"{time.perf_counter() - begin:.0f} s")
+    raise typer.Exit(code)
+
+
+def first_minutes(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BLOCK...", help="Which; all for every block. None: the plan."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder for result files, summary and logs; default: results/first-minutes."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", help="Fit these blocks into so many minutes.")
+    ] = None,
+) -> None:
+    """The first minutes on a GPU: blocks of commands, each a question, one after the other; a table last.
+
+    Exit code 0: every command did its work, whatever it found. 1: some failed or were stopped. On a CPU the
+    same blocks are rehearsed.
+    """
+    from bench.runner.session import RESULTS
+    from bench.selfcheck.blocks import chosen
+    from bench.selfcheck.session import plan_lines, session
+
+    refuse_if_missing()
+    if minutes is not None and not minutes > 0:
+        raise UserError(f"--minutes {minutes:g}: give a number of minutes, more than 0")
+    device = detect()
+    if not names:
+        for line in plan_lines(str(device)):
+            typer.echo(line)
+        return
+    outcomes = session(chosen(names), device, out or RESULTS / "first-minutes", minutes, typer.echo)
+    raise typer.Exit(0 if all(outcome.is_fine for outcome in outcomes) else 1)
+
+
+def instruments(bench_device: DeviceOption = "auto") -> None:
+    """Our clocks beside independent ones: the same launches, in turns where they can share a process."""
+    from rich.console import Console
+
+    from bench.device.lock import device_lock
+    from bench.selfcheck.clock_agreement import WIDTH, compare_instruments
+
+    refuse_if_missing()
+    device = detect(bench_device)
+    with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
+        if unlocked:
+            remark(unlocked)
+        code = compare_instruments(device, Console(width=WIDTH))
+    raise typer.Exit(code)
+
+
+def self_measurement() -> None:
+    """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""
+    from bench.selfcheck.harness_overhead import commands_overhead, parent_overhead
+
+    refuse_if_missing()
+    for line in commands_overhead():
+        typer.echo(line)
+    for line in parent_overhead(kernels.problem):
+        typer.echo(line)

@@ -1,0 +1,376 @@
+"""Checks by the rows of a worker: libraries, faults, CUDA graphs, rates and steadiness."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import kernels
+from bench.device.detect import Device
+from bench.device.nvml import NvmlGpu
+from bench.format import amount_text, count_text, share_text
+from bench.model.ceilings import two_speeds
+from bench.runner.rows import SEED
+from bench.runner.supervisor import WorkerSupervisor, check_request, measure_request
+from bench.sampling.protocol import protocol
+from bench.selfcheck.finding import Finding, checked, failed, passed, warned
+from bench.spec import DeviceKind, Problem
+from bench.sweep.load import Case
+from bench.worker.fault import Fault
+
+CALL_S, START_S, MEASURE_S = 35.0, 60.0, 30.0
+"""Seconds of grace for a library's call, for a row that may need a new worker, for a measurement."""
+SAMPLING_S = 0.4
+"""Seconds of sampling in a visit: enough to distinguish a sound time from an unsound one."""
+
+
+def check(implementation: str, problem: Problem) -> dict[str, Any]:
+    """Request to check an implementation at one problem, with its first candidate that compiles."""
+    return check_request(implementation, problem, quick=True)
+
+
+def measured(supervisor: WorkerSupervisor, implementation: str, problem: Problem) -> dict[str, Any]:
+    """The row of one visit on a GPU, data warm, with the number of its samples in place of the samples."""
+    case = Case("doctor", implementation, problem, "warm", series="", role="measurement")
+    request = measure_request(case, protocol("cuda"), None, SAMPLING_S, None, first=True)
+    row = supervisor.answer(request, SAMPLING_S)
+    return row | {"samples": len(row.pop("samples_s", []))}
+
+
+def outcome(answer: Mapping[str, Any]) -> str:
+    """The status of a row with its reason: `error: AcceleratorError: ...`."""
+    return f"{answer['status']}: {answer['reason']}" if answer.get("reason") else str(answer["status"])
+
+
+# ---- libraries, one real call each
+
+_SQUARE: dict[str, Any] = {"dtype": "float16", "m": 512, "n": 512, "k": 512, "layout": "NN"}
+_VALUES: dict[str, Any] = {"dtype": "float16", "direction": "forward", "n": 8, "c": 64, "h": 28, "w": 28}
+_IMAGES = {**_VALUES, "layout": "NHWC"}
+CALLS = (
+    ("cuBLAS", "gemm", "cublas", _SQUARE),
+    ("cuBLASLt", "gemm", "cublaslt", _SQUARE),
+    ("cuDNN", "batchnorm", "cudnn", _IMAGES),
+    ("cuDNN spatial", "batchnorm", "cudnn-spatial", _IMAGES),
+    ("cuDNN persistent", "batchnorm", "cudnn-persistent", _IMAGES),
+    ("Inductor", "activations", "inductor", {**_VALUES, "function": "relu"}),
+)
+"""Name, operator, implementation, parameters."""
+CALL_REMEDIES = {
+    "cuBLASLt": "Install nvmath-python 1.0 or later, and see that its CUDA is that of torch.",
+    "Inductor": "See that a C compiler and Triton's ptxas work here: the JSON file has what they said.",
+}
+CALL_REMEDY = (
+    "Reinstall torch with the libraries that its wheel asks for, and nothing else on LD_LIBRARY_PATH."
+)
+
+
+def libraries(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """The findings on cuBLAS, cuBLASLt, cuDNN in each mode and Inductor, compared with float64."""
+    with closing(WorkerSupervisor(device, SEED, CALL_S)) as supervisor:
+        supervisor.started()
+        yield from called(supervisor)
+
+
+def called(supervisor: WorkerSupervisor) -> Iterator[Finding]:
+    """One finding for each of CALLS."""
+    for name, operator, implementation, parameters in CALLS:
+        answer = supervisor.answer(check(implementation, kernels.problem(operator)(**parameters)))
+        remedy = CALL_REMEDIES.get(name, CALL_REMEDY)
+        if answer["status"] == "ok":
+            sentence = f"One call of {operator} is right: relative error {answer['relative_error']:.1e}."
+            yield passed(name, sentence, row=answer)
+        elif answer["status"] == "unsupported":
+            sentence = f"{implementation} of {operator} is not available: {answer['reason']}."
+            yield warned(name, sentence, remedy, row=answer)
+        else:
+            yield failed(name, f"One call of {operator} gave {outcome(answer)}.", remedy, row=answer)
+
+
+# ---- an illegal address, a hang and a kill each give a row, and the next row is good
+
+STATUSES = {"illegal": ("error", "crashed"), "hang": ("timeout",), "kill": ("crashed",)}
+"""Statuses that the row of a fault may have: an illegal address is an error on a GPU, a crash on a CPU."""
+FAULTS = {"illegal": "illegal address", "hang": "hang", "kill": "kill"}
+HANG_S = 2.0
+"""Seconds after which a launch counts as hung: a sound one takes microseconds."""
+FAULT_REMEDY = (
+    "Do not run unattended: one bad kernel would spoil the rows after it. Report it with the JSON file."
+)
+
+
+def survival(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """One finding for each fault. Faults run side by side: starting new workers takes most of the time."""
+
+    def of_fault(fault: str) -> list[Finding]:
+        with closing(WorkerSupervisor(device, SEED, START_S)) as supervisor:
+            return list(survived(supervisor, (fault,)))
+
+    with ThreadPoolExecutor(len(STATUSES)) as pool:
+        findings = [finding for findings in pool.map(of_fault, STATUSES) for finding in findings]
+    yield from {finding.name: finding for finding in findings}.values()
+
+
+def survived(supervisor: WorkerSupervisor, faults: Iterable[str] = tuple(STATUSES)) -> Iterator[Finding]:
+    """Provoke each of these faults and ask for a good result before and afterwards."""
+    problem = Fault(dtype="float32", length=1024)
+    good = check("good", problem)
+    first = supervisor.answer(good)
+    if first["status"] != "ok":
+        yield failed("good row", f"A sound kernel's row is {outcome(first)}.", FAULT_REMEDY, row=first)
+        return
+    for fault in faults:
+        allowed = STATUSES[fault]
+        supervisor.grace_s = HANG_S if fault == "hang" else START_S
+        row = supervisor.answer(check(fault, problem))
+        supervisor.grace_s = START_S
+        after = supervisor.answer(good)
+        name = FAULTS[fault]
+        numbers: dict[str, Any] = {"row": row, "after": after}
+        # An error has to name the fault: a kernel that did not compile would prove nothing.
+        another = row["status"] == "error" and fault not in str(row.get("reason", ""))
+        if row["status"] not in allowed or another:
+            sentence = f"Its row should be {' or '.join(allowed)}, and is {outcome(row)}."
+            yield failed(name, sentence, FAULT_REMEDY, **numbers)
+        elif after["status"] != "ok":
+            sentence = f"Its row is right, but a sound kernel's row after it is {outcome(after)}."
+            yield failed(name, sentence, FAULT_REMEDY, **numbers)
+        else:
+            yield passed(name, f"Its row is {outcome(row)}; the next is ok.", **numbers)
+
+
+# ---- CUDA graphs
+
+CAPTURE_REMEDY = "Update the driver or torch: without graphs, times hold the gaps that the host leaves."
+AFTER_REMEDY = (
+    "Do not measure with this torch: rows after a failed capture may be wrong. Report the JSON file."
+)
+
+
+def capture(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """The findings on graphs: a launch is captured and replayed, a failed capture harms no later launch."""
+    with closing(WorkerSupervisor(device, SEED, START_S)) as supervisor:
+        yield from captured(supervisor)
+
+
+def captured(supervisor: WorkerSupervisor) -> Iterator[Finding]:
+    """Measure a launch that can be captured, one that cannot, and the first again."""
+    problem = Fault(dtype="float32", length=1 << 20)
+    before = measured(supervisor, "good", problem)
+    name, where = "capture", f"clock {before.get('clock')}, {before.get('kernels') or 'kernels not named'}"
+    if before["status"] != "ok":
+        yield failed(name, f"A captured launch's row is {outcome(before)}.", CAPTURE_REMEDY, row=before)
+        return
+    if before["clock"] != "graph":
+        yield failed(name, f"A plain launch was not captured: {where}.", CAPTURE_REMEDY, row=before)
+        return
+    yield passed(name, f"A launch was captured and replayed: {where}.", row=before)
+
+    refused = measured(supervisor, "uncapturable", problem)
+    after = measured(supervisor, "good", problem)
+    name = "failed capture"
+    numbers: dict[str, Any] = {"refused": refused, "after": after}
+    seen = f"A launch that cannot be captured gave {outcome(refused)} (clock {refused.get('clock')})"
+    if refused.get("clock") == "graph" and refused["status"] == "ok":
+        yield failed(
+            name, "A launch that queries its stream was captured all the same.", CAPTURE_REMEDY, **numbers
+        )
+    elif after["status"] != "ok" or after["clock"] != "graph":
+        after_it = f"the next request gave {outcome(after)} (clock {after.get('clock')})"
+        yield failed(name, f"{seen}; {after_it}.", AFTER_REMEDY, **numbers)
+    else:
+        yield passed(name, f"{seen}; the next request was right, by graph.", **numbers)
+
+
+# ---- a large copy and a large product
+
+
+class Anchor(NamedTuple):
+    """What is measured again and again."""
+
+    name: str
+    """Of its finding on steadiness."""
+    noun: str
+    implementation: str
+    problem: Problem
+    unit: str
+
+    @property
+    def work(self) -> int:
+        """FLOP or bytes of a launch."""
+        return self.problem.byte if self.unit == "byte/s" else self.problem.flop
+
+
+def anchors(kind: DeviceKind) -> tuple[Anchor, Anchor]:
+    """A copy beyond every cache, and a product that fills the device."""
+    is_cpu = kind == "cpu"
+    copy: dict[str, Any] = {"dtype": "float32", "kind": "copy", "length": 1 << (24 if is_cpu else 26)}
+    side = 1024 if is_cpu else 8192
+    product: dict[str, Any] = {"dtype": "float32" if is_cpu else "float16", "layout": "NN"}
+    product |= dict.fromkeys("mnk", side)
+    library = "onednn" if is_cpu else "cublas"
+    return (
+        Anchor("steady memory", "copies", "aten", kernels.problem("stream")(**copy), "byte/s"),
+        Anchor("steady products", "products", library, kernels.problem("gemm")(**product), "FLOP/s"),
+    )
+
+
+LATE = 0.05
+"""Share of a row's samples that may be late: an interrupted host makes some, and they are discarded."""
+LEAST, MOST = 0.60, 1.05
+"""Shares of a datasheet's peak between which a large GEMM and a copy lie on a sound device."""
+LOW_REMEDY = (
+    "Look at the clock, power limit and neighbours above; a GPU that is held back measures its brake."
+)
+HIGH_REMEDY = (
+    "Do not measure: nothing exceeds its peak, so the clock or bench/device/datasheets is wrong. Report it."
+)
+NO_PEAK_REMEDY = (
+    "Add a device file with its peaks (bench/device/datasheets): without one no time is known to be too good."
+)
+ROW_REMEDY = "Look at the lines above, and at the row in the JSON file: mend what it names first."
+LATE_REMEDY = "Leave the processor to the run: the host queued launches later than the spin lasted."
+
+
+def rates(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """The findings on a GPU's rates, measured as in a run, against the datasheet's peaks."""
+    with closing(WorkerSupervisor(device, SEED, MEASURE_S)) as supervisor:
+        yield from rated(supervisor, device)
+
+
+def rated(supervisor: WorkerSupervisor, device: Device) -> Iterator[Finding]:
+    """The rates of a large GEMM and of a copy, and the late samples of these and of an empty launch."""
+    sheet = device.datasheet
+    copy, gemm = anchors("cuda")
+    rows = [measured(supervisor, anchor.implementation, anchor.problem) for anchor in (gemm, copy)]
+    peak_flop_per_s = sheet.peak_flop_per_s("matrix", "float16") if sheet else None
+    yield share("GEMM rate", rows[0], gemm.work, "FLOP/s", peak_flop_per_s)
+    yield share("copy rate", rows[1], copy.work, "B/s", sheet.bandwidth_byte_per_s if sheet else None)
+    rows.append(measured(supervisor, "aten", kernels.problem("launch")(dtype="float32")))
+    yield late(rows)
+
+
+def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float | None) -> Finding:
+    """The share of the datasheet's `peak`, in `unit`, that a row with `amount` of work a launch reached."""
+    if row["status"] != "ok":
+        return failed(name, f"Its row is {outcome(row)}.", ROW_REMEDY, row=dict(row))
+    rate = amount / row["median_s"]
+    numbers = {"rate": rate, "peak": peak, "row": dict(row)}
+    at = f" at {1e-6 * row['sm_clock_hz']:.0f} MHz" if row.get("sm_clock_hz") else ""
+    seen = f"{rate * 1e-12:.3g} T{unit}{at}"
+    if peak is None:
+        sentence = f"{seen}; the datasheet knows no peak to hold it against."
+        return warned(name, sentence, NO_PEAK_REMEDY, **numbers)
+    sentence = f"{seen}: {share_text(rate / peak)} of the datasheet's {peak * 1e-12:.3g} T{unit}."
+    if rate > MOST * peak:
+        return failed(name, sentence, HIGH_REMEDY, **numbers)
+    return checked(name, rate >= LEAST * peak, sentence, LOW_REMEDY, **numbers)
+
+
+def late(rows: Sequence[Mapping[str, Any]]) -> Finding:
+    """The samples that were discarded because the spin ended before all launches were queued."""
+    counts = [row.get("late_samples") for row in rows]
+    samples = [row.get("samples", 0) for row in rows]
+    known = [count for count in counts if count is not None]
+    starts = [row["clock_start_s"] for row in rows if row.get("clock_start_s") is not None]
+    if not known:
+        return warned("late samples", "Rows do not say how many samples were late.", ROW_REMEDY)
+    sentence = f"{sum(known)} late samples in {len(known)} rows"
+    sentence += f"; a graph takes {1e6 * max(starts):.1f} us to start." if starts else "."
+    numbers: dict[str, Any] = {"late": counts, "samples": samples, "starts": starts}
+    few = all((count or 0) <= LATE * many for count, many in zip(counts, samples, strict=True))
+    return checked("late samples", few, sentence, LATE_REMEDY, **numbers)
+
+
+# ---- steadiness: a machine that computes everything right may still be of no use for comparisons, as its
+# memory may change between two speeds, or its clock may move
+
+PROCESSES, ROUNDS = 3, 4
+"""Processes, and visits to each anchor in every process, as a CPU's memory may have a speed for its life."""
+LONGEST_S, LEAST_VISITS = 15.0, 6
+"""Seconds after which a machine that is much slower has no more visits, and the visits made in any case."""
+VISIT_S = 0.25
+"""Most seconds that a visit samples: with its overhead, the visits last ten seconds or so."""
+STEADY: Mapping[DeviceKind, float] = {"cpu": 0.10, "cuda": 0.03}
+"""Share by which the highest of the rates may exceed the lowest."""
+CLOCK = 0.01
+"""Share by which a clock that is fixed may seem to move, as it is read in steps."""
+MEMORY_REMEDY = (
+    "Expect wide intervals for all that works from memory; measure with --bench-visits 3 and compare by ab, "
+    "which takes turns."
+)
+PRODUCTS_REMEDY = "Stop what else runs here, and look at power and heat; measure with --bench-visits 3."
+CLOCK_REMEDY = "For comparisons fix the clock: sudo nvidia-smi --lock-gpu-clocks=MHZ, a value it can hold."
+VISIT_REMEDY = "Look at the lines above: mend what the row names first."
+
+
+def steadiness(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
+    """The findings on the memory, on the products, and on a GPU's clock."""
+    with closing(WorkerSupervisor(device, SEED, MEASURE_S)) as supervisor:
+        yield from visited(supervisor, device)
+
+
+def visited(
+    supervisor: WorkerSupervisor, device: Device, now: Callable[[], float] = time.perf_counter
+) -> Iterator[Finding]:
+    """How far apart the visits to each anchor are."""
+    began_s = now()
+    threads = device.sm_count if device.kind == "cpu" else None
+    rows: dict[Anchor, list[dict[str, Any]]] = {anchor: [] for anchor in anchors(device.kind)}
+    for number in range(PROCESSES * ROUNDS):
+        if number >= LEAST_VISITS and now() - began_s > LONGEST_S:
+            break
+        if device.kind == "cpu" and number and number % ROUNDS == 0:  # a GPU's memory is not its process's
+            supervisor.close()
+        for anchor in rows:
+            case = Case("doctor", anchor.implementation, anchor.problem, "cold", "", "measurement")
+            request = measure_request(case, protocol(device.kind), None, VISIT_S, threads, first=False)
+            row = supervisor.answer(request, VISIT_S)
+            if row["status"] != "ok":
+                yield failed(anchor.name, f"Its row is {outcome(row)}.", VISIT_REMEDY)
+                return
+            rows[anchor].append(row)
+    lasted_s = now() - began_s
+    for anchor, of_anchor in rows.items():
+        speeds = [anchor.work / row["median_s"] for row in of_anchor]
+        yield steady(anchor, speeds, lasted_s, device.kind)
+    if device.kind == "cuda":
+        clocks = [row["sm_clock_hz"] for each in rows.values() for row in each if row.get("sm_clock_hz")]
+        yield clock(clocks, NvmlGpu(device.uuid).max_sm_clock_hz())
+
+
+def steady(anchor: Anchor, speeds: Sequence[float], lasted_s: float, kind: DeviceKind) -> Finding:
+    """Whether these speeds, of every visit in `unit`, are one, two, or scattered."""
+    low, high = min(speeds), max(speeds)
+    spread = high / low - 1
+    text = f"{count_text(len(speeds), 'visit')} to {anchor.noun} within {lasted_s:.0f} s"
+    if both := two_speeds(speeds, least=2):
+        shown = " and ".join(
+            f"{amount_text(float(np.median(part)), anchor.unit)} in {len(part)}" for part in both
+        )
+        sentence = f"{text} have two speeds: {shown}."
+    else:
+        ends = f"{amount_text(low, anchor.unit)} to {amount_text(high, anchor.unit)}"
+        sentence = f"{text}: {ends}, which is {share_text(spread)} apart."
+    remedy = MEMORY_REMEDY if anchor.unit == "byte/s" else PRODUCTS_REMEDY
+    return checked(anchor.name, spread <= STEADY[kind], sentence, remedy, speeds=list(speeds), spread=spread)
+
+
+def clock(clocks: Sequence[float], highest_hz: float | None) -> Finding:
+    """Whether a GPU's clock, in hertz after each visit, was the same for all the work."""
+    if not clocks:
+        return passed("steady clock", "The SM clock is unknown, as NVML does not report it.")
+    low, high = min(clocks), max(clocks)
+    numbers: dict[str, Any] = {"clocks": list(clocks), "highest_hz": highest_hz}
+    of = "" if highest_hz is None else f" of at most {1e-6 * highest_hz:.0f} MHz"
+    if high > (1 + CLOCK) * low:
+        sentence = f"The SM clock is not locked: it was {1e-6 * low:.0f} to {1e-6 * high:.0f} MHz{of}."
+        return checked("steady clock", high <= (1 + STEADY["cuda"]) * low, sentence, CLOCK_REMEDY, **numbers)
+    is_lowered = highest_hz is not None and high < (1 - CLOCK) * highest_hz
+    why = ": locked, or held there" if is_lowered else ""
+    return passed("steady clock", f"The SM clock stayed at {1e-6 * high:.0f} MHz{of}{why}.", **numbers)

@@ -1,1 +1,0 @@
-"""The harness held against something else: simulated truth, other clocks, its own cost."""

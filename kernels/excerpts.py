@@ -1,0 +1,45 @@
+"""Which part of a large result is checked: random indices, ascending, as a rule the ends among them.
+
+All are drawn by torch's own generator on the CPU, so that a seeded run repeats its choice.
+"""
+
+import torch
+
+
+def drawn(total: int, count: int) -> torch.Tensor:
+    """`count` different numbers below `total`, the ends among them if there is room for both.
+
+    All of them if `count` is no less than `total`.
+    """
+    if count >= total:
+        return torch.arange(total)
+    if count == 1:
+        return torch.randint(total, (1,))
+    inner = torch.randperm(total - 2)[: count - 2] + 1
+    return torch.cat([torch.tensor([0]), inner.sort().values, torch.tensor([total - 1])])
+
+
+def fraction(total: int, over: float) -> torch.Tensor:
+    """About total / over different numbers below `total`, the ends among them."""
+    return drawn(total, max(2, round(total / max(1.0, over))))
+
+
+def one_of_each_part(total: int, count: int) -> torch.Tensor:
+    """`count` numbers below `total`: a random one of every equal part, but of the last its end."""
+    edges = torch.arange(count + 1) * total // count
+    numbers = edges[:-1] + (torch.rand(count, dtype=torch.float64) * edges.diff()).long()
+    numbers[-1] = total - 1
+    return numbers
+
+
+def one_of_each_block(total: int, width: int) -> torch.Tensor:
+    """Numbers below `total`: the ends, and a random one of every block of `width`."""
+    starts = torch.arange(0, total, width)
+    inside = (starts + torch.randint(width, starts.shape)).clamp(max=total - 1)
+    numbers: torch.Tensor = torch.unique(torch.cat([torch.tensor([0, total - 1]), inside]))
+    return numbers
+
+
+def crossing(tensor: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """The part of a tensor at these indices of its first dimension and those of its second."""
+    return tensor[first.to(tensor.device)[:, None], second.to(tensor.device)]

@@ -1,0 +1,1 @@
+"""Studies, whose tables are evidence: `python -m studies.NAME`, `bench coverage`, `prediction`."""

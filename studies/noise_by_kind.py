@@ -1,0 +1,133 @@
+"""Real runs of one commit against each other, by kind of work: `python -m studies.noise_by_kind DIR...`.
+
+Nothing changed between the runs, so every FASTER and SLOWER is a false alarm, and every UNSURE says nothing.
+Then the measurements (not the ceilings) of the second run are multiplied by a known factor: how many of
+these slowdowns are found. Intervals are made from the samples by the rule of this checkout
+(bench/judge/noise.py), not as published. Its constants were chosen on the even runs; LEAST_INTENSITY on all
+tours.
+
+Last, how far two runs of a measurement are apart where most visits of either had not settled, and elsewhere.
+
+Columns: pairs; the share whose ratio lies within its 95 % interval; UNSURE and false among the pairs; median
+and 90th percentile of the half-width of the ratio's interval; the share of each slowdown that is found.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from bench.cli.table import lines_of, table
+from bench.judge.compare import JUDGED, Compared, compare
+from bench.judge.frame import Run, runs
+from bench.judge.noise import work_of
+from bench.store.parquet import read_rows
+from bench.store.schema import Measurement
+
+SLOWDOWNS = (1.05, 1.1, 1.2, 1.5, 2.0)
+MANY_S = 1e-3
+"""Products from so many seconds on have a line of their own."""
+
+
+def unpublished(row: Measurement) -> Measurement:
+    """The row as if no interval had been published, so that it is made anew from its samples."""
+    return replace(row, noise_visits=None, noise_runs=None) if row.samples_s else row
+
+
+def slower(run: Run, factor: float) -> Run:
+    """The run with every measurement that takes so many times as long."""
+
+    def of(row: Measurement) -> Measurement:
+        if row.role != "measurement" or row.median_s is None:
+            return row
+        low_s, high_s = (factor * end if end else end for end in (row.low_s, row.high_s))
+        samples_s = [factor * each for each in row.samples_s or []]
+        return replace(row, median_s=factor * row.median_s, low_s=low_s, high_s=high_s, samples_s=samples_s)
+
+    return replace(run, rows=[of(row) for row in run.rows])
+
+
+def judged(before: Run, after: Run) -> Iterator[tuple[str, Compared]]:
+    """(kind of work, verdict) of every comparable measurement."""
+    by_case = {row.case: row for row in before.rows}
+    kinds = {
+        (row.sweep, row.operator, row.implementation, row.parameters, row.cache): row
+        for row in by_case.values()
+    }
+    for each in compare([before], [after]).cases:
+        if each.verdict in JUDGED and each.role == "measurement":
+            row = kinds[each.case[:5]]
+            yield work_of(row), each
+            if work_of(row) == "matrix" and (row.median_s or 0) >= MANY_S:
+                yield "products of 1 ms and more", each
+
+
+def lines(pairs: Sequence[tuple[Run, Run]]) -> Iterator[str]:
+    """The table of these pairs of runs."""
+    found: dict[str, list[Compared]] = defaultdict(list)
+    power: dict[str, dict[float, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for before, after in pairs:
+        for kind, each in judged(before, after):
+            for name in (kind, "all") if "products of" not in kind else (kind,):
+                found[name].append(each)
+        for factor in SLOWDOWNS:
+            for kind, each in judged(before, slower(after, factor)):
+                for name in (kind, "all") if "products of" not in kind else (kind,):
+                    power[name][factor].append(each.verdict == "SLOWER")
+    changes = (f">x {factor:g}" for factor in SLOWDOWNS)
+    shown = table("kind", ">pairs", ">covered", ">UNSURE", ">false", ">half-width", ">90th", *changes)
+    for name, of in sorted(found.items(), key=lambda item: (item[0] == "all", item[0])):
+        effects = [each.effect for each in of if each.effect is not None]
+        halves = [np.expm1(np.log(e.high / e.low) / 2) for e in effects]
+        share = {word: np.mean([each.verdict == word for each in of]) for word in JUDGED}
+        shown.add_row(
+            *(name, str(len(of)), f"{100 * np.mean([e.low <= 1 <= e.high for e in effects]):.1f}"),
+            *(f"{100 * share['UNSURE']:.1f}", f"{100 * (share['FASTER'] + share['SLOWER']):.2f}"),
+            *(f"{100 * float(np.median(halves)):.1f}", f"{100 * float(np.quantile(halves, 0.9)):.1f}"),
+            *(f"{100 * np.mean(power[name][factor]):.0f}" for factor in SLOWDOWNS),
+        )
+    yield from lines_of(shown)
+
+
+def settled_lines(pairs: Sequence[tuple[Run, Run]]) -> Iterator[str]:
+    """The effect, |ln|, of measurements with and without visits that had settled, median and 95 in 100."""
+    apart: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    for before, after in pairs:
+        rows = {row.case: row for row in after.rows if row.is_timed and row.role == "measurement"}
+        for row in before.rows:
+            other = rows.get(row.case)
+            if other is not None and row.median_s and other.median_s:
+                settled = row.settled is not False and other.settled is not False
+                apart[work_of(row), settled].append(abs(np.log(other.median_s / row.median_s)))
+    for (kind, settled), of in sorted(apart.items()):
+        middle, most = (100 * float(each) for each in np.quantile(of, (0.5, 0.95)))
+        word = "settled" if settled else "not settled"
+        yield f"{kind}, {word}: {len(of)} pairs, {middle:.1f} % apart (median), 95 in 100 by {most:.0f} %"
+
+
+def main(folders: Sequence[Path]) -> None:
+    """Of each folder, all pairs of its runs on one device whose order is even, then those of odd order."""
+    for folder in folders:
+        by_device: dict[str, list[Run]] = defaultdict(list)
+        for path in sorted(folder.rglob("*.parquet")):
+            for run in runs([unpublished(row) for row in read_rows(path)]):
+                by_device[run.device].append(run)
+        for device, of in by_device.items():
+            for half, name in enumerate(("even runs", "odd runs")):
+                pairs = list(combinations(of[half::2], 2))
+                if pairs:
+                    print(f"\n{folder}, {device}: {name}, {len(pairs)} pairs")
+                    for line in lines(pairs):
+                        print(line)
+            for line in settled_lines(list(combinations(of, 2))):
+                print(line)
+
+
+if __name__ == "__main__":
+    main([Path(word) for word in sys.argv[1:]])

@@ -1,0 +1,313 @@
+"""The doctor's groups that watch the device at work, each broken once: what lies or errs is seen."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from bench.device.nvml import NvmlGpu
+from bench.model.ceilings import two_speeds
+from bench.selfcheck import clocks, rows, telemetry
+from bench.selfcheck.clock_agreement import Comparison, Ratio
+from bench.selfcheck.finding import Finding
+from bench.worker.clock import GraphClock, HostClock
+from tests.bench import simulated
+from tests.bench.nvml_fake import Clock, FakeNvml
+from tests.bench.selfcheck_stubs import OK, Stub, device, levels, row
+from tests.bench.simulated import SimulatedCuda
+
+# ---- NVML under load
+
+
+def nvml_under_load(nvml: FakeNvml, energy_mj: int = 40_000) -> dict[str, str]:
+    clock = Clock()
+
+    def load() -> None:
+        clock.sleep(0.05)
+        nvml.run({}, energy_mj)
+
+    return levels(telemetry.under_load("GPU-5ba8", load, nvml, clock))
+
+
+def healthy_nvml(**readings: Any) -> FakeNvml:
+    nvml = FakeNvml(**readings)
+    nvml.counters(74, 75, 76, 269, 270, 271)
+    nvml.fields[telemetry.POWER_INSTANT] = (1, 500_000)
+    return nvml
+
+
+NVML_NAMES = ("NVML", "NVML counters", "clock under load")
+
+
+def test_nvml_that_tells_everything_passes() -> None:
+    assert nvml_under_load(healthy_nvml()) == dict.fromkeys(NVML_NAMES, "PASS")
+
+
+def test_nvml_that_is_not_there_or_says_nothing() -> None:
+    assert nvml_under_load(FakeNvml(initialised=False)) == {"NVML": "WARN"}
+    assert nvml_under_load(healthy_nvml(lost=True)) == {"NVML": "WARN"}
+
+
+def test_a_field_that_does_not_answer_is_named_with_its_cost() -> None:
+    clock, nvml = Clock(), healthy_nvml(temperature=None)
+    found = list(telemetry.under_load("GPU-5ba8", lambda: clock.sleep(0.1), nvml, clock))
+    assert found[0].level == "WARN" and "temperature_c: rows have no temperature" in found[0].sentence
+
+
+def test_counters_that_stand_still_are_said() -> None:
+    assert nvml_under_load(healthy_nvml(), energy_mj=0)["NVML counters"] == "WARN"
+    assert nvml_under_load(FakeNvml())["NVML counters"] == "WARN"  # runs, but no limit counters
+
+
+@pytest.mark.parametrize(("counter", "level"), [(74, "PASS"), (75, "WARN"), (270, "WARN"), (271, "WARN")])
+def test_a_clock_that_heat_or_hardware_holds_back_is_said(counter: int, level: str) -> None:
+    """Power may: a matrix multiplication of full size is there to reach the limit."""
+    clock, nvml = Clock(), healthy_nvml()
+
+    def load() -> None:
+        clock.sleep(0.05)
+        nvml.run({counter: 20_000_000}, 40_000)
+
+    found = {one.name: one for one in telemetry.under_load("GPU-5ba8", load, nvml, clock)}
+    assert found["clock under load"].level == level
+    assert "40 %" in found["clock under load"].sentence
+
+
+# ---- our clock
+
+CLOCK_NAMES = ("spin", "event step", "empty pair", "empty graphs")
+
+
+def on(cuda: SimulatedCuda, empty_s: float = 1e-6) -> dict[str, str]:
+    return levels(clocks.gpu(cuda, lambda: cuda.launch(lambda: empty_s), cuda.host_now))
+
+
+class ColdCuda(SimulatedCuda):
+    """Spins at 345 MHz for its first 100 ms, then at 1980 MHz."""
+
+    def _sleep(self, cycles: int) -> None:
+        self.run(cycles / (345e6 if self.device_s < 0.1 else 1980e6))
+
+
+class Hasty(GraphClock):
+    """Takes the rate of an idle device for the rate under load."""
+
+    cycles_per_s = property(lambda self: 345e6, lambda self, rate: None)  # type: ignore[assignment]
+
+
+def test_a_spin_calibrated_on_an_idle_gpu_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "GraphClock", Hasty)
+    cuda = ColdCuda()
+    first = next(clocks.gpu(cuda, lambda: None, cuda.host_now))
+    assert (first.level, first.name) == ("FAIL", "spin") and "20 us" in first.remedy
+    assert first.numbers["cold_per_s"] == pytest.approx(345e6, rel=0.01)
+    assert first.numbers["warm_per_s"] == pytest.approx(1980e6, rel=0.02)
+
+
+def test_the_rates_of_a_spin_decide() -> None:
+    assert clocks.spin(345e6, 1980e6, 1970e6).level == "PASS"  # calibrated on a loaded GPU
+    assert clocks.spin(1980e6, 1980e6, 1700e6).level == "FAIL"
+
+
+def test_events_coarser_than_reckoned_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def coarse(self: Any, end: Any) -> float:
+        return round((end.at_s - self.at_s) / 4e-6) * 4e-3
+
+    monkeypatch.setattr(simulated.Event, "elapsed_time", coarse)
+    assert on(SimulatedCuda())["event step"] == "WARN"
+
+
+def test_a_tool_that_watches_every_launch_is_said() -> None:
+    assert on(SimulatedCuda(), empty_s=50e-6)["empty graphs"] == "WARN"
+
+    class Watched(SimulatedCuda):
+        def run(self, seconds: float) -> float:
+            return super().run(seconds + 30e-6 * (seconds == 0))
+
+    assert on(Watched())["empty pair"] == "WARN"
+
+
+def test_a_host_clock_is_judged_by_its_step_and_by_empty_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = HostClock(lambda: None)
+    assert levels(clocks.host(clock)) == {"clock step": "PASS", "empty call": "PASS"}
+    monkeypatch.setattr(HostClock, "resolution_s", 4e-3)
+    monkeypatch.setattr(HostClock, "batch", lambda self, calls, flushed: lambda: 5e-6 * len(calls))
+    assert levels(clocks.host(clock)) == {"clock step": "WARN", "empty call": "WARN"}
+
+
+# ---- CUDA graphs
+
+GRAPH = OK | {"clock": "graph", "kernels": "neg grid 1x1x1 block 128", "samples_s": [1.0]}
+STREAM = GRAPH | {"clock": "stream"}
+
+
+@pytest.mark.parametrize(
+    ("good", "refused", "found"),
+    [
+        ([GRAPH, GRAPH], STREAM, {"capture": "PASS", "failed capture": "PASS"}),
+        ([GRAPH, GRAPH], row("error"), {"capture": "PASS", "failed capture": "PASS"}),
+        ([STREAM], STREAM, {"capture": "FAIL"}),
+        ([row("error")], STREAM, {"capture": "FAIL"}),
+        ([GRAPH, row("error")], STREAM, {"capture": "PASS", "failed capture": "FAIL"}),
+        ([GRAPH, STREAM], STREAM, {"capture": "PASS", "failed capture": "FAIL"}),
+        ([GRAPH, GRAPH], GRAPH, {"capture": "PASS", "failed capture": "FAIL"}),
+    ],
+)
+def test_a_failed_capture_must_leave_the_next_row_right(
+    good: list[dict[str, Any]], refused: dict[str, Any], found: dict[str, str]
+) -> None:
+    stub = Stub({"good": good, "uncapturable": refused})
+    assert levels(rows.captured(stub)) == found
+    assert all(request["operator"] == "fault" for request in stub.asked)
+
+
+# ---- survival
+
+
+def test_every_fault_is_a_row_and_the_next_is_good() -> None:
+    illegal = row("error", "AcceleratorError: CUDA error: an illegal memory access was encountered")
+    right = {"illegal": illegal, "hang": row("timeout"), "kill": row("crashed"), "good": OK}
+    stub = Stub(right)
+    assert levels(rows.survived(stub)) == dict.fromkeys(rows.FAULTS.values(), "PASS")
+    assert stub.graces == {"good": 60.0, "illegal": 60.0, "hang": 2.0, "kill": 60.0}
+    assert levels(rows.survived(Stub(right | {"hang": OK})))["hang"] == "FAIL"
+    another = Stub(right | {"illegal": row("error", "CompilationError: no compiler")})
+    assert levels(rows.survived(another))["illegal address"] == "FAIL"
+    poisoned = [OK, row("error", "AcceleratorError: CUDA error"), OK, OK]
+    assert levels(rows.survived(Stub(right | {"good": poisoned})))["illegal address"] == "FAIL"
+    assert levels(rows.survived(Stub(right | {"good": row("crashed")}))) == {"good row": "FAIL"}
+
+
+# ---- anchors
+
+
+def comparison(**middles: float | None) -> Comparison:
+    ratios = {n: None if m is None else Ratio(m, m - 0.005, m + 0.005) for n, m in middles.items()}
+    return Comparison("gemm", {"graph": 2e-4, **dict.fromkeys(middles, 2e-4)}, ratios)
+
+
+@pytest.mark.parametrize(
+    ("middles", "cuda", "cpu"),
+    [
+        ({"stream": 1.01, "profiler": 0.985}, "PASS", "PASS"),
+        ({"stream": 1.01, "profiler": 1.04}, "WARN", "WARN"),
+        ({"stream": 1.0, "profiler": None}, "WARN", "WARN"),
+        ({"stream": 1.49, "profiler": 1.0}, "FAIL", "WARN"),
+        ({"stream": 0.6, "profiler": 1.0}, "FAIL", "WARN"),
+    ],
+)
+def test_clocks_that_disagree_are_seen(middles: dict[str, float | None], cuda: str, cpu: str) -> None:
+    found = {kind: clocks.agreed("clocks, GEMM", comparison(**middles), kind) for kind in ("cuda", "cpu")}  # type: ignore[arg-type]
+    assert (found["cuda"].level, found["cpu"].level) == (cuda, cpu)
+    assert levels(iter(found.values()))
+
+
+def test_the_profiler_which_is_asked_later_never_fails() -> None:
+    for middle, level in ((1.01, "PASS"), (1.05, "WARN"), (1.5, "WARN")):
+        finding = clocks.profiled("clocks, GEMM", comparison(profiler=middle))
+        assert (finding.name, finding.level) == ("profiler, GEMM", level)
+        assert levels(iter([finding]))
+
+
+def test_what_a_cpus_scatter_leaves_open_is_no_warning_and_shows() -> None:
+    scattered = Comparison("copy", {"host": 2e-4, "Timer": 2e-4}, {"Timer": Ratio(0.966, 0.845, 1.059)})
+    found = {kind: clocks.agreed("clocks, copy", scattered, kind) for kind in ("cuda", "cpu")}  # type: ignore[arg-type]
+    assert (found["cuda"].level, found["cpu"].level) == ("WARN", "PASS")
+    assert "0.966 (0.845 to 1.059) of Timer" in found["cpu"].sentence
+
+
+def rated(gemm: float = 0.8, copy: float = 0.9, **facts: Any) -> dict[str, str]:
+    """Anchors at these shares of an H100's datasheet."""
+    gemm_s = 2 * 8192**3 / (gemm * 989.4e12)
+    copy_s = 2 * 4 * (1 << 26) / (copy * 3.352e12)
+    good = (
+        OK
+        | {"late_samples": 0, "clock_start_s": 4e-6, "samples_s": [1.0] * 100, "sm_clock_hz": 1.7e9}
+        | facts
+    )
+    gemms = {"cublas": good | {"median_s": gemm_s}}
+    copies = [good | {"median_s": copy_s}, good | {"median_s": 2e-6}]
+    return levels(rows.rated(Stub(gemms | {"aten": copies}), device()))
+
+
+def test_anchors_lie_between_60_and_105_percent_of_the_datasheet() -> None:
+    right = {"GEMM rate": "PASS", "copy rate": "PASS", "late samples": "PASS"}
+    assert rated() == right
+    assert rated(gemm=0.5) == right | {"GEMM rate": "WARN"}
+    assert rated(copy=1.1) == right | {"copy rate": "FAIL"}
+    assert rated(late_samples=3) == right and rated(late_samples=6) == right | {"late samples": "WARN"}
+    assert rated(late_samples=None) == right | {"late samples": "WARN"}
+    assert rows.share("GEMM rate", row("error"), 1, "FLOP/s", 1e15).level == "FAIL"
+    assert rows.share("GEMM rate", OK | {"median_s": 1.0}, 1, "FLOP/s", None).level == "WARN"
+
+
+# ---- steadiness
+
+
+def visited(
+    kind: str, copies: list[float], products: list[float], hertz: Sequence[float] = (0.0,)
+) -> list[Finding]:
+    """The findings where copies and products run at these shares of a speed, in turns; so does the clock."""
+    visits = rows.PROCESSES * rows.ROUNDS
+
+    def at(speeds: list[float]) -> list[dict[str, Any]]:
+        return [
+            OK | {"median_s": 1e-2 / speeds[visit % len(speeds)], "sm_clock_hz": hertz[visit % len(hertz)]}
+            for visit in range(visits)
+        ]
+
+    worker = Stub({"aten": at(copies), ("onednn" if kind == "cpu" else "cublas"): at(products)})
+    return list(rows.visited(worker, device(kind), lambda: 0.0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_steady_work_passes_and_scattered_work_is_said(kind: str) -> None:
+    calm, restless = [1.0, 0.99, 1.01], [1.0, 1.04, 1.08, 1.12]
+    assert set(levels(iter(visited(kind, calm, calm))).values()) == {"PASS"}
+    found = levels(iter(visited(kind, restless, calm)))
+    assert (found["steady memory"], found["steady products"]) == ("WARN", "PASS")
+    assert levels(iter(visited(kind, calm, restless)))["steady products"] == "WARN"
+    assert "two speeds" not in visited(kind, restless, calm)[0].sentence
+
+
+def test_a_slow_machine_has_fewer_visits() -> None:
+    visits = [OK | {"median_s": 1e-2}] * rows.LEAST_VISITS  # one more is not there to be asked for
+    seconds = itertools.count(step=2 * rows.LONGEST_S)
+    worker = Stub({"aten": visits, "onednn": visits})
+    found = list(rows.visited(worker, device("cpu"), lambda: next(seconds)))  # type: ignore[arg-type]
+    assert [one.sentence[:8] for one in found] == [f"{rows.LEAST_VISITS} visits"] * 2
+
+
+def test_two_speeds_are_named() -> None:
+    memory, _ = visited("cpu", [0.46, 0.8, 0.79], [1.0])
+    byte = 2 * 4 * (1 << 24)
+    low, high = byte / 1e-2 * 0.46e-9, byte / 1e-2 * 0.795e-9
+    assert memory.level == "WARN"
+    assert f"two speeds: {low:.4g} GB/s in 4 and {high:.4g} GB/s in 8." in memory.sentence
+    assert two_speeds([1.0] * 11 + [2.0], least=2) is None, "one visit is a disturbance"
+
+
+@pytest.mark.parametrize(
+    ("hertz", "level", "says"),
+    [
+        ([1.41e9], "PASS", "stayed at 1410 MHz of at most 1980 MHz: locked, or held there."),
+        ([1.98e9], "PASS", "stayed at 1980 MHz of at most 1980 MHz."),
+        ([1.98e9, 1.755e9], "WARN", "is not locked: it was 1755 to 1980 MHz of at most 1980 MHz."),
+        ([0.0], "PASS", "is unknown"),
+    ],
+)
+def test_a_clock_that_moves_is_said(
+    hertz: list[float], level: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "NvmlGpu", lambda uuid: NvmlGpu("GPU-5ba8", FakeNvml(sm_mhz=1980)))
+    last = visited("cuda", [1.0], [1.0], hertz)[-1]
+    assert (last.name, last.level) == ("steady clock", level) and says in last.sentence
+
+
+def test_a_row_that_fails_ends_the_group() -> None:
+    worker = Stub({"aten": row("crashed")})
+    (only,) = rows.visited(worker, device("cpu"), lambda: 0.0)  # type: ignore[arg-type]
+    assert (only.level, only.name) == ("FAIL", "steady memory") and "crashed: it says so" in only.sentence

@@ -1,1 +1,0 @@
-"""Simulations whose tables are evidence: each a command, `python -m tests.trials.NAME`."""
