@@ -23,15 +23,16 @@ from tests.kernels.compiled import Built, Family, Form
 NAMES = sorted(path.stem.removesuffix("_compiled") for path in Path(__file__).parent.glob("*_compiled.py"))
 
 
-def family(name: str) -> Family:
+def named(name: str) -> Family:
     """The family of this name."""
-    found: Family = import_module(f"tests.kernels.{name}_compiled").FAMILY
-    return found
+    module = import_module(f"tests.kernels.{name}_compiled")
+    family: Family = module.FAMILY
+    return family
 
 
 def few(name: str) -> list[Form]:
     """One form of what the family chose, by the seed of the tests' run; all of it in a deep run."""
-    chosen, _, slow = family(name)
+    chosen, _, slow = named(name)
     return drawn([form for form in chosen() if is_deep() or not slow(form)], 1, f"compiled {name}")
 
 
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - set(NAMES):
         parser.error(f"no family is called {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    families = {name: family(name) for name in given.names or NAMES}
+    families = {name: named(name) for name in given.names or NAMES}
     return sum(show(name, list(of.every() if given.all else of.chosen())) for name, of in families.items())
 
 

@@ -131,14 +131,14 @@ def resource_faults(
 
     `parked_byte` of a thread's registers may be put aside outside of loops.
     """
-    found = []
+    faults = []
     spilled = built.spills_in_loops > spills_in_loops or built.stack_byte > parked_byte
     if spilled or (built.spills and not parked_byte):
         spills = f"{built.spills} spills, {built.spills_in_loops} in loops"
-        found.append(f"{spills}, {built.stack_byte} bytes of stack")
+        faults.append(f"{spills}, {built.stack_byte} bytes of stack")
     if built.shared_byte > SHARED_LIMIT_BYTE[capability]:
-        found.append(f"{built.shared_byte} bytes of shared memory")
-    return found
+        faults.append(f"{built.shared_byte} bytes of shared memory")
+    return faults
 
 
 MATRIX_UNITS = (
@@ -171,8 +171,8 @@ def arithmetic(dtype: Dtype, capability: int, rows: int = 64) -> str:
 def arithmetic_faults(built: Built, expected: str) -> list[str]:
     """Whether this instruction is missing, or another matrix instruction is there, as phrases."""
     others = [name for name in MATRIX_UNITS if name != expected and built.count(name)]
-    found = [] if built.count(expected) else [f"no {expected}"]
-    return found + ([f"{expected} but also {others}"] if others else [])
+    missing = [] if built.count(expected) else [f"no {expected}"]
+    return missing + ([f"{expected} but also {others}"] if others else [])
 
 
 def pointer(dtype: str) -> str:
@@ -233,7 +233,7 @@ def build(
 
 def build_launch(kernel: Any, arguments: Mapping[str, Any], capability: int) -> Built:
     """Compile what a launch with these arguments and options would run; tensors may be without memory."""
-    constants = {one.name for one in kernel.params if one.is_constexpr}
+    constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
     constants |= {name for name, value in arguments.items() if value is None}
     return build(
         kernel,

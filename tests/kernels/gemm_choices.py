@@ -1,4 +1,4 @@
-"""What the rule of choosing.py asks and gains over sweeps of GEMM, beside the rule before it.
+"""What the rule of choosing.py asks and loses over sweeps of GEMM.
 
     python -m tests.kernels.gemm_choices [--sm 132] [--capability 9.0] [--spread 0.1] [SWEEP ...]
 
@@ -6,8 +6,7 @@ For each sweep, and for all cases of suites: the shapes, the questions that the 
 candidates that are timed, and the loss: the time of what is chosen over the best of all candidates, the
 mean of all shapes and the worst. Times are modelled (kernels/gemm/duration.py); with a spread every
 configuration is quicker or slower by a factor of its own that no rule knows, drawn once, as on a device.
-Before: one choice for a class of shapes, up to six candidates of a kernel, by a model that knows waves and
-steps only, at the largest shape of the class, timed at the first. Needs no GPU.
+Needs no GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from bench.sweep import load as sweep
 from bench.sweep.suites import load_suite
 from kernels.gemm import choosing
 from kernels.gemm.choosing import Choice, Device
-from kernels.gemm.parts import FMA_PER_BYTE, tiles_of
 from kernels.gemm.problem import FORCED_TILES, Gemm
 
 SWEEPS = tuple(
@@ -35,9 +33,6 @@ SWEEPS = tuple(
 SUITES = ("core", "full")
 _choices_of = functools.cache(choosing.choices_of)
 KERNELS = ("pointer", "tma", "persistent", "stream-k", "split-k", "skinny", "gluon")
-BEFORE_OF_A_KERNEL = 6
-ADDED = ("gluon", "turned")
-"""Kernels that `triton` did not choose from before."""
 
 
 class Case(NamedTuple):
@@ -48,62 +43,20 @@ class Case(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a rule asks of the device for a case."""
+    """What the rule asks of the device for a case."""
 
     question: object
     timed: Sequence[Choice]
 
 
-Rule = Callable[[Case, Device], Asked]
 Clock = Callable[[Case, Choice, Device], float]
 """How long a choice takes; in any unit."""
 
 
-def now(case: Case, at: Device) -> Asked:
+def asked_of(case: Case, at: Device) -> Asked:
     """The rule of choosing.py."""
     question = choosing.question_of(case.problem, case.name, at)
     return Asked(question.key, question.choices[: question.timed])
-
-
-def before(case: Case, at: Device) -> Asked:
-    """The rule that it replaced: the largest shape of a class stands for all of it."""
-    of_class = largest(case.problem)
-    listed = _choices_of(of_class, case.name, *at)
-    of_kernels: dict[str, list[Choice]] = {}
-    for choice in listed:
-        if case.name != "triton" or choice.variant not in ADDED:
-            of_kernels.setdefault(choice.variant, []).append(choice.grouped(8))
-    if case.name == "triton":
-        timed = [
-            choice
-            for choices in of_kernels.values()
-            for choice in sorted(choices, key=lambda one: _waves_cost(of_class, one, at))[:BEFORE_OF_A_KERNEL]
-        ]
-    else:
-        timed = [choice for choices in of_kernels.values() for choice in choices]
-    return Asked((case.name, choosing.shape_class(case.problem)), timed)
-
-
-def largest(problem: Gemm) -> Gemm:
-    """The largest shape of the problem's class whose sizes are as far from multiples of 16 as its own."""
-    sizes = {name: getattr(problem, name) for name in ("m", "n", "k")}
-    sizes = {name: _rounded(size) - (_rounded(size) - size) % 16 for name, size in sizes.items()}
-    return problem.model_copy(update={**sizes, "batch": _rounded(problem.batch)})
-
-
-def _rounded(size: int) -> int:
-    step: int = max(1, 2 ** (size - 1).bit_length() // 8)
-    return -(-size // step) * step
-
-
-def _waves_cost(problem: Gemm, choice: Choice, at: Device) -> float:
-    tile = choice.tile
-    loaded = (tile.m + tile.n) * tile.k * problem.item_byte
-    step = max(loaded, tile.m * tile.n * tile.k / FMA_PER_BYTE[problem.dtype])
-    waves = tiles_of(problem, tile) / at.sm_count
-    if choice.variant in ("pointer", "tma", "persistent"):
-        waves = math.ceil(waves)
-    return waves * math.ceil(problem.k / tile.k) * step
 
 
 def clock(spread: float, seed: int) -> Clock:
@@ -118,7 +71,7 @@ def clock(spread: float, seed: int) -> Clock:
 
 
 class Outcome(NamedTuple):
-    """What a rule made of some cases."""
+    """What the rule made of some cases."""
 
     questions: int
     timed: int
@@ -131,13 +84,13 @@ class Outcome(NamedTuple):
         return f"{self.questions:>5} {self.timed:>6}   {mean:5.3f} {max(self.losses, default=1.0):5.2f}"
 
 
-def played(cases: Iterable[Case], rule: Rule, at: Device, seconds: Clock) -> Outcome:
+def played(cases: Iterable[Case], at: Device, seconds: Clock) -> Outcome:
     """Ask for every case in turn, time where the question is new, and judge by the case's own best."""
     answers: dict[object, Choice] = {}
     timed = 0
     losses = []
     for case in cases:
-        asked = rule(case, at)
+        asked = asked_of(case, at)
         if asked.question not in answers:
             answers[asked.question] = min(asked.timed, key=lambda choice: seconds(case, choice, at))
             timed += len(asked.timed) if len(asked.timed) > 1 else 0
@@ -216,15 +169,12 @@ def main() -> None:
     at = Device((int(major), int(minor)), given.sm)
     seconds = clock(given.spread, given.seed)
     print(f"compute capability {given.capability}, {given.sm} SMs, spread {given.spread}, seed {given.seed}")
-    print(f"{'':34}          before                       now")
-    head = "asked  timed    mean worst"
-    print(f"{'':26} shapes    {head}    {head}")
+    print(f"{'':26} shapes    asked  timed    mean worst")
     rows = [(name, cases_of([name], at)) for name in given.sweeps]
     rows += [(f"suite {name}", cases_of_suite(name, at)) for name in SUITES] if given.sweeps is SWEEPS else []
     for name, cases in rows:
         tuned = choosing_ones(cases)
-        outcomes = (played(tuned, rule, at, seconds) for rule in (before, now))
-        print(f"{name:26} {len(tuned):>6}    " + "    ".join(str(one) for one in outcomes))
+        print(f"{name:26} {len(tuned):>6}    {played(tuned, at, seconds)}")
 
 
 if __name__ == "__main__":

@@ -58,11 +58,11 @@ def barrier_faults(
     def numbers(pattern: str) -> Counter[int]:
         return Counter(int(number) for number in re.findall(pattern, ptx))
 
-    expected = {
+    counts = {
         "barriers": (numbers(r"mbarrier\.init\.\S+\s+\[[^]]+\],\s*(\d+)"), barriers),
         "bytes": (numbers(r"mbarrier\.arrive\.expect_tx\.\S+\s+\w+,\s*\[[^]]+\],\s*(\d+)"), byte),
         "arrivals": (len(re.findall(r"mbarrier\.arrive\.shared", ptx)), arrivals),
         "commits": (len(re.findall(r"tcgen05\.commit", ptx)), commits),
         "waits": (len(re.findall(r"mbarrier\.try_wait", ptx)), waits),
     }
-    return [f"{name} {found}, not {wanted}" for name, (found, wanted) in expected.items() if found != wanted]
+    return [f"{name} {count}, not {wanted}" for name, (count, wanted) in counts.items() if count != wanted]

@@ -83,8 +83,8 @@ def check_far_end(
     with repaired(), watched(), at_the_end(programs):
         outputs = outputs_of(launch(inputs).call())
     right = outputs_of(operator.reference(last, *ends))
-    found = tuple(corner(output, part) for output, part in zip(outputs, right, strict=True))
-    assert used(operator, "triton", last, ends, found) <= 1
+    computed = tuple(corner(output, part) for output, part in zip(outputs, right, strict=True))
+    assert used(operator, "triton", last, ends, computed) <= 1
 
 
 def corner(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:

@@ -60,16 +60,16 @@ class On(NamedTuple):
 
     def compiled(self) -> Built:
         """As `compiled.Form` has it, and so are the others."""
-        one = self.variant
+        variant = self.variant
         return build(
-            one.kernel,
-            one.arguments,
-            one.constants,
+            variant.kernel,
+            variant.arguments,
+            variant.constants,
             self.capability,
-            warps=one.warps,
-            stages=one.stages,
-            divisible=one.divisible,
-            blocks=one.blocks,
+            warps=variant.warps,
+            stages=variant.stages,
+            divisible=variant.divisible,
+            blocks=variant.blocks,
         )
 
     def faults(self, built: Built) -> list[str]:

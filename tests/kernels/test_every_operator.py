@@ -57,7 +57,7 @@ LARGER: dict[str, list[Block]] = {
     ],
     "softmax": [{"direction": WAYS, "rows": [70], "length": [20_011], "dtype": FLOATS}],
 }
-"""Problems of which sums are long enough to err, beside the examples."""
+"""Problems whose sums are long enough to err, in addition to the examples."""
 LARGE: dict[str, list[Block]] = {
     "fma": [{"length": [(1 << 21) + 5], "flop_per_byte": [1], "block_threads": [256], "dtype": ["float32"]}],
     "layernorm": [
@@ -100,8 +100,8 @@ def runs(name: str) -> list[tuple[str, Problem]]:
     def property_of(field: str) -> Callable[[tuple[str, Problem]], Hashable]:
         def value(run: tuple[str, Problem]) -> Hashable:
             way, problem = run
-            found = problem.parameters().get(field)
-            return (way, found, problem.dtype) if isinstance(found, str) else (way, found)
+            parameter = problem.parameters().get(field)
+            return (way, parameter, problem.dtype) if isinstance(parameter, str) else (way, parameter)
 
         return value
 

@@ -19,7 +19,7 @@ choosing = pytest.importorskip("kernels.gemm.choosing")
 from bench.launching import tuning  # noqa: E402  (imports triton)
 from kernels.gemm.parts import tiles_of  # noqa: E402
 from tests.kernels.devices import FILE, new_process  # noqa: E402
-from tests.kernels.gemm_choices import SWEEPS, Case, Outcome, cases_of, choosing_ones, now, played  # noqa: E402
+from tests.kernels.gemm_choices import SWEEPS, Case, Outcome, asked_of, cases_of, choosing_ones, played  # noqa: E402
 
 AT = choosing.Device((9, 0), 132)
 
@@ -63,7 +63,7 @@ def cases() -> list[Case]:
 @pytest.fixture(scope="module")
 def outcome(cases: list[Case]) -> Outcome:
     """Of all cases, one after the other."""
-    return played(cases, now, AT, true_waves)
+    return played(cases, AT, true_waves)
 
 
 def test_neighbours_on_either_side_of_an_edge_choose_for_themselves(
@@ -72,7 +72,7 @@ def test_neighbours_on_either_side_of_an_edge_choose_for_themselves(
     """The choice follows the edge at the very shape."""
 
     def chosen(case: Case) -> Any:
-        return min(now(case, AT).timed, key=lambda choice: true_waves(case, choice, AT))
+        return min(asked_of(case, AT).timed, key=lambda choice: true_waves(case, choice, AT))
 
     pairs = neighbours(cases)
     differ = [(low, high) for low, high in pairs if chosen(low).grouped(8) != chosen(high).grouped(8)]
@@ -86,7 +86,7 @@ def test_a_class_that_agrees_is_timed_once(cases: list[Case], outcome: Outcome) 
     assert outcome.timed <= choosing.PROPOSED * outcome.questions
     low = Case(Gemm(m=8192, n=8192, k=8192, dtype="float16", layout="NT"), "triton")
     high = low._replace(problem=low.problem.model_copy(update={"n": 8192 - 8}))
-    assert now(low, AT) == now(high, AT)
+    assert asked_of(low, AT) == asked_of(high, AT)
 
 
 class Gpu:
