@@ -320,10 +320,11 @@ def test_weights_and_bias_from_end_to_end(monkeypatch: pytest.MonkeyPatch, seed:
     monkeypatch.setattr(bias_gradient, "candidates", lambda dtype, columns: (RowTile(4, 16, 4, 2),))
     problem = convolution(direction="weight_gradient", dtype="bfloat16", bias=True)
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    _, watch = check(OPERATOR, problem, inputs, OPERATOR.implementations["triton"](problem, *inputs))
+    ready = OPERATOR.implementations["triton"](problem, *inputs)
+    _, watch = check(OPERATOR, problem, inputs, ready)
     assert watch.loads.within(inputs[0]).distinct_byte == inputs[0].nbytes
     assert problem.byte_again("triton") == inputs[0].nbytes  # dy is read by two kernels
-    assert launch.configuration == "32x16x16 w4 s2, db 4x16 w4 p2"
+    assert ready.configuration == "32x16x16 w4 s2, db 4x16 w4 p2"
 
 
 def test_every_type_is_here() -> None:
