@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -66,8 +66,13 @@ class Comparison:
     cases: tuple[Case, ...]
     claim: Claim | None = None
     """The claim that they decide; None of a line."""
-    is_sure: bool = True
+    enough: Callable[[], bool] = lambda: True
     """Whether they are enough for a verdict however far off what is expected of the device is."""
+
+    @cached_property
+    def is_sure(self) -> bool:
+        """What `enough` says."""
+        return self.enough()
 
     @property
     def sweep(self) -> str:
@@ -165,8 +170,7 @@ def decisive(
         count = math.ceil(SPARE[device.kind] * claim.least)
         if keys := _needed(claim, sure, cost_s, count) or _needed(claim, wanted, cost_s, count):
             cost_s |= dict.fromkeys(keys, 0.0)  # another claim had better use what is there
-            enough = all(_left(claim, each[each["key"].isin(keys)]) >= claim.least for each in others)
-            yield Comparison(tuple(by_key[key] for key in keys), claim, enough)
+            yield Comparison(tuple(by_key[key] for key in keys), claim, partial(_enough, claim, keys, others))
 
 
 def _lines(cases: Sequence[Case]) -> list[list[Case]]:
@@ -223,6 +227,11 @@ def clusters(claim: Claim, rows: pd.DataFrame) -> int:
     return cluster_count(claim.test[1], *both_sides(claim, rows))
 
 
+def _enough(claim: Claim, keys: Sequence[str], others: Sequence[pd.DataFrame]) -> bool:
+    """Whether these rows decide the claim on each of these devices, and would without any one of them."""
+    return all(_left(claim, rows[rows["key"].isin(keys)]) >= claim.least for rows in others)
+
+
 def _left(claim: Claim, rows: pd.DataFrame) -> int:
     """How many clusters are left if a flag makes any one of these rows suspect."""
     name, count = claim.test[0], clusters(claim, rows)
@@ -231,9 +240,9 @@ def _left(claim: Claim, rows: pd.DataFrame) -> int:
     if name != "slope":
         return count - 1
     lines = [seen.keys for seen in both_sides(claim, rows)[0]]
-    # A longer line spans enough without any of its points.
-    ends = [key for line in lines if len(line) < ENOUGH[name] for key in line]
-    return min((clusters(claim, rows[rows["key"] != key]) for key in ends), default=count)
+    # A longer line spans enough without any of its points, and a row is in one line only.
+    ends = (key for line in lines if len(line) < ENOUGH[name] for key in line)
+    return count - any(clusters(claim, rows[rows["key"] != key]) < count for key in ends)
 
 
 def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> list[int]:

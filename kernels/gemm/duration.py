@@ -89,7 +89,7 @@ def sharing(programs: int, per_sm: int, sm_count: int) -> int:
 def turned_inside(problem: Gemm, capability: tuple[int, int]) -> tuple[bool, bool]:
     """Whether A, and whether B, goes through registers in small pieces where it is multiplied as it lies.
 
-    By the compiled kernels (tests/kernels/turned_losses.py). Hopper turns both. Elsewhere tf32 is loaded from
+    Read off the compiled kernels. Hopper turns both. Elsewhere tf32 is loaded from
     shared memory one by one in any layout, but for the units of Blackwell that read it there; those take
     8-bit floats as they lie. From Blackwell on 8-bit blocks of B are turned as they are loaded, by LDSM.
     """

@@ -326,7 +326,10 @@ def test_cases_that_do_not_exist_or_cannot_run_here_are_refused_or_counted(
 ) -> None:
     measured_by(Machine(3), monkeypatch)
     (checkout / "bench" / "a.py").write_text("x = 2\n")
-    for given, says in (("nonesuch", "ab nonesuch: no sweep"), ("gemm/bulk_copies", "can run on cpu")):
+    for given, says in (
+        ("nonesuch", "ab nonesuch: no requested sweep"),
+        ("gemm/bulk_copies", "can run on cpu"),
+    ):
         code, text = ab(given)
         assert code == 2 and says in text
     code, text = ab("gemm/bulk_copies", CASE)

@@ -88,8 +88,9 @@ def test_where_nothing_is_decided_the_first_report_counts(
 
 
 def test_a_comparison_that_leaves_cases_unsure_ends_with_the_command_that_decides_them(
-    results: Results,
+    results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    measured_by(Machine(3), monkeypatch)
     results.compare()  # writes A and B
     paths = [str(results.folder / name) for name in ("a.parquet", "b.parquet")]
     last = CliRunner().invoke(app, ["compare", *paths]).stdout.splitlines()[-1]

@@ -27,9 +27,12 @@ from bench.interop.source_file import described, names
 from bench.judge.frame import runs
 from bench.store.parquet import tables
 from bench.store.schema import Measurement
+from tests.drawing import drawn
 
 FIND = with_imported(kernels.problem)
 PUBLISHED = Path(__file__).parents[3] / "shared" / "published_gpu"
+LONG = ("llmservingsim", "neusight", "vidur")
+"""Sources whose import takes longest."""
 A100 = "NVIDIA A100-SXM4-80GB"
 MADE = """
 who: Somebody
@@ -380,7 +383,13 @@ def test_warm_data_comes_from_memory_as_far_as_the_cache_does_not_hold_it(tmp_pa
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the public files are not beside this checkout")
-@pytest.mark.parametrize("name", [name for name in names() if not described(name).installed])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.deep) for name in LONG),
+        *drawn([name for name in names() if not described(name).installed and name not in LONG], 2, "whole"),
+    ],
+)
 def test_the_public_files_are_imported_whole(name: str, tmp_path: Path) -> None:
     folder, results = PUBLISHED / name, tmp_path / "results"
     done = CliRunner().invoke(app, ["import", name, str(folder), "--bench-results", str(results)])

@@ -77,7 +77,8 @@ def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too
         for number, least in enumerate((3, 99, 99, 99), start=1)
     )
     unmeasured = cast(Case, SimpleNamespace(sweep=SWEEP, key="unmeasured"))
-    compared = [Comparison(cases, decided), Comparison(cases, few), Comparison(cases, unsure, is_sure=False)]
+    compared = [Comparison(cases, decided), Comparison(cases, few)]
+    compared += [Comparison(cases, unsure, enough=lambda: False)]
     compared += [Comparison((*cases, unmeasured), part), Comparison(cases)]
     session = SimpleNamespace(claims={SWEEP: [decided, few, part, unsure]}, comparisons=compared, path=None)
     lines = list(_results(cast(Session, session), run, 20))

@@ -205,6 +205,7 @@ def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     assert done.exit_code == 2 and "cannot be written" in done.stderr and "Traceback" not in done.output
 
 
+@pytest.mark.deep
 def test_ten_thousand_cases_make_at_most_3_megabytes(tmp_path: Path) -> None:
     text = page_of(written(tmp_path / "run.parquet", list(many(10_000)), {}))
     assert len(content(text)["cases"]["name"]) == 10_000
