@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from bench.judge.findings import findings
 from bench.judge.frame import Run, runs
 from bench.model.predict import reached
+from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
@@ -94,3 +97,12 @@ def test_of_several_devices_the_sentence_names_its_own() -> None:
     )
     (says,) = findings([judged(far), *other])
     assert says.startswith("Farthest below its roof (h100-sxm): ")
+
+
+def test_what_is_predicted_does_not_depend_on_the_order_of_the_rows() -> None:
+    """The end of a run has them in another order than its file: rows of one size must not change places."""
+    path = next((Path(__file__).parents[2] / "results" / "reference" / "tour").rglob("*.parquet"))
+    rows = list(read_rows(path))
+    random.shuffle(rows)
+    (drawn,), (filed,) = runs(rows), runs(read_rows(path))
+    assert findings([drawn]) == findings([filed])
