@@ -21,7 +21,7 @@ LEAST_OF_A_KIND = 4
 """Rows from which two are designated to say a kind's factor."""
 LEAST_PRODUCTS = 6
 """Matrix products of a kind from which three are designated to say what beginning and packing them costs."""
-TIES = ("parameters", "sweep", "utc")
+TIES = ("parameters", "sweep")
 """What orders rows of one size, so that the same rows are designated in whatever order they are read."""
 
 
@@ -42,7 +42,7 @@ def apply_factors(found: pd.DataFrame, rows: pd.DataFrame, roof: Callable[[str],
         kinds = zip(rows["condition"], rows["operator"], rows["implementation"], words, strict=True)
         for _, some in rows.groupby(np.array([repr(kind) for kind in kinds]), sort=False):
             to = some.index.intersection(waiting)
-            timed = some[usable[some.index]].sort_values(["byte_moved", *TIES])
+            timed = some[usable[some.index]].sort_values(["byte_moved", *TIES], kind="stable")
             if not len(to) or timed["parameters"].nunique() < LEAST_OF_A_KIND:
                 continue
             last = len(timed) - 1
@@ -70,7 +70,7 @@ def apply_starts(found: pd.DataFrame, rows: pd.DataFrame) -> None:
 
     usable = _usable(found, rows)
     for _, some in rows.groupby(["condition", "operator", "implementation", "dtype"], sort=False):
-        timed = some[usable[some.index]].sort_values(["flop", *TIES])
+        timed = some[usable[some.index]].sort_values(["flop", *TIES], kind="stable")
         if timed["parameters"].nunique() < LEAST_PRODUCTS:
             continue
         last = len(timed) - 1
