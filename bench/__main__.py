@@ -22,7 +22,6 @@ from bench.cli.run_command import run
 from bench.fleet.command import fleet
 from bench.nightly.command import nightly
 from bench.selfcheck.command import doctor, first_minutes, instruments, self_measurement
-from studies.command import coverage, prediction
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
@@ -65,8 +64,6 @@ app.command()(run)
 app.command()(ab)
 app.command()(nightly)
 app.command()(fleet)
-app.command()(coverage)
-app.command()(prediction)
 app.command()(instruments)
 app.command()(first_minutes)
 app.command()(doctor)

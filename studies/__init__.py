@@ -1,1 +1,1 @@
-"""Studies, whose tables are evidence: `python -m studies.NAME`, `bench coverage`, `prediction`."""
+"""Studies whose tables are evidence: `python -m studies coverage|prediction`, `python -m studies.NAME`."""

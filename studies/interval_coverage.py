@@ -1,7 +1,7 @@
 """Do the published intervals cover the truth? Rules of sampling on simulated streams, side by side.
 
-`python -m bench coverage`. Per stream and rule, over many repetitions: how many launches it took, how far the
-published value is from a launch's true time, how often its interval covers the truth or a flag is raised.
+`python -m studies coverage`. Per stream and rule, over many repetitions: how many launches it took, how far
+the published value is from a launch's true time, how often its interval covers the truth or a flag is raised.
 
 **Truth** is what a user would get from many runs: the median of what the same rule publishes in all the
 repetitions. Of two states it is the one that most runs find. The error is that against a single launch at the

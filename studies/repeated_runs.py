@@ -1,6 +1,6 @@
 """Runs of one machine and one commit, held against each other: do intervals cover, are verdicts false?
 
-`python -m bench coverage RESULT...`. Nothing changed between such runs, so each row's interval should hold
+`python -m studies coverage RESULT...`. Nothing changed between such runs, so each row's interval should hold
 what the other runs say of its case, every SLOWER or FASTER is false, and a slowdown that is written into one
 of two files is the only one there is to be found. Simulations know what they were told; these runs know what
 machines do.

@@ -17,6 +17,7 @@ from bench.errors import BUG, meant
 from bench.store.parquet import write
 from bench.store.schema import SCHEMA
 from plots.__main__ import app as plots_app
+from studies.__main__ import app as studies_app
 from tests.bench.test_sweep import MISTAKES, find
 from tests.drawing import drawn
 from tests.plots.synthetic import small
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 def shell(words: list[object]) -> Result:
     """What `python -m WORDS` would leave: CliRunner itself hides an exception that nothing caught."""
     module, *rest = map(str, words)
-    done = CliRunner().invoke({"bench": bench_app, "plots": plots_app}[module], rest)
+    done = CliRunner().invoke({"bench": bench_app, "plots": plots_app, "studies": studies_app}[module], rest)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
 
@@ -68,7 +69,8 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "import", "csv", "nowhere.csv"], "nowhere.csv: cannot be read: No such file or directory"),
     (["bench", "nightly", "--baseline", "nowhere"], "--baseline nowhere: no such folder"),
     (["bench", "nightly", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
-    (["bench", "coverage", "--repetitions", "0"], "--repetitions 0: give a whole number"),
+    (["studies", "coverage", "--repetitions", "0"], "--repetitions 0: give a whole number"),
+    (["studies", "prediction", "--unseen"], "--unseen, --operator and --each are about results"),
     (["bench", "instruments", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--json", "/proc/nowhere"], "/proc/nowhere: cannot be written"),
@@ -176,7 +178,7 @@ def singular(*_: object, **__: object) -> None:
         (["bench", "efficiency", MISSING], "bench.judge.frame.read"),
         (["bench", "duel", MISSING], "bench.judge.frame.read"),
         (["bench", "compare", MISSING, MISSING], "bench.judge.frame.read"),
-        (["bench", "coverage"], "studies.interval_coverage.scores"),
+        (["studies", "coverage"], "studies.interval_coverage.scores"),
         (["plots", "history", MISSING, "--since", "2026-01-01"], "plots.history.view.since"),
     ],
 )

@@ -23,8 +23,8 @@ FLOORS = [
     {"bench.cli", "plots.base"},
     {"bench.fleet", "bench.nightly", "plots.figures", "plots.history"},
     {"bench.selfcheck", "bench.pytest_plugin", "plots.fleet", "plots.report"},
-    {"studies"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
+    {"studies"},
 ]
 """From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
 

@@ -17,7 +17,6 @@ FILES = (
     "kernels",
     "plots",
     "sweeps",
-    "studies",
     "tests",
     "docs",
     "conftest.py",

@@ -239,7 +239,6 @@ def test_the_command_predicts_any_gpu_and_says_on_what_that_rests(
     [
         (["predict", "softmaks", "rows=1"], "kernels/ has no operator 'softmaks'"),
         (["predict", "softmax", "rows=1"], "softmax needs dtype, direction, rows, length"),
-        (["prediction", "--unseen"], "--unseen, --operator and --each are about results"),
     ],
 )
 def test_bad_words_are_one_sentence(words: list[str], says: str) -> None:

@@ -23,6 +23,7 @@ from bench.store.journal import Journal, recover
 from tests.bench import several
 from tests.bench.rows import row, rows, written
 from tests.bench.several import opened, small
+from tests.drawing import is_deep
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,8 +74,9 @@ PARTS = [6, 3, 4, 7, 7, 7, 1, 7, 4, 1, 4, 5]
 
 
 def chosen(folder: Path, shard: str | None) -> tuple[Run, list[str], list[str]]:
-    """The run over two operators' sweeps, those of its cases that run, and those that get a row without."""
-    options = Options(device="cpu", results=folder, shard=shard, sweeps=["gemm", "softmax"])
+    """The run over our sweeps, those of its cases that run, and those that get a row without running."""
+    some = [] if is_deep() else ["gemm", "softmax"]
+    options = Options(device="cpu", results=folder, shard=shard, sweeps=some)
     run = Run(options, kernels.problem, opens=False)
     names = list(run.cases)
     order = run.order(names)

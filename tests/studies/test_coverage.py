@@ -14,10 +14,10 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from bench.__main__ import app
-from bench.judge.noise import Noise
+from bench.judge.noise import USUAL, Noise
 from bench.sampling.publish import Visit
 from studies import interval_coverage
+from studies.__main__ import app
 from studies.interval_coverage import (
     Run,
     Score,
@@ -188,7 +188,11 @@ def test_what_a_row_says_alone_and_in_its_run() -> None:
     in_run = interval_coverage._told(found, settings, run, Noise("cpu", 2.5))
     assert alone.value_s == in_run.value_s == pytest.approx(1.09e-3, rel=0.01)
     assert alone.interval_s is not None and in_run.interval_s is not None
-    assert alone.interval_s[0] > 1.05e-3 and 0.8e-3 < in_run.interval_s[0] < 1.0e-3
+    usual = USUAL["cpu"]["memory"]
+    reach = 2.5 * math.hypot(usual.visits, usual.runs)
+    assert alone.interval_s[0] > 1.05e-3
+    assert in_run.interval_s[0] == pytest.approx(1.09e-3 * math.exp(-reach), rel=0.01)
+    assert in_run.interval_s[0] < 1e-3
     assert alone.launches == found[0][1]
 
 

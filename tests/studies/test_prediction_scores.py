@@ -1,4 +1,4 @@
-"""`python -m bench prediction`: what is drawn, and that what calibrates is never scored."""
+"""`python -m studies prediction`: what is drawn, and that what calibrates is never scored."""
 
 from __future__ import annotations
 

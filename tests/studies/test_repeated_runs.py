@@ -1,4 +1,4 @@
-"""`python -m bench coverage RESULT...`: runs of one machine and one commit, held against each other."""
+"""`python -m studies coverage RESULT...`: runs of one machine and one commit, held against each other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench.__main__ import app
 from bench.store import parquet
 from bench.store.schema import Measurement
+from studies.__main__ import app
 from tests.bench.comparable import lasting, quiet, run, timed, with_interval
 
 NIGHTS = sorted(

@@ -1,4 +1,4 @@
-"""`python -m bench coverage`, `prediction`, `instruments`, `self`: our word held against something else."""
+"""`python -m studies coverage`, `prediction`: how far intervals and predictions can be trusted."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.application import left_out, remark, show
+from bench.cli.application import Commands, left_out, remark, run_process, show
 from bench.errors import UserError, unknown
 
+app = typer.Typer(
+    cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
+)
 
+
+@app.command()
 def coverage(
     results: Annotated[
         list[Path] | None,
@@ -40,6 +45,7 @@ def coverage(
         typer.echo(line)
 
 
+@app.command()
 def prediction(
     results: Annotated[
         list[Path] | None,
@@ -87,3 +93,7 @@ def prediction(
         raise UserError(f"--draws {draws}: give a whole number, 1 or more")
     for line in prediction_lines(draws, remark):
         typer.echo(line)
+
+
+if __name__ == "__main__":
+    run_process(app)
