@@ -114,8 +114,8 @@ class Fusion(Problem):
         """x and what the steps add: b, r, layernorm's weight and shift; y, before layernorm h too."""
         x, of_feature = TensorSpec((self.rows, self.length)), TensorSpec((self.length,))
         added = {
-            "bias": {"b": of_feature},
-            "residual": {"r": x},
+            "bias": {"bias": of_feature},
+            "residual": {"residual": x},
             "layernorm": {"weight": of_feature, "shift": of_feature},
         }
         read = {"x": x}
