@@ -7,6 +7,7 @@ without it. An *Operator* is the functions that solve such a problem on tensors.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -49,6 +50,8 @@ ITEM_BYTE: Mapping[Dtype, int] = {
     "mxfp8": 1,
     "nvfp4": 1,
 }
+STORED_BYTE: Mapping[str, int] = {**ITEM_BYTE, "uint8": 1, "int32": 4}  # type: ignore[dict-item]
+"""The same of all types that tensors of a problem have, results and scales included."""
 PACKED: Mapping[str, int] = {"nvfp4": 2}
 """Elements that share a byte."""
 
@@ -58,6 +61,20 @@ Dtypes = Mapping[Dtype, Capability]
 """Data types that an implementation supports -> the lowest compute capability that each needs."""
 Size = Annotated[int, Field(ge=1)]
 """A problem's parameter that counts something."""
+
+
+class TensorSpec(NamedTuple):
+    """Shape and data type of a tensor that a launch reads or writes."""
+
+    shape: tuple[int, ...]
+    dtype: str | None = None
+    """None: the problem's."""
+    channels_last: bool = False
+    """Whether [n, c, h, w] lies in memory as [n, h, w, c]."""
+
+
+Specs = Mapping[str, TensorSpec]
+"""Tensors by name, in the order in which implementations take or return them."""
 
 
 class Unsupported(Exception):
@@ -231,14 +248,26 @@ class Problem(BaseModel, ABC):
         """Floating-point operations of one launch, as the documents count them."""
 
     @property
-    @abstractmethod
-    def byte_read(self) -> int:
-        """Bytes of all inputs, each read once."""
+    def tensors(self) -> tuple[Specs, Specs]:
+        """The tensors that are read and those that are written; their bytes follow from it.
+
+        A problem that counts bytes otherwise, or none, has its own `byte_read` and `byte_written` instead.
+        """
+        raise NotImplementedError(f"{self.operator} declares neither its tensors nor their bytes")
+
+    def byte_of(self, *specs: TensorSpec) -> int:
+        """Bytes of all these tensors."""
+        return sum(math.prod(spec.shape) * STORED_BYTE[spec.dtype or self.dtype] for spec in specs)
 
     @property
-    @abstractmethod
+    def byte_read(self) -> int:
+        """Bytes of all inputs, each read once."""
+        return self.byte_of(*self.tensors[0].values())
+
+    @property
     def byte_written(self) -> int:
         """Bytes of all outputs, each written once."""
+        return self.byte_of(*self.tensors[1].values())
 
     @property
     def byte(self) -> int:

@@ -3,7 +3,18 @@
 All are drawn by torch's own generator on the CPU, so that a seeded run repeats its choice.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
 import torch
+
+from bench.spec import Problem
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+P = TypeVar("P", bound=Problem)
 
 
 def drawn(total: int, count: int) -> torch.Tensor:
@@ -43,3 +54,14 @@ def one_of_each_block(total: int, width: int) -> torch.Tensor:
 def crossing(tensor: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """The part of a tensor at these indices of its first dimension and those of its second."""
     return tensor[first.to(tensor.device)[:, None], second.to(tensor.device)]
+
+
+def of_rows(problem: P, rows: torch.Tensor, inputs: Tensors, outputs: Tensors) -> tuple[P, Tensors, Tensors]:
+    """The same problem for these rows only, and those of every matrix among its tensors."""
+    rows = rows.to(outputs[0].device)
+
+    def some(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.index_select(0, rows) if tensor.ndim == 2 else tensor
+
+    smaller = problem.model_copy(update={"rows": len(rows)})
+    return smaller, tuple(map(some, inputs)), tuple(map(some, outputs))

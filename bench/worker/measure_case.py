@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.launching.stored import stored_dtype
 from bench.sampling.protocol import Protocol as SamplingProtocol
 from bench.sampling.publish import Visit, publish
 from bench.sampling.stopping import collect
@@ -29,15 +30,6 @@ if TYPE_CHECKING:
     from bench.worker.telemetry_cpu import CpuTelemetry
     from bench.worker.telemetry_cuda import CudaTelemetry
 
-STORED_AS = {
-    "tf32": torch.float32,
-    "float8_e4m3": torch.float8_e4m3fn,
-    "mxfp8": torch.float8_e4m3fn,
-    "nvfp4": torch.int8,
-}
-"""Data types whose torch type has another name."""
-
-
 MOST_TENSORS = 1024
 """Inputs of a slot for whose alignment there is room; who asks for more has miscounted its bytes."""
 
@@ -46,13 +38,6 @@ def fill(dtype: str) -> str:
     """The distribution of the inputs, as a text."""
     of_integers = stored_dtype(dtype) == torch.int8
     return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]" if of_integers else "uniform[-1,1]"
-
-
-def stored_dtype(dtype: str) -> torch.dtype:
-    """The torch type that holds operands of this data type."""
-    stored = STORED_AS.get(dtype) or getattr(torch, dtype)
-    assert isinstance(stored, torch.dtype)
-    return stored
 
 
 @dataclass

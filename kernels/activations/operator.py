@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch.nn import functional
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator
 from kernels.activations.problem import Activation, Direction, Function
 from kernels.excerpts import one_of_each_block
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY
+from kernels.tensors import inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from bench.spec import Dtype, Tensors
 
-aten_ops = torch.ops.aten
+_aten = torch.ops.aten
+_TORCH: Mapping[tuple[Function, Direction], tuple[Callable[..., Any], Callable[..., Any]]] = {
+    ("relu", "forward"): (torch.relu, functools.partial(torch.clamp_min, min=0)),  # what torch.relu calls
+    ("sigmoid", "forward"): (torch.sigmoid, torch.sigmoid),
+    ("tanh", "forward"): (torch.tanh, torch.tanh),
+    ("gelu", "forward"): (functional.gelu, _aten.gelu.out),
+    ("gelu-tanh", "forward"): (
+        functools.partial(functional.gelu, approximate="tanh"),
+        functools.partial(_aten.gelu.out, approximate="tanh"),
+    ),
+    ("silu", "forward"): (functional.silu, _aten.silu.out),
+    ("relu", "backward"): (
+        functools.partial(_aten.threshold_backward, threshold=0),
+        functools.partial(_aten.threshold_backward.grad_input, threshold=0),
+    ),
+    ("sigmoid", "backward"): (_aten.sigmoid_backward, _aten.sigmoid_backward.grad_input),
+    ("tanh", "backward"): (_aten.tanh_backward, _aten.tanh_backward.grad_input),
+    ("gelu", "backward"): (_aten.gelu_backward, _aten.gelu_backward.grad_input),
+    ("gelu-tanh", "backward"): (
+        functools.partial(_aten.gelu_backward, approximate="tanh"),
+        functools.partial(_aten.gelu_backward.grad_input, approximate="tanh"),
+    ),
+    ("silu", "backward"): (_aten.silu_backward, _aten.silu_backward.grad_input),
+}
+"""As a model calls it, of x, or of dy and what was saved; and torch's kernel that writes into a tensor."""
 
 _ROUNDINGS: Mapping[tuple[Function, Direction], int] = {
     ("relu", "forward"): 0,
@@ -43,18 +68,12 @@ _EXCERPT = 1 << 18
 """Elements that are checked of a larger problem."""
 
 
-def inputs(problem: Activation, uniform: Uniform) -> Tensors:
-    """Forward x, backward (saved, dy), all `[n, c, h, w]`.
-
-    Saved is y of relu, sigmoid and tanh, though for relu and sigmoid none that f can return: the formulas
-    of their derivatives hold for any number, and take as long.
-    """
-    shape = (problem.n, problem.c, problem.h, problem.w)
-    return tuple(uniform(*shape) for _ in range(1 if problem.direction == "forward" else 2))
-
-
 def reference(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
-    """y or dx `[n, c, h, w]`, by the formulas of `kernels.activations.problem` in float64."""
+    """y or dx `[n, c, h, w]`, by the formulas of `kernels.activations.problem` in float64.
+
+    What is saved of relu and sigmoid is random here, none that f can return: their derivatives' formulas hold
+    for any number, and take as long.
+    """
     wide = [tensor.double() for tensor in tensors]
     return _value(problem, *wide) if problem.direction == "forward" else _derivative(problem, *wide)
 
@@ -103,76 +122,19 @@ def _inner(x: torch.Tensor) -> torch.Tensor:
 
 
 def aten(problem: Activation, *tensors: torch.Tensor) -> Launch:
-    """torch's kernel, writing y (dx) allocated here. relu is clamp_min, which is what torch.relu calls."""
+    """torch's kernel, writing y (dx) allocated here."""
     result = torch.empty_like(tensors[0])
+    _, kernel = _TORCH[problem.function, problem.direction]
     if problem.direction == "forward":
-        (x,) = tensors
-        match problem.function:
-            case "relu":
-                return Launch(lambda: torch.clamp_min(x, 0, out=result), (result,))
-            case "sigmoid":
-                return Launch(lambda: torch.sigmoid(x, out=result), (result,))
-            case "tanh":
-                return Launch(lambda: torch.tanh(x, out=result), (result,))
-            case "gelu":
-                return Launch(lambda: aten_ops.gelu.out(x, out=result), (result,))
-            case "gelu-tanh":
-                return Launch(lambda: aten_ops.gelu.out(x, approximate="tanh", out=result), (result,))
-            case "silu":
-                return Launch(lambda: aten_ops.silu.out(x, out=result), (result,))
+        return Launch(functools.partial(kernel, *tensors, out=result), (result,))
     saved, dy = tensors
-    match problem.function:
-        case "relu":
-            relu = aten_ops.threshold_backward.grad_input
-            return Launch(lambda: relu(dy, saved, 0, grad_input=result), (result,))
-        case "sigmoid":
-            sigmoid = aten_ops.sigmoid_backward.grad_input
-            return Launch(lambda: sigmoid(dy, saved, grad_input=result), (result,))
-        case "tanh":
-            tanh = aten_ops.tanh_backward.grad_input
-            return Launch(lambda: tanh(dy, saved, grad_input=result), (result,))
-        case "gelu" | "gelu-tanh":
-            gelu = aten_ops.gelu_backward.grad_input
-            form = "tanh" if problem.function == "gelu-tanh" else "none"
-            return Launch(lambda: gelu(dy, saved, approximate=form, grad_input=result), (result,))
-        case "silu":
-            silu = aten_ops.silu_backward.grad_input
-            return Launch(lambda: silu(dy, saved, grad_input=result), (result,))
+    return Launch(functools.partial(kernel, dy, saved, grad_input=result), (result,))
 
 
 def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
     """y or dx, as a model calls it: what Inductor compiles."""
-    found: torch.Tensor
-    if problem.direction == "forward":
-        (x,) = tensors
-        match problem.function:
-            case "relu":
-                found = torch.relu(x)
-            case "sigmoid":
-                found = torch.sigmoid(x)
-            case "tanh":
-                found = torch.tanh(x)
-            case "gelu":
-                found = functional.gelu(x)
-            case "gelu-tanh":
-                found = functional.gelu(x, approximate="tanh")
-            case "silu":
-                found = functional.silu(x)
-        return found
-    saved, dy = tensors
-    match problem.function:
-        case "relu":
-            found = aten_ops.threshold_backward(dy, saved, 0)
-        case "sigmoid":
-            found = aten_ops.sigmoid_backward(dy, saved)
-        case "tanh":
-            found = aten_ops.tanh_backward(dy, saved)
-        case "gelu":
-            found = aten_ops.gelu_backward(dy, saved)
-        case "gelu-tanh":
-            found = aten_ops.gelu_backward(dy, saved, approximate="tanh")
-        case "silu":
-            found = aten_ops.silu_backward(dy, saved)
+    call, _ = _TORCH[problem.function, problem.direction]
+    found: torch.Tensor = call(*reversed(tensors))
     return found
 
 

@@ -18,7 +18,7 @@ Strongest known: torch's own kernels, raced as `aten`; no more than a copy can b
 
 from typing import ClassVar, Literal
 
-from bench.spec import Implementation, Problem, Size
+from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import WITH_FLOAT64, inductor, on_both, on_cuda
 
 Function = Literal["relu", "sigmoid", "tanh", "gelu", "gelu-tanh", "silu"]
@@ -88,15 +88,12 @@ class Activation(Problem):
         return self.elements * _SPECIAL.get((self.function, self.direction), 0)
 
     @property
-    def byte_read(self) -> int:
-        """Forward x; backward what was saved (x or y) and dy."""
-        tensors = 1 if self.direction == "forward" else 2
-        return tensors * self.elements * self.item_byte
-
-    @property
-    def byte_written(self) -> int:
-        """Forward y, backward dx."""
-        return self.elements * self.item_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """Forward x and y; backward what was saved (x or y) and dy, and dx."""
+        image = TensorSpec((self.n, self.c, self.h, self.w))
+        if self.direction == "forward":
+            return {"x": image}, {"y": image}
+        return {"saved": image, "dy": image}, {"dx": image}
 
 
 PROBLEM = Activation

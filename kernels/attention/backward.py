@@ -83,24 +83,20 @@ def walk_keys(  # type: ignore[no-untyped-def]
     end,
     to_log2,
     WHOLE: tl.constexpr,  # every query sees every key from first to end, whole blocks of them
-    CAUSAL: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """sqrt(WIDTH) dq with the keys from first to end."""
-    down = tl.arange(0, BLOCK_M)[:, None]
-    across = tl.arange(0, BLOCK_N)[None, :]
-    for start in range(first, end, BLOCK_N):
+    down = tl.arange(0, TILE.m)[:, None]
+    across = tl.arange(0, TILE.n)[None, :]
+    for start in range(first, end, TILE.n):
         count = end - start
-        at = tl.cast(start, tl.int64) * WIDTH
-        k = read_rows(k_pointer + at, count, WHOLE, BLOCK_N, WIDTH, BLOCK_D)
-        v = read_rows(v_pointer + at, count, WHOLE, BLOCK_N, WIDTH, BLOCK_D)
+        at = tl.cast(start, tl.int64) * TILE.width
+        k = read_rows(k_pointer + at, count, WHOLE, TILE.n, TILE)
+        v = read_rows(v_pointer + at, count, WHOLE, TILE.n, TILE)
         p = tl.exp2(tl.dot(q, k.T) * to_log2 - lse[:, None])
         if not WHOLE:
             seen = across < count
-            if CAUSAL:
+            if TILE.causal:
                 seen = seen & (start + across <= query + down)
             p = tl.where(seen, p, 0.0)
         ds = p * (tl.dot(do, v.T) - delta[:, None])
@@ -122,48 +118,43 @@ def query_gradient(  # type: ignore[no-untyped-def]
     kv_length,
     group,
     to_log2,  # log2(e) / sqrt(WIDTH)
-    CAUSAL: tl.constexpr,
-    EVEN: tl.constexpr,  # BLOCK_N divides kv_length
-    WIDTH: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """dq and delta of BLOCK_M queries of one head a program; grid (tiles x heads)."""
-    tiles = tl.cdiv(q_length, BLOCK_M)
+    tiles = tl.cdiv(q_length, TILE.m)
     head = tl.program_id(0) // tiles
-    query = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M
+    query = (tiles - 1 - tl.program_id(0) % tiles) * TILE.m
     row = tl.cast(head, tl.int64) * q_length + query
-    keys = tl.cast(head // group, tl.int64) * kv_length * WIDTH
+    keys = tl.cast(head // group, tl.int64) * kv_length * TILE.width
     k_pointer += keys
     v_pointer += keys
     left = q_length - query
-    down = tl.arange(0, BLOCK_M)
-    o = read_rows(o_pointer + row * WIDTH, left, False, BLOCK_M, WIDTH, BLOCK_D)
-    do = read_rows(do_pointer + row * WIDTH, left, False, BLOCK_M, WIDTH, BLOCK_D)
+    down = tl.arange(0, TILE.m)
+    o = read_rows(o_pointer + row * TILE.width, left, False, TILE.m, TILE)
+    do = read_rows(do_pointer + row * TILE.width, left, False, TILE.m, TILE)
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     tl.store(delta_pointer + row + down, delta, mask=down < left)
-    q = read_rows(q_pointer + row * WIDTH, left, False, BLOCK_M, WIDTH, BLOCK_D)
+    q = read_rows(q_pointer + row * TILE.width, left, False, TILE.m, TILE)
     lse = tl.load(lse_pointer + row + down, mask=down < left, other=0.0) / LN_2
     lse = tl.where(lse == float("-inf"), 0.0, lse)
 
-    if CAUSAL:
-        whole = (query + 1) // BLOCK_N * BLOCK_N
-        end = tl.minimum(query + BLOCK_M, kv_length)
+    if TILE.causal:
+        whole = (query + 1) // TILE.n * TILE.n
+        end = tl.minimum(query + TILE.m, kv_length)
     else:
-        whole = kv_length // BLOCK_N * BLOCK_N
+        whole = kv_length // TILE.n * TILE.n
         end = kv_length
-    dq = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
+    dq = tl.full((TILE.m, TILE.d), 0.0, tl.float32)
     dq = walk_keys(
         dq, q, do, lse, delta, k_pointer, v_pointer, query, 0, whole, to_log2,
-        True, CAUSAL, WIDTH, BLOCK_M, BLOCK_N, BLOCK_D,
+        True, TILE,
     )  # fmt: skip
-    if CAUSAL or not EVEN:
+    if TILE.causal or not TILE.even:
         dq = walk_keys(
             dq, q, do, lse, delta, k_pointer, v_pointer, query, whole, end, to_log2,
-            False, CAUSAL, WIDTH, BLOCK_M, BLOCK_N, BLOCK_D,
+            False, TILE,
         )  # fmt: skip
-    write_rows(dq_pointer + row * WIDTH, dq * (to_log2 * LN_2), left, BLOCK_M, WIDTH, BLOCK_D)
+    write_rows(dq_pointer + row * TILE.width, dq * (to_log2 * LN_2), left, TILE.m, TILE)
 
 
 @triton.jit(do_not_specialize=["q_length", "kv_length", "group"])  # type: ignore[untyped-decorator]
@@ -180,47 +171,42 @@ def key_gradients(  # type: ignore[no-untyped-def]
     kv_length,
     group,
     to_log2,  # log2(e) / sqrt(WIDTH)
-    CAUSAL: tl.constexpr,
-    EVEN: tl.constexpr,  # BLOCK_M divides q_length
-    WIDTH: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """dk and dv of BLOCK_N keys of one head a program; grid (tiles x heads of keys)."""
-    tiles = tl.cdiv(kv_length, BLOCK_N)
+    tiles = tl.cdiv(kv_length, TILE.n)
     shared = tl.program_id(0) // tiles
-    key = tl.program_id(0) % tiles * BLOCK_N
+    key = tl.program_id(0) % tiles * TILE.n
     count = kv_length - key
-    keys = (tl.cast(shared, tl.int64) * kv_length + key) * WIDTH
-    k = read_rows(k_pointer + keys, count, False, BLOCK_N, WIDTH, BLOCK_D)
-    v = read_rows(v_pointer + keys, count, False, BLOCK_N, WIDTH, BLOCK_D)
-    dk = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
-    dv = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
+    keys = (tl.cast(shared, tl.int64) * kv_length + key) * TILE.width
+    k = read_rows(k_pointer + keys, count, False, TILE.n, TILE)
+    v = read_rows(v_pointer + keys, count, False, TILE.n, TILE)
+    dk = tl.full((TILE.n, TILE.d), 0.0, tl.float32)
+    dv = tl.full((TILE.n, TILE.d), 0.0, tl.float32)
     first = 0
-    if CAUSAL:
-        first = key // BLOCK_M * BLOCK_M
-    steps = tl.cdiv(q_length - first, BLOCK_M)
-    down = tl.arange(0, BLOCK_N)[:, None]
-    across = tl.arange(0, BLOCK_M)
+    if TILE.causal:
+        first = key // TILE.m * TILE.m
+    steps = tl.cdiv(q_length - first, TILE.m)
+    down = tl.arange(0, TILE.n)[:, None]
+    across = tl.arange(0, TILE.m)
     # One loop for all heads of the group: of two, one in the other, only the inner one would be pipelined.
     for step in range(0, group * steps):
-        query = first + step % steps * BLOCK_M
+        query = first + step % steps * TILE.m
         row = (tl.cast(shared, tl.int64) * group + step // steps) * q_length + query
         left = q_length - query
-        q = read_rows(q_pointer + row * WIDTH, left, EVEN, BLOCK_M, WIDTH, BLOCK_D)
-        do = read_rows(do_pointer + row * WIDTH, left, EVEN, BLOCK_M, WIDTH, BLOCK_D)
+        q = read_rows(q_pointer + row * TILE.width, left, TILE.even, TILE.m, TILE)
+        do = read_rows(do_pointer + row * TILE.width, left, TILE.even, TILE.m, TILE)
         lse = tl.load(lse_pointer + row + across, mask=across < left, other=0.0) / LN_2
         lse = tl.where(lse == float("-inf"), 0.0, lse)
         delta = tl.load(delta_pointer + row + across, mask=across < left, other=0.0)
         p = tl.exp2(tl.dot(k, q.T) * to_log2 - lse[None, :])
-        if CAUSAL:
+        if TILE.causal:
             p = tl.where(key + down <= query + across[None, :], p, 0.0)
         dv = tl.dot(p.to(do.dtype), do, dv)
         ds = p * (tl.dot(v, do.T) - delta[None, :])
         dk = tl.dot(ds.to(q.dtype), q, dk)
-    write_rows(dk_pointer + keys, dk * (to_log2 * LN_2), count, BLOCK_N, WIDTH, BLOCK_D)
-    write_rows(dv_pointer + keys, dv, count, BLOCK_N, WIDTH, BLOCK_D)
+    write_rows(dk_pointer + keys, dk * (to_log2 * LN_2), count, TILE.n, TILE)
+    write_rows(dv_pointer + keys, dv, count, TILE.n, TILE)
 
 
 QUERY_TILES: dict[int, tuple[Tile, ...]] = {
@@ -276,7 +262,7 @@ def key_grid(problem: Attention, tile: Tile) -> tuple[int]:
 
 def key_constants(problem: Attention, tile: Tile) -> dict[str, Any]:
     """The compile-time arguments of `key_gradients`; those of `query_gradient` are the forward kernel's."""
-    return constants(problem, tile) | {"EVEN": heads_of(problem).q_length % tile.m == 0}
+    return {"TILE": constants(problem, tile)["TILE"]._replace(even=heads_of(problem).q_length % tile.m == 0)}
 
 
 def launch(

@@ -101,6 +101,19 @@ class Tile(NamedTuple):
         return f"{self.m}x{self.n} w{self.warps} s{self.stages}"
 
 
+class Blocks(NamedTuple):
+    """What a kernel is compiled for: WIDTH, BLOCK_M and the like."""
+
+    causal: bool
+    even: bool
+    """Whether no block that it walks along is ragged."""
+    width: int
+    m: int
+    n: int
+    d: int
+    """`width`, or the next power of two."""
+
+
 tile_list = functools.partial(parsed, Tile)
 """The tiles of a text such as `128x64 w8 s3, 64x64 w4 s4`."""
 
@@ -111,33 +124,32 @@ def read_rows(  # type: ignore[no-untyped-def]
     count,  # how many exist; read only if not WHOLE
     WHOLE: tl.constexpr,
     ROWS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK_D: tl.constexpr,  # WIDTH or the next power of two
+    TILE: tl.constexpr,
 ):
     """[ROWS, BLOCK_D]: rows of a matrix, and zeros where there are none."""
     down = tl.arange(0, ROWS)[:, None]
-    across = tl.arange(0, BLOCK_D)[None, :]
-    at = pointer + down * WIDTH + across
-    if WHOLE and WIDTH == BLOCK_D:
+    across = tl.arange(0, TILE.d)[None, :]
+    at = pointer + down * TILE.width + across
+    if WHOLE and TILE.width == TILE.d:
         rows = tl.load(at)
     elif WHOLE:
-        rows = tl.load(at, mask=across < WIDTH, other=0.0)
-    elif WIDTH == BLOCK_D:
+        rows = tl.load(at, mask=across < TILE.width, other=0.0)
+    elif TILE.width == TILE.d:
         rows = tl.load(at, mask=down < count, other=0.0)
     else:
-        rows = tl.load(at, mask=(down < count) & (across < WIDTH), other=0.0)
+        rows = tl.load(at, mask=(down < count) & (across < TILE.width), other=0.0)
     return rows
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def write_rows(  # type: ignore[no-untyped-def]
-    pointer, rows, count, ROWS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_D: tl.constexpr
+    pointer, rows, count, ROWS: tl.constexpr, TILE: tl.constexpr
 ):
     """Round [ROWS, BLOCK_D] to the matrix's type and write the part of it that exists."""
     down = tl.arange(0, ROWS)[:, None]
-    across = tl.arange(0, BLOCK_D)[None, :]
-    inside = (down < count) & (across < WIDTH)
-    tl.store(pointer + down * WIDTH + across, rows.to(pointer.dtype.element_ty), mask=inside)
+    across = tl.arange(0, TILE.d)[None, :]
+    inside = (down < count) & (across < TILE.width)
+    tl.store(pointer + down * TILE.width + across, rows.to(pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -153,23 +165,19 @@ def walk_keys(  # type: ignore[no-untyped-def]
     end,
     to_log2,
     WHOLE: tl.constexpr,  # every query sees every key from first to end, whole blocks of them
-    CAUSAL: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """The three values of the online softmax after the keys from first to end."""
-    down = tl.arange(0, BLOCK_M)[:, None]
-    across = tl.arange(0, BLOCK_N)[None, :]
-    for start in range(first, end, BLOCK_N):
+    down = tl.arange(0, TILE.m)[:, None]
+    across = tl.arange(0, TILE.n)[None, :]
+    for start in range(first, end, TILE.n):
         count = end - start
-        at = tl.cast(start, tl.int64) * WIDTH
-        k = read_rows(k_pointer + at, count, WHOLE, BLOCK_N, WIDTH, BLOCK_D)
+        at = tl.cast(start, tl.int64) * TILE.width
+        k = read_rows(k_pointer + at, count, WHOLE, TILE.n, TILE)
         scores = tl.dot(q, k.T)
         if not WHOLE:
             seen = across < count
-            if CAUSAL:
+            if TILE.causal:
                 seen = seen & (start + across <= query + down)
             scores = tl.where(seen, scores, float("-inf"))
         grown = tl.maximum(largest, tl.max(scores, 1) * to_log2)
@@ -178,7 +186,7 @@ def walk_keys(  # type: ignore[no-untyped-def]
         p = tl.exp2(scores * to_log2 - relative[:, None])
         shrunk = tl.exp2(largest - relative)
         sums = sums * shrunk + tl.sum(p, 1)
-        v = read_rows(v_pointer + at, count, WHOLE, BLOCK_N, WIDTH, BLOCK_D)
+        v = read_rows(v_pointer + at, count, WHOLE, TILE.n, TILE)
         total = tl.dot(p.to(v.dtype), v, total * shrunk[:, None])
         largest = grown
     return total, sums, largest
@@ -195,47 +203,42 @@ def attend(  # type: ignore[no-untyped-def]
     kv_length,
     group,
     to_log2,  # log2(e) / sqrt(WIDTH)
-    CAUSAL: tl.constexpr,
-    EVEN: tl.constexpr,  # BLOCK_N divides kv_length
-    WIDTH: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """o of BLOCK_M queries of one head a program; grid (tiles x heads)."""
-    tiles = tl.cdiv(q_length, BLOCK_M)
+    tiles = tl.cdiv(q_length, TILE.m)
     head = tl.program_id(0) // tiles
-    query = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M
+    query = (tiles - 1 - tl.program_id(0) % tiles) * TILE.m
     # Elements can be more than 2^31; queries, keys and programs cannot.
     row = tl.cast(head, tl.int64) * q_length + query
-    keys = tl.cast(head // group, tl.int64) * kv_length * WIDTH
+    keys = tl.cast(head // group, tl.int64) * kv_length * TILE.width
     k_pointer += keys
     v_pointer += keys
-    q = read_rows(q_pointer + row * WIDTH, q_length - query, False, BLOCK_M, WIDTH, BLOCK_D)
+    q = read_rows(q_pointer + row * TILE.width, q_length - query, False, TILE.m, TILE)
 
-    if CAUSAL:
-        whole = (query + 1) // BLOCK_N * BLOCK_N
-        end = tl.minimum(query + BLOCK_M, kv_length)
+    if TILE.causal:
+        whole = (query + 1) // TILE.n * TILE.n
+        end = tl.minimum(query + TILE.m, kv_length)
     else:
-        whole = kv_length // BLOCK_N * BLOCK_N
+        whole = kv_length // TILE.n * TILE.n
         end = kv_length
-    total = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
-    sums = tl.zeros((BLOCK_M,), dtype=tl.float32)
-    largest = tl.full((BLOCK_M,), float("-inf"), dtype=tl.float32)
+    total = tl.full((TILE.m, TILE.d), 0.0, tl.float32)
+    sums = tl.full((TILE.m,), 0.0, tl.float32)
+    largest = tl.full((TILE.m,), float("-inf"), dtype=tl.float32)
     total, sums, largest = walk_keys(
         total, sums, largest, q, k_pointer, v_pointer, query, 0, whole, to_log2,
-        True, CAUSAL, WIDTH, BLOCK_M, BLOCK_N, BLOCK_D,
+        True, TILE,
     )  # fmt: skip
-    if CAUSAL or not EVEN:
+    if TILE.causal or not TILE.even:
         total, sums, largest = walk_keys(
             total, sums, largest, q, k_pointer, v_pointer, query, whole, end, to_log2,
-            False, CAUSAL, WIDTH, BLOCK_M, BLOCK_N, BLOCK_D,
+            False, TILE,
         )  # fmt: skip
 
     o = total / tl.where(sums == 0.0, 1.0, sums)[:, None]
-    write_rows(o_pointer + row * WIDTH, o, q_length - query, BLOCK_M, WIDTH, BLOCK_D)
+    write_rows(o_pointer + row * TILE.width, o, q_length - query, TILE.m, TILE)
     if lse_pointer is not None:
-        down = tl.arange(0, BLOCK_M)
+        down = tl.arange(0, TILE.m)
         lse = (largest + tl.log2(sums)) * LN_2
         tl.store(lse_pointer + row + down, lse, mask=down < q_length - query)
 
@@ -302,14 +305,8 @@ def sizes(problem: Attention) -> dict[str, Any]:
 
 def constants(problem: Attention, tile: Tile) -> dict[str, Any]:
     """The compile-time arguments of the kernel."""
-    return {
-        "CAUSAL": problem.causal,
-        "EVEN": problem.kv_length % tile.n == 0,
-        "WIDTH": problem.head_width,
-        "BLOCK_M": tile.m,
-        "BLOCK_N": tile.n,
-        "BLOCK_D": padded(problem),
-    }
+    even = problem.kv_length % tile.n == 0
+    return {"TILE": Blocks(problem.causal, even, problem.head_width, tile.m, tile.n, padded(problem))}
 
 
 def grid(problem: Attention, tile: Tile) -> tuple[int]:

@@ -17,6 +17,7 @@ from kernels.attention.problem import Attention, Direction
 from kernels.attention.rounding import tolerance
 from kernels.excerpts import fraction
 from kernels.optional import launched_by
+from kernels.tensors import inputs as declared
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -29,12 +30,8 @@ _PREPARED = 1 << 25
 
 def inputs(problem: Attention, uniform: Uniform) -> Tensors:
     """q, k, v; backward also o, lse and do, of which o and lse are those that a forward pass leaves."""
-    of_queries = (problem.batch, problem.heads, problem.q_length, problem.head_width)
-    of_keys = (problem.batch, problem.kv_heads, problem.kv_length, problem.head_width)
-    q, k, v = uniform(*of_queries), uniform(*of_keys), uniform(*of_keys)
-    if problem.direction == "forward":
-        return q, k, v
-    return q, k, v, *_saved(problem, q, k, v), uniform(*of_queries)
+    q, k, v, *_ = made = declared(problem, uniform)
+    return made if problem.direction == "forward" else (q, k, v, *_saved(problem, q, k, v), made[-1])
 
 
 def _saved(problem: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:

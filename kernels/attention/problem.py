@@ -27,13 +27,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from bench.spec import Dtypes, Implementation, Problem, Size
+from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, FLOATS, PRODUCTS, VOLTA, inductor, on_both, on_cpu, on_cuda
 
 Direction = Literal["forward", "backward"]
 
-LSE_BYTE = 4
-"""Bytes of the logarithm that a row of scores leaves."""
+
 WIDEST = 256
 """Widest head of FlashAttention 2, and of our kernels."""
 WIDEST_CUDNN = 128
@@ -118,30 +117,30 @@ class Attention(Problem):
         return self.pairs
 
     @property
+    def tensors(self) -> tuple[Specs, Specs]:
+        """Forward: q, k, v and o. Backward: o, lse and do too, and dq, dk and dv."""
+        q = TensorSpec((self.batch, self.heads, self.q_length, self.head_width))
+        k = TensorSpec((self.batch, self.kv_heads, self.kv_length, self.head_width))
+        forward = {"q": q, "k": k, "v": k}
+        if self.direction == "forward":
+            return forward, {"o": q}
+        saved = {"o": q, "lse": TensorSpec(q.shape[:3], "float32"), "do": q}
+        return forward | saved, {"dq": q, "dk": k, "dv": k}
+
+    @property
     def q_byte(self) -> int:
         """Bytes of q, of o, and of the gradient of either."""
-        return self.batch * self.heads * self.q_length * self.head_width * self.item_byte
+        return self.byte_of(self.tensors[0]["q"])
 
     @property
     def k_byte(self) -> int:
         """Bytes of k, of v, and of the gradient of either."""
-        return self.batch * self.kv_heads * self.kv_length * self.head_width * self.item_byte
+        return self.byte_of(self.tensors[0]["k"])
 
     @property
     def lse_byte(self) -> int:
-        """Bytes of lse."""
-        return self.batch * self.heads * self.q_length * LSE_BYTE
-
-    @property
-    def byte_read(self) -> int:
-        """Forward: q, k and v. Backward: o, do and lse too."""
-        forward = self.q_byte + 2 * self.k_byte
-        return forward if self.direction == "forward" else forward + 2 * self.q_byte + self.lse_byte
-
-    @property
-    def byte_written(self) -> int:
-        """Forward: o. Backward: dq, dk and dv."""
-        return self.q_byte if self.direction == "forward" else self.q_byte + 2 * self.k_byte
+        """Bytes of lse, float32."""
+        return self.batch * self.heads * self.q_length * 4
 
     def byte_moved(self, implementation: str) -> int:
         """`byte`, with scores that are written and read again, and lse where a forward pass writes it.

@@ -17,6 +17,7 @@ from kernels.batchnorm.running import running_statistics
 from kernels.excerpts import drawn
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, high, low
+from kernels.tensors import empty, made
 
 if TYPE_CHECKING:
     from bench.spec import Dtype, Tensors
@@ -38,20 +39,14 @@ def inputs(problem: BatchNorm, uniform: Uniform) -> Tensors:
     # One allocation, in rows of whole 256 bytes: tensors of their own would all hold the same numbers.
     pitch = -(-problem.c // 64) * 64
     of_channel = uniform(count, pitch, dtype=torch.float32)[:, : problem.c].unbind()
-    x = _image(problem, uniform)
+    images = [made(spec, uniform) for spec in problem.tensors[0].values() if len(spec.shape) == 4]
     if problem.direction == "forward":
-        return (x, *of_channel)
+        return (*images, *of_channel)
     if problem.direction == "inference":
         weight, bias, mean, variance = of_channel
-        return x, weight, bias, 0.1 * mean, (1 + 0.1 * variance) / 3
+        return *images, weight, bias, 0.1 * mean, (1 + 0.1 * variance) / 3
     weight, mean, rstd = of_channel
-    return x, _image(problem, uniform), weight, 0.1 * mean, math.sqrt(3) * (1 + 0.1 * rstd)
-
-
-def _image(problem: BatchNorm, uniform: Uniform) -> torch.Tensor:
-    if problem.layout == "NCHW":
-        return uniform(problem.n, problem.c, problem.h, problem.w)
-    return uniform(problem.n, problem.h, problem.w, problem.c).permute(0, 3, 1, 2)
+    return *images, weight, 0.1 * mean, math.sqrt(3) * (1 + 0.1 * rstd)
 
 
 def reference(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
@@ -103,7 +98,7 @@ def aten(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
             lambda: gradients(dy, x, weight, None, None, mean, rstd, True, EPSILON, [True, True, True])
         )
     x, weight, bias = tensors[:3]
-    y, run = torch.empty_like(x), torch.ops.aten.native_batch_norm.out
+    outputs, run = empty(problem, x)[:3], torch.ops.aten.native_batch_norm.out
     if problem.direction == "inference":
         # On a GPU it stores mean and 1/deviation here as well; on a CPU it insists on nothing.
         saved = torch.empty(2, problem.c if x.is_cuda else 0, device=x.device).unbind()
@@ -111,13 +106,12 @@ def aten(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
         return Launch(
             lambda: run(
                 *(x, weight, bias, mean, variance, False, MOMENTUM, EPSILON),
-                out=y,
+                out=outputs[0],
                 save_mean=saved[0],
                 save_invstd=saved[1],
             )[:1],
-            (y,),
+            outputs,
         )
-    outputs = (y, torch.empty_like(weight), torch.empty_like(weight))
     running = running_statistics(problem.c, x.device)
     return Launch(
         lambda: run(

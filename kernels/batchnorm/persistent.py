@@ -28,6 +28,7 @@ from bench.spec import Launch
 from kernels.batchnorm.channel import finish_statistics
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
+from kernels.tensors import empty
 
 _THREADS = 32
 _HELD = {"NCHW": 64, "NHWC": 32}
@@ -35,8 +36,8 @@ _HELD = {"NCHW": 64, "NHWC": 32}
 
 
 @triton.jit(do_not_specialize=["images", "channels"])  # type: ignore[untyped-decorator]
-def normalize_nchw(  # type: ignore[no-untyped-def]
-    x_pointer,  # [images, channels, PLANE], contiguous; images * PLANE <= BLOCK
+def normalize_held(  # type: ignore[no-untyped-def]
+    x_pointer,  # [images, channels, PLANE], contiguous; an image of NHWC is a pixel, of PLANE 1
     y_pointer,  # the same; every element is written once
     weight_pointer,  # [channels]
     bias_pointer,  # [channels]
@@ -49,82 +50,35 @@ def normalize_nchw(  # type: ignore[no-untyped-def]
     EPSILON: tl.constexpr,
     MOMENTUM: tl.constexpr,
     PLANE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """One channel. Grid: channels."""
-    channel = tl.program_id(0)
-    count = images * PLANE
-    j = tl.arange(0, BLOCK)
-    offset = (j // PLANE * channels + channel) * PLANE + j % PLANE
-    inside = j < count
-    shift = tl.load(x_pointer + channel * PLANE).to(tl.float32)
-    x = tl.load(x_pointer + offset, mask=inside, other=0.0).to(tl.float32)
-    d = tl.where(inside, x - shift, 0.0)
-    _, rstd = finish_statistics(
-        channel,
-        channel < channels,
-        shift,
-        tl.sum(d, axis=0),
-        tl.sum(d * d, axis=0),
-        count,
-        mean_pointer,
-        rstd_pointer,
-        running_mean_pointer,
-        running_variance_pointer,
-        EPSILON,
-        MOMENTUM,
-    )
-    a = rstd * tl.load(weight_pointer + channel)
-    y = (d - tl.sum(d, axis=0) / tl.cast(count, tl.float32)) * a + tl.load(bias_pointer + channel)
-    tl.store(y_pointer + offset, y.to(y_pointer.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["rows", "channels"])  # type: ignore[untyped-decorator]
-def normalize_nhwc(  # type: ignore[no-untyped-def]
-    x_pointer,  # [rows, channels], contiguous; rows <= ROWS
-    y_pointer,  # the same; every element is written once
-    weight_pointer,  # [channels]
-    bias_pointer,  # [channels]
-    mean_pointer,  # [channels], written
-    rstd_pointer,  # [channels], written
-    running_mean_pointer,  # [channels], updated
-    running_variance_pointer,  # [channels], updated
-    rows,
-    channels,
-    EPSILON: tl.constexpr,
-    MOMENTUM: tl.constexpr,
     ALIGN: tl.constexpr,  # power of two that divides channels; at most 16 bytes' worth
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,  # at least images PLANE
+    COLUMNS: tl.constexpr,  # channels of a program: 1 of NCHW
 ):
     """COLUMNS channels. Grid: as many as cover all."""
     channels = channels // ALIGN * ALIGN
     row = tl.arange(0, ROWS)
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    exists = column < channels
-    offset = row[:, None] * channels + column[None, :]
-    inside = (row < rows)[:, None] & exists[None, :]
-    shift = tl.load(x_pointer + column, mask=exists, other=0.0).to(tl.float32)
+    if COLUMNS == 1:
+        channel = tl.program_id(0)
+        exists = channel < channels
+        offset = (row // PLANE * channels + channel) * PLANE + row % PLANE
+        inside = row < images * PLANE
+    else:
+        channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+        exists = channel < channels
+        offset = row[:, None] * channels + channel[None, :]
+        inside = (row < images)[:, None] & exists[None, :]
+    shift = tl.load(x_pointer + channel * PLANE, mask=exists, other=0.0).to(tl.float32)
     x = tl.load(x_pointer + offset, mask=inside, other=0.0).to(tl.float32)
-    d = tl.where(inside, x - shift[None, :], 0.0)
+    d = tl.where(inside, x - shift, 0.0)
+    sum_d = tl.sum(d, axis=0)
+    count = images * PLANE
     _, rstd = finish_statistics(
-        column,
-        exists,
-        shift,
-        tl.sum(d, axis=0),
-        tl.sum(d * d, axis=0),
-        rows,
-        mean_pointer,
-        rstd_pointer,
-        running_mean_pointer,
-        running_variance_pointer,
-        EPSILON,
-        MOMENTUM,
-    )
-    a = rstd * tl.load(weight_pointer + column, mask=exists, other=0.0)
-    delta = tl.sum(d, axis=0) / tl.cast(rows, tl.float32)
-    b = tl.load(bias_pointer + column, mask=exists, other=0.0)
-    y = (d - delta[None, :]) * a[None, :] + b[None, :]
+        channel, exists, shift, sum_d, tl.sum(d * d, axis=0), count, mean_pointer, rstd_pointer,
+        running_mean_pointer, running_variance_pointer, EPSILON, MOMENTUM,
+    )  # fmt: skip
+    a = rstd * tl.load(weight_pointer + channel, mask=exists, other=0.0)
+    b = tl.load(bias_pointer + channel, mask=exists, other=0.0)
+    y = (d - sum_d / tl.cast(count, tl.float32)) * a + b
     tl.store(y_pointer + offset, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
@@ -161,18 +115,12 @@ def candidates(problem: BatchNorm) -> list[Held]:
 
 
 def operands(problem: BatchNorm, held: Held) -> dict[str, Any]:
-    """Sizes and compile-time constants of either kernel; EPSILON and MOMENTUM as problem.py has them."""
-    shared = {"channels": problem.c, "EPSILON": EPSILON, "MOMENTUM": MOMENTUM}
-    if problem.layout == "NCHW":
-        return {"images": problem.n, **shared, "PLANE": problem.h * problem.w, "BLOCK": held.rows}
-    align = math.gcd(problem.c, 16 // problem.item_byte)
-    return {
-        "rows": problem.channel_elements,
-        **shared,
-        "ALIGN": align,
-        "ROWS": held.rows,
-        "COLUMNS": held.columns,
-    }
+    """Sizes and compile-time constants of the kernel; EPSILON and MOMENTUM as problem.py has them."""
+    plane = problem.h * problem.w if problem.layout == "NCHW" else 1
+    align = 1 if problem.layout == "NCHW" else math.gcd(problem.c, 16 // problem.item_byte)
+    sizes = {"images": problem.channel_elements // plane, "channels": problem.c}
+    cut = {"PLANE": plane, "ALIGN": align, "ROWS": held.rows, "COLUMNS": held.columns}
+    return sizes | cut | {"EPSILON": EPSILON, "MOMENTUM": MOMENTUM}
 
 
 def launch(
@@ -182,9 +130,7 @@ def launch(
     if held is None:
         question = ("batchnorm", "triton-persistent", problem)
         return tuned(question, candidates(problem), lambda held: launch(problem, x, weight, bias, held))
-    y = torch.empty_like(x)
-    mean, rstd = torch.empty_like(weight), torch.empty_like(weight)
-    kernel = normalize_nchw if problem.layout == "NCHW" else normalize_nhwc
-    run = kernel[(-(-problem.c // held.columns),)]
+    y, mean, rstd = outputs = empty(problem, x)[:3]
+    run = normalize_held[(-(-problem.c // held.columns),)]
     tensors = (x, y, weight, bias, mean, rstd, *running_statistics(problem.c, x.device))
-    return Launch.of(run, (y, mean, rstd), *tensors, **operands(problem, held), num_warps=held.warps)
+    return Launch.of(run, outputs, *tensors, **operands(problem, held), num_warps=held.warps)

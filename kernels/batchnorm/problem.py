@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from bench.spec import Implementation, Problem, Size
+from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import FLOATS, inductor, on_both, on_cuda
 
 Layout = Literal["NCHW", "NHWC"]
@@ -89,25 +89,21 @@ class BatchNorm(Problem):
         return {"forward": 5, "inference": 2, "backward": 9}[self.direction] * self.elements
 
     @property
-    def byte_read(self) -> int:
-        """x (backward: and dy) once, and of each channel 4 bytes for each of:
+    def tensors(self) -> tuple[Specs, Specs]:
+        """Images, and what belongs to a channel; a training pass moves the running statistics too."""
+        image = TensorSpec((self.n, self.c, self.h, self.w), channels_last=self.layout == "NHWC")
+        channel = TensorSpec((self.c,), "float32")
+        running = "running_mean running_variance"
+        read, written = {
+            "forward": (f"x weight bias {running}", f"y mean rstd {running}"),
+            "inference": ("x weight bias mean variance", "y"),
+            "backward": ("x dy weight mean rstd", "dx dweight dbias"),
+        }[self.direction]
 
-        forward: weight, bias, running mean, running variance; inference: weight, bias, mean, variance;
-        backward: weight, mean, 1/deviation.
-        """
-        if self.direction == "backward":
-            return 2 * self.elements * self.item_byte + 12 * self.c
-        return self.elements * self.item_byte + 16 * self.c
+        def specs(names: str) -> Specs:
+            return {name: image if name in ("x", "y", "dx", "dy") else channel for name in names.split()}
 
-    @property
-    def byte_written(self) -> int:
-        """y (backward: dx) once, and of each channel 4 bytes for each of:
-
-        forward: mean, 1/deviation, running mean, running variance; inference: nothing;
-        backward: dweight, dbias.
-        """
-        of_channel = {"forward": 16, "inference": 0, "backward": 8}[self.direction]
-        return self.elements * self.item_byte + of_channel * self.c
+        return specs(read), specs(written)
 
     def byte_moved(self, implementation: str) -> int:
         """`byte`, and what two passes read again: forward 3 S in all, backward 5 S, S being the bytes of x.

@@ -20,8 +20,10 @@ import torch
 from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm import passes
+from kernels.batchnorm.blocks import Cut
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
+from kernels.tensors import empty
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -111,18 +113,10 @@ def parts(problem: BatchNorm, tile: Tile, multiprocessors: int) -> int:
 def sizes(problem: BatchNorm, tile: Tile, of_parts: int) -> dict[str, Any]:
     """What all four kernels are called with besides tensors."""
     plane = problem.h * problem.w if problem.layout == "NCHW" else 1
-    strung = tile.columns == 1
-    return {
-        "images": problem.channel_elements // plane,
-        "channels": problem.c,
-        "parts": of_parts,
-        "PLANE": plane,
-        "ALIGN": 1 if strung else math.gcd(problem.c, 16 // problem.item_byte),
-        "GROUP": _group(problem, tile),
-        "ROWS": tile.rows,
-        "COLUMNS": tile.columns,
-        "STAGES": tile.stages,
-    }
+    align = 1 if tile.columns == 1 else math.gcd(problem.c, 16 // problem.item_byte)
+    cut = Cut(plane, _group(problem, tile), tile.rows, tile.columns, align, tile.stages)
+    images = problem.channel_elements // plane
+    return {"images": images, "channels": problem.c, "parts": of_parts, "CUT": cut}
 
 
 def launch(
@@ -140,8 +134,35 @@ def launch(
     of_parts = parts(problem, tile, multiprocessors)
     grid = (groups(problem, tile) * of_parts,)
     options = sizes(problem, tile, of_parts) | {"num_warps": tile.warps}
-    build = {"forward": _forward, "inference": _inference, "backward": _backward}[problem.direction]
-    return build(grid, tensors, _scratch(problem, tile, of_parts, tensors), options)
+    outputs, scratch = empty(problem, tensors[0]), _scratch(problem, tile, of_parts, tensors)
+    if problem.direction == "inference":
+        x, weight, bias, mean, variance = tensors
+        arguments = x, *outputs, mean, variance, weight, bias
+        return Launch.of(
+            passes.normalize[grid], outputs, *arguments, **options, EPSILON=EPSILON, FROM_VARIANCE=True
+        )
+    if problem.direction == "backward":
+        x, dy, weight, mean, rstd = tensors
+        dx, dweight, dbias = outputs
+        collect, write = passes.gradient_sums[grid], passes.input_gradient[grid]
+
+        def backward() -> Tensors:
+            collect(x, dy, *scratch, mean, rstd, dweight, dbias, **options)
+            write(x, dy, dx, mean, rstd, weight, dweight, dbias, **options)
+            return outputs
+
+        return Launch(backward, outputs)
+    x, weight, bias = tensors
+    y, mean, rstd = outputs = outputs[:3]
+    running = running_statistics(problem.c, x.device)
+    gather, normalize = passes.statistics[grid], passes.normalize[grid]
+
+    def forward() -> Tensors:
+        gather(x, *scratch, mean, rstd, *running, **options, EPSILON=EPSILON, MOMENTUM=MOMENTUM)
+        normalize(x, y, mean, rstd, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=False)
+        return outputs
+
+    return Launch(forward, outputs)
 
 
 def _scratch(problem: BatchNorm, tile: Tile, of_parts: int, tensors: Tensors) -> Tensors:
@@ -151,37 +172,3 @@ def _scratch(problem: BatchNorm, tile: Tile, of_parts: int, tensors: Tensors) ->
     device = tensors[0].device
     counters = torch.zeros(groups(problem, tile), dtype=torch.int32, device=device)
     return torch.empty(2 * of_parts * problem.c, device=device), counters
-
-
-def _forward(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:
-    x, weight, bias = tensors
-    y, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    running = running_statistics(weight.numel(), x.device)
-    collect, write = passes.statistics[grid], passes.normalize[grid]
-
-    def call() -> Tensors:
-        collect(x, *scratch, mean, rstd, *running, **options, EPSILON=EPSILON, MOMENTUM=MOMENTUM)
-        write(x, y, mean, rstd, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=False)
-        return y, mean, rstd
-
-    return Launch(call, (y, mean, rstd))
-
-
-def _inference(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:
-    x, weight, bias, mean, variance = tensors
-    y = torch.empty_like(x)
-    write, arguments = passes.normalize[grid], (x, y, mean, variance, weight, bias)
-    return Launch.of(write, (y,), *arguments, **options, EPSILON=EPSILON, FROM_VARIANCE=True)
-
-
-def _backward(grid: tuple[int], tensors: Tensors, scratch: Tensors, options: dict[str, Any]) -> Launch:
-    x, dy, weight, mean, rstd = tensors
-    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    collect, write = passes.gradient_sums[grid], passes.input_gradient[grid]
-
-    def call() -> Tensors:
-        collect(x, dy, *scratch, mean, rstd, dweight, dbias, **options)
-        write(x, dy, dx, mean, rstd, weight, dweight, dbias, **options)
-        return dx, dweight, dbias
-
-    return Launch(call, (dx, dweight, dbias))

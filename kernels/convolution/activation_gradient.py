@@ -45,6 +45,7 @@ from kernels.convolution.problem import Axis, Convolution
 from kernels.convolution.tiles import Prepared
 from kernels.gemm.blocks import grouped, known_multiple
 from kernels.gemm.tiles import Tile
+from kernels.tensors import empty
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -74,69 +75,58 @@ def gather_gradient(  # type: ignore[no-untyped-def]
     q,
     c,  # channels of dx in a group
     k,  # channels of dy in a group
-    GROUPS: tl.constexpr,
-    WINDOW_H: tl.constexpr,
-    WINDOW_W: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PADDING: tl.constexpr,
-    DILATION: tl.constexpr,
+    WINDOW: tl.constexpr,
     COMMON: tl.constexpr,  # the greatest common divisor of STRIDE and DILATION
     INVERSE: tl.constexpr,  # of DILATION / COMMON modulo STRIDE / COMMON
     WITHIN: tl.constexpr,  # whatever a tap meets lies within dy: no mask for that
-    ALIGN_C: tl.constexpr,  # powers of two that divide c and k; at most 16 bytes' worth of elements
-    ALIGN_K: tl.constexpr,
     EVEN: tl.constexpr,  # BLOCK_K divides the length of every residue's sums: no mask along them
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """A tile of one residue's pixels and one group's channels of dx; grid (tiles x residues, groups)."""
-    STEP: tl.constexpr = STRIDE // COMMON
-    REACH: tl.constexpr = DILATION // COMMON
-    c = known_multiple(c, ALIGN_C)
-    k = known_multiple(k, ALIGN_K)
-    across = tl.minimum(w, STRIDE)
-    residues = tl.minimum(h, STRIDE) * across
+    STEP: tl.constexpr = WINDOW.stride // COMMON
+    REACH: tl.constexpr = WINDOW.dilation // COMMON
+    c = known_multiple(c, TILE.align_c)
+    k = known_multiple(k, TILE.align_k)
+    across = tl.minimum(w, WINDOW.stride)
+    residues = tl.minimum(h, WINDOW.stride) * across
     residue_h = tl.program_id(0) % residues // across
     residue_w = tl.program_id(0) % residues % across
-    most_pixels = n * tl.cdiv(h, STRIDE) * tl.cdiv(w, STRIDE)
+    most_pixels = n * tl.cdiv(h, WINDOW.stride) * tl.cdiv(w, WINDOW.stride)
     tile = tl.program_id(0) // residues
-    tile_n, tile_m = grouped(tile, tl.cdiv(c, BLOCK_N), tl.cdiv(most_pixels, BLOCK_M), GROUP)
+    tile_n, tile_m = grouped(tile, tl.cdiv(c, TILE.n), tl.cdiv(most_pixels, TILE.m), TILE.group)
     group = tl.program_id(1)
-    along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    along_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    along_k = tl.arange(0, BLOCK_K)
+    along_m = tile_m * TILE.m + tl.arange(0, TILE.m)
+    along_n = tile_n * TILE.n + tl.arange(0, TILE.n)
+    along_k = tl.arange(0, TILE.k)
 
-    first_r, taps_h = taps_that_meet(residue_h, WINDOW_H, STRIDE, PADDING, COMMON, INVERSE)
-    first_s, taps_w = taps_that_meet(residue_w, WINDOW_W, STRIDE, PADDING, COMMON, INVERSE)
-    rows = tl.cdiv(h - residue_h, STRIDE)
-    columns = tl.cdiv(w - residue_w, STRIDE)
+    first_r, taps_h = taps_that_meet(residue_h, WINDOW.h, WINDOW.stride, WINDOW.padding, COMMON, INVERSE)
+    first_s, taps_w = taps_that_meet(residue_w, WINDOW.w, WINDOW.stride, WINDOW.padding, COMMON, INVERSE)
+    rows = tl.cdiv(h - residue_h, WINDOW.stride)
+    columns = tl.cdiv(w - residue_w, WINDOW.stride)
     pixels = n * rows * columns
-    terms = tl.where(tile_m * BLOCK_M < pixels, taps_h * taps_w, 0) * k
+    terms = tl.where(tile_m * TILE.m < pixels, taps_h * taps_w, 0) * k
 
     pixel = along_m % pixels
-    row = residue_h + pixel // columns % rows * STRIDE
-    column = residue_w + pixel % columns * STRIDE
+    row = residue_h + pixel // columns % rows * WINDOW.stride
+    column = residue_w + pixel % columns * WINDOW.stride
     image = (pixel // columns // rows).to(tl.int64)
-    # The windows whose first taps of this residue meet the pixel, perhaps beyond dy. STRIDE divides both.
-    top = (row + PADDING - first_r * DILATION) // STRIDE
-    left = (column + PADDING - first_s * DILATION) // STRIDE
+    # The windows whose first taps of this residue meet the pixel, perhaps beyond dy. The stride divides both.
+    top = (row + WINDOW.padding - first_r * WINDOW.dilation) // WINDOW.stride
+    left = (column + WINDOW.padding - first_s * WINDOW.dilation) // WINDOW.stride
     # Images can lie 2^31 elements apart; within one image, and within w, 32 bits suffice.
-    dy = dy_pointer + ((image * p + top) * q + left) * (k * GROUPS) + group * k
-    weights = w_pointer + group.to(tl.int64) * k * (WINDOW_H * WINDOW_W * c) + along_n % c
+    dy = dy_pointer + ((image * p + top) * q + left) * (k * WINDOW.groups) + group * k
+    weights = w_pointer + group.to(tl.int64) * k * (WINDOW.h * WINDOW.w * c) + along_n % c
 
-    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for start in range(0, terms, BLOCK_K):
+    total = tl.full((TILE.m, TILE.n), 0.0, tl.float32)
+    for start in range(0, terms, TILE.k):
         tap = (along_k + start) // k
         channel = (along_k + start) % k
         down = tap // taps_w
         aside = tap % taps_w
-        back = channel - (down * q + aside) * REACH * (k * GROUPS)
+        back = channel - (down * q + aside) * REACH * (k * WINDOW.groups)
         r = first_r + down * STEP
         s = first_s + aside * STEP
-        at = (channel * (WINDOW_H * WINDOW_W) + r * WINDOW_W + s) * c
+        at = (channel * (WINDOW.h * WINDOW.w) + r * WINDOW.w + s) * c
         exists = along_k < terms - start
         if not WITHIN:
             in_p = top[:, None] - down[None, :] * REACH
@@ -153,9 +143,9 @@ def gather_gradient(  # type: ignore[no-untyped-def]
             kernel = tl.load(weights[None, :] + at[:, None])
         else:
             kernel = tl.load(weights[None, :] + at[:, None], mask=exists[:, None], other=0.0)
-        total = tl.dot(gradient, kernel, total, input_precision=PRECISION)
+        total = tl.dot(gradient, kernel, total, input_precision=TILE.precision)
 
-    dx = dx_pointer + ((image * h + row) * w + column) * (c * GROUPS)
+    dx = dx_pointer + ((image * h + row) * w + column) * (c * WINDOW.groups)
     inside = (along_m < pixels)[:, None] & (along_n < c)[None, :]
     tl.store(dx[:, None] + (group * c + along_n)[None, :], total.to(dx_pointer.dtype.element_ty), mask=inside)
 
@@ -198,7 +188,7 @@ def taps(axis: Axis) -> list[int]:
 def prepare(problem: Convolution, tile: Tile, *tensors: torch.Tensor) -> Prepared:
     """The launch that writes dx of dy and w, as operator.py has them, NHWC; dx is allocated."""
     dy, w = tensors
-    dx = dy.new_empty(problem.n, problem.h, problem.w, problem.c).permute(0, 3, 1, 2)
+    (dx,) = empty(problem, dy)
     pointers = {"dy_pointer": dy, "w_pointer": w, "dx_pointer": dx}
     arguments = {**pointers, **sizes(problem), **constants(problem, tile), **tiles.options(tile)}
     return Prepared(gather_gradient, grid(problem, tile), arguments, dx)

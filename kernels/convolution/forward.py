@@ -37,6 +37,7 @@ from kernels.convolution.problem import Convolution
 from kernels.convolution.tiles import Prepared
 from kernels.gemm.blocks import grouped, known_multiple
 from kernels.gemm.tiles import Tile
+from kernels.tensors import empty
 
 
 @triton.jit(do_not_specialize=["pixels", "h", "w", "p", "q", "c", "k"])  # type: ignore[untyped-decorator]
@@ -52,48 +53,37 @@ def convolve(  # type: ignore[no-untyped-def]
     q,
     c,  # channels of x in a group
     k,  # channels of y in a group
-    GROUPS: tl.constexpr,
-    WINDOW_H: tl.constexpr,
-    WINDOW_W: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PADDING: tl.constexpr,
-    DILATION: tl.constexpr,
-    ALIGN_C: tl.constexpr,  # powers of two that divide c and k; at most 16 bytes' worth of elements
-    ALIGN_K: tl.constexpr,
+    WINDOW: tl.constexpr,
     EVEN: tl.constexpr,  # BLOCK_K divides the sum's length: no mask along it
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """y = x * w + bias, a tile of one group's pixels and channels a program; grid (tiles, groups)."""
-    c = known_multiple(c, ALIGN_C)
-    k = known_multiple(k, ALIGN_K)
-    tile_n, tile_m = grouped(tl.program_id(0), tl.cdiv(k, BLOCK_N), tl.cdiv(pixels, BLOCK_M), GROUP)
+    c = known_multiple(c, TILE.align_c)
+    k = known_multiple(k, TILE.align_k)
+    tile_n, tile_m = grouped(tl.program_id(0), tl.cdiv(k, TILE.n), tl.cdiv(pixels, TILE.m), TILE.group)
     group = tl.program_id(1)
-    along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    along_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    along_k = tl.arange(0, BLOCK_K)
+    along_m = tile_m * TILE.m + tl.arange(0, TILE.m)
+    along_n = tile_n * TILE.n + tl.arange(0, TILE.n)
+    along_k = tl.arange(0, TILE.k)
 
     pixel = along_m % pixels
-    top = pixel // q % p * STRIDE - PADDING
-    left = pixel % q * STRIDE - PADDING
+    top = pixel // q % p * WINDOW.stride - WINDOW.padding
+    left = pixel % q * WINDOW.stride - WINDOW.padding
     # Images can lie 2^31 elements apart; within one image 32 bits suffice.
     corner = ((pixel // q // p).to(tl.int64) * h + top) * w + left
-    x = x_pointer + corner * (c * GROUPS) + group * c
-    terms = c * (WINDOW_H * WINDOW_W)
+    x = x_pointer + corner * (c * WINDOW.groups) + group * c
+    terms = c * (WINDOW.h * WINDOW.w)
     row = (group * k + along_n % k).to(tl.int64) * terms
 
-    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for start in range(0, terms, BLOCK_K):
+    total = tl.full((TILE.m, TILE.n), 0.0, tl.float32)
+    for start in range(0, terms, TILE.k):
         tap = (along_k + start) // c
         channel = (along_k + start) % c
-        down = tap // WINDOW_W * DILATION
-        across = tap % WINDOW_W * DILATION
-        at = (down * w + across) * (c * GROUPS) + channel
+        down = tap // WINDOW.w * WINDOW.dilation
+        across = tap % WINDOW.w * WINDOW.dilation
+        at = (down * w + across) * (c * WINDOW.groups) + channel
         weights = w_pointer + row[None, :] + (along_k + start)[:, None]
-        if PADDING > 0:
+        if WINDOW.padding > 0:
             rows = top[:, None] + down[None, :]
             columns = left[:, None] + across[None, :]
             inside = (rows >= 0) & (rows < h) & (columns >= 0) & (columns < w)
@@ -108,12 +98,12 @@ def convolve(  # type: ignore[no-untyped-def]
             kernel = tl.load(weights)
         else:
             kernel = tl.load(weights, mask=(along_k < terms - start)[:, None], other=0.0)
-        total = tl.dot(image, kernel, total, input_precision=PRECISION)
+        total = tl.dot(image, kernel, total, input_precision=TILE.precision)
 
     exists = along_n < k
     if bias_pointer is not None:
         total += tl.load(bias_pointer + group * k + along_n, mask=exists, other=0.0).to(tl.float32)[None, :]
-    y = y_pointer + along_m.to(tl.int64)[:, None] * (k * GROUPS) + (group * k + along_n)[None, :]
+    y = y_pointer + along_m.to(tl.int64)[:, None] * (k * WINDOW.groups) + (group * k + along_n)[None, :]
     tl.store(y, total.to(y_pointer.dtype.element_ty), mask=(along_m < pixels)[:, None] & exists[None, :])
 
 
@@ -137,7 +127,7 @@ def constants(problem: Convolution, tile: Tile) -> dict[str, Any]:
 def prepare(problem: Convolution, tile: Tile, *tensors: torch.Tensor) -> Prepared:
     """The launch that writes y of x, w and perhaps a bias, as operator.py has them, NHWC; y is allocated."""
     x, w, *bias = tensors
-    y = x.new_empty(problem.n, problem.p, problem.q, problem.k).permute(0, 3, 1, 2)
+    (y,) = empty(problem, x)
     pointers = {"x_pointer": x, "w_pointer": w, "bias_pointer": bias[0] if bias else None, "y_pointer": y}
     arguments = {**pointers, **sizes(problem), **constants(problem, tile), **tiles.options(tile)}
     return Prepared(convolve, grid(problem, tile), arguments, y)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 
 from bench.launching.inductor import compiled
-from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
+from bench.spec import Dtype, Launch, Operator, Unsupported
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from kernels.excerpts import crossing, fraction
 from kernels.optional import launched_by
+from kernels.tensors import empty, inputs
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -33,33 +34,6 @@ _CHECKED_FLOP = 3e8
 _LIBRARIES = {"Cudnn": "cuDNN", "Mkldnn": "oneDNN"}
 """torch's name of a library -> the library's own."""
 _MAX_AUTOTUNE = (("max_autotune", True), ("coordinate_descent_tuning", True))
-
-
-def inputs(problem: Convolution, uniform: Uniform) -> Tensors:
-    """x and w, and with bias that, [k]; dy and w; or dy and x."""
-    x = functools.partial(_image, problem, uniform, problem.c, problem.h, problem.w)
-    w = functools.partial(_weights, problem, uniform)
-    dy = functools.partial(_image, problem, uniform, problem.k, problem.p, problem.q)
-    if problem.direction == "forward":
-        return (x(), w(), uniform(problem.k)) if problem.bias else (x(), w())
-    return (dy(), w()) if problem.direction == "activation_gradient" else (dy(), x())
-
-
-Empty = Callable[..., torch.Tensor]
-"""Makes a tensor of this shape."""
-
-
-def _image(problem: Convolution, make: Empty, channels: int, high: int, wide: int) -> torch.Tensor:
-    if problem.layout == "NHWC":
-        return make(problem.n, high, wide, channels).permute(0, 3, 1, 2)
-    return make(problem.n, channels, high, wide)
-
-
-def _weights(problem: Convolution, make: Empty) -> torch.Tensor:
-    of_group = problem.c // problem.groups
-    if problem.layout == "NHWC":
-        return make(problem.k, problem.window_h, problem.window_w, of_group).permute(0, 3, 1, 2)
-    return make(problem.k, of_group, problem.window_h, problem.window_w)
 
 
 def reference(
@@ -123,14 +97,6 @@ def _geometry(problem: Convolution) -> tuple[list[int], list[int], list[int]]:
     return [problem.stride] * 2, [problem.padding] * 2, [problem.dilation] * 2
 
 
-def empty(problem: Convolution, like: torch.Tensor, what: str) -> torch.Tensor:
-    """x, y or w of this problem, on the device of `like`, not filled."""
-    if what == "w":
-        return _weights(problem, like.new_empty)
-    sizes = {"x": (problem.c, problem.h, problem.w), "y": (problem.k, problem.p, problem.q)}
-    return _image(problem, like.new_empty, *sizes[what])
-
-
 def _gradient(problem: Convolution, tensors: Tensors, library: str) -> Launch:
     """torch's convolution_backward for dx, or dw and with bias db, allocated by each call.
 
@@ -146,8 +112,8 @@ def _gradient(problem: Convolution, tensors: Tensors, library: str) -> Launch:
 def _of_backward(problem: Convolution, dy: torch.Tensor, other: torch.Tensor) -> Tensors:
     """dy, x and w; of the last two the one that is asked for is not filled and lends its shape and layout."""
     if problem.direction == "activation_gradient":
-        return dy, empty(problem, dy, "x"), other
-    return dy, other, empty(problem, dy, "w")
+        return dy, *empty(problem, dy), other
+    return dy, other, empty(problem, dy)[0]
 
 
 def _backward(
@@ -236,7 +202,7 @@ def _by_cudnn(problem: Convolution, tensors: Tensors, search: bool) -> Launch:
 
         return Launch(backward)
     x, w, *bias = tensors
-    y = empty(problem, x, "y")
+    (y,) = empty(problem, x)
     stride, padding, dilation = _geometry(problem)
     allow_tf32 = problem.dtype != "float32"
     rest = (padding, stride, dilation, problem.groups, search, False, allow_tf32)
@@ -331,12 +297,11 @@ def excerpt(problem: Convolution, inputs: Tensors, outputs: Tensors) -> tuple[Co
         "w": lambda weights: crossing(weights, k, kept["c"]),
         "b": lambda bias: bias.index_select(0, k.to(bias.device)),
     }
-    names = {"forward": ("xwb", "y"), "activation_gradient": ("yw", "x"), "weight_gradient": ("yx", "wb")}
-    read, written = names[problem.direction]
+    read, written = problem.tensors
     return (
         smaller,
-        tuple(parts[name](tensor) for name, tensor in zip(read, inputs, strict=False)),
-        tuple(parts[name](tensor) for name, tensor in zip(written, outputs, strict=False)),
+        tuple(parts[name](tensor) for name, tensor in zip(read, inputs, strict=True)),
+        tuple(parts[name](tensor) for name, tensor in zip(written, outputs, strict=True)),
     )
 
 

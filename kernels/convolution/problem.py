@@ -32,7 +32,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from bench.spec import Implementation, Problem, Size
+from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, ANY, FLOATS, LIBRARY, PRODUCTS, inductor, on_cpu, on_cuda
 
 Direction = Literal["forward", "activation_gradient", "weight_gradient"]
@@ -170,20 +170,42 @@ class Convolution(Problem):
         """Columns of the output."""
         return self.columns.windows
 
+    def tensor(self, name: str) -> TensorSpec:
+        """x, w, y or the bias, or the gradient of one. Sums of int8 are float32."""
+        if name == "b":
+            return TensorSpec((self.k,))
+        shape = {
+            "x": (self.n, self.c, self.h, self.w),
+            "w": (self.k, self.c // self.groups, self.window_h, self.window_w),
+            "y": (self.n, self.k, self.p, self.q),
+        }[name]
+        dtype = "float32" if name == "y" and self.dtype == "int8" else None
+        return TensorSpec(shape, dtype, channels_last=self.layout == "NHWC")
+
+    @property
+    def tensors(self) -> tuple[Specs, Specs]:
+        """Both operands, forward a bias too; y, dx, or dw and perhaps db, named x, w, y, b as well."""
+        names = {"forward": ("xwb", "y"), "activation_gradient": ("yw", "x"), "weight_gradient": ("yx", "wb")}
+        read, written = (
+            {name: self.tensor(name) for name in letters if name != "b" or self.bias}
+            for letters in names[self.direction]
+        )
+        return read, written
+
     @property
     def x_byte(self) -> int:
         """Bytes of x, and of dx."""
-        return self.n * self.c * self.h * self.w * self.item_byte
+        return self.byte_of(self.tensor("x"))
 
     @property
     def w_byte(self) -> int:
         """Bytes of w, and of dw."""
-        return self.k * (self.c // self.groups) * self.window_h * self.window_w * self.item_byte
+        return self.byte_of(self.tensor("w"))
 
     @property
     def y_byte(self) -> int:
-        """Bytes of y, and of dy. Sums of int8 are float32."""
-        return self.n * self.k * self.p * self.q * (4 if self.dtype == "int8" else self.item_byte)
+        """Bytes of y, and of dy."""
+        return self.byte_of(self.tensor("y"))
 
     @property
     def adds_bias(self) -> bool:
@@ -218,30 +240,6 @@ class Convolution(Problem):
             return self.groups * c * window, k, self.n * self.p * self.q
         of_point = math.ceil(k * window * self.p * self.q / (self.h * self.w))
         return self.groups * self.n * self.h * self.w, c, of_point
-
-    @property
-    def byte_read(self) -> int:
-        """x and w, dy and w, or dy and x, once; the bias too."""
-        read = {
-            "forward": self.x_byte + self.w_byte + self.adds_bias * self._bias_byte,
-            "activation_gradient": self.y_byte + self.w_byte,
-            "weight_gradient": self.y_byte + self.x_byte,
-        }
-        return read[self.direction]
-
-    @property
-    def byte_written(self) -> int:
-        """y, dx, or dw and with bias db, once."""
-        written = {
-            "forward": self.y_byte,
-            "activation_gradient": self.x_byte,
-            "weight_gradient": self.w_byte + self.sums_bias_gradient * self._bias_byte,
-        }
-        return written[self.direction]
-
-    @property
-    def _bias_byte(self) -> int:
-        return self.k * self.item_byte
 
     def byte_moved(self, implementation: str) -> int:
         """`byte`, with what is copied or kept as parts and what a bias passes over, less what is not read.

@@ -20,9 +20,6 @@ from kernels.convolution.problem import Convolution
 from kernels.gemm.parts import registers
 from kernels.gemm.tiles import Tile, tile_list
 
-GROUP = 8
-"""Tiles of channels that run together."""
-
 TILES: Mapping[tuple[str, bool], tuple[Tile, ...]] = {
     ("16-bit", True): tile_list(
         "128x128x64 w8 s3, 128x128x32 w8 s4, 128x64x64 w4 s3, 64x128x64 w4 s3, 64x64x64 w4 s4, "
@@ -79,23 +76,42 @@ def sizes(problem: Convolution) -> dict[str, int]:
     }
 
 
+class Windows(NamedTuple):
+    """What every kernel is compiled for: windows, the same for rows and columns but for their sizes."""
+
+    groups: int
+    h: int
+    w: int
+    stride: int
+    padding: int
+    dilation: int
+
+
+class Blocks(NamedTuple):
+    """And how it cuts the matrices of its product: BLOCK_M and the like."""
+
+    align_c: int
+    """Powers of two that divide the channels of a group; at most 16 bytes' worth of elements."""
+    align_k: int
+    precision: str
+    m: int
+    n: int
+    k: int
+    group: int = 8
+    """Tiles of channels that run together."""
+
+
 def constants(problem: Convolution, tile: Tile) -> dict[str, Any]:
     """The compile-time arguments of every kernel."""
     wide = 16 // problem.item_byte
+    align_c, align_k = (math.gcd(channels // problem.groups, wide) for channels in (problem.c, problem.k))
+    precision = "tf32" if problem.dtype == "tf32" else "ieee"
     return {
-        "GROUPS": problem.groups,
-        "WINDOW_H": problem.window_h,
-        "WINDOW_W": problem.window_w,
-        "STRIDE": problem.stride,
-        "PADDING": problem.padding,
-        "DILATION": problem.dilation,
-        "ALIGN_C": math.gcd(problem.c // problem.groups, wide),
-        "ALIGN_K": math.gcd(problem.k // problem.groups, wide),
-        "PRECISION": "tf32" if problem.dtype == "tf32" else "ieee",
-        "BLOCK_M": tile.m,
-        "BLOCK_N": tile.n,
-        "BLOCK_K": tile.k,
-        "GROUP": GROUP,
+        "WINDOW": Windows(
+            *(problem.groups, problem.window_h, problem.window_w),
+            *(problem.stride, problem.padding, problem.dilation),
+        ),
+        "TILE": Blocks(align_c, align_k, precision, tile.m, tile.n, tile.k),
     }
 
 

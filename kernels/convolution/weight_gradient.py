@@ -43,6 +43,7 @@ from kernels.gemm.blocks import grouped, known_multiple, store
 from kernels.gemm.parts import FAN, bring, rows, tiles_of, workspace
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
+from kernels.tensors import empty
 
 
 @triton.jit(  # type: ignore[untyped-decorator]
@@ -62,56 +63,45 @@ def correlate(  # type: ignore[no-untyped-def]
     q,
     c,  # channels of x in a group
     k,  # channels of dy in a group
-    GROUPS: tl.constexpr,
-    WINDOW_H: tl.constexpr,
-    WINDOW_W: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PADDING: tl.constexpr,
-    DILATION: tl.constexpr,
-    ALIGN_C: tl.constexpr,  # powers of two that divide c and k; at most 16 bytes' worth of elements
-    ALIGN_K: tl.constexpr,
+    WINDOW: tl.constexpr,
     EVEN: tl.constexpr,  # BLOCK_K divides the number of pixels: no mask along them
-    PRECISION: tl.constexpr,
     SPLIT: tl.constexpr,  # parts > 1
     ROWS: tl.constexpr,  # of a tile, whose parts are added at a time
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """A part of the sums of a tile [BLOCK_N, BLOCK_M] of one group's dw; grid (tiles, parts, groups)."""
-    c = known_multiple(c, ALIGN_C)
-    k = known_multiple(k, ALIGN_K)
-    weights = c * (WINDOW_H * WINDOW_W)
-    tiles_m, tiles_n = tl.cdiv(weights, BLOCK_M), tl.cdiv(k, BLOCK_N)
-    tile_m, tile_n = grouped(tl.program_id(0), tiles_m, tiles_n, GROUP)
+    c = known_multiple(c, TILE.align_c)
+    k = known_multiple(k, TILE.align_k)
+    weights = c * (WINDOW.h * WINDOW.w)
+    tiles_m, tiles_n = tl.cdiv(weights, TILE.m), tl.cdiv(k, TILE.n)
+    tile_m, tile_n = grouped(tl.program_id(0), tiles_m, tiles_n, TILE.group)
     part = tl.program_id(1)
     group = tl.program_id(2)
-    along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    along_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    along_k = tl.arange(0, BLOCK_K)
+    along_m = tile_m * TILE.m + tl.arange(0, TILE.m)
+    along_n = tile_n * TILE.n + tl.arange(0, TILE.n)
+    along_k = tl.arange(0, TILE.k)
     # The first parts have one step more than the others.
-    steps = tl.cdiv(pixels, BLOCK_K)
+    steps = tl.cdiv(pixels, TILE.k)
     each, more = steps // parts, steps % parts
     first = part * each + tl.minimum(part, more)
     last = first + each + tl.where(part < more, 1, 0)
 
-    tap = along_m // c % (WINDOW_H * WINDOW_W)
-    down = tap // WINDOW_W * DILATION
-    aside = tap % WINDOW_W * DILATION
+    tap = along_m // c % (WINDOW.h * WINDOW.w)
+    down = tap // WINDOW.w * WINDOW.dilation
+    aside = tap % WINDOW.w * WINDOW.dilation
     # Images can lie 2^31 elements apart; within one image 32 bits suffice.
-    x = x_pointer + group * c + (down * w + aside) * (c * GROUPS) + along_m % c
+    x = x_pointer + group * c + (down * w + aside) * (c * WINDOW.groups) + along_m % c
     dy = dy_pointer + group * k + along_n % k
-    total = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-    for start in range(first * BLOCK_K, last * BLOCK_K, BLOCK_K):
+    total = tl.full((TILE.n, TILE.m), 0.0, tl.float32)
+    for start in range(first * TILE.k, last * TILE.k, TILE.k):
         pixel = start + along_k
         exists = pixel < pixels
-        top = pixel // q % p * STRIDE - PADDING
-        left = pixel % q * STRIDE - PADDING
+        top = pixel // q % p * WINDOW.stride - WINDOW.padding
+        left = pixel % q * WINDOW.stride - WINDOW.padding
         corner = ((pixel // q // p).to(tl.int64) * h + top) * w + left
-        image = x[None, :] + (corner * (c * GROUPS))[:, None]
-        gradient = dy[:, None] + (pixel.to(tl.int64) * (k * GROUPS))[None, :]
-        if PADDING > 0:
+        image = x[None, :] + (corner * (c * WINDOW.groups))[:, None]
+        gradient = dy[:, None] + (pixel.to(tl.int64) * (k * WINDOW.groups))[None, :]
+        if WINDOW.padding > 0:
             in_h = top[:, None] + down[None, :]
             in_w = left[:, None] + aside[None, :]
             inside = (in_h >= 0) & (in_h < h) & (in_w >= 0) & (in_w < w)
@@ -126,7 +116,7 @@ def correlate(  # type: ignore[no-untyped-def]
             left_factor = tl.load(gradient)
         else:
             left_factor = tl.load(gradient, mask=exists[None, :], other=0.0)
-        total = tl.dot(left_factor, right, total, input_precision=PRECISION)
+        total = tl.dot(left_factor, right, total, input_precision=TILE.precision)
 
     dw = dw_pointer + (group * k).to(tl.int64) * weights
     if SPLIT:
@@ -135,7 +125,7 @@ def correlate(  # type: ignore[no-untyped-def]
             total,
             part,
             parts,
-            slots + tile * parts * (BLOCK_M * BLOCK_N),
+            slots + tile * parts * (TILE.m * TILE.n),
             counters + tile * (1 + tl.cdiv(parts, FAN)),
             tile_m,
             tile_n,
@@ -148,8 +138,8 @@ def correlate(  # type: ignore[no-untyped-def]
             weights,
             weights,
             "none",
-            BLOCK_M,
-            BLOCK_N,
+            TILE.m,
+            TILE.n,
             ROWS,
         )
     else:
@@ -191,8 +181,7 @@ def prepare(problem: Convolution, tile: Tile, *tensors: torch.Tensor) -> Prepare
     Launches that live at the same time must run one after the other, on one stream: they share a workspace.
     """
     dy, x = tensors
-    shape = problem.k, problem.window_h, problem.window_w, problem.c // problem.groups
-    dw = dy.new_empty(shape).permute(0, 3, 1, 2)
+    dw = empty(problem, dy)[0]
     programs, parts = grid(problem, tile), problem.pixel_parts
     count = programs[0] * problem.groups if parts > 1 else 0
     room = workspace(

@@ -20,6 +20,8 @@ from kernels.convolution import operator as convolution
 from kernels.convolution.problem import Layout
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
 from kernels.convolution_block.rounding import tolerance
+from kernels.tensors import empty
+from kernels.tensors import inputs as declared
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -39,7 +41,7 @@ def inputs(problem: ConvolutionBlock, uniform: Uniform) -> Tensors:
 
     w is scaled so that the convolution's results have about variance 1, which functions are curved for.
     """
-    x, w = convolution.inputs(problem.convolution(), uniform)
+    x, w = declared(problem.convolution(), uniform)
     w = w * (3 / math.sqrt(problem.c * problem.window**2))
     if problem.norm == "none":
         return x, w
@@ -130,7 +132,7 @@ def _norm(
     if problem.norm == "layernorm":  # with `out` it would copy what it allocates all the same
         return [(lambda z: _normalized(problem, z, *of), None)]
     weight, shift, mean, variance = of
-    y, run = convolution.empty(problem.convolution(), x, "y"), aten.native_batch_norm.out
+    (y,), run = empty(problem.convolution(), x), aten.native_batch_norm.out
     # On a GPU it stores mean and 1/deviation here as well; on a CPU it insists on nothing.
     saved = torch.empty(2, problem.k if x.is_cuda else 0, device=x.device).unbind()
 
@@ -147,7 +149,7 @@ def _norm(
 
 
 def _activation(problem: ConvolutionBlock, x: torch.Tensor) -> tuple[Step, torch.Tensor]:
-    y = convolution.empty(problem.convolution(), x, "y")
+    (y,) = empty(problem.convolution(), x)
     steps: dict[Function, Step] = {
         "relu": lambda z: torch.clamp_min(z, 0, out=y),  # what torch.relu calls
         "gelu": lambda z: aten.gelu.out(z, out=y),

@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench.spec import Operator, Problem, Uniform
+from bench.spec import Operator, Problem
 from kernels.fma.problem import SHIFT, FusedMultiplyAdd
 from kernels.optional import launched_by
+from kernels.tensors import inputs
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
-
-
-def inputs(problem: FusedMultiplyAdd, uniform: Uniform) -> Tensors:
-    """x `[length]`."""
-    return (uniform(problem.length),)
 
 
 def reference(problem: FusedMultiplyAdd, x: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from bench.spec import Implementation, Problem
+from bench.spec import Implementation, Problem, Specs, TensorSpec
 from kernels.implementations import VOLTA, on_cuda
 
 TILE_OF_THREAD = 32
@@ -65,14 +65,10 @@ class FusedMultiplyAdd(Problem):
         return 4 * self.pairs * self.length
 
     @property
-    def byte_read(self) -> int:
-        """x."""
-        return self.length * self.item_byte
-
-    @property
-    def byte_written(self) -> int:
-        """y."""
-        return self.length * self.item_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x and y."""
+        line = TensorSpec((self.length,))
+        return {"x": line}, {"y": line}
 
 
 PROBLEM = FusedMultiplyAdd

@@ -24,9 +24,4 @@ class Operands(NamedTuple):
 
 def operands(problem: Fusion, *tensors: torch.Tensor) -> Operands:
     """The inputs, which hold only what the chain uses, by their names."""
-    x, *rest = tensors
-    steps = problem.steps
-    bias = rest.pop(0) if "bias" in steps else None
-    residual = rest.pop(0) if "residual" in steps else None
-    weight, shift = rest if problem.normalized else (None, None)
-    return Operands(x, bias, residual, weight, shift)
+    return Operands(**dict(zip(problem.tensors[0], tensors, strict=True)))

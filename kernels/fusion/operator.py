@@ -11,28 +11,19 @@ import torch
 from torch.nn import functional
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Uniform
-from kernels.excerpts import one_of_each_block
+from bench.spec import Dtype, Launch, Operator
+from kernels.excerpts import of_rows, one_of_each_block
 from kernels.fusion.operands import operands
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
 from kernels.optional import launched_by
+from kernels.tensors import inputs
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
 
 _CHECKED = 1 << 20
 """Elements of x above which only some rows are checked."""
-
-
-def inputs(problem: Fusion, uniform: Uniform) -> Tensors:
-    """x [rows, length], then what the chain uses of: b [length], r [rows, length], weight, shift [length]."""
-    rows, length, steps = problem.rows, problem.length, problem.steps
-    x = uniform(rows, length)
-    bias = [uniform(length)] if "bias" in steps else []
-    residual = [uniform(rows, length)] if "residual" in steps else []
-    affine = [uniform(length), uniform(length)] if problem.normalized else []
-    return (x, *bias, *residual, *affine)
 
 
 def chain(problem: Fusion, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
@@ -105,13 +96,7 @@ def excerpt(problem: Fusion, tensors: Tensors, outputs: Tensors) -> tuple[Fusion
     if problem.elements <= _CHECKED:
         return problem, tensors, outputs
     block = math.ceil(problem.rows / max(1, _CHECKED // problem.length))
-    rows = one_of_each_block(problem.rows, block).to(tensors[0].device)
-    smaller = problem.model_copy(update={"rows": len(rows)})
-
-    def some(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.index_select(0, rows) if tensor.ndim == 2 else tensor
-
-    return smaller, tuple(map(some, tensors)), tuple(map(some, outputs))
+    return of_rows(problem, one_of_each_block(problem.rows, block), tensors, outputs)
 
 
 def _examples() -> list[Fusion]:

@@ -40,7 +40,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bench.spec import Implementation, Problem, Size
+from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import inductor, on_both, on_cuda
 
 Chain = Literal[
@@ -110,14 +110,18 @@ class Fusion(Problem):
         return sum(_FLOP[step] for step in self.steps) * self.elements
 
     @property
-    def byte_read(self) -> int:
-        """x, and whatever each step adds: b, r, layernorm's weight and shift; each once."""
-        return (self.elements + sum(map(self._operands, self.steps))) * self.item_byte
-
-    @property
-    def byte_written(self) -> int:
-        """y once; h once too, if the chain ends in layernorm."""
-        return (2 if self.normalized else 1) * self.elements * self.item_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x and what the steps add: b, r, layernorm's weight and shift; y, before layernorm h too."""
+        x, of_feature = TensorSpec((self.rows, self.length)), TensorSpec((self.length,))
+        added = {
+            "bias": {"bias": of_feature},
+            "residual": {"residual": x},
+            "layernorm": {"weight": of_feature, "shift": of_feature},
+        }
+        read = {"x": x}
+        for step in self.steps:
+            read |= added.get(step, {})
+        return read, {"y": x, "h": x} if self.normalized else {"y": x}
 
     def byte_moved(self, implementation: str) -> int:
         """For `aten` the sum over its kernels, each of which reads what the one before has written.
@@ -125,10 +129,7 @@ class Fusion(Problem):
         A step reads [rows, length] and what it adds, and writes [rows, length]; layernorm's kernel also
         writes each row's statistics in float32. The others are fused: `byte`.
         """
-        if implementation != "aten":
-            return self.byte
-        read = sum(self.elements + self._operands(step) for step in self.steps)
-        return read * self.item_byte + self.moved_written(implementation)
+        return self.byte_read + self.byte_again(implementation) + self.moved_written(implementation)
 
     def byte_again(self, implementation: str) -> int:
         """For `aten` the value that each step but the first reads back: a cache may still hold it."""
@@ -140,10 +141,6 @@ class Fusion(Problem):
             return self.byte_written
         statistics = STATISTICS_BYTE * self.rows if self.normalized else 0
         return len(self.steps) * self.elements * self.item_byte + statistics
-
-    def _operands(self, step: str) -> int:
-        """Elements that a step reads beside its running value."""
-        return {"residual": self.elements, "bias": self.length, "layernorm": 2 * self.length}.get(step, 0)
 
     def refusal(self, implementation: str) -> str:
         """Our layernorm keeps a row in registers: 16,384 features at most."""

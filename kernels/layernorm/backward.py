@@ -27,6 +27,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.tiles import Tile, alignment, of_rows, programs, whole_rows
+from kernels.tensors import empty
 
 
 @triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
@@ -144,26 +145,17 @@ def candidates(problem: LayerNorm) -> list[Tile]:
     return found
 
 
-def launch(
-    problem: LayerNorm,
-    x: torch.Tensor,
-    dy: torch.Tensor,
-    weight: torch.Tensor,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    tile: Tile,
-    multiprocessors: int,
-) -> Launch:
+def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows within 8192 elements; mean and rstd float32, all contiguous."""
     count = programs(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
-    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    partial = x.new_empty(2, count, problem.length, dtype=torch.float32)
-    run, tensors = gradient[(count,)], (x, dy, weight, mean, rstd, dx, partial)
+    dx, dweight, dbias = outputs = empty(problem, inputs[0])
+    partial = dx.new_empty(2, count, problem.length, dtype=torch.float32)
+    run = gradient[(count,)]
     options = of_rows(tile, problem.length, problem.item_byte) | {"STAGES": 2}
 
     def call() -> tuple[torch.Tensor, ...]:
-        run(*tensors, problem.rows, problem.length, **options)
+        run(*inputs, dx, partial, problem.rows, problem.length, **options)
         add(partial, dweight, dbias)
-        return dx, dweight, dbias
+        return outputs
 
-    return Launch(call, outputs=(dx, dweight, dbias))
+    return Launch(call, outputs)

@@ -35,9 +35,10 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from bench.spec import Launch
 from kernels.layernorm import held
 from kernels.layernorm.backward import add
-from kernels.layernorm.held import Held, arrive, everywhere, fetch, meet, parts, read, room
+from kernels.layernorm.held import Held, arrive, everywhere, fetch, meet, parts, places, read, room
 from kernels.layernorm.problem import LONGEST_IN_CLUSTER, LayerNorm
 from kernels.layernorm.tiles import programs
+from kernels.tensors import empty
 
 STAGES = 3
 """Rows of x and dy in shared memory: one waits for its cluster, one is summed, one is on its way."""
@@ -71,8 +72,7 @@ def gradient_held(
     length = length // VECTOR * VECTOR
     BLOCKS: gl.constexpr = gl.num_ctas()
     LAYOUT: gl.constexpr = parts(BLOCKS, VECTOR, gl.num_warps())
-    part = gl.arange(0, BLOCKS, layout=gl.SliceLayout(1, LAYOUT))
-    along = part[:, None] * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, LAYOUT))[None, :]
+    part, along = places(LAYOUT, BLOCKS, CHUNK)
     other = gl.arange(0, BLOCKS, layout=gl.SliceLayout(0, everywhere(BLOCKS, gl.num_warps())))
     here = along < length
     program, of = gl.program_id(0), gl.num_programs(0)
@@ -160,27 +160,18 @@ def count(problem: LayerNorm, share: Held, multiprocessors: int) -> int:
     return programs(_WAVES * max(1, at_a_time), problem.rows)
 
 
-def launch(
-    problem: LayerNorm,
-    x: torch.Tensor,
-    dy: torch.Tensor,
-    weight: torch.Tensor,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    share: Held,
-    multiprocessors: int,
-) -> Launch:
+def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], share: Held, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows of a multiple of 16 bytes; mean and rstd float32, all contiguous."""
     started = count(problem, share, multiprocessors)
-    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    sums = x.new_empty(2, started, problem.length, dtype=torch.float32)
-    partial = held.partial_sums(share, x, 2)
-    run, tensors = gradient_held[(started,)], (x, dy, weight, mean, rstd, dx, sums, partial)
+    dx, dweight, dbias = outputs = empty(problem, inputs[0])
+    sums = dx.new_empty(2, started, problem.length, dtype=torch.float32)
+    partial = held.partial_sums(share, dx, 2)
+    run = gradient_held[(started,)]
     options = share.constants(problem.item_byte)
 
     def call() -> tuple[torch.Tensor, ...]:
-        run(*tensors, problem.rows, problem.length, **options)
+        run(*inputs, dx, sums, partial, problem.rows, problem.length, **options)
         add(sums, dweight, dbias)
-        return dx, dweight, dbias
+        return outputs
 
-    return Launch(call, outputs=(dx, dweight, dbias))
+    return Launch(call, outputs)

@@ -22,6 +22,7 @@ from bench.spec import Launch
 from kernels.layernorm.backward import add
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.tiles import Tile, along_rows, chunks, programs
+from kernels.tensors import empty
 
 
 def walking(problem: LayerNorm) -> Tile:
@@ -126,22 +127,12 @@ def slices(problem: LayerNorm, tile: Tile, multiprocessors: int) -> int:
     return programs(wanted, -(-problem.rows // tile.rows))
 
 
-def launch(
-    problem: LayerNorm,
-    x: torch.Tensor,
-    dy: torch.Tensor,
-    weight: torch.Tensor,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    tile: Tile,
-    multiprocessors: int,
-) -> Launch:
+def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows of any length; mean and rstd float32, all contiguous."""
     count = slices(problem, tile, multiprocessors)
-    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    partial = x.new_empty(2, count, problem.length, dtype=torch.float32)
-    sums = x.new_empty(2, problem.rows, dtype=torch.float32)
-    inputs = x, dy, weight, mean, rstd
+    dx, dweight, dbias = outputs = empty(problem, inputs[0])
+    partial = dx.new_empty(2, count, problem.length, dtype=torch.float32)
+    sums = dx.new_empty(2, problem.rows, dtype=torch.float32)
     of_walk = along_rows(walking(problem), problem.length, problem.item_byte)
     of_tile = along_rows(tile, problem.length, problem.item_byte)
     row_by_row = row_sums[(problem.rows,)]
@@ -151,6 +142,6 @@ def launch(
         row_by_row(*inputs, sums, problem.length, **of_walk)
         down_columns(*inputs, sums, dx, partial, problem.rows, problem.length, ROWS=tile.rows, **of_tile)
         add(partial, dweight, dbias)
-        return dx, dweight, dbias
+        return outputs
 
-    return Launch(call, outputs=(dx, dweight, dbias))
+    return Launch(call, outputs)

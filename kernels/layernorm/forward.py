@@ -22,6 +22,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
+from kernels.tensors import empty
 
 
 @triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
@@ -75,13 +76,9 @@ def candidates(problem: LayerNorm) -> list[Tile]:
     return whole_rows(problem.length, most=32)
 
 
-def launch(
-    problem: LayerNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, tile: Tile
-) -> Launch:
+def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
     """y, mean and rstd of rows within 16384 elements; all contiguous, shapes as `problem.py` says."""
-    y = torch.empty_like(x)
-    mean, rstd = (x.new_empty(problem.rows, 1, dtype=torch.float32) for _ in range(2))
+    outputs = empty(problem, inputs[0])
     run = normalize[(-(-problem.rows // tile.rows),)]
     options = of_rows(tile, problem.length, problem.item_byte) | {"EPSILON": EPSILON}
-    outputs = y, mean, rstd
-    return Launch.of(run, outputs, x, weight, bias, *outputs, problem.rows, problem.length, **options)
+    return Launch.of(run, outputs, *inputs, *outputs, problem.rows, problem.length, **options)

@@ -23,8 +23,9 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from bench.spec import Launch
 from kernels.layernorm import held
-from kernels.layernorm.held import Held, arrive, everywhere, fetch, inside, meet, parts, read, room
+from kernels.layernorm.held import Held, bring, exchange, inside, parts, places, read
 from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.tensors import empty
 
 AHEAD = gl.constexpr(2)
 """Chunks of weight and bias that are on their way at a time."""
@@ -59,16 +60,9 @@ def normalize_held(
     BLOCKS: gl.constexpr = gl.num_ctas()
     LAYOUT: gl.constexpr = parts(BLOCKS, VECTOR, gl.num_warps())
     row = gl.program_id(0).to(gl.int64)
-    x_pointer += row * length
+    part, along = places(LAYOUT, BLOCKS, CHUNK)
+    (kept,) = bring((x_pointer + row * length,), along, length, BLOCKS, CHUNKS, CHUNK)
     y_pointer += row * length
-    part = gl.arange(0, BLOCKS, layout=gl.SliceLayout(1, LAYOUT))
-    along = part[:, None] * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, LAYOUT))[None, :]
-
-    kept = room(x_pointer, BLOCKS, CHUNKS, CHUNK)
-    for chunk in gl.static_range(CHUNKS):
-        at = chunk * BLOCKS * CHUNK + along
-        fetch(kept, x_pointer, at, inside(at, length, chunk == CHUNKS - 1), chunk)
-        async_copy.commit_group()
     last = (CHUNKS - 1) * BLOCKS * CHUNK + along < length
 
     sums = gl.full([BLOCKS, CHUNK], 0.0, gl.float32, LAYOUT)
@@ -94,19 +88,13 @@ def normalize_held(
 
     if BLOCKS > 1:
         partial_pointer += row * (3 * BLOCKS)
-        gl.store(partial_pointer + part, mean)
-        gl.store(partial_pointer + BLOCKS + part, missed)
-        gl.store(partial_pointer + 2 * BLOCKS + part, square)
-        arrive()
-        meet()
-        other = gl.arange(0, BLOCKS, layout=gl.SliceLayout(0, everywhere(BLOCKS, gl.num_warps())))
+        other, told = exchange(partial_pointer, (mean, missed, square), part, BLOCKS)
+        means, misses, within = told
         counts = elements(other, length, BLOCKS, CHUNKS, CHUNK)
         first = gl.load(partial_pointer, cache_modifier=".cg")
-        away = gl.load(partial_pointer + other, cache_modifier=".cg") - first
-        away += gl.load(partial_pointer + BLOCKS + other, cache_modifier=".cg")
+        away = means - first + misses
         beyond = gl.sum(counts * away, 0) / length
         away -= beyond
-        within = gl.load(partial_pointer + 2 * BLOCKS + other, cache_modifier=".cg")
         rstd = gl.rsqrt(gl.sum(within + counts * away * away, 0) / length + EPSILON)
         gl.store(mean_pointer + row, first + beyond)
         gl.store(rstd_pointer + row, rstd)
@@ -140,14 +128,10 @@ def candidates(problem: LayerNorm) -> Sequence[Held]:
     return held.candidates(problem.length, problem.item_byte, 1)
 
 
-def launch(
-    problem: LayerNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, share: Held
-) -> Launch:
+def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], share: Held) -> Launch:
     """y, mean and rstd of rows of any length that is a multiple of 16 bytes; all contiguous."""
-    y = torch.empty_like(x)
-    mean, rstd = (x.new_empty(problem.rows, 1, dtype=torch.float32) for _ in range(2))
-    partial = held.partial_sums(share, x, 3)
+    outputs = empty(problem, inputs[0])
+    partial = held.partial_sums(share, inputs[0], 3)
     run = normalize_held[(problem.rows,)]
     options = share.constants(problem.item_byte) | {"EPSILON": EPSILON}
-    outputs = y, mean, rstd
-    return Launch.of(run, outputs, x, weight, bias, *outputs, partial, problem.length, **options)
+    return Launch.of(run, outputs, *inputs, *outputs, partial, problem.length, **options)

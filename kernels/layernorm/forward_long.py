@@ -22,6 +22,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, along_rows, chunks
+from kernels.tensors import empty
 
 
 @triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
@@ -80,13 +81,9 @@ def candidates(problem: LayerNorm) -> Sequence[Tile]:
     return chunks(problem.length, problem.item_byte)
 
 
-def launch(
-    problem: LayerNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, tile: Tile
-) -> Launch:
+def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
     """y, mean and rstd of rows of at least `tile.block` elements; all contiguous."""
-    y = torch.empty_like(x)
-    mean, rstd = (x.new_empty(problem.rows, 1, dtype=torch.float32) for _ in range(2))
+    outputs = empty(problem, inputs[0])
     run = normalize_long[(problem.rows,)]
     options = along_rows(tile, problem.length, problem.item_byte) | {"EPSILON": EPSILON}
-    outputs = y, mean, rstd
-    return Launch.of(run, outputs, x, weight, bias, *outputs, problem.length, **options)
+    return Launch.of(run, outputs, *inputs, *outputs, problem.length, **options)

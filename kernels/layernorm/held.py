@@ -15,7 +15,7 @@ is a cluster. A share is cut into chunks; chunk c of the row is `blocks` x `chun
 c x blocks x chunk, one part for each block, and the last may be ragged.
 """
 
-# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,assignment"
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -145,6 +145,28 @@ def fetch(kept, pointer, at, here, chunk):
 
 
 @gluon.jit
+def places(LAYOUT: gl.constexpr, BLOCKS: gl.constexpr, CHUNK: gl.constexpr):
+    """The blocks' numbers, [blocks], and where the row's first chunk lies in it, [blocks, chunk]."""
+    part = gl.arange(0, BLOCKS, layout=gl.SliceLayout(1, LAYOUT))
+    return part, part[:, None] * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, LAYOUT))[None, :]
+
+
+@gluon.jit
+def bring(pointers, along, length, BLOCKS: gl.constexpr, CHUNKS: gl.constexpr, CHUNK: gl.constexpr):
+    """Shared memory for the rows at these pointers, all on their way there: a group of copies a chunk."""
+    kept = ()
+    for i in gl.static_range(len(pointers)):
+        kept = kept + (room(pointers[i], BLOCKS, CHUNKS, CHUNK),)  # noqa: RUF005  (no starred tuples)
+    for chunk in gl.static_range(CHUNKS):
+        at = chunk * BLOCKS * CHUNK + along
+        here = inside(at, length, chunk == CHUNKS - 1)
+        for i in gl.static_range(len(pointers)):
+            fetch(kept[i], pointers[i], at, here, chunk)
+        async_copy.commit_group()
+    return kept
+
+
+@gluon.jit
 def read(kept, chunk, LAYOUT: gl.constexpr):
     """A chunk that has arrived, in float32."""
     return kept.index(chunk).load(LAYOUT).to(gl.float32)
@@ -160,3 +182,17 @@ def arrive():
 def meet():
     """Wait until all blocks of the cluster have arrived as often as this one."""
     cluster.wait()
+
+
+@gluon.jit
+def exchange(pointer, numbers, part, BLOCKS: gl.constexpr):
+    """Numbers of the blocks, [blocks], and what each of them gives for every one of `numbers`, likewise."""
+    for i in gl.static_range(len(numbers)):
+        gl.store(pointer + i * BLOCKS + part, numbers[i])
+    arrive()
+    meet()
+    other = gl.arange(0, BLOCKS, layout=gl.SliceLayout(0, everywhere(BLOCKS, gl.num_warps())))
+    told = ()
+    for i in gl.static_range(len(numbers)):
+        told = told + (gl.load(pointer + i * BLOCKS + other, cache_modifier=".cg"),)  # noqa: RUF005
+    return other, told

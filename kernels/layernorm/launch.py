@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,31 +18,30 @@ if TYPE_CHECKING:
     from bench.spec import Tensors
 
 
+def designs(problem: LayerNorm) -> tuple[Any, Any, Any]:
+    """The modules for rows in registers, in shared memory, and read twice."""
+    if problem.direction == "forward":
+        return forward, forward_held, forward_long
+    return backward, backward_held, backward_long
+
+
 def candidates(problem: LayerNorm) -> Sequence[Tile | Held]:
     """What is worth trying for this problem: tiles, and for a long row shares of it."""
-    if problem.direction == "backward":
-        if problem.in_registers:
-            return backward.candidates(problem)
-        return (*backward_held.candidates(problem), *backward_long.candidates(problem))
+    whole, shared, long = designs(problem)
     if problem.in_registers:
-        return forward.candidates(problem)
-    return (*forward_held.candidates(problem), *forward_long.candidates(problem))
+        return whole.candidates(problem)  # type: ignore[no-any-return]
+    return (*shared.candidates(problem), *long.candidates(problem))
 
 
 def with_tile(problem: LayerNorm, inputs: Tensors, tile: Tile | Held, multiprocessors: int) -> Launch:
     """The launch with this tile, or with these shares, on a device of so many multiprocessors."""
+    whole, shared, long = designs(problem)
+    design = shared if isinstance(tile, Held) else whole if problem.in_registers else long
     if problem.direction == "forward":
-        x, weight, bias = inputs
-        if isinstance(tile, Held):
-            return forward_held.launch(problem, x, weight, bias, tile)
-        normalize = forward.launch if problem.in_registers else forward_long.launch
-        return normalize(problem, x, weight, bias, tile)
+        return design.launch(problem, inputs, tile)  # type: ignore[no-any-return]
     x, dy, weight, mean, rstd = inputs
-    mean, rstd = mean.float(), rstd.float()
-    if isinstance(tile, Held):
-        return backward_held.launch(problem, x, dy, weight, mean, rstd, tile, multiprocessors)
-    gradient = backward.launch if problem.in_registers else backward_long.launch
-    return gradient(problem, x, dy, weight, mean, rstd, tile, multiprocessors)
+    inputs = x, dy, weight, mean.float(), rstd.float()
+    return design.launch(problem, inputs, tile, multiprocessors)  # type: ignore[no-any-return]
 
 
 def launch(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:

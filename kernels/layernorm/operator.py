@@ -13,10 +13,11 @@ import torch
 
 from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
-from kernels.excerpts import one_of_each_part
+from kernels.excerpts import of_rows, one_of_each_part
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.optional import lacking, launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
+from kernels.rows import examples
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -35,10 +36,7 @@ def inputs(problem: LayerNorm, uniform: Uniform) -> Tensors:
     The gradient's formula is exact for any mean and rstd, so they are random, in the problem's type (which
     every implementation can hold), and need no pass over x.
     """
-    if problem.direction == "forward":
-        return uniform(problem.rows, problem.length), uniform(problem.length), uniform(problem.length)
-    x, dy = (uniform(problem.rows, problem.length) for _ in range(2))
-    return x, dy, uniform(problem.length), uniform(problem.rows, 1), uniform(problem.rows, 1)
+    return tuple(uniform(*spec.shape) for spec in problem.tensors[0].values())
 
 
 def reference(problem: LayerNorm, x: torch.Tensor, *rest: torch.Tensor) -> Tensors:
@@ -230,28 +228,14 @@ def excerpt(problem: LayerNorm, inputs: Tensors, outputs: Tensors) -> tuple[Laye
     """
     if problem.elements <= 4 * _CHECKED:
         return problem, inputs, outputs
-    rows = one_of_each_part(problem.rows, _excerpt_rows(problem)).to(inputs[0].device)
-    smaller = problem.model_copy(update={"rows": len(rows)})
+    rows = one_of_each_part(problem.rows, _excerpt_rows(problem))
+    smaller, some, part = of_rows(problem, rows, inputs, outputs)
     if problem.direction == "forward":
-        x, weight, bias = inputs
-        return smaller, (x[rows], weight, bias), tuple(one[rows] for one in outputs)
-    x, dy, weight, mean, rstd = inputs
-    dx, dweight, dbias = outputs
+        return smaller, some, part
+    x, dy, _, mean, rstd = inputs
+    dx, dweight, dbias = part
     columns = one_of_each_part(problem.length, _excerpt_columns(problem)).to(x.device)
-    some = (x[rows], dy[rows], weight, mean[rows], rstd[rows], x[:, columns], dy[:, columns], mean, rstd)
-    return smaller, some, (dx[rows], dweight[columns], dbias[columns])
-
-
-def _examples() -> list[LayerNorm]:
-    # (rows, length): primes, odd, 7 x 7, on, one short of and one past blocks, and past a row in registers.
-    sizes = [(13, 1), (5, 7), (49, 49), (131, 64), (17, 1000), (33, 1025), (9, 4096), (8, 16385)]
-    return [
-        LayerNorm(direction=direction, rows=rows, length=length, dtype=dtype)
-        for rows, length in sizes
-        for direction in ("forward", "backward")
-        for dtype in ("float16", "bfloat16", "float32", "float64")
-        if dtype != "float64" or length < 1000
-    ]
+    return smaller, (*some, x[:, columns], dy[:, columns], mean, rstd), (dx, dweight[columns], dbias[columns])
 
 
 OPERATOR = Operator(
@@ -266,6 +250,6 @@ OPERATOR = Operator(
         "triton": launched_by("layernorm.launch"),
     },
     tolerance=tolerance,
-    examples=_examples(),
+    examples=examples(LayerNorm),
     excerpt=excerpt,
 )

@@ -14,10 +14,11 @@ them 8 bytes each. (torch on a CPU keeps them in 16 bits where x has 16: four by
 Strongest known: QuACK up to rows of 128 Ki and beyond, through clusters of SMs; raced as `quack`.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from bench.spec import Implementation, Problem, Size
+from bench.spec import Implementation, Specs, TensorSpec
 from kernels.implementations import FROM_AMPERE, WITH_FLOAT64, inductor, on_both, on_cuda
+from kernels.rows import Rows
 
 EPSILON = 1e-5
 """Added to the variance: torch's default."""
@@ -28,11 +29,9 @@ LONGEST_IN_CLUSTER = 131072
 """Longest row of a gradient that the blocks of a cluster hold with its column sums."""
 LONGEST_OF_LIGER = 65536
 """Longest row that Liger's kernels take (`calculate_settings` in liger_kernel/ops/utils.py)."""
-MOST = 2**30
-"""Most rows, and the longest row, that our kernels address."""
 
 
-class LayerNorm(Problem):
+class LayerNorm(Rows):
     """One layer normalization or its gradient: `direction`, `rows`, `length` of a row, `dtype`."""
 
     operator: ClassVar[str] = "layernorm"
@@ -43,15 +42,6 @@ class LayerNorm(Problem):
         on_cuda("liger", "Liger's Triton kernels (liger-kernel), rows to 65,536 in registers", FROM_AMPERE),
         on_cuda("triton", "ours: rows in registers; longer ones in shared memory or in two passes"),
     )
-
-    direction: Literal["forward", "backward"]
-    rows: Size
-    length: Size
-
-    @property
-    def elements(self) -> int:
-        """rows x length."""
-        return self.rows * self.length
 
     @property
     def in_registers(self) -> bool:
@@ -69,22 +59,15 @@ class LayerNorm(Problem):
         return {"forward": 8, "backward": 14}[self.direction] * self.elements
 
     @property
-    def byte_read(self) -> int:
-        """Forward: x, and weight and bias. Backward: x, dy, weight, and mean and rstd."""
+    def tensors(self) -> tuple[Specs, Specs]:
+        """Forward: x, weight, bias, and y, mean, rstd. Backward: x, dy, weight, mean, rstd, and gradients."""
+        x, of_column = TensorSpec((self.rows, self.length)), TensorSpec((self.length,))
+        of_row = TensorSpec((self.rows, 1), "float64" if self.dtype == "float64" else "float32")
+        statistics = {"mean": of_row, "rstd": of_row}
         if self.direction == "forward":
-            return (self.elements + 2 * self.length) * self.item_byte
-        return (2 * self.elements + self.length) * self.item_byte + self._statistics_byte
-
-    @property
-    def byte_written(self) -> int:
-        """Forward: y, and mean and rstd. Backward: dx, dweight, dbias."""
-        if self.direction == "forward":
-            return self.elements * self.item_byte + self._statistics_byte
-        return (self.elements + 2 * self.length) * self.item_byte
-
-    @property
-    def _statistics_byte(self) -> int:
-        return 2 * self.rows * max(4, self.item_byte)
+            return {"x": x, "weight": of_column, "bias": of_column}, {"y": x} | statistics
+        read = {"x": x, "dy": x, "weight": of_column} | statistics
+        return read, {"dx": x, "dweight": of_column, "dbias": of_column}
 
     def byte_moved(self, implementation: str) -> int:
         """More than `byte` for our gradient of the longest rows: it reads x and dy for dx's sums, and again.
@@ -109,14 +92,10 @@ class LayerNorm(Problem):
         return 0
 
     def refusal(self, implementation: str) -> str:
-        """Liger's kernels hold a whole row; ours number rows and places in a row in 32 bits, up to 2^30."""
+        """Liger's kernels hold a whole row; ours as all of rows."""
         if implementation == "liger" and self.length > LONGEST_OF_LIGER:
             return f"liger holds a row of at most {LONGEST_OF_LIGER} elements, not {self.length}"
-        if implementation == "triton":
-            for name, count in (("rows", self.rows), ("elements in a row", self.length)):
-                if count > MOST:
-                    return f"triton takes up to {MOST} {name}, not {count}"
-        return ""
+        return super().refusal(implementation)
 
 
 PROBLEM = LayerNorm

@@ -16,6 +16,7 @@ from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import Gemm
 from kernels.gemm.rounding import tolerance as of_product
 from kernels.linear.problem import AS_GEMM, Direction, Linear
+from kernels.tensors import inputs as declared
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -24,22 +25,12 @@ if TYPE_CHECKING:
 def inputs(problem: Linear, uniform: Uniform) -> Tensors:
     """x and w; dy and w; or dy and x. Forward with bias also that; of float8_e4m3 the scales of x and w.
 
-    x is [batch, inputs], w [outputs, inputs], dy [batch, outputs], a bias [outputs], a scale float32 [1] in
-    0.5 to 1.5.
+    A scale is in 0.5 to 1.5.
     """
-    of_x, of_w = (problem.batch, problem.inputs), (problem.outputs, problem.inputs)
-    of_dy = (problem.batch, problem.outputs)
-    left, right = {
-        "forward": (of_x, of_w),
-        "activation_gradient": (of_dy, of_w),
-        "weight_gradient": (of_dy, of_x),
-    }[problem.direction]
-    both = uniform(*left), uniform(*right)
-    if problem.adds_bias:
-        return *both, uniform(problem.outputs)
+    left, right, *more = declared(problem, uniform)
     if problem.dtype == "float8_e4m3":
-        return *both, *(uniform(1, dtype=torch.float32).abs_().add_(0.5) for _ in range(2))
-    return both
+        more = [scale.abs_().add_(0.5) for scale in more]
+    return left, right, *more
 
 
 def reference(

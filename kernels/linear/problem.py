@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from bench.spec import DeviceKind, Implementation, Problem, Size
+from bench.spec import DeviceKind, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.gemm.problem import INT8_LARGEST_K, Gemm, Layout
 
 Direction = Literal["forward", "activation_gradient", "weight_gradient"]
@@ -105,22 +105,17 @@ class Linear(Problem):
         return self.gemm.product
 
     @property
-    def byte_read(self) -> int:
-        """Both operands once, the bias too; two float32 scales for float8_e4m3."""
-        return self.gemm.byte_read + self.adds_bias * self._bias_byte
-
-    @property
-    def byte_written(self) -> int:
-        """y, dx, or dw and with bias db, once."""
-        return self.gemm.byte_written + self.sums_bias_gradient * self._bias_byte
-
-    @property
-    def _bias_byte(self) -> int:
-        return self.outputs * self.item_byte
-
-    @property
-    def _dy_byte(self) -> int:
-        return self.batch * self.outputs * self.item_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """Both operands, forward also a bias or the scales of float8_e4m3; y, dx, or dw and with bias db."""
+        x, w = TensorSpec((self.batch, self.inputs)), TensorSpec((self.outputs, self.inputs))
+        dy, scale = TensorSpec((self.batch, self.outputs)), TensorSpec((1,), "float32")
+        bias = {"b": TensorSpec((self.outputs,))} if self.bias else {}
+        if self.direction == "activation_gradient":
+            return {"dy": dy, "w": w}, {"dx": x}
+        if self.direction == "weight_gradient":
+            return {"dy": dy, "x": x}, {"dw": w} | bias
+        scales = dict.fromkeys(("x_scale", "w_scale") if self.dtype == "float8_e4m3" else (), scale)
+        return {"x": x, "w": w} | bias | scales, {"y": dy._replace(dtype=self.gemm.output_dtype)}
 
     def byte_moved(self, implementation: str) -> int:
         """`byte`; dy once more for its sum; on a CPU torch.addmm first copies the bias to every row of y."""
@@ -130,7 +125,7 @@ class Linear(Problem):
     def byte_again(self, implementation: str) -> int:
         """dy, which the bias gradient's own kernel reads after the product; or y, after that copy."""
         if self.sums_bias_gradient:
-            return self._dy_byte
+            return self.byte_of(self.tensors[0]["dy"])
         return self.gemm.byte_written if self._copies_bias(implementation) else 0
 
     def moved_written(self, implementation: str) -> int:

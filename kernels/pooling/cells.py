@@ -22,12 +22,10 @@ multiple of that. In NCHW they are narrow, and the columns of a cell are stored 
 import triton
 import triton.language as tl
 
-from kernels.pooling.windows import divisor, first, tile
+from kernels.pooling.windows import SIZES, aligned, divisor, first, tile
 
 
-@triton.jit(  # type: ignore[untyped-decorator]
-    do_not_specialize=["h", "w", "high", "wide", "area_in", "area_out", "c", "planes"]
-)
+@triton.jit(do_not_specialize=SIZES)  # type: ignore[untyped-decorator]
 def gather_cells(  # type: ignore[no-untyped-def]
     dy_pointer,  # [n, c, high, wide] in its layout, read only
     place_pointer,  # as dy, read only: int64 indices or uint8 codes; average: not touched
@@ -40,38 +38,23 @@ def gather_cells(  # type: ignore[no-untyped-def]
     area_out,  # high wide
     c,
     planes,  # n c
-    KIND: tl.constexpr,  # "average", "indices" or "codes"
-    WINDOW_H: tl.constexpr,
-    WINDOW_W: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PADDING_H: tl.constexpr,
-    PADDING_W: tl.constexpr,
-    INCLUDE_PADDING: tl.constexpr,
-    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW_H WINDOW_W
-    CHANNELS_LAST: tl.constexpr,
-    ALIGN: tl.constexpr,  # power of two that divides c (NHWC) or area_in (NCHW); at most 16 bytes' worth
-    HIGH: tl.constexpr,
-    WIDE: tl.constexpr,
-    LANES: tl.constexpr,
+    WINDOW: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """dx of one tile of cells."""
-    if CHANNELS_LAST:
-        c = c // ALIGN * ALIGN  # as in forward.py
-    else:
-        area_in = area_in // ALIGN * ALIGN
-    down = tl.cdiv(h + PADDING_H, STRIDE_H)
-    across = tl.cdiv(w + PADDING_W, STRIDE_W)
-    row, column, lane, image, inside = tile(down, across, c, planes, CHANNELS_LAST, HIGH, WIDE, LANES)
-    pitch = c if CHANNELS_LAST else 1
-    dy = first(dy_pointer, image, lane, area_out, c, CHANNELS_LAST)
+    c, area_in = aligned(c, area_in, TILE)
+    down = tl.cdiv(h + WINDOW.padding_h, WINDOW.stride_h)
+    across = tl.cdiv(w + WINDOW.padding_w, WINDOW.stride_w)
+    row, column, lane, image, inside = tile(down, across, c, planes, TILE)
+    pitch = c if TILE.channels_last else 1
+    dy = first(dy_pointer, image, lane, area_out, c, TILE)
     place = dy
-    if KIND != "average":
-        place = first(place_pointer, image, lane, area_out, c, CHANNELS_LAST)
-    dx = first(dx_pointer, image, lane, area_in, c, CHANNELS_LAST)
+    if WINDOW.kind != "average":
+        place = first(place_pointer, image, lane, area_out, c, TILE)
+    dx = first(dx_pointer, image, lane, area_in, c, TILE)
 
-    ABOVE: tl.constexpr = (WINDOW_H + STRIDE_H - 1) // STRIDE_H
-    BESIDE: tl.constexpr = (WINDOW_W + STRIDE_W - 1) // STRIDE_W
+    ABOVE: tl.constexpr = (WINDOW.h + WINDOW.stride_h - 1) // WINDOW.stride_h
+    BESIDE: tl.constexpr = (WINDOW.w + WINDOW.stride_w - 1) // WINDOW.stride_w
     # Tuples of tiles, each the length of the one before and one.
     gradients = ()
     places = ()
@@ -82,34 +65,34 @@ def gather_cells(  # type: ignore[no-untyped-def]
             held = inside & (from_row >= 0) & (from_row < high) & (from_column >= 0) & (from_column < wide)
             at = (from_row * wide + from_column) * pitch
             gradient = tl.load(dy + at, mask=held, other=0.0).to(tl.float32)
-            if KIND == "average":
-                if WHOLE_WINDOWS:
-                    gradient = gradient / (WINDOW_H * WINDOW_W)
+            if WINDOW.kind == "average":
+                if WINDOW.whole:
+                    gradient = gradient / (WINDOW.h * WINDOW.w)
                 else:
-                    top = from_row * STRIDE_H - PADDING_H
-                    left = from_column * STRIDE_W - PADDING_W
-                    share = 1.0 / divisor(
-                        top, left, h, w, WINDOW_H, WINDOW_W, PADDING_H, PADDING_W, INCLUDE_PADDING
-                    )
+                    top = from_row * WINDOW.stride_h - WINDOW.padding_h
+                    left = from_column * WINDOW.stride_w - WINDOW.padding_w
+                    share = 1.0 / divisor(top, left, h, w, WINDOW)
                     gradient = tl.where(held, gradient * share, 0.0)
             else:
                 places += (tl.load(place + at, mask=held, other=0).to(tl.int32),)  # type: ignore[assignment]
             gradients += (gradient,)  # type: ignore[assignment]
 
-    for a in tl.static_range(STRIDE_H):
-        for b in tl.static_range(STRIDE_W):
-            to_row = row * STRIDE_H + (a - PADDING_H)
-            to_column = column * STRIDE_W + (b - PADDING_W)
+    DOWN: tl.constexpr = WINDOW.stride_h
+    ACROSS: tl.constexpr = WINDOW.stride_w
+    for a in tl.static_range(DOWN):
+        for b in tl.static_range(ACROSS):
+            to_row = row * WINDOW.stride_h + (a - WINDOW.padding_h)
+            to_column = column * WINDOW.stride_w + (b - WINDOW.padding_w)
             index = to_row * w + to_column
             total = tl.zeros_like(gradients[0])  # type: ignore[misc]
             for i in tl.static_range(ABOVE):
                 for j in tl.static_range(BESIDE):
-                    if a + i * STRIDE_H < WINDOW_H and b + j * STRIDE_W < WINDOW_W:
+                    if a + i * WINDOW.stride_h < WINDOW.h and b + j * WINDOW.stride_w < WINDOW.w:
                         gradient = gradients[i * BESIDE + j]
-                        if KIND == "indices":
+                        if WINDOW.kind == "indices":
                             gradient = tl.where(places[i * BESIDE + j] == index, gradient, 0.0)
-                        elif KIND == "codes":
-                            tap = (a + i * STRIDE_H) * WINDOW_W + b + j * STRIDE_W
+                        elif WINDOW.kind == "codes":
+                            tap = (a + i * WINDOW.stride_h) * WINDOW.w + b + j * WINDOW.stride_w
                             gradient = tl.where(places[i * BESIDE + j] == tap, gradient, 0.0)
                         total += gradient
             written = inside & (to_row >= 0) & (to_row < h) & (to_column >= 0) & (to_column < w)

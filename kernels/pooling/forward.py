@@ -22,12 +22,10 @@ minus infinity keeps. All as PyTorch does, bit for bit.
 import triton
 import triton.language as tl
 
-from kernels.pooling.windows import divisor, first, taken, tile
+from kernels.pooling.windows import SIZES, aligned, divisor, first, taken, tile
 
 
-@triton.jit(  # type: ignore[untyped-decorator]
-    do_not_specialize=["h", "w", "high", "wide", "area_in", "area_out", "c", "planes"]
-)
+@triton.jit(do_not_specialize=SIZES)  # type: ignore[untyped-decorator]
 def pool(  # type: ignore[no-untyped-def]
     x_pointer,  # [n, c, h, w] in its layout, read only
     y_pointer,  # [n, c, high, wide], laid out as x; every element is written once
@@ -40,56 +38,36 @@ def pool(  # type: ignore[no-untyped-def]
     area_out,  # high wide
     c,
     planes,  # n c
-    KIND: tl.constexpr,  # "average", "indices" or "codes"
-    WINDOW_H: tl.constexpr,
-    WINDOW_W: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PADDING_H: tl.constexpr,
-    PADDING_W: tl.constexpr,
-    INCLUDE_PADDING: tl.constexpr,
-    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW_H WINDOW_W
-    CHANNELS_LAST: tl.constexpr,
-    ALIGN: tl.constexpr,  # power of two that divides c (NHWC) or area_out (NCHW); at most 16 bytes' worth
-    HIGH: tl.constexpr,
-    WIDE: tl.constexpr,
-    LANES: tl.constexpr,
+    WINDOW: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """y, and for max where the maxima were, of one tile of outputs."""
-    # Changes no value: it is how the compiler learns what divides it (a hint on an argument is lost).
-    if CHANNELS_LAST:
-        c = c // ALIGN * ALIGN
-    else:
-        area_out = area_out // ALIGN * ALIGN
-    row, column, lane, image, inside = tile(high, wide, c, planes, CHANNELS_LAST, HIGH, WIDE, LANES)
-    pitch = c if CHANNELS_LAST else 1
-    x = first(x_pointer, image, lane, area_in, c, CHANNELS_LAST)
-    top = row * STRIDE_H - PADDING_H
-    left = column * STRIDE_W - PADDING_W
+    c, area_out = aligned(c, area_out, TILE)
+    row, column, lane, image, inside = tile(high, wide, c, planes, TILE)
+    pitch = c if TILE.channels_last else 1
+    x = first(x_pointer, image, lane, area_in, c, TILE)
+    top = row * WINDOW.stride_h - WINDOW.padding_h
+    left = column * WINDOW.stride_w - WINDOW.padding_w
 
-    if CHANNELS_LAST:
-        SHAPE: tl.constexpr = (HIGH * WIDE, LANES)
-    else:
-        SHAPE: tl.constexpr = (LANES, HIGH * WIDE)  # type: ignore[no-redef]
-    best = tl.full(SHAPE, 0.0 if KIND == "average" else float("-inf"), tl.float32)
-    code = tl.broadcast_to(tl.maximum(-top, 0) * WINDOW_W + tl.maximum(-left, 0), SHAPE)
+    best = tl.full(inside.shape, 0.0 if WINDOW.kind == "average" else float("-inf"), tl.float32)
+    code = tl.broadcast_to(tl.maximum(-top, 0) * WINDOW.w + tl.maximum(-left, 0), inside.shape)
     # A column of seven taps unrolled as a whole spills where a row of them does not.
-    ROWS: tl.constexpr = WINDOW_H if max(WINDOW_H, WINDOW_W) <= 3 else 4 if WINDOW_W == 1 else 1
-    for i in tl.range(0, WINDOW_H, loop_unroll_factor=ROWS):
-        for j in tl.range(0, WINDOW_W, loop_unroll_factor=WINDOW_W if WINDOW_W <= 7 else 1):
-            best, code = visit(best, code, x, i, j, top, left, h, w, pitch, inside, KIND, WINDOW_W)
+    ROWS: tl.constexpr = WINDOW.h if max(WINDOW.h, WINDOW.w) <= 3 else 4 if WINDOW.w == 1 else 1
+    for i in tl.range(0, WINDOW.h, loop_unroll_factor=ROWS):
+        for j in tl.range(0, WINDOW.w, loop_unroll_factor=WINDOW.w if WINDOW.w <= 7 else 1):
+            best, code = visit(best, code, x, i, j, top, left, h, w, pitch, inside, WINDOW)
 
-    at = (row * wide + column) * pitch if CHANNELS_LAST else row * wide + column
-    y = first(y_pointer, image, lane, area_out, c, CHANNELS_LAST)
-    if KIND == "average":
-        if WHOLE_WINDOWS:
-            best = best / (WINDOW_H * WINDOW_W)
+    at = (row * wide + column) * pitch if TILE.channels_last else row * wide + column
+    y = first(y_pointer, image, lane, area_out, c, TILE)
+    if WINDOW.kind == "average":
+        if WINDOW.whole:
+            best = best / (WINDOW.h * WINDOW.w)
         else:
-            best = best / divisor(top, left, h, w, WINDOW_H, WINDOW_W, PADDING_H, PADDING_W, INCLUDE_PADDING)
+            best = best / divisor(top, left, h, w, WINDOW)
     else:
-        place = first(place_pointer, image, lane, area_out, c, CHANNELS_LAST)
-        if KIND == "indices":
-            index = (top + code // WINDOW_W) * w + left + code % WINDOW_W
+        place = first(place_pointer, image, lane, area_out, c, TILE)
+        if WINDOW.kind == "indices":
+            index = (top + code // WINDOW.w) * w + left + code % WINDOW.w
             tl.store(place + at, index.to(tl.int64), mask=inside)
         else:
             tl.store(place + at, code.to(tl.uint8), mask=inside)
@@ -98,14 +76,14 @@ def pool(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def visit(  # type: ignore[no-untyped-def]
-    best, code, x, i, j, top, left, h, w, pitch, inside, KIND: tl.constexpr, WINDOW_W: tl.constexpr
+    best, code, x, i, j, top, left, h, w, pitch, inside, WINDOW: tl.constexpr
 ):
     """The sum or maximum so far, and the tap it is of, with tap (i, j) of every window taken in."""
     row = top + i
     column = left + j
     held = inside & (row >= 0) & (row < h) & (column >= 0) & (column < w)
     at = x + (row * w + column) * pitch
-    padding: tl.constexpr = 0.0 if KIND == "average" else float("-inf")
+    padding: tl.constexpr = 0.0 if WINDOW.kind == "average" else float("-inf")
     value = tl.load(at, mask=held, other=padding).to(tl.float32)
-    best, code = taken(best, code, value, i * WINDOW_W + j, KIND)
+    best, code = taken(best, code, value, i * WINDOW.w + j, WINDOW.kind)
     return best, code

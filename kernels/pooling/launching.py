@@ -16,6 +16,8 @@ from kernels.pooling.problem import MOST_32_BIT, Axis, Pooling
 from kernels.pooling.strips import pool_strips
 from kernels.pooling.strips_backward import gather_strips
 from kernels.pooling.whole import pool_whole
+from kernels.pooling.windows import Points, Windows
+from kernels.tensors import empty
 
 _MOST_READ = 10
 """Rows of x or dy that a thread may load for a strip; with more, registers are spilled somewhere."""
@@ -180,55 +182,33 @@ def kind(problem: Pooling, as_codes: bool) -> str:
 
 def constants(problem: Pooling, as_codes: bool, shape: Shape) -> dict[str, Any]:
     """The compile-time arguments of `kernel(problem, shape)`."""
-    if isinstance(shape, Strip):
-        return _window(problem, as_codes) | {
-            "ALIGN": math.gcd(*_written(problem, shape)),
-            "ROWS": shape.rows,
-            "COLUMNS": shape.columns,
-            "STRIPS": 32 * shape.warps,
-        }
-    channels_last = problem.layout == "NHWC"
-    forward = problem.direction == "forward"
-    if channels_last:
-        contiguous = problem.c
-    else:
-        contiguous = (
-            problem.high * problem.wide if forward and not is_whole(problem) else problem.h * problem.w
-        )
-    found = {
-        "CHANNELS_LAST": channels_last,
-        "ALIGN": math.gcd(contiguous, 16 // problem.item_byte),
-        "LANES": shape.lanes,
-    }
-    if is_whole(problem):
-        return found | {"KIND": kind(problem, as_codes), "TAPS": shape.high * shape.wide}
-    return found | _window(problem, as_codes) | {"HIGH": shape.high, "WIDE": shape.wide}
-
-
-def _window(problem: Pooling, as_codes: bool) -> dict[str, Any]:
-    """The compile-time arguments that say what is computed of windows, whole images aside."""
-    return {
-        "KIND": kind(problem, as_codes),
-        "WINDOW_H": problem.window,
-        "WINDOW_W": problem.window_w,
-        "STRIDE_H": problem.stride,
-        "STRIDE_W": problem.stride_w,
-        "PADDING_H": problem.padding,
-        "PADDING_W": problem.padding_w,
-        "INCLUDE_PADDING": problem.count_include_pad,
-        "WHOLE_WINDOWS": all(
+    window = Windows(
+        kind(problem, as_codes),
+        *(problem.window, problem.window_w, problem.stride, problem.stride_w),
+        *(problem.padding, problem.padding_w, problem.count_include_pad),
+        whole=all(
             set(along) == {window}
             for along, window in zip(problem.divisors, (problem.window, problem.window_w), strict=True)
         ),
-    }
+    )
+    if isinstance(shape, Strip):
+        cut = {"ALIGN": math.gcd(*_written(problem, shape)), "ROWS": shape.rows, "COLUMNS": shape.columns}
+        return {"WINDOW": window, **cut, "STRIPS": 32 * shape.warps}
+    channels_last, written = (
+        problem.layout == "NHWC",
+        problem.direction == "forward" and not is_whole(problem),
+    )
+    plane = problem.high * problem.wide if written else problem.h * problem.w
+    align = math.gcd(problem.c if channels_last else plane, 16 // problem.item_byte)
+    return {"WINDOW": window, "TILE": Points(channels_last, align, shape.high, shape.wide, shape.lanes)}
 
 
 def sizes(problem: Pooling, shape: Shape) -> dict[str, int]:
     """The run-time arguments of `kernel(problem, shape)` that are not tensors."""
-    found = {"planes": problem.n * problem.c}
+    planes = {"planes": problem.n * problem.c}
     if is_whole(problem):
-        return found | {"c": problem.c, "area": problem.h * problem.w}
-    found |= {"h": problem.h, "w": problem.w, "high": problem.high, "wide": problem.wide}
+        return planes | {"c": problem.c, "area": problem.h * problem.w}
+    found = planes | {"h": problem.h, "w": problem.w, "high": problem.high, "wide": problem.wide}
     if isinstance(shape, Strip):
         return found
     areas = {"area_in": problem.h * problem.w, "area_out": problem.high * problem.wide}
@@ -286,20 +266,12 @@ def allocated(
     problem: Pooling, tensors: tuple[torch.Tensor, ...], as_codes: bool
 ) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
     """The tensors among the run-time arguments of a kernel, and those of them that it writes."""
-    layout = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-    device = tensors[0].device
-
-    def empty(h: int, w: int, dtype: torch.dtype) -> torch.Tensor:
-        shape = (problem.n, problem.c, h, w)
-        return torch.empty(shape, dtype=dtype, device=device, memory_format=layout)
-
+    (result,) = empty(problem, tensors[0])
     if problem.direction == "backward":
-        dx = empty(problem.h, problem.w, tensors[0].dtype)
-        arguments = {"dy_pointer": tensors[0], "place_pointer": tensors[-1], "dx_pointer": dx}
-        return arguments, (dx,)
-    outputs: tuple[torch.Tensor, ...] = (empty(problem.high, problem.wide, tensors[0].dtype),)
+        pointers = {"dy_pointer": tensors[0], "place_pointer": tensors[-1], "dx_pointer": result}
+        return pointers, (result,)
+    outputs: tuple[torch.Tensor, ...] = (result,)
     if problem.kind == "max":
-        outputs += (empty(problem.high, problem.wide, torch.uint8 if as_codes else torch.int64),)
+        outputs += (torch.empty_like(result, dtype=torch.uint8 if as_codes else torch.int64),)
     # An average has no places; its kernel never touches the pointer.
-    arguments = {"x_pointer": tensors[0], "y_pointer": outputs[0], "place_pointer": outputs[-1]}
-    return arguments, outputs
+    return {"x_pointer": tensors[0], "y_pointer": result, "place_pointer": outputs[-1]}, outputs

@@ -20,6 +20,8 @@ from kernels.excerpts import crossing, drawn
 from kernels.optional import launched_by
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
+from kernels.tensors import empty, made
+from kernels.tensors import inputs as declared
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -35,38 +37,27 @@ def inputs(problem: Pooling, uniform: Uniform) -> Tensors:
 
     Uniform over the taps, as the maximum of random data lies, but without computing it from an x.
     """
-    forward = problem.direction == "forward"
-    h, w = (problem.h, problem.w) if forward else (problem.high, problem.wide)
-    if problem.layout == "NHWC":
-        x = uniform(problem.n, h, w, problem.c).permute(0, 3, 1, 2)
-    else:
-        x = uniform(problem.n, problem.c, h, w)
-    if forward or problem.kind == "average":
+    (x,) = declared(problem, uniform)
+    if problem.direction == "forward" or problem.kind == "average":
         return (x,)
-    return x, _random_indices(problem, x.device)
-
-
-def _random_indices(problem: Pooling, device: torch.device) -> torch.Tensor:
-    """int64 `[n, c, high, wide]` in memory of its own, from a pattern that is drawn once for a problem."""
-    pattern = _pattern(problem, device)
-    images = pattern.shape[0]
-    indices = _empty(problem, problem.high, problem.wide, torch.int64, device)
-    for first in range(0, problem.n, images):
-        part = indices[first : first + images]
-        part.copy_(pattern[: part.shape[0]])
-    return indices
+    # int64, in memory of its own, from a pattern that is drawn once for a problem.
+    pattern, indices = _pattern(problem, x.device), torch.empty_like(x, dtype=torch.int64)
+    for part in indices.split(len(pattern)):  # type: ignore[no-untyped-call]
+        part.copy_(pattern[: len(part)])
+    return x, indices
 
 
 @functools.lru_cache(maxsize=1)
 def _pattern(problem: Pooling, device: torch.device) -> torch.Tensor:
     image = problem.c * problem.high * problem.wide
     some = problem.model_copy(update={"n": max(1, min(problem.n, _DRAWN // image))})
+    make = functools.partial(torch.empty, dtype=torch.float64, device=device)
     generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
     along: list[torch.Tensor] = []
     for axis in (problem.down, problem.across):
         counts = torch.tensor(axis.taps, device=device)
         starts = (torch.arange(len(counts), device=device) * axis.stride - axis.padding).clamp(min=0)
-        random = _empty(some, problem.high, problem.wide, torch.float64, device).uniform_(generator=generator)
+        random = made(some.tensors[0]["dy"], make).uniform_(generator=generator)
         if not along:
             counts, starts = counts[:, None], starts[:, None]
         along.append((random * counts).long() + starts)
@@ -150,27 +141,23 @@ def _padded(problem: Pooling, x: torch.Tensor, fill: float) -> torch.Tensor:
 def aten(problem: Pooling, *tensors: torch.Tensor) -> Launch:
     """torch's kernel, by the overload that writes into what is allocated here."""
     op, window = torch.ops.aten, _window(problem)
-    device, dtype = tensors[0].device, tensors[0].dtype
+    (result,), ceil = empty(problem, tensors[0]), problem.ceil_mode
+    flags: tuple[object, ...] = (ceil, problem.count_include_pad, None)
     if problem.direction == "forward":
         (x,) = tensors
-        y = _empty(problem, problem.high, problem.wide, dtype, device)
         if problem.kind == "average":
             average = op.avg_pool2d.out
-            flags = (problem.ceil_mode, problem.count_include_pad, None)
-            return Launch(lambda: average(x, *window, *flags, out=y), (y,))
-        indices = _empty(problem, problem.high, problem.wide, torch.int64, device)
-        maximum, ceil = op.max_pool2d_with_indices.out, problem.ceil_mode
-        return Launch(lambda: maximum(x, *window, (1, 1), ceil, out=y, indices=indices), (y, indices))
-
-    dy, dx = tensors[0], _empty(problem, problem.h, problem.w, dtype, device)
+            return Launch(lambda: average(x, *window, *flags, out=result), (result,))
+        indices, maximum = torch.empty_like(result, dtype=torch.int64), op.max_pool2d_with_indices.out
+        return Launch(
+            lambda: maximum(x, *window, (1, 1), ceil, out=result, indices=indices), (result, indices)
+        )
     # Backward asks for x only to learn its shape and layout, which dx has too.
-    if problem.kind == "average":
-        average_backward = op.avg_pool2d_backward.grad_input
-        flags = (problem.ceil_mode, problem.count_include_pad, None)
-        return Launch(lambda: average_backward(dy, dx, *window, *flags, grad_input=dx), (dx,))
-    indices, ceil = tensors[1], problem.ceil_mode
-    backward = op.max_pool2d_with_indices_backward.grad_input
-    return Launch(lambda: backward(dy, dx, *window, (1, 1), ceil, indices, grad_input=dx), (dx,))
+    dy, *places = tensors
+    backward, rest = op.avg_pool2d_backward.grad_input, flags
+    if problem.kind == "max":
+        backward, rest = op.max_pool2d_with_indices_backward.grad_input, ((1, 1), ceil, *places)
+    return Launch(lambda: backward(dy, result, *window, *rest, grad_input=result), (result,))
 
 
 def inductor(problem: Pooling, *tensors: torch.Tensor) -> Launch:
@@ -178,8 +165,7 @@ def inductor(problem: Pooling, *tensors: torch.Tensor) -> Launch:
     if problem.direction == "forward":
         return torch_compile.launch(_forward, problem, *tensors)
     # Never read: it lends its shape and layout.
-    x = _empty(problem, problem.h, problem.w, tensors[0].dtype, tensors[0].device)
-    return torch_compile.launch(_backward, problem, x, *tensors)
+    return torch_compile.launch(_backward, problem, *empty(problem, tensors[0]), *tensors)
 
 
 def _forward(problem: Pooling, x: torch.Tensor) -> torch.Tensor | Tensors:
@@ -241,12 +227,6 @@ def _window(problem: Pooling) -> tuple[tuple[int, int], ...]:
     return (down.window, across.window), (down.stride, across.stride), (down.padding, across.padding)
 
 
-def _empty(problem: Pooling, h: int, w: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """`[n, c, h, w]` in the problem's layout: torch's kernels copy what is laid out otherwise."""
-    layout = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-    return torch.empty(problem.n, problem.c, h, w, dtype=dtype, device=device, memory_format=layout)
-
-
 def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Pooling, Tensors, Tensors]:
     """Some images and some channels, whole planes; a small problem whole. Codes become indices.
 
@@ -300,26 +280,13 @@ def _examples() -> list[Pooling]:
             if window == window_w == 1 and (kind, direction) != ("max", "forward"):
                 continue
             n, c = sizes[(place + turn // 2) % 3]
-            found.append(
-                Pooling(
-                    dtype=dtypes[(place + turn + turn // 3) % 3],
-                    kind=kind,
-                    direction=direction,
-                    n=n,
-                    c=c,
-                    h=h,
-                    w=w,
-                    window=window,
-                    window_w=window_w,
-                    stride=stride,
-                    stride_w=stride_w,
-                    padding=padding,
-                    padding_w=padding_w,
-                    ceil_mode=ceil_mode,
-                    count_include_pad=kind == "max" or place % 2 == 0,
-                    layout=layout,
-                )
-            )
+            problem = Pooling(
+                kind=kind, direction=direction, layout=layout, dtype=dtypes[(place + turn + turn // 3) % 3],
+                n=n, c=c, h=h, w=w, window=window, window_w=window_w, stride=stride, stride_w=stride_w,
+                padding=padding, padding_w=padding_w, ceil_mode=ceil_mode,
+                count_include_pad=kind == "max" or place % 2 == 0,
+            )  # fmt: skip
+            found.append(problem)
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from bench.spec import Implementation, Problem, Size
+from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import inductor, on_both, on_cuda
 
 Padding = Annotated[int, Field(ge=0)]
@@ -195,16 +195,11 @@ class Pooling(Problem):
         return self.window_taps * self.output_elements
 
     @property
-    def byte_read(self) -> int:
-        """Forward: x. Backward: dy; where a maximum was is not counted, it depends on the implementation."""
-        forward = self.direction == "forward"
-        return (self.input_elements if forward else self.output_elements) * self.item_byte
-
-    @property
-    def byte_written(self) -> int:
-        """Forward: y. Backward: dx, zeros included."""
-        forward = self.direction == "forward"
-        return (self.output_elements if forward else self.input_elements) * self.item_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x and y; or dy and dx. Where a maximum was is left out, it depends on the implementation."""
+        x = TensorSpec((self.n, self.c, self.h, self.w), channels_last=self.layout == "NHWC")
+        y = x._replace(shape=(self.n, self.c, self.high, self.wide))
+        return ({"x": x}, {"y": y}) if self.direction == "forward" else ({"dy": y}, {"dx": x})
 
     def byte_moved(self, implementation: str) -> int:
         """`byte`, with the places of the maxima, and without what no window holds.

@@ -5,9 +5,13 @@ its own address and its own test whether it is in the image: for 3 x 3 nine load
 instructions an output, while memory wants an output every few cycles. Here a thread computes a strip, ROWS
 outputs high and COLUMNS points of x wide. It loads the rows that its windows visit in one wide load each, and
 beside them the few points that its first and last windows share with its neighbours: for 3 x 3 at stride 1,
-six rows for four of outputs, so half a load an output. A shift by a column is another choice of registers
-(`columns.py`), whether a point is in the image is asked once a load, and windows are separable: what a row of
-a window holds is found once, and the windows of the next rows use it again.
+six rows for four of outputs, so half a load an output. Whether a point is in the image is asked once a load,
+and windows are separable: what a row of a window holds is found once, and the windows of the next rows use it
+again.
+
+A block is `[strips, columns]` with a row of it in the registers of one thread, so a shift by a column is only
+another choice of registers. Triton has no slices of a block, but it splits and joins pairs, and the compiler
+sees through those (`apart`, `together`).
 
 All loads come first, so that they are in flight together. Strips follow each other along a row, then down:
 a warp reads whole rows, and rows shared by strips meet in the L1 cache.
@@ -30,7 +34,6 @@ reciprocal of a whole window's size.
 import triton
 import triton.language as tl
 
-from kernels.pooling.columns import apart, together
 from kernels.pooling.windows import divisor, taken
 
 
@@ -44,90 +47,80 @@ def pool_strips(  # type: ignore[no-untyped-def]
     high,
     wide,
     planes,  # n c
-    KIND: tl.constexpr,  # "average", "indices" or "codes"
-    WINDOW_H: tl.constexpr,
-    WINDOW_W: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PADDING_H: tl.constexpr,
-    PADDING_W: tl.constexpr,
-    INCLUDE_PADDING: tl.constexpr,
-    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW_H WINDOW_W
-    ALIGN: tl.constexpr,  # power of two that divides wide, at most COLUMNS / STRIDE_W
+    WINDOW: tl.constexpr,
+    ALIGN: tl.constexpr,  # power of two that divides wide, at most COLUMNS / stride_w
     ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,  # a power of two, no less than STRIDE_W or what windows reach beyond it
+    COLUMNS: tl.constexpr,  # a power of two, no less than stride_w or what windows reach beyond it
     STRIPS: tl.constexpr,
 ):
-    """y, and for max where the maxima were, of STRIPS strips of ROWS x (COLUMNS / STRIDE_W) outputs."""
+    """y, and for max where the maxima were, of STRIPS strips of ROWS x (COLUMNS / stride_w) outputs."""
     # Changes no value: it is how the compiler learns what divides them (a hint on an argument is lost).
     w = w // COLUMNS * COLUMNS
     wide = wide // ALIGN * ALIGN
-    OUTPUTS: tl.constexpr = COLUMNS // STRIDE_W
+    WINDOW_H: tl.constexpr = WINDOW.h
+    WINDOW_W: tl.constexpr = WINDOW.w
+    OUTPUTS: tl.constexpr = COLUMNS // WINDOW.stride_w
     RAGGED: tl.constexpr = ALIGN < OUTPUTS  # the last strip of a row may be wider than what is left
-    across = tl.cdiv(wide, OUTPUTS)
-    of_plane = across * tl.cdiv(high, ROWS)
-    strip = tl.program_id(0) * STRIPS + tl.arange(0, STRIPS)[:, None]
-    plane = (strip // of_plane).to(tl.int64)
-    inside = plane < planes
-    row = strip % of_plane // across * ROWS
-    number = strip % across
-    top = row * STRIDE_H - PADDING_H
+    plane, inside, row, number = share(high, wide, planes, ROWS, OUTPUTS, STRIPS)
+    top = row * WINDOW.stride_h - WINDOW.padding_h
     column = number * COLUMNS  # of x
     first = number * OUTPUTS  # column of y
 
-    LEFT: tl.constexpr = triton.next_power_of_2(PADDING_W)
-    REACH: tl.constexpr = max(WINDOW_W - STRIDE_W - PADDING_W, 0)
+    LEFT: tl.constexpr = triton.next_power_of_2(WINDOW.padding_w)
+    REACH: tl.constexpr = max(WINDOW_W - WINDOW.stride_w - WINDOW.padding_w, 0)
     RIGHT: tl.constexpr = triton.next_power_of_2(REACH)
     x = x_pointer + plane * (h * w) + (top * w + column)
-    bottom = tl.minimum(h, (high - 1) * STRIDE_H - PADDING_H + WINDOW_H)  # rows below are in no window
+    bottom = tl.minimum(
+        h, (high - 1) * WINDOW.stride_h - WINDOW.padding_h + WINDOW_H
+    )  # rows below are in no window
     own = ()
     before = ()
     after = ()
-    for n in tl.static_range((ROWS - 1) * STRIDE_H + WINDOW_H):
+    for n in tl.static_range((ROWS - 1) * WINDOW.stride_h + WINDOW_H):
         held = inside & (top + n >= 0) & (top + n < bottom)
-        own += (points(x + n * w, held & (column < w), KIND, COLUMNS),)  # type: ignore[assignment]
-        if PADDING_W > 0:
-            before += (points(x + n * w - LEFT, held & (column > 0), KIND, LEFT),)  # type: ignore[assignment]
+        own += (points(x + n * w, held & (column < w), WINDOW.kind, COLUMNS),)  # type: ignore[assignment]
+        if WINDOW.padding_w > 0:
+            before += (points(x + n * w - LEFT, held & (column > 0), WINDOW.kind, LEFT),)  # type: ignore[assignment]
         if REACH > 0:
-            after += (points(x + n * w + COLUMNS, held & (column + COLUMNS < w), KIND, RIGHT),)  # type: ignore[assignment]
-    left = column - PADDING_W + tl.arange(0, OUTPUTS)[None, :] * STRIDE_W
-    pitch = w if KIND == "indices" else WINDOW_W  # of places: of the image, or of the window
+            after += (points(x + n * w + COLUMNS, held & (column + COLUMNS < w), WINDOW.kind, RIGHT),)  # type: ignore[assignment]
+    left = column - WINDOW.padding_w + tl.arange(0, OUTPUTS)[None, :] * WINDOW.stride_w
+    pitch = w if WINDOW.kind == "indices" else WINDOW_W  # of places: of the image, or of the window
     values = ()
     places = ()
     for r in tl.static_range(ROWS):
-        for n in tl.static_range((r - 1) * STRIDE_H + WINDOW_H if r > 0 else 0, r * STRIDE_H + WINDOW_H):
+        for n in tl.static_range(
+            (r - 1) * WINDOW.stride_h + WINDOW_H if r > 0 else 0, r * WINDOW.stride_h + WINDOW_H
+        ):
             columns = apart(own[n], STRIPS, COLUMNS)
-            if PADDING_W > 0:
-                columns = apart(before[n], STRIPS, LEFT)[LEFT - PADDING_W :] + columns
+            if WINDOW.padding_w > 0:
+                columns = apart(before[n], STRIPS, LEFT)[LEFT - WINDOW.padding_w :] + columns
             if REACH > 0:
                 columns += apart(after[n], STRIPS, RIGHT)[:REACH]
-            value = together(columns, 0, STRIDE_W, OUTPUTS, STRIPS)
+            value = together(columns, 0, WINDOW.stride_w, OUTPUTS, STRIPS)
             place = tl.maximum(-left, 0)  # the first tap in the image
             for j in tl.static_range(1, WINDOW_W):
-                tap = together(columns, j, STRIDE_W, OUTPUTS, STRIPS)
-                value, place = taken(value, place, tap, j, KIND)
+                tap = together(columns, j, WINDOW.stride_w, OUTPUTS, STRIPS)
+                value, place = taken(value, place, tap, j, WINDOW.kind)
             values += (value,)  # type: ignore[assignment]
             places += (place,)  # type: ignore[assignment]
 
-        value = values[r * STRIDE_H]
-        place = places[r * STRIDE_H]
-        above = top + r * STRIDE_H
-        if KIND != "average":
+        value = values[r * WINDOW.stride_h]
+        place = places[r * WINDOW.stride_h]
+        above = top + r * WINDOW.stride_h
+        if WINDOW.kind != "average":
             place += tl.maximum(-above, 0) * pitch
         for i in tl.static_range(1, WINDOW_H):
-            tap = values[r * STRIDE_H + i]
-            value, place = taken(value, place, tap, places[r * STRIDE_H + i] + i * pitch, KIND)
+            tap = values[r * WINDOW.stride_h + i]
+            value, place = taken(value, place, tap, places[r * WINDOW.stride_h + i] + i * pitch, WINDOW.kind)
 
         at = plane * (high * wide) + ((row + r) * wide + first)
         written = inside & (row + r < high)
-        if KIND == "average":
-            if WHOLE_WINDOWS:
+        if WINDOW.kind == "average":
+            if WINDOW.whole:
                 value = value * (1.0 / (WINDOW_H * WINDOW_W))
             else:
-                value = value / divisor(
-                    above, left, h, w, WINDOW_H, WINDOW_W, PADDING_H, PADDING_W, INCLUDE_PADDING
-                )
-        elif KIND == "codes":
+                value = value / divisor(above, left, h, w, WINDOW)
+        elif WINDOW.kind == "codes":
             store(place_pointer + at, place.to(tl.uint8), first, wide, written, OUTPUTS, RAGGED)
         elif OUTPUTS == 1:
             store(
@@ -140,6 +133,18 @@ def pool_strips(  # type: ignore[no-untyped-def]
                 pair = together(indices, k, 1, 2, STRIPS).to(tl.int64)
                 store(place_pointer + at + k, pair, first + k, wide, written, 2, RAGGED)
         store(y_pointer + at, value.to(y_pointer.dtype.element_ty), first, wide, written, OUTPUTS, RAGGED)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def share(  # type: ignore[no-untyped-def]
+    high, wide, planes, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIPS: tl.constexpr
+):
+    """This program's strips of what is written: planes, which exist, first rows, numbers along a row."""
+    across = tl.cdiv(wide, COLUMNS)
+    of_plane = across * tl.cdiv(high, ROWS)
+    strip = tl.program_id(0) * STRIPS + tl.arange(0, STRIPS)[:, None]
+    plane = (strip // of_plane).to(tl.int64)
+    return plane, plane < planes, strip % of_plane // across * ROWS, strip % across
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -158,3 +163,35 @@ def store(  # type: ignore[no-untyped-def]
     if RAGGED:
         held = held & (column + offset < limit)
     tl.store(pointer + offset, block, mask=held)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def apart(block, STRIPS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The COLUMNS (a power of two) columns of a block, in order: each is [STRIPS, 1]."""
+    parts = (block,)
+    STEPS: tl.constexpr = COLUMNS.bit_length() - 1
+    for step in tl.static_range(STEPS):
+        halves = ()
+        for k in tl.static_range(1 << step):
+            pairs = tl.reshape(parts[k], (STRIPS, 2, COLUMNS >> (step + 1)))
+            halves += tl.split(tl.permute(pairs, (0, 2, 1)))
+        parts = halves  # type: ignore[assignment]
+    return parts
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def together(  # type: ignore[no-untyped-def]
+    columns, FIRST: tl.constexpr, STEP: tl.constexpr, COUNT: tl.constexpr, STRIPS: tl.constexpr
+):
+    """A block of COUNT (a power of two) of these columns: every STEP-th from FIRST on."""
+    parts = ()
+    for k in tl.static_range(COUNT):
+        parts += (columns[FIRST + k * STEP],)  # type: ignore[assignment]
+    STEPS: tl.constexpr = COUNT.bit_length() - 1
+    for step in tl.static_range(STEPS):
+        wider = ()
+        for k in tl.static_range(COUNT >> (step + 1)):
+            pairs = tl.permute(tl.join(parts[2 * k], parts[2 * k + 1]), (0, 2, 1))
+            wider += (tl.reshape(pairs, (STRIPS, 2 << step)),)  # type: ignore[assignment]
+        parts = wider
+    return parts[0]  # type: ignore[misc]

@@ -23,8 +23,7 @@ From DRAM each dy and place must come once: `Problem.byte_moved`.
 import triton
 import triton.language as tl
 
-from kernels.pooling.columns import apart, together
-from kernels.pooling.strips import points, store
+from kernels.pooling.strips import apart, points, share, store, together
 from kernels.pooling.windows import divisor
 
 
@@ -38,15 +37,7 @@ def gather_strips(  # type: ignore[no-untyped-def]
     high,
     wide,  # a multiple of COLUMNS
     planes,  # n c
-    KIND: tl.constexpr,  # "average", "indices" or "codes"
-    WINDOW_H: tl.constexpr,
-    WINDOW_W: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,  # 1 or 2
-    PADDING_H: tl.constexpr,
-    PADDING_W: tl.constexpr,
-    INCLUDE_PADDING: tl.constexpr,
-    WHOLE_WINDOWS: tl.constexpr,  # every divisor is WINDOW_H WINDOW_W
+    WINDOW: tl.constexpr,  # stride_w is 1 or 2
     ALIGN: tl.constexpr,  # power of two that divides w, at most COLUMNS STRIDE_W
     ROWS: tl.constexpr,  # of dx, a multiple of STRIDE_H
     COLUMNS: tl.constexpr,  # of dy, a power of two, no less than the windows beside a strip
@@ -56,21 +47,20 @@ def gather_strips(  # type: ignore[no-untyped-def]
     # Changes no value: it is how the compiler learns what divides them (a hint on an argument is lost).
     wide = wide // COLUMNS * COLUMNS
     w = w // ALIGN * ALIGN
+    WINDOW_H: tl.constexpr = WINDOW.h
+    WINDOW_W: tl.constexpr = WINDOW.w
+    STRIDE_H: tl.constexpr = WINDOW.stride_h
+    STRIDE_W: tl.constexpr = WINDOW.stride_w
     POINTS: tl.constexpr = COLUMNS * STRIDE_W
-    across = tl.cdiv(w, POINTS)
-    of_plane = across * tl.cdiv(h, ROWS)
-    strip = tl.program_id(0) * STRIPS + tl.arange(0, STRIPS)[:, None]
-    plane = (strip // of_plane).to(tl.int64)
-    inside = plane < planes
-    row = strip % of_plane // across * ROWS
-    column = strip % across * COLUMNS  # of dy
-    first = strip % across * POINTS  # of dx
+    plane, inside, row, number = share(h, w, planes, ROWS, POINTS, STRIPS)
+    column = number * COLUMNS  # of dy
+    first = number * POINTS  # of dx
 
     # Window q holds point p as its tap p + padding - q stride.
-    ABOVE: tl.constexpr = (WINDOW_H - 1 - PADDING_H) // STRIDE_H
-    BELOW: tl.constexpr = (STRIDE_H - 1 + PADDING_H) // STRIDE_H
-    BEFORE: tl.constexpr = (WINDOW_W - 1 - PADDING_W) // STRIDE_W
-    AFTER: tl.constexpr = (STRIDE_W - 1 + PADDING_W) // STRIDE_W
+    ABOVE: tl.constexpr = (WINDOW_H - 1 - WINDOW.padding_h) // STRIDE_H
+    BELOW: tl.constexpr = (STRIDE_H - 1 + WINDOW.padding_h) // STRIDE_H
+    BEFORE: tl.constexpr = (WINDOW_W - 1 - WINDOW.padding_w) // STRIDE_W
+    AFTER: tl.constexpr = (STRIDE_W - 1 + WINDOW.padding_w) // STRIDE_W
     LEFT: tl.constexpr = triton.next_power_of_2(BEFORE)
     RIGHT: tl.constexpr = triton.next_power_of_2(AFTER)
     READ: tl.constexpr = ABOVE + ROWS // STRIDE_H + BELOW
@@ -81,7 +71,7 @@ def gather_strips(  # type: ignore[no-untyped-def]
     places = ()
     for n in tl.static_range(READ):
         held = inside & (from_row + n >= 0) & (from_row + n < high)
-        top = (from_row + n) * STRIDE_H - PADDING_H
+        top = (from_row + n) * STRIDE_H - WINDOW.padding_h
         dy = dy_pointer + start + n * wide
         place = place_pointer + start + n * wide
         own = held & (column < wide)
@@ -89,38 +79,29 @@ def gather_strips(  # type: ignore[no-untyped-def]
         named = ()
         if BEFORE > 0:
             left = held & (column > 0) & (column - LEFT < wide)
-            given += shares(
-                dy - LEFT, left, top, column - LEFT, h, w, KIND, WINDOW_H, WINDOW_W, STRIDE_W,
-                PADDING_H, PADDING_W, INCLUDE_PADDING, WHOLE_WINDOWS, LEFT, STRIPS,
-            )[LEFT - BEFORE :]  # fmt: skip
-            if KIND != "average":
-                named += numbers(place - LEFT, left, KIND, LEFT, STRIPS)[LEFT - BEFORE :]
-        given += shares(
-            dy, own, top, column, h, w, KIND, WINDOW_H, WINDOW_W, STRIDE_W,
-            PADDING_H, PADDING_W, INCLUDE_PADDING, WHOLE_WINDOWS, COLUMNS, STRIPS,
-        )  # fmt: skip
-        if KIND != "average":
-            named += numbers(place, own, KIND, COLUMNS, STRIPS)
+            given += shares(dy - LEFT, left, top, column - LEFT, h, w, WINDOW, LEFT, STRIPS)[LEFT - BEFORE :]
+            if WINDOW.kind != "average":
+                named += numbers(place - LEFT, left, WINDOW.kind, LEFT, STRIPS)[LEFT - BEFORE :]
+        given += shares(dy, own, top, column, h, w, WINDOW, COLUMNS, STRIPS)
+        if WINDOW.kind != "average":
+            named += numbers(place, own, WINDOW.kind, COLUMNS, STRIPS)
         if AFTER > 0:
             right = held & (column + COLUMNS < wide)
-            given += shares(
-                dy + COLUMNS, right, top, column + COLUMNS, h, w, KIND, WINDOW_H, WINDOW_W, STRIDE_W,
-                PADDING_H, PADDING_W, INCLUDE_PADDING, WHOLE_WINDOWS, RIGHT, STRIPS,
-            )[:AFTER]  # fmt: skip
-            if KIND != "average":
-                named += numbers(place + COLUMNS, right, KIND, RIGHT, STRIPS)[:AFTER]
+            given += shares(dy + COLUMNS, right, top, column + COLUMNS, h, w, WINDOW, RIGHT, STRIPS)[:AFTER]
+            if WINDOW.kind != "average":
+                named += numbers(place + COLUMNS, right, WINDOW.kind, RIGHT, STRIPS)[:AFTER]
         for d in tl.static_range(SHIFTS):
             gradients += (together(given, d, 1, COLUMNS, STRIPS),)  # type: ignore[assignment]
-            if KIND != "average":
+            if WINDOW.kind != "average":
                 places += (together(named, d, 1, COLUMNS, STRIPS),)  # type: ignore[assignment]
 
-    if KIND == "average":
+    if WINDOW.kind == "average":
         sums = ()
         for n in tl.static_range(READ):
             for b in tl.static_range(STRIDE_W):
                 total = tl.zeros((STRIPS, COLUMNS), tl.float32)
-                for j in tl.static_range((b + PADDING_W) % STRIDE_W, WINDOW_W, STRIDE_W):
-                    total += gradients[n * SHIFTS + BEFORE + (b + PADDING_W - j) // STRIDE_W]
+                for j in tl.static_range((b + WINDOW.padding_w) % STRIDE_W, WINDOW_W, STRIDE_W):
+                    total += gradients[n * SHIFTS + BEFORE + (b + WINDOW.padding_w - j) // STRIDE_W]
                 sums += (total,)  # type: ignore[assignment]
 
     for r in tl.static_range(ROWS):
@@ -129,25 +110,25 @@ def gather_strips(  # type: ignore[no-untyped-def]
             total = tl.zeros((STRIPS, COLUMNS), tl.float32)
             index = (row + r) * w + (first + b + tl.arange(0, COLUMNS)[None, :] * STRIDE_W)
             # Tap i is of the window that starts i - padding above r.
-            for i in tl.static_range((r + PADDING_H) % STRIDE_H, WINDOW_H, STRIDE_H):
-                if KIND == "average":
-                    total += sums[(ABOVE + (r + PADDING_H - i) // STRIDE_H) * STRIDE_W + b]
+            for i in tl.static_range((r + WINDOW.padding_h) % STRIDE_H, WINDOW_H, STRIDE_H):
+                if WINDOW.kind == "average":
+                    total += sums[(ABOVE + (r + WINDOW.padding_h - i) // STRIDE_H) * STRIDE_W + b]
                 else:
-                    for j in tl.static_range((b + PADDING_W) % STRIDE_W, WINDOW_W, STRIDE_W):
+                    for j in tl.static_range((b + WINDOW.padding_w) % STRIDE_W, WINDOW_W, STRIDE_W):
                         total += chosen(
                             gradients,
                             places,
-                            index if KIND == "indices" else i * WINDOW_W + j,
-                            (ABOVE + (r + PADDING_H - i) // STRIDE_H) * SHIFTS
+                            index if WINDOW.kind == "indices" else i * WINDOW_W + j,
+                            (ABOVE + (r + WINDOW.padding_h - i) // STRIDE_H) * SHIFTS
                             + BEFORE
-                            + (b + PADDING_W - j) // STRIDE_W,
+                            + (b + WINDOW.padding_w - j) // STRIDE_W,
                         )
             totals += (total,)  # type: ignore[assignment]
         if STRIDE_W == 1:
             dx = totals[0]  # type: ignore[misc]
         else:
             dx = tl.reshape(tl.join(totals[0], totals[1]), (STRIPS, POINTS))  # type: ignore[misc]
-        if KIND == "average" and WHOLE_WINDOWS:
+        if WINDOW.kind == "average" and WINDOW.whole:
             dx = dx * (1.0 / (WINDOW_H * WINDOW_W))
         at = plane * (h * w) + ((row + r) * w + first)
         written = inside & (row + r < h)
@@ -162,28 +143,13 @@ def chosen(gradients, places, tap, AT: tl.constexpr):  # type: ignore[no-untyped
 
 @triton.jit  # type: ignore[untyped-decorator]
 def shares(  # type: ignore[no-untyped-def]
-    dy,
-    held,
-    top,
-    column,
-    h,
-    w,
-    KIND: tl.constexpr,
-    WINDOW_H: tl.constexpr,
-    WINDOW_W: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PADDING_H: tl.constexpr,
-    PADDING_W: tl.constexpr,
-    INCLUDE_PADDING: tl.constexpr,
-    WHOLE_WINDOWS: tl.constexpr,
-    COUNT: tl.constexpr,
-    STRIPS: tl.constexpr,
+    dy, held, top, column, h, w, WINDOW: tl.constexpr, COUNT: tl.constexpr, STRIPS: tl.constexpr
 ):
     """What each of COUNT windows from `column` on gives a point, as columns; whole windows undivided."""
     gradient = points(dy, held, "average", COUNT)
-    if KIND == "average" and not WHOLE_WINDOWS:
-        left = (column + tl.arange(0, COUNT)[None, :]) * STRIDE_W - PADDING_W
-        share = 1.0 / divisor(top, left, h, w, WINDOW_H, WINDOW_W, PADDING_H, PADDING_W, INCLUDE_PADDING)
+    if WINDOW.kind == "average" and not WINDOW.whole:
+        left = (column + tl.arange(0, COUNT)[None, :]) * WINDOW.stride_w - WINDOW.padding_w
+        share = 1.0 / divisor(top, left, h, w, WINDOW)
         # Of what is not held this is 0, or NaN where the divisor is 0. That is a window without a point of x,
         # and no point that is written adds it: every window that holds one is divided by 1 or more.
         gradient = gradient * share

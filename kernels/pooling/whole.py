@@ -18,7 +18,7 @@ maximum. As the window is the image, the tap's code is the index.
 import triton
 import triton.language as tl
 
-from kernels.pooling.windows import first
+from kernels.pooling.windows import aligned, first
 
 
 @triton.jit(do_not_specialize=["area", "c", "planes"])  # type: ignore[untyped-decorator]
@@ -29,41 +29,38 @@ def pool_whole(  # type: ignore[no-untyped-def]
     area,  # h w
     c,
     planes,  # n c
-    KIND: tl.constexpr,  # "average", "indices" or "codes"
-    CHANNELS_LAST: tl.constexpr,
-    ALIGN: tl.constexpr,  # power of two that divides c (NHWC) or area (NCHW); at most 16 bytes' worth
-    TAPS: tl.constexpr,
-    LANES: tl.constexpr,
+    WINDOW: tl.constexpr,
+    TILE: tl.constexpr,  # high x wide points at a time
 ):
-    """y, and for max where the maxima were, of LANES channels of an image (NHWC) or LANES planes (NCHW)."""
+    """y, and for max where the maxima were, of lanes: channels of an image (NHWC) or planes (NCHW)."""
+    TAPS: tl.constexpr = TILE.high * TILE.wide
     program = tl.program_id(0)
-    if CHANNELS_LAST:
-        c = c // ALIGN * ALIGN  # as in forward.py
-        blocks = tl.cdiv(c, LANES)
+    c, area = aligned(c, area, TILE)
+    if TILE.channels_last:
+        blocks = tl.cdiv(c, TILE.lanes)
         image = (program // blocks).to(tl.int64)
-        lane = (program % blocks * LANES + tl.arange(0, LANES))[None, :]
+        lane = (program % blocks * TILE.lanes + tl.arange(0, TILE.lanes))[None, :]
         inside = lane < c
         number = tl.arange(0, TAPS)[:, None]
         pitch = c
         AXIS: tl.constexpr = 0
-        SHAPE: tl.constexpr = (TAPS, LANES)
+        SHAPE: tl.constexpr = (TAPS, TILE.lanes)
     else:
-        area = area // ALIGN * ALIGN
         image = tl.zeros((), tl.int64)
-        lane = (program.to(tl.int64) * LANES + tl.arange(0, LANES))[:, None]
+        lane = (program.to(tl.int64) * TILE.lanes + tl.arange(0, TILE.lanes))[:, None]
         inside = lane < planes
         number = tl.arange(0, TAPS)[None, :]
         pitch = 1
         AXIS: tl.constexpr = 1  # type: ignore[no-redef]
-        SHAPE: tl.constexpr = (LANES, TAPS)  # type: ignore[no-redef]
-    x = first(x_pointer, image, lane, area, c, CHANNELS_LAST)
+        SHAPE: tl.constexpr = (TILE.lanes, TAPS)  # type: ignore[no-redef]
+    x = first(x_pointer, image, lane, area, c, TILE)
 
-    best = tl.full(SHAPE, 0.0 if KIND == "average" else float("-inf"), tl.float32)
+    best = tl.full(SHAPE, 0.0 if WINDOW.kind == "average" else float("-inf"), tl.float32)
     code = tl.broadcast_to(number, SHAPE)
     for start in range(0, area, TAPS):
         tap = start + number
         held = inside & (tap < area)
-        if KIND == "average":
+        if WINDOW.kind == "average":
             best += tl.load(x + tap * pitch, mask=held, other=0.0).to(tl.float32)
         else:
             value = tl.load(x + tap * pitch, mask=held, other=float("-inf")).to(tl.float32)
@@ -71,8 +68,8 @@ def pool_whole(  # type: ignore[no-untyped-def]
             best = tl.where(better, value, best)
             code = tl.where(better, tap, code)
 
-    y = first(y_pointer, image, lane, 1, c, CHANNELS_LAST)
-    if KIND == "average":
+    y = first(y_pointer, image, lane, 1, c, TILE)
+    if WINDOW.kind == "average":
         result = tl.sum(best, axis=AXIS, keep_dims=True) / tl.cast(area, tl.float32)
     else:
         nan = tl.max(tl.where(best != best, code, -1), axis=AXIS, keep_dims=True)
@@ -82,6 +79,6 @@ def pool_whole(  # type: ignore[no-untyped-def]
         index = tl.min(tl.where(number_best == result, code, 2147483647), axis=AXIS, keep_dims=True)
         result = tl.where(nan >= 0, float("nan"), result)
         index = tl.where(nan >= 0, nan, index)
-        place = first(place_pointer, image, lane, 1, c, CHANNELS_LAST)
+        place = first(place_pointer, image, lane, 1, c, TILE)
         tl.store(place, index.to(place_pointer.dtype.element_ty), mask=inside)
     tl.store(y, result.to(y_pointer.dtype.element_ty), mask=inside)

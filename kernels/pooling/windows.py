@@ -13,8 +13,50 @@ for all.
 An image (NHWC) or a plane (NCHW) starts at a 64-bit offset; within it 32 bits suffice (problem.py refuses).
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
+
+SIZES = ["h", "w", "high", "wide", "area_in", "area_out", "c", "planes"]
+"""Integers that a compilation does not depend on."""
+
+
+class Windows(NamedTuple):
+    """What a kernel is compiled for: what is done with a window, and how windows lie."""
+
+    kind: str
+    """`average`, or a maximum with its place as PyTorch's `indices` or as `codes` of one byte."""
+    h: int
+    w: int
+    stride_h: int
+    stride_w: int
+    padding_h: int
+    padding_w: int
+    include_padding: bool
+    whole: bool
+    """Whether every average is over h w points."""
+
+
+class Points(NamedTuple):
+    """How a kernel is compiled to cut images: the tile of one program."""
+
+    channels_last: bool
+    align: int
+    """Power of two that divides c (NHWC) or a plane that is written (NCHW); at most 16 bytes' worth."""
+    high: int
+    wide: int
+    lanes: int
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def aligned(c, area, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """c and the area of a plane as they are: so the compiler learns what divides them."""
+    if TILE.channels_last:
+        c = c // TILE.align * TILE.align
+    else:
+        area = area // TILE.align * TILE.align
+    return c, area
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -23,10 +65,7 @@ def tile(  # type: ignore[no-untyped-def]
     wide,
     c,  # channels
     planes,  # images x channels
-    CHANNELS_LAST: tl.constexpr,
-    HIGH: tl.constexpr,
-    WIDE: tl.constexpr,
-    LANES: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """(row, column, lane, image, inside) of this program's tile.
 
@@ -34,33 +73,33 @@ def tile(  # type: ignore[no-untyped-def]
     all planes. `inside` is false for what lies beyond the image or the last lane.
     """
     program = tl.program_id(0)
-    point = tl.arange(0, HIGH * WIDE)
-    if CHANNELS_LAST:
-        blocks = tl.cdiv(c, LANES)
-        across = tl.cdiv(wide, WIDE)
-        patches = tl.cdiv(high, HIGH) * across
+    point = tl.arange(0, TILE.high * TILE.wide)
+    if TILE.channels_last:
+        blocks = tl.cdiv(c, TILE.lanes)
+        across = tl.cdiv(wide, TILE.wide)
+        patches = tl.cdiv(high, TILE.high) * across
         patch = program // blocks
         image = (patch // patches).to(tl.int64)
         patch = patch % patches
-        row = (patch // across * HIGH + point // WIDE)[:, None]
-        column = (patch % across * WIDE + point % WIDE)[:, None]
-        lane = (program % blocks * LANES + tl.arange(0, LANES))[None, :]
+        row = (patch // across * TILE.high + point // TILE.wide)[:, None]
+        column = (patch % across * TILE.wide + point % TILE.wide)[:, None]
+        lane = (program % blocks * TILE.lanes + tl.arange(0, TILE.lanes))[None, :]
         inside = (row < high) & (column < wide) & (lane < c)
     else:
-        blocks = tl.cdiv(high * wide, HIGH * WIDE)
-        point = (program % blocks * (HIGH * WIDE) + point)[None, :]
+        blocks = tl.cdiv(high * wide, TILE.high * TILE.wide)
+        point = (program % blocks * (TILE.high * TILE.wide) + point)[None, :]
         row = point // wide
         column = point % wide
         image = tl.zeros((), tl.int64)
-        lane = ((program // blocks).to(tl.int64) * LANES + tl.arange(0, LANES))[:, None]
+        lane = ((program // blocks).to(tl.int64) * TILE.lanes + tl.arange(0, TILE.lanes))[:, None]
         inside = (row < high) & (lane < planes)
     return row, column, lane, image, inside
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def first(pointer, image, lane, area, c, CHANNELS_LAST: tl.constexpr):  # type: ignore[no-untyped-def]
+def first(pointer, image, lane, area, c, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
     """Pointers to point 0 of every lane, in a tensor of `area` points an image."""
-    if CHANNELS_LAST:
+    if TILE.channels_last:
         pointer += image * (area * c) + lane
     else:
         pointer += lane * area
@@ -69,23 +108,15 @@ def first(pointer, image, lane, area, c, CHANNELS_LAST: tl.constexpr):  # type: 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def divisor(  # type: ignore[no-untyped-def]
-    row,
-    column,
-    h,
-    w,
-    WINDOW_H: tl.constexpr,
-    WINDOW_W: tl.constexpr,
-    PADDING_H: tl.constexpr,
-    PADDING_W: tl.constexpr,
-    INCLUDE_PADDING: tl.constexpr,
+    row, column, h, w, WINDOW: tl.constexpr
 ):
     """Points that the window at (row, column) averages over, float32; the window may start in the padding."""
-    if INCLUDE_PADDING:
-        down = tl.minimum(row + WINDOW_H, h + PADDING_H) - row
-        across = tl.minimum(column + WINDOW_W, w + PADDING_W) - column
+    if WINDOW.include_padding:
+        down = tl.minimum(row + WINDOW.h, h + WINDOW.padding_h) - row
+        across = tl.minimum(column + WINDOW.w, w + WINDOW.padding_w) - column
     else:
-        down = tl.minimum(row + WINDOW_H, h) - tl.maximum(row, 0)
-        across = tl.minimum(column + WINDOW_W, w) - tl.maximum(column, 0)
+        down = tl.minimum(row + WINDOW.h, h) - tl.maximum(row, 0)
+        across = tl.minimum(column + WINDOW.w, w) - tl.maximum(column, 0)
     return (down * across).to(tl.float32)
 
 

@@ -24,6 +24,7 @@ from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
+from kernels.tensors import empty
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -168,8 +169,9 @@ def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile)
     return Launch(call, outputs=results)
 
 
-def launch(problem: Quantize, x: torch.Tensor, results: Tensors) -> Launch:
-    """The launch with the tile that is fastest for this problem on the current device."""
+def launch(problem: Quantize, x: torch.Tensor, results: Tensors = ()) -> Launch:
+    """The launch with the tile that is fastest on the current device, into `results` or new tensors."""
+    written = results or empty(problem, x)
     return tuned(
-        ("quantize", problem), candidates(problem), lambda tile: with_tile(problem, x, results, tile)
+        ("quantize", problem), candidates(problem), lambda tile: with_tile(problem, x, written, tile)
     )

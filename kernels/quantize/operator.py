@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch, Operator, Uniform
+from bench.launching.stored import stored_dtype
+from bench.spec import Launch, Operator
+from kernels.excerpts import of_rows
 from kernels.optional import launched_by
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
+from kernels.tensors import empty, inputs
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
 
-TORCH_TYPE = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "int8": torch.int8}
 _LEAST = 1e-30
 """What a largest |x| of zero is taken for, so that zeros become zeros."""
 _ROUNDING = {"float8_e4m3": 2.0**-4, "float8_e5m2": 2.0**-3, "int8": 0.5 / 127}
@@ -27,25 +29,9 @@ _CHECKED = 1 << 20
 """About how many elements an excerpt keeps; a result up to twice as large is checked whole."""
 
 
-def inputs(problem: Quantize, uniform: Uniform) -> Tensors:
-    """x."""
-    return (uniform(problem.rows, problem.length),)
-
-
 def _groups(problem: Quantize, tensor: torch.Tensor) -> torch.Tensor:
     """A view in which each row shares a scale: [scales, elements of each]."""
     return tensor.view(problem.scales, -1)
-
-
-def _new_scales(problem: Quantize, x: torch.Tensor) -> torch.Tensor:
-    if problem.scaling == "mx":
-        shape = (problem.rows, problem.length // MX_BLOCK)
-        return torch.empty(shape, dtype=torch.uint8, device=x.device)
-    return torch.empty(problem.scales, dtype=torch.float32, device=x.device)
-
-
-def _results(problem: Quantize, x: torch.Tensor) -> Tensors:
-    return torch.empty_like(x, dtype=TORCH_TYPE[problem.to]), _new_scales(problem, x)
 
 
 def reference(problem: Quantize, x: torch.Tensor) -> Tensors:
@@ -74,7 +60,7 @@ def _scales(problem: Quantize, largest: torch.Tensor) -> tuple[torch.Tensor, tor
 
 def aten(problem: Quantize, x: torch.Tensor) -> Launch:
     """torch's kernels one after the other, into tensors made beforehand but for scales and their largest."""
-    y, scales = _results(problem, x)
+    y, scales = empty(problem, x)
     grouped, quotients = _groups(problem, x), torch.empty_like(x, dtype=torch.float32)
     in_groups, beyond = _groups(problem, quotients), LARGEST[problem.to]
 
@@ -101,13 +87,8 @@ def _functional(problem: Quantize, x: torch.Tensor) -> Tensors:
         quotients = quotients.clamp(-LARGEST[problem.to], LARGEST[problem.to])
     if problem.to == "int8":
         quotients = quotients.round()
-    y = quotients.to(TORCH_TYPE[problem.to]).view_as(x)
+    y = quotients.to(stored_dtype(problem.to)).view_as(x)
     return y, stored.view(problem.rows, -1) if problem.scaling == "mx" else stored.flatten()
-
-
-def triton(problem: Quantize, x: torch.Tensor) -> Launch:
-    """Our kernels, tuned for this problem when first asked; results preallocated."""
-    return launched_by("quantize.casting")(problem, x, _results(problem, x))
 
 
 def tolerance(problem: Quantize, implementation: str) -> tuple[float, float]:
@@ -124,13 +105,11 @@ def excerpt(problem: Quantize, inputs: Tensors, outputs: Tensors) -> tuple[Quant
     """The same problem for some rows only: random ones, the last, and that of the tensor's largest |x|."""
     if problem.elements <= 2 * _CHECKED:
         return problem, inputs, outputs
-    (x,), (y, scales) = inputs, outputs
     rows = torch.randint(problem.rows, (max(2, _CHECKED // problem.length),))
-    largest = torch.linalg.vector_norm(x, float("inf"), dim=1).argmax()
+    largest = torch.linalg.vector_norm(inputs[0], float("inf"), dim=1).argmax()
     rows[0], rows[-1] = problem.rows - 1, largest
-    rows = rows.to(x.device)
-    smaller = problem.model_copy(update={"rows": len(rows)})
-    return smaller, (x[rows],), (y[rows], scales if problem.scaling == "tensor" else scales[rows])
+    smaller, inputs, (y, scales) = of_rows(problem, rows, inputs, outputs)
+    return smaller, inputs, (y, scales[rows.to(scales.device)] if problem.scaling == "row" else scales)
 
 
 def _examples() -> list[Quantize]:
@@ -150,7 +129,11 @@ OPERATOR = Operator(
     problem=Quantize,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": partial(torch_compile.launch, _functional), "triton": triton},
+    implementations={
+        "aten": aten,
+        "inductor": partial(torch_compile.launch, _functional),
+        "triton": launched_by("quantize.casting"),
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,

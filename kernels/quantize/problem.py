@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from bench.spec import DeviceKind, Implementation, Problem, Size
+from bench.spec import DeviceKind, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import ADA, FROM_AMPERE, inductor, on_both, on_cuda
 
 Eight = Literal["float8_e4m3", "float8_e5m2", "int8"]
@@ -73,14 +73,12 @@ class Quantize(Problem):
         return 0
 
     @property
-    def byte_read(self) -> int:
-        """x once."""
-        return self.elements * self.item_byte
-
-    @property
-    def byte_written(self) -> int:
-        """y, a byte for each element, and the scales."""
-        return self.elements + self.scales * (1 if self.scaling == "mx" else 4)
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x, and y and its scales."""
+        x = (self.rows, self.length)
+        mx = TensorSpec((self.rows, self.length // MX_BLOCK), "uint8")
+        scales = mx if self.scaling == "mx" else TensorSpec((self.scales,), "float32")
+        return {"x": TensorSpec(x)}, {"y": TensorSpec(x, self.to), "scales": scales}
 
     def byte_moved(self, implementation: str) -> int:
         """`byte`; where all elements share a scale x is read again; `aten` also writes and reads quotients.

@@ -23,8 +23,9 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 from bench.spec import Launch
 from kernels.layernorm import held
-from kernels.layernorm.held import Held, arrive, everywhere, fetch, inside, meet, parts, read, room
+from kernels.layernorm.held import Held, bring, exchange, inside, parts, places, read
 from kernels.softmax.problem import Softmax
+from kernels.tensors import empty
 
 
 @gluon.jit(do_not_specialize=["length"])
@@ -43,16 +44,9 @@ def forward_held(
     BLOCKS: gl.constexpr = gl.num_ctas()
     LAYOUT: gl.constexpr = parts(BLOCKS, VECTOR, gl.num_warps())
     row = gl.program_id(0).to(gl.int64)
-    x_pointer += row * length
+    part, along = places(LAYOUT, BLOCKS, CHUNK)
+    (kept,) = bring((x_pointer + row * length,), along, length, BLOCKS, CHUNKS, CHUNK)
     y_pointer += row * length
-    part = gl.arange(0, BLOCKS, layout=gl.SliceLayout(1, LAYOUT))
-    along = part[:, None] * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, LAYOUT))[None, :]
-
-    kept = room(x_pointer, BLOCKS, CHUNKS, CHUNK)
-    for chunk in gl.static_range(CHUNKS):
-        at = chunk * BLOCKS * CHUNK + along
-        fetch(kept, x_pointer, at, inside(at, length, chunk == CHUNKS - 1), chunk)
-        async_copy.commit_group()
     last = (CHUNKS - 1) * BLOCKS * CHUNK + along < length
 
     largest = gl.full([BLOCKS, CHUNK], float("-inf"), gl.float32, LAYOUT)
@@ -74,14 +68,8 @@ def forward_held(
     total = gl.sum(sums, 1)
 
     if BLOCKS > 1:
-        partial_pointer += row * (2 * BLOCKS)
-        gl.store(partial_pointer + part, most)
-        gl.store(partial_pointer + BLOCKS + part, total)
-        arrive()
-        meet()
-        other = gl.arange(0, BLOCKS, layout=gl.SliceLayout(0, everywhere(BLOCKS, gl.num_warps())))
-        mosts = gl.load(partial_pointer + other, cache_modifier=".cg")
-        totals = gl.load(partial_pointer + BLOCKS + other, cache_modifier=".cg")
+        _, told = exchange(partial_pointer + row * (2 * BLOCKS), (most, total), part, BLOCKS)
+        mosts, totals = told
         highest = gl.max(mosts, 0)
         inverse = 1.0 / gl.sum(totals * gl.exp(mosts - highest), 0)
     else:
@@ -110,20 +98,10 @@ def backward_held(
     BLOCKS: gl.constexpr = gl.num_ctas()
     LAYOUT: gl.constexpr = parts(BLOCKS, VECTOR, gl.num_warps())
     row = gl.program_id(0).to(gl.int64)
-    y_pointer += row * length
-    dy_pointer += row * length
-    dx_pointer += row * length
-    part = gl.arange(0, BLOCKS, layout=gl.SliceLayout(1, LAYOUT))
-    along = part[:, None] * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(0, LAYOUT))[None, :]
-
-    kept_y = room(y_pointer, BLOCKS, CHUNKS, CHUNK)
-    kept_dy = room(dy_pointer, BLOCKS, CHUNKS, CHUNK)
-    for chunk in gl.static_range(CHUNKS):
-        at = chunk * BLOCKS * CHUNK + along
-        here = inside(at, length, chunk == CHUNKS - 1)
-        fetch(kept_y, y_pointer, at, here, chunk)
-        fetch(kept_dy, dy_pointer, at, here, chunk)
-        async_copy.commit_group()
+    start = row * length
+    part, along = places(LAYOUT, BLOCKS, CHUNK)
+    kept_y, kept_dy = bring((y_pointer + start, dy_pointer + start), along, length, BLOCKS, CHUNKS, CHUNK)
+    dx_pointer += start
 
     sums = gl.full([BLOCKS, CHUNK], 0.0, gl.float32, LAYOUT)
     for chunk in gl.static_range(CHUNKS):
@@ -135,12 +113,8 @@ def backward_held(
     total = gl.sum(sums, 1)
 
     if BLOCKS > 1:
-        partial_pointer += row * BLOCKS
-        gl.store(partial_pointer + part, total)
-        arrive()
-        meet()
-        other = gl.arange(0, BLOCKS, layout=gl.SliceLayout(0, everywhere(BLOCKS, gl.num_warps())))
-        whole = gl.sum(gl.load(partial_pointer + other, cache_modifier=".cg"), 0)
+        _, told = exchange(partial_pointer + row * BLOCKS, (total,), part, BLOCKS)
+        whole = gl.sum(told[0], 0)
     else:
         whole = total[:, None]
     for chunk in gl.static_range(CHUNKS):
@@ -157,9 +131,9 @@ def candidates(problem: Softmax) -> Sequence[Held]:
 
 def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], share: Held) -> Launch:
     """y of x, or dx of y and dy: rows of any length that is a multiple of 16 bytes, all contiguous."""
-    result = torch.empty_like(inputs[0])
+    outputs = empty(problem, inputs[0])
     forward = problem.direction == "forward"
-    partial = held.partial_sums(share, result, 2 if forward else 1)
+    partial = held.partial_sums(share, outputs[0], 2 if forward else 1)
     run = (forward_held if forward else backward_held)[(problem.rows,)]
     options = share.constants(problem.item_byte)
-    return Launch.of(run, (result,), *inputs, result, partial, problem.length, **options)
+    return Launch.of(run, outputs, *inputs, *outputs, partial, problem.length, **options)

@@ -20,6 +20,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.tiles import Tile, along_rows, chunks
 from kernels.softmax.problem import Softmax
+from kernels.tensors import empty
 
 
 @triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
@@ -104,7 +105,7 @@ def candidates(problem: Softmax) -> Sequence[Tile]:
 
 def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
     """y of x, or dx of y and dy: rows of any length, all contiguous."""
-    result = torch.empty_like(inputs[0])
+    outputs = empty(problem, inputs[0])
     run = (forward_long if problem.direction == "forward" else backward_long)[(problem.rows,)]
     options = along_rows(tile, problem.length, problem.item_byte)
-    return Launch.of(run, (result,), *inputs, result, problem.length, **options)
+    return Launch.of(run, outputs, *inputs, *outputs, problem.length, **options)

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch, Operator, Uniform
-from kernels.excerpts import one_of_each_part
+from bench.spec import Launch, Operator
+from kernels.excerpts import of_rows, one_of_each_part
 from kernels.optional import lacking, launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
+from kernels.rows import examples
 from kernels.softmax.problem import Softmax
+from kernels.tensors import inputs
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -25,18 +27,12 @@ _CHECKED = 1 << 20
 """About how many elements an excerpt keeps; a result up to twice as large is checked whole."""
 
 
-def inputs(problem: Softmax, uniform: Uniform) -> Tensors:
-    """Forward: x. Backward: y and dy.
-
-    The gradient's formula is exact for any y, so y is random too: a softmax of its own would need a pass,
-    and in 16 bits would make dx of a long row next to nothing.
-    """
-    count = {"forward": 1, "backward": 2}[problem.direction]
-    return tuple(uniform(problem.rows, problem.length) for _ in range(count))
-
-
 def reference(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None) -> torch.Tensor:
-    """y `[rows, length]` of x, or dx of y and dy, in float64."""
+    """y `[rows, length]` of x, or dx of y and dy, in float64.
+
+    The gradient's formula is exact for any y, so y is random: a softmax of its own would need a pass, and in
+    16 bits would make dx of a long row next to nothing.
+    """
     if dy is None:
         return first.double().softmax(1)
     y, dy = first.double(), dy.double()
@@ -111,21 +107,7 @@ def excerpt(problem: Softmax, inputs: Tensors, outputs: Tensors) -> tuple[Softma
     count = _excerpt_rows(problem)
     if count == problem.rows:
         return problem, inputs, outputs
-    rows = one_of_each_part(problem.rows, count).to(outputs[0].device)
-    smaller = problem.model_copy(update={"rows": count})
-    return smaller, tuple(one[rows] for one in inputs), tuple(one[rows] for one in outputs)
-
-
-def _examples() -> list[Softmax]:
-    # (rows, length): primes, odd, 7 x 7, on, one short of and one past blocks, and past a row in registers.
-    sizes = [(13, 1), (5, 7), (49, 49), (131, 64), (17, 1000), (33, 1025), (9, 4096), (8, 16385)]
-    return [
-        Softmax(direction=direction, rows=rows, length=length, dtype=dtype)
-        for rows, length in sizes
-        for direction in ("forward", "backward")
-        for dtype in ("float16", "bfloat16", "float32", "float64")
-        if dtype != "float64" or length < 1000
-    ]
+    return of_rows(problem, one_of_each_part(problem.rows, count), inputs, outputs)
 
 
 OPERATOR = Operator(
@@ -139,6 +121,6 @@ OPERATOR = Operator(
         "triton": launched_by("softmax.launch"),
     },
     tolerance=tolerance,
-    examples=_examples(),
+    examples=examples(Softmax),
     excerpt=excerpt,
 )

@@ -9,22 +9,21 @@ Strongest known: QuACK, 3.01 TB/s for 16,384 rows of 131,072 on an H100, about i
 repository Dao-AILab/quack); raced as `quack`.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import model_validator
 
-from bench.spec import Implementation, Problem, Size
+from bench.spec import Implementation, Specs, TensorSpec
 from kernels.implementations import FROM_AMPERE, WITH_FLOAT64, inductor, on_both, on_cuda
+from kernels.rows import Rows
 
 LONGEST_IN_REGISTERS = 16384
 """Longest row that our kernels hold in registers; twice as much spills."""
 LONGEST_FLOAT16 = 2**20
 """Longest row of a float16 softmax: y is about 1 / length, and float16 ends at 6e-8."""
-MOST = 2**30
-"""Most rows, and the longest row, that our kernels address."""
 
 
-class Softmax(Problem):
+class Softmax(Rows):
     """One softmax or its gradient: `direction`, `rows`, `length` of a row, `dtype`."""
 
     operator: ClassVar[str] = "softmax"
@@ -35,10 +34,6 @@ class Softmax(Problem):
         on_cuda("triton", "ours: rows in registers; longer ones in shared memory or in two passes"),
     )
 
-    direction: Literal["forward", "backward"]
-    rows: Size
-    length: Size
-
     @model_validator(mode="after")
     def _fits_float16(self) -> "Softmax":
         if self.dtype == "float16" and self.direction == "forward" and self.length > LONGEST_FLOAT16:
@@ -46,11 +41,6 @@ class Softmax(Problem):
                 f"a float16 softmax over {self.length} elements is mostly zeros: at most {LONGEST_FLOAT16}"
             )
         return self
-
-    @property
-    def elements(self) -> int:
-        """rows x length."""
-        return self.rows * self.length
 
     @property
     def in_registers(self) -> bool:
@@ -73,22 +63,12 @@ class Softmax(Problem):
         return self.elements if self.direction == "forward" else 0
 
     @property
-    def byte_read(self) -> int:
-        """Forward: x. Backward: y and dy."""
-        return {"forward": 1, "backward": 2}[self.direction] * self.elements * self.item_byte
-
-    @property
-    def byte_written(self) -> int:
-        """Forward: y. Backward: dx."""
-        return self.elements * self.item_byte
-
-    def refusal(self, implementation: str) -> str:
-        """Our kernels number rows and places in a row in 32 bits: up to 2^30 of each."""
-        if implementation == "triton":
-            for name, count in (("rows", self.rows), ("elements in a row", self.length)):
-                if count > MOST:
-                    return f"triton takes up to {MOST} {name}, not {count}"
-        return ""
+    def tensors(self) -> tuple[Specs, Specs]:
+        """Forward: x and y. Backward: y and dy, and dx."""
+        rows = TensorSpec((self.rows, self.length))
+        if self.direction == "forward":
+            return {"x": rows}, {"y": rows}
+        return {"y": rows, "dy": rows}, {"dx": rows}
 
 
 PROBLEM = Softmax

@@ -22,6 +22,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.softmax.problem import Softmax
+from kernels.tensors import empty
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -86,7 +87,7 @@ def candidates(problem: Softmax) -> list[Tile]:
 
 def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
     """y of x, or dx of y and dy: rows within 16384 elements, all contiguous."""
-    result = torch.empty_like(inputs[0])
+    outputs = empty(problem, inputs[0])
     run = (forward if problem.direction == "forward" else backward)[(-(-problem.rows // tile.rows),)]
     options = of_rows(tile, problem.length, problem.item_byte)
-    return Launch.of(run, (result,), *inputs, result, problem.rows, problem.length, **options)
+    return Launch.of(run, outputs, *inputs, *outputs, problem.rows, problem.length, **options)

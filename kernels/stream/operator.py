@@ -11,6 +11,7 @@ from bench.spec import Launch, Operator, Problem, Uniform
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF
 from kernels.stream.problem import Stream
+from kernels.tensors import inputs as declared
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -23,8 +24,7 @@ CONSTANT = 0.75
 
 def inputs(problem: Stream, uniform: Uniform) -> Tensors:
     """x `[length]`, and z `[length]` for triad; write takes its dtype and device from an empty x."""
-    count = {"copy": 1, "triad": 2, "read": 1, "write": 0}[problem.kind]
-    return tuple(uniform(problem.length) for _ in range(count)) or (uniform(0),)
+    return declared(problem, uniform) or (uniform(0),)
 
 
 def reference(problem: Stream, x: torch.Tensor, z: torch.Tensor | None = None) -> torch.Tensor:

@@ -18,13 +18,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bench.spec import Implementation, Problem, Size
+from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import VOLTA, WITH_FLOAT64, on_both, on_cuda
 
 Kind = Literal["copy", "triad", "read", "write"]
 
-_READ = {"copy": 1, "triad": 2, "read": 1, "write": 0}
-_WRITTEN = {"copy": 1, "triad": 1, "read": 0, "write": 1}
+_TENSORS = {"copy": ("x", "y"), "triad": ("xz", "y"), "read": ("x", ""), "write": ("", "y")}
 
 MOST_PROGRAMS = 65_536
 """Far more than any device has SMs."""
@@ -51,14 +50,11 @@ class Stream(Problem):
         return 0
 
     @property
-    def byte_read(self) -> int:
-        """`length` elements of x (copy, read), of x and z (triad), of nothing (write)."""
-        return _READ[self.kind] * self.length * self.item_byte
-
-    @property
-    def byte_written(self) -> int:
-        """`length` elements of y; read writes a single sum, not counted."""
-        return _WRITTEN[self.kind] * self.length * self.item_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x and z as far as they are read, y where it is written; read's single sum is not counted."""
+        read, written = _TENSORS[self.kind]
+        line = TensorSpec((self.length,))
+        return dict.fromkeys(read, line), dict.fromkeys(written, line)
 
     def parameters(self) -> dict[str, int | float | bool | str]:
         """Without `programs` where that is 0: a pass is what it was before one could ask for them."""

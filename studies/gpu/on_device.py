@@ -16,10 +16,10 @@ import torch
 import kernels
 from bench.device.detect import Device
 from bench.device.nvml import NvmlGpu
+from bench.launching.stored import stored_dtype
 from bench.launching.tuning import compile_side_by_side
 from bench.spec import Dtype, Launch, Problem, Unsupported, cause
 from bench.worker.check import outputs_of
-from bench.worker.measure_case import stored_dtype
 from bench.worker.telemetry_cuda import HELD_BY_POLICY, POWER_INSTANT
 from kernels.gemm.operands import operands
 from kernels.gemm.problem import Gemm

@@ -17,7 +17,7 @@ from tests.kernels.compiled import Built, pointer
 from tests.kernels.in_flight import NEEDED_BYTE, in_flight, resident
 from tests.kernels.streaming import CAPABILITIES, Variant, family
 
-SIZES = ("images", "rows", "channels", "parts")
+SIZES = ("images", "channels", "parts")
 LAYOUTS: tuple[Layout, ...] = ("NCHW", "NHWC")
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
 BULK = ("x_pointer", "y_pointer", "dy_pointer", "dx_pointer")
@@ -79,7 +79,7 @@ def held(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Variant]:
     c, side = (256, 8) if aligned else (255, 7)
     most = BatchNorm(n=1, c=c, h=side, w=side, layout=layout, dtype=dtype).persistent_limit
     problem = BatchNorm(n=most // side**2, c=c, h=side, w=side, layout=layout, dtype=dtype)
-    kernel = persistent.normalize_nchw if layout == "NCHW" else persistent.normalize_nhwc
+    kernel = persistent.normalize_held
     for one in persistent.candidates(problem):
         options = constants(kernel, persistent.operands(problem, one))
         name = f"{layout} {kernel.__name__} {dtype} {one}{'' if aligned else ' unaligned'}"

@@ -46,10 +46,10 @@ def chosen(problem: LayerNorm, inputs: Tensors, tile: Tile | Held) -> Launch:
 def long(problem: LayerNorm, inputs: Tensors, tile: Tile) -> Launch:
     """By the kernels for rows that no register file holds, whatever the length."""
     if problem.direction == "forward":
-        x, weight, bias = inputs
-        return forward_long.launch(problem, x, weight, bias, tile)
+        return forward_long.launch(problem, inputs, tile)
     x, dy, weight, mean, rstd = inputs
-    return backward_long.launch(problem, x, dy, weight, mean.float(), rstd.float(), tile, MULTIPROCESSORS)
+    inputs = x, dy, weight, mean.float(), rstd.float()
+    return backward_long.launch(problem, inputs, tile, MULTIPROCESSORS)
 
 
 def drawn(problem: LayerNorm, seed: int) -> Tensors:

@@ -3,23 +3,14 @@
 import pytest
 import torch
 
-from bench.spec import Launch
 from kernels.layernorm.tiles import Tile
 from kernels.quantize import casting
-from kernels.quantize.operator import OPERATOR, TORCH_TYPE
+from kernels.quantize.operator import OPERATOR
 from kernels.quantize.problem import Quantize
+from kernels.tensors import empty
 from tests.drawing import covering, is_deep
 from tests.kernels.interpreted import check, ran
 from tests.kernels.tensors import uniform
-
-
-def launch(problem: Quantize, x: torch.Tensor, tile: Tile) -> Launch:
-    """By this tile, into new tensors."""
-    scales = torch.empty(problem.scales)
-    if problem.scaling == "mx":
-        scales = torch.empty(problem.rows, problem.length // 32, dtype=torch.uint8)
-    y = torch.empty(problem.rows, problem.length, dtype=TORCH_TYPE[problem.to])
-    return casting.with_tile(problem, x, (y, scales), tile)
 
 
 def tiles(problem: Quantize) -> list[Tile]:
@@ -39,7 +30,7 @@ EXAMPLES = [p for p in OPERATOR.examples if is_deep() or p.rows * p.length < 10_
 def test_right_in_bounds_and_each_element_written_once(problem: Quantize, seed: int) -> None:
     (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
     for tile in tiles(problem):
-        done = check(OPERATOR, problem, (x,), launch(problem, x, tile))
+        done = check(OPERATOR, problem, (x,), casting.with_tile(problem, x, empty(problem, x), tile))
         loaded, parts = problem.byte_read, 0
         if problem.scaling == "tensor":
             blocks = -(-problem.elements // tile.block)
@@ -55,7 +46,7 @@ def test_the_same_numbers_as_torch(to: str, scaling: str, seed: int) -> None:
     problem = Quantize(rows=16, length=256, dtype="float32", to=to, scaling=scaling)  # type: ignore[arg-type]
     (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
     x *= torch.logspace(-6, 6, 16)[:, None]  # rows of very different size
-    y, scales = ran(launch(problem, x, casting.candidates(problem)[0])).outputs
+    y, scales = ran(casting.with_tile(problem, x, empty(problem, x), casting.candidates(problem)[0])).outputs
     want_y, want_scales = OPERATOR.implementations["aten"](problem, x).call()
     torch.testing.assert_close(
         scales.double(), want_scales.double(), rtol=0 if scaling == "mx" else 1e-6, atol=0
@@ -68,5 +59,5 @@ def test_the_same_numbers_as_torch(to: str, scaling: str, seed: int) -> None:
 def test_zeros_stay_zeros(scaling: str) -> None:
     problem = Quantize(rows=2, length=64, dtype="bfloat16", to="float8_e4m3", scaling=scaling)  # type: ignore[arg-type]
     x = torch.zeros(2, 64, dtype=torch.bfloat16)
-    y, _ = ran(launch(problem, x, casting.candidates(problem)[0])).outputs
+    y, _ = ran(casting.with_tile(problem, x, empty(problem, x), casting.candidates(problem)[0])).outputs
     assert (y.float() == 0).all()

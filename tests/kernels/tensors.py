@@ -1,22 +1,14 @@
 """Seeded inputs, as the harness hands them to an operator, and its judgement of what came of them."""
 
+from typing import get_args
+
 import torch
 
+from bench.launching.stored import stored_dtype
 from bench.spec import Dtype, Operator, Problem, Uniform
 from bench.worker.check import judged, relative_errors
 
-TORCH_TYPE = {
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "tf32": torch.float32,
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "float8_e4m3": torch.float8_e4m3fn,
-    "int8": torch.int8,
-    "float8_e5m2": torch.float8_e5m2,
-    "mxfp8": torch.float8_e4m3fn,
-    "nvfp4": torch.int8,
-}
+TORCH_TYPE = {dtype: stored_dtype(dtype) for dtype in get_args(Dtype)}
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 """What every operator on floats computes, on any device."""

@@ -48,26 +48,6 @@ def test_the_gradient_is_one_for_any_mean_and_rstd(seed: int) -> None:
         torch.testing.assert_close(got, want)
 
 
-@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
-def test_bytes_are_those_of_the_tensors(problem: LayerNorm, seed: int) -> None:
-    inputs = drawn(problem, seed)
-    assert all(one.is_contiguous() for one in inputs)
-    kept = max(4, problem.item_byte)
-
-    def byte(tensors: tuple[torch.Tensor, ...]) -> int:
-        """mean and rstd, [rows, 1], count as float32 at least."""
-        return sum(
-            one.numel() * (kept if one.dim() == 2 and one.shape != inputs[0].shape else problem.item_byte)
-            for one in tensors
-        )
-
-    expected = OPERATOR.reference(problem, *inputs)
-    if problem.length > 1:  # else x is as [rows, 1] as mean is
-        assert byte(inputs) == problem.byte_read
-        assert byte(outputs_of(expected)) == problem.byte_written
-    assert problem.byte == problem.byte_read + problem.byte_written
-
-
 def test_only_our_gradient_of_the_longest_rows_reads_again() -> None:
     for length, rows in ((8192, 65536), (4096, 64), (16384, 32768), (131072, 100)):
         problem = large("backward", "float16", rows, length)

@@ -1,0 +1,44 @@
+"""What softmax and layer normalization share: rows that are computed each by itself, forward or backward."""
+
+from typing import Literal, TypeVar
+
+from bench.spec import Problem, Size
+
+MOST = 2**30
+"""Most rows, and the longest row, that our kernels address."""
+
+
+class Rows(Problem):
+    """`rows` rows of `length` elements each."""
+
+    direction: Literal["forward", "backward"]
+    rows: Size
+    length: Size
+
+    @property
+    def elements(self) -> int:
+        """rows x length."""
+        return self.rows * self.length
+
+    def refusal(self, implementation: str) -> str:
+        """Our kernels number rows and places in a row in 32 bits: up to 2^30 of each."""
+        if implementation == "triton":
+            for name, count in (("rows", self.rows), ("elements in a row", self.length)):
+                if count > MOST:
+                    return f"triton takes up to {MOST} {name}, not {count}"
+        return ""
+
+
+P = TypeVar("P", bound=Rows)
+
+
+def examples(kind: type[P]) -> list[P]:
+    """Primes, odd, 7 x 7; on, one short of and one past blocks, and past a row in registers."""
+    sizes = [(13, 1), (5, 7), (49, 49), (131, 64), (17, 1000), (33, 1025), (9, 4096), (8, 16385)]
+    return [
+        kind(direction=direction, rows=rows, length=length, dtype=dtype)
+        for rows, length in sizes
+        for direction in ("forward", "backward")
+        for dtype in ("float16", "bfloat16", "float32", "float64")
+        if dtype != "float64" or length < 1000
+    ]

@@ -1,0 +1,33 @@
+"""The tensors that a problem declares: its inputs at random, its outputs not filled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from bench.launching.stored import stored_dtype
+from bench.spec import Problem, TensorSpec, Uniform
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+
+def made(spec: TensorSpec, make: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """The tensor, by a function of its sizes and, where that is not the problem's, its `dtype`."""
+    options = {} if spec.dtype is None else {"dtype": stored_dtype(spec.dtype)}
+    if not spec.channels_last:
+        return make(*spec.shape, **options)
+    n, c, h, w = spec.shape
+    return make(n, h, w, c, **options).permute(0, 3, 1, 2)
+
+
+def inputs(problem: Problem, uniform: Uniform) -> Tensors:
+    """All tensors that the problem reads, uniform in [-1, 1]; integers in -127 to 127."""
+    return tuple(made(spec, uniform) for spec in problem.tensors[0].values())
+
+
+def empty(problem: Problem, like: torch.Tensor) -> Tensors:
+    """All tensors that the problem writes, on the device of `like`, which has the problem's type."""
+    return tuple(made(spec, like.new_empty) for spec in problem.tensors[1].values())
