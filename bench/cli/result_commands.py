@@ -42,7 +42,7 @@ def every_case(results: Results) -> None:
 
 def efficiency(results: Results) -> None:
     """Memory-bound operators: their share of a copy's bandwidth, and our kernels beside the best library."""
-    from bench.cli.run_summary import efficiency_table
+    from bench.cli.standings import efficiency_table
     from bench.judge.frame import read
 
     show(efficiency_table(read(results, left_out)))
@@ -50,7 +50,7 @@ def efficiency(results: Results) -> None:
 
 def duel(results: Results) -> None:
     """GEMM: our kernels beside cuBLAS, case by case, summarised by regions of shapes beside their goals."""
-    from bench.cli.run_summary import duel_table
+    from bench.cli.standings import duel_table
     from bench.judge.frame import read
 
     show(duel_table(read(results, left_out)))
@@ -70,7 +70,7 @@ def goals(
     ] = False,
 ) -> None:
     """The goals of our kernels: what they rest on, what would refute them, and what results say of each."""
-    from bench.cli.goals import goal_lines, markdown_lines, of_operator, outcome_lines, summary_lines
+    from bench.cli.standings import goal_lines, markdown_lines, of_operator, outcome_lines, summary_lines
     from bench.judge.frame import read
 
     about = of_operator(operator)

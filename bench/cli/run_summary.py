@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +11,6 @@ import numpy as np
 from bench.case_name import row_name
 from bench.cli.table import lines_of, table
 from bench.device.datasheet import find_datasheet
-from bench.errors import UserError
 from bench.format import (
     alike_texts,
     amount_text,
@@ -21,12 +18,9 @@ from bench.format import (
     duration_text,
     end_of,
     half_text,
-    memory_text,
     seconds_text,
     share_text,
 )
-from bench.judge.duel import ALL_16_BIT, Standing, duels, goal, standings
-from bench.judge.efficiency import efficiencies
 from bench.judge.flags import FLAGS, SUSPECT, disturbances
 from bench.judge.frame import Run, runs
 from bench.judge.noise import noise_of
@@ -85,91 +79,6 @@ def case_table(rows: Sequence[Measurement]) -> str:
         shown.add_row(*_cells(row, run_of[RunKey.of(row)], bound_of[id(row)], own))
     notes = [f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}" for flag in common]
     return "\n".join([*lines_of(shown), *notes])
-
-
-def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
-    """For each device and run: every implementation of every memory-bound operator, by region.
-
-    Imported rows are left out. UserError if a run has no copy to be compared with.
-    """
-    for run in _measured(given):
-        regions = list(efficiencies(run))
-        cache = memory_text(run.rows[0].cache_byte)
-        yield f"{run.device} {run.name}: regions by the bytes of a launch, last-level cache {cache}"
-        if not regions:
-            yield "no memory-bound operator has a time in this run"
-            continue
-        names = ("operator", "kind", "region", "implementation", ">cases", ">of copy", ">lowest to highest")
-        shown = table(*names, ">best other / ours", ">lowest to highest")
-        for row in regions:
-            shown.add_row(
-                *(row.operator, row.kind, row.region, row.implementation, str(len(row.of_copy))),
-                *_spread(row.of_copy),
-                *_spread(row.versus_best),
-            )
-        yield from lines_of(shown)
-
-
-def duel_table(given: Sequence[Run]) -> Iterator[str]:
-    """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
-
-    Imported rows are left out. UserError if no run has a case that both timed.
-    """
-    any_pair = False
-    for run in _measured(given):
-        for cache in run.caches:
-            pairs, suspect = duels(run, cache)
-            if not pairs and not suspect:
-                continue
-            any_pair = True
-            yield (
-                f"{run.device} {run.name}, {cache} cache: "
-                "seconds of the library / seconds of ours, above 1 is ahead"
-            )
-            if suspect:
-                yield f"not compared: {count_text(suspect, 'pair')} in which a time is suspect"
-            by_region = list(standings(pairs))
-            if by_region:
-                yield from _duel_lines(by_region, run.device_name)
-    if not any_pair:
-        raise UserError(
-            "no GEMM was timed by both triton and a cuBLAS in one run, so there is nothing to compare"
-        )
-
-
-def _measured(given: Sequence[Run]) -> list[Run]:
-    """The runs that are not imported: times of others are not compared with ours unless asked for."""
-    ours = [run for run in given if not run.imported]
-    if given and not ours:
-        raise UserError("all rows given are imported, so there is none of ours to judge")
-    return ours
-
-
-def _duel_lines(by_region: Sequence[Standing], device_name: str) -> Iterator[str]:
-    heads = (">cases", ">goal median (min)", ">median", ">min", ">geometric mean", ">ahead", ">behind")
-    shown = table("region", "implementation", *heads)
-    worst = table("region", "implementation", ">ratio", ">95 %", "library", "lowest three cases")
-    for standing in by_region:
-        numbers = [f"{value:.3f}" for value in (standing.median, standing.least, standing.mean)]
-        shares = [share_text(share) for share in (standing.ahead, standing.behind)]
-        wanted = goal(standing.region, device_name)
-        names = standing.region, standing.implementation
-        shown.add_row(*names, str(len(standing.duels)), wanted.bars if wanted else "", *numbers, *shares)
-        # The lowest of all 16-bit shapes are among the lowest of their regions.
-        for lost in standing.duels[:3] if standing.region != ALL_16_BIT else ():
-            is_known = 0 < lost.low <= lost.high < math.inf
-            ends = f"{lost.low:.3f} to {lost.high:.3f}" if is_known else "unknown"
-            worst.add_row(*names, f"{lost.ratio:.3f}", ends, lost.library, lost.name)
-    yield from lines_of(shown)
-    yield from lines_of(worst)
-
-
-def _spread(values: Sequence[float]) -> tuple[str, str]:
-    """The median, and the lowest and highest value where there are several."""
-    if not values:
-        return "", ""
-    ends = f"{values[0]:.2f} to {values[-1]:.2f}" if len(values) > 1 else ""
-    return f"{statistics.median(values):.2f}", ends
 
 
 def _cells(row: Measurement, run: Run, bound_by: str, flags: Sequence[str]) -> list[str]:

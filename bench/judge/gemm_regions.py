@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any
 
-Region = Literal[
-    "16-bit large",
-    "16-bit large, short K",
-    "16-bit middle",
-    "16-bit small",
-    "16-bit decode",
-    "16-bit other",
-    "float8 TN large",
-    "float8 other",
-    "int8 TN large",
-    "int8 other",
-    "tf32 TN large",
-    "tf32 other",
-    "float32 large",
-    "float32 other",
-    "float64",
-    "mxfp8 large",
-    "mxfp8 other",
-    "nvfp4 large",
-    "nvfp4 other",
-    "unaligned",
-    "batched",
-]
+REGIONS = (
+    *(f"16-bit {shape}" for shape in ("large", "large, short K", "middle", "small", "decode", "other")),
+    *("float8 TN large", "float8 other", "int8 TN large", "int8 other", "tf32 TN large", "tf32 other"),
+    *("float32 large", "float32 other", "float64", "mxfp8 large", "mxfp8 other", "nvfp4 large"),
+    *("nvfp4 other", "unaligned", "batched"),
+)
 """Regions of shapes, each with a goal of its own, and the rest of each data type."""
-REGIONS: tuple[Region, ...] = get_args(Region)
 _IN_16_BYTES = {
     "float16": (8, 8),
     "bfloat16": (8, 8),
@@ -43,43 +25,35 @@ _IN_16_BYTES = {
     "int8": (16, 4),
 }
 """Elements of an operand, and of the result, in 16 bytes: the alignment that a load or bulk copy needs."""
+_TN_ONLY = ("float8", "int8", "tf32")
+"""Data types whose large products have a goal in the layout that tensor cores read, TN, alone."""
 
 
-def region(parameters: Mapping[str, Any]) -> Region:
+def region(parameters: Mapping[str, Any]) -> str:
     """The region of a GEMM with these `m`, `n`, `k`, `layout`, `dtype`, and `pitch` and `batch` if given."""
     if parameters.get("batch", 1) > 1:
         return "batched"
-    m, n, k = parameters["m"], parameters["n"], parameters["k"]
-    dtype, layout = parameters["dtype"], parameters["layout"]
     if not _aligned(parameters):
         return "unaligned"
-    all_long = min(m, n) >= 4096
-    large = all_long and k >= 1024
+    m, n, k, dtype = (parameters[name] for name in ("m", "n", "k", "dtype"))
     if dtype in ("float16", "bfloat16"):
-        if min(m, n) <= 64 and max(m, n) >= 4096 and k >= 4096:
-            return "16-bit decode"
-        if large:
-            return "16-bit large"
-        if all_long and k <= 512:
-            return "16-bit large, short K"
-        if max(m, n) <= 1024:
-            return "16-bit small"
-        if min(m, n) > 1024 and max(m, n) < 4096:
-            return "16-bit middle"
-        return "16-bit other"
-    if dtype in ("float8_e4m3", "float8_e5m2"):
-        return "float8 TN large" if large and layout == "TN" else "float8 other"
-    if dtype == "mxfp8":
-        return "mxfp8 large" if large else "mxfp8 other"
-    if dtype == "nvfp4":
-        return "nvfp4 large" if large else "nvfp4 other"
-    if dtype == "int8":
-        return "int8 TN large" if large and layout == "TN" else "int8 other"
-    if dtype == "tf32":
-        return "tf32 TN large" if large and layout == "TN" else "tf32 other"
-    if dtype == "float32":
-        return "float32 large" if large else "float32 other"
-    return "float64"
+        return f"16-bit {_shape(min(m, n), max(m, n), k)}"
+    if dtype == "float64":
+        return "float64"
+    kind, large = dtype.partition("_")[0], min(m, n) >= 4096 and k >= 1024
+    if kind in _TN_ONLY:
+        return f"{kind} TN large" if large and parameters["layout"] == "TN" else f"{kind} other"
+    return f"{kind} large" if large else f"{kind} other"
+
+
+def _shape(short: int, long: int, k: int) -> str:
+    if short <= 64 and long >= 4096 and k >= 4096:
+        return "decode"
+    if short >= 4096 and (k >= 1024 or k <= 512):
+        return "large" if k >= 1024 else "large, short K"
+    if long <= 1024:
+        return "small"
+    return "middle" if short > 1024 and long < 4096 else "other"
 
 
 def _aligned(parameters: Mapping[str, Any]) -> bool:

@@ -1,15 +1,7 @@
 """Goals of our kernels as predictions that a run can refute: bench/judge/goals.yaml, judged by rows.
 
-A goal is about the cases of a region on some devices, and one of three figures of each case:
-
-    ratio   seconds of an opponent / seconds of ours; the opponent is the fastest of those named, which may
-            be others of ours, or of all libraries if none is
-    copy    (bytes that any implementation must move / seconds) / bandwidth of a copy in the same run
-    peak    (FLOP / seconds) / the datasheet's dense rate of matrix products of this data type
-
-Only times with a cold cache count that no flag makes suspect. Each figure has an interval, of the rows' own
-combined; the median's interval here goes from the median of the lower ends to that of the upper ends, which
-is wider than the median's own. Verdicts:
+A goal is about the figures (`bench.judge.standings`) of the cases of a region on some devices, with a cold
+cache: it has a bar for their median, and perhaps one for each of them. Verdicts:
 
     REACHED    the median's lower end is at the goal or above, and no case is below the least by its interval
     MISSED     the median's upper end is below the goal, or a case is below the least by its interval
@@ -20,23 +12,20 @@ is wider than the median's own. Verdicts:
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
 import yaml
 from pydantic import Field, TypeAdapter, model_validator
 
-from bench.judge.claim_rows import claim_rows, selected
-from bench.judge.gemm_regions import REGIONS, region
+from bench.judge.claim_rows import selected
+from bench.judge.gemm_regions import REGIONS
 from bench.judge.noise import OURS
-from bench.spec import Dtype
-from bench.sweep.claims import Select
+from bench.judge.standings import Figure, Measure, figures, latest, median_ends, timed
+from bench.sweep.claims import Expected, Select
 from bench.sweep.models import List, Strict, Text
 
 if TYPE_CHECKING:
@@ -46,7 +35,6 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).with_name("goals.yaml")
 Verdict = Literal["REACHED", "MISSED", "REFUTED", "UNDECIDED", "NO CASE"]
-Measure = Literal["ratio", "copy", "peak"]
 
 
 class Goal(Strict):
@@ -89,20 +77,13 @@ class Goal(Strict):
         return any(part in device_name for part in self.devices)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What one run says of one goal."""
 
     goal: Goal
     verdict: Verdict
-    cases: int
-    median: float
-    """Of the cases' figures, NaN without a case; so are `low` and `high`, the ends of its interval."""
-    low: float
-    high: float
-    least: float
-    least_case: str
-    """The parameters of the case with the lowest figure, as JSON."""
+    figures: tuple[Figure, ...]
+    """Of the cases, the lowest first."""
 
 
 @cache
@@ -111,84 +92,39 @@ def goals() -> tuple[Goal, ...]:
     return TypeAdapter(tuple[Goal, ...]).validate_python(tuple(yaml.safe_load(FILE.read_text("utf-8"))))
 
 
+def goal_of(region: str, device_name: str) -> Goal | None:
+    """The goal of a region of GEMMs on this device, ours over the library; None if none was set."""
+    return next((each for each in goals() if each.region == region and each.about(device_name)), None)
+
+
 def outcomes(run: Run) -> Iterator[Outcome]:
     """Of each goal that is about the run's device."""
-    about = [goal for goal in goals() if goal.about(run.device_name)]
-    rows = claim_rows([run]) if about else None
-    if rows is None:
-        return
-    rows = rows[(rows["cache"] == "cold") & ~rows["suspect"]]
-    # The same problem in two sweeps is one problem; its latest row counts.
-    rows = rows.drop_duplicates(["operator", "parameters", "implementation"], keep="last")
-    for goal in about:
-        yield outcome(goal, rows, run)
+    if about := [goal for goal in goals() if goal.about(run.device_name)]:
+        rows = latest(timed(run))
+        for goal in about:
+            yield outcome(goal, rows, run)
 
 
 def outcome(goal: Goal, rows: pd.DataFrame, run: Run) -> Outcome:
     """Judge one goal by the sound rows of a run, one for each problem and implementation."""
+    found = figures(cases(goal, rows), run, goal.ours, goal.measure, goal.to)
+    return Outcome(goal, _verdict(goal, found), found)
+
+
+def cases(goal: Goal, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that a goal is about."""
     rows = selected(rows[rows["operator"] == goal.operator], goal.where)
-    if goal.operator == "gemm" and goal.region in REGIONS:
-        rows = rows[[region(json.loads(text)) == goal.region for text in rows["parameters"]]]
-    figures = _figures(goal, rows, run)
-    if not figures:
-        return Outcome(goal, "NO CASE", 0, math.nan, math.nan, math.nan, math.nan, "")
-    values, halves = np.array([one[0] for one in figures]), np.array([one[1] for one in figures])
-    lows, highs = values * np.exp(-halves), values * np.exp(halves)
-    low, high = float(np.median(lows)), float(np.median(highs))
-    worst = int(np.argmin(values))
-    return Outcome(
-        goal,
-        _verdict(goal, low, high, lows, highs),
-        len(figures),
-        float(np.median(values)),
-        low,
-        high,
-        float(values[worst]),
-        figures[worst][2],
-    )
+    return rows[rows["region"] == goal.region] if goal.region in REGIONS else rows
 
 
-def _verdict(goal: Goal, low: float, high: float, lows: Sequence[float], highs: Sequence[float]) -> Verdict:
-    least = goal.least or 0.0
-    if high < least:
+def _verdict(goal: Goal, found: Sequence[Figure]) -> Verdict:
+    if not found:
+        return "NO CASE"
+    median, least = Expected(goal.median, math.inf), Expected(goal.least or 0.0, math.inf)
+    if least.answer(*median_ends(found)) is False:
         return "REFUTED"
-    if high < goal.median or min(highs) < least:
+    lowest = min(each.low for each in found), min(each.high for each in found)
+    answers = median.answer(*median_ends(found)), least.answer(*lowest)
+    if False in answers:
         return "MISSED"
-    return "REACHED" if low >= goal.median and min(lows) >= least else "UNDECIDED"
-
-
-def _figures(goal: Goal, rows: pd.DataFrame, run: Run) -> list[tuple[float, float, str]]:
-    """(figure, half of its interval as a logarithm, parameters) of each case."""
-    found = []
-    for parameters, here in rows.groupby("parameters", sort=False):
-        ours = here[here["implementation"] == goal.ours]
-        if ours.empty:
-            continue
-        own = ours.iloc[-1]
-        half = _half(own)
-        if goal.measure == "ratio":
-            names = here["implementation"]
-            others = here[names.isin(goal.to) if goal.to else ~names.str.startswith(OURS)]
-            if others.empty:
-                continue
-            best = others.iloc[int(others["median_s"].to_numpy().argmin())]
-            figure, half = best["median_s"] / own["median_s"], math.hypot(half, _half(best))
-        elif goal.measure == "copy":
-            figure = own["byte"] / own["median_s"] / (run.roof("cold").copy_byte_per_s or math.nan)
-        else:
-            figure = own["flop"] / own["median_s"] / _dense_rate(run, own["dtype"])
-        if not math.isnan(figure):
-            found.append((float(figure), half, str(parameters)))
-    return found
-
-
-def _half(row: pd.Series) -> float:
-    """Half of the interval of a row's time; without one anything is possible, and nothing is decided."""
-    half = float(row["half"])
-    return math.inf if math.isnan(half) else half
-
-
-def _dense_rate(run: Run, dtype: Dtype) -> float:
-    """FLOP/s of the datasheet; NaN if it has none for this type."""
-    sheet = run.datasheet
-    return (sheet.peak_flop_per_s("matrix", dtype) if sheet else None) or math.nan
+    return "REACHED" if all(answers) else "UNDECIDED"

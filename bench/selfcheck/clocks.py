@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from itertools import pairwise
 from statistics import median
@@ -17,6 +17,7 @@ from bench.runner.rows import SEED
 from bench.selfcheck.clock_agreement import Comparison, Ratio, comparison
 from bench.selfcheck.finding import Finding, checked, failed, passed
 from bench.selfcheck.instruments import Given, cpu_reading, cuda_readings, cupti_reading
+from bench.selfcheck.rows import Anchor, anchors
 from bench.spec import DeviceKind
 from bench.worker.__main__ import make_bench
 from bench.worker.clock import EVENT_STEP_S, GraphClock, HostClock
@@ -154,17 +155,6 @@ def host(clock: HostClock) -> Iterator[Finding]:
 
 # ---- two anchors by every clock, in one process
 
-ANCHORS: Mapping[DeviceKind, Sequence[tuple[str, Given]]] = {
-    "cpu": (
-        ("clocks, GEMM", ("gemm", "onednn", {"dtype": "float32", "m": 512, "n": 512, "k": 512})),
-        ("clocks, copy", ("stream", "aten", {"dtype": "float32", "kind": "copy", "length": 1 << 22})),
-    ),
-    "cuda": (
-        ("clocks, GEMM", ("gemm", "cublas", {"dtype": "float16", "m": 4096, "n": 4096, "k": 4096})),
-        ("clocks, copy", ("stream", "aten", {"dtype": "float32", "kind": "copy", "length": 1 << 26})),
-    ),
-}
-"""Launches of a tenth of a millisecond and more, where fixed costs do not matter."""
 ROUNDS = 6
 AGREE = 0.02
 APART = 0.10
@@ -185,23 +175,28 @@ def agreement(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     bench = make_bench(device.kind, device.cache_byte, SEED, device.uuid or None)
     with torch.no_grad():
         readings = {}
-        for name, given in ANCHORS[device.kind]:
+        for anchor in anchors(device.kind):
             if device.kind == "cpu":
-                readings[name] = cpu_reading(bench, given, threads, ROUNDS)
+                reading = cpu_reading(bench, given_of(anchor), threads, ROUNDS)
             else:
-                readings[name] = next(iter(cuda_readings(bench, given, ROUNDS)))  # warm: the first
-            yield agreed(name, comparison(*readings[name]), device.kind)
+                reading = next(iter(cuda_readings(bench, given_of(anchor), ROUNDS)))  # warm: the first
+            readings[anchor] = reading
+            yield agreed(f"clocks, {anchor.short}", comparison(*reading), device.kind)
         # The profiler comes last, since CUPTI stays attached; by then the clock may be another.
-        for name, given in ANCHORS[device.kind] if device.kind == "cuda" else ():
-            case, turns_s = readings[name]
+        for anchor, (case, turns_s) in readings.items() if device.kind == "cuda" else ():
             first = next(iter(turns_s))
-            seen = cupti_reading("profiler", bench, given, ROUNDS)[1]
-            yield profiled(name, comparison(case, {first: turns_s[first]} | seen))
+            seen = cupti_reading("profiler", bench, given_of(anchor), ROUNDS)[1]
+            yield profiled(anchor.short, comparison(case, {first: turns_s[first]} | seen))
 
 
-def profiled(name: str, compared: Comparison) -> Finding:
+def given_of(anchor: Anchor) -> Given:
+    """An anchor as the instruments take it."""
+    return anchor.problem.operator, anchor.implementation, anchor.problem.parameters()
+
+
+def profiled(short: str, compared: Comparison) -> Finding:
     """Our clock beside the profiler, which measured later: a difference is never a failure."""
-    finding = agreed(f"profiler, {name.removeprefix('clocks, ')}", compared, "cuda")
+    finding = agreed(f"profiler, {short}", compared, "cuda")
     return finding if finding.level != "FAIL" else replace(finding, level="WARN", remedy=AGREE_REMEDY["cuda"])
 
 

@@ -50,13 +50,11 @@ GROUPS = (
     Group(f"{_HERE}.operators:operators", "every operator, implementation and data type", 60),
     Group(f"{_HERE}.rows:survival", "survival of faults", 60),
     Group(f"{_HERE}.tuner:tuner", "the tuner", 40, GPU),
-    Group(f"{_HERE}.rows:libraries", "libraries, one real call each", 40, GPU),
     Group(f"{_HERE}.rows:capture", "CUDA graphs", 40, GPU),
     Group(f"{_HERE}.clocks:clocks", "our clock", 30, times=True),
     Group(f"{_HERE}.telemetry:telemetry", "NVML under load", 30, GPU, times=True),
     Group(f"{_HERE}.clocks:agreement", "two anchors by every clock", 40, times=True),
-    Group(f"{_HERE}.rows:rates", "anchors against the datasheet", 40, GPU, times=True),
-    Group(f"{_HERE}.rows:steadiness", "steadiness over ten seconds", 90, times=True),
+    Group(f"{_HERE}.rows:steadiness", "steadiness over ten seconds, and rates", 100, times=True),
 )
 
 

@@ -80,6 +80,18 @@ WORTH_SAYING_S = 0.1
 SMALL_BYTE = 4096
 """Examples of at least this many bytes are preferred: a single element shows little."""
 REMEDY = "Leave the implementation out of decisions, and report it with the JSON file: its rows are failures."
+TORCH_REMEDY = (
+    "Reinstall torch with the libraries that its wheel asks for, and nothing else on LD_LIBRARY_PATH."
+)
+REMEDIES = {
+    "cublas": TORCH_REMEDY,
+    "cublaslt": "Install nvmath-python 1.0 or later, and see that its CUDA is that of torch.",
+    "cudnn": TORCH_REMEDY,
+    "cudnn-spatial": TORCH_REMEDY,
+    "cudnn-persistent": TORCH_REMEDY,
+    "inductor": "See that a C compiler and Triton's ptxas work here: the JSON file has what they said.",
+}
+"""Implementation -> what to do if it is wrong, or not available in any data type."""
 
 
 @dataclass(frozen=True)
@@ -234,12 +246,19 @@ def _of_operator(name: str, answered: Sequence[Answer], reasons: Counter[str]) -
     faulty = [a for a in answered if a.row["status"] in FAULTY]
     if faulty:
         listed = [f"{answer.question.short} {outcome(answer.row)}" for answer in faulty]
-        return failed(name, f"{sentence} Failing: {_few(listed, '; ')}.", REMEDY, **numbers)
+        remedy = REMEDIES.get(faulty[0].question.implementation, REMEDY)
+        return failed(name, f"{sentence} Failing: {_few(listed, '; ')}.", remedy, **numbers)
     unsupported = [answer for answer in answered if answer.row["status"] == "unsupported"]
     if declined := Counter(f"{a.question.implementation}: {a.row['reason']}" for a in unsupported):
         sentence += f" Unsupported: {_few([f'{why} ({n})' for why, n in declined.items()], '; ')}."
     if reasons:
         sentence += f" Not for this device: {sum(reasons.values())}."
+    available = {answer.question.implementation for answer in answered if answer not in unsupported}
+    if absent := [
+        a.question.implementation for a in unsupported if a.question.implementation not in available
+    ]:
+        if remedy := next((REMEDIES[each] for each in absent if each in REMEDIES), ""):
+            return warned(name, sentence, remedy, **numbers)
     return passed(name, sentence, **numbers)
 
 

@@ -1,4 +1,4 @@
-"""Checks by the rows of a worker: libraries, faults, CUDA graphs, rates and steadiness."""
+"""Checks by the rows of a worker: faults, CUDA graphs, steadiness and rates."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import kernels
+from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
 from bench.device.nvml import NvmlGpu
 from bench.format import amount_text, count_text, share_text
@@ -20,13 +21,14 @@ from bench.runner.supervisor import WorkerSupervisor, check_request, measure_req
 from bench.sampling.protocol import protocol
 from bench.selfcheck.finding import Finding, checked, failed, passed, warned
 from bench.spec import DeviceKind, Problem
+from bench.sweep.grammar import Cache
 from bench.sweep.load import Case
 from bench.worker.fault import Fault
 
-CALL_S, START_S, MEASURE_S = 35.0, 60.0, 30.0
-"""Seconds of grace for a library's call, for a row that may need a new worker, for a measurement."""
-SAMPLING_S = 0.4
-"""Seconds of sampling in a visit: enough to distinguish a sound time from an unsound one."""
+START_S, MEASURE_S = 60.0, 30.0
+"""Seconds of grace for a row that may need a new worker, for a measurement."""
+SAMPLING_S = 0.25
+"""Most seconds of sampling in a visit: enough to distinguish a sound time from an unsound one."""
 
 
 def check(implementation: str, problem: Problem) -> dict[str, Any]:
@@ -34,62 +36,24 @@ def check(implementation: str, problem: Problem) -> dict[str, Any]:
     return check_request(implementation, problem, quick=True)
 
 
-def measured(supervisor: WorkerSupervisor, implementation: str, problem: Problem) -> dict[str, Any]:
-    """The row of one visit on a GPU, data warm, with the number of its samples in place of the samples."""
-    case = Case("doctor", implementation, problem, "warm", series="", role="measurement")
-    request = measure_request(case, protocol("cuda"), None, SAMPLING_S, None, first=True)
-    row = supervisor.answer(request, SAMPLING_S)
+def measured(
+    supervisor: WorkerSupervisor,
+    implementation: str,
+    problem: Problem,
+    cache: Cache = "warm",
+    threads: int | None = None,
+    first: bool = True,
+) -> dict[str, Any]:
+    """The row of one visit, with the number of its samples in place of the samples; `first`: checked, too."""
+    case = Case("doctor", implementation, problem, cache, series="", role="measurement")
+    settings = protocol(supervisor.device.kind)
+    row = supervisor.answer(measure_request(case, settings, None, SAMPLING_S, threads, first), SAMPLING_S)
     return row | {"samples": len(row.pop("samples_s", []))}
 
 
 def outcome(answer: Mapping[str, Any]) -> str:
     """The status of a row with its reason: `error: AcceleratorError: ...`."""
     return f"{answer['status']}: {answer['reason']}" if answer.get("reason") else str(answer["status"])
-
-
-# ---- libraries, one real call each
-
-_SQUARE: dict[str, Any] = {"dtype": "float16", "m": 512, "n": 512, "k": 512, "layout": "NN"}
-_VALUES: dict[str, Any] = {"dtype": "float16", "direction": "forward", "n": 8, "c": 64, "h": 28, "w": 28}
-_IMAGES = {**_VALUES, "layout": "NHWC"}
-CALLS = (
-    ("cuBLAS", "gemm", "cublas", _SQUARE),
-    ("cuBLASLt", "gemm", "cublaslt", _SQUARE),
-    ("cuDNN", "batchnorm", "cudnn", _IMAGES),
-    ("cuDNN spatial", "batchnorm", "cudnn-spatial", _IMAGES),
-    ("cuDNN persistent", "batchnorm", "cudnn-persistent", _IMAGES),
-    ("Inductor", "activations", "inductor", {**_VALUES, "function": "relu"}),
-)
-"""Name, operator, implementation, parameters."""
-CALL_REMEDIES = {
-    "cuBLASLt": "Install nvmath-python 1.0 or later, and see that its CUDA is that of torch.",
-    "Inductor": "See that a C compiler and Triton's ptxas work here: the JSON file has what they said.",
-}
-CALL_REMEDY = (
-    "Reinstall torch with the libraries that its wheel asks for, and nothing else on LD_LIBRARY_PATH."
-)
-
-
-def libraries(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """The findings on cuBLAS, cuBLASLt, cuDNN in each mode and Inductor, compared with float64."""
-    with closing(WorkerSupervisor(device, SEED, CALL_S)) as supervisor:
-        supervisor.started()
-        yield from called(supervisor)
-
-
-def called(supervisor: WorkerSupervisor) -> Iterator[Finding]:
-    """One finding for each of CALLS."""
-    for name, operator, implementation, parameters in CALLS:
-        answer = supervisor.answer(check(implementation, kernels.problem(operator)(**parameters)))
-        remedy = CALL_REMEDIES.get(name, CALL_REMEDY)
-        if answer["status"] == "ok":
-            sentence = f"One call of {operator} is right: relative error {answer['relative_error']:.1e}."
-            yield passed(name, sentence, row=answer)
-        elif answer["status"] == "unsupported":
-            sentence = f"{implementation} of {operator} is not available: {answer['reason']}."
-            yield warned(name, sentence, remedy, row=answer)
-        else:
-            yield failed(name, f"One call of {operator} gave {outcome(answer)}.", remedy, row=answer)
 
 
 # ---- an illegal address, a hang and a kill each give a row, and the next row is good
@@ -187,7 +151,8 @@ def captured(supervisor: WorkerSupervisor) -> Iterator[Finding]:
         yield passed(name, f"{seen}; the next request was right, by graph.", **numbers)
 
 
-# ---- a large copy and a large product
+# ---- a large copy and a large product, again and again: a machine that computes everything right may still
+# be of no use for comparisons, as its memory may change between two speeds, or its clock may move
 
 
 class Anchor(NamedTuple):
@@ -195,6 +160,8 @@ class Anchor(NamedTuple):
 
     name: str
     """Of its finding on steadiness."""
+    short: str
+    """In the names of its other findings."""
     noun: str
     implementation: str
     problem: Problem
@@ -215,87 +182,15 @@ def anchors(kind: DeviceKind) -> tuple[Anchor, Anchor]:
     product |= dict.fromkeys("mnk", side)
     library = "onednn" if is_cpu else "cublas"
     return (
-        Anchor("steady memory", "copies", "aten", kernels.problem("stream")(**copy), "byte/s"),
-        Anchor("steady products", "products", library, kernels.problem("gemm")(**product), "FLOP/s"),
+        Anchor("steady memory", "copy", "copies", "aten", kernels.problem("stream")(**copy), "byte/s"),
+        Anchor("steady products", "GEMM", "products", library, kernels.problem("gemm")(**product), "FLOP/s"),
     )
 
-
-LATE = 0.05
-"""Share of a row's samples that may be late: an interrupted host makes some, and they are discarded."""
-LEAST, MOST = 0.60, 1.05
-"""Shares of a datasheet's peak between which a large GEMM and a copy lie on a sound device."""
-LOW_REMEDY = (
-    "Look at the clock, power limit and neighbours above; a GPU that is held back measures its brake."
-)
-HIGH_REMEDY = (
-    "Do not measure: nothing exceeds its peak, so the clock or bench/device/datasheets is wrong. Report it."
-)
-NO_PEAK_REMEDY = (
-    "Add a device file with its peaks (bench/device/datasheets): without one no time is known to be too good."
-)
-ROW_REMEDY = "Look at the lines above, and at the row in the JSON file: mend what it names first."
-LATE_REMEDY = "Leave the processor to the run: the host queued launches later than the spin lasted."
-
-
-def rates(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """The findings on a GPU's rates, measured as in a run, against the datasheet's peaks."""
-    with closing(WorkerSupervisor(device, SEED, MEASURE_S)) as supervisor:
-        yield from rated(supervisor, device)
-
-
-def rated(supervisor: WorkerSupervisor, device: Device) -> Iterator[Finding]:
-    """The rates of a large GEMM and of a copy, and the late samples of these and of an empty launch."""
-    sheet = device.datasheet
-    copy, gemm = anchors("cuda")
-    rows = [measured(supervisor, anchor.implementation, anchor.problem) for anchor in (gemm, copy)]
-    peak_flop_per_s = sheet.peak_flop_per_s("matrix", "float16") if sheet else None
-    yield share("GEMM rate", rows[0], gemm.work, "FLOP/s", peak_flop_per_s)
-    yield share("copy rate", rows[1], copy.work, "B/s", sheet.bandwidth_byte_per_s if sheet else None)
-    rows.append(measured(supervisor, "aten", kernels.problem("launch")(dtype="float32")))
-    yield late(rows)
-
-
-def share(name: str, row: Mapping[str, Any], amount: int, unit: str, peak: float | None) -> Finding:
-    """The share of the datasheet's `peak`, in `unit`, that a row with `amount` of work a launch reached."""
-    if row["status"] != "ok":
-        return failed(name, f"Its row is {outcome(row)}.", ROW_REMEDY, row=dict(row))
-    rate = amount / row["median_s"]
-    numbers = {"rate": rate, "peak": peak, "row": dict(row)}
-    at = f" at {1e-6 * row['sm_clock_hz']:.0f} MHz" if row.get("sm_clock_hz") else ""
-    seen = f"{rate * 1e-12:.3g} T{unit}{at}"
-    if peak is None:
-        sentence = f"{seen}; the datasheet knows no peak to hold it against."
-        return warned(name, sentence, NO_PEAK_REMEDY, **numbers)
-    sentence = f"{seen}: {share_text(rate / peak)} of the datasheet's {peak * 1e-12:.3g} T{unit}."
-    if rate > MOST * peak:
-        return failed(name, sentence, HIGH_REMEDY, **numbers)
-    return checked(name, rate >= LEAST * peak, sentence, LOW_REMEDY, **numbers)
-
-
-def late(rows: Sequence[Mapping[str, Any]]) -> Finding:
-    """The samples that were discarded because the spin ended before all launches were queued."""
-    counts = [row.get("late_samples") for row in rows]
-    samples = [row.get("samples", 0) for row in rows]
-    known = [count for count in counts if count is not None]
-    starts = [row["clock_start_s"] for row in rows if row.get("clock_start_s") is not None]
-    if not known:
-        return warned("late samples", "Rows do not say how many samples were late.", ROW_REMEDY)
-    sentence = f"{sum(known)} late samples in {len(known)} rows"
-    sentence += f"; a graph takes {1e6 * max(starts):.1f} us to start." if starts else "."
-    numbers: dict[str, Any] = {"late": counts, "samples": samples, "starts": starts}
-    few = all((count or 0) <= LATE * many for count, many in zip(counts, samples, strict=True))
-    return checked("late samples", few, sentence, LATE_REMEDY, **numbers)
-
-
-# ---- steadiness: a machine that computes everything right may still be of no use for comparisons, as its
-# memory may change between two speeds, or its clock may move
 
 PROCESSES, ROUNDS = 3, 4
 """Processes, and visits to each anchor in every process, as a CPU's memory may have a speed for its life."""
 LONGEST_S, LEAST_VISITS = 15.0, 6
 """Seconds after which a machine that is much slower has no more visits, and the visits made in any case."""
-VISIT_S = 0.25
-"""Most seconds that a visit samples: with its overhead, the visits last ten seconds or so."""
 STEADY: Mapping[DeviceKind, float] = {"cpu": 0.10, "cuda": 0.03}
 """Share by which the highest of the rates may exceed the lowest."""
 CLOCK = 0.01
@@ -310,7 +205,7 @@ VISIT_REMEDY = "Look at the lines above: mend what the row names first."
 
 
 def steadiness(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
-    """The findings on the memory, on the products, and on a GPU's clock."""
+    """The findings on the memory, on the products, and on a GPU's clock, rates and late samples."""
     with closing(WorkerSupervisor(device, SEED, MEASURE_S)) as supervisor:
         yield from visited(supervisor, device)
 
@@ -318,7 +213,7 @@ def steadiness(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 def visited(
     supervisor: WorkerSupervisor, device: Device, now: Callable[[], float] = time.perf_counter
 ) -> Iterator[Finding]:
-    """How far apart the visits to each anchor are."""
+    """How far apart the visits to each anchor are, and on a GPU what share of the peaks they reach."""
     began_s = now()
     threads = device.sm_count if device.kind == "cpu" else None
     rows: dict[Anchor, list[dict[str, Any]]] = {anchor: [] for anchor in anchors(device.kind)}
@@ -328,9 +223,9 @@ def visited(
         if device.kind == "cpu" and number and number % ROUNDS == 0:  # a GPU's memory is not its process's
             supervisor.close()
         for anchor in rows:
-            case = Case("doctor", anchor.implementation, anchor.problem, "cold", "", "measurement")
-            request = measure_request(case, protocol(device.kind), None, VISIT_S, threads, first=False)
-            row = supervisor.answer(request, VISIT_S)
+            row = measured(
+                supervisor, anchor.implementation, anchor.problem, "cold", threads, first=not number
+            )
             if row["status"] != "ok":
                 yield failed(anchor.name, f"Its row is {outcome(row)}.", VISIT_REMEDY)
                 return
@@ -342,6 +237,10 @@ def visited(
     if device.kind == "cuda":
         clocks = [row["sm_clock_hz"] for each in rows.values() for row in each if row.get("sm_clock_hz")]
         yield clock(clocks, NvmlGpu(device.uuid).max_sm_clock_hz())
+        for anchor, of_anchor in rows.items():
+            yield share(anchor, float(np.median([row["median_s"] for row in of_anchor])), device.datasheet)
+        launch = measured(supervisor, "aten", kernels.problem("launch")(dtype="float32"))
+        yield late([*(row for each in rows.values() for row in each), launch])
 
 
 def steady(anchor: Anchor, speeds: Sequence[float], lasted_s: float, kind: DeviceKind) -> Finding:
@@ -374,3 +273,51 @@ def clock(clocks: Sequence[float], highest_hz: float | None) -> Finding:
     is_lowered = highest_hz is not None and high < (1 - CLOCK) * highest_hz
     why = ": locked, or held there" if is_lowered else ""
     return passed("steady clock", f"The SM clock stayed at {1e-6 * high:.0f} MHz{of}{why}.", **numbers)
+
+
+LATE = 0.05
+"""Share of a row's samples that may be late: an interrupted host makes some, and they are discarded."""
+LEAST, MOST = 0.60, 1.05
+"""Shares of a datasheet's peak between which a large GEMM and a copy lie on a sound device."""
+LOW_REMEDY = (
+    "Look at the clock, power limit and neighbours above; a GPU that is held back measures its brake."
+)
+HIGH_REMEDY = (
+    "Do not measure: nothing exceeds its peak, so the clock or bench/device/datasheets is wrong. Report it."
+)
+NO_PEAK_REMEDY = (
+    "Add a device file with its peaks (bench/device/datasheets): without one no time is known to be too good."
+)
+LATE_REMEDY = "Leave the processor to the run: the host queued launches later than the spin lasted."
+
+
+def share(anchor: Anchor, median_s: float, sheet: Datasheet | None) -> Finding:
+    """The share of the datasheet's peak that an anchor reached."""
+    rate, peak = anchor.work / median_s, None
+    if sheet is not None:
+        is_copy = anchor.unit == "byte/s"
+        peak = sheet.bandwidth_byte_per_s if is_copy else sheet.peak_flop_per_s("matrix", "float16")
+    numbers: dict[str, Any] = {"rate": rate, "peak": peak}
+    seen = amount_text(rate, anchor.unit)
+    if peak is None:
+        sentence = f"{seen}; the datasheet knows no peak to compare it with."
+        return warned(f"{anchor.short} rate", sentence, NO_PEAK_REMEDY, **numbers)
+    sentence = f"{seen}: {share_text(rate / peak)} of the datasheet's {amount_text(peak, anchor.unit)}."
+    if rate > MOST * peak:
+        return failed(f"{anchor.short} rate", sentence, HIGH_REMEDY, **numbers)
+    return checked(f"{anchor.short} rate", rate >= LEAST * peak, sentence, LOW_REMEDY, **numbers)
+
+
+def late(rows: Sequence[Mapping[str, Any]]) -> Finding:
+    """The samples that were discarded because the spin ended before all launches were queued."""
+    counts = [row.get("late_samples") for row in rows]
+    samples = [row["samples"] for row in rows]
+    known = [count for count in counts if count is not None]
+    starts = [row["clock_start_s"] for row in rows if row.get("clock_start_s") is not None]
+    if not known:
+        return warned("late samples", "Rows do not say how many samples were late.", VISIT_REMEDY)
+    sentence = f"{sum(known)} late samples in {len(known)} rows"
+    sentence += f"; a graph takes {1e6 * max(starts):.1f} us to start." if starts else "."
+    numbers: dict[str, Any] = {"late": counts, "samples": samples, "starts": starts}
+    few = all((count or 0) <= LATE * many for count, many in zip(counts, samples, strict=True))
+    return checked("late samples", few, sentence, LATE_REMEDY, **numbers)

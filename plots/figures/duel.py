@@ -1,7 +1,7 @@
 """Figure of our GEMM beside the library's: every case's ratio with its interval, a panel for each region.
 
 Above 1 ours is faster. There is a page for each of our implementations with duels. Colour shows the data type
-and the marker the layout; bench/judge/duel.py pairs the cases, bench/judge/goals.yaml has the goals.
+and the marker the layout; bench/judge/standings.py pairs the cases, bench/judge/goals.yaml has the goals.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from bench.format import count_text
-from bench.judge import duel as judge
 from bench.judge.frame import Run
-from bench.judge.goals import Goal
+from bench.judge.goals import Goal, goal_of
+from bench.judge.standings import ALL_16_BIT, Figure, Standing, duels
 from plots.base import axes as scale
 from plots.base import measured_points, style
 from plots.base.page import Page
@@ -54,31 +54,32 @@ MANY = 60
 def draw(run: Run) -> Iterator[tuple[str, Page]]:
     """(implementation, with the suffix -warm for that cache; page) of each of ours that has duels."""
     for cache in run.caches:
-        duels, suspect = judge.duels(run, cache)
-        for name in dict.fromkeys(duel.implementation for duel in duels):
-            ours = [duel for duel in duels if duel.implementation == name]
+        found, suspect = duels(run, cache)
+        found = [each for each in found if each.region != ALL_16_BIT]
+        for name in sorted({each.implementation for each in found}):
+            panels = [each for each in found if each.implementation == name]
             leaf = name if cache == "cold" else f"{name}-{cache}"
-            yield leaf, _page(run, cache, name, ours, suspect)
+            yield leaf, _page(run, cache, name, panels, suspect)
 
 
-def _page(run: Run, cache: str, name: str, duels: Sequence[judge.Duel], suspect: int) -> Page:
-    panels = [standing for standing in judge.standings(duels) if standing.region != judge.ALL_16_BIT]
+def _page(run: Run, cache: str, name: str, panels: Sequence[Standing], suspect: int) -> Page:
     columns = _COLUMNS[min(len(panels), len(_COLUMNS) - 1)]
     lines = math.ceil(len(panels) / columns)
-    libraries = sorted({duel.library for duel in duels})
+    cases = [case for panel in panels for case in panel.figures]
+    libraries = sorted({case.opponent for case in cases})
     rows = run.frame
     rows = rows[(rows["cache"] == cache) & rows["implementation"].isin([name, *libraries])]
-    rows = rows[rows["parameters"].isin({duel.parameters for duel in duels}) & (rows["visit"] == 0)]
+    rows = rows[rows["parameters"].isin({case.parameters for case in cases}) & (rows["visit"] == 0)]
     rows = rows[~rows["suspect"]].drop_duplicates(["implementation", "parameters"], keep="last")
     page = Page(
         Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
         lines * _HEIGHT_IN + (lines - 1) * _GAP_IN,
         f"GEMM: {name} against {' and '.join(libraries)}",
         style.facts(run, rows),
-        _caption(duels, name, suspect, rows),
+        _caption(cases, name, suspect, rows),
     )
-    goals = {panel.region: judge.goal(panel.region, run.device_name) for panel in panels}
-    page.legend(_handles(duels, [goal for goal in goals.values() if goal is not None]))
+    goals = {panel.region: goal_of(panel.region, run.device_name) for panel in panels}
+    page.legend(_handles(cases, [goal for goal in goals.values() if goal is not None]))
     names = ("cases, sorted", "time of library / ours")
     places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.24)
     for axes, standing in zip(places, panels, strict=True):
@@ -86,24 +87,24 @@ def _page(run: Run, cache: str, name: str, duels: Sequence[judge.Duel], suspect:
     return page
 
 
-def _panel(axes: Axes, standing: judge.Standing, goal: Goal | None) -> None:
-    cases = standing.duels
+def _panel(axes: Axes, standing: Standing, goal: Goal | None) -> None:
+    cases = standing.figures
     axes.set_title(f"{standing.region}: median {standing.median:.3f}, n = {len(cases)}")
     axes.axhline(1.0, color=style.BLACK, lw=0.8, zorder=1, label="_even")
-    shown = [1.0, *(duel.ratio for duel in cases)]
+    shown = [1.0, *(case.value for case in cases)]
     if goal is not None:
         axes.axhline(goal.median, color=style.GREEN, lw=1.0, ls="--", zorder=1, label="_goal")
         shown.append(goal.median)
         if goal.least is not None:
             axes.axhline(goal.least, color=style.GREEN, lw=0.9, ls=":", zorder=1, label="_least")
             shown.append(goal.least)
-    kinds: dict[tuple[str, str], list[tuple[int, judge.Duel]]] = defaultdict(list)
-    for place, duel in enumerate(cases, 1):
-        kinds[_kind(duel)].append((place, duel))
+    kinds: dict[tuple[str, str], list[tuple[int, Figure]]] = defaultdict(list)
+    for place, case in enumerate(cases, 1):
+        kinds[_kind(case)].append((place, case))
     for (dtype, layout), of_kind in kinds.items():
         color, small = COLORS[dtype], 4.2 if len(cases) <= MANY else 2.6
         at = [place for place, _ in of_kind]
-        low, middle, high = np.array([(duel.low, duel.ratio, duel.high) for _, duel in of_kind]).T
+        low, middle, high = np.array([(case.low, case.value, case.high) for _, case in of_kind]).T
         measured_points.intervals(axes, np.array(at), middle, low, high, color, MOST_REACH)
         shown += np.concatenate(measured_points.reach(middle, low, high, MOST_REACH)).tolist()
         axes.plot(at, middle, MARKERS[layout], color=color, ms=small, mew=0.6, zorder=4, label="_case")
@@ -114,13 +115,13 @@ def _panel(axes: Axes, standing: judge.Standing, goal: Goal | None) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _kind(duel: judge.Duel) -> tuple[str, str]:
-    has = json.loads(duel.parameters)
+def _kind(case: Figure) -> tuple[str, str]:
+    has = json.loads(case.parameters)
     return has["dtype"], has["layout"]
 
 
-def _handles(duels: Sequence[judge.Duel], goals: Sequence[Goal]) -> list[Artist]:
-    kinds = [_kind(duel) for duel in duels]
+def _handles(cases: Sequence[Figure], goals: Sequence[Goal]) -> list[Artist]:
+    kinds = [_kind(case) for case in cases]
     handles: list[Artist] = [
         style.marker(dtype, color, "o")
         for dtype, color in COLORS.items()
@@ -139,15 +140,14 @@ def _handles(duels: Sequence[judge.Duel], goals: Sequence[Goal]) -> list[Artist]
     return handles
 
 
-def _caption(duels: Sequence[judge.Duel], name: str, suspect: int, rows: pd.DataFrame) -> list[str]:
-    lowest = sorted(duels, key=lambda duel: duel.ratio)[:3]
+def _caption(cases: Sequence[Figure], name: str, suspect: int, rows: pd.DataFrame) -> list[str]:
+    lowest = sorted(cases)[:3]
     sentences = [f"Left out: {count_text(suspect, 'pair')} with a suspect time."] if suspect else []
     return [
         f"Above 1 {name} is quicker; bars: 95 % intervals.",
         *sentences,
         style.flag_counts(rows),
-        "Lowest: " + "; ".join(f"{duel.name} {duel.ratio:.3f}" for duel in lowest) + ".",
+        "Lowest: " + "; ".join(f"{case.name} {case.value:.3f}" for case in lowest) + ".",
         f"Median time of the library / median time of {name}, same problem, same run.",
-        "The interval is the wider of a bootstrap of the samples and what the rows' intervals allow; "
-        f"beyond an arrow, a factor of {MOST_REACH:g} away, it goes on.",
+        f"The interval is that of both rows; beyond an arrow, a factor of {MOST_REACH:g} away, it goes on.",
     ]

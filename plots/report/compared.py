@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
-from bench.errors import UserError
-from bench.judge.duel import duels, standings
-from bench.judge.efficiency import efficiencies
 from bench.judge.frame import Run
 from bench.judge.speedup import Gain, gains, speedups
+from bench.judge.standings import Standing, duels, efficiencies
 from bench.model.bound import bound_text
 
 MOST_RIVALS = 12
@@ -44,17 +41,12 @@ class Rival(NamedTuple):
     """Median of its time over the fastest one's."""
 
 
-class Standing(NamedTuple):
+class Stands(NamedTuple):
     """Our kernels against the library's, in one region of sizes: seconds of theirs over seconds of ours."""
 
     device: str
-    operator: str
     region: str
-    implementation: str
-    problems: int
-    median: float
-    least: float
-    most: float
+    of: Standing
 
 
 def gained(runs: Sequence[Run]) -> list[Gained]:
@@ -98,34 +90,14 @@ def rivals(run: Run) -> Iterator[Rival]:
         )
 
 
-def ours(run: Run) -> Iterator[Standing]:
+def ours(run: Run) -> Iterator[Stands]:
     """Our GEMMs against the library's by region, and our memory-bound kernels against the best other."""
     if run.imported:
         return
     for cache in run.caches:
-        pairs, _ = duels(run, cache)
-        for each in standings(pairs):
-            ratios = [duel.ratio for duel in each.duels]
-            where = each.region if cache == "cold" else f"{each.region}, {cache}"
-            yield Standing(
-                run.device,
-                "gemm",
-                where,
-                each.implementation,
-                len(ratios),
-                each.median,
-                ratios[0],
-                ratios[-1],
-            )
-    try:
-        regions = list(efficiencies(run))
-    except UserError:  # no copy in this run, so no region either
-        return
-    for row in regions:
-        if row.versus_best:
-            median = statistics.median(row.versus_best)
-            ends = row.versus_best[0], row.versus_best[-1]
-            where = f"{row.kind}, {row.region}"
-            yield Standing(
-                run.device, row.operator, where, row.implementation, len(row.versus_best), median, *ends
-            )
+        for each in duels(run, cache)[0]:
+            yield Stands(run.device, each.region if cache == "cold" else f"{each.region}, {cache}", each)
+    # Without a copy in the run there are no efficiencies.
+    for _, against in efficiencies(run) if run.roof("cold").copy_byte_per_s else ():
+        if against is not None:
+            yield Stands(run.device, f"{against.kind}, {against.region}", against)

@@ -36,7 +36,10 @@ def levels(found: Iterator[Finding]) -> dict[str, str]:
 class Stub:
     """An attended worker with a row for each implementation; a list of rows is given one by one."""
 
-    def __init__(self, rows: Mapping[str, Any], default: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, rows: Mapping[str, Any], default: Mapping[str, Any] | None = None, kind: str = "cuda"
+    ) -> None:
+        self.device = device(kind)
         self.rows = {name: list(row) if isinstance(row, list) else row for name, row in rows.items()}
         self.default = default
         self.grace_s = 0.0

@@ -13,7 +13,7 @@ import pytest
 
 import kernels
 from bench.cli.compare import comparison_lines
-from bench.cli.run_summary import duel_table, efficiency_table
+from bench.cli.standings import duel_table, efficiency_table
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.interop.import_source import calibration_shapes

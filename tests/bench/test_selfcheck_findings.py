@@ -23,7 +23,7 @@ from bench.environment.dependencies import Requirement
 from bench.launching import tuning
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
-from bench.selfcheck import clocks, installation, operators, rows, tuner
+from bench.selfcheck import installation, operators, rows, tuner
 from bench.selfcheck.finding import Finding
 from bench.spec import Launch
 from tests.bench.nvml_fake import FakeNvml
@@ -215,6 +215,24 @@ def test_a_wrong_result_a_crash_and_what_was_not_reached_are_said() -> None:
     assert healthy.level == "PASS" and "Unsupported: number-2: no nvmath (1)" in healthy.sentence
 
 
+def test_a_library_that_is_wrong_or_nowhere_available_has_its_remedy() -> None:
+    for name, remedy in operators.REMEDIES.items():
+        softmax = questions(1)[0].problem
+        asked = [operators.Question(name, softmax) for _ in range(2)]
+        for given, level in (
+            (["unsupported"] * 2, "WARN"),
+            (["unsupported", "ok"], "PASS"),
+            (["error"], "FAIL"),
+        ):
+            answered = [
+                operators.Answer(ask, row(status), 0.1) for ask, status in zip(asked, given, strict=False)
+            ]
+            (found,) = operators.judged(answered, asked[: len(given)], {"softmax": Counter()})
+            assert (found.level, found.remedy) == (level, "" if level == "PASS" else remedy)
+    known = {each.name for operator in kernels.names() for each in kernels.problem(operator).implementations}
+    assert set(operators.REMEDIES) <= known
+
+
 # ---- the tuner
 
 
@@ -290,26 +308,6 @@ def test_runs_keep_their_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert tuning.TUNED == tmp_path and tuning._choices.cache_info().currsize == 0
 
 
-# ---- libraries
-
-
-def test_each_library_is_called_and_judged_by_its_answer() -> None:
-    names = [name for name, *_ in rows.CALLS]
-    stub = Stub({}, OK)
-    assert levels(rows.called(stub)) == dict.fromkeys(names, "PASS")
-    assert len(stub.asked) == len(names)
-    for _, operator, implementation, parameters in rows.CALLS:
-        assert not kernels.problem(operator)(**parameters).missing(implementation, "cuda", (9, 0))
-    lying = {
-        "cublaslt": row("unsupported", "nvmath-python is not installed"),
-        "inductor": row("error", "no gcc"),
-    }
-    found = {one.name: one for one in rows.called(Stub(lying, OK))}
-    assert found["cuBLASLt"].level == "WARN" and "nvmath-python" in found["cuBLASLt"].remedy
-    assert found["Inductor"].level == "FAIL" and "C compiler" in found["Inductor"].remedy
-    assert found["cuDNN spatial"].level == "PASS"
-
-
 # ---- forecast
 
 
@@ -333,7 +331,7 @@ def named_in(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         first: ast.expr | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            if node.func.id in ("passed", "warned", "checked", "failed", "guarded", "share"):
+            if node.func.id in ("passed", "warned", "checked", "failed", "guarded"):
                 first = node.args[0]
         elif isinstance(node, ast.Assign):
             for target in node.targets:
@@ -347,10 +345,10 @@ def named_in(path: Path) -> Iterator[str]:
 
 def test_the_page_explains_every_line_and_no_other() -> None:
     names = {name for path in (ROOT / "bench" / "selfcheck").glob("*.py") for name in named_in(path)}
-    names |= {*rows.FAULTS.values(), *installation.REMEDIES, *(name for name, *_ in rows.CALLS)}
-    names |= {name for anchors in clocks.ANCHORS.values() for name, _ in anchors}
-    names |= {anchor.name for anchor in rows.anchors("cpu")}
-    names |= {name.replace("clocks", "profiler") for name, _ in clocks.ANCHORS["cuda"]}
+    names |= {*rows.FAULTS.values(), *installation.REMEDIES}
+    for anchor in rows.anchors("cpu"):
+        names |= {anchor.name, f"{anchor.short} rate"}
+        names |= {f"{kind}, {anchor.short}" for kind in ("clocks", "profiler")}
     assert {"worker", "spin", "NVML", "unfinished", "failed capture", "forecast"} < names
     page = (ROOT / "docs" / "doctor.md").read_text()
     explained = {

@@ -159,7 +159,7 @@ def test_an_interruption_kills_what_runs(cpu: Device) -> None:
 def test_groups_apply_to_their_devices_and_quick_is_a_part() -> None:
     names = {kind: [group.name for group in asked(kind, False)] for kind in ("cpu", "cuda")}  # type: ignore[arg-type]
     assert names["cuda"] == [group.name for group in GROUPS]
-    assert set(names["cuda"]) - set(names["cpu"]) == {"tuner", "libraries", "capture", "telemetry", "rates"}
+    assert set(names["cuda"]) - set(names["cpu"]) == {"tuner", "capture", "telemetry"}
     assert [group.name for group in asked("cpu", True)] == ["driver", "packages"]
 
 

@@ -1,0 +1,193 @@
+"""`python -m bench goals`, `duel`, `efficiency`: what our kernels should reach, and what runs say of it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from rich.table import Table
+
+from bench.case_name import problem_name
+from bench.cli.table import lines_of, table
+from bench.errors import UserError, unknown
+from bench.format import count_text, memory_text, share_text
+from bench.judge.frame import Run
+from bench.judge.goals import Goal, Outcome, Verdict, goal_of, goals, outcomes
+from bench.judge.noise import OURS
+from bench.judge.standings import ALL_16_BIT, Standing, duels, efficiencies, median_ends
+
+
+def of_operator(name: str | None) -> list[Goal]:
+    """UserError if no goal is about an operator of this name."""
+    about = [goal for goal in goals() if name in (None, goal.operator)]
+    if not about:
+        known = dict.fromkeys(goal.operator for goal in goals())
+        raise UserError(unknown("operator with goals", str(name), "goals", known))
+    return about
+
+
+MOST_REASONS = 3
+"""Most goals that failed whose reasons are shown unless all are asked for."""
+FIRST: tuple[Verdict, ...] = ("REFUTED", "MISSED", "UNDECIDED", "REACHED")
+"""Verdicts in the order in which they are shown; NO CASE says nothing."""
+
+
+def summary_lines(about: Sequence[Goal]) -> Iterator[str]:
+    """A line for each operator with goals."""
+    shown = table("operator", ">goals", "devices", "ours", ">goal medians", "of what")
+    for operator in dict.fromkeys(goal.operator for goal in about):
+        of = [goal for goal in about if goal.operator == operator]
+        medians = [goal.median for goal in of]
+        lists = ([*goal.devices] for goal in of), ([goal.ours] for goal in of), ([goal.unit] for goal in of)
+        devices, ours, units = (", ".join(dict.fromkeys(chain.from_iterable(each))) for each in lists)
+        ends = f"{min(medians):.2f} to {max(medians):.2f}"
+        shown.add_row(operator, str(len(of)), devices, ours, ends, units)
+    yield from lines_of(shown)
+    yield f"{count_text(len(about), 'goal')}: --all lists each; RESULT... says what runs make of them"
+
+
+def goal_lines(about: Sequence[Goal]) -> Iterator[str]:
+    """A line for each goal, without the reasons."""
+    shown = table("operator", "region", "devices", "ours", ">goal median (min)", "of what")
+    for goal in about:
+        devices = ", ".join(goal.devices)
+        shown.add_row(goal.operator, goal.region, devices, goal.ours, goal.bars, goal.unit)
+    yield from lines_of(shown)
+
+
+def markdown_lines(about: Sequence[Goal]) -> Iterator[str]:
+    """A Markdown table of the goals with their reasons."""
+    yield "| region | devices | ours | median (min) | of what | rests on | refuted by |"
+    yield "|---|---|---|---|---|---|---|"
+    for goal in about:
+        names = goal.region, ", ".join(goal.devices), goal.ours
+        cells = (*names, goal.bars, goal.unit, goal.rests_on, goal.refuted_by)
+        yield f"| {' | '.join(cells)} |"
+
+
+def outcome_lines(runs: Sequence[Run], about: Sequence[Goal], every: bool) -> Iterator[str]:
+    """For each run on a device with goals: the verdicts, then why those that failed were expected.
+
+    `every`: also goals of which the run has no case, and all reasons. UserError if no run can be judged.
+    """
+    own = [run for run in runs if not run.imported]
+    judged = [(run, [each for each in outcomes(run) if each.goal in about]) for run in own]
+    if not any(each for _, each in judged):
+        if not own:
+            raise UserError(
+                f"these {count_text(len(runs), 'run')} are imported, and goals are about our own kernels "
+                f"({OURS}), which only runs of roofbench time"
+            )
+        devices = ", ".join(dict.fromkeys(device for goal in about for device in goal.devices))
+        here = ", ".join(dict.fromkeys(run.device_name for run in own))
+        raise UserError(f"no run here is on a device with goals, which are {devices}; these are on {here}")
+    for run, of_run in judged:
+        shown = [each for verdict in FIRST for each in of_run if each.verdict == verdict]
+        if of_run:
+            yield f"{run.device} {run.name}, cold cache"
+            yield from lines_of(_verdicts(of_run if every else shown))
+            yield from _reasons(shown, len(shown) if every else MOST_REASONS)
+    counts = Counter(each.verdict for _, of_run in judged for each in of_run)
+    yield f"goals: {', '.join(f'{number} {verdict}' for verdict, number in counts.most_common())}"
+
+
+def _verdicts(found: Sequence[Outcome]) -> Table:
+    names = ("operator", "region", "ours", ">goal median (min)", "of what", "verdict")
+    shown = table(*names, ">cases", ">median", "95 %", ">min")
+    for goal, verdict, of in found:
+        numbers = ("", "", "")
+        if of:
+            low, high = median_ends(of)
+            median = statistics.median(each.value for each in of)
+            numbers = (f"{median:.2f}", f"{low:.2f} to {high:.2f}", f"{of[0].value:.2f}")
+        words = (goal.operator, goal.region, goal.ours, goal.bars, goal.unit, verdict)
+        shown.add_row(*words, str(len(of)), *numbers)
+    return shown
+
+
+def _reasons(shown: Sequence[Outcome], most: int) -> Iterator[str]:
+    failed = [each for each in shown if each.verdict in ("REFUTED", "MISSED")]
+    for goal, verdict, of in failed[:most]:
+        lowest = problem_name(json.loads(of[0].parameters))
+        yield f"{goal.operator}, {goal.region}: {verdict}, lowest {lowest}"
+        yield f"  rested on: {goal.rests_on}"
+        yield f"  refuted by: {goal.refuted_by}"
+    if len(failed) > most:
+        yield f"... and {len(failed) - most} more that failed: --all gives their reasons"
+
+
+def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
+    """For each device and run: every implementation of every memory-bound operator, by region.
+
+    Imported rows are left out. UserError if a run has no copy to be compared with.
+    """
+    for run in _measured(given):
+        cache = memory_text(run.rows[0].cache_byte)
+        names = ("operator", "kind", "region", "implementation", ">cases", ">of copy", ">lowest to highest")
+        shown = table(*names, ">best other / ours", ">lowest to highest")
+        for of_copy, against in efficiencies(run):
+            place = (of_copy.operator, of_copy.kind, of_copy.region, of_copy.implementation)
+            shown.add_row(*place, str(len(of_copy.figures)), *_spread(of_copy), *_spread(against))
+        yield f"{run.device} {run.name}: regions by the bytes of a launch, last-level cache {cache}"
+        yield from lines_of(shown) or ["no memory-bound operator has a time in this run"]
+
+
+def duel_table(given: Sequence[Run]) -> Iterator[str]:
+    """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
+
+    Imported rows are left out. UserError if no run has a case that both timed.
+    """
+    any_pair = False
+    for run in _measured(given):
+        for cache in run.caches:
+            found, suspect = duels(run, cache)
+            if not found and not suspect:
+                continue
+            any_pair = True
+            yield (
+                f"{run.device} {run.name}, {cache} cache: "
+                "seconds of the library / seconds of ours, above 1 is ahead"
+            )
+            if suspect:
+                yield f"not compared: {count_text(suspect, 'pair')} in which a time is suspect"
+            yield from _duel_lines(found, run.device_name)
+    if not any_pair:
+        raise UserError(
+            "no GEMM was timed by both triton and a cuBLAS in one run, so there is nothing to compare"
+        )
+
+
+def _measured(given: Sequence[Run]) -> list[Run]:
+    """The runs that are not imported: times of others are not compared with ours unless asked for."""
+    ours = [run for run in given if not run.imported]
+    if given and not ours:
+        raise UserError("all rows given are imported, so there is none of ours to judge")
+    return ours
+
+
+def _duel_lines(found: Sequence[Standing], device_name: str) -> Iterator[str]:
+    heads = (">cases", ">goal median (min)", ">median", ">min", ">geometric mean", ">ahead", ">behind")
+    shown = table("region", "implementation", *heads)
+    worst = table("region", "implementation", ">ratio", ">95 %", "library", "lowest three cases")
+    for each in found:
+        numbers = [f"{value:.3f}" for value in (each.median, each.least, each.mean)]
+        shares = [share_text(share) for share in (each.ahead, each.behind)]
+        wanted = goal_of(each.region, device_name)
+        names = each.region, each.implementation
+        shown.add_row(*names, str(len(each.figures)), wanted.bars if wanted else "", *numbers, *shares)
+        # The lowest of all 16-bit shapes are among the lowest of their regions.
+        for lost in each.figures[:3] if each.region != ALL_16_BIT else ():
+            ends = f"{lost.low:.3f} to {lost.high:.3f}" if lost.low else "unknown"
+            worst.add_row(*names, f"{lost.value:.3f}", ends, lost.opponent, lost.name)
+    yield from lines_of(shown)
+    yield from lines_of(worst)
+
+
+def _spread(of: Standing | None) -> tuple[str, str]:
+    """The median, and the lowest and highest value where there are several."""
+    if of is None:
+        return "", ""
+    return f"{of.median:.2f}", f"{of.least:.2f} to {of.most:.2f}" if len(of.figures) > 1 else ""

@@ -1,0 +1,234 @@
+"""Standings: an implementation over the cases of a region, by one figure of each case.
+
+    ratio   seconds of an opponent / seconds of ours; the opponent is the fastest of those named, or of all
+            libraries if none is
+    copy    (bytes that any implementation must move / seconds) / bandwidth of a copy in the same run: below
+            1 also where more is moved, and possibly above 1 where most is read, which is faster than writing
+    peak    (FLOP / seconds) / the datasheet's dense rate of matrix products of this data type
+
+`python -m bench goals` holds them against bars, `duel` and `efficiency` list them. A problem that several
+sweeps timed is one problem: its latest row counts, of those that no flag makes suspect. Each figure has a
+95 % interval, of the rows' own combined as the root of the sum of squared logarithms.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from bench.case_name import row_name
+from bench.errors import UserError
+from bench.judge.flags import SUSPECT
+from bench.judge.gemm_regions import REGIONS
+from bench.judge.gemm_regions import region as gemm_region
+from bench.judge.noise import OURS
+from bench.model.roofline import WITHOUT_ROOF
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.judge.frame import Run
+
+Measure = Literal["ratio", "copy", "peak"]
+PROBLEM = ["operator", "parameters"]
+_NAME = [*PROBLEM, "sweep", "implementation", "cache", "threads_asked", "opponent"]
+"""Columns of which the name of a case is made, and the opponent."""
+LIBRARIES = ("cublas", "cublaslt")
+"""The opponents of our GEMMs."""
+ALL_16_BIT = "16-bit, all aligned"
+CACHE_REGIONS = ("<= 1/2 cache", "<= 4 x cache", "> 4 x cache")
+"""The bytes of a launch relative to the last-level cache."""
+_ORDER = (*REGIONS, ALL_16_BIT, *CACHE_REGIONS)
+
+
+class Figure(NamedTuple):
+    """One case."""
+
+    value: float
+    low: float
+    high: float
+    """Ends of its 95 % interval; 0 and infinite where a time has none."""
+    name: str
+    """Of our case."""
+    parameters: str
+    """JSON."""
+    opponent: str = ""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One implementation in one region."""
+
+    operator: str
+    kind: str
+    """The parameters of the cases that are no numbers, `forward NHWC float16`; empty for a GEMM."""
+    region: str
+    implementation: str
+    figures: tuple[Figure, ...]
+    """The lowest first; never empty."""
+
+    @property
+    def median(self) -> float:
+        """The median figure."""
+        return statistics.median(each.value for each in self.figures)
+
+    @property
+    def least(self) -> float:
+        """The lowest figure."""
+        return self.figures[0].value
+
+    @property
+    def most(self) -> float:
+        """The highest figure."""
+        return self.figures[-1].value
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean of the figures."""
+        return math.exp(statistics.fmean(math.log(each.value) for each in self.figures))
+
+    @property
+    def ahead(self) -> float:
+        """Share of the cases that are above 1 by more than the interval."""
+        return sum(each.low > 1 for each in self.figures) / len(self.figures)
+
+    @property
+    def behind(self) -> float:
+        """Share of the cases that are below 1 by more than the interval."""
+        return sum(each.high < 1 for each in self.figures) / len(self.figures)
+
+
+def median_ends(of: Sequence[Figure]) -> tuple[float, float]:
+    """The median of the lower ends and that of the upper ends, wider than the median's own interval."""
+    return statistics.median(each.low for each in of), statistics.median(each.high for each in of)
+
+
+def timed(run: Run, cache: str = "cold") -> pd.DataFrame:
+    """The run's rows with a time and this cache, ceilings left out, with four columns more.
+
+    `half` of the 95 % interval, |ln|, NaN where there is none; `suspect`; `words`, the kind, and `region`.
+    """
+    rows = run.columns
+    rows = rows[(rows["median_s"] > 0) & (rows["cache"] == cache)]
+    rows = rows[(rows["role"] == "measurement") & (rows["visit"] == 0)]
+    below, above = rows["median_s"] / rows["low_s"], rows["high_s"] / rows["median_s"]
+    half = np.log(np.maximum(below.to_numpy(), above.to_numpy()))  # NaN if either end is
+    names = ("operator", "parameters", "byte", "cache_byte")
+    places = [_place(*row) for row in zip(*(rows[name] for name in names), strict=True)]
+    return rows.assign(
+        half=np.where(half > 0, half, math.nan),
+        suspect=np.array([not SUSPECT.isdisjoint(run.flags[place]) for place in rows.index], dtype=bool),
+        words=[words for words, _ in places],
+        region=[region for _, region in places],
+    )
+
+
+def latest(rows: pd.DataFrame, sound: bool = True) -> pd.DataFrame:
+    """The last row of each problem and implementation, of those that are not suspect if `sound`."""
+    rows = rows[~rows["suspect"]] if sound else rows
+    return rows.drop_duplicates([*PROBLEM, "implementation"], keep="last")
+
+
+def _place(operator: str, parameters: str, byte: int, cache_byte: int) -> tuple[str, str]:
+    given = json.loads(parameters)
+    if operator == "gemm":
+        return "", gemm_region(given)
+    return " ".join(value for value in given.values() if isinstance(value, str)), region(byte, cache_byte)
+
+
+def region(byte: int, cache_byte: int) -> str:
+    """The region of a launch's bytes."""
+    if byte <= cache_byte / 2:
+        return CACHE_REGIONS[0]
+    return CACHE_REGIONS[1] if byte <= 4 * cache_byte else CACHE_REGIONS[2]
+
+
+def figures(
+    rows: pd.DataFrame, run: Run, implementation: str, measure: Measure = "ratio", to: Sequence[str] = ()
+) -> tuple[Figure, ...]:
+    """The figures of an implementation, the lowest first, of rows one for each problem and implementation."""
+    names = rows["implementation"]
+    own = rows[names == implementation].assign(opponent="", half_to=0.0)
+    seconds = own["median_s"]
+    if measure == "ratio":
+        others = rows[names.isin(to) if to else ~names.str.startswith(OURS)]
+        best = others.sort_values("median_s", kind="stable").drop_duplicates(PROBLEM)
+        best = best[[*PROBLEM, "median_s", "half", "implementation"]]
+        best.columns = [*PROBLEM, "other_s", "half_to", "opponent"]
+        own = own.drop(columns=["half_to", "opponent"]).merge(best, on=PROBLEM)
+        values = own["other_s"] / own["median_s"]
+    elif measure == "copy":
+        values = own["byte"] / seconds / (run.roof("cold").copy_byte_per_s or math.nan)
+    else:
+        rates = {dtype: _dense_flop_per_s(run, dtype) for dtype in set(own["dtype"])}
+        values = own["flop"] / seconds / [rates[dtype] for dtype in own["dtype"]]
+    # Without an interval of a time anything is possible.
+    halves = np.hypot(own["half"].to_numpy(), own["half_to"].to_numpy())
+    spans = np.exp(np.where(np.isnan(halves), math.inf, halves))
+    found = []
+    for value, span, (_, row) in zip(values.tolist(), spans.tolist(), own[_NAME].iterrows(), strict=True):
+        if not math.isnan(value):
+            ends = value / span, value * span
+            found.append(Figure(value, *ends, row_name(row), row["parameters"], row["opponent"]))
+    return tuple(sorted(found, key=lambda each: (each.value, each.parameters)))
+
+
+def _dense_flop_per_s(run: Run, dtype: str) -> float:
+    """Of the datasheet; NaN if it has none for this type."""
+    return (run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None) or math.nan
+
+
+def standings(
+    rows: pd.DataFrame, run: Run, measure: Measure = "ratio", to: Sequence[str] = ()
+) -> list[Standing]:
+    """By operator, kind, region and implementation; of a ratio, those of our implementations."""
+    found = []
+    for (operator, kind, place), here in rows.groupby(["operator", "words", "region"]):
+        for name in here["implementation"].unique():
+            if measure == "ratio" and not name.startswith(OURS):
+                continue
+            if of := figures(here, run, name, measure, to):
+                found.append(Standing(str(operator), str(kind), str(place), name, of))
+    return sorted(found, key=_in_order)
+
+
+def _in_order(each: Standing) -> tuple[str, str, int, str]:
+    return each.operator, each.kind, _ORDER.index(each.region), each.implementation
+
+
+def duels(run: Run, cache: str) -> tuple[list[Standing], int]:
+    """(our GEMMs against cuBLAS, the number of pairs left out because one side is suspect).
+
+    The last standings are over all aligned 16-bit shapes.
+    """
+    rows = timed(run, cache)
+    rows = rows[rows["operator"] == "gemm"]
+    found, every = (standings(latest(rows, sound), run, "ratio", LIBRARIES) for sound in (True, False))
+    of_16_bit: dict[str, list[Figure]] = defaultdict(list)
+    for each in found:
+        if each.region.startswith("16-bit"):
+            of_16_bit[each.implementation] += each.figures
+    whole = [Standing("gemm", "", ALL_16_BIT, name, tuple(sorted(of))) for name, of in of_16_bit.items()]
+    left_out = sum(len(each.figures) for each in every) - sum(len(each.figures) for each in found)
+    return sorted([*found, *whole], key=_in_order), left_out
+
+
+def efficiencies(run: Run) -> Iterator[tuple[Standing, Standing | None]]:
+    """(share of a copy, ours against the best library) of every implementation of what is quoted in bytes/s.
+
+    UserError if the run measured no copy.
+    """
+    if run.roof("cold").copy_byte_per_s is None:
+        raise UserError("this run measured no bandwidth of a copy, so nothing can be compared with it")
+    rows = latest(timed(run))
+    rows = rows[(rows["rate"] == "byte") & (rows["byte"] > 0) & ~rows["arithmetic"].isin([*WITHOUT_ROOF])]
+    against = {_in_order(each): each for each in standings(rows, run)}
+    for each in standings(rows, run, "copy"):
+        yield each, against.get(_in_order(each))
