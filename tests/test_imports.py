@@ -22,7 +22,7 @@ FLOORS = [
     {"bench.runner", "bench.interop"},
     {"bench.cli", "plots.base"},
     {"bench.fleet", "bench.nightly", "plots.figures", "plots.history"},
-    {"bench.selfcheck", "bench.pytest_plugin", "plots.fleet", "plots.report"},
+    {"bench.accept", "bench.selfcheck", "bench.pytest_plugin", "plots.fleet", "plots.report"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
     {"studies"},
 ]
