@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,10 +23,7 @@ MEANS: Mapping[Verdict, str] = {
 
 def exit_code(judged: Sequence[Judged]) -> int:
     """0: all that could be judged passes. 1: something is LOW or FAIL. 2: nothing could be judged."""
-    verdicts = {each.verdict for each in judged}
-    if verdicts & {"LOW", "FAIL"}:
-        return 1
-    return 0 if "PASS" in verdicts else 2
+    return {"PASS": 0, "LOW": 1, "FAIL": 1, "UNKNOWN": 2}[overall(judged)]
 
 
 def lines(judged: Sequence[Judged], markdown: bool = False) -> Iterator[str]:
@@ -64,23 +60,33 @@ def lines(judged: Sequence[Judged], markdown: bool = False) -> Iterator[str]:
     yield from _sources(judged)
 
 
-def headline(judged: Sequence[Judged]) -> str:
-    """The verdict on the device in a sentence: how many kinds of work are slower, and which most of all."""
-    device = judged[0].row.device_name
+def overall(judged: Sequence[Judged]) -> Verdict:
+    """The worst verdict of those that could be judged."""
+    verdicts = {each.verdict for each in judged}
+    order: tuple[Verdict, ...] = ("FAIL", "LOW", "PASS")
+    return next((verdict for verdict in order if verdict in verdicts), "UNKNOWN")
+
+
+def sentence(judged: Sequence[Judged]) -> str:
+    """How many kinds of work are slower than expected, and which most of all."""
     bad = [each for each in judged if each.verdict in ("FAIL", "LOW")]
-    counts = Counter(each.verdict for each in judged)
-    known = len(judged) - counts["UNKNOWN"]
+    unknown = sum(each.verdict == "UNKNOWN" for each in judged)
+    known = len(judged) - unknown
     if not known:
-        return f"{device}: UNKNOWN: no earlier run, no timing of others and no datasheet says what to expect"
+        return "no earlier run, no timing of others and no datasheet says what to expect"
     if not bad:
-        rest = f"; of {count_text(counts['UNKNOWN'], 'other')} nothing is known" if counts["UNKNOWN"] else ""
-        return f"{device}: PASS in all {known} kinds of work that something is known of{rest}"
+        rest = f", nothing is known of {unknown} more" if unknown else ""
+        return f"as fast as expected in {known} of {known} kinds of work{rest}"
     worst = min(bad, key=_of_least)
-    verdict = "FAIL" if counts["FAIL"] else "LOW"
     return (
-        f"{device}: {verdict}: {len(bad)} of {known} kinds of work are slower than expected, most of all "
-        f"{worst.kind}, at {share_text(_of_least(worst))} of the least that is expected"
+        f"slower than expected in {len(bad)} of {known} kinds of work, most of all in {worst.kind}, at "
+        f"{share_text(_of_least(worst))} of the least that is expected"
     )
+
+
+def headline(judged: Sequence[Judged]) -> str:
+    """Device, verdict and sentence."""
+    return f"{judged[0].row.device_name}: {overall(judged)}: {sentence(judged)}"
 
 
 def _of_least(each: Judged) -> float:
@@ -95,15 +101,11 @@ def figure(kind: Kind, rate: float | None) -> str:
 
 
 def range_text(kind: Kind, expects: Expected | None) -> str:
-    """`650 to 790 TFLOP/s`."""
+    """`650 TFLOP/s to 790 TFLOP/s`; `unknown` if nothing says what to expect."""
     if expects is None:
         return "unknown"
-    return " to ".join(sorted_ends(kind, expects))
-
-
-def sorted_ends(kind: Kind, expects: Expected) -> tuple[str, str]:
-    """The worse end first, be it a rate or a time."""
-    return figure(kind, expects.low), figure(kind, expects.high)
+    ends = (expects.high, expects.low) if unit_of(kind) == "1/s" else (expects.low, expects.high)
+    return " to ".join(figure(kind, end) for end in ends)
 
 
 def _sources(judged: Sequence[Judged]) -> Iterator[str]:

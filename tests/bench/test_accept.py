@@ -20,10 +20,12 @@ from bench.accept.judge import Judged, verdict_of
 from bench.accept.readings import COLUMNS, read
 from bench.accept.report import exit_code, headline, lines
 from bench.accept.usual import usual
+from bench.case_name import row_name
 from bench.device.datasheet import datasheets, find_datasheet
 from bench.model.pooled import Pool
 from bench.store.parquet import write
 from bench.store.schema import Measurement
+from plots.accept import page
 from tests.bench.rows import row
 
 H100 = {"device": "nvidia-h100-80gb-hbm3", "device_name": "NVIDIA H100 80GB HBM3", "cache_byte": 52428800}
@@ -126,7 +128,9 @@ def test_a_healthy_h100_passes_where_anything_is_known(tmp_path: Path) -> None:
     assert verdicts(found) == HEALTHY and exit_code(list(found.values())) == 0
     assert found["products in bfloat16"].expects and found["products in bfloat16"].expects.by == "others"
     assert all(not each.causes for each in found.values())
-    assert headline(list(found.values())).startswith("NVIDIA H100 80GB HBM3: PASS in all 4 kinds of work")
+    assert headline(list(found.values())).startswith(
+        "NVIDIA H100 80GB HBM3: PASS: as fast as expected in 4 of 4 kinds"
+    )
 
 
 FAULTS: dict[str, tuple[dict[int, float], dict[str, Any], dict[str, str], str]] = {
@@ -260,6 +264,14 @@ def test_the_command_on_a_file_says_the_same_in_table_markdown_and_json(tmp_path
         told["exit_code"] == 1 and told["headline"] in result.output and told["headline"] in page.read_text()
     )
     assert "| memory, copy | FAIL |" in page.read_text()
+
+
+def test_the_page_shows_each_kind_with_its_evidence(tmp_path: Path) -> None:
+    found = list(judged(device(tmp_path, {LINK: 0.25}, pcie_width=4)).values())
+    text = page.html(found)
+    assert text.count('<tr><th scope="row"') == len(found) == text.count("<svg")
+    assert "its link is PCIe 5.0 x4" in text and ">FAIL</span>slower than expected in 1 of 4" in text
+    assert all(row_name(each.row) in text for each in found)
 
 
 def test_several_units_are_a_fleet(tmp_path: Path) -> None:
