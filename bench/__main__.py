@@ -13,6 +13,7 @@ if __name__ == "__main__":
 
 import typer
 
+from bench.accept.command import accept
 from bench.cli import import_sources, result_commands, sweep_commands
 from bench.cli.ab import ab
 from bench.cli.application import Commands, run_process
@@ -63,6 +64,7 @@ app.command()(result_commands.explain)
 app.command()(run)
 app.command()(ab)
 app.command()(nightly)
+app.command()(accept)
 app.command()(fleet)
 app.command()(instruments)
 app.command()(first_minutes)

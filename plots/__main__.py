@@ -2,6 +2,7 @@
 
 `... score RESULT...`: how far predictions are off. `... history RESULT...`: a page for each device on what
 changed over its nights. `... fleet RESULT...`: one page about many units of one kind.
+`... accept RESULT`: one about one unit.
 """
 
 from __future__ import annotations
@@ -79,11 +80,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | history RESULT... | "
-    "fleet RESULT...",
+    "fleet RESULT... | accept RESULT",
     help="What result files mean: figures (draw, also without the word), one page about a run (report), how "
-    "far predictions are off (score), what nights did (history), or which of many units is slow (fleet). "
-    "From parquet alone; no GPU is needed. A file called draw, report, score, history or fleet is given as "
-    "./draw, ./report, ./score, ./history, ./fleet.",
+    "far predictions are off (score), what nights did (history), which of many units is slow (fleet), or "
+    "whether one unit is (accept). From parquet alone; no GPU is needed. A file called draw, report, score, "
+    "history, fleet or accept is given as ./draw, ./report, ./score, ./history, ./fleet, ./accept.",
 )
 
 Results = Annotated[
@@ -365,6 +366,40 @@ def fleet(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(page, "utf-8")
     typer.echo(f"{file}: {count_text(len(told.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
+
+
+@app.command()
+def accept(
+    results: Results,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="The page's file; figures/<device>/<run>/accept.html if left out.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable."),
+    ] = None,
+) -> None:
+    """One page about one unit: is it as fast as its kind should be, and by what evidence.
+
+    `python -m bench accept` measures it, and prints the verdicts alone.
+    """
+    from bench.accept.command import judge_files
+    from plots.accept import page as accept_page
+
+    judged = judge_files(results, baseline or [])
+    row = judged[0].row
+    file = _page_file(to) if to else figures() / row.device / row.run_id / "accept.html"
+    page = accept_page.html(judged)
+    with _writing("the page"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(page, "utf-8")
+    typer.echo(f"{file}: {count_text(len(judged), 'kind')} of work ({len(page) / 1e3:.0f} kB)")
 
 
 def _page_file(to: Path) -> Path:

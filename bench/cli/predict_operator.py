@@ -54,7 +54,7 @@ def prediction_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> It
             without.append(f"{name} ({len(known)})" if len(known) else name)
             continue
         rows = _rows([cases[i] for i in of], wanted)
-        learned, line = _learned(OperatorPool(pool, known), rows, wanted)
+        learned, line = learned_of(OperatorPool(pool, known), rows, wanted)
         evidence.append(f"{name}: {line}")
         if learned is not None:
             for i, *times in zip(of, learned.seconds, learned.low_s, learned.high_s, strict=True):
@@ -73,7 +73,7 @@ def prediction_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> It
         yield "`make public` brings timings of many GPUs to results/imported"
 
 
-def _learned(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tuple[Learned | None, str]:
+def learned_of(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tuple[Learned | None, str]:
     """What is learned of the rows, and on what it rests."""
     own, others = known.own(wanted), known.others(wanted)
     beside = counts_text(others) if len(others) else ""

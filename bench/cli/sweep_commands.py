@@ -45,7 +45,7 @@ def list_cases(
         str,
         typer.Option(
             metavar="NAME",
-            help="The plan of a suite: tour, core, fleet, full (sweeps/suites.yaml).",
+            help="The plan of a suite: tour, core, fleet, accept, full (sweeps/suites.yaml).",
             autocompletion=completion.suites,
         ),
     ] = "",

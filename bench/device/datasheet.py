@@ -212,6 +212,8 @@ class Datasheet:
     reached_flop_per_s: Mapping[str, float] = field(default_factory=dict)
     """Data type -> the highest rate of a matrix product that somebody has published."""
     memory_type: MemoryType | None = None
+    power_w: float | None = None
+    """Its power limit as shipped."""
 
     def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
         """Dense peak of these units: the published one, else SMs x FMA x 2 x clock; None if unknown."""
@@ -295,6 +297,7 @@ def _datasheet(file: _Sheet, slug: str) -> Datasheet:
         sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in cited.items()},
         slug=slug,
         memory_type=file.memory_type,
+        power_w=file.power_w.value,
         reached_flop_per_s={t: f.value for t, f in file.reached_flop_per_s.items() if f.value is not None},
     )
 

@@ -38,7 +38,10 @@ STATE = (
     "held_hardware", "foreign_processes", "pressure", "steal",
 )  # fmt: skip
 """State of the unit while it was timed, as in bench/store/schema.py."""
-SETTINGS = ("driver", "torch", "libraries", "power_limit_w", "ecc", "mig", "persistence", "governor")
+SETTINGS = (
+    "driver", "torch", "libraries", "power_limit_w", "ecc", "mig", "persistence", "governor",
+    "pcie_generation", "pcie_width",
+)  # fmt: skip
 """What is set or installed on a unit and may make it differ from the others."""
 _CASE = ("sweep", "implementation", "parameters", "cache", "threads_asked")
 _PROTOCOL = ("protocol", "regime", "clock", "fill")

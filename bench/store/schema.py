@@ -252,6 +252,9 @@ class Measurement:
     ecc: str | None = nullable("ECC, on | off (GPU)")
     mig: str | None = nullable("MIG, on | off (GPU)")
     power_limit_w: float | None = least("enforced power limit (GPU)")
+    pcie_generation: int | None = least("generation of the PCIe link to the host just after timing (GPU)")
+    pcie_width: int | None = least("lanes of that link")
+    pcie_generation_most: int | None = nullable("the highest generation that the GPU itself can do")
     pressure: float | None = most(
         "share of the time in which a task of the machine, or of the control group, waited to run (CPU)"
     )

@@ -54,6 +54,7 @@ class CudaTelemetry:
             "ecc": self._gpu.mode("nvmlDeviceGetEccMode"),
             "mig": self._gpu.mig(),
             "power_limit_w": self._limit_w,
+            "pcie_generation_most": self._gpu.ask("nvmlDeviceGetGpuMaxPcieLinkGeneration"),
         }
         # Newer GPUs return the mean of the last second, which does not show a kernel that has just begun
         # (nvml.h, nvmlDeviceGetPowerUsage: instantaneous on GA100 and older).
@@ -101,6 +102,9 @@ class CudaTelemetry:
             "nvmlDeviceGetClockInfo", 1e6, self._gpu.nvml.NVML_CLOCK_MEM
         )
         facts["temperature_c"] = self._gpu.temperature_c()
+        # An idle link trains down to save power, so it is asked after work.
+        facts["pcie_generation"] = self._gpu.ask("nvmlDeviceGetCurrPcieLinkGeneration")
+        facts["pcie_width"] = self._gpu.ask("nvmlDeviceGetCurrPcieLinkWidth")
         facts |= self._static | self._before
         seen = [n for n in (self._before.get("foreign_processes"), self._foreign()) if n is not None]
         facts["foreign_processes"] = max(seen, default=None)

@@ -59,6 +59,9 @@ class FakeNvml:
     ecc: list[int] | None = field(default_factory=lambda: [1, 0])
     mig: list[int] | None = field(default_factory=lambda: [0, 1])
     capability: tuple[int, int] | None = (9, 0)
+    pcie_generation: int | None = 5
+    pcie_width: int | None = 16
+    pcie_generation_most: int | None = 5
     fields: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Field -> (value type, value); others are answered with an error each."""
     lost: bool = False
@@ -166,6 +169,15 @@ class FakeNvml:
 
     def nvmlDeviceGetCudaComputeCapability(self, gpu: str) -> tuple[int, int]:
         return self._answer("capability", self.capability, gpu)  # type: ignore[no-any-return]
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, gpu: str) -> int:
+        return self._answer("pcie generation", self.pcie_generation, gpu)  # type: ignore[no-any-return]
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, gpu: str) -> int:
+        return self._answer("pcie width", self.pcie_width, gpu)  # type: ignore[no-any-return]
+
+    def nvmlDeviceGetGpuMaxPcieLinkGeneration(self, gpu: str) -> int:
+        return self._answer("most pcie", self.pcie_generation_most, gpu)  # type: ignore[no-any-return]
 
     def nvmlDeviceGetFieldValues(self, gpu: str, numbers: list[int]) -> list[Any]:
         self._answer("fields", numbers, gpu)

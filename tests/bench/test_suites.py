@@ -85,7 +85,7 @@ def test_an_entry_of_claims_takes_what_they_compare(tmp_path: Path) -> None:
 
 def test_every_sweep_of_ours_is_in_a_suite_and_all_are_in_full() -> None:
     names = {sweep_name(path) for path in every_sweep()}
-    assert list(suites()) == [TOUR, CORE, "fleet", "full"]
+    assert list(suites()) == [TOUR, CORE, "fleet", "accept", "full"]
     for name in suites():
         suite = load_suite(name, kernels.problem, H100.sm_count)
         assert {each.name for each in suite.loaded} <= names
@@ -304,7 +304,10 @@ def test_a_broken_suite_is_one_sentence_with_file_and_line(text: str, says: str,
 
 def test_what_cannot_go_together_or_is_not_there_is_refused(tmp_path: Path) -> None:
     for options, says in (
-        (Options(suite="turo"), "has no suite 'turo' (did you mean tour?); it has tour, core, fleet, full"),
+        (
+            Options(suite="turo"),
+            "has no suite 'turo' (did you mean tour?); it has tour, core, fleet, accept, full",
+        ),
         (Options(suite="tour", sweeps=["gemm"]), "--bench-suite chooses among all sweeps"),
         (Options(suite="tour", cases=["x"]), "leave it out, or --bench-case"),
     ):

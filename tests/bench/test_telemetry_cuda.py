@@ -62,6 +62,9 @@ def test_every_column_of_a_gpu_by_hand(chance: random.Random) -> None:
         "ecc": "on",
         "mig": "off",
         "power_limit_w": 700.0,
+        "pcie_generation": 5,
+        "pcie_width": 16,
+        "pcie_generation_most": 5,
     }
 
 
@@ -229,6 +232,9 @@ READINGS = {
     "persistence": {"persistence"},
     "ecc": {"ecc"},
     "mig": {"mig"},
+    "pcie_generation": {"pcie_generation"},
+    "pcie_width": {"pcie_width"},
+    "pcie_generation_most": {"pcie_generation_most"},
 }
 
 
@@ -269,6 +275,7 @@ def test_a_gpu_that_falls_off_the_bus_breaks_no_row() -> None:
     facts = telemetry.stop()
     assert facts == {
         **{"persistence": "on", "ecc": "on", "mig": "off", "power_limit_w": 700.0},
+        "pcie_generation_most": 5,
         **{"sm_clock_before_hz": 1980e6, "foreign_processes": 0},
     }
     assert telemetry.light() is False and telemetry.clock_hz() is None
@@ -319,7 +326,7 @@ def test_what_does_not_change_is_asked_once() -> None:
     for _ in range(3):
         telemetry.start()
         telemetry.stop()
-    assert not {"persistence", "ecc", "mig", "limit", "capability", "driver"} & set(gpu.asked)
+    assert not {"persistence", "ecc", "mig", "limit", "capability", "driver", "most pcie"} & set(gpu.asked)
 
 
 def test_a_field_of_an_unknown_type_is_not_guessed() -> None:

@@ -1,0 +1,107 @@
+"""`python -m bench accept`: its options, what it reads and its exit code."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench.cli.application import DeviceOption, ResultsOption, left_out, show
+from bench.errors import UserError, write_text
+
+if TYPE_CHECKING:
+    from bench.accept.judge import Judged
+
+SUITE = "accept"
+Given = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[RESULT...]", help="Judge this run instead of measuring one."),
+]
+Baseline = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable."),
+]
+Budget = Annotated[str | None, typer.Option(metavar="SECONDS", help="Wall time, as for pytest.")]
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="The same as JSON, with every detail.")
+]
+Markdown = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The same as Markdown, for the page of a CI job.")
+]
+
+
+def accept(
+    results: Given = None,
+    baseline: Baseline = None,
+    bench_device: DeviceOption = "auto",
+    bench_budget: Budget = None,
+    bench_results: ResultsOption = None,
+    markdown: Markdown = None,
+    json_file: Json = None,
+) -> None:
+    """Is this device as fast as its kind should be? Two minutes on a GPU: PASS, LOW or FAIL by kind of work.
+
+    Compared with earlier runs on this kind of device, with what others have measured on it, with a
+    prediction and with the datasheet; the strongest that there is decides. Exit code 0: everything that could
+    be judged passes. 1: something is slower than expected. 2: nothing could be judged, or bad input.
+    """
+    from bench.accept.report import as_json, exit_code, lines
+
+    paths = list(results or []) or _measured(bench_device, bench_budget, bench_results)
+    judged = judge_files(paths, baseline or [], bench_results)
+    typer.echo("")
+    show(lines(judged))
+    typer.echo(f"one page to look at: python -m plots accept {' '.join(map(str, paths))}")
+    if markdown is not None:
+        write_text(markdown, "\n".join(lines(judged, markdown=True)))
+    if json_file is not None:
+        write_text(json_file, as_json(judged))
+    raise typer.Exit(exit_code(judged))
+
+
+def _measured(device: str, budget: str | None, results: Path | None) -> list[Path]:
+    """The file of a run of the suite, made now. UserError if there is none."""
+    import kernels
+    from bench.cli.terminal import standard_output
+    from bench.cli.whole_run import measure
+    from bench.runner.run import Options
+    from bench.runner.session import RESULTS
+
+    options = Options(
+        device=device,
+        suite=SUITE,
+        budget=budget,
+        results=(results or RESULTS).absolute(),
+        fresh_ceilings=True,  # of this very unit, now
+    )
+    made = measure(options, kernels.problem, standard_output())
+    for result in made:
+        if result.reason:
+            raise UserError(f"accept: {result.reason}")
+    return [result.path for result in made if result.path is not None]
+
+
+def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = None) -> list[Judged]:
+    """Each kind of work of the one unit in these files, by all other results. UserError if of none."""
+    from bench.accept.judge import judged
+    from bench.accept.readings import read
+    from bench.accept.usual import usual
+    from bench.judge.timings import read_pool
+    from bench.runner.session import RESULTS
+
+    mine = read(paths, left_out)
+    named = ", ".join(map(str, paths))
+    if mine.empty:
+        raise UserError(
+            f"accept {named}: no row tells what the device can do: copies or reads of memory, large products"
+        )
+    if mine["device_id"].nunique() > 1 or mine["run_id"].nunique() > 1:
+        raise UserError(
+            f"accept {named}: several runs or units; give one, or compare units by `python -m bench fleet`"
+        )
+    folders = [path for path in (RESULTS, results, *baseline) if path is not None and path.exists()]
+    earlier = read(dict.fromkeys(folders), left_out)
+    earlier = earlier[earlier["source"].isna()]
+    return judged(mine, earlier, usual(), cache(partial(read_pool, folders, left_out)))

@@ -1,0 +1,205 @@
+"""What is expected of a unit in one kind of work, and by what: four kinds of evidence, the strongest decides.
+
+1. earlier runs of ours on this kind of device, of the very case under the same protocol: from the lowest to
+   the highest end of their intervals, on GPUs UNITS more, since two cards of one model differ;
+2. what others have measured on this kind of device (bench/accept/usual.py): from BELOW under what is usual in
+   the lowest source to the highest rate of all;
+3. the prediction for the very case with its 90 % interval, learned from the timings of all GPUs;
+4. the datasheet's figure times the shares that are usual on other kinds of GPU with such memory.
+
+BELOW is by how much two sources on one kind of device mostly differ (docs/accept.md has the figures).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bench.accept.readings import LINK, Kind, dtype_of, fastest, unit_of
+from bench.accept.usual import Usual
+from bench.device.datasheet import Datasheet, find_datasheet
+from bench.format import count_text, share_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.model.pooled import Pool
+
+Basis = Literal["earlier runs", "others", "prediction", "datasheet"]
+UNITS = 0.03
+"""By how much two GPUs of one kind may differ in earlier runs: what `fleet` calls slow."""
+BELOW = {"FLOP/s": 0.15, "byte/s": 0.1}
+"""Unit -> by how much a healthy unit may be below what is usual in another source."""
+LEAST_DEVICES = 3
+"""From fewer other kinds of device their datasheets' shares say nothing."""
+MOST_DEVICES = 0.9
+"""Share of the other kinds of GPU that reach the low end of what the datasheet lets expect."""
+STAND_INS = {
+    "products in float16": "products in bfloat16",
+    "products in bfloat16": "products in float16",
+    "memory, copy": "product of few columns",
+    "memory, read": "product of few columns",
+}
+"""Kind of work -> another that the same part limits to the same rate, where nobody measured the first."""
+LANE_BYTE_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Generation of PCIe -> what one lane carries in one direction, headers included."""
+LANES = 16
+LINK_SHARES = (0.75, 0.95)
+"""What copies reach of that: a packet of 128 to 512 bytes has about 26 of headers, and credits cost more."""
+_CASE = (
+    "sweep", "implementation", "parameters", "cache", "threads_asked", "protocol", "regime", "clock", "fill"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The rates between which a healthy unit is expected, by one kind of evidence."""
+
+    by: Basis
+    low: float
+    high: float
+    source: str
+    """Whose, how many: a clause."""
+    is_rough: bool = False
+    """Whether it rests on other kinds of device alone."""
+
+
+def expected(
+    row: Any,
+    sheet: Datasheet | None,
+    earlier: pd.DataFrame,
+    others: Sequence[Usual],
+    pool: Callable[[], Pool],
+) -> list[Expected]:
+    """All evidence about a unit's fastest row of its kind (of `readings.read`); the strongest first.
+
+    `earlier` holds rows of our runs as `readings.read` gives them, `others` what others measured anywhere.
+    """
+    found = (
+        _earlier(row, earlier),
+        _others(row, others),
+        _prediction(row, sheet, pool),
+        _datasheet(row, sheet, others),
+    )
+    return [each for each in found if each is not None]
+
+
+def promised(kind: Kind, sheet: Datasheet | None, row: Any = None) -> float | None:
+    """What the datasheet, or the standard of the link, promises in this kind of work; None if nothing."""
+    if kind.startswith(LINK):
+        lane = LANE_BYTE_PER_S.get(_whole(getattr(row, "pcie_generation_most", None)))
+        return lane and LANES * lane
+    if sheet is None:
+        return None
+    if dtype := dtype_of(kind):
+        return sheet.peak_flop_per_s("matrix", dtype)
+    return sheet.bandwidth_byte_per_s if kind.startswith(("memory", "product of")) else None
+
+
+def _whole(value: Any) -> int:
+    return int(value) if value is not None and value == value else 0
+
+
+def _earlier(row: Any, earlier: pd.DataFrame) -> Expected | None:
+    alike = earlier[(earlier["device"] == row.device) & (earlier["run_id"] != row.run_id)]
+    for name in _CASE:
+        value = getattr(row, name)
+        column = alike[name]
+        alike = alike[column.isna() if value is None or value != value else column == value]
+    if alike.empty:
+        return None
+    between = UNITS if row.device_kind == "cuda" else 0.0
+    low, high = alike["rate_low"].min() * (1 - between), alike["rate_high"].max() * (1 + between)
+    runs, units = alike["run_id"].nunique(), alike["device_id"].nunique()
+    whose = f"{count_text(runs, 'earlier run')} on {count_text(units, 'unit')} of this kind"
+    return Expected("earlier runs", float(low), float(high), whose)
+
+
+def _others(row: Any, others: Sequence[Usual]) -> Expected | None:
+    found = _usual(row.kind, [each for each in others if each.device_name == row.device_name])
+    if not found:
+        return None
+    low = (1 - BELOW[unit_of(row.kind)]) * min(each.usual for each in found)
+    sources = sorted({each.source for each in found})
+    what = f", of {found[0].kind}" if found[0].kind != row.kind else ""
+    timings = count_text(sum(each.rows for each in found), "timing")
+    return Expected(
+        "others", low, max(each.best for each in found), f"{timings} by {', '.join(sources)}{what}"
+    )
+
+
+def _usual(kind: Kind, entries: Iterable[Usual]) -> list[Usual]:
+    """Those of this kind of work, else those of what stands in for it."""
+    entries = list(entries)
+    same = [each for each in entries if each.kind == kind]
+    return same or [each for each in entries if each.kind == STAND_INS.get(kind)]
+
+
+def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> Expected | None:
+    if sheet is None or not sheet.bandwidth_byte_per_s or unit_of(row.kind) == "1/s":
+        return None
+    import pandas as pd
+
+    from bench.cli.predict_operator import learned_of
+    from bench.model.launch_features import COLUMNS, with_parameters
+    from bench.model.pooled import LEAST_ROWS as LEAST
+    from bench.model.pooled import OperatorPool
+
+    operator = pool().of(row.operator)
+    known = operator.rows[operator.rows["implementation"] == row.implementation]
+    if len(known) < LEAST:
+        return None
+    facts = {name: getattr(row, name, np.nan) for name in COLUMNS}
+    wanted = with_parameters(pd.DataFrame([{**facts, "device_name": sheet.match[0], "run_id": ""}]))
+    found, source = learned_of(OperatorPool(pool(), known), wanted, sheet)
+    if found is None or not math.isfinite(float(found.low_s[0])):
+        return None
+    amount = row.rate * row.median_s
+    return Expected("prediction", amount / float(found.high_s[0]), amount / float(found.low_s[0]), source)
+
+
+def _datasheet(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> Expected | None:
+    peak = promised(row.kind, sheet, row)
+    if not peak:
+        return None
+    if row.kind.startswith(LINK):
+        low, high = LINK_SHARES
+        generation = _whole(row.pcie_generation_most)
+        return Expected(
+            "datasheet",
+            low * peak,
+            high * peak,
+            f"{share_text(low)} to {share_text(high)} of PCIe {generation}.0 x{LANES}",
+        )
+    shares = _shares(row, sheet, others)
+    if len(shares) < LEAST_DEVICES:
+        return None
+    low, high = np.quantile(list(shares.values()), [1 - MOST_DEVICES, 1.0])
+    reach = f"{share_text(low)} to {share_text(high)} of it, as {len(shares)} other kinds of GPU reach"
+    return Expected("datasheet", float(low) * peak, float(high) * peak, reach, is_rough=True)
+
+
+def _shares(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> dict[str, float]:
+    """Device -> usual share of its datasheet, of other kinds of GPU; of memory those with such memory."""
+    shares: dict[str, float] = {}
+    for name in sorted({each.device_name for each in others} - {row.device_name}):
+        other = find_datasheet(name)
+        found = _usual(row.kind, [each for each in others if each.device_name == name])
+        if not (other and sheet and found and (peak := promised(found[0].kind, other))):
+            continue
+        alike = bool(dtype_of(row.kind)) or other.memory_type == sheet.memory_type
+        if alike and (other.capability is None) == (sheet.capability is None):
+            shares[name] = min(each.usual for each in found) / peak
+    return shares
+
+
+def own(rows: pd.DataFrame) -> Iterable[Any]:
+    """A unit's fastest row of each kind of work, in the order in which people ask for them."""
+    best = fastest(rows, ["device"])
+    order: Mapping[str, int] = {"products": 0, "memory": 1, "product": 2, "cache": 3, "launch": 4, "link": 5}
+    place = best["kind"].map(lambda kind: order.get(kind.replace(",", " ").split()[0], 9))
+    return best.assign(place=place).sort_values(["place", "kind"], kind="stable").itertuples(index=False)

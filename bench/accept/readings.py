@@ -1,0 +1,152 @@
+"""The highest rate of each kind of work in each run: what a unit can do, whoever measured it.
+
+A kind of work is one that a single part of the device limits: matrix products of a data type (its
+arithmetic), a read or a copy of more than its caches hold and a product of few columns (its memory), a copy
+inside a cache, an empty kernel (its launch), a copy over the link to the host. Of a run the fastest row of
+each kind counts: shapes differ between those who measure, and the fastest is what the part allowed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.fleet.observed import COMPUTE_FLOP_PER_BYTE, SETTINGS, STATE, class_of
+from bench.format import memory_text
+from bench.judge.flags import OVERHEAD
+from bench.store import parquet
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PRODUCT, LINK, CACHE = "products in ", "link, ", "cache, "
+"""How the names of kinds begin of which there are several."""
+PRODUCTS = ("gemm", "linear")
+STREAMING = ("stream", "elementwise", "activations")
+"""Operators whose fastest rows go through memory once."""
+CACHES = 4
+"""Memory's rates are of rows that move at least so many times what the last-level cache holds."""
+READ, COPY = (0.0, 0.1), (0.3, 0.6)
+"""Shares of written bytes of a read, and of a copy or a layer that writes as much as it reads."""
+COLUMNS = (
+    "device", "device_name", "device_kind", "device_id", "run_id", "utc", "source", "measured_in", "sweep",
+    "role", "operator", "implementation", "arithmetic", "dtype", "parameters", "cache", "cache_byte",
+    "threads_asked", "status", "median_s", "low_s", "high_s", "flop", "byte", "byte_written", "byte_moved",
+    "special_functions", "product_m", "product_n", "product_k", "clock_start_s", "clock", "protocol",
+    "regime", "fill", "set_aside_s", "pcie_generation_most", *STATE, *SETTINGS,
+)  # fmt: skip
+"""What is read of result files."""
+
+Kind = str
+"""A kind of work, by its name for people: `products in float16`, `memory, copy`, `launch`."""
+
+
+def read(paths: Iterable[Path], left_out: Callable[[str], object]) -> pd.DataFrame:
+    """The rows of these files that tell what a unit can do.
+
+    Columns beside COLUMNS: `kind` (of work), `rate`, `rate_low`, `rate_high` (its 95 % interval; the rate
+    where there is none) and `who` measured it, empty of ours. Left out are rows without a time, of one
+    thread, that were taken from an earlier run, of others whose time is mostly the launch, and all that no
+    single part of the device limits. UserError as for `bench.store.parquet.tables`.
+    """
+    tables = [_sound(table.select(COLUMNS)) for _, table in parquet.tables(paths, left_out, COLUMNS)]
+    rows: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas(use_threads=False)
+    launched = rows["median_s"] < OVERHEAD * rows["clock_start_s"].astype(float).fillna(0.0)
+    rows = rows[~(launched & rows["source"].notna())].reset_index(drop=True)
+    # A warm cache holds none of what is much larger than it, and matters little to a product of many sums.
+    cold = rows.assign(cache=rows["cache"].where(rows["byte"] < rows["cache_byte"], "cold"))
+    rows["class"] = class_of(cold).astype(str)
+    rows["kind"] = _kinds(rows)
+    rows["who"] = [source.partition(";")[0] if isinstance(source, str) else "" for source in rows["source"]]
+    rows["rate"] = _rates(rows)
+    for end, other in (("low", "high_s"), ("high", "low_s")):
+        rows[f"rate_{end}"] = rows["rate"] * (rows["median_s"] / rows[other].astype(float)).fillna(1.0)
+    return rows[rows["kind"] != ""].reset_index(drop=True)
+
+
+def _sound(table: pa.Table) -> pa.Table:
+    """The rows with a time that may be of one of our kinds of work: most of what others measured is not."""
+    wanted = pc.is_in(table["operator"], pa.array([*PRODUCTS, *STREAMING, "launch", "transfer"]))
+    for column, values in (("status", ["ok"]), ("role", ["measurement", "roof", "calibration"])):
+        wanted = pc.and_(wanted, pc.is_in(table[column], pa.array(values)))
+    wanted = pc.and_(wanted, pc.is_null(table["measured_in"]))
+    one = pc.fill_null(pc.equal(table["threads_asked"], "one"), False)
+    return table.filter(
+        pc.and_(wanted, pc.and_not(pc.fill_null(pc.greater(table["median_s"], 0.0), False), one))
+    )
+
+
+def _kinds(rows: pd.DataFrame) -> pd.Series:
+    """The name of each row's kind of work; empty for one that tells nothing of a single part."""
+    import pandas as pd
+
+    klass, dtype = rows["class"], rows["dtype"]
+    product = rows["operator"].isin(PRODUCTS) & (rows["arithmetic"] == "matrix")
+    intense = product & (rows["flop"] >= COMPUTE_FLOP_PER_BYTE * rows["byte"])
+    large = rows["byte"] >= CACHES * rows["cache_byte"]
+    words = partial(np.array, dtype=object)
+    written = rows["byte_written"] / rows["byte"].where(rows["byte"] > 0)
+    streaming = rows["operator"].isin(STREAMING) & (klass == "memory") & large
+    names = np.select(
+        [
+            klass == "launch",
+            klass == "transfer",
+            (klass == "cache") & (rows["operator"] == "stream"),
+            intense,
+            product & (klass == "memory") & large,
+            streaming & written.between(*READ),
+            streaming & written.between(*COPY),
+        ],
+        [
+            "launch",
+            words([_direction(text) for text in rows["parameters"]]),
+            words([f"{CACHE}{memory_text(byte)}" for byte in rows["byte"]]),
+            words([f"{PRODUCT}{name}" for name in dtype]),
+            "product of few columns",
+            "memory, read",
+            "memory, copy",
+        ],
+        "",
+    )
+    return pd.Series(names, index=rows.index)
+
+
+def _direction(parameters: str) -> str:
+    """`link, host to device`; empty for a copy of both ways at once, or of pageable memory."""
+    given = json.loads(parameters)
+    direction = given.get("direction", "both")
+    if direction == "both" or given.get("memory") == "pageable":
+        return ""
+    return f"{LINK}{direction.replace('-', ' ')}"
+
+
+def _rates(rows: pd.DataFrame) -> pd.Series:
+    counts_flop = rows["kind"].str.startswith(PRODUCT)
+    amount = np.select([rows["class"] == "launch", counts_flop], [1.0, rows["flop"]], rows["byte"])
+    rates: pd.Series = amount / rows["median_s"]
+    return rates
+
+
+def unit_of(kind: Kind) -> str:
+    """The unit of its rates. Those of launches are a second each, and shown as times."""
+    if kind == "launch":
+        return "1/s"
+    return "FLOP/s" if kind.startswith(PRODUCT) else "byte/s"
+
+
+def dtype_of(kind: Kind) -> str:
+    """The data type of products; empty for other kinds."""
+    return kind.removeprefix(PRODUCT) if kind.startswith(PRODUCT) else ""
+
+
+def fastest(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Of each group and kind of work the row with the highest rate."""
+    ordered = rows.sort_values("rate", kind="stable")
+    return ordered.drop_duplicates([*by, "kind"], keep="last")

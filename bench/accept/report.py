@@ -1,0 +1,146 @@
+"""What `python -m bench accept` says of a unit: one screen, Markdown or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bench.accept.expected import Expected
+from bench.accept.judge import Judged, Verdict
+from bench.accept.readings import Kind, unit_of
+from bench.case_name import row_name
+from bench.cli.table import lines_of, table
+from bench.format import amount_text, count_text, seconds_text, share_text
+
+MEANS: Mapping[Verdict, str] = {
+    "PASS": "as fast as expected",
+    "LOW": "up to a tenth slower than expected",
+    "FAIL": "more than a tenth slower than expected",
+    "UNKNOWN": "nothing to compare it with",
+}
+
+
+def exit_code(judged: Sequence[Judged]) -> int:
+    """0: all that could be judged passes. 1: something is LOW or FAIL. 2: nothing could be judged."""
+    return {"PASS": 0, "LOW": 1, "FAIL": 1, "UNKNOWN": 2}[overall(judged)]
+
+
+def lines(judged: Sequence[Judged], markdown: bool = False) -> Iterator[str]:
+    """The verdict in a sentence, a row for each kind of work, the causes, and what the verdicts rest on."""
+    yield headline(judged)
+    names = ("kind of work", "verdict", ">measured", ">expected", ">promised", "by")
+    rows = [
+        (
+            each.kind,
+            each.verdict,
+            figure(each.kind, each.row.rate),
+            range_text(each.kind, each.expects),
+            figure(each.kind, each.promised),
+            each.expects.by if each.expects else "",
+        )
+        for each in judged
+    ]
+    if markdown:
+        yield ""
+        yield "| " + " | ".join(name.removeprefix(">") for name in names) + " |"
+        yield "|" + "|".join("---:" if name.startswith(">") else "---" for name in names) + "|"
+        yield from ("| " + " | ".join(cells) + " |" for cells in rows)
+        yield ""
+    else:
+        shown = table(*names)
+        for cells in rows:
+            shown.add_row(*cells)
+        yield from lines_of(shown)
+    for each in judged:
+        if each.causes:
+            yield f"{each.kind}: {'; '.join(each.causes)}"
+        elif each.verdict in ("LOW", "FAIL"):
+            yield f"{each.kind}: its row tells no cause: {row_name(each.row)}"
+    yield from _sources(judged)
+
+
+def overall(judged: Sequence[Judged]) -> Verdict:
+    """The worst verdict of those that could be judged."""
+    verdicts = {each.verdict for each in judged}
+    order: tuple[Verdict, ...] = ("FAIL", "LOW", "PASS")
+    return next((verdict for verdict in order if verdict in verdicts), "UNKNOWN")
+
+
+def sentence(judged: Sequence[Judged]) -> str:
+    """How many kinds of work are slower than expected, and which most of all."""
+    bad = [each for each in judged if each.verdict in ("FAIL", "LOW")]
+    unknown = sum(each.verdict == "UNKNOWN" for each in judged)
+    known = len(judged) - unknown
+    if not known:
+        return "no earlier run, no timing of others and no datasheet says what to expect"
+    if not bad:
+        rest = f", nothing is known of {unknown} more" if unknown else ""
+        return f"as fast as expected in {known} of {known} kinds of work{rest}"
+    worst = min(bad, key=_of_least)
+    return (
+        f"slower than expected in {len(bad)} of {known} kinds of work, most of all in {worst.kind}, at "
+        f"{share_text(_of_least(worst))} of the least that is expected"
+    )
+
+
+def headline(judged: Sequence[Judged]) -> str:
+    """Device, verdict and sentence."""
+    return f"{judged[0].row.device_name}: {overall(judged)}: {sentence(judged)}"
+
+
+def _of_least(each: Judged) -> float:
+    return each.row.rate / each.expects.low if each.expects else 1.0
+
+
+def figure(kind: Kind, rate: float | None) -> str:
+    """A rate, or of launches the time."""
+    if rate is None:
+        return ""
+    return seconds_text(1 / rate) if unit_of(kind) == "1/s" else amount_text(rate, unit_of(kind))
+
+
+def range_text(kind: Kind, expects: Expected | None) -> str:
+    """`650 TFLOP/s to 790 TFLOP/s`; `unknown` if nothing says what to expect."""
+    if expects is None:
+        return "unknown"
+    ends = (expects.high, expects.low) if unit_of(kind) == "1/s" else (expects.low, expects.high)
+    return " to ".join(figure(kind, end) for end in ends)
+
+
+def _sources(judged: Sequence[Judged]) -> Iterator[str]:
+    said: dict[str, list[str]] = {}
+    for each in judged:
+        if each.expects:
+            said.setdefault(f"{each.expects.by}: {each.expects.source}", []).append(each.kind)
+    for source, kinds in said.items():
+        yield f"{source} ({', '.join(kinds) if len(kinds) < 4 else count_text(len(kinds), 'kind')})"
+
+
+def as_json(judged: Sequence[Judged]) -> str:
+    """Everything, rates in SI units."""
+    first = judged[0].row
+    content: dict[str, Any] = {
+        "device": first.device,
+        "device_name": first.device_name,
+        "run_id": first.run_id,
+        "exit_code": exit_code(judged),
+        "headline": headline(judged),
+        "kinds": [
+            {
+                "kind": each.kind,
+                "verdict": each.verdict,
+                "means": MEANS[each.verdict],
+                "case": row_name(each.row),
+                "unit": unit_of(each.kind),
+                "rate": each.row.rate,
+                "low": each.row.rate_low,
+                "high": each.row.rate_high,
+                "promised": each.promised,
+                "expected": [vars(of) for of in each.evidence],
+                "causes": list(each.causes),
+            }
+            for each in judged
+        ],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False)

@@ -1,0 +1,97 @@
+"""Is this device as fast as its kind should be, as a page: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.accept.judge import FAIL, Judged
+from bench.accept.report import MEANS, figure, overall, range_text, sentence
+from bench.case_name import row_name
+from bench.format import half_text, share_text
+from plots.base.shell import templates
+
+ROOM = 1.04
+"""The scale of a bar ends so much beyond its largest figure."""
+
+
+class Line(NamedTuple):
+    """One kind of work; places are percent of the bar's width."""
+
+    judged: Judged
+    means: str
+    measured: str
+    half: str
+    """Half of its interval."""
+    expected: str
+    promised: str
+    at: float
+    begin: float | None
+    """Of what is expected; None if nothing is."""
+    width: float
+    promised_at: float | None
+    says: str
+    """The bar in words, for who cannot see it."""
+    case: str
+    others: list[tuple[str, str, str]]
+    """(evidence, range, source), all of it."""
+
+
+def html(judged: Sequence[Judged]) -> str:
+    """The page about one unit."""
+    row = judged[0].row
+    return (
+        templates(Path(__file__).parent)
+        .get_template("accept.html.j2")
+        .render(
+            title=f"{row.device_name}: as fast as its kind should be?",
+            verdict=overall(judged),
+            sentence=sentence(judged),
+            lines=list(_lines(judged)),
+            facts=list(_facts(row)),
+            fail=share_text(FAIL),
+        )
+    )
+
+
+def _lines(judged: Sequence[Judged]) -> Iterator[Line]:
+    for each in judged:
+        row, expects = each.row, each.expects
+        ends = [row.rate_high, each.promised or 0.0, expects.high if expects else 0.0]
+        scale = 100 / (ROOM * max(ends))
+        words = figure(each.kind, row.rate)
+        yield Line(
+            judged=each,
+            means=MEANS[each.verdict],
+            measured=words,
+            half=half_text(row.median_s, row.low_s, row.high_s),
+            expected=range_text(each.kind, expects),
+            promised=figure(each.kind, each.promised),
+            at=scale * row.rate,
+            begin=scale * expects.low if expects else None,
+            width=scale * (expects.high - expects.low) if expects else 0.0,
+            promised_at=scale * each.promised if each.promised else None,
+            says=f"{words} measured, {range_text(each.kind, expects)} expected",
+            case=row_name(row),
+            others=[(of.by, range_text(each.kind, of), of.source) for of in each.evidence],
+        )
+
+
+def _facts(row: object) -> Iterator[tuple[str, str]]:
+    """(what, value) of the state in which the unit was."""
+    names = {
+        "run_id": "run",
+        "driver": "driver",
+        "libraries": "libraries",
+        "power_limit_w": "power limit, W",
+        "ecc": "ECC",
+        "mig": "MIG",
+        "pcie_generation": "PCIe generation",
+        "pcie_width": "PCIe lanes",
+        "temperature_c": "temperature, °C",
+    }
+    for name, what in names.items():
+        value = getattr(row, name)
+        if value is not None and value == value and value != "":
+            yield what, f"{value:.0f}" if isinstance(value, float) else str(value)

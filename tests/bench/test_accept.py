@@ -1,0 +1,280 @@
+"""`python -m bench accept`: simulated devices, each with one thing wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from bench.__main__ import app
+from bench.accept import judge
+from bench.accept.expected import LANE_BYTE_PER_S, Expected
+from bench.accept.judge import Judged, verdict_of
+from bench.accept.readings import COLUMNS, read
+from bench.accept.report import exit_code, headline, lines
+from bench.accept.usual import usual
+from bench.case_name import row_name
+from bench.device.datasheet import datasheets, find_datasheet
+from bench.model.pooled import Pool
+from bench.store.parquet import write
+from bench.store.schema import Measurement
+from plots.accept import page
+from tests.bench.rows import row
+
+H100 = {"device": "nvidia-h100-80gb-hbm3", "device_name": "NVIDIA H100 80GB HBM3", "cache_byte": 52428800}
+STATE: dict[str, Any] = {
+    "device_kind": "cuda", "cache": "cold", "clock": "graph", "regime": "sustained", "protocol": "p",
+    "fill": "uniform", "threads_asked": None, "power_limit_w": 700.0, "sm_clock_hz": 1.75e9, "ecc": "on",
+    "foreign_processes": 0, "pcie_generation": 5, "pcie_width": 16, "pcie_generation_most": 5,
+    "held_power": 0.0, "held_thermal": 0.0,
+}  # fmt: skip
+
+
+def product(n: int, k: int, m: int) -> dict[str, Any]:
+    """A bfloat16 product by the library."""
+    return {
+        "operator": "gemm",
+        "implementation": "cublas",
+        "arithmetic": "matrix",
+        "dtype": "bfloat16",
+        "flop": 2 * m * n * k,
+        "byte": 2 * (m * k + k * n + m * n),
+        "byte_written": 2 * m * n,
+        "parameters": json.dumps({"dtype": "bfloat16", "k": k, "layout": "TN", "m": m, "n": n}),
+        **{"product_m": m, "product_n": n, "product_k": k, "special_functions": 0},
+    }
+
+
+def other(operator: str, byte: int, byte_written: int = 0, **parameters: Any) -> dict[str, Any]:
+    """A case that multiplies nothing."""
+    return {
+        "operator": operator,
+        "implementation": "aten",
+        "arithmetic": "link" if operator == "transfer" else "vector",
+        "dtype": "float32",
+        "flop": 0,
+        "byte": byte,
+        "byte_written": byte_written,
+        "parameters": json.dumps(parameters),
+    }
+
+
+CASES: list[tuple[dict[str, Any], float]] = [
+    (product(8192, 8192, 8192), 720e12),
+    (product(16, 16384, 16384), 2.9e12),
+    (other("stream", 2**29, 2**28, kind="copy", length=2**26), 2.95e12),
+    (other("launch", 0), 1 / 2e-6),
+    (other("transfer", 2**26, direction="host-to-device", length=2**24, memory="pinned"), 55e9),
+]
+"""(facts of a case, the rate of a healthy H100: FLOP/s, bytes/s or launches/s)."""
+PRODUCT, DECODE, COPY, LAUNCH, LINK = range(len(CASES))
+
+
+def device(
+    folder: Path, slow: dict[int, float] | None = None, run: str = "20261101T000000Z-aaa", **facts: Any
+) -> Path:
+    """A result file of one run; `slow`: case -> its share of a healthy device's rate."""
+    chance = np.random.default_rng()
+    made = []
+    for at, (case, rate) in enumerate(CASES):
+        amount = (case["flop"] if at == PRODUCT else case["byte"]) or 1
+        reached = rate * (slow or {}).get(at, 1.0) * float(np.exp(0.003 * chance.standard_normal()))
+        seconds = amount / reached
+        times = {"median_s": seconds, "low_s": 0.996 * seconds, "high_s": 1.004 * seconds}
+        identity = {
+            "run_id": run,
+            "device_id": "unit-1",
+            "sweep": "fleet/memory",
+            "utc": "2026-11-01T00:00:00Z",
+        }
+        made.append(
+            row(**{**STATE, **H100, **identity, "byte_moved": case["byte"], **times, **case, **facts})
+        )
+    path = folder / str(facts.get("device", H100["device"])) / f"{run}.parquet"
+    write(path, made)
+    return path
+
+
+def judged(path: Path, *baseline: Path) -> dict[str, Judged]:
+    """By kind of work, without predictions, which take seconds."""
+    rows = read([path], print)
+    earlier = read(baseline, print) if baseline else rows.iloc[:0]
+    empty = Pool(pd.DataFrame(columns=list(COLUMNS)), {})
+    return {each.kind: each for each in judge.judged(rows, earlier, usual(), lambda: empty)}
+
+
+def verdicts(found: dict[str, Judged]) -> dict[str, str]:
+    return {kind: each.verdict for kind, each in found.items()}
+
+
+HEALTHY = {
+    "products in bfloat16": "PASS",
+    "memory, copy": "PASS",
+    "product of few columns": "PASS",
+    "launch": "UNKNOWN",
+    "link, host to device": "PASS",
+}
+
+
+def test_a_healthy_h100_passes_where_anything_is_known(tmp_path: Path) -> None:
+    found = judged(device(tmp_path))
+    assert verdicts(found) == HEALTHY and exit_code(list(found.values())) == 0
+    assert found["products in bfloat16"].expects and found["products in bfloat16"].expects.by == "others"
+    assert all(not each.causes for each in found.values())
+    assert headline(list(found.values())).startswith(
+        "NVIDIA H100 80GB HBM3: PASS: as fast as expected in 4 of 4 kinds"
+    )
+
+
+FAULTS: dict[str, tuple[dict[int, float], dict[str, Any], dict[str, str], str]] = {
+    "memory at 70 %": (
+        {DECODE: 0.7, COPY: 0.7},
+        {},
+        {"memory, copy": "FAIL", "product of few columns": "FAIL"},
+        "its row tells no cause",
+    ),
+    "power capped": (
+        {PRODUCT: 0.6},
+        {"power_limit_w": 350.0, "held_power": 0.9, "sm_clock_hz": 1.1e9},
+        {"products in bfloat16": "FAIL"},
+        "its power limit is 350 W, the datasheet's 700 W; the power limit held its clock 90 % of the time; "
+        "its SMs ran at 1.1 GHz",
+    ),
+    "hot": (
+        {PRODUCT: 0.88},
+        {"held_thermal": 0.4, "temperature_c": 91.0},
+        {"products in bfloat16": "LOW"},
+        "heat held its clock 40 % of the time at 91 °C",
+    ),
+    "PCIe x4": (
+        {LINK: 0.25},
+        {"pcie_width": 4},
+        {"link, host to device": "FAIL"},
+        "its link is PCIe 5.0 x4, the GPU can do 5.0 x16",
+    ),
+    "a neighbour": (
+        {COPY: 0.75},
+        {"foreign_processes": 2},
+        {"memory, copy": "FAIL"},
+        "2 other programs were on the GPU",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_a_faulty_device_is_told_by_kind_of_work_with_its_cause(fault: str, tmp_path: Path) -> None:
+    slow, facts, wrong, cause = FAULTS[fault]
+    found = judged(device(tmp_path, slow, **facts))
+    assert verdicts(found) == HEALTHY | wrong and exit_code(list(found.values())) == 1
+    assert cause in "\n".join(lines(list(found.values())))
+
+
+def test_an_unknown_gpu_is_not_judged_but_for_its_link(tmp_path: Path) -> None:
+    name = {"device": "acme-x1", "device_name": "ACME X1"}
+    found = judged(device(tmp_path, **name))
+    assert verdicts(found) == dict.fromkeys(HEALTHY, "UNKNOWN") | {"link, host to device": "PASS"}
+    without = judged(device(tmp_path / "old", **name, pcie_generation_most=None))
+    assert set(verdicts(without).values()) == {"UNKNOWN"} and exit_code(list(without.values())) == 2
+    assert "UNKNOWN: no earlier run" in headline(list(without.values()))
+
+
+def test_a_gpu_that_nobody_timed_is_judged_roughly_by_its_datasheet(tmp_path: Path) -> None:
+    """By what other kinds reach of theirs: far below that is LOW, and never FAIL."""
+    known = {sheet.match[0] for sheet in datasheets()} - {each.device_name for each in usual()}
+    name = sorted(name for name in known if (sheet := find_datasheet(name)) and sheet.memory_type == "HBM")[0]
+    found = judged(device(tmp_path, {COPY: 0.01}, device="other", device_name=name))["memory, copy"]
+    assert found.expects and found.expects.by == "datasheet" and found.verdict == "LOW"
+
+
+def test_earlier_runs_of_the_very_case_decide_before_others(tmp_path: Path) -> None:
+    for number in range(3):
+        device(tmp_path / "before", run=f"2026100{number}T000000Z-aaa", device_id=f"unit-{number}")
+    found = judged(device(tmp_path / "now", {COPY: 0.93}), tmp_path / "before")
+    expects = found["memory, copy"].expects
+    assert expects and expects.by == "earlier runs"
+    assert expects.source == "3 earlier runs on 3 units of this kind"
+    assert verdicts(found) == {**HEALTHY, "memory, copy": "LOW", "launch": "PASS"}
+    others = [each for each in found["memory, copy"].evidence if each.by == "others"]
+    assert others and others[0].low < expects.low  # by others it would have passed
+
+
+@pytest.mark.parametrize(
+    "fact", [{"regime": "boost"}, {"protocol": "q"}, {"clock": "stream"}, {"fill": "zeros"}]
+)
+def test_earlier_runs_under_another_protocol_say_nothing(fact: dict[str, str], tmp_path: Path) -> None:
+    device(tmp_path / "before", run="20261001T000000Z-aaa", **fact)
+    found = judged(device(tmp_path / "now"), tmp_path / "before")
+    assert {each.expects.by for each in found.values() if each.expects} <= {
+        "others",
+        "prediction",
+        "datasheet",
+    }
+
+
+def test_the_high_end_of_the_interval_is_judged() -> None:
+    expects = Expected("others", 100.0, 200.0, "")
+    ends = {100.0: "PASS", 99.9: "LOW", 90.0: "LOW", 89.9: "FAIL"}
+    assert {rate: verdict_of(rate, expects) for rate in ends} == ends
+    rough = replace(expects, by="datasheet", is_rough=True)
+    assert {rate: verdict_of(rate, rough) for rate in ends} == {**ends, 89.9: "LOW"}
+
+
+def test_lanes_carry_what_the_standard_says() -> None:
+    """GT/s x coding: 8b/10b up to PCIe 2, 128b/130b from 3 on, 242/256 flits of PCIe 6."""
+    coded = {
+        1: 2.5 * 0.8,
+        2: 5 * 0.8,
+        3: 8 * 128 / 130,
+        4: 16 * 128 / 130,
+        5: 32 * 128 / 130,
+        6: 64 * 242 / 256,
+    }
+    assert {g: pytest.approx(rate / 8 * 1e9, rel=1e-3) for g, rate in coded.items()} == LANE_BYTE_PER_S
+
+
+def test_rows_that_say_nothing_of_the_device_are_left_out(tmp_path: Path) -> None:
+    changes: list[Callable[[Measurement], Measurement]] = [
+        lambda each: replace(each, status="wrong"),
+        lambda each: replace(each, measured_in="20261001T000000Z-aaa"),
+        lambda each: replace(each, threads_asked="one"),
+        lambda each: replace(each, role="probe"),
+    ]
+    for number, change in enumerate(changes):
+        path = tmp_path / f"{number}.parquet"
+        write(path, [change(row(**{**STATE, **H100, **CASES[COPY][0], "byte_moved": 2**29}))])
+        result = CliRunner().invoke(app, ["accept", str(path)])
+        assert result.exit_code == 2 and "no row tells what the device can do" in str(result.output)
+
+
+def test_the_command_on_a_file_says_the_same_in_table_markdown_and_json(tmp_path: Path) -> None:
+    path = device(tmp_path, {COPY: 0.7})
+    page, details = tmp_path / "page.md", tmp_path / "page.json"
+    result = CliRunner().invoke(app, ["accept", str(path), "--markdown", str(page), "--json", str(details)])
+    assert result.exit_code == 1, result.output
+    told = json.loads(details.read_text())
+    assert {each["kind"]: each["verdict"] for each in told["kinds"]} == HEALTHY | {"memory, copy": "FAIL"}
+    assert (
+        told["exit_code"] == 1 and told["headline"] in result.output and told["headline"] in page.read_text()
+    )
+    assert "| memory, copy | FAIL |" in page.read_text()
+
+
+def test_the_page_shows_each_kind_with_its_evidence(tmp_path: Path) -> None:
+    found = list(judged(device(tmp_path, {LINK: 0.25}, pcie_width=4)).values())
+    text = page.html(found)
+    assert text.count('<tr><th scope="row"') == len(found) == text.count("<svg")
+    assert "its link is PCIe 5.0 x4" in text and ">FAIL</span>slower than expected in 1 of 4" in text
+    assert all(row_name(each.row) in text for each in found)
+
+
+def test_several_units_are_a_fleet(tmp_path: Path) -> None:
+    paths = [str(device(tmp_path, run=f"2026110{n}T000000Z-aaa", device_id=f"unit-{n}")) for n in (1, 2)]
+    result = CliRunner().invoke(app, ["accept", *paths])
+    assert result.exit_code == 2 and "python -m bench fleet" in str(result.output)
