@@ -12,7 +12,7 @@ WITH stored AS (
     UNION ALL BY NAME
     -- Columns that packs or older files lack: without rows, they only add the column.
     SELECT
-        NULL::VARCHAR AS role, NULL::VARCHAR AS host, NULL::VARCHAR AS pci_bus, NULL::VARCHAR AS gpu_uuid,
+        NULL::VARCHAR AS host, NULL::VARCHAR AS pci_bus, NULL::VARCHAR AS gpu_uuid,
         NULL::VARCHAR AS tags, NULL::VARCHAR AS source, NULL::VARCHAR AS threads_asked,
         NULL::VARCHAR AS regime, NULL::BIGINT AS concurrent_gpus, NULL::BIGINT AS byte_again,
         NULL::BIGINT AS moved_written, NULL::DOUBLE[] AS samples_s, NULL::BIGINT[] AS visit_samples,

@@ -99,7 +99,7 @@ def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
     p, own_p = np.where(small & ~np.isnan(p), 1.0, p), np.where(small & ~np.isnan(own_p), 1.0, own_p)
     # few rows hardly know their own spread, and one that is too small names several of them
     few = max(MANY / len(wide.rows), 1.0)
-    row_p = np.minimum([few * _simes(each) for each in np.hstack([p, own_p])], 1.0)
+    row_p = np.minimum([few * _adjusted(each).min(initial=1.0) for each in np.hstack([p, own_p])], 1.0)
     return Tested(wide, nulls, p, own, own_p, fast_p, row_p, far)
 
 
@@ -113,7 +113,7 @@ def named(parts: list[Tested]) -> list[Named]:
     """The verdicts on the rows of every part (a kind of device each), judged as one family."""
     every = np.concatenate([part.row_p for part in parts]) if parts else np.empty(0)
     far = np.concatenate([part.far.any(axis=1) for part in parts]) if parts else np.empty(0, dtype=np.bool_)
-    slow = far | (false_discovery_control(every) <= LEVEL) if len(every) else far
+    slow = far | (_adjusted(every) <= LEVEL)
     level = LEVEL * slow.sum() / max(len(every), 1)
     verdicts, begin = [], 0
     for part in parts:
@@ -121,30 +121,21 @@ def named(parts: list[Tested]) -> list[Named]:
         begin += len(mine)
         slow_in = np.zeros(part.p.shape, dtype=np.bool_)
         for row in np.flatnonzero(mine):
-            both = _rejected(np.hstack([part.p[row], part.own_p[row]]), level)
+            both = _adjusted(np.hstack([part.p[row], part.own_p[row]])) <= level * (1 + 1e-9)
             slow_in[row] = both[: len(both) // 2] | both[len(both) // 2 :] | part.far[row]
-        verdicts.append(Named(mine, slow_in, _fast(part)))
+        fast = (_adjusted(part.fast_p) <= LEVEL) & (part.wide.effect < -FAST)
+        verdicts.append(Named(mine, slow_in, fast))
     return verdicts
 
 
-def _fast(part: Tested) -> Flags:
-    known = ~np.isnan(part.fast_p)
-    fast = np.zeros(part.p.shape, dtype=np.bool_)
-    fast[known] = false_discovery_control(part.fast_p[known]) <= LEVEL
-    return fast & (part.wide.effect < -FAST)
+def _adjusted(p: Floats) -> Floats:
+    """p values adjusted for how many they are (Benjamini and Hochberg), the least being Simes' of them all.
 
-
-def _rejected(p: Floats, level: float) -> Flags:
-    rejected = np.zeros(len(p), dtype=np.bool_)
-    known = ~np.isnan(p)
-    rejected[known] = false_discovery_control(p[known]) <= level * (1 + 1e-9)
-    return rejected
-
-
-def _simes(p: Floats) -> float:
-    """One p value of several; 1 without any."""
-    known = np.sort(p[~np.isnan(p)])
-    return float(np.min(known * len(known) / np.arange(1, len(known) + 1))) if len(known) else 1.0
+    1 where there is none.
+    """
+    adjusted, known = np.ones_like(p), ~np.isnan(p)
+    adjusted[known] = false_discovery_control(p[known])
+    return adjusted
 
 
 def _beyond_usual(se: Floats) -> Floats:

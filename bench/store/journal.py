@@ -25,9 +25,8 @@ from typing import Any
 import pyarrow as pa
 
 from bench.errors import UserError
-from bench.store import schema_1
 from bench.store.parquet import NO_SWEEPS, Sweeps, read_rows, sync_folder, write
-from bench.store.schema import ARROW, FIELDS, SCHEMA, Measurement, RunKey, record
+from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, Measurement, RunKey, record
 
 HEAD, SWEEPS = "roofbench journal, schema", "sweeps"
 """Keys of the head."""
@@ -232,8 +231,6 @@ def declared_sweeps(journal: Path) -> Sweeps:
         return NO_SWEEPS
     if head is None or head[0] != 0:
         return NO_SWEEPS
-    if head[1].get(HEAD) == 1:
-        return schema_1.sweeps()
     sweeps: Sweeps = head[1].get(SWEEPS, NO_SWEEPS)
     return sweeps
 
@@ -365,10 +362,8 @@ def _digest(text: bytes) -> bytes:
 
 def _measurement(content: Mapping[str, Any], unread: Counter[str]) -> Measurement:
     """The row; ValueError if this checkout cannot read it. Counts in `unread` the columns it leaves out."""
-    if content.get("schema") == 1:
-        content = schema_1.upgraded_row(content)
     if content.get("schema") != SCHEMA:
-        raise ValueError(f"rows of schema {content.get('schema')} are left out; this checkout reads {SCHEMA}")
+        raise ValueError(f"rows of schema {content.get('schema')} are left out; {READABLE}")
     strangers = [name for name in content if name not in FIELDS]
     unread.update(f"the column {name} is unknown to this checkout and left out" for name in strangers)
     known = {name: value for name, value in content.items() if name in FIELDS}

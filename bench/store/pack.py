@@ -153,10 +153,7 @@ def _month(
     every, listed, sweeps = [], [], list[Sweeps]()
     for file in new:
         ((_, table),) = parquet.tables([file.path])
-        ((_, every_sweep, _),) = sweeps_of(table)
-        declared = {
-            name: every_sweep[name] for name in pc.unique(table["sweep"]).to_pylist() if name in every_sweep
-        }
+        ((_, declared, _),) = sweeps_of(table)
         if declared not in sweeps:
             sweeps.append(declared)
         byte = file.path.stat().st_size

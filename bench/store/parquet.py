@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.errors import UserError, meant
-from bench.store import schema_1
-from bench.store.schema import ARROW, FIELDS, SCHEMA, WITHOUT_SAMPLES, Measurement, RunKey, records
+from bench.store.schema import ARROW, FIELDS, READABLE, SCHEMA, WITHOUT_SAMPLES, Measurement, RunKey, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +104,7 @@ def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
 
 
 def read_frame(paths: Iterable[Path], left_out: Callable[[str], object] | None = None) -> pd.DataFrame:
-    """The rows of all these files, of every schema, with every column that one of them has.
+    """The rows of all these files, with every column that one of them has.
 
     Paths and refusals as for `tables`. pandas and pyarrow take the columns of a folder from its first file.
     """
@@ -133,8 +132,7 @@ def sweeps_of(table: pa.Table) -> Iterator[tuple[int, Sweeps, int]]:
     """(first row, what its sweeps declared, number of rows) of a file, or of each original of a pack."""
     metadata = table.schema.metadata
     if PACK not in metadata:
-        is_old = metadata[SCHEMA_KEY] == b"1"
-        yield 0, schema_1.sweeps() if is_old else json.loads(metadata.get(_SWEEPS, b"{}")), len(table)
+        yield 0, json.loads(metadata.get(_SWEEPS, b"{}")), len(table)
         return
     declared = json.loads(metadata[PACK])["sweeps"]
     begin = 0
@@ -241,16 +239,13 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
         raise UserError(f"{path}: no such file{near}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    table = _parsed(path, data, None if columns is None else {*columns, "sweep"})
-    there = set(table.column_names)
+    table = _parsed(path, data, None if columns is None else set(columns))
     if PACK in (table.schema.metadata or {}):
         table = _with_samples(path, table, columns)
     schema = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
-    if schema not in ("1", str(SCHEMA)):
+    if schema != str(SCHEMA):
         given = f"schema {schema}" if schema else "no roofbench schema"
-        raise UserError(f"{path}: has {given}; this checkout reads schemas 1 and {SCHEMA}")
-    if schema == "1" and "sweep" in there:
-        table = schema_1.upgraded(table)
+        raise UserError(f"{path}: has {given}; {READABLE}")
     there = set(table.column_names)
     for column in ARROW if columns is None else [ARROW.field(name) for name in columns]:
         if column.nullable and column.name not in there:  # added since the file was written

@@ -24,9 +24,10 @@ from bench.case_name import case_key
 SCHEMA = 2
 """Raised when a column changes its meaning or name; new nullable columns do not raise it.
 
-2: `role`, and the sweeps' plots in the file's metadata. Files and journals of schema 1 are still read
-(bench/store/schema_1.py).
+2: `role`, and the sweeps' plots in the file's metadata.
 """
+READABLE = f"this checkout reads schema {SCHEMA}; commit 1b5c065 reads schema 1, too"
+"""What a refusal of another schema says of those that can be read."""
 
 Status = Literal[
     "ok", "wrong", "escaped", "unsupported", "skipped", "out_of_memory", "timeout", "crashed", "error"

@@ -193,8 +193,6 @@ def test_so_it_is_of_ceilings_of_every_kind(tmp_path: Path, chance: np.random.Ge
 def test_what_has_no_plain_share_has_none() -> None:
     views = database(REFERENCE / "fresh_nights" / "*/*.parquet")
     assert not views.sql("SELECT * FROM roof_share WHERE cache = 'warm'").fetchall()
-    old = database(REFERENCE / "cpu-intel-xeon-2-core/20261121T130717Z-42e9dbfa5ea2.parquet")  # schema 1
-    assert old.sql("SELECT count(*) > 100, count(of_roof) FROM roof_share").fetchall() == [(True, 0)]
 
 
 # ---- units

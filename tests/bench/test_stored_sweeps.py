@@ -1,0 +1,69 @@
+"""Result files keep what their sweeps declared, and the role of each row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.runner.resume import Kind, begin, go_on
+from bench.store import parquet
+from bench.store.journal import Journal
+from bench.store.parquet import read_frame
+from bench.store.schema import RunKey
+from tests.bench.rows import row
+from tests.our_sweeps import role
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+
+
+def test_roles_of_every_committed_result_are_those_of_its_sweeps() -> None:
+    found = set()
+    for _, table in parquet.tables([REFERENCE], columns=("sweep", "role")):
+        found |= set(zip(table["sweep"].to_pylist(), table["role"].to_pylist(), strict=True))
+    assert {sweep: role(sweep) for sweep, _ in found} == dict(found)
+    assert {"roof", "calibration", "measurement"} <= {of for _, of in found}
+
+
+def test_every_committed_result_knows_what_its_sweeps_wanted_drawn() -> None:
+    paths = sorted(REFERENCE.rglob("*.parquet"))
+    declared = parquet.read_sweeps(paths)
+    for _, table in parquet.tables(paths, columns=(*RunKey._fields, "sweep")):
+        for *run, sweep in {tuple(one.values()) for one in table.to_pylist()}:
+            # A sweep from another folder has none in its name; nothing was known of its plot then.
+            assert sweep in declared[RunKey(*run)] or sweep.startswith("imported/") or "/" not in sweep
+    plotted = [one for of_run in declared.values() for one in of_run.values() if one.get("plot")]
+    assert len(plotted) > 5 * len(paths)
+
+
+SWEEPS = {"gemm/mine": {"title": "Mine", "plot": [{"x": "m"}]}, "gemm/absent": {"title": "Absent"}}
+
+
+def test_a_file_keeps_what_the_sweeps_of_its_rows_declare(tmp_path: Path) -> None:
+    mine = row(sweep="gemm/mine", run_id="a", device="d")
+    parquet.write(tmp_path / "a.parquet", [mine, row(sweep="gemm/other", run_id="a", device="d")], SWEEPS)
+    parquet.write(tmp_path / "b.parquet", [row(sweep="gemm/mine", run_id="b", device="d")])
+    found = parquet.read_sweeps([tmp_path])
+    assert found == {("d", "x", "a"): {"gemm/mine": SWEEPS["gemm/mine"]}, ("d", "x", "b"): {}}
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_that_was_killed_keeps_them_too(tmp_path: Path, resumed: bool) -> None:
+    made = row(sweep="gemm/mine", run_id="r", device="d")
+    with Journal.named(tmp_path, "r", SWEEPS) as journal:
+        journal.append(made)
+    if resumed:
+        go_on(tmp_path, "next", Kind(made.device_id, None, made.protocol, None)).journal.close()
+    begin(tmp_path, "next").journal.close()
+    assert parquet.read_sweeps([tmp_path]) == {("d", "x", "r"): {"gemm/mine": SWEEPS["gemm/mine"]}}
+
+
+def test_a_damaged_head_loses_no_row(tmp_path: Path) -> None:
+    with Journal.named(tmp_path, "r", SWEEPS) as journal:
+        journal.append(row(sweep="gemm/mine", run_id="r", device="d"))
+    data = bytearray(journal.path.read_bytes())
+    data[data.index(b"Mine")] ^= 1
+    journal.path.write_bytes(data)
+    begin(tmp_path, "next").journal.close()
+    assert parquet.read_sweeps([tmp_path]) == {("d", "x", "r"): {}}
+    assert len(read_frame([tmp_path])) == 1
