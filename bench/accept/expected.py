@@ -7,7 +7,7 @@
 3. the prediction for the very case with its 90 % interval, learned from the timings of all GPUs;
 4. the datasheet's figure times the shares that are usual on other kinds of GPU with such memory.
 
-BELOW is by how much two sources on one kind of device mostly differ (docs/accept.md has the figures).
+BELOW is by how much two sources on one kind of device mostly differ (studies/README.md has the figures).
 """
 
 from __future__ import annotations
