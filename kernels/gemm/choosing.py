@@ -1,30 +1,25 @@
-"""Which of our kernels multiplies this shape on this device: a model proposes six, the device decides.
+"""Which of our kernels multiplies a shape on a device: a model proposes six, the device times them.
 
-**What is proposed.** `variants` says which kernels suit a shape at all. Each of their configurations has a
-cost at exactly this shape and number of SMs (duration.py), and the six that cost least are proposed: of one
-kernel no more than three, of one tile of a kernel one, since what the model does not know of a kernel or a
-tile it does not know of all its configurations. The others follow by cost, to be tried where one of the six
-does not run. Three would do if the model were right to a few percent; where it is off by a tenth, three lose
-twice as much as six (`python -m tests.kernels.gemm_choices --spread 0.1`). The order of the tiles, `group`,
-is the best of three by count (order.py), and no further candidate.
+**Candidates.** `variants` lists the kernels that suit a shape. Each of their configurations has a modelled
+cost at exactly this shape and number of SMs (duration.py). The six cheapest are timed, at most three of one
+kernel and one of each of its tiles, since an error of the model for a kernel or a tile applies to all of its
+configurations. The others follow by cost, for when one of the six does not run. Where the model is off by a
+tenth, three candidates lose twice as much as six (`python -m tests.kernels.gemm_choices --spread 0.1`). The
+order of the tiles, `group`, is the best of three by count (order.py), and no further candidate.
 
-**Who shares an answer.** The device is asked once for each class of shapes (`shape_class`, sizes within a
-quarter) *and what is proposed*: a shape takes the answer that another of its class was given if it is
-proposed the same candidates in the same order, and asks anew if not. So the two sides of the edge of a wave
-or of a tile ask apart, where the edge is, and shapes between edges share.
+**Sharing.** Answers are stored by class of shapes (`shape_class`, sizes within a quarter) *and* by list of
+candidates: the two sides of the edge of a wave or of a tile are tuned apart, and shapes between edges share.
 
-**What it costs.** A question times six candidates, 0.5 s by the settings of bench/launching/timing.py, and
-compiles those that are new to the process. It is in the row (`Launch.tuning_s`), never in a measured time.
-`python -m tests.kernels.gemm_choices` counts the questions of a suite.
+**Cost.** Tuning takes some 0.5 s (bench/launching/timing.py) and what is new to be compiled. It is in the row
+(`Launch.tuning_s`), never in a measured time. `python -m tests.kernels.gemm_choices` counts it for a suite.
 
-A kernel that is asked for by its own name has its best six configurations timed, alike tiles too, by the same
-rule. A tile that is asked for by name is tuned over the few ways to compute it.
+A kernel that is asked for by its own name has its six cheapest configurations timed, alike tiles too; a tile
+that is asked for by name the few ways to compute it.
 
-**What is not trusted.** A kernel in Gluon is proposed with others, and when the device is asked, its result
-is compared with that of one of them: if they differ by more than both may err, it is passed over, and the
-row says so (`passed_over`). Asked for by its own name it is not compared: then the check of the row's
-results says `wrong`. That check judges whatever was chosen, before and after it is timed
-(bench/worker/check.py).
+**Verification.** The result of a kernel in Gluon is compared with that of another candidate when the device
+is asked. If they differ by more than both may err, it is skipped, and the row says so (`passed_over`). Asked
+for by its own name it is not compared: then the check of the row's results says `wrong`, as of any kernel,
+before and after it is timed (bench/worker/check.py).
 """
 
 from __future__ import annotations
@@ -49,6 +44,7 @@ from kernels.gemm.order import best_group
 from kernels.gemm.problem import FORCED_TILES, SKINNY, Gemm
 from kernels.gemm.rounding import tolerance
 from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
 
 Capability = tuple[int, int]
 
@@ -95,18 +91,15 @@ class Choice(NamedTuple):
 def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str, ...]:
     """The kernels worth trying for this shape, the likeliest first.
 
-    * One side of D up to 64 and the matrix that remains large: its stream from memory is what takes time, so
-      the kernel that streams; splitting K as well.
-    * Fewer tiles of 128 x 128 than SMs: with K long enough to share out, split it; and plain tiles, which win
-      where the last to arrive would wait longer than it saves.
-    * Up to sixteen waves of them, eight of the largest tiles, the last of which may be mostly empty: equal
-      shares of work (stream-K), and plain tiles, which are as good where the waves happen to be full.
-    * Beyond: tiles, by one program an SM (persistent) where rows allow bulk copies, some of whose warps do
-      nothing but copy (gluon) where there is a kernel for the device and the type.
+    * One side of D up to 64 and the matrix that remains large: reading that from memory takes the time.
+    * Fewer tiles of 128 x 128 than SMs: split K if it is long enough; and plain tiles, which win where the
+      last to arrive would wait longer than splitting saves.
+    * Up to sixteen waves of them (eight of the largest tiles), the last of which may be mostly empty: equal
+      shares of work, and plain tiles, which are as good where the waves happen to be full.
+    * Beyond: plain tiles.
 
-    Which of these costs least at the very shape is not asked here (module docstring). Plain tiles are moved
-    by bulk copies where device, type and rows allow, by pointers where they do not. Of a batch all are
-    plain, by pointers.
+    Plain tiles are moved by bulk copies where device, type and rows allow, else by pointers. Of a batch all
+    are plain, by pointers.
     """
     if problem.batch > 1:
         return ("pointer",)
@@ -139,9 +132,15 @@ def launch(problem: Gemm, of: Operands, name: str) -> Launch:
             f"{name} has no configuration for {problem.dtype} {problem.layout} on compute capability "
             f"{at.capability[0]}.{at.capability[1]}"
         )
-    run, compile_ = functools.partial(_launch, of, at), functools.partial(_compile, of, at)
     doubt = functools.partial(_disagreement, of, at, question) if name == "triton" else None
-    return tuned(question.key, question.choices, run, compile_, question.timed, doubt)
+    return tuned(
+        question.key,
+        question.choices,
+        lambda choice: _prepare(of, at, choice).launch(),
+        lambda choice: _prepare(of, at, choice).compile(),
+        question.timed,
+        doubt,
+    )
 
 
 class Device(NamedTuple):
@@ -271,7 +270,7 @@ def _rounded(size: int) -> int:
 
 
 def module(variant: str) -> Any:
-    """The file of a kernel that is called so: its `candidates`, `cost`, `launch` and `compile`."""
+    """The file of a kernel that is called so: its `candidates`, `cost` and `prepare`."""
     return importlib.import_module(f"kernels.gemm.{variant.replace('-', '_')}")
 
 
@@ -294,15 +293,11 @@ def _disagreement(of: Operands, at: Device, question: Question, choice: Choice) 
 def _result(of: Operands, at: Device, choice: Choice) -> torch.Tensor:
     """A copy of D as this choice computes it where NaN stood."""
     of.d.fill_(math.nan)
-    _launch(of, at, choice).call()
+    _prepare(of, at, choice).launch().call()
     await_end(choice)
     return of.d.clone()
 
 
-def _launch(of: Operands, at: Device, choice: Choice) -> Launch:
-    found: Launch = module(choice.variant).launch(of, choice.configuration, at.sm_count)
+def _prepare(of: Operands, at: Device, choice: Choice) -> Prepared:
+    found: Prepared = module(choice.variant).prepare(of, choice.configuration, at.sm_count)
     return found
-
-
-def _compile(of: Operands, at: Device, choice: Choice) -> None:
-    module(choice.variant).compile(of, choice.configuration, at.sm_count)

@@ -19,23 +19,17 @@ from triton.experimental.gluon.language.nvidia.blackwell import (
 )
 
 from kernels.gemm.blocks import grouped
+from kernels.gemm.gluon_blackwell_warps import allocated_barriers
 
 LEAST_TRITON = (3, 7)
-"""Before it Gluon has no barriers of a cluster, nor any of what is called to make them."""
+"""As in gluon_blackwell_warps.py."""
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def bring(  # type: ignore[no-untyped-def]
-    a,
-    b,
-    a_scale,
-    b_scale,
-    a_blocks,
-    b_blocks,
-    a_scales,
-    b_scales,
-    filled,
-    freed,
+    tensors,  # A, B and their scales, and shared memory for STAGES blocks of each
+    blocks,
+    barriers,  # filled, freed, summed, taken
     tiles_m,
     tiles_n,
     steps,
@@ -47,6 +41,9 @@ def bring(  # type: ignore[no-untyped-def]
     GROUP: gl.constexpr,
 ):
     """One warp: blocks of A and B and their scales, as stages become free."""
+    a, b, a_scale, b_scale = tensors
+    a_blocks, b_blocks, a_scales, b_scales = blocks
+    filled, freed, _, _ = barriers
     step = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
         tile_m, tile_n = grouped(tile, tiles_m, tiles_n, GROUP)
@@ -76,17 +73,11 @@ def rows_of_scales(packed, ROWS: gl.constexpr, BLOCKS: gl.constexpr):  # type: i
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def multiply_tiles(  # type: ignore[no-untyped-def]
-    a_blocks,
-    b_blocks,
-    a_scales,
-    b_scales,
+    blocks,
     sums,  # tensor memory: two tiles, the second from column SECOND on
     a_factors,  # tensor memory: the scales of a step
     b_factors,
-    filled,
-    freed,
-    summed,
-    taken,
+    barriers,
     tiles,
     steps,
     BLOCK_M: gl.constexpr,
@@ -97,6 +88,8 @@ def multiply_tiles(  # type: ignore[no-untyped-def]
     STAGES: gl.constexpr,
 ):
     """One warp: all products, the two tiles of sums in turn."""
+    a_blocks, b_blocks, a_scales, b_scales = blocks
+    filled, freed, summed, taken = barriers
     step = 0
     turn = 0
     for _ in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -129,8 +122,7 @@ def take_away(  # type: ignore[no-untyped-def]
     d,
     sums,
     staged,  # shared memory, BUFFERS parts of a tile of D
-    summed,
-    taken,
+    barriers,
     tiles_m,
     tiles_n,
     BLOCK_M: gl.constexpr,
@@ -141,6 +133,7 @@ def take_away(  # type: ignore[no-untyped-def]
     GROUP: gl.constexpr,
 ):
     """Four warps: tiles of D from tensor memory to global memory, first what both tiles of sums share."""
+    _, _, summed, taken = barriers
     PARTS: gl.constexpr = BLOCK_M // PART
     SHARED: gl.constexpr = (BLOCK_M - SECOND) // PART if SECOND < BLOCK_M else PARTS
     columns: gl.constexpr = TensorMemoryLayout((128, PART), col_stride=1)
@@ -206,86 +199,19 @@ def multiply(  # type: ignore[no-untyped-def]
     factors: gl.constexpr = TensorMemoryScalesLayout()
     a_factors = sums.slice(448, A_COLUMNS)._reinterpret(a_scale.dtype, [BLOCK_M, BLOCKS], factors)
     b_factors = sums.slice(448 + A_COLUMNS, B_COLUMNS)._reinterpret(b_scale.dtype, [BLOCK_N, BLOCKS], factors)
-    filled = mbarrier.allocate_mbarrier(batch=STAGES)
-    freed = mbarrier.allocate_mbarrier(batch=STAGES)
-    summed = mbarrier.allocate_mbarrier(batch=2)
-    taken = mbarrier.allocate_mbarrier(batch=2)
-    for i in gl.static_range(STAGES):
-        mbarrier.init(filled.index(i), count=1)
-        mbarrier.init(freed.index(i), count=1)
-    for i in gl.static_range(2):
-        mbarrier.init(summed.index(i), count=1)
-        mbarrier.init(taken.index(i), count=1)
+    barriers = allocated_barriers(STAGES, False)
     tiles_m = gl.cdiv(m, BLOCK_M)
     tiles_n = gl.cdiv(n, BLOCK_N)
+    tensors = a, b, a_scale, b_scale
+    blocks = a_blocks, b_blocks, a_scales, b_scales
+    bringing = tensors, blocks, barriers, tiles_m, tiles_n, steps
+    multiplying = blocks, sums, a_factors, b_factors, barriers, tiles_m * tiles_n, steps
+    taking = d, sums, staged, barriers, tiles_m, tiles_n
     gl.warp_specialize(
         [
-            (
-                take_away,
-                (
-                    d,
-                    sums,
-                    staged,
-                    summed,
-                    taken,
-                    tiles_m,
-                    tiles_n,
-                    BLOCK_M,
-                    BLOCK_N,
-                    PART,
-                    BUFFERS,
-                    SECOND,
-                    GROUP,
-                ),
-            ),
-            (
-                bring,
-                (
-                    a,
-                    b,
-                    a_scale,
-                    b_scale,
-                    a_blocks,
-                    b_blocks,
-                    a_scales,
-                    b_scales,
-                    filled,
-                    freed,
-                    tiles_m,
-                    tiles_n,
-                    steps,
-                    BLOCK_M,
-                    BLOCK_N,
-                    STEP_BYTE,
-                    BLOCKS,
-                    STAGES,
-                    GROUP,
-                ),
-            ),
-            (
-                multiply_tiles,
-                (
-                    a_blocks,
-                    b_blocks,
-                    a_scales,
-                    b_scales,
-                    sums,
-                    a_factors,
-                    b_factors,
-                    filled,
-                    freed,
-                    summed,
-                    taken,
-                    tiles_m * tiles_n,
-                    steps,
-                    BLOCK_M,
-                    BLOCK_N,
-                    BLOCKS,
-                    FORMAT,
-                    SECOND,
-                    STAGES,
-                ),
-            ),
+            (take_away, taking + (BLOCK_M, BLOCK_N, PART, BUFFERS, SECOND, GROUP)),  # noqa: RUF005
+            (bring, bringing + (BLOCK_M, BLOCK_N, STEP_BYTE, BLOCKS, STAGES, GROUP)),  # noqa: RUF005
+            (multiply_tiles, multiplying + (BLOCK_M, BLOCK_N, BLOCKS, FORMAT, SECOND, STAGES)),  # noqa: RUF005
         ],
         [1, 1],
         [24, 24],

@@ -25,19 +25,16 @@ and 1/8 of them again where more than 8 are added by stages.
 """
 
 import math
-from typing import Any
 
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
-from kernels.gemm.blocks import finished, grouped, known_multiple, store, walk_pointers
+from kernels.gemm.blocks import aligned, grouped, known_multiple, walk_pointers, write
 from kernels.gemm.duration import FILL_STEPS, leave, sharing
 from kernels.gemm.operands import Operands
 from kernels.gemm.parts import (
     FAN,
     Share,
-    Workspace,
     bring,
     exchange,
     reads,
@@ -50,6 +47,7 @@ from kernels.gemm.parts import (
 from kernels.gemm.parts_tiles import shared_tiles
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
 
 UNIT_ROWS = 64
 """Of the matrix instructions of Hopper and Blackwell; a tile with fewer is left to those of Ampere."""
@@ -61,8 +59,8 @@ LEAST_STEPS = 4
     do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d", "parts"]
 )
 def multiply(  # type: ignore[no-untyped-def]
-    a_pointer,  # op(A): [k, m] if A_ROWS_ARE_K else [m, k]
-    b_pointer,  # op(B): [k, n] if B_ROWS_ARE_K else [n, k]
+    a_pointer,  # op(A): [k, m] if ROWS_ARE_K[0] else [m, k]
+    b_pointer,  # op(B): [k, n] if ROWS_ARE_K[1] else [n, k]
     c_pointer,  # [n, m] (ADD matrix), [m] (ADD bias) or None
     d_pointer,  # D: [n, m]; every element is written once
     a_scale,  # None, or one float32 each
@@ -77,17 +75,10 @@ def multiply(  # type: ignore[no-untyped-def]
     row_d,
     row_c,
     parts,
-    A_ROWS_ARE_K: tl.constexpr,
-    B_ROWS_ARE_K: tl.constexpr,
-    ALIGN_M: tl.constexpr,  # powers of two that divide m, n, k; at most 16 bytes' worth of elements
-    ALIGN_N: tl.constexpr,
-    ALIGN_K: tl.constexpr,
-    ALIGN_ROW_A: tl.constexpr,  # and those that divide the rows' lengths
-    ALIGN_ROW_B: tl.constexpr,
-    ALIGN_ROW_D: tl.constexpr,
-    PRECISION: tl.constexpr,
-    ADD: tl.constexpr,
-    SUM: tl.constexpr,
+    ROWS_ARE_K: tl.constexpr,  # of A, of B
+    ALIGN: tl.constexpr,  # powers of two that divide m, n, k and the rows of A, B, D; at most 16 bytes' worth
+    ARITHMETIC: tl.constexpr,  # precision, "tf32" or "ieee" (for float32 operands alone), and type of sums
+    ADD: tl.constexpr,  # "none", "matrix" or "bias"
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -95,16 +86,10 @@ def multiply(  # type: ignore[no-untyped-def]
     EVEN_K: tl.constexpr,  # BLOCK_K divides k: the walk along K needs no mask
     SPLIT: tl.constexpr,  # parts > 1
     TURNED: tl.constexpr,  # compute D's transpose: the tile's M is the matrix unit's
-    ROWS: tl.constexpr,
+    ROWS: tl.constexpr,  # of a tile that are added at a time
 ):
     """Programs (tile, part): D [n, m] = op(B) [n, k] op(A) [k, m] + C."""
-    m = known_multiple(m, ALIGN_M)
-    n = known_multiple(n, ALIGN_N)
-    k = known_multiple(k, ALIGN_K)
-    row_a = known_multiple(row_a, ALIGN_ROW_A)
-    row_b = known_multiple(row_b, ALIGN_ROW_B)
-    row_d = known_multiple(row_d, ALIGN_ROW_D)
-    row_c = known_multiple(row_c, ALIGN_ROW_D)
+    m, n, k, row_a, row_b, row_c, row_d = aligned(m, n, k, row_a, row_b, row_c, row_d, ALIGN)
 
     tile, part = tl.program_id(0), tl.program_id(1)
     tile_m, tile_n = grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP)
@@ -115,75 +100,26 @@ def multiply(  # type: ignore[no-untyped-def]
     each, more = steps // parts, steps % parts
     first = part * each + tl.minimum(part, more)
     last = first + each + tl.where(part < more, 1, 0)
-    from_k, to_k = first * BLOCK_K, known_multiple(tl.minimum(last * BLOCK_K, k), ALIGN_K)
+    from_k, to_k = first * BLOCK_K, known_multiple(tl.minimum(last * BLOCK_K, k), ALIGN[2])
+    block: tl.constexpr = (BLOCK_M, BLOCK_N, BLOCK_K)
     if TURNED:
         # D's transpose is the product of op(A)'s and op(B)'s, so a and b change places.
+        operands = b_pointer, a_pointer, n, m, row_b, row_a
+        rows_are_k: tl.constexpr = (ROWS_ARE_K[1], ROWS_ARE_K[0])
+        other: tl.constexpr = (BLOCK_N, BLOCK_M, BLOCK_K)
         total = walk_pointers(
-            b_pointer,
-            a_pointer,
-            along_n,
-            along_m,
-            from_k,
-            to_k,
-            n,
-            m,
-            row_b,
-            row_a,
-            B_ROWS_ARE_K,
-            A_ROWS_ARE_K,
-            PRECISION,
-            SUM,
-            BLOCK_N,
-            BLOCK_M,
-            BLOCK_K,
-            EVEN_K,
+            operands, along_n, along_m, from_k, to_k, rows_are_k, ARITHMETIC, other, EVEN_K
         ).T
     else:
-        total = walk_pointers(
-            a_pointer,
-            b_pointer,
-            along_m,
-            along_n,
-            from_k,
-            to_k,
-            m,
-            n,
-            row_a,
-            row_b,
-            A_ROWS_ARE_K,
-            B_ROWS_ARE_K,
-            PRECISION,
-            SUM,
-            BLOCK_M,
-            BLOCK_N,
-            BLOCK_K,
-            EVEN_K,
-        )
+        operands = a_pointer, b_pointer, m, n, row_a, row_b
+        total = walk_pointers(operands, along_m, along_n, from_k, to_k, ROWS_ARE_K, ARITHMETIC, block, EVEN_K)
+    outputs = c_pointer, d_pointer, a_scale, b_scale, m, n, row_c, row_d
     if SPLIT:
-        bring(
-            total,
-            part,
-            parts,
-            slots + tl.cast(tile, tl.int64) * parts * (BLOCK_M * BLOCK_N),
-            counters + tile * (1 + tl.cdiv(parts, FAN)),
-            tile_m,
-            tile_n,
-            c_pointer,
-            d_pointer,
-            a_scale,
-            b_scale,
-            m,
-            n,
-            row_d,
-            row_c,
-            ADD,
-            BLOCK_M,
-            BLOCK_N,
-            ROWS,
-        )
+        mine = slots + tl.cast(tile, tl.int64) * parts * (BLOCK_M * BLOCK_N)
+        counts = counters + tile * (1 + tl.cdiv(parts, FAN))
+        bring(total, part, parts, mine, counts, tile_m, tile_n, outputs, ADD, (BLOCK_M, BLOCK_N, ROWS))
     else:
-        total = finished(total, c_pointer, a_scale, b_scale, along_m, along_n, m, n, row_c, ADD)
-        store(total, d_pointer, along_m, along_n, m, n, row_d)
+        write(total, along_m, along_n, outputs, ADD)
 
 
 def parts(problem: Gemm, share: Share, sm_count: int, least: int = 2) -> int:
@@ -223,32 +159,30 @@ def cost_of_parts(problem: Gemm, share: Share, sm_count: int, count: int) -> flo
     return steps * together * step(problem, share.tile) + leave(problem, share.tile)
 
 
-def launch(of: Operands, share: Share, sm_count: int) -> Launch:
+def prepare(of: Operands, share: Share, sm_count: int) -> Prepared:
     """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
-    return launch_parts(of, share, parts(of.problem, share, sm_count))
+    return in_parts(of, share, parts(of.problem, share, sm_count))
 
 
-def compile(of: Operands, share: Share, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    compile_parts(of, share, parts(of.problem, share, sm_count))
-
-
-def launch_parts(of: Operands, share: Share, count: int) -> Launch:
+def in_parts(of: Operands, share: Share, count: int) -> Prepared:
     """The same with so many parts for each tile: any number, even more than K has steps."""
-    tiles = tiles_of(of.problem, share.tile)
+    tile, tiles = share.tile, tiles_of(of.problem, share.tile)
     room = workspace(
         of.problem,
         of.d,
-        elements=tiles * count * share.tile.m * share.tile.n if count > 1 else 0,
+        elements=tiles * count * tile.m * tile.n if count > 1 else 0,
         counters=tiles * (1 + math.ceil(count / FAN.value)) if count > 1 else 0,
     )
-    return Launch.of(multiply[tiles, count], (of.d,), **arguments(of, share, count, room))
-
-
-def compile_parts(of: Operands, share: Share, count: int) -> None:
-    """What `launch_parts` will run, compiled and not run."""
-    room = workspace(of.problem, of.d, elements=0, counters=0)
-    multiply.warmup(**arguments(of, share, count, room), grid=(1,))
+    arguments = of.arguments(tile) | {
+        "slots": room.parts,
+        "counters": room.counters,
+        "parts": count,
+        "SPLIT": count > 1,
+        "TURNED": turned(of.problem, tile),
+        "ROWS": rows(of.problem, tile),
+        "maxnreg": registers(tile, share.per_sm),
+    }
+    return Prepared(multiply, (tiles, count), arguments, of.d)
 
 
 def turned(problem: Gemm, tile: Tile) -> bool:
@@ -262,24 +196,3 @@ def turned(problem: Gemm, tile: Tile) -> bool:
         return False
     k_contiguous = problem.layout[0] == "T" if m_is_long else problem.layout[1] == "N"
     return m_is_long == (k_contiguous or problem.dtype != "tf32")
-
-
-def arguments(of: Operands, share: Share, count: int, room: Workspace) -> dict[str, Any]:
-    """What `multiply` is called with."""
-    tile = share.tile
-    return of.arguments() | {
-        "slots": room.parts,
-        "counters": room.counters,
-        "parts": count,
-        "BLOCK_M": tile.m,
-        "BLOCK_N": tile.n,
-        "BLOCK_K": tile.k,
-        "GROUP": tile.group,
-        "EVEN_K": of.problem.k % tile.k == 0,
-        "SPLIT": count > 1,
-        "TURNED": turned(of.problem, tile),
-        "ROWS": rows(of.problem, tile),
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
-        "maxnreg": registers(tile, share.per_sm),
-    }

@@ -85,10 +85,10 @@ def test_padded_rows_can_be_moved_by_bulk_copies_at_any_size() -> None:
 
 def test_every_kernel_that_the_rule_may_propose_has_a_name_of_its_own() -> None:
     names = {one.name for one in Gemm.implementations}
-    for variant in ("pointer", "tma", "persistent", "stream-k", "split-k", "skinny", "specialized", "gluon"):
+    for variant in ("pointer", "tma", "persistent", "stream-k", "split-k", "skinny", "gluon"):
         assert f"triton-{variant}" in names
         module = importlib.import_module(f"kernels.gemm.{variant.replace('-', '_')}")
-        assert all(callable(getattr(module, name)) for name in ("candidates", "cost", "launch", "compile"))
+        assert all(callable(getattr(module, name)) for name in ("candidates", "cost", "prepare"))
 
 
 @pytest.mark.parametrize("capability", [(7, 0), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0)])
