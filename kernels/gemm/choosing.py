@@ -28,7 +28,7 @@ import functools
 import importlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -38,22 +38,31 @@ from triton.runtime.errors import OutOfResources
 from bench.launching.ending import await_end
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Unsupported
+from kernels.gemm import tiles, tma_tiles
 from kernels.gemm.duration import slowdown, turned_inside
 from kernels.gemm.operands import Operands, has_wide_loads
 from kernels.gemm.order import best_group
 from kernels.gemm.problem import FORCED_TILES, SKINNY, Gemm
 from kernels.gemm.rounding import tolerance
 from kernels.gemm.tiles import Tile
-from kernels.prepared import Prepared
 
 Capability = tuple[int, int]
 
 PROPOSED = 6
-"""Candidates of all kernels that `triton` has timed for a shape."""
+"""Candidates that are timed for a shape."""
 OF_A_KERNEL = 3
-"""The most of them that are of one kernel."""
-PROPOSED_OF_ONE = 6
-"""Configurations that are timed of a kernel that is asked for by its own name."""
+"""The most of them that are of one kernel, for `triton`."""
+VARIANTS: Mapping[str, str] = {
+    "pointer": "any size, alignment, architecture and batch: whatever bulk copies cannot move",
+    "tma": "bulk copies where small tiles share an SM, so that one block writes while another multiplies",
+    "persistent": "bulk copies where tiles are large and many: a pipeline filled once an SM, not once a tile",
+    "gluon": "the same, a tile written beside the products of the next; the only one for mxfp8 and nvfp4",
+    "stream-k": "a last wave that is mostly empty: every SM gets an equal share of the steps along K",
+    "split-k": "fewer tiles than SMs and a long K",
+    "skinny": "one side up to 64: tiles no wider, and K in parts only where tiles are few",
+    "turned": "8-bit and tf32 operands that are not K-major, where transposing once is quickest",
+}
+"""Our kernels and what each is for; `python -m tests.kernels.gemm_choices --kernels` counts how often."""
 COMPARED = ("gluon",)
 """Kernels that no interpreter of Triton's has run, so that their first result on a device is compared."""
 
@@ -108,13 +117,13 @@ def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str,
         capability[0] in (9, 10) and not problem.missing("triton-gluon", "cuda", capability)
     )
     plain = (*gluon, "persistent", "tma") if bulk else ("pointer",)
-    tiles = math.ceil(problem.m / 128) * math.ceil(problem.n / 128)
+    count = math.ceil(problem.m / 128) * math.ceil(problem.n / 128)
     if min(problem.m, problem.n) <= SKINNY and max(problem.m, problem.n) * problem.k >= 2**20:
         return ("skinny", "split-k")
-    if tiles < sm_count:
+    if count < sm_count:
         single = ("tma", "pointer") if bulk else ("pointer",)
         return ("split-k", *single) if problem.k >= 512 else single
-    if tiles <= 16 * sm_count and problem.k >= 512:
+    if count <= 16 * sm_count and problem.k >= 512:
         return ("stream-k", *plain)
     return plain
 
@@ -138,7 +147,7 @@ def launch(problem: Gemm, of: Operands, name: str) -> Launch:
         question.choices,
         lambda choice: _prepare(of, at, choice).launch(),
         lambda choice: _prepare(of, at, choice).compile(),
-        question.timed,
+        PROPOSED,
         doubt,
     )
 
@@ -156,9 +165,7 @@ class Question(NamedTuple):
     key: tuple[object, ...]
     """What a choice depends on, as `tuned` takes it."""
     choices: tuple[Choice, ...]
-    """Its possible answers, the likeliest first."""
-    timed: int
-    """Of those that run, the first so many are timed."""
+    """Its possible answers, the likeliest first; of those that run the first PROPOSED are timed."""
 
 
 def _device(of: Operands) -> Device:
@@ -170,9 +177,8 @@ def _device(of: Operands) -> Device:
 def question_of(problem: Gemm, name: str, at: Device, addend: str = "none") -> Question:
     """The question to this device for this shape, by the rule above; no choices if no list has any."""
     choices = choices_of(problem, name, at.capability, at.sm_count)
-    timed = PROPOSED if name == "triton" else PROPOSED_OF_ONE
-    proposed = ", ".join(str(choice) for choice in choices[:timed])
-    return Question(("gemm", name, shape_class(problem), addend, "of", proposed), choices, timed)
+    proposed = ", ".join(str(choice) for choice in choices[:PROPOSED])
+    return Question(("gemm", name, shape_class(problem), addend, "of", proposed), choices)
 
 
 def choices_of(problem: Gemm, name: str, capability: Capability, sm_count: int) -> tuple[Choice, ...]:
@@ -216,13 +222,13 @@ def _different_first(choices: Sequence[Choice]) -> list[Choice]:
     """The proposals of `triton`, then all others, both in the order in which they come."""
     proposed: list[Choice] = []
     of_kernel: Counter[str] = Counter()
-    tiles: set[tuple[str, int, int]] = set()
+    seen: set[tuple[str, int, int]] = set()
     for choice in choices:
         tile = choice.variant, choice.tile.m, choice.tile.n
-        if len(proposed) < PROPOSED and of_kernel[choice.variant] < OF_A_KERNEL and tile not in tiles:
+        if len(proposed) < PROPOSED and of_kernel[choice.variant] < OF_A_KERNEL and tile not in seen:
             proposed.append(choice)
             of_kernel[choice.variant] += 1
-            tiles.add(tile)
+            seen.add(tile)
     return proposed + [choice for choice in choices if choice not in proposed]
 
 
@@ -237,8 +243,6 @@ def _in_order(problem: Gemm, choice: Choice, sm_count: int) -> Choice:
 
 def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:
     """This tile, one program each; by bulk copies where possible, as the best that this tile can do."""
-    from kernels.gemm import tiles, tma_tiles
-
     m, n = map(int, tile.split("x"))
     if not problem.missing("triton-tma", "cuda", capability):
         found = tma_tiles.forced(problem, capability, m, n)
@@ -276,7 +280,7 @@ def module(variant: str) -> Any:
 
 def _disagreement(of: Operands, at: Device, question: Question, choice: Choice) -> str:
     """How far a choice of COMPARED is from another kernel's result; empty if no further than both may err."""
-    others = [one for one in question.choices[: question.timed] if one.kernel not in COMPARED]
+    others = [one for one in question.choices[:PROPOSED] if one.kernel not in COMPARED]
     if choice.kernel not in COMPARED or not others:
         return ""
     try:
@@ -298,6 +302,5 @@ def _result(of: Operands, at: Device, choice: Choice) -> torch.Tensor:
     return of.d.clone()
 
 
-def _prepare(of: Operands, at: Device, choice: Choice) -> Prepared:
-    found: Prepared = module(choice.variant).prepare(of, choice.configuration, at.sm_count)
-    return found
+def _prepare(of: Operands, at: Device, choice: Choice) -> Any:
+    return module(choice.variant).prepare(of, choice.configuration, at.sm_count)

@@ -1,9 +1,8 @@
 """GEMM in Gluon, Triton's lower level: warps of two kinds, and every buffer handed over at a barrier of ours.
 
-**Why.** Triton's compiler decides by itself what overlaps with what, and what it decides leaves the end of a
-tile uncovered (persistent.py). Gluon is the same compiler told what to do: which
-warps copy, which multiply, which buffer is free when. Each architecture has matrix instructions, and so a
-kernel, of its own; this module knows which. They have the same three functions.
+**Why.** What Triton's compiler overlaps with what leaves the end of a tile uncovered (persistent.py). Gluon
+is the same compiler told what to do: which warps copy, which multiply, which buffer is free when. Each
+architecture has matrix instructions, and so a kernel, of its own; this module knows which.
 
 `triton` may choose it where no other kernel of those that it times disagrees with what it computes
 (choosing.py).

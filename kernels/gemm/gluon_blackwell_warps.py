@@ -41,12 +41,9 @@ def allocated_barriers(STAGES: gl.constexpr, PAIRED: gl.constexpr):  # type: ign
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def bring(  # type: ignore[no-untyped-def]
-    a,
-    b,
-    blocks,  # shared memory, STAGES blocks of A and of B
+    operands,  # A, B, and shared memory for STAGES blocks of each
     barriers,  # filled, freed, summed, taken
-    tiles_m,
-    tiles_n,
+    tiles,  # along M and N
     k,
     ROWS_ARE_K: gl.constexpr,
     BLOCK_M: gl.constexpr,
@@ -57,8 +54,9 @@ def bring(  # type: ignore[no-untyped-def]
     PAIRED: gl.constexpr,
 ):
     """One warp: the blocks of all steps of all tiles of this program, as stages become free."""
-    a_blocks, b_blocks = blocks
+    a, b, a_blocks, b_blocks = operands
     filled, freed, _, taken = barriers
+    tiles_m, tiles_n = tiles
     step = 0
     turn = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
@@ -87,7 +85,7 @@ def bring(  # type: ignore[no-untyped-def]
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def multiply_tiles(  # type: ignore[no-untyped-def]
-    blocks,
+    blocks,  # of A and B
     sums,  # tensor memory, two tiles
     barriers,
     tiles,
@@ -124,13 +122,9 @@ def multiply_tiles(  # type: ignore[no-untyped-def]
 @gluon.jit  # type: ignore[untyped-decorator]
 def take_away(  # type: ignore[no-untyped-def]
     tensors,  # c, d, a_scale and b_scale
-    sums,
-    staged,  # shared memory, BUFFERS parts of a tile of D; where C is a matrix its parts lie there before
-    bias,  # shared memory, the parts of a bias that a tile adds; else unused
-    brought,
-    barriers,
-    tiles_m,
-    tiles_n,
+    memory,  # sums, and shared memory: BUFFERS parts of a tile of D, or of C before; the parts of a bias
+    barriers,  # summed, taken, brought
+    tiles,
     ADD: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -141,7 +135,9 @@ def take_away(  # type: ignore[no-untyped-def]
 ):
     """Four warps: tiles of D from tensor memory to global memory, in parts of PART columns."""
     c, d, a_scale, b_scale = tensors
-    _, _, summed, taken = barriers
+    sums, staged, bias = memory
+    summed, taken, brought = barriers
+    tiles_m, tiles_n = tiles
     PARTS: gl.constexpr = BLOCK_M // PART
     columns: gl.constexpr = TensorMemoryLayout(
         (128, PART), col_stride=1, cta_split_num=(2, 1) if PAIRED else None, two_ctas=PAIRED
@@ -233,7 +229,7 @@ def multiply(  # type: ignore[no-untyped-def]
         (128, BLOCK_M), col_stride=1, cta_split_num=(2, 1) if PAIRED else None, two_ctas=PAIRED
     )
     sums = allocate_tensor_memory(gl.float32, [2, BLOCK_N, BLOCK_M], columns)
-    barriers = allocated_barriers(STAGES, PAIRED)
+    filled, freed, summed, taken = allocated_barriers(STAGES, PAIRED)
     if ADD != "none":
         ADDENDS: gl.constexpr = BUFFERS if ADD == "matrix" else 1
         brought = mbarrier.allocate_mbarrier(batch=ADDENDS)
@@ -243,16 +239,19 @@ def multiply(  # type: ignore[no-untyped-def]
         mbarrier.sync_cluster_init()
     tiles_m = gl.cdiv(m, BLOCK_M)
     tiles_n = gl.cdiv(n, BLOCK_N)
-    blocks = a_blocks, b_blocks
+    operands = a, b, a_blocks, b_blocks
     tensors = c, d, a_scale, b_scale
-    taking = tensors, sums, staged, bias, brought, barriers, tiles_m, tiles_n
-    bringing = a, b, blocks, barriers, tiles_m, tiles_n, k
-    multiplying = blocks, sums, barriers, tiles_m * tiles_n, k
+    memory = sums, staged, bias
+    barriers, ends = (filled, freed, summed, taken), (summed, taken, brought)
+    blocks, tiles, count = (a_blocks, b_blocks), (tiles_m, tiles_n), tiles_m * tiles_n
     gl.warp_specialize(
         [
-            (take_away, taking + (ADD, BLOCK_M, BLOCK_N, PART, BUFFERS, GROUP, PAIRED)),  # noqa: RUF005
-            (bring, bringing + (ROWS_ARE_K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP, PAIRED)),  # noqa: RUF005
-            (multiply_tiles, multiplying + (ROWS_ARE_K, BLOCK_K, STAGES, PAIRED)),  # noqa: RUF005
+            (take_away, (tensors, memory, ends, tiles, ADD, BLOCK_M, BLOCK_N, PART, BUFFERS, GROUP, PAIRED)),
+            (
+                bring,
+                (operands, barriers, tiles, k, ROWS_ARE_K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP, PAIRED),
+            ),
+            (multiply_tiles, (blocks, sums, barriers, count, k, ROWS_ARE_K, BLOCK_K, STAGES, PAIRED)),
         ],
         [1, 1],
         [24, 24],

@@ -30,8 +30,7 @@ def bring(  # type: ignore[no-untyped-def]
     tensors,  # A, B and their scales, and shared memory for STAGES blocks of each
     blocks,
     barriers,  # filled, freed, summed, taken
-    tiles_m,
-    tiles_n,
+    tiles,  # along M and N
     steps,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -44,6 +43,7 @@ def bring(  # type: ignore[no-untyped-def]
     a, b, a_scale, b_scale = tensors
     a_blocks, b_blocks, a_scales, b_scales = blocks
     filled, freed, _, _ = barriers
+    tiles_m, tiles_n = tiles
     step = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
         tile_m, tile_n = grouped(tile, tiles_m, tiles_n, GROUP)
@@ -74,9 +74,7 @@ def rows_of_scales(packed, ROWS: gl.constexpr, BLOCKS: gl.constexpr):  # type: i
 @gluon.jit  # type: ignore[untyped-decorator]
 def multiply_tiles(  # type: ignore[no-untyped-def]
     blocks,
-    sums,  # tensor memory: two tiles, the second from column SECOND on
-    a_factors,  # tensor memory: the scales of a step
-    b_factors,
+    memory,  # tensor memory: two tiles, the second from column SECOND on; the scales of a step, of A and of B
     barriers,
     tiles,
     steps,
@@ -89,6 +87,7 @@ def multiply_tiles(  # type: ignore[no-untyped-def]
 ):
     """One warp: all products, the two tiles of sums in turn."""
     a_blocks, b_blocks, a_scales, b_scales = blocks
+    sums, a_factors, b_factors = memory
     filled, freed, summed, taken = barriers
     step = 0
     turn = 0
@@ -123,8 +122,7 @@ def take_away(  # type: ignore[no-untyped-def]
     sums,
     staged,  # shared memory, BUFFERS parts of a tile of D
     barriers,
-    tiles_m,
-    tiles_n,
+    tiles,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     PART: gl.constexpr,
@@ -134,6 +132,7 @@ def take_away(  # type: ignore[no-untyped-def]
 ):
     """Four warps: tiles of D from tensor memory to global memory, first what both tiles of sums share."""
     _, _, summed, taken = barriers
+    tiles_m, tiles_n = tiles
     PARTS: gl.constexpr = BLOCK_M // PART
     SHARED: gl.constexpr = (BLOCK_M - SECOND) // PART if SECOND < BLOCK_M else PARTS
     columns: gl.constexpr = TensorMemoryLayout((128, PART), col_stride=1)
@@ -196,22 +195,27 @@ def multiply(  # type: ignore[no-untyped-def]
     # 128 rows of 4 scales are a column, four times over: each warp of a multiprocessor's four reads its own.
     A_COLUMNS: gl.constexpr = BLOCK_M // 128 * BLOCKS
     B_COLUMNS: gl.constexpr = BLOCK_N // 128 * BLOCKS
-    factors: gl.constexpr = TensorMemoryScalesLayout()
-    a_factors = sums.slice(448, A_COLUMNS)._reinterpret(a_scale.dtype, [BLOCK_M, BLOCKS], factors)
-    b_factors = sums.slice(448 + A_COLUMNS, B_COLUMNS)._reinterpret(b_scale.dtype, [BLOCK_N, BLOCKS], factors)
+    scales: gl.constexpr = TensorMemoryScalesLayout()
+    a_factors = sums.slice(448, A_COLUMNS)._reinterpret(a_scale.dtype, [BLOCK_M, BLOCKS], scales)
+    b_factors = sums.slice(448 + A_COLUMNS, B_COLUMNS)._reinterpret(b_scale.dtype, [BLOCK_N, BLOCKS], scales)
     barriers = allocated_barriers(STAGES, False)
     tiles_m = gl.cdiv(m, BLOCK_M)
     tiles_n = gl.cdiv(n, BLOCK_N)
     tensors = a, b, a_scale, b_scale
     blocks = a_blocks, b_blocks, a_scales, b_scales
-    bringing = tensors, blocks, barriers, tiles_m, tiles_n, steps
-    multiplying = blocks, sums, a_factors, b_factors, barriers, tiles_m * tiles_n, steps
-    taking = d, sums, staged, barriers, tiles_m, tiles_n
+    memory = sums, a_factors, b_factors
+    tiles, count = (tiles_m, tiles_n), tiles_m * tiles_n
     gl.warp_specialize(
         [
-            (take_away, taking + (BLOCK_M, BLOCK_N, PART, BUFFERS, SECOND, GROUP)),  # noqa: RUF005
-            (bring, bringing + (BLOCK_M, BLOCK_N, STEP_BYTE, BLOCKS, STAGES, GROUP)),  # noqa: RUF005
-            (multiply_tiles, multiplying + (BLOCK_M, BLOCK_N, BLOCKS, FORMAT, SECOND, STAGES)),  # noqa: RUF005
+            (take_away, (d, sums, staged, barriers, tiles, BLOCK_M, BLOCK_N, PART, BUFFERS, SECOND, GROUP)),
+            (
+                bring,
+                (tensors, blocks, barriers, tiles, steps, BLOCK_M, BLOCK_N, STEP_BYTE, BLOCKS, STAGES, GROUP),
+            ),
+            (
+                multiply_tiles,
+                (blocks, memory, barriers, count, steps, BLOCK_M, BLOCK_N, BLOCKS, FORMAT, SECOND, STAGES),
+            ),
         ],
         [1, 1],
         [24, 24],

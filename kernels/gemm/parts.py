@@ -121,10 +121,12 @@ def bring(  # type: ignore[no-untyped-def]
 
 
 class Share(NamedTuple):
-    """A tile, and how many programs are to run on each multiprocessor (SM) at a time."""
+    """A tile, how many programs are to run on each multiprocessor (SM) at a time, and the fewest parts."""
 
     tile: Tile
     per_sm: int
+    least: int = 2
+    """Of K, for each tile, where K has room for two."""
 
     def __str__(self) -> str:
         """As people write it: `128x128x64 w8 s3 1/SM`."""

@@ -34,15 +34,17 @@ import triton
 import triton.language as tl
 
 from kernels.gemm import duration
-from kernels.gemm.blocks import aligned, grouped, walk_pointers, write
+from kernels.gemm.blocks import aligned, grouped, known_multiple, walk_pointers, write
 from kernels.gemm.operands import Operands, has_wide_loads
-from kernels.gemm.parts import tiles_of
+from kernels.gemm.parts import FAN, bring, tiles_of
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile, pointer_tiles
 from kernels.prepared import Prepared
 
 
-@triton.jit(do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d"])  # type: ignore[untyped-decorator]
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d", "parts"]
+)
 def multiply(  # type: ignore[no-untyped-def]
     a_pointer,  # op(A): [k, m] if ROWS_ARE_K[0] else [m, k]
     b_pointer,  # op(B): [k, n] if ROWS_ARE_K[1] else [n, k]
@@ -50,6 +52,8 @@ def multiply(  # type: ignore[no-untyped-def]
     d_pointer,  # D: [n, m]; every element is written once; A, B and D with batch in front if BATCHED
     a_scale,  # None, or one float32 each
     b_scale,
+    slots,  # [tiles, parts, BLOCK_N, BLOCK_M] of sums, or None
+    counters,  # [tiles, 1 + ceil(parts / FAN)], zero before and after; or None
     m,
     n,
     k,
@@ -57,6 +61,7 @@ def multiply(  # type: ignore[no-untyped-def]
     row_b,
     row_d,
     row_c,
+    parts,
     ROWS_ARE_K: tl.constexpr,  # of A, of B
     ALIGN: tl.constexpr,  # powers of two that divide m, n, k and the rows of A, B, D; at most 16 bytes' worth
     ARITHMETIC: tl.constexpr,  # precision, "tf32" or "ieee" (for float32 operands alone), and type of sums
@@ -66,25 +71,52 @@ def multiply(  # type: ignore[no-untyped-def]
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
     EVEN_K: tl.constexpr,  # BLOCK_K divides k: the walk along K needs no mask
+    SPLIT: tl.constexpr,  # parts > 1
+    TURNED: tl.constexpr,  # compute D's transpose: the tile's M is the matrix unit's
+    ROWS: tl.constexpr,  # of a tile that are added at a time
+    HALVES: tl.constexpr,  # a tile is written left half first: its sums and all of C would not fit registers
     BATCHED: tl.constexpr,
 ):
-    """D [n, m] = op(B) [n, k] op(A) [k, m] + C: the column-major product, written row-major."""
+    """D [n, m] = op(B) [n, k] op(A) [k, m] + C by programs (tile, part) or (tile, product)."""
     m, n, k, row_a, row_b, row_c, row_d = aligned(m, n, k, row_a, row_b, row_c, row_d, ALIGN)
+
     if BATCHED:
         which = tl.program_id(1).to(tl.int64)
         a_pointer += which * (k if ROWS_ARE_K[0] else m) * row_a
         b_pointer += which * (k if ROWS_ARE_K[1] else n) * row_b
         d_pointer += which * n * row_d
 
-    tile_m, tile_n = grouped(tl.program_id(0), tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP)
+    tile = tl.program_id(0)
+    tile_m, tile_n = grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP)
     along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     along_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    operands = a_pointer, b_pointer, m, n, row_a, row_b
+    from_k, to_k = 0, k
+    if SPLIT:
+        part = tl.program_id(1)
+        # The first parts have one step more than the others; with fewer steps than parts some have none.
+        steps = tl.cdiv(k, BLOCK_K)
+        each, more = steps // parts, steps % parts
+        first = part * each + tl.minimum(part, more)
+        last = first + each + tl.where(part < more, 1, 0)
+        from_k, to_k = first * BLOCK_K, known_multiple(tl.minimum(last * BLOCK_K, k), ALIGN[2])
     block: tl.constexpr = (BLOCK_M, BLOCK_N, BLOCK_K)
-    total = walk_pointers(operands, along_m, along_n, 0, k, ROWS_ARE_K, ARITHMETIC, block, EVEN_K)
+    if TURNED:
+        # D's transpose is the product of op(A)'s and op(B)'s, so a and b change places.
+        operands = b_pointer, a_pointer, n, m, row_b, row_a
+        rows_are_k: tl.constexpr = (ROWS_ARE_K[1], ROWS_ARE_K[0])
+        other: tl.constexpr = (BLOCK_N, BLOCK_M, BLOCK_K)
+        total = walk_pointers(
+            operands, along_n, along_m, from_k, to_k, rows_are_k, ARITHMETIC, other, EVEN_K
+        ).T
+    else:
+        operands = a_pointer, b_pointer, m, n, row_a, row_b
+        total = walk_pointers(operands, along_m, along_n, from_k, to_k, ROWS_ARE_K, ARITHMETIC, block, EVEN_K)
     outputs = c_pointer, d_pointer, a_scale, b_scale, m, n, row_c, row_d
-    if ADD == "matrix":
-        # In two halves, left and right: a tile's sums and all of its C would not fit the registers.
+    if SPLIT:
+        mine = slots + tl.cast(tile, tl.int64) * parts * (BLOCK_M * BLOCK_N)
+        counts = counters + tile * (1 + tl.cdiv(parts, FAN))
+        bring(total, part, parts, mine, counts, tile_m, tile_n, outputs, ADD, (BLOCK_M, BLOCK_N, ROWS))
+    elif HALVES:
         left, right = total.reshape(BLOCK_N, 2, BLOCK_M // 2).permute(0, 2, 1).split()
         along_half = tile_m * BLOCK_M + tl.arange(0, BLOCK_M // 2)
         write(left, along_half, along_n, outputs, ADD)
@@ -112,4 +144,9 @@ def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
     """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
     batch = of.problem.batch
     grid = tiles_of(of.problem, tile) // batch, batch
-    return Prepared(multiply, grid, of.arguments(tile) | {"BATCHED": batch > 1}, of.d)
+    arguments = of.arguments(tile) | {
+        **{"slots": None, "counters": None, "parts": 1, "SPLIT": False, "TURNED": False, "ROWS": 1},
+        "HALVES": of.addend == "matrix",
+        "BATCHED": batch > 1,
+    }
+    return Prepared(multiply, grid, arguments, of.d)

@@ -161,26 +161,17 @@ class Gemm(Problem):
             raise ValueError(f"beta=1 is for types whose result has the operands' type, not for {self.dtype}")
         if self.beta and self.batch > 1:
             raise ValueError(f"beta=1 is for a single product, not for batch={self.batch}")
-        if self.data == "normal" and (self.layout, self.pitch, self.batch, self.beta) != (
-            "TN",
-            "tight",
-            1,
-            0,
-        ):
+        plain = (self.layout, self.pitch, self.batch, self.beta) == ("TN", "tight", 1, 0)
+        if self.data == "normal" and not plain:
             raise ValueError("data=normal is for layout TN, rows without gaps, batch=1 and beta=0")
-        if self.sparsity == "2of4":
-            self._check_sparsity()
-        return self
-
-    def _check_sparsity(self) -> None:
-        plain = ("TN", "tight", 1, 0, "uniform")
-        if (self.layout, self.pitch, self.batch, self.beta, self.data) != plain or self.dtype not in _SPARSE:
+        if self.sparsity == "2of4" and not (plain and self.data == "uniform" and self.dtype in _SPARSE):
             raise ValueError(
                 f"sparsity=2of4 is for {', '.join(_SPARSE)} in layout TN, rows without gaps, batch=1, beta=0 "
                 "and data=uniform"
             )
-        if self.k % 4:
+        if self.sparsity == "2of4" and self.k % 4:
             raise ValueError(f"sparsity=2of4 takes k in multiples of 4, not k={self.k}")
+        return self
 
     @property
     def output_dtype(self) -> str:

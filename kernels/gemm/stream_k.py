@@ -180,7 +180,7 @@ def plan(problem: Gemm, streams: Streams, sm_count: int) -> Plan:
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Streams, ...]:
     """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
     bulk = has_bulk_copies(problem, capability)
-    return tuple(Streams(*share, bulk) for share in shared_tiles(problem, capability))
+    return tuple(Streams(share.tile, share.per_sm, bulk) for share in shared_tiles(problem, capability))
 
 
 def cost(problem: Gemm, streams: Streams, capability: tuple[int, int], sm_count: int) -> float:
