@@ -21,8 +21,8 @@ run at the same time share operands in L2.
 16 bytes, so each size's alignment (1, 2, 4 or 8 elements of 16 bits) is a compile-time constant here.
 Triton's own specialisation knows only "divisible by 16" and would hide that 8 elements are enough.
 
-**A batch** is a second axis of the grid: each of its products is computed as if it were alone, from tensors
-that follow one another in memory.
+**The second axis of the grid** is the products of a batch, which follow one another in memory, each computed
+as if it were alone; or the parts into which split_k.py cuts K.
 
 **Arithmetic.** Products are summed in float32 (float64 for float64, int32 for int8), scaled, C or a bias is
 added, and the result rounded once. `tf32` truncates float32 operands to 10 bits; `float32` uses no matrix

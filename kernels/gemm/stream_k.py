@@ -74,7 +74,7 @@ def multiply(  # type: ignore[no-untyped-def]
     d_pointer,  # D: [n, m]; every element is written once
     a_scale,  # None, or one float32 each
     b_scale,
-    slots,  # [streamed + programs - 1, BLOCK_N, BLOCK_M] of SUM
+    slots,  # [streamed + programs - 1, BLOCK_N, BLOCK_M] of sums
     counters,  # [streamed, 1 + ceil(programs / FAN)], zero before and after
     m,
     n,
