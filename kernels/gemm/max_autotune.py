@@ -81,7 +81,7 @@ class Product:
         try:
             d = self._run(*inputs)
         finally:
-            algorithms.clear_feedback_savers()
+            algorithms.clear_feedback_savers()  # type: ignore[no-untyped-call]
         self.called = True
         if told and told[-1]:
             self.chosen = _in_words(min(told[-1], key=told[-1].__getitem__))

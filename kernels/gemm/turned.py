@@ -109,7 +109,7 @@ def turned(of: Operands) -> tuple[tuple[Prepared, ...], Operands]:
     if of.problem.layout[1] == "T":
         turns["b"] = _into_workspace("turned B", of.b, row_b // item)
     there = {name: turn.output for name, turn in turns.items()}
-    return tuple(turns.values()), replace(of, problem=problem, **there)
+    return tuple(turns.values()), replace(of, problem=problem, a=there.get("a", of.a), b=there.get("b", of.b))
 
 
 def _into_workspace(use: str, x: torch.Tensor, row: int) -> Prepared:
