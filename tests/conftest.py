@@ -17,15 +17,17 @@ import pytest
 
 from tests.computed_once import computed_once
 from tests.drawing import DEEP, SEED, is_deep, run_seed
+from tests.slowest import Seconds, longest_first
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --deep."""
+    """Add --deep and --slowest."""
     parser.addoption(
         "--deep",
         action="store_true",
         help="Run the tests marked deep too, and every case that others draw from.",
     )
+    parser.addoption("--slowest", action="store_true", help="Write tests/slowest.txt again.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Inductor compiles a program to try each vector instruction set that the processor has, ten seconds of a
     # fresh checkout.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+    if config.getoption("--slowest") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Seconds())
     gc.disable()  # what is imported and collected from here on stays
 
 
@@ -54,7 +58,9 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked deep, unless they were asked for."""
+    """Leave out the deep tests, unless they were asked for; several processes begin with the longest."""
+    if hasattr(config, "workerinput"):
+        longest_first(items)
     if is_deep():
         return
     left_out = [item for item in items if item.get_closest_marker("deep")]

@@ -20,8 +20,9 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from bench.judge.claim_rows import selected
+from bench.judge.claim_rows import holds, selected
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.sampling.publish import student
@@ -162,9 +163,11 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
     pairing = test.pairing
     moving = {*test.of, *test.to, *pairing.columns}
     alike = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
-    rows = rows.assign(log=np.log(rows[test.y].astype(float) / (rows[test.per] if test.per else 1.0)))
-    kept = [*alike, *pairing.columns, "key", "log", "half"]
-    above, below = selected(rows, test.of)[kept], selected(rows, test.to)[kept]
+    # By a column that is the same in all rows none has to be compared.
+    alike = [name for name in alike if _differs(rows[name].to_numpy())] or alike[:1]
+    kept = rows[[*alike, *pairing.columns, "key", "half"]]
+    kept = kept.assign(log=np.log(rows[test.y].astype(float) / (rows[test.per] if test.per else 1.0)))
+    above, below = kept[holds(rows, test.of)], kept[holds(rows, test.to)]
     if pairing.how == "times":
         for column in pairing.columns:
             below = below.assign(**{column: below[column] * pairing.factor})
@@ -182,11 +185,16 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
     if pairing.how == "nearest" and len(pairs):
         column = pairing.columns[0]
         far = (np.log(pairs[column]) - np.log(pairs[f"{column}_to"])).abs()
-        least = far.groupby([pairs[name] for name in (*RunKey._fields, "key")]).transform("min")
+        of_run = [pairs[name] for name in RunKey._fields if name in pairs]
+        least = far.groupby([*of_run, pairs["key"]]).transform("min")
         pairs = pairs[far <= least * (1 + 1e-9)]
     half = np.hypot(pairs["half"], pairs["half_to"])
     keys = zip(pairs["key"], pairs["key_to"], strict=True)
     yield from map(Seen, pairs["log"] - pairs["log_to"], half, pairs["key_to"], keys)
+
+
+def _differs(values: npt.NDArray[Any]) -> bool:
+    return bool((values != values[0]).any())
 
 
 def _within(above: pd.DataFrame, below: pd.DataFrame, alike: Sequence[str], pairing: Pair) -> pd.DataFrame:
@@ -230,7 +238,8 @@ def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
         best = line.sort_values("median_s").drop_duplicates(test.over)
         # Without one of its rows a line has a smaller spread than the others.
         if len(best) == line["values"].iloc[0] > 1:
-            of = _over(best.iloc[-1], best.iloc[0], cluster, best)
+            points = _points(best)
+            of = _over(points[-1], points[0], cluster, points)
             yield of._replace(down=_chance(best) + _chance(best.iloc[::-1]))
 
 
@@ -248,9 +257,19 @@ def _chance(ranked: pd.DataFrame) -> float:
     return deviations * math.sqrt(float((tied**2).mean())) / NORMAL
 
 
-def _over(above: pd.Series, below: pd.Series, cluster: Hashable, of: pd.DataFrame) -> Seen:
-    value = math.log(above["median_s"] / below["median_s"])
-    return Seen(value, math.hypot(above["half"], below["half"]), cluster, tuple(of["key"]))
+class _Point(NamedTuple):
+    median_s: float
+    half: float
+    key: str
+
+
+def _points(line: pd.DataFrame) -> list[_Point]:
+    return [_Point(*row) for row in zip(*(line[name] for name in _Point._fields), strict=True)]
+
+
+def _over(above: _Point, below: _Point, cluster: Hashable, of: Sequence[_Point]) -> Seen:
+    value = math.log(above.median_s / below.median_s)
+    return Seen(value, math.hypot(above.half, below.half), cluster, tuple(point.key for point in of))
 
 
 def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
@@ -264,22 +283,24 @@ def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
 def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
     for cluster, line in _lines(rows, {test.x}):
         line = line.sort_values(test.x).drop_duplicates(test.x)
-        columns = [_column(row, test) for _, row in line.iterrows()]
+        needed = {"implementation", test.x, "m", "n", "sm_count"} & {*line}
+        columns = [_column(row, test) for row in line[sorted(needed)].to_dict("records")]
         if None in columns:
             continue
-        parts = {column: line[[each == column for each in columns]] for column in dict.fromkeys(columns)}
+        parts: dict[int | None, list[_Point]] = defaultdict(list)
+        for column, point in zip(columns, _points(line), strict=True):
+            parts[column].append(point)
         if test.of == "within":
             for column, part in parts.items():
                 if len(part) >= COLUMN:
-                    yield _over(part.iloc[-1], part.iloc[0], (cluster, column), part)
+                    yield _over(part[-1], part[0], (cluster, column), part)
         else:
             for (before, part), (after, following) in itertools.pairwise(parts.items()):
                 if before is not None and after == before + 1:
-                    edge = line.loc[[part.index[-1], following.index[0]]]
-                    yield _over(following.iloc[0], part.iloc[-1], (cluster, after), edge)
+                    yield _over(following[0], part[-1], (cluster, after), (part[-1], following[0]))
 
 
-def _column(row: pd.Series, test: Jumps) -> int | None:
+def _column(row: Mapping[Hashable, Any], test: Jumps) -> int | None:
     """Number of the column of tiles, or of the wave, that a row is in; None if its tile is not known."""
     if isinstance(test.every, int):
         return math.ceil(float(row[test.x]) / test.every)

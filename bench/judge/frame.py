@@ -25,7 +25,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -281,8 +281,13 @@ def parameter_names(rows: pd.DataFrame) -> list[str]:
     """Parameters of these rows that have a column of their own, in the order in which they occur."""
     names: dict[str, None] = {}
     for text in rows["parameters"].unique():
-        names |= dict.fromkeys(json.loads(text))
+        names |= dict.fromkeys(_names(text))
     return [name for name in names if name in rows.columns and name not in FIELDS]
+
+
+@lru_cache(maxsize=1 << 15)
+def _names(parameters: str) -> tuple[str, ...]:
+    return tuple(json.loads(parameters))
 
 
 def _condition(row: Measurement) -> str:

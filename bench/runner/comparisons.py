@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from bench.errors import UserError
-from bench.judge.claim_rows import ERRORS, case_rows, compact, selected
+from bench.judge.claim_rows import ERRORS, case_columns, compacted, holds, selected
 from bench.judge.claim_tests import both_sides, cluster_count, observed
 from bench.model.roofline import WITHOUT_ROOF, datasheet_s
 from bench.runner.forecast import Prices, impossible, kind_of, stated_s
@@ -159,17 +159,26 @@ def decisive(
     if not (asked and cases):
         return
     others = [_if_it_is(*factors, rows) for factors in UNSURE[device.datasheet is not None]]
-    cost_s = {
-        case.key: prices.visit_s(case) + (0.0 if device.datasheet else LAUNCHES * launch_s)
-        for case, launch_s in zip(cases, rows["median_s"], strict=True)
-    }
+    expected_s = dict(zip(by_key, rows["median_s"], strict=True))
+    taken: set[str] = set()
+
+    @cache
+    def price_s(key: str) -> float:
+        return prices.visit_s(by_key[key]) + (0.0 if device.datasheet else LAUNCHES * expected_s[key])
+
+    def cost_s(key: str) -> float:
+        return 0.0 if key in taken else price_s(key)  # another claim had better use what is there
+
     for claim in asked:
-        wanted = selected(rows, claim.where)
-        sure = wanted[wanted.index.isin(_common(selected(each, claim.where) for each in others))]
+        wanted = holds(rows, claim.where)
         # What holds however fast the device turns out to be is best.
+        sure = np.logical_and.reduce([wanted, *(holds(each, claim.where) for each in others)])
         count = math.ceil(SPARE[device.kind] * claim.least)
-        if keys := _needed(claim, sure, cost_s, count) or _needed(claim, wanted, cost_s, count):
-            cost_s |= dict.fromkeys(keys, 0.0)  # another claim had better use what is there
+        keys = _needed(claim, rows[sure], cost_s, count)
+        if not keys and (sure != wanted).any():
+            keys = _needed(claim, rows[wanted], cost_s, count)
+        if keys:
+            taken |= {*keys}
             yield Comparison(tuple(by_key[key] for key in keys), claim, partial(_enough, claim, keys, others))
 
 
@@ -191,13 +200,7 @@ def evenly(line: Sequence[T], count: int) -> list[T]:
     return [line[round(place)] for place in np.linspace(0, len(line) - 1, count)]
 
 
-def _common(given: Iterable[pd.DataFrame]) -> set[int]:
-    """The rows that all of these have."""
-    indices = [set(rows.index) for rows in given]
-    return set.intersection(*indices) if indices else set()
-
-
-def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], count: int) -> list[str]:
+def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Callable[[str], float], count: int) -> list[str]:
     """Keys of the cases of so many clusters that decide a claim, those that are compared next to each other.
 
     None if there are too few for a verdict.
@@ -216,7 +219,7 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Mapping[str, float], count
         # More rows that are compared with the same one would be no further evidence.
         members = [chance.choice(of_cluster) for of_cluster in clusters.values()]
         compared = [evenly(each, ENOUGH.get(name, len(each))) for each in members]
-        costs_s = [sum(cost_s[key] for key in each) for each in compared]
+        costs_s = [sum(cost_s(key) for key in each) for each in compared]
         for place in _affordable(costs_s, count, chance):
             keys |= dict.fromkeys(compared[place])
     return list(keys)
@@ -256,27 +259,34 @@ def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> 
 
 def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
     """The cases as rows for `bench.judge.claim_tests`, with the times and roofs that are expected of them."""
-    rows = case_rows(cases, device.sm_count)
+    columns = case_columns(cases, device.sm_count)
     terms = cache(partial(_terms, sheet=device.datasheet))  # several cases solve the same problem
     memory_s, compute_s = np.array([terms(case.problem) for case in cases]).reshape(-1, 2).T
-    intensity = (rows["flop"] / rows["byte"]).to_numpy()
-    limited = compute_s > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        intensity = columns["flop"] / columns["byte"]
+    ridge = np.full(len(cases), math.inf)
+    np.divide(intensity * memory_s, compute_s, out=ridge, where=compute_s > 0)
     launch_s = ASSUMED["launch_s"].value
-    expected = rows.assign(
-        memory_s=memory_s,
-        compute_s=compute_s,
-        formula_s=compute_s,  # at the clock that the datasheet states
-        launch_s=launch_s,
-        median_s=launch_s + np.fmax(memory_s, compute_s),
-        intensity=intensity,
-        ridge=np.divide(intensity * memory_s, compute_s, out=np.full(len(rows), math.inf), where=limited),
-        cache_byte=device.cache_byte,
-        peak_byte=1,  # of what counts its memory
-        **dict.fromkeys(RunKey._fields, ""),
+    same = {
+        "launch_s": launch_s,
+        "cache_byte": device.cache_byte,
+        "peak_byte": 1,  # of what counts its memory
         **dict.fromkeys(SHARES, 0.5),  # of a time that is divided into classes
         **dict.fromkeys(ERRORS, 0.0),
+    }
+    columns |= {name: np.full(len(cases), value) for name, value in same.items()}
+    columns |= {name: np.full(len(cases), "", dtype=object) for name in RunKey._fields}
+    return compacted(
+        columns
+        | {
+            "memory_s": memory_s,
+            "compute_s": compute_s,
+            "formula_s": compute_s,  # at the clock that the datasheet states
+            "median_s": launch_s + np.fmax(memory_s, compute_s),
+            "intensity": intensity,
+            "ridge": ridge,
+        }
     )
-    return compact(expected)
 
 
 def _if_it_is(faster: float, ridge: float, launch: float, rows: pd.DataFrame) -> pd.DataFrame:

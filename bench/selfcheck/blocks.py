@@ -136,7 +136,7 @@ BLOCKS = (
     Block(
         "facts",
         "What does the hardware do that no document says?",
-        (_fact("tf32", 30), _fact("specialized", 35), _fact("narrow", 30), _fact("nvml", 15)),
+        (_fact("tf32", 30), _fact("narrow", 30), _fact("nvml", 15)),
         gpu="all of it: the CPU's libraries stand in, and made-up readings",
     ),
     # Operators, measured and compared with predictions, libraries and each other

@@ -10,8 +10,8 @@ from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.convolution import activation_gradient, forward, tiles, weight_gradient
 from kernels.convolution.problem import Convolution, Direction
-from kernels.convolution.tiles import Prepared
 from kernels.linear import bias_gradient
+from kernels.prepared import Prepared
 
 _KERNELS: dict[Direction, Callable[..., Prepared]] = {
     "forward": forward.prepare,

@@ -34,9 +34,9 @@ import triton.language as tl
 
 from kernels.convolution import tiles
 from kernels.convolution.problem import Convolution
-from kernels.convolution.tiles import Prepared
 from kernels.gemm.blocks import grouped, known_multiple
 from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
 from kernels.tensors import empty
 
 

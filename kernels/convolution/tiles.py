@@ -13,9 +13,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import torch
-
-from bench.spec import Launch
 from kernels.convolution.problem import Convolution
 from kernels.gemm.parts import registers
 from kernels.gemm.tiles import Tile, tile_list
@@ -118,20 +115,3 @@ def constants(problem: Convolution, tile: Tile) -> dict[str, Any]:
 def options(tile: Tile) -> dict[str, int]:
     """What every kernel is compiled with: registers for two programs of 4 warps, or one of 8, at a time."""
     return {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": registers(tile, 8 // tile.warps)}
-
-
-class Prepared(NamedTuple):
-    """A kernel with all that it is called with."""
-
-    kernel: Any
-    grid: tuple[int, ...]
-    arguments: dict[str, Any]
-    output: torch.Tensor
-
-    def launch(self) -> Launch:
-        """Its launch on the current device and stream."""
-        return Launch.of(self.kernel[self.grid], (self.output,), **self.arguments)
-
-    def compile(self) -> None:
-        """Make what `launch` will run, and do not run it."""
-        self.kernel.warmup(**self.arguments, grid=(1,))

@@ -38,11 +38,11 @@ import triton.language as tl
 
 from kernels.convolution import tiles
 from kernels.convolution.problem import Convolution
-from kernels.convolution.tiles import Prepared
 from kernels.gemm.blocks import grouped, known_multiple, store
 from kernels.gemm.parts import FAN, bring, rows, tiles_of, workspace
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
 from kernels.tensors import empty
 
 
@@ -129,18 +129,9 @@ def correlate(  # type: ignore[no-untyped-def]
             counters + tile * (1 + tl.cdiv(parts, FAN)),
             tile_m,
             tile_n,
-            None,
-            dw,
-            None,
-            None,
-            weights,
-            k,
-            weights,
-            weights,
+            (None, dw, None, None, weights, k, weights, weights),
             "none",
-            TILE.m,
-            TILE.n,
-            ROWS,
+            (TILE.m, TILE.n, ROWS),
         )
     else:
         store(total, dw, along_m, along_n, weights, k, weights)

@@ -1,30 +1,25 @@
-"""Which of our kernels multiplies this shape on this device: a model proposes six, the device decides.
+"""Which of our kernels multiplies a shape on a device: a model proposes six, the device times them.
 
-**What is proposed.** `variants` says which kernels suit a shape at all. Each of their configurations has a
-cost at exactly this shape and number of SMs (duration.py), and the six that cost least are proposed: of one
-kernel no more than three, of one tile of a kernel one, since what the model does not know of a kernel or a
-tile it does not know of all its configurations. The others follow by cost, to be tried where one of the six
-does not run. Three would do if the model were right to a few percent; where it is off by a tenth, three lose
-twice as much as six (`python -m tests.kernels.gemm_choices --spread 0.1`). The order of the tiles, `group`,
-is the best of three by count (order.py), and no further candidate.
+**Candidates.** `variants` lists the kernels that suit a shape. Each of their configurations has a modelled
+cost at exactly this shape and number of SMs (duration.py). The six cheapest are timed, at most three of one
+kernel and one of each of its tiles, since an error of the model for a kernel or a tile applies to all of its
+configurations. The others follow by cost, for when one of the six does not run. Where the model is off by a
+tenth, three candidates lose twice as much as six (`python -m tests.kernels.gemm_choices --spread 0.1`). The
+order of the tiles, `group`, is the best of three by count (order.py), and no further candidate.
 
-**Who shares an answer.** The device is asked once for each class of shapes (`shape_class`, sizes within a
-quarter) *and what is proposed*: a shape takes the answer that another of its class was given if it is
-proposed the same candidates in the same order, and asks anew if not. So the two sides of the edge of a wave
-or of a tile ask apart, where the edge is, and shapes between edges share.
+**Sharing.** Answers are stored by class of shapes (`shape_class`, sizes within a quarter) *and* by list of
+candidates: the two sides of the edge of a wave or of a tile are tuned apart, and shapes between edges share.
 
-**What it costs.** A question times six candidates, 0.5 s by the settings of bench/launching/timing.py, and
-compiles those that are new to the process. It is in the row (`Launch.tuning_s`), never in a measured time.
-`python -m tests.kernels.gemm_choices` counts the questions of a suite.
+**Cost.** Tuning takes some 0.5 s (bench/launching/timing.py) and what is new to be compiled. It is in the row
+(`Launch.tuning_s`), never in a measured time. `python -m tests.kernels.gemm_choices` counts it for a suite.
 
-A kernel that is asked for by its own name has its best six configurations timed, alike tiles too, by the same
-rule. A tile that is asked for by name is tuned over the few ways to compute it.
+A kernel that is asked for by its own name has its six cheapest configurations timed, alike tiles too; a tile
+that is asked for by name the few ways to compute it.
 
-**What is not trusted.** A kernel in Gluon is proposed with others, and when the device is asked, its result
-is compared with that of one of them: if they differ by more than both may err, it is passed over, and the
-row says so (`passed_over`). Asked for by its own name it is not compared: then the check of the row's
-results says `wrong`. That check judges whatever was chosen, before and after it is timed
-(bench/worker/check.py).
+**Verification.** The result of a kernel in Gluon is compared with that of another candidate when the device
+is asked. If they differ by more than both may err, it is skipped, and the row says so (`passed_over`). Asked
+for by its own name it is not compared: then the check of the row's results says `wrong`, as of any kernel,
+before and after it is timed (bench/worker/check.py).
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ import functools
 import importlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -43,6 +38,7 @@ from triton.runtime.errors import OutOfResources
 from bench.launching.ending import await_end
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Unsupported
+from kernels.gemm import tiles, tma_tiles
 from kernels.gemm.duration import slowdown, turned_inside
 from kernels.gemm.operands import Operands, has_wide_loads
 from kernels.gemm.order import best_group
@@ -53,11 +49,20 @@ from kernels.gemm.tiles import Tile
 Capability = tuple[int, int]
 
 PROPOSED = 6
-"""Candidates of all kernels that `triton` has timed for a shape."""
+"""Candidates that are timed for a shape."""
 OF_A_KERNEL = 3
-"""The most of them that are of one kernel."""
-PROPOSED_OF_ONE = 6
-"""Configurations that are timed of a kernel that is asked for by its own name."""
+"""The most of them that are of one kernel, for `triton`."""
+VARIANTS: Mapping[str, str] = {
+    "pointer": "any size, alignment, architecture and batch: whatever bulk copies cannot move",
+    "tma": "bulk copies where small tiles share an SM, so that one block writes while another multiplies",
+    "persistent": "bulk copies where tiles are large and many: a pipeline filled once an SM, not once a tile",
+    "gluon": "the same, a tile written beside the products of the next; the only one for mxfp8 and nvfp4",
+    "stream-k": "a last wave that is mostly empty: every SM gets an equal share of the steps along K",
+    "split-k": "fewer tiles than SMs and a long K",
+    "skinny": "one side up to 64: tiles no wider, and K in parts only where tiles are few",
+    "turned": "8-bit and tf32 operands that are not K-major, where transposing once is quickest",
+}
+"""Our kernels and what each is for; `python -m tests.kernels.gemm_choices --kernels` counts how often."""
 COMPARED = ("gluon",)
 """Kernels that no interpreter of Triton's has run, so that their first result on a device is compared."""
 
@@ -95,18 +100,15 @@ class Choice(NamedTuple):
 def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str, ...]:
     """The kernels worth trying for this shape, the likeliest first.
 
-    * One side of D up to 64 and the matrix that remains large: its stream from memory is what takes time, so
-      the kernel that streams; splitting K as well.
-    * Fewer tiles of 128 x 128 than SMs: with K long enough to share out, split it; and plain tiles, which win
-      where the last to arrive would wait longer than it saves.
-    * Up to sixteen waves of them, eight of the largest tiles, the last of which may be mostly empty: equal
-      shares of work (stream-K), and plain tiles, which are as good where the waves happen to be full.
-    * Beyond: tiles, by one program an SM (persistent) where rows allow bulk copies, some of whose warps do
-      nothing but copy (gluon) where there is a kernel for the device and the type.
+    * One side of D up to 64 and the matrix that remains large: reading that from memory takes the time.
+    * Fewer tiles of 128 x 128 than SMs: split K if it is long enough; and plain tiles, which win where the
+      last to arrive would wait longer than splitting saves.
+    * Up to sixteen waves of them (eight of the largest tiles), the last of which may be mostly empty: equal
+      shares of work, and plain tiles, which are as good where the waves happen to be full.
+    * Beyond: plain tiles.
 
-    Which of these costs least at the very shape is not asked here (module docstring). Plain tiles are moved
-    by bulk copies where device, type and rows allow, by pointers where they do not. Of a batch all are
-    plain, by pointers.
+    Plain tiles are moved by bulk copies where device, type and rows allow, else by pointers. Of a batch all
+    are plain, by pointers.
     """
     if problem.batch > 1:
         return ("pointer",)
@@ -115,13 +117,13 @@ def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str,
         capability[0] in (9, 10) and not problem.missing("triton-gluon", "cuda", capability)
     )
     plain = (*gluon, "persistent", "tma") if bulk else ("pointer",)
-    tiles = math.ceil(problem.m / 128) * math.ceil(problem.n / 128)
+    count = math.ceil(problem.m / 128) * math.ceil(problem.n / 128)
     if min(problem.m, problem.n) <= SKINNY and max(problem.m, problem.n) * problem.k >= 2**20:
         return ("skinny", "split-k")
-    if tiles < sm_count:
+    if count < sm_count:
         single = ("tma", "pointer") if bulk else ("pointer",)
         return ("split-k", *single) if problem.k >= 512 else single
-    if tiles <= 16 * sm_count and problem.k >= 512:
+    if count <= 16 * sm_count and problem.k >= 512:
         return ("stream-k", *plain)
     return plain
 
@@ -139,9 +141,15 @@ def launch(problem: Gemm, of: Operands, name: str) -> Launch:
             f"{name} has no configuration for {problem.dtype} {problem.layout} on compute capability "
             f"{at.capability[0]}.{at.capability[1]}"
         )
-    run, compile_ = functools.partial(_launch, of, at), functools.partial(_compile, of, at)
     doubt = functools.partial(_disagreement, of, at, question) if name == "triton" else None
-    return tuned(question.key, question.choices, run, compile_, question.timed, doubt)
+    return tuned(
+        question.key,
+        question.choices,
+        lambda choice: _prepare(of, at, choice).launch(),
+        lambda choice: _prepare(of, at, choice).compile(),
+        PROPOSED,
+        doubt,
+    )
 
 
 class Device(NamedTuple):
@@ -157,9 +165,7 @@ class Question(NamedTuple):
     key: tuple[object, ...]
     """What a choice depends on, as `tuned` takes it."""
     choices: tuple[Choice, ...]
-    """Its possible answers, the likeliest first."""
-    timed: int
-    """Of those that run, the first so many are timed."""
+    """Its possible answers, the likeliest first; of those that run the first PROPOSED are timed."""
 
 
 def _device(of: Operands) -> Device:
@@ -171,9 +177,8 @@ def _device(of: Operands) -> Device:
 def question_of(problem: Gemm, name: str, at: Device, addend: str = "none") -> Question:
     """The question to this device for this shape, by the rule above; no choices if no list has any."""
     choices = choices_of(problem, name, at.capability, at.sm_count)
-    timed = PROPOSED if name == "triton" else PROPOSED_OF_ONE
-    proposed = ", ".join(str(choice) for choice in choices[:timed])
-    return Question(("gemm", name, shape_class(problem), addend, "of", proposed), choices, timed)
+    proposed = ", ".join(str(choice) for choice in choices[:PROPOSED])
+    return Question(("gemm", name, shape_class(problem), addend, "of", proposed), choices)
 
 
 def choices_of(problem: Gemm, name: str, capability: Capability, sm_count: int) -> tuple[Choice, ...]:
@@ -217,13 +222,13 @@ def _different_first(choices: Sequence[Choice]) -> list[Choice]:
     """The proposals of `triton`, then all others, both in the order in which they come."""
     proposed: list[Choice] = []
     of_kernel: Counter[str] = Counter()
-    tiles: set[tuple[str, int, int]] = set()
+    seen: set[tuple[str, int, int]] = set()
     for choice in choices:
         tile = choice.variant, choice.tile.m, choice.tile.n
-        if len(proposed) < PROPOSED and of_kernel[choice.variant] < OF_A_KERNEL and tile not in tiles:
+        if len(proposed) < PROPOSED and of_kernel[choice.variant] < OF_A_KERNEL and tile not in seen:
             proposed.append(choice)
             of_kernel[choice.variant] += 1
-            tiles.add(tile)
+            seen.add(tile)
     return proposed + [choice for choice in choices if choice not in proposed]
 
 
@@ -238,8 +243,6 @@ def _in_order(problem: Gemm, choice: Choice, sm_count: int) -> Choice:
 
 def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:
     """This tile, one program each; by bulk copies where possible, as the best that this tile can do."""
-    from kernels.gemm import tiles, tma_tiles
-
     m, n = map(int, tile.split("x"))
     if not problem.missing("triton-tma", "cuda", capability):
         found = tma_tiles.forced(problem, capability, m, n)
@@ -271,13 +274,13 @@ def _rounded(size: int) -> int:
 
 
 def module(variant: str) -> Any:
-    """The file of a kernel that is called so: its `candidates`, `cost`, `launch` and `compile`."""
+    """The file of a kernel that is called so: its `candidates`, `cost` and `prepare`."""
     return importlib.import_module(f"kernels.gemm.{variant.replace('-', '_')}")
 
 
 def _disagreement(of: Operands, at: Device, question: Question, choice: Choice) -> str:
     """How far a choice of COMPARED is from another kernel's result; empty if no further than both may err."""
-    others = [one for one in question.choices[: question.timed] if one.kernel not in COMPARED]
+    others = [one for one in question.choices[:PROPOSED] if one.kernel not in COMPARED]
     if choice.kernel not in COMPARED or not others:
         return ""
     try:
@@ -294,15 +297,10 @@ def _disagreement(of: Operands, at: Device, question: Question, choice: Choice) 
 def _result(of: Operands, at: Device, choice: Choice) -> torch.Tensor:
     """A copy of D as this choice computes it where NaN stood."""
     of.d.fill_(math.nan)
-    _launch(of, at, choice).call()
+    _prepare(of, at, choice).launch().call()
     await_end(choice)
     return of.d.clone()
 
 
-def _launch(of: Operands, at: Device, choice: Choice) -> Launch:
-    found: Launch = module(choice.variant).launch(of, choice.configuration, at.sm_count)
-    return found
-
-
-def _compile(of: Operands, at: Device, choice: Choice) -> None:
-    module(choice.variant).compile(of, choice.configuration, at.sm_count)
+def _prepare(of: Operands, at: Device, choice: Choice) -> Any:
+    return module(choice.variant).prepare(of, choice.configuration, at.sm_count)

@@ -42,28 +42,24 @@ def each_alone(problem: Gemm, tile: Tile, sm_count: int, at_a_time: int) -> floa
     """Of one program a tile, `at_a_time` on an SM; without end where not even one has room."""
     if not at_a_time:
         return math.inf
-    waves = waves_of(problem, tile, sm_count)
+    waves, steps = waves_of(problem, tile, sm_count)
     ends = FILL_STEPS * step(problem, tile) + leave(problem, tile)
-    return waves * multiplying(problem, tile) + math.ceil(waves / at_a_time) * ends
+    return steps + math.ceil(waves / at_a_time) * ends
 
 
 def walking(problem: Gemm, tile: Tile, sm_count: int, *, leaves_beside: bool = False) -> float:
     """Of one program an SM that goes from tile to tile; `leaves_beside`: one leaves under the next's
     steps."""
-    waves = waves_of(problem, tile, sm_count)
+    waves, steps = waves_of(problem, tile, sm_count)
     leaving = 1 if leaves_beside else waves
     fill = FILL_STEPS * step(problem, tile)
-    return waves * multiplying(problem, tile) + fill + leaving * leave(problem, tile)
+    return steps + fill + leaving * leave(problem, tile)
 
 
-def waves_of(problem: Gemm, tile: Tile, sm_count: int) -> int:
-    """The most tiles that an SM has to compute."""
-    return math.ceil(tiles_of(problem, tile) / sm_count)
-
-
-def multiplying(problem: Gemm, tile: Tile) -> float:
-    """Of all steps of a tile."""
-    return math.ceil(problem.k / tile.k) * step(problem, tile)
+def waves_of(problem: Gemm, tile: Tile, sm_count: int) -> tuple[int, float]:
+    """The most tiles that an SM has to compute, and how long all of their steps take."""
+    waves = math.ceil(tiles_of(problem, tile) / sm_count)
+    return waves, waves * math.ceil(problem.k / tile.k) * step(problem, tile)
 
 
 def leave(problem: Gemm, tile: Tile) -> float:

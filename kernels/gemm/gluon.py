@@ -1,9 +1,8 @@
 """GEMM in Gluon, Triton's lower level: warps of two kinds, and every buffer handed over at a barrier of ours.
 
-**Why.** Triton's compiler decides by itself what overlaps with what, and what it decides leaves the end of a
-tile uncovered (persistent.py) or is young (specialized.py). Gluon is the same compiler told what to do: which
-warps copy, which multiply, which buffer is free when. Each architecture has matrix instructions, and so a
-kernel, of its own; this module knows which. They have the same three functions.
+**Why.** What Triton's compiler overlaps with what leaves the end of a tile uncovered (persistent.py). Gluon
+is the same compiler told what to do: which warps copy, which multiply, which buffer is free when. Each
+architecture has matrix instructions, and so a kernel, of its own; this module knows which.
 
 `triton` may choose it where no other kernel of those that it times disagrees with what it computes
 (choosing.py).
@@ -15,11 +14,16 @@ import importlib
 from typing import Any
 
 import torch
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from bench.spec import Launch, Unsupported
+from bench.spec import Unsupported
 from kernels.gemm import duration
+from kernels.gemm.descriptors import check_rows
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import BLOCK_SCALED, Gemm
+from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
 
 _KERNELS = {9: "gluon_hopper", 10: "gluon_blackwell"}
 """Major compute capability -> module of this folder."""
@@ -42,19 +46,11 @@ def cost(problem: Gemm, chosen: Any, capability: tuple[int, int], sm_count: int)
     return together / blocks
 
 
-def launch(of: Operands, chosen: Any, sm_count: int) -> Launch:
+def prepare(of: Operands, chosen: Any, sm_count: int) -> Prepared:
     """D in `of.d` by one of the device's candidates. The tensors' device must be the current one."""
-    made: Launch = _of(of).launch(of, chosen, sm_count)
+    kernel = _kernel(of.problem, torch.cuda.get_device_capability(of.d.device))
+    made: Prepared = kernel.prepare(of, chosen, sm_count)
     return made
-
-
-def compile(of: Operands, chosen: Any, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    _of(of).compile(of, chosen, sm_count)
-
-
-def _of(of: Operands) -> Any:
-    return _kernel(of.problem, torch.cuda.get_device_capability(of.d.device))
 
 
 def _kernel(problem: Gemm, capability: tuple[int, int]) -> Any:
@@ -66,3 +62,24 @@ def _kernel(problem: Gemm, capability: tuple[int, int]) -> Any:
             f"{' and '.join(f'{one}.x' for one in sorted(there))}, not for {major}.{minor}"
         )
     return importlib.import_module(f"kernels.gemm.{there[capability[0]]}")
+
+
+def shared_arguments(of: Operands, tile: Tile) -> dict[str, Any]:
+    """Those that these kernels have in common with the others."""
+    kept = ("a_scale", "b_scale", "m", "n", "k", "ROWS_ARE_K", "ADD", "BLOCK_M", "BLOCK_N", "BLOCK_K")
+    found = of.arguments(tile)
+    return {name: found[name] for name in kept}
+
+
+def described(
+    name: str, tensor: torch.Tensor, block: list[int], half: list[int] | None = None
+) -> TensorDescriptor:
+    """A tensor's descriptor for copies of this block; each of a pair of blocks copies its half along `half`.
+
+    Raises ValueError if a row does not begin at a multiple of 16 bytes.
+    """
+    check_rows(name, tensor)
+    kind = getattr(gl, {torch.float8_e4m3fn: "float8e4nv"}.get(tensor.dtype, str(tensor.dtype)[6:]))
+    of_pair = {"cga_layout": [half]} if half else {}
+    layout = gl.NVMMASharedLayout.get_default_for(block, kind, **of_pair)
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)

@@ -11,8 +11,7 @@ work, meeting at barriers in shared memory alone:
 Tensor memory has room for two tiles of sums (2 x 128 x 256 float32, all 512 columns), so one is taken away
 while the next is multiplied: the end of a tile costs time only where K is so short that it takes longer than
 the tile's products. persistent.py has the room too, but one kind of warps for everything: each step of K
-there is a loop of some 290 instructions and 7 barriers of all warps, here of some 60 and none. The compiler's
-own division of the work (specialized.py) is much the same as this one, for a block alone.
+there is a loop of some 290 instructions and 7 barriers of all warps, here of some 60 and none.
 
 **Two blocks to a product.** In a cluster of two, on neighbouring SMs, one instruction (`cta_group::2`)
 multiplies 256 rows of D: each SM brings its own 128 rows of op(B) and half the columns of op(A), holds the
@@ -48,19 +47,20 @@ from Triton's tutorials python/tutorials/gluon 06, 08, 14 and examples/gluon/03.
 from __future__ import annotations
 
 import functools
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
-from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.blackwell import TensorDescriptor
 
-from bench.spec import Launch, Unsupported
+from bench.spec import Unsupported
+from kernels.gemm.gluon import described, shared_arguments
 from kernels.gemm.gluon_blackwell_warps import LEAST_TRITON, multiply
 from kernels.gemm.operands import Operands
+from kernels.gemm.parts import tiles_of
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
 
 ROWS = 128
 """Of D, that one block computes: all lanes of tensor memory."""
@@ -92,7 +92,7 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
 
     Raises Unsupported with a Triton before 3.7 (module docstring).
     """
-    check_version(triton.__version__, LEAST_TRITON)
+    check_version(triton.__version__)
     found = [
         Schedule(Tile(wide, ROWS * blocks, 128 // problem.item_byte, 4, stages), blocks, group)
         for wide, blocks in _SHAPES
@@ -102,24 +102,20 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
     return tuple(sorted(found, key=functools.partial(computed, problem, sm_count=sm_count)))
 
 
-def check_version(version: str, least: tuple[int, int]) -> None:
+def check_version(version: str) -> None:
     """Raise Unsupported where this version of Triton cannot compile or launch these kernels."""
     major, minor = version.split(".")[:2]
-    if (int(major), int(minor)) < least:
+    if (int(major), int(minor)) < LEAST_TRITON:
         raise Unsupported(
-            f"triton-gluon needs Triton {least[0]}.{least[1]} or later on compute capability 10.x, whose "
-            f"barriers may be a cluster's; this is Triton {version}"
+            "triton-gluon needs Triton 3.7 or later on compute capability 10.x, whose barriers may be a "
+            f"cluster's; this is Triton {version}"
         )
 
 
 def computed(problem: Gemm, chosen: Schedule, sm_count: int) -> int:
     """Elements of D that the busiest SM computes, those beyond D's edges included."""
-    tiles = _tiles(problem, chosen)
+    tiles = tiles_of(problem, chosen.tile)
     return -(-tiles // (sm_count // chosen.blocks)) * chosen.tile.m * ROWS
-
-
-def _tiles(problem: Gemm, chosen: Schedule) -> int:
-    return math.ceil(problem.m / chosen.tile.m) * math.ceil(problem.n / chosen.tile.n)
 
 
 def _most_stages(problem: Gemm, wide: int, blocks: int) -> int:
@@ -154,35 +150,18 @@ def _staged_byte(problem: Gemm, wide: int) -> int:
 
 def programs(problem: Gemm, chosen: Schedule, sm_count: int) -> int:
     """How many walk over the tiles: one an SM or pair of SMs, or one a tile where those are fewer."""
-    return min(sm_count // chosen.blocks, _tiles(problem, chosen))
+    return min(sm_count // chosen.blocks, tiles_of(problem, chosen.tile))
 
 
-def launch(of: Operands, chosen: Schedule, sm_count: int) -> Launch:
-    """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
-    named = arguments(of, chosen)
-    run = multiply[(programs(of.problem, chosen, sm_count),)]
-
-    def product() -> torch.Tensor:
-        run(**named)
-        return of.d
-
-    return Launch(product, outputs=(of.d,))
-
-
-def compile(of: Operands, chosen: Schedule, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    multiply.warmup(**arguments(of, chosen), grid=(programs(of.problem, chosen, sm_count),))
-
-
-def arguments(of: Operands, chosen: Schedule) -> dict[str, Any]:
-    """What `multiply` is called with.
+def prepare(of: Operands, chosen: Schedule, sm_count: int) -> Prepared:
+    """D in `of.d`, in tiles of this size. The tensors' device must be the current one.
 
     Raises ValueError if a row of anything does not begin at a multiple of 16 bytes.
     """
     problem, tile, paired = of.problem, chosen.tile, chosen.blocks == 2
-    a_rows_are_k, b_rows_are_k = problem.layout[0] == "N", problem.layout[1] == "T"
+    shared = shared_arguments(of, tile)
+    a_rows_are_k, b_rows_are_k = shared["ROWS_ARE_K"]
     columns, buffers = part(problem, tile.m, of.addend)
-    a_scale, b_scale = of.scales or (None, None)
 
     def block(name: str, tensor: torch.Tensor, shape: list[int], half: list[int]) -> TensorDescriptor:
         return described(name, tensor, shape, half if paired else None)
@@ -191,22 +170,12 @@ def arguments(of: Operands, chosen: Schedule) -> dict[str, Any]:
     c = None
     if of.c is not None:
         c = block("c", of.c, *(([tile.n, columns], [1, 0]) if of.c.dim() == 2 else ([columns], [0])))
-    return {
+    arguments = {
         "a": block("a", of.a, *(([tile.k, tile.m], [0, 1]) if a_rows_are_k else ([tile.m, tile.k], [1, 0]))),
         "b": block("b", of.b, *(([tile.k, tile.n], [0, 1]) if b_rows_are_k else ([tile.n, tile.k], [1, 0]))),
         "c": c,
         "d": block("d", of.d, [tile.n, columns], [1, 0]),
-        "a_scale": a_scale,
-        "b_scale": b_scale,
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
-        "A_ROWS_ARE_K": a_rows_are_k,
-        "B_ROWS_ARE_K": b_rows_are_k,
-        "ADD": of.addend,
-        "BLOCK_M": tile.m,
-        "BLOCK_N": tile.n,
-        "BLOCK_K": tile.k,
+        **shared,
         "PART": columns,
         "BUFFERS": buffers,
         "STAGES": tile.stages,
@@ -215,18 +184,4 @@ def arguments(of: Operands, chosen: Schedule) -> dict[str, Any]:
         "num_warps": tile.warps,
         "num_ctas": chosen.blocks,
     }
-
-
-def described(
-    name: str, tensor: torch.Tensor, block: list[int], half: list[int] | None = None
-) -> TensorDescriptor:
-    """A tensor's descriptor for copies of this block; each of a pair copies its half along `half`.
-
-    Raises ValueError if a row does not begin at a multiple of 16 bytes.
-    """
-    row_byte = tensor.stride(0) * tensor.element_size() if tensor.dim() == 2 else 0
-    if tensor.data_ptr() % 16 or row_byte % 16 or tensor.stride(-1) != 1:
-        raise ValueError(f"{name} {tuple(tensor.shape)} has rows that do not begin at multiples of 16 bytes")
-    kind = getattr(gl, {torch.float8_e4m3fn: "float8e4nv"}.get(tensor.dtype, str(tensor.dtype)[6:]))
-    layout = gl.NVMMASharedLayout.get_default_for(block, kind, cga_layout=[half] if half else None)
-    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
+    return Prepared(multiply, (programs(problem, chosen, sm_count),), arguments, of.d)

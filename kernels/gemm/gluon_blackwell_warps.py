@@ -24,19 +24,28 @@ LEAST_TRITON = (3, 7)
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
+def allocated_barriers(STAGES: gl.constexpr, PAIRED: gl.constexpr):  # type: ignore[no-untyped-def]
+    """Those of filled, freed, summed and taken, each completed by one arrival."""
+    filled = mbarrier.allocate_mbarrier(batch=STAGES, two_ctas=PAIRED)
+    freed = mbarrier.allocate_mbarrier(batch=STAGES)
+    summed = mbarrier.allocate_mbarrier(batch=2)
+    taken = mbarrier.allocate_mbarrier(batch=2)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(filled.index(i), count=1)
+        mbarrier.init(freed.index(i), count=1)
+    for i in gl.static_range(2):
+        mbarrier.init(summed.index(i), count=1)
+        mbarrier.init(taken.index(i), count=1)
+    return filled, freed, summed, taken
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
 def bring(  # type: ignore[no-untyped-def]
-    a,
-    b,
-    a_blocks,  # shared memory, STAGES blocks of A and of B
-    b_blocks,
-    filled,
-    freed,
-    taken,
-    tiles_m,
-    tiles_n,
+    operands,  # A, B, and shared memory for STAGES blocks of each
+    barriers,  # filled, freed, summed, taken
+    tiles,  # along M and N
     k,
-    A_ROWS_ARE_K: gl.constexpr,
-    B_ROWS_ARE_K: gl.constexpr,
+    ROWS_ARE_K: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
@@ -45,6 +54,9 @@ def bring(  # type: ignore[no-untyped-def]
     PAIRED: gl.constexpr,
 ):
     """One warp: the blocks of all steps of all tiles of this program, as stages become free."""
+    a, b, a_blocks, b_blocks = operands
+    filled, freed, _, taken = barriers
+    tiles_m, tiles_n = tiles
     step = 0
     turn = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
@@ -59,11 +71,11 @@ def bring(  # type: ignore[no-untyped-def]
             mbarrier.wait(freed.index(stage), (step // STAGES + 1) & 1)
             full = filled.index(stage)
             mbarrier.expect(full, a.nbytes_per_cta + b.nbytes_per_cta)
-            if A_ROWS_ARE_K:
+            if ROWS_ARE_K[0]:
                 tma.async_copy_global_to_shared(a, [at_k, at_m], full, a_blocks.index(stage))
             else:
                 tma.async_copy_global_to_shared(a, [at_m, at_k], full, a_blocks.index(stage))
-            if B_ROWS_ARE_K:
+            if ROWS_ARE_K[1]:
                 tma.async_copy_global_to_shared(b, [at_k, at_n], full, b_blocks.index(stage))
             else:
                 tma.async_copy_global_to_shared(b, [at_n, at_k], full, b_blocks.index(stage))
@@ -73,22 +85,19 @@ def bring(  # type: ignore[no-untyped-def]
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def multiply_tiles(  # type: ignore[no-untyped-def]
-    a_blocks,
-    b_blocks,
+    blocks,  # of A and B
     sums,  # tensor memory, two tiles
-    filled,
-    freed,
-    summed,
-    taken,
+    barriers,
     tiles,
     k,
-    A_ROWS_ARE_K: gl.constexpr,
-    B_ROWS_ARE_K: gl.constexpr,
+    ROWS_ARE_K: gl.constexpr,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     PAIRED: gl.constexpr,
 ):
     """One warp, of a pair the first block's: all products, the two tiles of sums in turn."""
+    a_blocks, b_blocks = blocks
+    filled, freed, summed, taken = barriers
     step = 0
     turn = 0
     for _ in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -99,10 +108,10 @@ def multiply_tiles(  # type: ignore[no-untyped-def]
             stage = step % STAGES
             mbarrier.wait(filled.index(stage), (step // STAGES) & 1)
             left = b_blocks.index(stage)
-            if B_ROWS_ARE_K:
+            if ROWS_ARE_K[1]:
                 left = left.permute((1, 0))
             right = a_blocks.index(stage)
-            if not A_ROWS_ARE_K:
+            if not ROWS_ARE_K[0]:
                 right = right.permute((1, 0))
             tcgen05_mma(left, right, sums.index(half), use_acc=at_k > 0, mbarriers=[freed.index(stage)])
             step += 1
@@ -112,18 +121,10 @@ def multiply_tiles(  # type: ignore[no-untyped-def]
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def take_away(  # type: ignore[no-untyped-def]
-    c,
-    d,
-    a_scale,
-    b_scale,
-    sums,
-    staged,  # shared memory, BUFFERS parts of a tile of D; where C is a matrix its parts lie there before
-    bias,  # shared memory, the parts of a bias that a tile adds; else unused
-    brought,
-    summed,
-    taken,
-    tiles_m,
-    tiles_n,
+    tensors,  # c, d, a_scale and b_scale
+    memory,  # sums, and shared memory: BUFFERS parts of a tile of D, or of C before; the parts of a bias
+    barriers,  # summed, taken, brought
+    tiles,
     ADD: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -133,6 +134,10 @@ def take_away(  # type: ignore[no-untyped-def]
     PAIRED: gl.constexpr,
 ):
     """Four warps: tiles of D from tensor memory to global memory, in parts of PART columns."""
+    c, d, a_scale, b_scale = tensors
+    sums, staged, bias = memory
+    summed, taken, brought = barriers
+    tiles_m, tiles_n = tiles
     PARTS: gl.constexpr = BLOCK_M // PART
     columns: gl.constexpr = TensorMemoryLayout(
         (128, PART), col_stride=1, cta_split_num=(2, 1) if PAIRED else None, two_ctas=PAIRED
@@ -193,8 +198,8 @@ def take_away(  # type: ignore[no-untyped-def]
 
 @gluon.jit(do_not_specialize=["m", "n", "k"])  # type: ignore[untyped-decorator]
 def multiply(  # type: ignore[no-untyped-def]
-    a,  # descriptor of op(A): [k, m] if A_ROWS_ARE_K else [m, k]
-    b,  # of op(B): [k, n] if B_ROWS_ARE_K else [n, k]
+    a,  # descriptor of op(A): [k, m] if ROWS_ARE_K[0] else [m, k]
+    b,  # of op(B): [k, n] if ROWS_ARE_K[1] else [n, k]
     c,  # of [n, m] (ADD matrix) or [m] (ADD bias), in parts; or None
     d,  # of D: [n, m], in parts; every element is written once
     a_scale,  # None, or one float32 each
@@ -202,8 +207,7 @@ def multiply(  # type: ignore[no-untyped-def]
     m,
     n,
     k,
-    A_ROWS_ARE_K: gl.constexpr,
-    B_ROWS_ARE_K: gl.constexpr,
+    ROWS_ARE_K: gl.constexpr,  # of A, of B
     ADD: gl.constexpr,  # "none", "matrix" or "bias"
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -225,16 +229,7 @@ def multiply(  # type: ignore[no-untyped-def]
         (128, BLOCK_M), col_stride=1, cta_split_num=(2, 1) if PAIRED else None, two_ctas=PAIRED
     )
     sums = allocate_tensor_memory(gl.float32, [2, BLOCK_N, BLOCK_M], columns)
-    filled = mbarrier.allocate_mbarrier(batch=STAGES, two_ctas=PAIRED)
-    freed = mbarrier.allocate_mbarrier(batch=STAGES)
-    summed = mbarrier.allocate_mbarrier(batch=2)
-    taken = mbarrier.allocate_mbarrier(batch=2)
-    for i in gl.static_range(STAGES):
-        mbarrier.init(filled.index(i), count=1)
-        mbarrier.init(freed.index(i), count=1)
-    for i in gl.static_range(2):
-        mbarrier.init(summed.index(i), count=1)
-        mbarrier.init(taken.index(i), count=1)
+    filled, freed, summed, taken = allocated_barriers(STAGES, PAIRED)
     if ADD != "none":
         ADDENDS: gl.constexpr = BUFFERS if ADD == "matrix" else 1
         brought = mbarrier.allocate_mbarrier(batch=ADDENDS)
@@ -244,74 +239,19 @@ def multiply(  # type: ignore[no-untyped-def]
         mbarrier.sync_cluster_init()
     tiles_m = gl.cdiv(m, BLOCK_M)
     tiles_n = gl.cdiv(n, BLOCK_N)
+    operands = a, b, a_blocks, b_blocks
+    tensors = c, d, a_scale, b_scale
+    memory = sums, staged, bias
+    barriers, ends = (filled, freed, summed, taken), (summed, taken, brought)
+    blocks, tiles, count = (a_blocks, b_blocks), (tiles_m, tiles_n), tiles_m * tiles_n
     gl.warp_specialize(
         [
-            (
-                take_away,
-                (
-                    c,
-                    d,
-                    a_scale,
-                    b_scale,
-                    sums,
-                    staged,
-                    bias,
-                    brought,
-                    summed,
-                    taken,
-                    tiles_m,
-                    tiles_n,
-                    ADD,
-                    BLOCK_M,
-                    BLOCK_N,
-                    PART,
-                    BUFFERS,
-                    GROUP,
-                    PAIRED,
-                ),
-            ),
+            (take_away, (tensors, memory, ends, tiles, ADD, BLOCK_M, BLOCK_N, PART, BUFFERS, GROUP, PAIRED)),
             (
                 bring,
-                (
-                    a,
-                    b,
-                    a_blocks,
-                    b_blocks,
-                    filled,
-                    freed,
-                    taken,
-                    tiles_m,
-                    tiles_n,
-                    k,
-                    A_ROWS_ARE_K,
-                    B_ROWS_ARE_K,
-                    BLOCK_M,
-                    BLOCK_N,
-                    BLOCK_K,
-                    STAGES,
-                    GROUP,
-                    PAIRED,
-                ),
+                (operands, barriers, tiles, k, ROWS_ARE_K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP, PAIRED),
             ),
-            (
-                multiply_tiles,
-                (
-                    a_blocks,
-                    b_blocks,
-                    sums,
-                    filled,
-                    freed,
-                    summed,
-                    taken,
-                    tiles_m * tiles_n,
-                    k,
-                    A_ROWS_ARE_K,
-                    B_ROWS_ARE_K,
-                    BLOCK_K,
-                    STAGES,
-                    PAIRED,
-                ),
-            ),
+            (multiply_tiles, (blocks, sums, barriers, count, k, ROWS_ARE_K, BLOCK_K, STAGES, PAIRED)),
         ],
         [1, 1],
         [24, 24],

@@ -38,15 +38,25 @@ fewer bits, as cuBLAS with fast accumulation.
 **Registers.** 168 for each of 384 threads at launch; then 240 for those that multiply, which hold 128 sums
 each, and 24 for those that copy (`setmaxnreg`).
 
+**Schedules.** A group of warps multiplies 64 rows (N) at least, and holds 128 sums a thread at most: so 256 x
+128, 128 x 256 and 128 x 128 (M x N). A step along K is 128 bytes, as wide as the swizzle of shared memory. Of
+stages there are as many as fit beside the pieces of D: four of the large tiles, six of the small, and one
+fewer of the large where a matrix is added, for which each group has a buffer for all of its half.
+
+While one group writes its half, the other has as many steps to itself as it lags: of 64 x 256 or 128 x 128
+512 cycles each, of 64 x 128 half as many. A copy must arrive within stages - 1 - lag steps of both groups,
+1024 cycles each: with four stages 2048 cycles at a lag of one, 3072 at none; of the small tile, whose steps
+take half as long, 1536 at a lag of two. Of the groups of tiles of N that comes first with which a wave of 132
+tiles is about as wide as it is high.
+
 Sources: Gluon's tutorials 05, 07 and 08 (triton-lang/triton) for the calls; the CUTLASS documentation,
 "Efficient GEMM in CUDA", for the two divisions of work.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
-import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -56,35 +66,32 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from bench.spec import Launch
-from kernels.gemm import descriptors, persistent
+from kernels.gemm import persistent
 from kernels.gemm.blocks import grouped
-from kernels.gemm.gluon_hopper_schedules import PIECE, Schedule, schedules, staged
+from kernels.gemm.gluon import described, shared_arguments
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
+from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
+
+PIECE = 64
+"""Columns of D that leave at once: 128 bytes, as wide as the widest swizzle of shared memory."""
 
 
-@gluon.jit(do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d"])  # type: ignore[untyped-decorator]
+@gluon.jit(do_not_specialize=["m", "n", "k"])  # type: ignore[untyped-decorator]
 def multiply(  # type: ignore[no-untyped-def]
-    a,  # op(A): [k, m] if A_ROWS_ARE_K else [m, k]; a descriptor, or a pointer to make one of
-    b,  # op(B): [k, n] if B_ROWS_ARE_K else [n, k]; so too
-    c,  # [n, m] (ADD matrix), so too; a pointer to [m] (ADD bias); or None
-    d,  # D: [n, m]; so too; every element is written once
+    a,  # descriptor of op(A): [k, m] if ROWS_ARE_K[0] else [m, k]
+    b,  # of op(B): [k, n] if ROWS_ARE_K[1] else [n, k]
+    c,  # of [n, m] (ADD matrix); a pointer to [m] (ADD bias); or None
+    d,  # of D: [n, m]; every element is written once
     a_scale,  # None, or one float32 each
     b_scale,
     m,
     n,
     k,
-    row_a,  # elements from one row of a tensor to the next
-    row_b,
-    row_c,
-    row_d,
-    A_ROWS_ARE_K: gl.constexpr,
-    B_ROWS_ARE_K: gl.constexpr,
+    ROWS_ARE_K: gl.constexpr,  # of A, of B
     ADD: gl.constexpr,  # "none", "matrix" or "bias"
-    ON_HOST: gl.constexpr,  # the descriptors were made there
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
@@ -92,22 +99,8 @@ def multiply(  # type: ignore[no-untyped-def]
     STAGED: gl.constexpr,  # pieces of D that it holds, of each group
     LAG: gl.constexpr,  # steps that the second group is behind the first; fewer than STAGES
     GROUP: gl.constexpr,
-    PIECE: gl.constexpr,  # columns of D that leave at once
 ):
     """D [n, m] = op(B) [n, k] op(A) [k, m] + C, every num_programs(0)-th tile of it."""
-    ROWS: gl.constexpr = BLOCK_N // 2
-    if A_ROWS_ARE_K:
-        a = _described(a, k, m, row_a, BLOCK_K, BLOCK_M, ON_HOST)
-    else:
-        a = _described(a, m, k, row_a, BLOCK_M, BLOCK_K, ON_HOST)
-    if B_ROWS_ARE_K:
-        b = _described(b, k, n, row_b, BLOCK_K, ROWS, ON_HOST)
-    else:
-        b = _described(b, n, k, row_b, ROWS, BLOCK_K, ON_HOST)
-    d = _described(d, n, m, row_d, 64, PIECE, ON_HOST)
-    if ADD == "matrix":
-        c = _described(c, n, m, row_c, 64, PIECE, ON_HOST)
-
     right = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_type.shape, a.layout)  # noqa: RUF005
     left = gl.allocate_shared_memory(b.dtype, [2 * STAGES] + b.block_type.shape, b.layout)  # noqa: RUF005
     staging = gl.allocate_shared_memory(d.dtype, [2 * STAGED] + d.block_type.shape, d.layout)  # noqa: RUF005
@@ -129,27 +122,16 @@ def multiply(  # type: ignore[no-untyped-def]
     operands = (right, left, full, empty)
     outputs = (c, d, a_scale, b_scale, staging, lead, addend)
     sizes = (m, n, k)
-    layout: gl.constexpr = (A_ROWS_ARE_K, B_ROWS_ARE_K)
     tile: gl.constexpr = (BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP)
     gl.warp_specialize(
         [
-            (_multiply, (operands, outputs, sizes, layout, tile, ADD, STAGED, LAG, 0)),
-            (_multiply, (operands, outputs, sizes, layout, tile, ADD, STAGED, LAG, 1)),
-            (_copy, (a, b, operands, sizes, layout, tile)),
+            (_multiply, (operands, outputs, sizes, ROWS_ARE_K, tile, ADD, STAGED, LAG, 0)),
+            (_multiply, (operands, outputs, sizes, ROWS_ARE_K, tile, ADD, STAGED, LAG, 1)),
+            (_copy, (a, b, operands, sizes, ROWS_ARE_K, tile)),
         ],
         [4, 1],  # warps of the last two; the first has num_warps
         [240, 24],  # registers of a thread of them; the first has what is left, 240
     )
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def _described(tensor, rows, length, row, HEIGHT: gl.constexpr, WIDTH: gl.constexpr, ON_HOST: gl.constexpr):  # type: ignore[no-untyped-def]
-    """A descriptor of [rows, length], `row` elements from row to row, in blocks of [HEIGHT, WIDTH]."""
-    if ON_HOST:
-        return tensor
-    else:
-        layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([HEIGHT, WIDTH], tensor.dtype.element_ty)
-        return tma.make_tensor_descriptor(tensor, [rows, length], [row, 1], [HEIGHT, WIDTH], layout)
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -158,14 +140,12 @@ def _copy(  # type: ignore[no-untyped-def]
     b,
     operands,
     sizes,
-    LAYOUT: gl.constexpr,
+    ROWS_ARE_K: gl.constexpr,
     TILE: gl.constexpr,
 ):
     """Blocks of A and B into the ring: every step of every tile of this program, in the order of use."""
     right, left, full, empty = operands
     m, n, k = sizes
-    A_ROWS_ARE_K: gl.constexpr = LAYOUT[0]
-    B_ROWS_ARE_K: gl.constexpr = LAYOUT[1]
     BLOCK_M: gl.constexpr = TILE[0]
     BLOCK_N: gl.constexpr = TILE[1]
     BLOCK_K: gl.constexpr = TILE[2]
@@ -185,13 +165,13 @@ def _copy(  # type: ignore[no-untyped-def]
             # Of a barrier that was never used the phase before the first counts as complete.
             mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
             mbarrier.expect(full.index(stage), BYTE)
-            if A_ROWS_ARE_K:
+            if ROWS_ARE_K[0]:
                 tma.async_copy_global_to_shared(a, [at_k, at_m], full.index(stage), right.index(stage))
             else:
                 tma.async_copy_global_to_shared(a, [at_m, at_k], full.index(stage), right.index(stage))
             for half in gl.static_range(2):
                 buffer = left.index(2 * stage + half)
-                if B_ROWS_ARE_K:
+                if ROWS_ARE_K[1]:
                     tma.async_copy_global_to_shared(b, [at_k, at_n + half * ROWS], full.index(stage), buffer)
                 else:
                     tma.async_copy_global_to_shared(b, [at_n + half * ROWS, at_k], full.index(stage), buffer)
@@ -203,7 +183,7 @@ def _multiply(  # type: ignore[no-untyped-def]
     operands,
     outputs,
     sizes,
-    LAYOUT: gl.constexpr,
+    ROWS_ARE_K: gl.constexpr,
     TILE: gl.constexpr,
     ADD: gl.constexpr,
     STAGED: gl.constexpr,
@@ -214,8 +194,6 @@ def _multiply(  # type: ignore[no-untyped-def]
     right, left, full, empty = operands
     c, d, a_scale, b_scale, staging, lead, addend = outputs
     m, n, k = sizes
-    A_ROWS_ARE_K: gl.constexpr = LAYOUT[0]
-    B_ROWS_ARE_K: gl.constexpr = LAYOUT[1]
     BLOCK_M: gl.constexpr = TILE[0]
     BLOCK_N: gl.constexpr = TILE[1]
     BLOCK_K: gl.constexpr = TILE[2]
@@ -249,9 +227,9 @@ def _multiply(  # type: ignore[no-untyped-def]
             mbarrier.wait(full.index(stage), step // STAGES & 1)
             rows = left.index(2 * stage + HALF)
             columns = right.index(stage)
-            if B_ROWS_ARE_K:
+            if ROWS_ARE_K[1]:
                 rows = rows.permute((1, 0))
-            if not A_ROWS_ARE_K:
+            if not ROWS_ARE_K[0]:
                 columns = columns.permute((1, 0))
             total = warpgroup_mma(rows, columns, total, is_async=True)
             total = warpgroup_mma_wait(1, deps=(total,))
@@ -310,52 +288,72 @@ def _pieces(whole, WIDTH: gl.constexpr):  # type: ignore[no-untyped-def]
         return (whole,)
 
 
+class Schedule(NamedTuple):
+    """How tiles are computed: `lag` and `group` are the kernel's; the tile's warps those that multiply."""
+
+    tile: Tile
+    lag: int
+    group: int
+
+    def __str__(self) -> str:
+        """As people write it: `256x128x64 w8 s4 lag1 g8`."""
+        return f"{self.tile} lag{self.lag} g{self.group}"
+
+
+_SHAPES = {
+    (256, 128): ((1, 0, 2), (16, 8, 4)),
+    (128, 256): ((1, 0, 2), (8, 16, 4)),
+    (128, 128): ((2, 0), (8, 16, 4)),
+}
+"""M x N -> lags and groups, the likeliest of both first."""
+_ROOM_BYTE = 227 * 1024
+_SLACK_BYTE = 1024
+"""Of one block: barriers, and what it takes to begin on a multiple of 1024 bytes."""
+
+
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Schedule, ...]:
-    """What to try on a device of compute capability 9.x; it decides (choosing.py)."""
-    return schedules(problem)
+    """What to try on a device of compute capability 9.x, large tiles first; it decides (choosing.py)."""
+    found = []
+    for (m, n), (lags, groups) in _SHAPES.items():
+        tile = Tile(m, n, 128 // problem.item_byte, 8, 1)
+        one = shared_byte(problem, tile)
+        stages = 1 + (_ROOM_BYTE - one) // (shared_byte(problem, tile._replace(stages=2)) - one)
+        tile = tile._replace(stages=stages)
+        found += [Schedule(tile, lag, groups[0]) for lag in lags if lag <= stages - 2]
+        found += [Schedule(tile, lags[0], group) for group in groups[1:]]
+    return tuple(found)
 
 
-def launch(of: Operands, chosen: Schedule, sm_count: int) -> Launch:
-    """D in `of.d`, as scheduled. The tensors' device must be the current one."""
-    programs = persistent.programs(of.problem, chosen.tile, sm_count)
-    return descriptors.launch(multiply, of, programs, arguments(of, chosen))
+def shared_byte(problem: Gemm, tile: Tile) -> int:
+    """The most shared memory that one block takes: the ring, the pieces of D on their way, barriers."""
+    step = (tile.m + tile.n) * tile.k * problem.item_byte
+    pieces = 2 * staged(problem, tile) * 64 * PIECE * problem.output_item_byte
+    return tile.stages * step + pieces + _SLACK_BYTE
 
 
-def compile(of: Operands, chosen: Schedule, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    programs = persistent.programs(of.problem, chosen.tile, sm_count)
-    multiply.warmup(**arguments(of, chosen), grid=(programs,))
+def staged(problem: Gemm, tile: Tile) -> int:
+    """Pieces of D that each group of warps has buffers for: two, or all if they bring C as well."""
+    return tile.n // 2 * tile.m // (64 * PIECE) if problem.beta else 2
 
 
-def arguments(of: Operands, chosen: Schedule, *, on_host: bool = True) -> dict[str, Any]:
-    """What `multiply` is called with; descriptors made on the host, or by each program.
+def prepare(of: Operands, chosen: Schedule, sm_count: int) -> Prepared:
+    """D in `of.d`, as scheduled. The tensors' device must be the current one.
 
     Raises ValueError if a row of anything does not begin at a multiple of 16 bytes.
     """
-    tile, rows = chosen.tile, chosen.tile.n // 2
-    named = descriptors.arguments(of, tile, on_host=False)
-    for other in ("PRECISION", "SUM", "num_stages"):
-        del named[other]
-    if on_host:
-        blocks = {
-            "a": (tile.k, tile.m) if named["A_ROWS_ARE_K"] else (tile.m, tile.k),
-            "b": (tile.k, rows) if named["B_ROWS_ARE_K"] else (rows, tile.k),
-            "d": (64, PIECE),
-            **({"c": (64, PIECE)} if of.addend == "matrix" else {}),
-        }
-        named |= {name: _on_host(named[name], list(block)) for name, block in blocks.items()}
-    return named | {
-        "ON_HOST": on_host,
+    tile, rows, problem = chosen.tile, chosen.tile.n // 2, of.problem
+    shared = shared_arguments(of, tile)
+    a_rows_are_k, b_rows_are_k = shared["ROWS_ARE_K"]
+    arguments = {
+        "a": described("a", of.a, [tile.k, tile.m] if a_rows_are_k else [tile.m, tile.k]),
+        "b": described("b", of.b, [tile.k, rows] if b_rows_are_k else [rows, tile.k]),
+        "c": described("c", of.c, [64, PIECE]) if of.c is not None and of.addend == "matrix" else of.c,
+        "d": described("d", of.d, [64, PIECE]),
+        **shared,
         "STAGES": tile.stages,
-        "STAGED": staged(of.problem, tile),
+        "STAGED": staged(problem, tile),
         "LAG": chosen.lag,
         "GROUP": chosen.group,
-        "PIECE": PIECE,
         "num_warps": 4,
     }
-
-
-def _on_host(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
-    kind = getattr(gl, {"float8_e4m3fn": "float8e4nv"}.get(name := str(tensor.dtype)[6:], name))
-    layout = gl.NVMMASharedLayout.get_default_for(block, kind)
-    return TensorDescriptor.from_tensor(tensor, block, layout)
+    return Prepared(multiply, (persistent.programs(problem, tile, sm_count),), arguments, of.d)

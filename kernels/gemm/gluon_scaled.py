@@ -33,14 +33,14 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import torch
 import triton
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.blackwell import TensorDescriptor
 
-from bench.spec import PACKED, Launch
+from bench.spec import PACKED
+from kernels.gemm.gluon import described
 from kernels.gemm.gluon_blackwell import (
     GROUPS,
     ROWS,
@@ -48,14 +48,14 @@ from kernels.gemm.gluon_blackwell import (
     Schedule,
     check_version,
     computed,
-    described,
     programs,
 )
-from kernels.gemm.gluon_scaled_warps import LEAST_TRITON, multiply
+from kernels.gemm.gluon_scaled_warps import multiply
 from kernels.gemm.number_types import swizzled
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import BLOCK_SCALED, Gemm
 from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
 
 _STEP_BYTE = 128
 """Of a row, brought at a time: the widest pattern of TMA."""
@@ -70,7 +70,7 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
     Of each width the most stages that leave room for two parts of D of 128 bytes a row; one more where there
     is room for it beside smaller parts. Raises Unsupported with a Triton before 3.7.
     """
-    check_version(triton.__version__, LEAST_TRITON)
+    check_version(triton.__version__)
     found = []
     for wide in _SECOND:
         deepest = max(stages for stages in range(2, 8) if part(problem, wide, stages)[0])
@@ -107,25 +107,8 @@ def shared_byte(problem: Gemm, chosen: Schedule) -> int:
     return chosen.tile.stages * _step_byte(problem, chosen.tile.m) + staged + SLACK_BYTE
 
 
-def launch(of: Operands, chosen: Schedule, sm_count: int) -> Launch:
+def prepare(of: Operands, chosen: Schedule, sm_count: int) -> Prepared:
     """D in `of.d`, in tiles of this size; scales are put into their order here, once, not in each call."""
-    named = arguments(of, chosen)
-    run = multiply[(programs(of.problem, chosen, sm_count),)]
-
-    def product() -> torch.Tensor:
-        run(**named)
-        return of.d
-
-    return Launch(product, outputs=(of.d,))
-
-
-def compile(of: Operands, chosen: Schedule, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    multiply.warmup(**arguments(of, chosen), grid=(programs(of.problem, chosen, sm_count),))
-
-
-def arguments(of: Operands, chosen: Schedule) -> dict[str, Any]:
-    """What `multiply` is called with."""
     problem, tile = of.problem, chosen.tile
     assert of.scales is not None
     a_scale, b_scale = of.scales
@@ -133,7 +116,7 @@ def arguments(of: Operands, chosen: Schedule) -> dict[str, Any]:
     columns, buffers = part(problem, tile.m, tile.stages)
     packed = problem.dtype == "nvfp4"
     a, b = (one.view(torch.uint8) if packed else one for one in (of.a, of.b))
-    return {
+    arguments = {
         "a": described("a", a, [tile.m, _STEP_BYTE]),
         "b": described("b", b, [tile.n, _STEP_BYTE]),
         "d": described("d", of.d, [tile.n, columns]),
@@ -154,6 +137,7 @@ def arguments(of: Operands, chosen: Schedule) -> dict[str, Any]:
         "GROUP": chosen.group,
         "num_warps": tile.warps,
     }
+    return Prepared(multiply, (programs(problem, chosen, sm_count),), arguments, of.d)
 
 
 def _described_scales(scale: torch.Tensor, rows: int, blocks: int) -> TensorDescriptor:

@@ -19,25 +19,18 @@ from triton.experimental.gluon.language.nvidia.blackwell import (
 )
 
 from kernels.gemm.blocks import grouped
+from kernels.gemm.gluon_blackwell_warps import allocated_barriers
 
 LEAST_TRITON = (3, 7)
-"""Before it Gluon has no barriers of a cluster, nor any of what is called to make them."""
+"""As in gluon_blackwell_warps.py."""
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def bring(  # type: ignore[no-untyped-def]
-    a,
-    b,
-    a_scale,
-    b_scale,
-    a_blocks,
-    b_blocks,
-    a_scales,
-    b_scales,
-    filled,
-    freed,
-    tiles_m,
-    tiles_n,
+    tensors,  # A, B and their scales, and shared memory for STAGES blocks of each
+    blocks,
+    barriers,  # filled, freed, summed, taken
+    tiles,  # along M and N
     steps,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -47,6 +40,10 @@ def bring(  # type: ignore[no-untyped-def]
     GROUP: gl.constexpr,
 ):
     """One warp: blocks of A and B and their scales, as stages become free."""
+    a, b, a_scale, b_scale = tensors
+    a_blocks, b_blocks, a_scales, b_scales = blocks
+    filled, freed, _, _ = barriers
+    tiles_m, tiles_n = tiles
     step = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
         tile_m, tile_n = grouped(tile, tiles_m, tiles_n, GROUP)
@@ -76,17 +73,9 @@ def rows_of_scales(packed, ROWS: gl.constexpr, BLOCKS: gl.constexpr):  # type: i
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def multiply_tiles(  # type: ignore[no-untyped-def]
-    a_blocks,
-    b_blocks,
-    a_scales,
-    b_scales,
-    sums,  # tensor memory: two tiles, the second from column SECOND on
-    a_factors,  # tensor memory: the scales of a step
-    b_factors,
-    filled,
-    freed,
-    summed,
-    taken,
+    blocks,
+    memory,  # tensor memory: two tiles, the second from column SECOND on; the scales of a step, of A and of B
+    barriers,
     tiles,
     steps,
     BLOCK_M: gl.constexpr,
@@ -97,6 +86,9 @@ def multiply_tiles(  # type: ignore[no-untyped-def]
     STAGES: gl.constexpr,
 ):
     """One warp: all products, the two tiles of sums in turn."""
+    a_blocks, b_blocks, a_scales, b_scales = blocks
+    sums, a_factors, b_factors = memory
+    filled, freed, summed, taken = barriers
     step = 0
     turn = 0
     for _ in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -129,10 +121,8 @@ def take_away(  # type: ignore[no-untyped-def]
     d,
     sums,
     staged,  # shared memory, BUFFERS parts of a tile of D
-    summed,
-    taken,
-    tiles_m,
-    tiles_n,
+    barriers,
+    tiles,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     PART: gl.constexpr,
@@ -141,6 +131,8 @@ def take_away(  # type: ignore[no-untyped-def]
     GROUP: gl.constexpr,
 ):
     """Four warps: tiles of D from tensor memory to global memory, first what both tiles of sums share."""
+    _, _, summed, taken = barriers
+    tiles_m, tiles_n = tiles
     PARTS: gl.constexpr = BLOCK_M // PART
     SHARED: gl.constexpr = (BLOCK_M - SECOND) // PART if SECOND < BLOCK_M else PARTS
     columns: gl.constexpr = TensorMemoryLayout((128, PART), col_stride=1)
@@ -203,88 +195,26 @@ def multiply(  # type: ignore[no-untyped-def]
     # 128 rows of 4 scales are a column, four times over: each warp of a multiprocessor's four reads its own.
     A_COLUMNS: gl.constexpr = BLOCK_M // 128 * BLOCKS
     B_COLUMNS: gl.constexpr = BLOCK_N // 128 * BLOCKS
-    factors: gl.constexpr = TensorMemoryScalesLayout()
-    a_factors = sums.slice(448, A_COLUMNS)._reinterpret(a_scale.dtype, [BLOCK_M, BLOCKS], factors)
-    b_factors = sums.slice(448 + A_COLUMNS, B_COLUMNS)._reinterpret(b_scale.dtype, [BLOCK_N, BLOCKS], factors)
-    filled = mbarrier.allocate_mbarrier(batch=STAGES)
-    freed = mbarrier.allocate_mbarrier(batch=STAGES)
-    summed = mbarrier.allocate_mbarrier(batch=2)
-    taken = mbarrier.allocate_mbarrier(batch=2)
-    for i in gl.static_range(STAGES):
-        mbarrier.init(filled.index(i), count=1)
-        mbarrier.init(freed.index(i), count=1)
-    for i in gl.static_range(2):
-        mbarrier.init(summed.index(i), count=1)
-        mbarrier.init(taken.index(i), count=1)
+    scales: gl.constexpr = TensorMemoryScalesLayout()
+    a_factors = sums.slice(448, A_COLUMNS)._reinterpret(a_scale.dtype, [BLOCK_M, BLOCKS], scales)
+    b_factors = sums.slice(448 + A_COLUMNS, B_COLUMNS)._reinterpret(b_scale.dtype, [BLOCK_N, BLOCKS], scales)
+    barriers = allocated_barriers(STAGES, False)
     tiles_m = gl.cdiv(m, BLOCK_M)
     tiles_n = gl.cdiv(n, BLOCK_N)
+    tensors = a, b, a_scale, b_scale
+    blocks = a_blocks, b_blocks, a_scales, b_scales
+    memory = sums, a_factors, b_factors
+    tiles, count = (tiles_m, tiles_n), tiles_m * tiles_n
     gl.warp_specialize(
         [
-            (
-                take_away,
-                (
-                    d,
-                    sums,
-                    staged,
-                    summed,
-                    taken,
-                    tiles_m,
-                    tiles_n,
-                    BLOCK_M,
-                    BLOCK_N,
-                    PART,
-                    BUFFERS,
-                    SECOND,
-                    GROUP,
-                ),
-            ),
+            (take_away, (d, sums, staged, barriers, tiles, BLOCK_M, BLOCK_N, PART, BUFFERS, SECOND, GROUP)),
             (
                 bring,
-                (
-                    a,
-                    b,
-                    a_scale,
-                    b_scale,
-                    a_blocks,
-                    b_blocks,
-                    a_scales,
-                    b_scales,
-                    filled,
-                    freed,
-                    tiles_m,
-                    tiles_n,
-                    steps,
-                    BLOCK_M,
-                    BLOCK_N,
-                    STEP_BYTE,
-                    BLOCKS,
-                    STAGES,
-                    GROUP,
-                ),
+                (tensors, blocks, barriers, tiles, steps, BLOCK_M, BLOCK_N, STEP_BYTE, BLOCKS, STAGES, GROUP),
             ),
             (
                 multiply_tiles,
-                (
-                    a_blocks,
-                    b_blocks,
-                    a_scales,
-                    b_scales,
-                    sums,
-                    a_factors,
-                    b_factors,
-                    filled,
-                    freed,
-                    summed,
-                    taken,
-                    tiles_m * tiles_n,
-                    steps,
-                    BLOCK_M,
-                    BLOCK_N,
-                    BLOCKS,
-                    FORMAT,
-                    SECOND,
-                    STAGES,
-                ),
+                (blocks, memory, barriers, count, steps, BLOCK_M, BLOCK_N, BLOCKS, FORMAT, SECOND, STAGES),
             ),
         ],
         [1, 1],

@@ -68,17 +68,20 @@ class Product:
             torch.set_float32_matmul_precision("highest")
 
     def _first(self, *inputs: torch.Tensor) -> torch.Tensor | Tensors:
+        from torch._inductor import (
+            select_algorithm as algorithms,
+        )  # seconds to import, and only this needs it
+
         told: list[Mapping[Any, float]] = []
 
         def listen(timings: Mapping[Any, float], *_: object) -> None:
             told.append(timings)
 
-        algorithms = _select_algorithm()
         algorithms.add_feedback_saver(listen)
         try:
             d = self._run(*inputs)
         finally:
-            algorithms.clear_feedback_savers()
+            algorithms.clear_feedback_savers()  # type: ignore[no-untyped-call]
         self.called = True
         if told and told[-1]:
             self.chosen = _in_words(min(told[-1], key=told[-1].__getitem__))
@@ -95,12 +98,6 @@ def multiply(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *c: torch.Tensor) 
     """D as a model calls it: what Inductor compiles."""
     left, right = factors(problem, a, b)
     return torch.addmm(c[0], left, right) if problem.beta else torch.mm(left, right)
-
-
-def _select_algorithm() -> Any:
-    from torch._inductor import select_algorithm  # seconds to import, and only this needs it
-
-    return select_algorithm
 
 
 def _in_words(kernel: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kernels.gemm.problem import SCALED, Gemm
+from kernels.gemm.tiles import Tile
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ class Operands:
         """What is added to the product: `none`, `matrix` or `bias`."""
         return "none" if self.c is None else "bias" if self.c.dim() == 1 else "matrix"
 
-    def arguments(self) -> dict[str, Any]:
-        """The arguments by name that all kernels of this folder share.
+    def arguments(self, tile: Tile) -> dict[str, Any]:
+        """The arguments and options by name that the kernels of this folder share.
 
-        Sizes and row lengths come with the powers of two that divide them, up to 16 bytes' worth (ALIGN_*),
+        Sizes and row lengths come with the powers of two that divide them, up to 16 bytes' worth (ALIGN),
         since Triton's own specialisation knows only 16 elements. A size that leads no tensor is part of no
         address but as a factor: 1, and one compilation, for all of its values.
         """
@@ -51,6 +52,8 @@ class Operands:
         row_c = self.c.stride(0) if self.addend == "matrix" and self.c is not None else 0
         rows = {"row_a": self.a.stride(-2), "row_b": self.b.stride(-2), "row_d": self.d.stride(-2)}
         sizes = {"m": self.problem.m, "n": self.problem.n, "k": self.problem.k}
+        sums = {"float64": tl.float64, "int8": tl.int32}.get(self.problem.dtype, tl.float32)
+        known = [math.gcd(size, wide) if name in leading else 1 for name, size in sizes.items()]
         return {
             "a_pointer": self.a,
             "b_pointer": self.b,
@@ -61,13 +64,17 @@ class Operands:
             **sizes,
             **rows,
             "row_c": row_c,
-            "A_ROWS_ARE_K": self.problem.layout[0] == "N",
-            "B_ROWS_ARE_K": self.problem.layout[1] == "T",
-            **{f"ALIGN_{s.upper()}": math.gcd(v, wide) if s in leading else 1 for s, v in sizes.items()},
-            **{f"ALIGN_{name.upper()}": math.gcd(stride, wide) for name, stride in rows.items()},
-            "PRECISION": "tf32" if self.problem.dtype == "tf32" else "ieee",
+            "ROWS_ARE_K": (self.problem.layout[0] == "N", self.problem.layout[1] == "T"),
+            "ALIGN": (*known, *(math.gcd(row, wide) for row in rows.values())),
+            "ARITHMETIC": ("tf32" if self.problem.dtype == "tf32" else "ieee", sums),
             "ADD": self.addend,
-            "SUM": {"float64": tl.float64, "int8": tl.int32}.get(self.problem.dtype, tl.float32),
+            "BLOCK_M": tile.m,
+            "BLOCK_N": tile.n,
+            "BLOCK_K": tile.k,
+            "GROUP": tile.group,
+            "EVEN_K": self.problem.k % tile.k == 0,
+            "num_warps": tile.warps,
+            "num_stages": tile.stages,
         }
 
 

@@ -6,9 +6,10 @@ column-major D = op(A) op(B) + C of the documents without moving a byte (see pro
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -145,9 +146,8 @@ def _by_torch(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tens
         if problem.dtype == "nvfp4":
             left, right = b.view(torch.float4_e2m1fn_x2), a.view(torch.float4_e2m1fn_x2).t()
 
-        fast_accumulation = (
-            problem.dtype not in BLOCK_SCALED
-        )  # a flag of Hopper's; blocks are multiplied on Blackwell
+        # A flag of Hopper's; blocks are multiplied on Blackwell.
+        fast_accumulation = problem.dtype not in BLOCK_SCALED
 
         def scaled() -> torch.Tensor:
             torch._scaled_mm(
@@ -208,51 +208,32 @@ def _some(tensor: torch.Tensor, dim: int, indices: torch.Tensor) -> torch.Tensor
 
 
 def _examples() -> list[Gemm]:
+    def products(
+        sizes: Iterable[tuple[int, int, int]], layouts: Iterable[Layout], dtypes: Iterable[Dtype], **more: Any
+    ) -> list[Gemm]:
+        every = itertools.product(sizes, layouts, dtypes)
+        return [Gemm(m=m, n=n, k=k, layout=layout, dtype=d, **more) for (m, n, k), layout, d in every]
+
     # (m, n, k): nothing, vectors, primes, one past and one short of tiles, aligned, and k beyond a stage.
     sizes = [(1, 1, 1), (1, 37, 29), (41, 1, 16), (33, 65, 1), (17, 31, 13), (129, 63, 65), (64, 128, 96)]
+    few = [(33, 65, 1), (129, 63, 65), (64, 128, 96)]
     layouts: tuple[Layout, ...] = ("NN", "NT", "TN", "TT")
-    plain = [
-        Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype)
-        for m, n, k in sizes
-        for layout in layouts
-        for dtype in Gemm.dtypes()
-        if dtype not in BLOCK_SCALED
-        # One product of two such numbers may be too small for its type: no relative error bounds it.
-        and not (m == n == k == 1 and dtype in ("float16", "float8_e4m3", "float8_e5m2"))
-    ]
-    others: tuple[tuple[Dtype, Literal[0, 1], Literal["tight", "padded"]], ...] = (
-        ("float16", 1, "tight"),
-        ("bfloat16", 1, "padded"),
-        ("tf32", 0, "padded"),
-        ("float32", 1, "padded"),
-        ("float64", 1, "tight"),
-        ("float8_e4m3", 0, "padded"),
-        ("int8", 0, "padded"),
-    )
-    more = [
-        Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype, beta=beta, pitch=pitch)
-        for m, n, k in [(33, 65, 1), (129, 63, 65), (64, 128, 96)]
-        for layout in layouts
-        for dtype, beta, pitch in others
-    ]
-    several = [
-        Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype, pitch=pitch, batch=batch)
-        for m, n, k, batch in [(1, 37, 29, 2), (33, 65, 1, 5), (65, 33, 40, 3)]
-        for layout in layouts
-        for dtype, _, pitch in others
-    ]
-    blocks = [
-        Gemm(m=m, n=n, k=k, layout="TN", dtype=dtype)
-        for m, n, k in [(1, 1, 32), (33, 65, 96), (16, 37, 64), (144, 129, 256)]
-        for dtype in BLOCK_SCALED
-    ]
-    normal = [Gemm(m=48, n=33, k=64, layout="TN", dtype=dtype, data="normal") for dtype in Gemm.dtypes()]
-    pruned = [
-        Gemm(m=m, n=n, k=k, layout="TN", dtype=dtype, sparsity="2of4")
-        for m, n, k in [(32, 16, 32), (33, 65, 100), (96, 48, 256)]
-        for dtype in Gemm.implementation("cusparselt").dtypes
-    ]
-    return plain + more + several + blocks + normal + pruned
+    single = [dtype for dtype in Gemm.dtypes() if dtype not in BLOCK_SCALED]
+    with_c: tuple[Dtype, ...] = ("float16", "bfloat16", "float32", "float64")
+    others: tuple[Dtype, ...] = (*with_c, "tf32", "float8_e4m3", "int8")
+    found = products(sizes, layouts, single)
+    for dtype in others:
+        pitch = "tight" if dtype in ("float16", "float64") else "padded"
+        found += products(few, layouts, [dtype], beta=int(dtype in with_c), pitch=pitch)
+        for m, n, k, batch in [(1, 37, 29, 2), (33, 65, 1, 5), (65, 33, 40, 3)]:
+            found += products([(m, n, k)], layouts, [dtype], pitch=pitch, batch=batch)
+    found += products([(1, 1, 32), (33, 65, 96), (16, 37, 64), (144, 129, 256)], ["TN"], BLOCK_SCALED)
+    found += products([(48, 33, 64)], ["TN"], Gemm.dtypes(), data="normal")
+    pruned = Gemm.implementation("cusparselt").dtypes
+    found += products([(32, 16, 32), (33, 65, 100), (96, 48, 256)], ["TN"], pruned, sparsity="2of4")
+    # One product of two such numbers may be too small for its type: no relative error bounds it.
+    small = ("float16", "float8_e4m3", "float8_e5m2")
+    return [one for one in found if one.product != (1, 1, 1) or one.dtype not in small]
 
 
 def _cublaslt(which: str) -> Callable[..., Launch]:

@@ -32,11 +32,3 @@ def footprint(problem: Gemm, tile: Tile, at_a_time: int, group: int) -> int:
         columns = max(columns, -(-left // height))
         rows += min(left, height)
     return (columns * tile.m + rows * tile.n) * problem.k * problem.item_byte
-
-
-def place(program: int, tiles_m: int, tiles_n: int, group: int) -> tuple[int, int]:
-    """(tile of M, tile of N) of a program, as `grouped` in blocks.py has it."""
-    band, within = divmod(program, group * tiles_m)
-    first = band * group
-    height = min(tiles_n - first, group)
-    return within // height, first + within % height

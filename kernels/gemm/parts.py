@@ -23,7 +23,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.gemm.blocks import finished, store
+from kernels.gemm.blocks import write
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 
@@ -83,20 +83,14 @@ def bring(  # type: ignore[no-untyped-def]
     counters,  # [1 + ceil(parts / FAN)], of this tile, zero
     tile_m,
     tile_n,
-    c_pointer,
-    d_pointer,
-    a_scale,
-    b_scale,
-    m,
-    n,
-    row_d,
-    row_c,
+    outputs,  # as `write` has them
     ADD: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    ROWS: tl.constexpr,  # of a tile that are added at a time
+    TILE: tl.constexpr,  # BLOCK_M, BLOCK_N, and rows of the tile that are added at a time
 ):
     """Store this part; the last program to do so adds all, and writes the tile of D."""
+    BLOCK_M: tl.constexpr = TILE[0]
+    BLOCK_N: tl.constexpr = TILE[1]
+    ROWS: tl.constexpr = TILE[2]
     SIZE: tl.constexpr = BLOCK_M * BLOCK_N
     in_tile = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     tl.store(slots + tl.cast(part, tl.int64) * SIZE + in_tile, total)
@@ -123,15 +117,16 @@ def bring(  # type: ignore[no-untyped-def]
         for row in range(0, BLOCK_N, ROWS):
             along_n = tile_n * BLOCK_N + row + tl.arange(0, ROWS)
             sums = added(slots + row * BLOCK_M + in_rows, count, step)
-            sums = finished(sums, c_pointer, a_scale, b_scale, along_m, along_n, m, n, row_c, ADD)
-            store(sums, d_pointer, along_m, along_n, m, n, row_d)
+            write(sums, along_m, along_n, outputs, ADD)
 
 
 class Share(NamedTuple):
-    """A tile, and how many programs are to run on each multiprocessor (SM) at a time."""
+    """A tile, how many programs are to run on each multiprocessor (SM) at a time, and the fewest parts."""
 
     tile: Tile
     per_sm: int
+    least: int = 2
+    """Of K, for each tile, where K has room for two."""
 
     def __str__(self) -> str:
         """As people write it: `128x128x64 w8 s3 1/SM`."""

@@ -53,7 +53,7 @@ def skinny_tiles(problem: Gemm, capability: tuple[int, int]) -> tuple[Share, ...
     kind = kind_of(problem.dtype)
     # The vector units have no least size; matrix units take 16.
     vector = kind == "float32" or (kind == "float64" and capability[0] not in (8, 9))
-    short = max(1 if vector else 16, _power_of_two(min(problem.m, problem.n)))
+    short = max(1 if vector else 16, 1 << (min(problem.m, problem.n) - 1).bit_length())
     wide = _long_loads_are_wide(problem, n_is_short=n_is_short)
     found = []
     for long, k, stages in (_SKINNY if wide else _SKINNY_NARROW)[kind]:
@@ -64,7 +64,7 @@ def skinny_tiles(problem: Gemm, capability: tuple[int, int]) -> tuple[Share, ...
             continue
         room = SHARED_BYTE[generation_of(capability)] // (stages * step_byte)
         if room:
-            found.append(Share(tile, min(3, room)))
+            found.append(Share(tile, min(3, room), least=1))
     return tuple(found)
 
 
@@ -75,10 +75,6 @@ def _long_loads_are_wide(problem: Gemm, *, n_is_short: bool) -> bool:
     else:
         length, row = problem.k if problem.layout[1] == "N" else problem.n, problem.row_byte()[1]
     return length * problem.item_byte % 16 == 0 and row % 16 == 0
-
-
-def _power_of_two(size: int) -> int:
-    return 1 << (size - 1).bit_length()
 
 
 MOST_TAKEN: Mapping[str, int] = {"tf32": 64, "8-bit": 56}

@@ -21,8 +21,8 @@ run at the same time share operands in L2.
 16 bytes, so each size's alignment (1, 2, 4 or 8 elements of 16 bits) is a compile-time constant here.
 Triton's own specialisation knows only "divisible by 16" and would hide that 8 elements are enough.
 
-**A batch** is a second axis of the grid: each of its products is computed as if it were alone, from tensors
-that follow one another in memory.
+**The second axis of the grid** is the products of a batch, which follow one another in memory, each computed
+as if it were alone; or the parts into which split_k.py cuts K.
 
 **Arithmetic.** Products are summed in float32 (float64 for float64, int32 for int8), scaled, C or a bias is
 added, and the result rounded once. `tf32` truncates float32 operands to 10 bits; `float32` uses no matrix
@@ -30,27 +30,30 @@ unit. On Hopper `float8_e4m3` is summed inside the tensor core, which keeps some
 fast accumulation.
 """
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
 from kernels.gemm import duration
-from kernels.gemm.blocks import finished, grouped, known_multiple, store, walk_pointers
+from kernels.gemm.blocks import aligned, grouped, known_multiple, walk_pointers, write
 from kernels.gemm.operands import Operands, has_wide_loads
+from kernels.gemm.parts import FAN, bring, tiles_of
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile, pointer_tiles
+from kernels.prepared import Prepared
 
 
-@triton.jit(do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d"])  # type: ignore[untyped-decorator]
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d", "parts"]
+)
 def multiply(  # type: ignore[no-untyped-def]
-    a_pointer,  # op(A): [k, m] if A_ROWS_ARE_K else [m, k]
-    b_pointer,  # op(B): [k, n] if B_ROWS_ARE_K else [n, k]
+    a_pointer,  # op(A): [k, m] if ROWS_ARE_K[0] else [m, k]
+    b_pointer,  # op(B): [k, n] if ROWS_ARE_K[1] else [n, k]
     c_pointer,  # [n, m] (ADD matrix), [m] (ADD bias) or None
     d_pointer,  # D: [n, m]; every element is written once; A, B and D with batch in front if BATCHED
     a_scale,  # None, or one float32 each
     b_scale,
+    slots,  # [tiles, parts, BLOCK_N, BLOCK_M] of sums, or None
+    counters,  # [tiles, 1 + ceil(parts / FAN)], zero before and after; or None
     m,
     n,
     k,
@@ -58,73 +61,68 @@ def multiply(  # type: ignore[no-untyped-def]
     row_b,
     row_d,
     row_c,
-    A_ROWS_ARE_K: tl.constexpr,
-    B_ROWS_ARE_K: tl.constexpr,
-    ALIGN_M: tl.constexpr,  # powers of two that divide m, n, k; at most 16 bytes' worth of elements
-    ALIGN_N: tl.constexpr,
-    ALIGN_K: tl.constexpr,
-    ALIGN_ROW_A: tl.constexpr,  # and those that divide the rows' lengths
-    ALIGN_ROW_B: tl.constexpr,
-    ALIGN_ROW_D: tl.constexpr,
-    PRECISION: tl.constexpr,  # "tf32" or "ieee"; means something for float32 operands only
+    parts,
+    ROWS_ARE_K: tl.constexpr,  # of A, of B
+    ALIGN: tl.constexpr,  # powers of two that divide m, n, k and the rows of A, B, D; at most 16 bytes' worth
+    ARITHMETIC: tl.constexpr,  # precision, "tf32" or "ieee" (for float32 operands alone), and type of sums
     ADD: tl.constexpr,  # "none", "matrix" or "bias"
-    SUM: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
     EVEN_K: tl.constexpr,  # BLOCK_K divides k: the walk along K needs no mask
+    SPLIT: tl.constexpr,  # parts > 1
+    TURNED: tl.constexpr,  # compute D's transpose: the tile's M is the matrix unit's
+    ROWS: tl.constexpr,  # of a tile that are added at a time
+    HALVES: tl.constexpr,  # a tile is written left half first: its sums and all of C would not fit registers
     BATCHED: tl.constexpr,
 ):
-    """D [n, m] = op(B) [n, k] op(A) [k, m] + C: the column-major product, written row-major."""
-    m = known_multiple(m, ALIGN_M)
-    n = known_multiple(n, ALIGN_N)
-    k = known_multiple(k, ALIGN_K)
-    row_a = known_multiple(row_a, ALIGN_ROW_A)
-    row_b = known_multiple(row_b, ALIGN_ROW_B)
-    row_d = known_multiple(row_d, ALIGN_ROW_D)
+    """D [n, m] = op(B) [n, k] op(A) [k, m] + C by programs (tile, part) or (tile, product)."""
+    m, n, k, row_a, row_b, row_c, row_d = aligned(m, n, k, row_a, row_b, row_c, row_d, ALIGN)
+
     if BATCHED:
         which = tl.program_id(1).to(tl.int64)
-        a_pointer += which * (k if A_ROWS_ARE_K else m) * row_a
-        b_pointer += which * (k if B_ROWS_ARE_K else n) * row_b
+        a_pointer += which * (k if ROWS_ARE_K[0] else m) * row_a
+        b_pointer += which * (k if ROWS_ARE_K[1] else n) * row_b
         d_pointer += which * n * row_d
 
-    tile_m, tile_n = grouped(tl.program_id(0), tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP)
+    tile = tl.program_id(0)
+    tile_m, tile_n = grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP)
     along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     along_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    total = walk_pointers(
-        a_pointer,
-        b_pointer,
-        along_m,
-        along_n,
-        0,
-        k,
-        m,
-        n,
-        row_a,
-        row_b,
-        A_ROWS_ARE_K,
-        B_ROWS_ARE_K,
-        PRECISION,
-        SUM,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_K,
-        EVEN_K,
-    )
-    row_c = known_multiple(row_c, ALIGN_ROW_D)
-    if ADD == "matrix":
-        # In two halves, left and right: a tile's sums and all of its C would not fit the registers.
+    from_k, to_k = 0, k
+    if SPLIT:
+        part = tl.program_id(1)
+        # The first parts have one step more than the others; with fewer steps than parts some have none.
+        steps = tl.cdiv(k, BLOCK_K)
+        each, more = steps // parts, steps % parts
+        first = part * each + tl.minimum(part, more)
+        last = first + each + tl.where(part < more, 1, 0)
+        from_k, to_k = first * BLOCK_K, known_multiple(tl.minimum(last * BLOCK_K, k), ALIGN[2])
+    block: tl.constexpr = (BLOCK_M, BLOCK_N, BLOCK_K)
+    if TURNED:
+        # D's transpose is the product of op(A)'s and op(B)'s, so a and b change places.
+        operands = b_pointer, a_pointer, n, m, row_b, row_a
+        rows_are_k: tl.constexpr = (ROWS_ARE_K[1], ROWS_ARE_K[0])
+        other: tl.constexpr = (BLOCK_N, BLOCK_M, BLOCK_K)
+        total = walk_pointers(
+            operands, along_n, along_m, from_k, to_k, rows_are_k, ARITHMETIC, other, EVEN_K
+        ).T
+    else:
+        operands = a_pointer, b_pointer, m, n, row_a, row_b
+        total = walk_pointers(operands, along_m, along_n, from_k, to_k, ROWS_ARE_K, ARITHMETIC, block, EVEN_K)
+    outputs = c_pointer, d_pointer, a_scale, b_scale, m, n, row_c, row_d
+    if SPLIT:
+        mine = slots + tl.cast(tile, tl.int64) * parts * (BLOCK_M * BLOCK_N)
+        counts = counters + tile * (1 + tl.cdiv(parts, FAN))
+        bring(total, part, parts, mine, counts, tile_m, tile_n, outputs, ADD, (BLOCK_M, BLOCK_N, ROWS))
+    elif HALVES:
         left, right = total.reshape(BLOCK_N, 2, BLOCK_M // 2).permute(0, 2, 1).split()
         along_half = tile_m * BLOCK_M + tl.arange(0, BLOCK_M // 2)
-        left = finished(left, c_pointer, a_scale, b_scale, along_half, along_n, m, n, row_c, ADD)
-        store(left, d_pointer, along_half, along_n, m, n, row_d)
-        along_half += BLOCK_M // 2
-        right = finished(right, c_pointer, a_scale, b_scale, along_half, along_n, m, n, row_c, ADD)
-        store(right, d_pointer, along_half, along_n, m, n, row_d)
+        write(left, along_half, along_n, outputs, ADD)
+        write(right, along_half + BLOCK_M // 2, along_n, outputs, ADD)
     else:
-        total = finished(total, c_pointer, a_scale, b_scale, along_m, along_n, m, n, row_c, ADD)
-        store(total, d_pointer, along_m, along_n, m, n, row_d)
+        write(total, along_m, along_n, outputs, ADD)
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Tile, ...]:
@@ -142,29 +140,13 @@ def cost(problem: Gemm, tile: Tile, capability: tuple[int, int], sm_count: int) 
     return duration.each_alone(problem, tile, sm_count, held)
 
 
-def launch(of: Operands, tile: Tile, sm_count: int) -> Launch:
+def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
     """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
-    return Launch.of(multiply[grid(of.problem, tile)], (of.d,), **_arguments(of, tile))
-
-
-def compile(of: Operands, tile: Tile, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    multiply.warmup(**_arguments(of, tile), grid=grid(of.problem, tile))
-
-
-def grid(problem: Gemm, tile: Tile) -> tuple[int, int]:
-    """One program for each tile of D, ragged ones included, and each product."""
-    return -(-problem.m // tile.m) * -(-problem.n // tile.n), problem.batch
-
-
-def _arguments(of: Operands, tile: Tile) -> dict[str, Any]:
-    return of.arguments() | {
-        "BLOCK_M": tile.m,
-        "BLOCK_N": tile.n,
-        "BLOCK_K": tile.k,
-        "GROUP": tile.group,
-        "EVEN_K": of.problem.k % tile.k == 0,
-        "BATCHED": of.problem.batch > 1,
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
+    batch = of.problem.batch
+    grid = tiles_of(of.problem, tile) // batch, batch
+    arguments = of.arguments(tile) | {
+        **{"slots": None, "counters": None, "parts": 1, "SPLIT": False, "TURNED": False, "ROWS": 1},
+        "HALVES": of.addend == "matrix",
+        "BATCHED": batch > 1,
     }
+    return Prepared(multiply, grid, arguments, of.d)

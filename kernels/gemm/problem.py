@@ -38,13 +38,11 @@ Strongest known: cuBLAS, raced as `cublas` and `cublaslt`; on Blackwell kernels 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
 from bench.spec import ITEM_BYTE, PACKED, DeviceKind, Dtype, Dtypes, Implementation, Problem, Size
-from kernels.gemm import refusals
-from kernels.gemm.moved import moved
 from kernels.implementations import ADA, AMPERE, ANY, HOPPER, LIBRARY, VOLTA, WITH_FLOAT64, on_cpu, on_cuda
 
 Layout = Literal["NN", "NT", "TN", "TT"]
@@ -67,8 +65,7 @@ _TRITON: Dtypes = {
 _TMA: Dtypes = dict.fromkeys(("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), HOPPER)
 _TURNED: Dtypes = {"tf32": AMPERE, "float8_e4m3": ADA, "int8": AMPERE}
 _SPARSE: Dtypes = dict.fromkeys(("float16", "bfloat16", "int8"), AMPERE)
-_16_BIT: Dtypes = {"float16": HOPPER, "bfloat16": HOPPER}
-_GLUON: Dtypes = {**_16_BIT, "float8_e4m3": HOPPER, **_BLOCKS}
+_GLUON: Dtypes = {**dict.fromkeys(("float16", "bfloat16", "float8_e4m3"), HOPPER), **_BLOCKS}
 
 FORCED_TILES = ("256x128", "128x256", "128x128", "256x64", "64x256", "128x64", "64x128", "64x64")
 """M x N of the tiles that can be asked for by name: those of the guide's section 2.3, largest first."""
@@ -80,12 +77,21 @@ BATCHED = ("cublas", "onednn", "triton", "triton-pointer")
 """Those that compute several products at once."""
 MOST_BATCH = 2**16 - 1
 """Most products of one launch of ours: programs along the second axis of a CUDA grid."""
-BULK_COPIES = ("triton-tma", "triton-persistent", "triton-specialized", "triton-gluon")
+BULK_COPIES = ("triton-tma", "triton-persistent", "triton-gluon")
 """Those that move operands by TMA and so need every row to begin at a multiple of 16 bytes."""
 SKINNY = 64
 """Most columns (n) or rows (m) of D for which `triton-skinny` exists."""
 INT8_LARGEST_K = (2**31 - 1) // 127**2
 """Beyond it a sum of int8 products could pass int32."""
+
+
+class _Moved(NamedTuple):
+    """Bytes of one launch; as `bench.spec.Problem` has them: byte_moved, byte_again and so on."""
+
+    byte: int
+    again: int
+    written: int
+    beside: int | None = None
 
 
 def _triton(name: str, summary: str, dtypes: Dtypes = _TRITON) -> Implementation:
@@ -121,7 +127,6 @@ class Gemm(Problem):
         _triton("triton-pointer", "a grid of tiles addressed by pointers: any size, any architecture"),
         _triton("triton-tma", "a grid of tiles moved by bulk tensor copies", _TMA),
         _triton("triton-persistent", "one program an SM that walks over tiles, by bulk copies", _TMA),
-        _triton("triton-specialized", "that with warps that only copy; right where it was checked", _16_BIT),
         _triton("triton-gluon", "in Gluon: warps that copy, warps that multiply, barriers of ours", _GLUON),
         _triton("triton-split-k", "K cut into parts for more programs, summed by the last to arrive"),
         _triton("triton-stream-k", "every SM gets an equal share of all steps along K"),
@@ -156,26 +161,17 @@ class Gemm(Problem):
             raise ValueError(f"beta=1 is for types whose result has the operands' type, not for {self.dtype}")
         if self.beta and self.batch > 1:
             raise ValueError(f"beta=1 is for a single product, not for batch={self.batch}")
-        if self.data == "normal" and (self.layout, self.pitch, self.batch, self.beta) != (
-            "TN",
-            "tight",
-            1,
-            0,
-        ):
+        plain = (self.layout, self.pitch, self.batch, self.beta) == ("TN", "tight", 1, 0)
+        if self.data == "normal" and not plain:
             raise ValueError("data=normal is for layout TN, rows without gaps, batch=1 and beta=0")
-        if self.sparsity == "2of4":
-            self._check_sparsity()
-        return self
-
-    def _check_sparsity(self) -> None:
-        plain = ("TN", "tight", 1, 0, "uniform")
-        if (self.layout, self.pitch, self.batch, self.beta, self.data) != plain or self.dtype not in _SPARSE:
+        if self.sparsity == "2of4" and not (plain and self.data == "uniform" and self.dtype in _SPARSE):
             raise ValueError(
                 f"sparsity=2of4 is for {', '.join(_SPARSE)} in layout TN, rows without gaps, batch=1, beta=0 "
                 "and data=uniform"
             )
-        if self.k % 4:
+        if self.sparsity == "2of4" and self.k % 4:
             raise ValueError(f"sparsity=2of4 takes k in multiples of 4, not k={self.k}")
+        return self
 
     @property
     def output_dtype(self) -> str:
@@ -232,20 +228,44 @@ class Gemm(Problem):
         return self.batch * sides * self.k * self.item_byte // PACKED.get(self.dtype, 1)
 
     def byte_moved(self, implementation: str) -> int:
-        """`byte`, more where something is copied first, less where zeros are left out (moved.py)."""
-        return moved(self, implementation).byte
+        """`byte`, more where something is copied first, less where zeros are left out (`_moved`)."""
+        return self._moved(implementation).byte
 
     def byte_again(self, implementation: str) -> int:
-        """What is read again right after it was read or written (moved.py)."""
-        return moved(self, implementation).again
+        """What is read again right after it was read or written (`_moved`)."""
+        return self._moved(implementation).again
 
     def moved_written(self, implementation: str) -> int:
-        """D, and what else is written on the way (moved.py)."""
-        return moved(self, implementation).written
+        """D, and what else is written on the way (`_moved`)."""
+        return self._moved(implementation).written
 
     def byte_beside(self, implementation: str) -> int | None:
-        """What is moved to turn operands, before the product begins (moved.py)."""
-        return moved(self, implementation).beside
+        """What is moved to turn operands, before the product begins (`_moved`)."""
+        return self._moved(implementation).beside
+
+    def _moved(self, implementation: str) -> _Moved:
+        """What one launch moves.
+
+        * torch.addmm with out= copies C to D before it adds to D: m n written, and read again right after.
+        * cuSPARSELt reads half of A's elements, and two bits for each of those that say where it was.
+        * Quantising reads B twice and writes a byte for each element, which is read again; A has one byte
+          each.
+        * Turning reads what is not K-major, and writes it to a workspace, which is read again.
+        """
+        byte, written = self.byte, self.byte_written
+        if implementation == "cusparselt":
+            of_a = self.m * self.k
+            return _Moved(byte - of_a * self.item_byte // 2 + of_a // 8, 0, written)
+        if implementation == "cublas-quantized":
+            of_a, of_b = self.m * self.k, self.n * self.k
+            again = of_b * (self.item_byte + 1)
+            return _Moved(byte - of_a + again + of_b, again, written + of_b)
+        if implementation == "triton-turned":
+            turned = self.turned_byte
+            return _Moved(byte + 2 * turned, turned, written + turned, beside=2 * turned)
+        if self.beta and implementation in ("cublas", "onednn"):
+            return _Moved(byte + 2 * written, written, 2 * written)
+        return _Moved(byte, 0, written)
 
     def facts(self, implementation: str) -> dict[str, Any]:
         """Also the units that bound what multiplies no zeros, or 16 bits as 8: no peak of `dtype` does."""
@@ -266,15 +286,15 @@ class Gemm(Problem):
         if self.batch > 1 and (reason := self._refusal_of_batch(implementation)):
             return reason
         if implementation in ("cublas", "onednn") and self.output_dtype != self.dtype:
-            return refusals.by_torch(self, implementation)
+            return self._refusal_of_8_bits(implementation)
         if implementation in BULK_COPIES:
             odd = next((b for b in self.row_byte() if b % 16), 0)
             if odd:
                 return f"{implementation} needs rows at multiples of 16 bytes; these have {odd}"
         if implementation == "cusparselt":
-            return refusals.of_sparsity(self)
+            return self._refusal_of_sparsity()
         if implementation == "triton-turned":
-            return refusals.of_turning(self)
+            return self._refusal_of_turning()
         if implementation == "cublas-quantized":
             fits = self.layout == "TN" and not self.m % 16 and not self.k % 16
             if not fits or self.pitch == "padded" or self.beta or self.data == "normal":
@@ -293,6 +313,43 @@ class Gemm(Problem):
             return f"torch has no batched product of {self.dtype}" if eight else ""
         too_many = f"{implementation} computes up to {MOST_BATCH} products at once, not {self.batch}"
         return too_many if self.batch > MOST_BATCH else ""
+
+    def _refusal_of_sparsity(self) -> str:
+        """What cuSPARSELt asks for."""
+        if self.sparsity == "none":
+            return "cusparselt multiplies matrices with sparsity=2of4 alone"
+        of_a, of_n = (32, 16) if self.dtype == "int8" else (16, 8)
+        if self.m % of_a or self.k % of_a or self.n % of_n:
+            needs = f"m and k in multiples of {of_a} and n in multiples of {of_n}"
+            return f"cusparselt takes {self.dtype} with {needs}; given {self.m} x {self.n} x {self.k}"
+        return ""
+
+    def _refusal_of_turning(self) -> str:
+        """What `triton-turned` asks for: something to turn, by 16 bytes at a time, before and after."""
+        if self.layout == "TN":
+            return "triton-turned turns operands that are not K-major; of layout TN none is"
+        of_a, of_b = self.layout
+        sides = ("m",) * (of_a == "N") + ("n",) * (of_b == "T") + ("k",)
+        if any(getattr(self, side) % (16 // self.item_byte) for side in sides):
+            given = f"{self.m} x {self.n} x {self.k} {self.layout}"
+            return f"triton-turned needs {', '.join(sides)} in multiples of 16 bytes; given {given}"
+        return ""
+
+    def _refusal_of_8_bits(self, implementation: str) -> str:
+        """What torch's entry points to 8-bit products ask for: `_scaled_mm` for floats, and `_int_mm`."""
+        name = "_scaled_mm" if self.dtype != "int8" else "_int_mm"
+        given = f"given {self.m} x {self.n} x {self.k} {self.layout}"
+        if self.pitch == "padded" and self.row_byte()[2] != self.m * self.output_item_byte:
+            return f"torch.{name} writes rows without gaps; pitch=padded has some"
+        if implementation == "onednn":
+            # With transposed operands of one row or column torch 2.13 computes something else.
+            single = 1 in (self.m, self.n, self.k)
+            return f"torch.{name} is not to be trusted with a size of 1 on a CPU; {given}" if single else ""
+        if self.dtype != "int8" and (self.layout != "TN" or self.m % 16 or self.k % 16):
+            return f"torch.{name} does layout TN with m and k in multiples of 16; {given}"
+        if self.dtype == "int8" and (self.n <= 16 or self.m % 8 or self.k % 8):
+            return f"torch.{name} needs n above 16, and m and k in multiples of 8; {given}"
+        return ""
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Also: on all but Blackwell 8-bit types of layout TN alone, by cuBLASLt and our kernels in Gluon."""

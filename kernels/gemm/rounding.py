@@ -55,11 +55,7 @@ def tolerance(problem: Gemm, implementation: str) -> float:
     if implementation == "cublas-quantized":
         error += 2 * _OF_TYPE["float8_e4m3"] * of_largest + 2.0**-13 * problem.k / 32
     if problem.k == 1:  # one product, no sum
-        return (
-            error
-            + (2.0**-9 if problem.dtype == "tf32" else 0)
-            + (3 * of_sum if problem.dtype in SCALED else 0)
-        )
+        return error + 2.0**-9 * (problem.dtype == "tf32") + 3 * of_sum * (problem.dtype in SCALED)
     sums = 2 if problem.dtype == "float64" else 1
     error += of_sum * math.sqrt(sums * problem.k) / 3 * math.log(elements / UNLIKELY) / largest
     if problem.dtype in SCALED:

@@ -22,33 +22,14 @@ only, since there it would cost time.
 **Arithmetic.** As in split_k.py.
 """
 
-from bench.spec import Launch
-from kernels.gemm import split_k
-from kernels.gemm.operands import Operands
 from kernels.gemm.parts import Share
 from kernels.gemm.parts_tiles import skinny_tiles
 from kernels.gemm.problem import Gemm
+from kernels.gemm.split_k import cost, prepare
+
+__all__ = ["candidates", "cost", "prepare"]
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Share, ...]:
     """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
     return skinny_tiles(problem, capability)
-
-
-def cost(problem: Gemm, share: Share, capability: tuple[int, int], sm_count: int) -> float:
-    """How long a launch takes, in the units of kernels/gemm/duration.py."""
-    return split_k.cost_of_parts(problem, share, sm_count, _parts(problem, share, sm_count))
-
-
-def launch(of: Operands, share: Share, sm_count: int) -> Launch:
-    """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
-    return split_k.launch_parts(of, share, _parts(of.problem, share, sm_count))
-
-
-def compile(of: Operands, share: Share, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    split_k.compile_parts(of, share, _parts(of.problem, share, sm_count))
-
-
-def _parts(problem: Gemm, share: Share, sm_count: int) -> int:
-    return split_k.parts(problem, share, sm_count, least=1)

@@ -3,7 +3,7 @@
 **Why this algorithm.** A small D with a long K has few tiles and much work in each: 256 x 256 is four tiles
 of 128 x 128, and 128 of an H100's 132 multiprocessors would be idle. Here a tile is shared by `parts`
 programs, each of which walks along its own part of K; the last to arrive adds up what the others left
-(parts.py). Operands are addressed by pointers, so any size and any architecture will do.
+(parts.py). The kernel is pointer.py's, so any size and any architecture will do.
 
 **How many parts.** With T tiles, S steps of BLOCK_K along K, and room for P programs at a time, p parts take
 
@@ -25,20 +25,12 @@ and 1/8 of them again where more than 8 are added by stages.
 """
 
 import math
-from typing import Any
 
-import triton
-import triton.language as tl
-
-from bench.spec import Launch
-from kernels.gemm.blocks import finished, grouped, known_multiple, store, walk_pointers
 from kernels.gemm.duration import FILL_STEPS, leave, sharing
 from kernels.gemm.operands import Operands
 from kernels.gemm.parts import (
     FAN,
     Share,
-    Workspace,
-    bring,
     exchange,
     reads,
     registers,
@@ -48,8 +40,10 @@ from kernels.gemm.parts import (
     workspace,
 )
 from kernels.gemm.parts_tiles import shared_tiles
+from kernels.gemm.pointer import multiply
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
 
 UNIT_ROWS = 64
 """Of the matrix instructions of Hopper and Blackwell; a tile with fewer is left to those of Ampere."""
@@ -57,142 +51,13 @@ LEAST_STEPS = 4
 """Steps along K that a part has at least: about as many as it takes to fill its pipeline."""
 
 
-@triton.jit(  # type: ignore[untyped-decorator]
-    do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d", "parts"]
-)
-def multiply(  # type: ignore[no-untyped-def]
-    a_pointer,  # op(A): [k, m] if A_ROWS_ARE_K else [m, k]
-    b_pointer,  # op(B): [k, n] if B_ROWS_ARE_K else [n, k]
-    c_pointer,  # [n, m] (ADD matrix), [m] (ADD bias) or None
-    d_pointer,  # D: [n, m]; every element is written once
-    a_scale,  # None, or one float32 each
-    b_scale,
-    slots,  # [tiles, parts, BLOCK_N, BLOCK_M] of SUM
-    counters,  # [tiles, 1 + ceil(parts / FAN)], zero before and after
-    m,
-    n,
-    k,
-    row_a,  # elements from one row of a tensor to the next
-    row_b,
-    row_d,
-    row_c,
-    parts,
-    A_ROWS_ARE_K: tl.constexpr,
-    B_ROWS_ARE_K: tl.constexpr,
-    ALIGN_M: tl.constexpr,  # powers of two that divide m, n, k; at most 16 bytes' worth of elements
-    ALIGN_N: tl.constexpr,
-    ALIGN_K: tl.constexpr,
-    ALIGN_ROW_A: tl.constexpr,  # and those that divide the rows' lengths
-    ALIGN_ROW_B: tl.constexpr,
-    ALIGN_ROW_D: tl.constexpr,
-    PRECISION: tl.constexpr,
-    ADD: tl.constexpr,
-    SUM: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP: tl.constexpr,
-    EVEN_K: tl.constexpr,  # BLOCK_K divides k: the walk along K needs no mask
-    SPLIT: tl.constexpr,  # parts > 1
-    TURNED: tl.constexpr,  # compute D's transpose: the tile's M is the matrix unit's
-    ROWS: tl.constexpr,
-):
-    """Programs (tile, part): D [n, m] = op(B) [n, k] op(A) [k, m] + C."""
-    m = known_multiple(m, ALIGN_M)
-    n = known_multiple(n, ALIGN_N)
-    k = known_multiple(k, ALIGN_K)
-    row_a = known_multiple(row_a, ALIGN_ROW_A)
-    row_b = known_multiple(row_b, ALIGN_ROW_B)
-    row_d = known_multiple(row_d, ALIGN_ROW_D)
-    row_c = known_multiple(row_c, ALIGN_ROW_D)
-
-    tile, part = tl.program_id(0), tl.program_id(1)
-    tile_m, tile_n = grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP)
-    along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    along_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    # The first parts have one step more than the others; with fewer steps than parts some have none.
-    steps = tl.cdiv(k, BLOCK_K)
-    each, more = steps // parts, steps % parts
-    first = part * each + tl.minimum(part, more)
-    last = first + each + tl.where(part < more, 1, 0)
-    from_k, to_k = first * BLOCK_K, known_multiple(tl.minimum(last * BLOCK_K, k), ALIGN_K)
-    if TURNED:
-        # D's transpose is the product of op(A)'s and op(B)'s, so a and b change places.
-        total = walk_pointers(
-            b_pointer,
-            a_pointer,
-            along_n,
-            along_m,
-            from_k,
-            to_k,
-            n,
-            m,
-            row_b,
-            row_a,
-            B_ROWS_ARE_K,
-            A_ROWS_ARE_K,
-            PRECISION,
-            SUM,
-            BLOCK_N,
-            BLOCK_M,
-            BLOCK_K,
-            EVEN_K,
-        ).T
-    else:
-        total = walk_pointers(
-            a_pointer,
-            b_pointer,
-            along_m,
-            along_n,
-            from_k,
-            to_k,
-            m,
-            n,
-            row_a,
-            row_b,
-            A_ROWS_ARE_K,
-            B_ROWS_ARE_K,
-            PRECISION,
-            SUM,
-            BLOCK_M,
-            BLOCK_N,
-            BLOCK_K,
-            EVEN_K,
-        )
-    if SPLIT:
-        bring(
-            total,
-            part,
-            parts,
-            slots + tl.cast(tile, tl.int64) * parts * (BLOCK_M * BLOCK_N),
-            counters + tile * (1 + tl.cdiv(parts, FAN)),
-            tile_m,
-            tile_n,
-            c_pointer,
-            d_pointer,
-            a_scale,
-            b_scale,
-            m,
-            n,
-            row_d,
-            row_c,
-            ADD,
-            BLOCK_M,
-            BLOCK_N,
-            ROWS,
-        )
-    else:
-        total = finished(total, c_pointer, a_scale, b_scale, along_m, along_n, m, n, row_c, ADD)
-        store(total, d_pointer, along_m, along_n, m, n, row_d)
-
-
-def parts(problem: Gemm, share: Share, sm_count: int, least: int = 2) -> int:
-    """Parts of K for each tile, by the formula above: at least `least` where K has room for two."""
+def parts(problem: Gemm, share: Share, sm_count: int) -> int:
+    """Parts of K for each tile, by the formula above."""
     most = math.ceil(problem.k / share.tile.k) // LEAST_STEPS
     if most < 2:
         return 1
     # As many as fill the device with a single tile, and some to fill up the last wave of many tiles.
-    counts = range(least, min(most, max(8, share.per_sm * sm_count)) + 1)
+    counts = range(share.least, min(most, max(8, share.per_sm * sm_count)) + 1)
     durations = [duration(problem, share, sm_count, count) for count in counts]
     near = 1.05 * min(durations)
     return next(count for count, one in zip(counts, durations, strict=True) if one <= near)
@@ -213,42 +78,38 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
 
 def cost(problem: Gemm, share: Share, capability: tuple[int, int], sm_count: int) -> float:
     """How long a launch takes, in the units of kernels/gemm/duration.py."""
-    return cost_of_parts(problem, share, sm_count, parts(problem, share, sm_count))
-
-
-def cost_of_parts(problem: Gemm, share: Share, sm_count: int, count: int) -> float:
-    """The same with so many parts for each tile."""
+    count = parts(problem, share, sm_count)
     together = sharing(tiles_of(problem, share.tile) * count, share.per_sm, sm_count)
     steps = duration(problem, share, sm_count, count)
     return steps * together * step(problem, share.tile) + leave(problem, share.tile)
 
 
-def launch(of: Operands, share: Share, sm_count: int) -> Launch:
+def prepare(of: Operands, share: Share, sm_count: int) -> Prepared:
     """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
-    return launch_parts(of, share, parts(of.problem, share, sm_count))
+    return in_parts(of, share, parts(of.problem, share, sm_count))
 
 
-def compile(of: Operands, share: Share, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    compile_parts(of, share, parts(of.problem, share, sm_count))
-
-
-def launch_parts(of: Operands, share: Share, count: int) -> Launch:
+def in_parts(of: Operands, share: Share, count: int) -> Prepared:
     """The same with so many parts for each tile: any number, even more than K has steps."""
-    tiles = tiles_of(of.problem, share.tile)
+    tile, tiles = share.tile, tiles_of(of.problem, share.tile)
     room = workspace(
         of.problem,
         of.d,
-        elements=tiles * count * share.tile.m * share.tile.n if count > 1 else 0,
+        elements=tiles * count * tile.m * tile.n if count > 1 else 0,
         counters=tiles * (1 + math.ceil(count / FAN.value)) if count > 1 else 0,
     )
-    return Launch.of(multiply[tiles, count], (of.d,), **arguments(of, share, count, room))
-
-
-def compile_parts(of: Operands, share: Share, count: int) -> None:
-    """What `launch_parts` will run, compiled and not run."""
-    room = workspace(of.problem, of.d, elements=0, counters=0)
-    multiply.warmup(**arguments(of, share, count, room), grid=(1,))
+    arguments = of.arguments(tile) | {
+        "slots": room.parts,
+        "counters": room.counters,
+        "parts": count,
+        "SPLIT": count > 1,
+        "TURNED": turned(of.problem, tile),
+        "ROWS": rows(of.problem, tile),
+        "HALVES": False,
+        "BATCHED": False,
+        "maxnreg": registers(tile, share.per_sm),
+    }
+    return Prepared(multiply, (tiles, count), arguments, of.d)
 
 
 def turned(problem: Gemm, tile: Tile) -> bool:
@@ -262,24 +123,3 @@ def turned(problem: Gemm, tile: Tile) -> bool:
         return False
     k_contiguous = problem.layout[0] == "T" if m_is_long else problem.layout[1] == "N"
     return m_is_long == (k_contiguous or problem.dtype != "tf32")
-
-
-def arguments(of: Operands, share: Share, count: int, room: Workspace) -> dict[str, Any]:
-    """What `multiply` is called with."""
-    tile = share.tile
-    return of.arguments() | {
-        "slots": room.parts,
-        "counters": room.counters,
-        "parts": count,
-        "BLOCK_M": tile.m,
-        "BLOCK_N": tile.n,
-        "BLOCK_K": tile.k,
-        "GROUP": tile.group,
-        "EVEN_K": of.problem.k % tile.k == 0,
-        "SPLIT": count > 1,
-        "TURNED": turned(of.problem, tile),
-        "ROWS": rows(of.problem, tile),
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
-        "maxnreg": registers(tile, share.per_sm),
-    }

@@ -27,21 +27,18 @@ nothing beyond the tensors.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
 from kernels.gemm import descriptors
-from kernels.gemm.blocks import finished, grouped, known_multiple, store, walk_descriptors, walk_pointers
-from kernels.gemm.descriptors import described_factors
+from kernels.gemm.blocks import aligned, grouped, known_multiple, walk_descriptors, walk_pointers, write
 from kernels.gemm.duration import FILL_STEPS, leave, sharing
 from kernels.gemm.operands import Operands
 from kernels.gemm.parts import (
     FAN,
     Share,
-    Workspace,
     bring,
     exchange,
     reads,
@@ -54,6 +51,7 @@ from kernels.gemm.parts import (
 from kernels.gemm.parts_tiles import has_bulk_copies, shared_tiles
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
+from kernels.prepared import Prepared
 
 LEAST_STEPS = 4
 """Steps along K that a program has at least."""
@@ -70,13 +68,13 @@ def owner(at, each, more):  # type: ignore[no-untyped-def]
     do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d", "streamed"]
 )
 def multiply(  # type: ignore[no-untyped-def]
-    a_pointer,  # op(A): [k, m] if A_ROWS_ARE_K else [m, k]; a descriptor if BULK and ON_HOST
-    b_pointer,  # op(B): [k, n] if B_ROWS_ARE_K else [n, k]; likewise
+    a_pointer,  # op(A): [k, m] if ROWS_ARE_K[0] else [m, k]; a descriptor if BULK
+    b_pointer,  # op(B): [k, n] if ROWS_ARE_K[1] else [n, k]; likewise
     c_pointer,  # [n, m] (ADD matrix), [m] (ADD bias) or None
     d_pointer,  # D: [n, m]; every element is written once
     a_scale,  # None, or one float32 each
     b_scale,
-    slots,  # [streamed + programs - 1, BLOCK_N, BLOCK_M] of SUM
+    slots,  # [streamed + programs - 1, BLOCK_N, BLOCK_M] of sums
     counters,  # [streamed, 1 + ceil(programs / FAN)], zero before and after
     m,
     n,
@@ -86,52 +84,23 @@ def multiply(  # type: ignore[no-untyped-def]
     row_d,
     row_c,
     streamed,  # tiles whose steps are shared out; programs divides the number of the others
-    A_ROWS_ARE_K: tl.constexpr,
-    B_ROWS_ARE_K: tl.constexpr,
-    ALIGN_M: tl.constexpr,  # powers of two that divide m, n, k; at most 16 bytes' worth of elements
-    ALIGN_N: tl.constexpr,
-    ALIGN_K: tl.constexpr,
-    ALIGN_ROW_A: tl.constexpr,  # and those that divide the rows' lengths
-    ALIGN_ROW_B: tl.constexpr,
-    ALIGN_ROW_D: tl.constexpr,
-    PRECISION: tl.constexpr,
-    ADD: tl.constexpr,
-    SUM: tl.constexpr,
+    ROWS_ARE_K: tl.constexpr,  # of A, of B
+    ALIGN: tl.constexpr,  # powers of two that divide m, n, k and the rows of A, B, D; at most 16 bytes' worth
+    ARITHMETIC: tl.constexpr,  # precision, "tf32" or "ieee" (for float32 operands alone), and type of sums
+    ADD: tl.constexpr,  # "none", "matrix" or "bias"
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
     EVEN_K: tl.constexpr,  # BLOCK_K divides k: the walk along K needs no mask
     BULK: tl.constexpr,  # operands are moved by bulk copies
-    ON_HOST: tl.constexpr,  # and their descriptors are made there
-    ROWS: tl.constexpr,
+    ROWS: tl.constexpr,  # of a tile that are added at a time
 ):
     """Programs that take turns: the tiles of a share of the steps, then whole tiles, programs apart."""
-    m = known_multiple(m, ALIGN_M)
-    n = known_multiple(n, ALIGN_N)
-    k = known_multiple(k, ALIGN_K)
-    row_a = known_multiple(row_a, ALIGN_ROW_A)
-    row_b = known_multiple(row_b, ALIGN_ROW_B)
-    row_d = known_multiple(row_d, ALIGN_ROW_D)
-    row_c = known_multiple(row_c, ALIGN_ROW_D)
+    m, n, k, row_a, row_b, row_c, row_d = aligned(m, n, k, row_a, row_b, row_c, row_d, ALIGN)
 
-    if BULK:
-        a_pointer, b_pointer = described_factors(
-            a_pointer,
-            b_pointer,
-            m,
-            n,
-            k,
-            row_a,
-            row_b,
-            A_ROWS_ARE_K,
-            B_ROWS_ARE_K,
-            BLOCK_M,
-            BLOCK_N,
-            BLOCK_K,
-            ON_HOST,
-        )
-
+    outputs = c_pointer, d_pointer, a_scale, b_scale, m, n, row_c, row_d
+    block: tl.constexpr = (BLOCK_M, BLOCK_N, BLOCK_K)
     program, programs = tl.program_id(0), tl.num_programs(0)
     tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     steps = tl.cdiv(k, BLOCK_K)
@@ -153,72 +122,27 @@ def multiply(  # type: ignore[no-untyped-def]
         tile_m, tile_n = grouped(tile, tiles_m, tiles_n, GROUP)
         along_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
         along_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-        from_k, to_k = first * BLOCK_K, known_multiple(tl.minimum(last * BLOCK_K, k), ALIGN_K)
+        from_k, to_k = first * BLOCK_K, known_multiple(tl.minimum(last * BLOCK_K, k), ALIGN[2])
         if BULK:
+            at_m, at_n = tile_m * BLOCK_M, tile_n * BLOCK_N
             total = walk_descriptors(
-                a_pointer,
-                b_pointer,
-                tile_m * BLOCK_M,
-                tile_n * BLOCK_N,
-                from_k,
-                to_k,
-                A_ROWS_ARE_K,
-                B_ROWS_ARE_K,
-                PRECISION,
-                SUM,
-                BLOCK_M,
-                BLOCK_N,
-                BLOCK_K,
+                a_pointer, b_pointer, at_m, at_n, from_k, to_k, ROWS_ARE_K, ARITHMETIC, block
             )
         else:
+            operands = a_pointer, b_pointer, m, n, row_a, row_b
             total = walk_pointers(
-                a_pointer,
-                b_pointer,
-                along_m,
-                along_n,
-                from_k,
-                to_k,
-                m,
-                n,
-                row_a,
-                row_b,
-                A_ROWS_ARE_K,
-                B_ROWS_ARE_K,
-                PRECISION,
-                SUM,
-                BLOCK_M,
-                BLOCK_N,
-                BLOCK_K,
-                EVEN_K,
+                operands, along_m, along_n, from_k, to_k, ROWS_ARE_K, ARITHMETIC, block, EVEN_K
             )
         if last - first == steps:
-            total = finished(total, c_pointer, a_scale, b_scale, along_m, along_n, m, n, row_c, ADD)
-            store(total, d_pointer, along_m, along_n, m, n, row_d)
+            write(total, along_m, along_n, outputs, ADD)
         else:
             # From part to part in line the tile, the program or both go up: so their sum is each part's own.
             foremost = owner(tile * steps, each, more)
             hindmost = owner(tile * steps + steps - 1, each, more)
-            bring(
-                total,
-                program - foremost,
-                hindmost - foremost + 1,
-                slots + tl.cast(tile + foremost, tl.int64) * (BLOCK_M * BLOCK_N),
-                counters + tile * (1 + tl.cdiv(programs, FAN)),
-                tile_m,
-                tile_n,
-                c_pointer,
-                d_pointer,
-                a_scale,
-                b_scale,
-                m,
-                n,
-                row_d,
-                row_c,
-                ADD,
-                BLOCK_M,
-                BLOCK_N,
-                ROWS,
-            )
+            part, parts = program - foremost, hindmost - foremost + 1
+            mine = slots + tl.cast(tile + foremost, tl.int64) * (BLOCK_M * BLOCK_N)
+            counts = counters + tile * (1 + tl.cdiv(programs, FAN))
+            bring(total, part, parts, mine, counts, tile_m, tile_n, outputs, ADD, (BLOCK_M, BLOCK_N, ROWS))
 
 
 class Streams(NamedTuple):
@@ -256,7 +180,7 @@ def plan(problem: Gemm, streams: Streams, sm_count: int) -> Plan:
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Streams, ...]:
     """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
     bulk = has_bulk_copies(problem, capability)
-    return tuple(Streams(*share, bulk) for share in shared_tiles(problem, capability))
+    return tuple(Streams(share.tile, share.per_sm, bulk) for share in shared_tiles(problem, capability))
 
 
 def cost(problem: Gemm, streams: Streams, capability: tuple[int, int], sm_count: int) -> float:
@@ -280,45 +204,25 @@ def cost(problem: Gemm, streams: Streams, capability: tuple[int, int], sm_count:
     return steps * together * step(problem, tile) + turns * leave(problem, tile)
 
 
-def launch(of: Operands, streams: Streams, sm_count: int) -> Launch:
+def prepare(of: Operands, streams: Streams, sm_count: int) -> Prepared:
     """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
+    tile = streams.tile
     programs, streamed = plan(of.problem, streams, sm_count)
-    slots = streamed + programs - 1 if streamed else 0
     room = workspace(
         of.problem,
         of.d,
-        elements=slots * streams.tile.m * streams.tile.n,
+        elements=(streamed + programs - 1 if streamed else 0) * tile.m * tile.n,
         counters=streamed * (1 + math.ceil(programs / FAN.value)),
     )
-    return descriptors.launch(multiply, of, programs, arguments(of, streams, streamed, room))
-
-
-def compile(of: Operands, streams: Streams, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    room = workspace(of.problem, of.d, elements=0, counters=0)
-    multiply.warmup(**arguments(of, streams, 0, room), grid=(1,))
-
-
-def arguments(of: Operands, streams: Streams, streamed: int, room: Workspace) -> dict[str, Any]:
-    """What `multiply` is called with."""
-    tile = streams.tile
-    # Pointers need no scratch, so to `descriptors.launch` they are ready made as well.
-    found = of.arguments() | {"ON_HOST": True}
-    if streams.bulk:
-        made = descriptors.arguments(of, tile)
-        found |= {"a_pointer": made["a"], "b_pointer": made["b"], "ON_HOST": made["ON_HOST"]}
-    return found | {
+    arguments = of.arguments(tile) | {
         "slots": room.parts,
         "counters": room.counters,
         "streamed": streamed,
-        "BLOCK_M": tile.m,
-        "BLOCK_N": tile.n,
-        "BLOCK_K": tile.k,
-        "GROUP": tile.group,
-        "EVEN_K": of.problem.k % tile.k == 0,
         "BULK": streams.bulk,
         "ROWS": rows(of.problem, tile),
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
         "maxnreg": registers(tile, streams.per_sm),
     }
+    if streams.bulk:
+        described = descriptors.arguments(of, tile)
+        arguments |= {"a_pointer": described["a"], "b_pointer": described["b"]}
+    return Prepared(multiply, (programs,), arguments, of.d)

@@ -23,88 +23,85 @@ are contiguous along K (TN); the rest pass through registers to be turned, betwe
 **Arithmetic.** As in pointer.py.
 """
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
 from kernels.gemm import descriptors, duration
-from kernels.gemm.blocks import grouped
-from kernels.gemm.descriptors import described_operands, multiply_tile
+from kernels.gemm.blocks import grouped, walk_descriptors
 from kernels.gemm.operands import Operands
+from kernels.gemm.parts import tiles_of
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 from kernels.gemm.tma_tiles import bulk_tiles, shared_byte
+from kernels.prepared import Prepared
 
 
-@triton.jit(do_not_specialize=["m", "n", "k", "row_a", "row_b", "row_c", "row_d"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["m", "n", "k"])  # type: ignore[untyped-decorator]
 def multiply(  # type: ignore[no-untyped-def]
-    a,  # op(A): [k, m] if A_ROWS_ARE_K else [m, k]; a descriptor, or a pointer to make one of
-    b,  # op(B): [k, n] if B_ROWS_ARE_K else [n, k]; so too
-    c,  # [n, m] (ADD matrix) or [m] (ADD bias); so too; or None
-    d,  # D: [n, m]; so too; every element is written once
+    a,  # descriptor of op(A): [k, m] if ROWS_ARE_K[0] else [m, k]
+    b,  # of op(B): [k, n] if ROWS_ARE_K[1] else [n, k]
+    c,  # of [n, m] (ADD matrix) or [m] (ADD bias); or None
+    d,  # of D: [n, m]; every element is written once
     a_scale,  # None, or one float32 each
     b_scale,
     m,
     n,
     k,
-    row_a,  # elements from one row of a tensor to the next
-    row_b,
-    row_c,
-    row_d,
-    A_ROWS_ARE_K: tl.constexpr,
-    B_ROWS_ARE_K: tl.constexpr,
-    PRECISION: tl.constexpr,  # "tf32" or "ieee"; means something for float32 operands only
+    ROWS_ARE_K: tl.constexpr,  # of A, of B
+    ARITHMETIC: tl.constexpr,  # precision, "tf32" or "ieee" (for float32 operands alone), and type of sums
     ADD: tl.constexpr,  # "none", "matrix" or "bias"
-    SUM: tl.constexpr,
-    ON_HOST: tl.constexpr,  # the descriptors were made there
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP: tl.constexpr,
+    WALKS: tl.constexpr,  # a program computes every num_programs(0)-th tile, in one pipeline over all of them
 ):
-    """One tile of D [n, m] = op(B) [n, k] op(A) [k, m] + C: the column-major product, written row-major."""
-    a, b, c, d = described_operands(
-        a,
-        b,
-        c,
-        d,
-        m,
-        n,
-        k,
-        row_a,
-        row_b,
-        row_c,
-        row_d,
-        A_ROWS_ARE_K,
-        B_ROWS_ARE_K,
-        ADD,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_K,
-        ON_HOST,
-    )
-    tile_m, tile_n = grouped(tl.program_id(0), tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP)
-    multiply_tile(
-        a,
-        b,
-        c,
-        d,
-        a_scale,
-        b_scale,
-        tile_m * BLOCK_M,
-        tile_n * BLOCK_N,
-        k,
-        A_ROWS_ARE_K,
-        B_ROWS_ARE_K,
-        PRECISION,
-        ADD,
-        SUM,
-        BLOCK_M,
-        BLOCK_N,
-        BLOCK_K,
-    )
+    """D [n, m] = op(B) [n, k] op(A) [k, m] + C: the column-major product, written row-major."""
+    tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
+    tensors = a, b, c, d, a_scale, b_scale
+    block: tl.constexpr = (BLOCK_M, BLOCK_N, BLOCK_K)
+    if WALKS:
+        for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
+            tile_m, tile_n = grouped(tile, tiles_m, tiles_n, GROUP)
+            multiply_tile(tensors, tile_m * BLOCK_M, tile_n * BLOCK_N, k, ROWS_ARE_K, ARITHMETIC, ADD, block)
+    else:
+        tile_m, tile_n = grouped(tl.program_id(0), tiles_m, tiles_n, GROUP)
+        multiply_tile(tensors, tile_m * BLOCK_M, tile_n * BLOCK_N, k, ROWS_ARE_K, ARITHMETIC, ADD, block)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def multiply_tile(  # type: ignore[no-untyped-def]
+    tensors,
+    at_m,
+    at_n,
+    k,
+    ROWS_ARE_K: tl.constexpr,
+    ARITHMETIC: tl.constexpr,
+    ADD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The tile of D that begins at column at_m, row at_n. It leaves in two halves, left and right.
+
+    Half a tile is staged in shared memory at a time, and what that saves is a stage of the pipeline.
+    """
+    a, b, c, d, a_scale, b_scale = tensors
+    HALF: tl.constexpr = BLOCK[0] // 2
+    total = walk_descriptors(a, b, at_m, at_n, 0, k, ROWS_ARE_K, ARITHMETIC, BLOCK)
+    if a_scale is not None:
+        total *= tl.load(a_scale) * tl.load(b_scale)
+    left, right = total.reshape(BLOCK[1], 2, HALF).permute(0, 2, 1).split()
+    d.store([at_n, at_m], with_addend(left, c, at_m, at_n, ADD).to(d.dtype))
+    d.store([at_n, at_m + HALF], with_addend(right, c, at_m + HALF, at_n, ADD).to(d.dtype))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def with_addend(half, c, at_m, at_n, ADD: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Half a tile with what is to be added to it: a block of C, or the same piece of a bias to every row."""
+    if ADD == "matrix":
+        half += c.load([at_n, at_m]).to(half.dtype)
+    elif ADD == "bias":
+        half += c.load([at_m]).to(half.dtype)[None, :]
+    return half
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Tile, ...]:
@@ -118,21 +115,12 @@ def cost(problem: Gemm, tile: Tile, capability: tuple[int, int], sm_count: int) 
     return duration.each_alone(problem, tile, sm_count, held)
 
 
-def launch(of: Operands, tile: Tile, sm_count: int) -> Launch:
+def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
     """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
-    return descriptors.launch(multiply, of, programs(of.problem, tile), arguments(of, tile))
+    return by(of, tile, tiles_of(of.problem, tile), walks=False)
 
 
-def compile(of: Operands, tile: Tile, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    multiply.warmup(**arguments(of, tile), grid=(programs(of.problem, tile),))
-
-
-def programs(problem: Gemm, tile: Tile) -> int:
-    """One for each tile of D, ragged ones included."""
-    return -(-problem.m // tile.m) * -(-problem.n // tile.n)
-
-
-def arguments(of: Operands, tile: Tile) -> dict[str, Any]:
-    """What `multiply` is called with."""
-    return descriptors.arguments(of, tile) | {"GROUP": tile.group}
+def by(of: Operands, tile: Tile, count: int, *, walks: bool) -> Prepared:
+    """The same by so many programs, each of which computes a tile, or walks."""
+    arguments = descriptors.arguments(of, tile) | {"WALKS": walks}
+    return Prepared(multiply, (count,), arguments, of.d)

@@ -12,7 +12,7 @@ Turning an operand takes a pass over it, so it pays where each element is used o
 more, for tf32 from 4096 on.
 
 **Bytes moved.** A turned operand is read, written to a workspace, and read again by the product, the latter
-from L2 as far as that holds it (moved.py). A program turns a square of SIDE[item] x SIDE[item] elements:
+from L2 as far as that holds it (problem.py). A program turns a square of SIDE[item] x SIDE[item] elements:
 16-byte loads and stores, whole lines of 128 bytes on both sides; the elements change places in shared
 memory.
 
@@ -23,21 +23,19 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
 from kernels.gemm import choosing
 from kernels.gemm.blocks import known_multiple
 from kernels.gemm.duration import BYTE_A_CYCLE
 from kernels.gemm.operands import Operands
 from kernels.gemm.parts import shared
 from kernels.gemm.problem import Gemm
+from kernels.prepared import Prepared
 
 SIDE = {1: 128, 4: 64}
 """Elements of a side of the square that one program turns, by the bytes of an element."""
@@ -94,57 +92,44 @@ def k_major(problem: Gemm) -> Gemm:
     return problem.model_copy(update={"layout": "TN"})
 
 
-def launch(of: Operands, product: choosing.Choice, sm_count: int) -> Launch:
+def prepare(of: Operands, product: choosing.Choice, sm_count: int) -> Prepared:
     """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
     turns, operands = turned(of)
-    multiply = choosing.module(product.variant).launch(operands, product.configuration, sm_count)
-
-    def call() -> torch.Tensor:
-        for each in turns:
-            each()
-        multiply.call()
-        return of.d
-
-    return Launch(call, outputs=(of.d,))
+    found: Prepared = choosing.module(product.variant).prepare(operands, product.configuration, sm_count)
+    return found._replace(before=turns)
 
 
-def compile(of: Operands, product: choosing.Choice, sm_count: int) -> None:  # noqa: A001
-    """What `launch` will run, compiled and not run."""
-    _, operands = turned(of)
-    item = of.problem.item_byte
-    words = torch.empty(0, dtype=WORD[item], device=of.d.device)
-    turn.warmup(words, words, 0, 0, 0, 0, **_constants(item), grid=(1,))
-    choosing.module(product.variant).compile(operands, product.configuration, sm_count)
-
-
-def turned(of: Operands) -> tuple[list[Callable[[], object]], Operands]:
+def turned(of: Operands) -> tuple[tuple[Prepared, ...], Operands]:
     """What turns each operand that is not K-major, and the operands that there are afterwards."""
     problem = k_major(of.problem)
-    turns: list[Callable[[], object]] = []
-    a, b = of.a, of.b
+    item, turns = problem.item_byte, {}
+    row_a, row_b, _ = problem.row_byte()
     if of.problem.layout[0] == "N":
-        a = _into_workspace("turned A", a, problem.row_byte()[0] // problem.item_byte, turns)
+        turns["a"] = _into_workspace("turned A", of.a, row_a // item)
     if of.problem.layout[1] == "T":
-        b = _into_workspace("turned B", b, problem.row_byte()[1] // problem.item_byte, turns)
-    return turns, replace(of, problem=problem, a=a, b=b)
+        turns["b"] = _into_workspace("turned B", of.b, row_b // item)
+    there = {name: turn.output for name, turn in turns.items()}
+    return tuple(turns.values()), replace(of, problem=problem, a=there.get("a", of.a), b=there.get("b", of.b))
 
 
-def _into_workspace(use: str, x: torch.Tensor, row: int, turns: list[Callable[[], object]]) -> torch.Tensor:
-    """x [rows, length] transposed, `row` elements from row to row, once what is added to `turns` has run."""
+def _into_workspace(use: str, x: torch.Tensor, row: int) -> Prepared:
+    """x [rows, length] transposed, `row` elements from row to row."""
     (rows, length), item = x.shape, x.element_size()
-    words = x.view(WORD[item])
     space = shared(use, torch.empty, length * row, WORD[item], x.device)
-    run = turn[(programs(rows, length, item),)]
-
-    def call() -> None:
-        run(words, space, rows, length, x.stride(0), row, **_constants(item))
-
-    turns.append(call)
-    return space.view(x.dtype).view(length, row)[:, :rows]
-
-
-def _constants(item: int) -> dict[str, Any]:
-    return {"WIDE": 16 // item, "SIDE": SIDE[item], "num_warps": WARPS, "num_stages": 1}
+    arguments = {
+        "x_pointer": x.view(WORD[item]),
+        "y_pointer": space,
+        "rows": rows,
+        "length": length,
+        "row_x": x.stride(0),
+        "row_y": row,
+        "WIDE": 16 // item,
+        "SIDE": SIDE[item],
+        "num_warps": WARPS,
+        "num_stages": 1,
+    }
+    output = space.view(x.dtype).view(length, row)[:, :rows]
+    return Prepared(turn, (programs(rows, length, item),), arguments, output)
 
 
 def programs(rows: int, length: int, item: int) -> int:

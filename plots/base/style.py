@@ -83,7 +83,6 @@ IMPLEMENTATIONS: Mapping[str, Look] = {
     "triton-persistent": Look(SKY, "X"),
     "triton-pointer": Look(FOREST, "o"),
     "triton-skinny": Look(INDIGO, "h"),
-    "triton-specialized": Look(PURPLE, "X"),
     "triton-split-k": Look(OLIVE, "*"),
     "triton-stream-k": Look(GREY, "*"),
     "triton-tma": Look(GREEN, "X"),

@@ -1,6 +1,6 @@
 """Open facts of the hardware: each is observed in a process of its own and judged here.
 
-    python -m studies.gpu.facts tf32|specialized|gluon|held|narrow|nvml SECONDS FILE
+    python -m studies.gpu.facts tf32|gluon|held|narrow|nvml SECONDS FILE
 
 prints the numbers and, last, one line `yes: ...`, `no: ...` or `unknown: ...`; FILE gets them as JSON. On a
 CPU this is a rehearsal, and says so: its libraries stand in for the GPU's, made-up readings for NVML's. The
@@ -130,7 +130,7 @@ def nvml(times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]
     return Fact(question, answer, "; ".join(words), numbers)
 
 
-QUESTIONS = ("tf32", "specialized", "gluon", "held", "narrow", "nvml")
+QUESTIONS = ("tf32", "gluon", "held", "narrow", "nvml")
 
 
 def main(words: Sequence[str]) -> int:

@@ -31,7 +31,7 @@ from studies.gpu.facts import Fact
 from studies.gpu.trials import Trial, tried
 
 SEED = 20_261_122
-SHAPES, SEEDS = 20, 50
+SHAPES = 20
 LONG_K: dict[str, Any] = {"m": 1024, "n": 1024, "k": 16384, "layout": "TN"}
 """A product whose sums are long enough for imprecise ones to show."""
 READING_S = 3.0
@@ -120,7 +120,7 @@ def _products(module_name: str, device: Device) -> Configurable:
 
     def compile_one(problem: Gemm, inputs: Sequence[torch.Tensor], chosen: Any) -> None:
         if (problem, chosen) not in failed:
-            module.compile(operands(problem, *inputs), chosen, sm_count)
+            module.prepare(operands(problem, *inputs), chosen, sm_count).compile()
 
     def launch(problem: Gemm, inputs: Sequence[torch.Tensor], chosen: Any) -> Launch:
         try:
@@ -129,7 +129,7 @@ def _products(module_name: str, device: Device) -> Configurable:
             failed[problem, chosen] = f"does not compile: {cause(error)}"
         if reason := failed.get((problem, chosen)):
             raise Unsupported(reason)
-        made: Launch = module.launch(operands(problem, *inputs), chosen, sm_count)
+        made: Launch = module.prepare(operands(problem, *inputs), chosen, sm_count).launch()
         return made
 
     return Configurable(f"triton-{module_name}", configurations, launch, compile_one)
@@ -154,13 +154,8 @@ def _rows(device: Device) -> Configurable:
     return Configurable("triton", configurations, launch)
 
 
-def _in_turn(
-    problems: Sequence[Problem], implementation: Configurable, device: Device, turns: int | None = None
-) -> Iterator[Trial]:
-    """Every problem in one of its configurations, then every one in its next, with other numbers.
-
-    There are as many turns as the problem has configurations, or `turns`.
-    """
+def _in_turn(problems: Sequence[Problem], implementation: Configurable, device: Device) -> Iterator[Trial]:
+    """Every problem in one of its configurations, then every one in its next, with other numbers."""
 
     def made(problem: Problem, chosen: Any, turn: int) -> tuple[tuple[torch.Tensor, ...], Launch]:
         inputs = _inputs(problem, device, SEED + turn)
@@ -175,26 +170,17 @@ def _in_turn(
             listed.append((problem, implementation.configurations(problem)))
         except Unsupported as reason:
             yield Trial(problem, implementation.implementation, "", partial(refused, reason))
-    for turn in range(turns or max((len(there) for _, there in listed), default=0)):
+    for turn in range(max((len(there) for _, there in listed), default=0)):
         now = [
             (problem, there[(number + turn) % len(there)])
             for number, (problem, there) in enumerate(listed)
-            if there and turn < (turns or len(there))
+            if turn < len(there)
         ]
         if compile_one := implementation.compile:
             compile_side_by_side(now, lambda each: compile_one(each[0], _inputs(each[0], device), each[1]))
         for problem, chosen in now:
             what = f"{chosen} seed {turn}".strip()
             yield Trial(problem, implementation.implementation, what, partial(made, problem, chosen, turn))
-
-
-def specialized(device: Device, seconds: float) -> Fact:
-    """Products of random shapes by specialized warps, with one seed after the other."""
-    until_s, chosen = time.monotonic() + seconds, random.Random(SEED)
-    dtype = "float16" if device.kind == "cuda" else "float32"
-    problems = [_random_problem(chosen, number, dtype) for number in range(SHAPES)]
-    trials = tried(_in_turn(problems, _products("specialized", device), device, SEEDS), until_s)
-    return facts.confirmed("Are products by specialized warps right?", "products", trials)
 
 
 def gluon(device: Device, seconds: float) -> Fact:
@@ -232,12 +218,6 @@ def narrow(device: Device, seconds: float) -> Fact:
         for name, build in _builders(device, ("pointer", "tma", "persistent")).items()
     ]
     return facts.confirmed("Do the 8-bit types run, and are they right?", "products", tried(trials, math.inf))
-
-
-def _random_problem(chosen: random.Random, number: int, dtype: str) -> Gemm:
-    """A problem of random sizes; rows of operands begin at multiples of 16 bytes, as bulk copies need."""
-    sizes = {name: 8 * chosen.randint(1, most // 8) for name, most in (("m", 2048), ("n", 2048), ("k", 4096))}
-    return Gemm.model_validate({"dtype": dtype, "layout": ("NN", "TN")[number % 2], **sizes})
 
 
 def _types(device: Device) -> list[Dtype]:
@@ -362,11 +342,12 @@ def first_launch(module: Any, problem: Gemm, inputs: Sequence[torch.Tensor], dev
     reason = "no candidate for this device"
     for candidate in module.candidates(problem, device.capability, device.sm_count):
         try:
-            module.compile(of, candidate, device.sm_count)
+            prepared = module.prepare(of, candidate, device.sm_count)
+            prepared.compile()
         except Exception as error:  # whatever a compiler raises: the next candidate may do
             reason = f"no candidate compiles; the last, {candidate}: {cause(error)}"
             continue
         print(f"{module.__name__}, {problem}: {candidate}")
-        launch: Launch = module.launch(of, candidate, device.sm_count)
+        launch: Launch = prepared.launch()
         return launch
     raise Unsupported(reason)

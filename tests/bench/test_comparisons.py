@@ -13,6 +13,7 @@ import kernels
 from bench.runner.comparisons import (
     POINTS,
     Claims,
+    Comparison,
     cases_of_suite,
     clusters,
     comparisons,
@@ -41,6 +42,12 @@ def cases(core: LoadedSuite) -> list[Case]:
     return [case for case in chosen if not case.missing("cuda", H100.capability)]
 
 
+@pytest.fixture(scope="module")
+def compared(core: LoadedSuite, cases: list[Case]) -> list[Comparison]:
+    """Whatever the budget: it decides how much of this there is time for."""
+    return comparisons(between(cases), claims_of(core.loaded), Prices(H100, protocol("cuda"), None))
+
+
 def between(cases: list[Case]) -> list[Case]:
     return [case for case in cases if case.role == "measurement"]
 
@@ -54,31 +61,30 @@ def undecided(loaded: list[Loaded], keys: set[str]) -> list[tuple[str, str, int]
     few = []
     for each in loaded:
         cases = [case for case in each.cases if case.key in keys and not impossible(case, H100)]
+        rows = expected_rows(cases, H100) if cases and each.sweep.claims else None
         for claim in each.sweep.claims:
             if claim.device.include("cuda", H100.capability):
-                count = clusters(claim, expected_rows(cases, H100)) if cases else 0
+                count = 0 if rows is None else clusters(claim, rows)
                 few += [(each.name, claim.id, count)] if count < claim.least else []
     return few
 
 
 def test_the_core_suite_decides_every_claim_within_its_budget_on_an_h100(
-    core: LoadedSuite, cases: list[Case]
+    core: LoadedSuite, cases: list[Case], compared: list[Comparison]
 ) -> None:
     prices = Prices(H100, protocol("cuda"), core.suite.limit_s("cuda"))
     prices.limit_ceilings(cases)
-    compared = comparisons(between(cases), claims_of(core.loaded), prices)
     forecast = prices.forecast(cases, comparisons=[each.keys for each in compared])
     assert forecast.seconds <= LIMIT_S and forecast.planned == forecast.possible
     assert undecided(core.loaded, {case.key for case in cases}) == []
 
 
 def test_with_a_quarter_of_the_time_some_rules_are_whole_and_none_is_half(
-    core: LoadedSuite, cases: list[Case]
+    core: LoadedSuite, cases: list[Case], compared: list[Comparison]
 ) -> None:
     budget_s = (core.suite.limit_s("cuda") or 0.0) / 4
     prices = Prices(H100, protocol("cuda"), budget_s)
     prices.limit_ceilings(cases)
-    compared = comparisons(between(cases), claims_of(core.loaded), prices)
     planned = prices.forecast(cases, comparisons=[each.keys for each in compared]).keys
     whole = [each for each in compared if planned.issuperset(each.keys)]
     assert planned == {key for each in whole for key in each.keys}

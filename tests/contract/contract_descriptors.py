@@ -48,7 +48,7 @@ def test_no_launch_is_refused_for_where_its_stack_is(
         for beta in (0, 1):
             problem = Gemm(m=256, n=128, k=128, dtype="float16", layout="TN", beta=beta)
             of = operands(problem, *OPERATOR.inputs(problem, uniform(problem, 1)))
-            launch = kernel.launch(of, Tile(128, 128, 64, 8, 3), 132)  # type: ignore[attr-defined]
+            launch = kernel.prepare(of, Tile(128, 128, 64, 8, 3), 132).launch()  # type: ignore[attr-defined]
             for byte in range(16, 257, 16):
                 for _ in range(8):
                     further_down(byte, launch.call)

@@ -21,6 +21,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import mangle_type
 
 from bench.spec import Dtype
+from kernels.prepared import Prepared
 from tests.kernels.listing import Line, listing, overwritten, register_operands
 
 SHARED_LIMIT_BYTE: Mapping[int, int] = {
@@ -231,8 +232,9 @@ def build(
     )
 
 
-def build_launch(kernel: Any, arguments: Mapping[str, Any], capability: int) -> Built:
-    """Compile what a launch with these arguments and options would run; tensors may be without memory."""
+def build_launch(prepared: Prepared, capability: int) -> Built:
+    """Compile what this would launch; tensors may be without memory."""
+    kernel, arguments = prepared.kernel, prepared.arguments
     constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
     constants |= {name for name, value in arguments.items() if value is None}
     return build(

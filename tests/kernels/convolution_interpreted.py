@@ -18,10 +18,10 @@ from bench.worker.check import outputs_of
 from kernels.convolution import activation_gradient, forward, tiles, weight_gradient
 from kernels.convolution.operator import OPERATOR
 from kernels.convolution.problem import Convolution, Direction
-from kernels.convolution.tiles import Prepared
 from kernels.gemm.tiles import Tile
 from kernels.layernorm.tiles import Tile as RowTile
 from kernels.linear import bias_gradient
+from kernels.prepared import Prepared
 from tests.drawing import covering
 from tests.kernels.convolution_counts import met, of_activation, of_forward, of_weights
 from tests.kernels.interpreted import Tensors, check, check_again, ran

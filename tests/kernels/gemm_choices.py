@@ -1,11 +1,16 @@
-"""What the rule of choosing.py asks and loses over sweeps of GEMM.
+"""What the rule of choosing.py asks and loses over sweeps of GEMM, and how often it proposes each kernel.
 
     python -m tests.kernels.gemm_choices [--sm 132] [--capability 9.0] [--spread 0.1] [SWEEP ...]
+    python -m tests.kernels.gemm_choices --kernels
 
 For each sweep, and for all cases of suites: the shapes, the questions that the tuner is asked, the
 candidates that are timed, and the loss: the time of what is chosen over the best of all candidates, the
 mean of all shapes and the worst. Times are modelled (kernels/gemm/duration.py); with a spread every
 configuration is quicker or slower by a factor of its own that no rule knows, drawn once, as on a device.
+
+`--kernels`: over the GPUs of all datasheets, as far as a choice depends on them, and all products of our
+sweeps and of a grid of sizes, how many products each kernel is timed for, and is the likeliest of all for.
+
 Needs no GPU.
 """
 
@@ -13,18 +18,21 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, get_args
 
 import kernels
+from bench.device.datasheet import datasheets
 from bench.sweep import load as sweep
 from bench.sweep.suites import load_suite
 from kernels.gemm import choosing
 from kernels.gemm.choosing import Choice, Device
-from kernels.gemm.problem import FORCED_TILES, Gemm
+from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 
 SWEEPS = tuple(
     f"gemm/{name}"
@@ -32,7 +40,6 @@ SWEEPS = tuple(
 )
 SUITES = ("core", "full")
 _choices_of = functools.cache(choosing.choices_of)
-KERNELS = ("pointer", "tma", "persistent", "stream-k", "split-k", "skinny", "gluon")
 
 
 class Case(NamedTuple):
@@ -56,7 +63,7 @@ Clock = Callable[[Case, Choice, Device], float]
 def asked_of(case: Case, at: Device) -> Asked:
     """The rule of choosing.py."""
     question = choosing.question_of(case.problem, case.name, at)
-    return Asked(question.key, question.choices[: question.timed])
+    return Asked(question.key, question.choices[: choosing.PROPOSED])
 
 
 def clock(spread: float, seed: int) -> Clock:
@@ -102,7 +109,7 @@ def played(cases: Iterable[Case], at: Device, seconds: Clock) -> Outcome:
 @functools.cache
 def everything(case: Case, at: Device) -> list[Choice]:
     """All configurations of the kernel that is asked for, or of all kernels."""
-    names = [case.name] if case.name != "triton" else [f"triton-{kernel}" for kernel in KERNELS]
+    names = [case.name] if case.name != "triton" else [f"triton-{kernel}" for kernel in choosing.VARIANTS]
     able = [
         name
         for name in names
@@ -156,6 +163,41 @@ def _kept(cases: Iterable[tuple[object, str]], at: Device) -> list[Case]:
     return [case for case in kept if _choices_of(case.problem, case.name, *at)]
 
 
+def devices() -> list[Device]:
+    """GPUs on which Triton multiplies something, each kind once, oldest first."""
+    some = {Device(one.capability, one.sm_count) for one in datasheets() if one.capability}
+    return sorted(one for one in some if one.capability >= (7, 0))
+
+
+def grid(turn: int) -> Iterator[Gemm]:
+    """Sizes from 1 to 65,536; types, layouts and misaligned N and K take turns, from `turn` on."""
+    odd = ((0, 0), (8, 0), (1, 0), (0, 1), (0, 0))
+    ways = itertools.cycle(itertools.product(get_args(Layout), Gemm.implementation("triton").dtypes))
+    sizes = itertools.product([4**power for power in range(9)], repeat=3)
+    for (m, n, k), (more_n, more_k), (layout, dtype) in zip(
+        sizes, itertools.cycle(odd), itertools.islice(ways, turn, None), strict=False
+    ):
+        yield Gemm(m=m, n=n + more_n, k=k + more_k, layout=layout, dtype=dtype)
+
+
+def print_kernels() -> None:
+    """Print how many products each kernel is timed for."""
+    timed, first, products = Counter[str](), Counter[str](), 0
+    for turn, at in enumerate(devices()):
+        loaded = sweep.load_all(sweep.every_sweep(), kernels.problem, at.sm_count)
+        every = {case.problem: None for each in loaded for case in each.cases}
+        for problem in (*(one for one in every if isinstance(one, Gemm)), *grid(turn)):
+            if problem.missing("triton", "cuda", at.capability):
+                continue
+            found = [one.variant for one in asked_of(Case(problem, "triton"), at).timed]
+            products += 1
+            timed.update(set(found))
+            first.update(found[:1])
+    print(f"{products} products on {len(devices())} kinds of GPU\n{'timed':>8} {'likeliest':>9}")
+    for kernel in choosing.VARIANTS:
+        print(f"{timed[kernel]:>8} {first[kernel]:>9}  {kernel}")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -164,7 +206,11 @@ def main() -> None:
     parser.add_argument("--capability", default="9.0")
     parser.add_argument("--spread", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kernels", action="store_true")
     given = parser.parse_args()
+    if given.kernels:
+        print_kernels()
+        return
     major, minor = given.capability.split(".")
     at = Device((int(major), int(minor)), given.sm)
     seconds = clock(given.spread, given.seed)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
 from bench.spec import Dtype, Unsupported
-from kernels.gemm import gluon_blackwell, gluon_blackwell_warps, gluon_scaled, gluon_scaled_warps
+from kernels.gemm import gluon_blackwell, gluon_scaled
 from kernels.gemm.gluon_blackwell import Schedule, part
 from kernels.gemm.problem import BLOCK_SCALED, Gemm, Layout
 from tests.kernels.compiled import (
@@ -81,11 +81,8 @@ class Form(NamedTuple):
     def compiled(self) -> Built:
         """As `compiled.Form` has it, and so are the others."""
         operands = meta_operands(self.problem, self.add)
-        if self.scaled:
-            arguments = gluon_scaled.arguments(operands, self.schedule)
-            return build_launch(gluon_scaled_warps.multiply, arguments, self.capability)
-        arguments = gluon_blackwell.arguments(operands, self.schedule)
-        return build_launch(gluon_blackwell_warps.multiply, arguments, self.capability)
+        module = gluon_scaled if self.scaled else gluon_blackwell
+        return build_launch(module.prepare(operands, self.schedule, SMS), self.capability)
 
     def faults(self, built: Built) -> list[str]:
         found = resource_faults(built, self.capability)

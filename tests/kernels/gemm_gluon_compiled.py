@@ -17,7 +17,7 @@ from typing import NamedTuple, get_args
 
 from bench.spec import Dtype
 from kernels.gemm import gluon_hopper
-from kernels.gemm.gluon_hopper_schedules import PIECE, Schedule, schedules, shared_byte, staged
+from kernels.gemm.gluon_hopper import PIECE, Schedule, candidates, shared_byte, staged
 from kernels.gemm.problem import Gemm, Layout
 from tests.kernels.compiled import (
     FROM_REGISTERS,
@@ -45,8 +45,6 @@ class Form(NamedTuple):
     dtype: Dtype
     layout: Layout
     add: str
-    on_host: bool
-    """Whether descriptors are made there."""
     schedule: Schedule
 
     @property
@@ -70,14 +68,12 @@ class Form(NamedTuple):
         return arithmetic(self.dtype, self.capability)
 
     def __str__(self) -> str:
-        made_by = "host" if self.on_host else "kernel"
-        return f"{self.dtype:11} {self.layout:6} {self.add:7} {made_by:6} {self.schedule!s}"
+        return f"{self.dtype:11} {self.layout:6} {self.add:7} {self.schedule!s}"
 
     def compiled(self) -> Built:
         """As `compiled.Form` has it, and so are the others."""
         operands = meta_operands(self.problem, self.add)
-        arguments = gluon_hopper.arguments(operands, self.schedule, on_host=self.on_host)
-        return build_launch(gluon_hopper.multiply, arguments, self.capability)
+        return build_launch(gluon_hopper.prepare(operands, self.schedule, 132), self.capability)
 
     def faults(self, built: Built) -> list[str]:
         found = resource_faults(built, self.capability)
@@ -107,13 +103,12 @@ class Form(NamedTuple):
 
 
 def every() -> Iterator[Form]:
-    """All that could ever be compiled; descriptors made by the host and by the kernel take turns."""
+    """All that could ever be compiled."""
     for dtype in TYPES:
         for layout in LAYOUTS if dtype != "float8_e4m3" else ("TN",):
             for add in ADDENDS if dtype != "float8_e4m3" else ("none",):
-                for turn, one in enumerate(schedules(sizeless(dtype, layout, add))):
-                    on_host = (turn // 3 + LAYOUTS.index(layout)) % 2 == 0
-                    yield Form(dtype, layout, add, on_host, one)
+                for one in candidates(sizeless(dtype, layout, add), (9, 0), 132):
+                    yield Form(dtype, layout, add, one)
 
 
 def chosen() -> Iterator[Form]:

@@ -60,7 +60,9 @@ def multiplied(way: str, problem: Gemm, seed: int, launch: Callable[[Operands], 
 
 
 def by_pointers(problem: Gemm, tile: Tile, seed: int) -> Ran:
-    return multiplied("triton-pointer", problem, seed, lambda of: pointer.launch(of, tile, sm_count=3))
+    return multiplied(
+        "triton-pointer", problem, seed, lambda of: pointer.prepare(of, tile, sm_count=3).launch()
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_a_bias_is_added_to_every_row(dtype: Dtype, seed: int) -> None:
     bias = make(problem.m)
     d = new_output(problem, a).fill_(math.nan)
     with repaired(), watched() as watch:
-        pointer.launch(Operands(problem, a, b, d, c=bias), SMALL, sm_count=3).call()
+        pointer.prepare(Operands(problem, a, b, d, c=bias), SMALL, sm_count=3).launch().call()
     right = OPERATOR.reference(problem, a, b) + bias.double()
     assert float((d.double() - right).abs().max() / right.abs().max()) <= 2 * tolerance(problem, "triton")
     assert watch.loads.within(bias).byte == math.ceil(45 / SMALL.n) * bias.nbytes
@@ -109,7 +111,7 @@ def test_tf32_errs_by_its_ten_bits_and_keeps_the_range_of_float32(seed: int) -> 
     a, b = (1e15 * one for one in OPERATOR.inputs(problem, uniform(problem, seed)))
     of = operands(problem, a, b)
     with repaired(), watched():
-        pointer.launch(of, SMALL, sm_count=3).call()
+        pointer.prepare(of, SMALL, sm_count=3).launch().call()
     right = OPERATOR.reference(problem, a, b)
     assert isinstance(right, torch.Tensor) and of.d.isfinite().all() and right.abs().max() > 1e30
     assert 1e-4 < float((of.d.double() - right).abs().max() / right.abs().max()) < 1e-3
@@ -122,7 +124,7 @@ def test_an_element_never_written_is_found(seed: int) -> None:
     poison((d := new_output(problem, a),))
     smaller = problem.model_copy(update={"n": 63})
     with repaired():
-        pointer.launch(Operands(smaller, a, b[:63], d[:63]), SMALL, sm_count=3).call()
+        pointer.prepare(Operands(smaller, a, b[:63], d[:63]), SMALL, sm_count=3).launch().call()
     assert math.isinf(used(OPERATOR, "triton-pointer", problem, (a, b), (d,)))
     assert used(OPERATOR, "triton-pointer", smaller, (a, b[:63]), (d[:63],)) <= 1
 
@@ -145,8 +147,10 @@ def last_step(a, b, d, first, last, m, n):  # type: ignore[no-untyped-def]
     """The walk of the first tile, 32 x 16, from `first` to `last` along K alone."""
     along_m = tl.arange(0, 32)
     along_n = tl.arange(0, 16)
+    arithmetic: tl.constexpr = ("ieee", tl.float32)
+    operands = a, b, m, n, m, n
     total = walk_pointers(
-        a, b, along_m, along_n, first, last, m, n, m, n, True, True, "ieee", tl.float32, 32, 16, 32, True
+        operands, along_m, along_n, first, last, (True, True), arithmetic, (32, 16, 32), True
     )
     store(total, d, along_m, along_n, m, n, m)
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from bench.spec import Dtype
 from kernels.gemm import skinny, split_k, stream_k
 from kernels.gemm.operands import has_wide_loads
-from kernels.gemm.parts import workspace
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.stream_k import Streams
 from kernels.gemm.tiles import Tile
@@ -59,12 +58,9 @@ class Form(NamedTuple):
     def compiled(self) -> Built:
         """As `compiled.Form` has it, and so are the others."""
         of = meta_operands(self.problem)
-        room = workspace(self.problem, of.d, elements=0, counters=0)
         if self.kernel == "stream-k":
-            given = stream_k.arguments(of, self.configuration, 8, room)
-            return build_launch(stream_k.multiply, given, self.capability)
-        given = split_k.arguments(of, self.configuration, self.parts, room)
-        return build_launch(split_k.multiply, given, self.capability)
+            return build_launch(stream_k.prepare(of, self.configuration, 132), self.capability)
+        return build_launch(split_k.in_parts(of, self.configuration, self.parts), self.capability)
 
     def faults(self, built: Built) -> list[str]:
         found = resource_faults(built, self.capability)

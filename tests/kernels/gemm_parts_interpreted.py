@@ -4,7 +4,6 @@ The interpreter runs one program after the other, so a kernel that waits would h
 can be chosen.
 """
 
-import functools
 import itertools
 import math
 import random
@@ -23,7 +22,7 @@ import torch
 from triton.runtime.interpreter import InterpreterBuilder
 
 from bench.spec import Dtype, Launch
-from kernels.gemm import descriptors, skinny, split_k, stream_k
+from kernels.gemm import skinny, split_k, stream_k
 from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.parts import FAN, Share, Workspace, sum_byte, workspace
@@ -59,10 +58,10 @@ class Way:
     def launch(self, of: Operands) -> Launch:
         """Without the rules that limit parts and programs, which are tested elsewhere."""
         if self.kernel == "split-k":
-            return split_k.launch_parts(of, Share(self.tile, 1), self.count)
+            return split_k.in_parts(of, Share(self.tile, 1), self.count).launch()
         streams = Streams(self.tile, 1, bulk=self.kernel == "stream-k-bulk")
         with patch.object(stream_k, "LEAST_STEPS", 1):
-            return stream_k.launch(of, streams, self.count)
+            return stream_k.prepare(of, streams, self.count).launch()
 
 
 @contextmanager
@@ -272,10 +271,7 @@ BULK = [
 @pytest.mark.parametrize("problem, programs", drawn(BULK, 1, "stream-k in bulk"), ids=str)
 def test_stream_k_by_bulk_copies(problem: Gemm, programs: int, seed: int) -> None:
     """Right, with K ragged too; what lies beyond a tensor is not read."""
-    for on_host in (True, False):
-        made = functools.partial(descriptors.arguments, on_host=on_host)
-        with patch.object(descriptors, "arguments", made):
-            check(problem, Way("stream-k-bulk", SMALL, programs), seed)
+    check(problem, Way("stream-k-bulk", SMALL, programs), seed)
 
 
 BIASED: list[tuple[str, int, Dtype]] = list(
@@ -330,7 +326,7 @@ def test_skinny_reads_the_large_matrix_once(problem: Gemm, seed: int) -> None:
     share = skinny.candidates(problem, (9, 0), 6)[0]
     with repaired(), poisoned() as rooms, watched() as watch:
         inputs, of = new_problem(problem, seed)
-        skinny.launch(of, share, 6).call()
+        skinny.prepare(of, share, 6).launch().call()
     assert error(problem, inputs, of.d) <= tolerance(problem, "triton")
     assert watch.stores.within(of.d).repeated == 0
     assert not rooms[0].counters.any()

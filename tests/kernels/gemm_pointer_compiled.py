@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import triton
-import triton.language as tl
 
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.gemm import pointer
-from kernels.gemm.problem import FORCED_TILES, Gemm
+from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile, forced, pointer_tiles
 from tests.kernels.compiled import (
     PARKED_ANYWHERE_BYTE,
@@ -23,13 +22,13 @@ from tests.kernels.compiled import (
     Family,
     arithmetic,
     arithmetic_faults,
-    build,
+    build_launch,
     resource_faults,
 )
-from tests.kernels.compiled import pointer as pointer_to
+from tests.kernels.gemm_cases import meta_operands, sizeless
 
 CAPABILITIES = (70, 80, 90, 100)
-LAYOUTS = ("NN", "NT", "TN", "TT")
+LAYOUTS: tuple[Layout, ...] = ("NN", "NT", "TN", "TT")
 TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
@@ -39,7 +38,7 @@ class Form(NamedTuple):
     capability: int
     dtype: Dtype
     tile: Tile
-    layout: str
+    layout: Layout
     alignment: int
     """Elements: the largest power of two that divides the sizes, up to 16 bytes' worth."""
     even_k: bool
@@ -60,38 +59,14 @@ class Form(NamedTuple):
 
     def compiled(self) -> Built:
         """As `compiled.Form` has it, and so are the others."""
-        kind = pointer_to(self.dtype)
-        output = pointer_to(Gemm(m=1, n=1, k=1, dtype=self.dtype).output_dtype)
-        scales = {"a_scale": "*fp32", "b_scale": "*fp32"} if self.dtype == "float8_e4m3" else {}
-        aligned = ("ALIGN_M", "ALIGN_N", "ALIGN_K", "ALIGN_ROW_A", "ALIGN_ROW_B", "ALIGN_ROW_D")
-        return build(
-            pointer.multiply,
-            {
-                **{"a_pointer": kind, "b_pointer": kind, "d_pointer": output},
-                **dict.fromkeys(("m", "n", "k", "row_a", "row_b", "row_c", "row_d"), "i32"),
-                **scales,
-                **({} if self.addend == "none" else {"c_pointer": output}),
-            },
-            {
-                **({"c_pointer": None} if self.addend == "none" else {}),
-                **({} if scales else {"a_scale": None, "b_scale": None}),
-                **dict.fromkeys(aligned, self.alignment),
-                "A_ROWS_ARE_K": self.layout[0] == "N",
-                "B_ROWS_ARE_K": self.layout[1] == "T",
-                "ADD": self.addend,
-                "SUM": {"float64": tl.float64, "int8": tl.int32}.get(self.dtype, tl.float32),
-                "PRECISION": "tf32" if self.dtype == "tf32" else "ieee",
-                "BLOCK_M": self.tile.m,
-                "BLOCK_N": self.tile.n,
-                "BLOCK_K": self.tile.k,
-                "GROUP": self.tile.group,
-                "EVEN_K": self.even_k,
-                "BATCHED": self.batched,
-            },
-            self.capability,
-            warps=self.tile.warps,
-            stages=self.tile.stages,
-        )
+        of = meta_operands(sizeless(self.dtype, self.layout, self.addend), self.addend)
+        prepared = pointer.prepare(of, self.tile, 132)
+        arguments = prepared.arguments | {
+            "ALIGN": (self.alignment,) * 6,
+            "EVEN_K": self.even_k,
+            "BATCHED": self.batched,
+        }
+        return build_launch(prepared._replace(arguments=arguments), self.capability)
 
     def faults(self, built: Built) -> list[str]:
         parks_more = self.spills_in_loops or TRITON < (3, 7) or self.addend == "matrix"

@@ -1,6 +1,5 @@
 """The kernels that move tiles by descriptors, run by the repaired interpreter under the sanitizer."""
 
-import functools
 import itertools
 import math
 from operator import itemgetter
@@ -12,13 +11,12 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Dtype, Launch
+from bench.spec import Dtype
 from bench.worker.check import poison
-from kernels.gemm import descriptors, persistent, specialized, tma
+from kernels.gemm import persistent, tma
 from kernels.gemm.operands import Operands, new_output, operands
 from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import Gemm, Layout
-from kernels.gemm.specialized import Specialized
 from kernels.gemm.tiles import Tile
 from tests.drawing import covering, drawn
 from tests.kernels import gemm_interpreted
@@ -30,7 +28,7 @@ from tests.kernels.tensors import uniform, used
 
 SMALL = Tile(32, 16, 32, warps=4, stages=3)
 LARGE = Tile(64, 128, 64, warps=4, stages=3)
-VARIANTS = {"triton-tma": tma, "triton-persistent": persistent, "triton-specialized": specialized}
+VARIANTS = {"triton-tma": tma, "triton-persistent": persistent}
 TYPES = tuple(Gemm.implementation("triton-tma").dtypes)
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
@@ -53,16 +51,10 @@ STRADDLING = [
 EXAMPLES = [one for one in OPERATOR.examples if one.dtype in TYPES and not one.refusal("triton-tma")]
 
 
-def configured(variant: str, tile: Tile) -> Any:
-    return Specialized(tile, flatten=False) if variant == "triton-specialized" else tile
-
-
 def multiplied(variant: str, problem: Gemm, tile: Tile, seed: int, sm_count: int = 3) -> Ran:
-    def launch(of: Operands) -> Launch:
-        made: Launch = VARIANTS[variant].launch(of, configured(variant, tile), sm_count)
-        return made
-
-    return gemm_interpreted.multiplied(variant, problem, seed, launch)
+    return gemm_interpreted.multiplied(
+        variant, problem, seed, lambda of: VARIANTS[variant].prepare(of, tile, sm_count).launch()
+    )
 
 
 def holds(variant: str, problem: Gemm, tile: Tile, seed: int, sm_count: int = 3) -> None:
@@ -85,35 +77,19 @@ def test_one_program_an_sm(problem: Gemm, seed: int) -> None:
     holds("triton-persistent", problem, SMALL, seed)
 
 
-@pytest.mark.parametrize(
-    "problem", covering([p for p in EXAMPLES if p.item_byte == 2], "specialized", *KINDS), ids=str
-)
-def test_warps_of_two_kinds(problem: Gemm, seed: int) -> None:
-    holds("triton-specialized", problem, SMALL, seed)
-
-
-MADE: list[tuple[str, tuple[Dtype, Any], Layout, bool]] = list(
-    itertools.product(
-        VARIANTS, (("bfloat16", 1), ("tf32", 0), ("float8_e4m3", 0), ("int8", 0)), LAYOUTS, (True, False)
-    )
+MADE: list[tuple[str, tuple[Dtype, Any], Layout]] = list(
+    itertools.product(VARIANTS, (("bfloat16", 1), ("tf32", 0), ("float8_e4m3", 0), ("int8", 0)), LAYOUTS)
 )
 
 
 @pytest.mark.parametrize(
-    "variant, type_and_beta, layout, on_host",
-    covering(MADE, "descriptors", *(itemgetter(place) for place in range(4))),
+    "variant, type_and_beta, layout",
+    covering(MADE, "descriptors", *(itemgetter(place) for place in range(3))),
 )
-def test_descriptors_made_on_the_host_and_by_the_kernel(
-    variant: str,
-    type_and_beta: tuple[Dtype, Any],
-    layout: Layout,
-    on_host: bool,
-    seed: int,
-    monkeypatch: pytest.MonkeyPatch,
+def test_ragged_at_tiles_of_the_tuners_size(
+    variant: str, type_and_beta: tuple[Dtype, Any], layout: Layout, seed: int
 ) -> None:
-    """More than one tile of the tuner's a side, ragged."""
-    made = functools.partial(descriptors.arguments, on_host=on_host)
-    monkeypatch.setattr(descriptors, "arguments", made)
+    """More than one a side."""
     dtype, beta = type_and_beta
     problem = Gemm(m=71, n=133, k=65, layout=layout, dtype=dtype, beta=beta, pitch="padded")
     holds(variant, problem, LARGE, seed)
@@ -154,8 +130,7 @@ def test_a_bias_is_added_to_every_row(variant: str, dtype: Dtype, seed: int) -> 
     bias = make(problem.m)
     d = new_output(problem, a).fill_(math.nan)
     with repaired(), watched() as watch:
-        tile = configured(variant, SMALL)
-        VARIANTS[variant].launch(Operands(problem, a, b, d, c=bias), tile, sm_count=3).call()
+        VARIANTS[variant].prepare(Operands(problem, a, b, d, c=bias), SMALL, sm_count=3).launch().call()
     right = OPERATOR.reference(problem, a, b) + bias.double()
     assert float((d.double() - right).abs().max() / right.abs().max()) <= 2 * tolerance(problem, "triton")
     assert watch.loads.within(bias).byte == math.ceil(45 / SMALL.n) * bias.nbytes
@@ -167,7 +142,7 @@ def test_a_tile_never_written_is_found(seed: int) -> None:
     of = operands(problem, *(inputs := OPERATOR.inputs(problem, uniform(problem, seed))))
     poison((of.d,))
     with repaired():
-        tma.multiply[(tma.programs(problem, SMALL) - 1,)](**tma.arguments(of, SMALL))
+        tma.by(of, SMALL, 7, walks=False).launch().call()
     assert math.isinf(used(OPERATOR, "triton-tma", problem, inputs, (of.d,)))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import triton
 
 from tests.kernels.gluon_machine import Async, Ident, Machine, Space, Step
-from tests.kernels.gluon_memory import Descriptor, Memory, Pending, Traffic, View
+from tests.kernels.gluon_memory import Memory, Pending, Traffic, View
 
 _HERE = threading.local()
 _NOT_KERNELS = (str(Path(triton.__file__).parent), str(Path(__file__).parent / "gluon_"))
@@ -36,7 +36,6 @@ class Launch:
         self.program, self.grid, self.ctas, self.traffic = program, grid, ctas, traffic
         self.machine = Machine(Space())
         self.memory: dict[str, Memory] = {}
-        self.descriptors: dict[Any, Descriptor] = {}
         self.agents: list[Agent] = []
         self.paired = False
         """Whether products are of pairs of blocks."""

@@ -55,16 +55,14 @@ def emulate(kernel: Any, grid: int, arguments: Mapping[str, Any], seed: int) -> 
         if name not in ("num_ctas", "num_warps", "maxnreg")
     }
     body = Translation()(kernel)
-    descriptors: dict[Any, Descriptor] = {}
     for program in range(grid):
         launch = Launch((program, 0, 0), (grid, 1, 1), ctas, done.traffic)
-        launch.descriptors = descriptors
         for cta in range(ctas):
             launch.agent("the kernel", cta, warps, lambda: body(**passed))
             launch.machine.life[cta], launch.machine.arrived[cta] = 1, 0
         run(launch, random.Random(f"{seed} {program}"))
         done.launches.append(launch)
-    written = [one for one in (*passed.values(), *descriptors.values()) if isinstance(one, Descriptor)]
+    written = [one for one in passed.values() if isinstance(one, Descriptor)]
     if any(int(one.writes.max()) > 1 for one in written):
         raise Fault("an element is written more than once")
     return done

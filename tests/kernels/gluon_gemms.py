@@ -13,7 +13,6 @@ from kernels.gemm import (
     gluon_hopper,
     gluon_scaled,
     gluon_scaled_warps,
-    persistent,
 )
 from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR, tolerance
@@ -43,11 +42,9 @@ class Case(NamedTuple):
     """Whether one row is added to every row, as a linear layer asks."""
     programs: int = 1
     """How many blocks, or pairs, share the tiles, at most."""
-    on_host: bool = True
-    """Whether descriptors are made there; Hopper's kernel can make them itself."""
 
     def __str__(self) -> str:
-        more = ("bias",) * self.bias + ("described by the kernel",) * (not self.on_host)
+        more = ("bias",) * self.bias
         return " ".join((self.kernel, str(self.problem), str(self.chosen), f"p{self.programs}", *more))
 
     @property
@@ -81,7 +78,10 @@ def check(case: Case, seed: int, *, module: ModuleType | None = None) -> Emulate
         of = Operands(problem, of.a, of.b, of.d, uniform(problem, seed + 1)(problem.m), of.scales)
     poison((whole := storage(of.d),))
     before = whole.clone()
-    done = emulate((module or KERNELS[case.kernel]).multiply, _grid(case), _arguments(case, of), seed)
+    sm_count = case.programs * getattr(case.chosen, "blocks", 1)
+    prepared = _CALLED[case.kernel].prepare(of, case.chosen, sm_count)
+    kernel = (module or KERNELS[case.kernel]).multiply
+    done = emulate(kernel, prepared.grid[0], prepared.arguments, seed)
     assert torch.equal(bits(gaps(whole, problem)), bits(gaps(before, problem))), (
         "gaps between rows are written"
     )
@@ -100,19 +100,6 @@ def _right(case: Case, of: Operands, inputs: tuple[torch.Tensor, ...]) -> None:
     right = OPERATOR.reference(case.problem, *inputs) + of.c.double()
     error = float((of.d.double() - right).abs().max() / right.abs().max())
     assert error <= 2 * tolerance(case.problem, "triton"), error
-
-
-def _grid(case: Case) -> int:
-    if case.kernel == "hopper":
-        return persistent.programs(case.problem, case.chosen.tile, case.programs)
-    return gluon_blackwell.programs(case.problem, case.chosen, case.programs * case.chosen.blocks)
-
-
-def _arguments(case: Case, of: Operands) -> dict[str, Any]:
-    if case.kernel == "hopper":
-        return gluon_hopper.arguments(of, case.chosen, on_host=case.on_host)
-    named: dict[str, Any] = _CALLED[case.kernel].arguments(of, case.chosen)
-    return named
 
 
 def _bulk_byte(case: Case, of: Operands) -> int:

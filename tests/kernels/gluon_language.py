@@ -19,8 +19,6 @@ from tests.kernels.gluon_agents import Agent, current
 from tests.kernels.gluon_machine import Fault
 from tests.kernels.gluon_memory import (
     KINDS,
-    Block,
-    Descriptor,
     Memory,
     Pointer,
     Tensor,
@@ -231,19 +229,6 @@ def _allocated(
         memory = agent.launch.memory[name] = Memory(name, dtype, list(shape), layout, shared, shares)
     box = tuple((0, size) for size in own)
     return Held(memory, agent.launch.machine.space, list(shape), layout, box, dims=tuple(range(len(shape))))
-
-
-@stands_for(hopper.tma.make_tensor_descriptor)
-def make_tensor_descriptor(
-    base: Pointer, shape: Any, strides: Any, block_shape: Any, layout: Any, padding_option: str = "zero"
-) -> Descriptor:
-    block = Block(list(block_shape), base.dtype.element_ty)
-    launch = current().launch
-    key = (base.of.data_ptr(), tuple(shape), tuple(strides), tuple(block_shape))
-    if key not in launch.descriptors:
-        made = Descriptor(base.of, list(shape), list(strides), block, layout, launch.traffic)
-        launch.descriptors[key] = made
-    return launch.descriptors[key]
 
 
 @stands_for(gl.warp_specialize)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,8 +101,7 @@ class Gpu:
         self.idle: set[str] = set()
         """And those that write nothing."""
         self.monkeypatch, self.folder = monkeypatch, folder
-        monkeypatch.setattr(choosing, "_launch", self._launch)
-        monkeypatch.setattr(choosing, "_compile", lambda *given: None)
+        monkeypatch.setattr(choosing, "_prepare", self._prepare)
         monkeypatch.setattr(tuning.timing, "quickest", self._quickest)
         self.start()
 
@@ -116,14 +116,14 @@ class Gpu:
         made: Launch = choosing.launch(problem, Operands(problem, tensor, tensor, torch.zeros(4, 4)), name)
         return made
 
-    def _launch(self, of: Operands, at: Any, choice: Any) -> Launch:
+    def _prepare(self, of: Operands, at: Any, choice: Any) -> Any:
         def call() -> torch.Tensor:
             self.timed.append(str(choice))
             if choice.variant not in self.idle:
                 of.d.fill_(2.0 if choice.variant in self.wrong else 1.0)
             return of.d
 
-        return Launch(call, outputs=(of.d,))
+        return SimpleNamespace(launch=lambda: Launch(call, outputs=(of.d,)), compile=lambda: None)
 
     def _quickest(self, makers: Sequence[Any]) -> tuple[int, float]:
         self.asked += 1

@@ -1,18 +1,17 @@
 """Kernels in Gluon: what is decided before a launch. What they compile to is for gemm_gluon_compiled.py."""
 
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
 import torch
 
-from bench.spec import Dtype, Launch, Unsupported
+from bench.spec import Dtype, Unsupported
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import Gemm, Layout
 
 gluon = pytest.importorskip("kernels.gemm.gluon")
 from kernels.gemm import gluon_hopper  # noqa: E402  (they import triton)
-from kernels.gemm.gluon_hopper_schedules import Schedule, schedules, shared_byte, staged  # noqa: E402
+from kernels.gemm.gluon_hopper import Schedule, shared_byte, staged  # noqa: E402
 from kernels.gemm.tiles import Tile  # noqa: E402
 
 HOPPER = (9, 0)
@@ -51,31 +50,19 @@ def test_types_with_scales_for_blocks_have_a_kernel_of_their_own_on_fewer_device
     assert gluon.candidates(problem, (10, 3), 148)
 
 
-def test_the_kernel_of_the_device_is_launched_and_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[Any, ...]] = []
-    done = Launch(lambda: None, outputs=())
-
-    def launch(*given: Any) -> Launch:
-        calls.append(given)
-        return done
-
+def test_the_kernel_of_the_device_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: HOPPER)
-    monkeypatch.setattr(gluon_hopper, "launch", launch)
-    monkeypatch.setattr(gluon_hopper, "compile", lambda *given: calls.append(given))
+    monkeypatch.setattr(gluon_hopper, "prepare", lambda *given: given)
     problem = Gemm(m=256, n=256, k=64, dtype="float16")
     of, chosen = zeros(problem), gluon.candidates(problem, HOPPER, 132)[0]
-    assert gluon.launch(of, chosen, 7) is done
-    gluon.compile(of, chosen, 8)
-    assert calls == [(of, chosen, 7), (of, chosen, 8)]
+    assert gluon.prepare(of, chosen, 7) == (of, chosen, 7)
 
 
 @pytest.mark.parametrize("dtype, beta", [("float16", 0), ("bfloat16", 1), ("float8_e4m3", 0)])
 def test_schedules_fit_are_told_apart_and_keep_the_lag_within_the_ring(dtype: Dtype, beta: Any) -> None:
     problem = Gemm(m=4096, n=4096, k=4096, dtype=dtype, layout="TN", beta=beta)
-    found = schedules(problem)
-    assert found == gluon_hopper.candidates(problem, HOPPER, 132) and len({str(one) for one in found}) == len(
-        found
-    )
+    found = gluon_hopper.candidates(problem, HOPPER, 132)
+    assert len({str(one) for one in found}) == len(found)
     for one in found:
         deeper = one.tile._replace(stages=one.tile.stages + 1)
         assert shared_byte(problem, one.tile) <= ROOM_BYTE < shared_byte(problem, deeper)
@@ -90,7 +77,7 @@ def test_schedules_fit_are_told_apart_and_keep_the_lag_within_the_ring(dtype: Dt
 def test_descriptors_have_the_blocks_that_the_kernel_copies(layout: Layout) -> None:
     problem = Gemm(m=512, n=384, k=256, dtype="float16", layout=layout, beta=1)
     chosen = Schedule(Tile(256, 128, 64, 8, 3), lag=1, group=8)
-    named = gluon_hopper.arguments(zeros(problem), chosen, on_host=True)
+    named = gluon_hopper.prepare(zeros(problem), chosen, 132).arguments
     blocks = {name: list(named[name].block_shape) for name in "abcd"}
     assert blocks == {
         "a": [64, 256] if layout[0] == "N" else [256, 64],
@@ -102,25 +89,18 @@ def test_descriptors_have_the_blocks_that_the_kernel_copies(layout: Layout) -> N
     assert [list(named[name].shape) for name in "cd"] == [[384, 512]] * 2
 
 
-@pytest.mark.parametrize("on_host", [True, False])
-def test_rows_that_do_not_begin_at_16_bytes_are_refused(on_host: bool) -> None:
+def test_rows_that_do_not_begin_at_16_bytes_are_refused() -> None:
     problem = Gemm(m=256, n=128, k=64, dtype="float16", layout="TN")
-    chosen = schedules(problem)[0]
-    assert gluon_hopper.arguments(zeros(problem), chosen, on_host=on_host)["ON_HOST"] is on_host
+    chosen = gluon_hopper.candidates(problem, HOPPER, 132)[0]
     with pytest.raises(ValueError, match=r"a .* multiples of 16 bytes"):
-        gluon_hopper.arguments(zeros(problem, offset=4), chosen, on_host=on_host)
+        gluon_hopper.prepare(zeros(problem, offset=4), chosen, 132)
 
 
-def test_a_grid_has_a_program_an_sm_but_none_without_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
-    grids: list[Any] = []
-    kernel = SimpleNamespace(warmup=lambda grid, **named: grids.append(grid))
-    monkeypatch.setattr(gluon_hopper, "multiply", kernel)
+def test_a_grid_has_a_program_an_sm_but_none_without_a_tile() -> None:
     problem = Gemm(m=513, n=256, k=64, dtype="float16", layout="NT", pitch="padded")
     rows = problem.row_byte()[0] // 2
     a = torch.zeros(64, rows, dtype=torch.float16)[:, :513]
     of = Operands(problem, a, torch.zeros(64, 256, dtype=torch.float16), new_output(problem, a))
     chosen = Schedule(Tile(256, 128, 64, 8, 4), lag=0, group=8)  # 3 x 2 tiles
-    for sms in (1, 5, 6, 132):
-        gluon_hopper.compile(of, chosen, sms)
+    grids = [gluon_hopper.prepare(of, chosen, sms).grid for sms in (1, 5, 6, 132)]
     assert grids == [(1,), (5,), (6,), (6,)]
-    assert gluon_hopper.arguments(of, chosen)["ON_HOST"] is True

@@ -64,10 +64,7 @@ def cases(kernel: str) -> list[Case]:
             if problem.refusal("triton-gluon") or (addend == "bias" and dtype not in ("float16", "bfloat16")):
                 continue
             chosen = chance.choice(schedules(kernel, problem, chance.choice((None, 2))))
-            case = Case(
-                kernel, problem, chosen, addend == "bias", chance.choice((1, 2, 3)), chance.random() < 0.7
-            )
-            found.append(case._replace(on_host=case.on_host or kernel != "hopper"))
+            found.append(Case(kernel, problem, chosen, addend == "bias", chance.choice((1, 2, 3))))
     return found
 
 

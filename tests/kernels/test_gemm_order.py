@@ -5,11 +5,19 @@ from collections import Counter
 
 import pytest
 
-from kernels.gemm.order import GROUPS, best_group, footprint, place
+from kernels.gemm.order import GROUPS, best_group, footprint
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 
 TILE = Tile(128, 256, 64, 8, 3)
+
+
+def place(program: int, tiles_m: int, tiles_n: int, group: int) -> tuple[int, int]:
+    """(tile of M, tile of N) of a program, as `grouped` in blocks.py has it."""
+    band, within = divmod(program, group * tiles_m)
+    first = band * group
+    height = min(tiles_n - first, group)
+    return within // height, first + within % height
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("triton")
 
 from bench.spec import Dtype
-from kernels.gemm import skinny, split_k, stream_k
+from kernels.gemm import pointer, skinny, split_k, stream_k
 from kernels.gemm.operands import operands
 from kernels.gemm.operator import OPERATOR
 from kernels.gemm.parts import FAN, Share, reads, registers, rows, sum_byte, tiles_of
@@ -61,19 +61,19 @@ def test_a_part_has_four_steps_at_least() -> None:
     assert split_k.parts(gemm(128, 128, 64 * 7), share, SMS) == 1
     assert split_k.parts(gemm(128, 128, 64 * 8), share, SMS) == 2
     assert split_k.parts(gemm(8192, 8192, 8192), share, SMS) == 2  # asked for by name, it splits
-    assert split_k.parts(gemm(8192, 8192, 8192), share, SMS, least=1) == 1
+    assert split_k.parts(gemm(8192, 8192, 8192), share._replace(least=1), SMS) == 1
 
 
 def test_exchanging_parts_is_weighed_against_walking_along_k() -> None:
     """One tile of 128 x 128 and 32 steps: of the 8 parts that K has room for so many do not pay."""
-    share = Share(TILE, 1)
+    share = Share(TILE, 1, least=1)
     problem = gemm(128, 128, 64 * 32)
     durations = {p: split_k.duration(problem, share, SMS, p) for p in range(1, 9)}
     assert durations[1] == 4 + 32
     assert durations[2] == 4 + 16 + 2 + 2 * 2  # 64 KiB a part, 32 KiB a step
     least = min(durations.values())
     assert least == durations[4] < durations[8]
-    assert split_k.parts(problem, share, SMS, least=1) == min(
+    assert split_k.parts(problem, share, SMS) == min(
         p for p, steps in durations.items() if steps <= 1.05 * least
     )
 
@@ -81,7 +81,7 @@ def test_exchanging_parts_is_weighed_against_walking_along_k() -> None:
 def test_skinny_gives_every_multiprocessor_something_to_load() -> None:
     for problem in (gemm(4096, 1, 4096), gemm(16, 11008, 4096), gemm(14336, 64, 4096, "bfloat16")):
         for share in skinny.candidates(problem, (9, 0), SMS):
-            parts = split_k.parts(problem, share, SMS, least=1)
+            parts = split_k.parts(problem, share, SMS)
             assert tiles_of(problem, share.tile) * parts >= 0.75 * SMS
 
 
@@ -161,17 +161,16 @@ def test_only_tf32_across_k_keeps_off_the_instructions_that_want_it_turned() -> 
 
 @pytest.mark.parametrize("kernel", [split_k, stream_k, skinny])
 def test_compiles_what_it_would_launch(kernel: Any, seed: int) -> None:
-    """Every argument of the kernel by name, and launches nothing: no workspace is taken."""
-    multiply = kernel.multiply if kernel is stream_k else split_k.multiply
+    """Every argument of the kernel by name."""
+    multiply = kernel.multiply if kernel is stream_k else pointer.multiply
     problem = gemm(64, 48, 4096)
     of = operands(problem, *OPERATOR.inputs(problem, uniform(problem, seed)))
     for configuration in kernel.candidates(problem, (9, 0), SMS):
         with patch.object(multiply, "warmup") as warmup:
-            kernel.compile(of, configuration, SMS)
+            kernel.prepare(of, configuration, SMS).compile()
         (call,) = warmup.call_args_list
         options = {"grid", "num_warps", "num_stages", "maxnreg"}
         assert set(call.kwargs) - options == set(multiply.arg_names) and options <= set(call.kwargs)
-        assert call.kwargs["slots"].numel() == call.kwargs["counters"].numel() == 0
         assert (call.kwargs["BLOCK_M"], call.kwargs["BLOCK_N"]) == configuration.tile[:2]
 
 

@@ -48,12 +48,12 @@ def test_right_in_bounds_and_each_element_written_once(problem: Gemm, product: C
     poison((of.d, *(storage(one) for one in spaces)))
     with repaired(), watched() as watch:
         for turn in turns:
-            turn()
+            turn.launch().call()
     assert watch.loads.byte == watch.stores.byte == problem.turned_byte
     assert watch.loads.repeated == watch.stores.repeated == watch.atomics.byte == 0
     for one, was in ((after.a, of.a), (after.b, of.b)):
         assert torch.equal(bits(one), bits(was if one is was else was.mT))
-    done = check(OPERATOR, problem, inputs, turned.launch(of, product, sm_count=3), "triton-turned")
+    done = check(OPERATOR, problem, inputs, turned.prepare(of, product, sm_count=3).launch(), "triton-turned")
     assert done.outputs[0] is of.d
     assert done.byte[1] == problem.moved_written("triton-turned")
 
@@ -63,7 +63,7 @@ def test_each_launch_turns_what_its_operands_hold_then(seed: int) -> None:
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     of = operands(problem, *inputs)
     with repaired():
-        launch = turned.launch(of, PRODUCTS[0], sm_count=3)
+        launch = turned.prepare(of, PRODUCTS[0], sm_count=3).launch()
         launch.call()
         for one in inputs:
             one.copy_(one.roll(1, 0))

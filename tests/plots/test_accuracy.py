@@ -5,15 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
-from bench.store.parquet import write
+from bench.judge.frame import Run
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
 from plots.base.plot_spec import Section
 from plots.figures import accuracy
+from tests.plots.drawn import loaded
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
 ERRORS = {"float32": 4e-7, "bfloat16": 3e-3, "float8_e4m3": 2e-2}
@@ -31,15 +30,14 @@ def _problem(m: int, dtype: str) -> Gemm:
     return Gemm.model_validate({"m": m, "n": m, "k": m, "layout": "TN", "dtype": dtype, "data": "normal"})
 
 
-def loaded(folder: Path, given: list[Measurement]) -> Run:
+def run_of(folder: Path, given: list[Measurement]) -> Run:
     declared = {"gemm/x": {"title": "Types", "plot": [{"kind": "accuracy", "x": "m"}]}}
-    (run,) = load([write(folder / "run.parquet", [*ceilings(H100), *given], declared)], find_datasheet)
-    return run
+    return loaded(folder, [*ceilings(H100), *given], declared)
 
 
 def test_a_mark_stands_at_its_error_and_its_time(tmp_path: Path) -> None:
     given = rows((512, 1024))
-    run = loaded(tmp_path, given)
+    run = run_of(tmp_path, given)
     with style.look():
         (page,) = accuracy.draw(run, run.frame[run.frame["sweep"] == "gemm/x"], Section("m", kind="accuracy"))
     assert [axes.get_title("left").replace(style.NO_BREAK, " ") for axes in page.figure.axes] == [
@@ -57,7 +55,7 @@ def test_a_mark_stands_at_its_error_and_its_time(tmp_path: Path) -> None:
 def test_what_has_no_time_or_no_error_has_no_mark(tmp_path: Path) -> None:
     lost = row(H100, "gemm/x", _problem(512, "float16"), "cublas", relative_error=1e-4, **NO_TIME)
     exact = row(H100, "gemm/x", _problem(512, "float64"), "cublas", relative_error=0.0)
-    run = loaded(tmp_path, [*rows((512,)), lost, exact])
+    run = run_of(tmp_path, [*rows((512,)), lost, exact])
     with style.look():
         (page,) = accuracy.draw(run, run.frame[run.frame["sweep"] == "gemm/x"], Section("m", kind="accuracy"))
     (axes,) = page.figure.axes
@@ -68,7 +66,7 @@ def test_what_has_no_time_or_no_error_has_no_mark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [("cublas",), ("cublas", "triton")])
 def test_each_implementation_has_a_page_of_its_own(tmp_path: Path, names: tuple[str, ...]) -> None:
-    run = loaded(tmp_path, [one for name in names for one in rows((512,), name)])
+    run = run_of(tmp_path, [one for name in names for one in rows((512,), name)])
     with style.look():
         drawn = [stem for stem, _ in pages(run, {"gemm/x": {"plot": [{"kind": "accuracy", "x": "m"}]}})]
     assert [stem for stem in drawn if stem.startswith("gemm/x")] == [

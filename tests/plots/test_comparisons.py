@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 import kernels
-from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
-from bench.store.parquet import Sweeps, write
+from bench.judge.frame import Run
+from bench.store.parquet import Sweeps
 from bench.store.schema import Measurement
 from bench.sweep.load import Case, Loaded, every_sweep, load_all
 from kernels.batchnorm.problem import BatchNorm
@@ -26,23 +25,15 @@ from plots.base.page import MOST_ENTRIES, Page
 from plots.base.plot_spec import sections
 from tests.drawing import drawn
 from tests.our_sweeps import declared
+from tests.plots.drawn import legend, loaded
 from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, only, row, with_frame
 
 PANELS = ["kind", "direction", "layout"]
 
 
-def loaded(folder: Path, rows: list[Measurement]) -> Run:
-    (run,) = load([write(folder / "run.parquet", rows)], find_datasheet)
-    return run
-
-
 def figures(run: Run, sweeps: Sweeps) -> dict[str, Page]:
     with style.look():
         return dict(sweep_pages(run, sweeps))
-
-
-def legend(page: Page) -> list[str]:
-    return [text.get_text() for each in page.figure.legends for text in each.get_texts()]
 
 
 def claim(**test: Any) -> dict[str, Any]:
@@ -142,8 +133,8 @@ def test_the_two_sides_of_a_claim_are_on_one_page_however_many_lines(tmp_path: P
     of_tiles = [page for stem, page in figures(run, {"gemm/tiles": kept}).items() if "gemm/tiles" in stem]
 
     assert len(of_tiles) > 1
-    assert sides <= set(legend(of_tiles[0]))
-    shown = [name for page in of_tiles for name in legend(page) if name in names]
+    assert sides <= set(legend(of_tiles[0].figure))
+    shown = [name for page in of_tiles for name in legend(page.figure) if name in names]
     assert sorted(shown) == sorted(names)
 
 
@@ -194,9 +185,9 @@ def test_points_that_calibrate_are_ringed(tmp_path: Path) -> None:
     page = pages_of["gemm/x-duration"]
     (rings,) = [line for line in page.figure.axes[0].get_lines() if line.get_label() == "_fitted"]
     assert sorted(rings.get_xdata()) == [1024, 4096]
-    assert "calibrates the prediction" in legend(page)
+    assert "calibrates the prediction" in legend(page.figure)
     # Of ceilings every point calibrates: a ring around each would tell nothing.
-    assert "calibrates the prediction" not in legend(pages_of["ceilings/gemm-rate"])
+    assert "calibrates the prediction" not in legend(pages_of["ceilings/gemm-rate"].figure)
 
 
 # ---- every sweep of the checkout
@@ -219,7 +210,7 @@ def test_the_figures_of_a_sweep_can_be_read(sweep: Loaded, tmp_path: Path) -> No
     run = loaded(tmp_path, [*ceilings(H100), *on_h100(case for case in sweep.cases if case.threads == "all")])
 
     for stem, page in figures(only(run, [sweep.name]), declared()).items():
-        assert len(legend(page)) <= MOST_ENTRIES, (stem, legend(page))
+        assert len(legend(page.figure)) <= MOST_ENTRIES, (stem, legend(page.figure))
         below = [text.get_text() for text in page.figure.texts if text.get_size() == 7]
         assert len(below) == 1 and "\n" not in below[0], stem
         for axes in page.figure.axes:

@@ -3,7 +3,6 @@
 import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,18 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
+from bench.judge.frame import Run
 from bench.judge.gemm_regions import REGIONS
 from bench.judge.goals import goal_of
 from bench.judge.standings import ALL_16_BIT, duels
-from bench.store.parquet import write
-from bench.store.schema import Measurement
 from kernels.gemm.problem import BLOCK_SCALED, Gemm
 from plots.__main__ import pages
 from plots.base import style
 from plots.figures import duel
 from tests.our_sweeps import declared
+from tests.plots.drawn import lines, loaded
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, paired
 
 LARGE = [
@@ -32,11 +29,6 @@ LARGE = [
 SMALL = [Gemm(m=s, n=s, k=64, dtype=dtype) for s in (64, 512) for dtype in ("float16", "float64")]
 ODD = [Gemm(m=4095, n=4096, k=4096, dtype="float16", layout=layout) for layout in ("NN", "TN")]
 OURS = {"triton": 0.97, "triton-split-k": 0.8}
-
-
-def loaded(folder: Path, rows: list[Measurement]) -> Run:
-    (run,) = load([write(folder / "run.parquet", rows)], find_datasheet)
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +41,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def figures(run: Run) -> dict[str, Figure]:
     with style.look():
         return {name: page.figure for name, page in duel.draw(run)}
-
-
-def lines(axes: Axes, label: str) -> list[Any]:
-    return [line for line in axes.get_lines() if line.get_label() == label]
 
 
 def panel(figure: Figure, region: str) -> Axes:

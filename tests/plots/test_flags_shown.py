@@ -2,21 +2,19 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
-from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
-from bench.store.parquet import NO_SWEEPS, Sweeps, write
+from bench.judge.frame import Run
+from bench.store.parquet import NO_SWEEPS, Sweeps
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages, sweep_pages
 from plots.base import style
-from plots.base.page import Captioned
+from tests.plots.drawn import legend, loaded, said
 from tests.plots.synthetic import H100, NO_TIME, ceilings, only, paired, quantized, row
 
 Facts = dict[str, Any]
@@ -25,11 +23,6 @@ CONTENDED: Facts = {"pressure": 0.5}
 UNSETTLED: Facts = {"settled": False}
 UNCONVERGED: Facts = {"stop": "budget"}
 CAPPED: Facts = {"held_power": 0.5}
-
-
-def loaded(folder: Path, rows: Iterable[Measurement]) -> Run:
-    (run,) = load([write(folder / "run.parquet", list(rows))], find_datasheet)
-    return run
 
 
 def figures(run: Run, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]:
@@ -41,15 +34,6 @@ def swept(run: Run, sweep: str, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]
     """The figures of one sweep."""
     with style.look():
         return {stem: page.figure for stem, page in sweep_pages(only(run, [sweep]), sweeps)}
-
-
-def said(figure: Captioned) -> str:
-    words = [*(text.get_text() for text in figure.texts), figure.caption]
-    return " ".join(" ".join(words).split()).replace(style.NO_BREAK, " ")
-
-
-def legend(figure: Figure) -> list[str]:
-    return [text.get_text() for box in figure.legends for text in box.get_texts()]
 
 
 def points(figure: Figure, label: str) -> tuple[int, int]:

@@ -20,13 +20,13 @@ from bench.__main__ import app as bench_app
 from bench.device.datasheet import datasheets, find_datasheet, slug_of
 from bench.judge.frame import Run, load
 from bench.spec import parameters_text
-from bench.store.parquet import write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.base import style
 from plots.figures import compared, generations, speedups
 from plots.figures.generations_detail import BINS, LEAST, MANY, binned
 from tests.drawing import run_seed
+from tests.plots.drawn import lines, loaded
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
 SIZES = (16, 64, 256, 1024, 4096, 8192)
@@ -35,8 +35,8 @@ BOUND_BY = ("launch", "memory", "compute")
 PROBLEMS = [Gemm(m=m, n=n, k=4160, dtype="float16") for m, n in itertools.product(SIZES, SIZES)]
 
 
-def loaded(folder: Path, rows: list[Measurement]) -> Run:
-    (run,) = load([write(folder / f"{rows[0].device}.parquet", rows)], find_datasheet)
+def scored(folder: Path, rows: list[Measurement]) -> Run:
+    run = loaded(folder / rows[0].device, rows)
     # Of rows in doubt: tests/bench/test_speedup.py.
     run.frame["suspect"], run.frame["scored"] = False, ~run.frame["calibrating"]
     return run
@@ -73,7 +73,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     smallest = Gemm(m=16, n=16, k=4160, dtype="float16")
     (stray,) = [i for i, one in enumerate(some) if one.parameters == parameters_text(smallest.parameters())]
     some[stray] = dataclasses.replace(some[stray], median_s=(some[stray].median_s or 0.0) * 40)
-    return [loaded(folder, measured(H100)), loaded(folder, some)]
+    return [scored(folder, measured(H100)), scored(folder, some)]
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +82,6 @@ def figures(runs: list[Run]) -> dict[str, Figure]:
     assert found is not None and apart == []
     with style.look():
         return {name: page.figure for name, page in generations.draw(found)}
-
-
-def lines(axes: Axes, label: str) -> list[Any]:
-    return [line for line in axes.get_lines() if line.get_label() == label]
 
 
 def panel(figure: Figure, title: str) -> Axes:
@@ -195,7 +191,7 @@ def test_bins_with_few_cases_are_left_out_and_never_all() -> None:
 def test_a_band_is_drawn_from_so_many_cases_on(tmp_path: Path) -> None:
     some = [Gemm(m=4096, n=64, k=4096 + 8 * i, dtype="float16") for i in range(MANY + 1)]
     for n, kinds in ((MANY, ["_case"]), (MANY + 1, ["_median"])):
-        both = [loaded(tmp_path / str(n), measured(machine, some[:n])) for machine in (H100, H200)]
+        both = [scored(tmp_path / str(n), measured(machine, some[:n])) for machine in (H100, H200)]
         found, _ = found_of(both, "h100-sxm")
         assert found is not None
         with style.look():
@@ -205,7 +201,7 @@ def test_a_band_is_drawn_from_so_many_cases_on(tmp_path: Path) -> None:
 
 
 def test_runs_without_a_common_case_say_so(tmp_path: Path, runs: list[Run]) -> None:
-    alone = loaded(tmp_path, [row(H200, "gemm/some", Gemm(m=8, n=8, k=8, dtype="float16"), "cublas")])
+    alone = scored(tmp_path, [row(H200, "gemm/some", Gemm(m=8, n=8, k=8, dtype="float16"), "cublas")])
     found, apart = found_of([runs[0], alone], "h100-sxm")
     assert found is None
     assert apart == ["nvidia-h200 has no case in common with h100-sxm: no speed-ups are drawn"]
@@ -218,7 +214,7 @@ def test_runs_without_a_common_case_say_so(tmp_path: Path, runs: list[Run]) -> N
 
 def test_a_cpu_has_no_datasheet_and_says_so(tmp_path: Path) -> None:
     problems = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (64, 256, 1024)]
-    both = [loaded(tmp_path, measured(machine, problems)) for machine in (CPU, H100)]
+    both = [scored(tmp_path, measured(machine, problems)) for machine in (CPU, H100)]
     found, _ = found_of(both, "amd-epyc-9r14")
     assert found is not None
     with style.look():
@@ -232,7 +228,7 @@ def test_a_cpu_has_no_datasheet_and_says_so(tmp_path: Path) -> None:
 def test_imported_rows_are_named_in_the_title(tmp_path: Path) -> None:
     sources = ("somebody 1.0; their file a", "somebody 1.0; their file b")
     both = [
-        loaded(tmp_path, [dataclasses.replace(one, source=source) for one in measured(machine)])
+        scored(tmp_path, [dataclasses.replace(one, source=source) for one in measured(machine)])
         for machine, source in zip((H100, H200), sources, strict=True)
     ]
     with style.look():
@@ -273,7 +269,7 @@ def test_pages_hold_no_more_than_twelve_panels(tmp_path: Path) -> None:
             ((16, 16), (16, 4096), (4096, 4096)), ("float16", "bfloat16", "tf32", "float32", "float64")
         )
     ]
-    both = [loaded(tmp_path, measured(machine, kinds)) for machine in (H100, H200)]
+    both = [scored(tmp_path, measured(machine, kinds)) for machine in (H100, H200)]
     found, _ = found_of(both, "h100-sxm")
     assert found is not None
     with style.look():

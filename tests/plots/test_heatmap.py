@@ -12,24 +12,22 @@ import pytest
 import yaml
 from matplotlib.figure import Figure
 
-from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
-from bench.store.parquet import write
+from bench.judge.frame import Run
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
-from plots.base.page import Captioned
 from plots.base.plot_spec import MOST_GUESSED, Section, sections
 from plots.figures import heatmap
 from tests.drawing import run_seed
+from tests.plots.drawn import loaded, said
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row, with_frame
 
 SEED = run_seed()
 
 
-def loaded(folder: Path, rows: list[Measurement]) -> Run:
-    (run,) = load([write(folder / "run.parquet", [*ceilings(H100), *rows])], find_datasheet)
+def run_of(folder: Path, rows: list[Measurement]) -> Run:
+    run = loaded(folder, [*ceilings(H100), *rows])
     run.frame["structured_s"], run.frame["structured_limiter"] = np.nan, ""
     return run
 
@@ -53,11 +51,6 @@ def labels(figure: Figure, axis: str, panel: int = 0) -> list[str]:
     return [tick.get_text() for tick in ticks]
 
 
-def said(figure: Captioned) -> str:
-    words = [*(text.get_text() for text in figure.texts), figure.caption]
-    return " ".join(words).replace(style.NO_BREAK, " ")
-
-
 def grid(ms: tuple[int, ...], ks: tuple[int, ...], ns: tuple[int, ...] = (512,)) -> list[Measurement]:
     problems = [Gemm(m=m, n=n, k=k, dtype="float16") for m in ms for k in ks for n in ns]
     return [row(H100, "gemm/x", problem, "cublas") for problem in problems]
@@ -69,7 +62,7 @@ MAP = Section("k", kind="heatmap", y="m")
 def test_a_cell_is_the_median_of_measured_over_predicted(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     ms, ks, ns = (256, 512, 1024), (512, 2048, 4096, 8192), (128, 512, 1024)
-    run = loaded(tmp_path, grid(ms, ks, ns))
+    run = run_of(tmp_path, grid(ms, ks, ns))
     rows = run.frame
     rows["median_s"] = rows["predicted_s"] * [2 ** chance.uniform(-2, 2) for _ in range(len(rows))]
     some = [chance.random() < 0.5 for _ in range(len(rows))]
@@ -87,7 +80,7 @@ def test_a_cell_is_the_median_of_measured_over_predicted(tmp_path: Path) -> None
 
 
 def test_the_colours_are_the_same_in_every_figure(tmp_path: Path) -> None:
-    run = loaded(tmp_path, grid((256, 512), (512, 1024)))
+    run = run_of(tmp_path, grid((256, 512), (512, 1024)))
     found = []
     for factor in (0.01, 1.0, 50.0):
         rows = run.frame.assign(median_s=run.frame["predicted_s"] * factor)
@@ -113,7 +106,7 @@ def test_cells_without_a_time_are_hatched_by_their_reason(tmp_path: Path) -> Non
         dataclasses.replace(r, **(NO_TIME | {"status": lost[i]})) if i in lost else r
         for i, r in enumerate(rows)
     ]
-    (figure,) = drawn(loaded(tmp_path, rows), MAP)
+    (figure,) = drawn(run_of(tmp_path, rows), MAP)
     hatched = {p.get_label(): p for p in figure.axes[0].patches}
     assert set(hatched) == {f"_{status}" for status in STATUSES}
     for i, status in lost.items():
@@ -130,13 +123,13 @@ def test_cells_without_a_time_are_hatched_by_their_reason(tmp_path: Path) -> Non
 def test_a_cell_with_one_time_shows_it(tmp_path: Path) -> None:
     rows = grid((256, 512), (512, 1024), (128, 256))
     rows[0] = dataclasses.replace(rows[0], **NO_TIME)
-    (figure,) = drawn(loaded(tmp_path, rows), MAP)
+    (figure,) = drawn(run_of(tmp_path, rows), MAP)
     assert not figure.axes[0].patches and not np.ma.getmaskarray(cells(figure)).any()
     assert "1 to 2 cases a cell" in said(figure)
 
 
 def test_a_time_without_a_prediction_is_neither_neutral_nor_hatched(tmp_path: Path) -> None:
-    run = loaded(tmp_path, grid((256, 512), (512, 1024)))
+    run = run_of(tmp_path, grid((256, 512), (512, 1024)))
     at = (run.frame["sweep"] == "gemm/x") & (run.frame["m"] == 256) & (run.frame["k"] == 512)
     rows = run.frame.assign(predicted_s=run.frame["predicted_s"].mask(at))
     (figure,) = drawn(with_frame(run, rows), MAP)
@@ -147,7 +140,7 @@ def test_a_time_without_a_prediction_is_neither_neutral_nor_hatched(tmp_path: Pa
 
 
 def test_nothing_predicted_is_no_figure(tmp_path: Path) -> None:
-    run = loaded(tmp_path, grid((256, 512), (512, 1024)))
+    run = run_of(tmp_path, grid((256, 512), (512, 1024)))
     rows = run.frame.assign(predicted_s=np.nan)
     assert drawn(with_frame(run, rows), MAP) == []
 
@@ -160,7 +153,7 @@ def test_ways_of_running_are_panels(tmp_path: Path) -> None:
         for k in (512, 1024)
         for d in ("float16", "tf32")
     ]
-    run = loaded(tmp_path, rows)
+    run = run_of(tmp_path, rows)
     (section,) = sections(run.frame[run.frame["sweep"] == "gemm/x"], asked("{kind: heatmap, x: k, y: m}"))
     assert section == Section("k", panels=("implementation", "dtype"), kind="heatmap", y="m")
     (figure,) = drawn(run, section)
@@ -182,13 +175,13 @@ def asked(plot: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("plot", ["{kind: heatmap, x: k, y: dtype}", "{kind: heatmap, x: k, y: n}"])
 def test_a_map_without_two_swept_numbers_is_not_drawn(plot: str, tmp_path: Path) -> None:
-    run = loaded(tmp_path, grid((256, 512), (512, 1024)))
+    run = run_of(tmp_path, grid((256, 512), (512, 1024)))
     found = sections(run.frame[run.frame["sweep"] == "gemm/x"], asked(plot))
     assert [one.kind for one in found] == ["curve"]
 
 
 def test_more_panels_than_fit_are_more_pages(tmp_path: Path) -> None:
-    run = loaded(tmp_path, grid((256, 512), (512, 1024), tuple(range(64, 64 * 9, 64))))
+    run = run_of(tmp_path, grid((256, 512), (512, 1024), tuple(range(64, 64 * 9, 64))))
     found = drawn(run, dataclasses.replace(MAP, panels=("n",)))
     assert [len(figure.axes) - 1 for figure in found] == [6, 2]
     assert "(page 2 of 2)" in said(found[1])
@@ -206,7 +199,7 @@ def many(folder: Path, count: int) -> Run:
         n = int(2 ** chance.uniform(0, 12))  # in every cell of a map are some
         problems.add(Gemm(m=m, n=n, k=k, dtype="float16"))
     ordered = sorted(problems, key=str)
-    return loaded(folder, [row(H100, "gemm/x", problem, "cublas") for problem in ordered])
+    return run_of(folder, [row(H100, "gemm/x", problem, "cublas") for problem in ordered])
 
 
 def test_thousands_of_problems_are_maps_not_panels(tmp_path: Path) -> None:
@@ -244,14 +237,14 @@ def test_a_map_that_would_be_mostly_empty_has_coarser_cells(full: bool, tmp_path
     sizes = tuple(2**i + j for i in range(6, 12) for j in (0, 8))
     pairs = itertools.product(sizes, sizes) if full else zip(sizes, sizes, strict=True)
     problems = [Gemm(m=m, n=512, k=k, dtype="float16") for m, k in pairs]
-    (figure,) = drawn(loaded(tmp_path, [row(H100, "gemm/x", one, "cublas") for one in problems]), MAP)
+    (figure,) = drawn(run_of(tmp_path, [row(H100, "gemm/x", one, "cublas") for one in problems]), MAP)
     wanted = sizes if full else tuple(2**i for i in range(6, 12))
     assert labels(figure, "x") == labels(figure, "y") == [str(size) for size in wanted]
     assert np.ma.count(cells(figure)) == (144 if full else 6)
 
 
 def test_neighbouring_sizes_share_equal_cells(tmp_path: Path) -> None:
-    run = loaded(tmp_path, grid(tuple(range(1000, 1100, 2)), (512, 1024)))
+    run = run_of(tmp_path, grid(tuple(range(1000, 1100, 2)), (512, 1024)))
     (figure,) = drawn(run, Section("m", kind="heatmap", y="k"))
     assert len(labels(figure, "x")) == 16 and labels(figure, "x")[0] == "1000"
     assert np.ma.count(cells(figure)) == 32 and "reaches from its label to the next" in said(figure)

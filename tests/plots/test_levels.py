@@ -14,10 +14,10 @@ from bench.judge.frame import Run, load
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import measured_points, prediction_lines, style
-from plots.base.page import Captioned
 from plots.base.plot_spec import Section
 from plots.figures import sweep
 from tests.drawing import run_seed
+from tests.plots.drawn import legend, lines, said
 from tests.plots.synthetic import H100, ceilings, row, with_frame
 
 SEED = run_seed()
@@ -54,19 +54,6 @@ def drawn(run: Run, quantity: prediction_lines.Quantity = "duration") -> Figure:
         rows = run.frame[run.frame["sweep"] == "gemm/x"]
         (page,) = sweep.draw(run, rows, Section("m"), quantity)
     return page.figure
-
-
-def lines(figure: Figure, label: str) -> list[Any]:
-    return [line for axes in figure.axes for line in axes.get_lines() if line.get_label() == label]
-
-
-def legend(figure: Figure) -> list[str]:
-    return [text.get_text() for one in figure.legends for text in one.get_texts()]
-
-
-def said(figure: Captioned) -> str:
-    words = [*(text.get_text() for text in figure.texts), figure.caption]
-    return " ".join(words).replace(style.NO_BREAK, " ")
 
 
 @pytest.mark.parametrize("quantity", sweep.QUANTITIES)

@@ -5,7 +5,6 @@ import itertools
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,26 +12,18 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
-from bench.judge.frame import Run, load
-from bench.store.parquet import write
-from bench.store.schema import Measurement
+from bench.judge.frame import Run
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import pages
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
-from plots.base.page import Captioned
 from plots.base.plot_spec import Section, sections
 from plots.figures import notable, roofline, sweep
 from tests.our_sweeps import declared
+from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
-
-
-def loaded(folder: Path, rows: list[Measurement]) -> Run:
-    (run,) = load([write(folder / "run.parquet", rows)], find_datasheet)
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +51,8 @@ def figures(run: Run) -> dict[str, Figure]:
         return {stem: page.figure for stem, page in pages(run, declared())}
 
 
-def lines(figure: Figure, label: str) -> list[Any]:
-    return [line for axes in figure.axes for line in axes.get_lines() if line.get_label() == label]
-
-
 def count(figure: Figure, label: str) -> int:
     return sum(len(line.get_xdata()) for line in lines(figure, label))
-
-
-def said(figure: Captioned) -> str:
-    words = [*(text.get_text() for text in figure.texts), figure.caption]
-    return " ".join(words).replace(style.NO_BREAK, " ")
 
 
 # --- the numbers ------------------------------------------------------------------------------------

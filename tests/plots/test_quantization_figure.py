@@ -11,27 +11,19 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
-from bench.store.parquet import write
-from bench.store.schema import Measurement
+from bench.judge.frame import Run
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
-from plots.base.page import Captioned
 from plots.base.plot_spec import Section, sections
 from plots.figures import quantization
+from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row, with_frame
 
 SMS = 132
 WAVES = [Gemm(m=3072, n=n, k=4096, dtype="float16", layout="NT") for n in range(1344, 3009, 64)]
 TILED = ("cublaslt-256x128", "triton-256x128")
 PLAIN = ("cublas", "triton")
-
-
-def loaded(folder: Path, rows: list[Measurement]) -> Run:
-    (run,) = load([write(folder / "run.parquet", rows)], find_datasheet)
-    return run
 
 
 def drawn(run: Run, x: str = "n", sweep: str = "gemm/waves") -> list[Figure]:
@@ -51,17 +43,8 @@ def figures(waves: Run) -> list[Figure]:
     return drawn(waves)
 
 
-def lines(figure: Figure, axes: int, label: str) -> list[Any]:
-    return [line for line in figure.axes[axes].get_lines() if line.get_label() == label]
-
-
-def said(figure: Captioned) -> str:
-    words = [*(text.get_text() for text in figure.texts), figure.caption]
-    return " ".join(words).replace(style.NO_BREAK, " ")
-
-
 def measured(figure: Figure, axes: int) -> list[tuple[float, float]]:
-    of = lines(figure, axes, "_measured")
+    of = lines(figure.axes[axes], "_measured")
     return sorted((x, y) for line in of for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True))
 
 
@@ -96,7 +79,7 @@ def wave(n: int) -> int:
 
 
 def test_the_staircase_has_one_number_from_the_rows(waves: Run, figures: list[Figure]) -> None:
-    steps, rates = lines(figures[0], 1, "_predicted"), lines(figures[0], 0, "_predicted")
+    steps, rates = lines(figures[0].axes[1], "_predicted"), lines(figures[0].axes[0], "_predicted")
     assert len(steps) == len(rates) == len(TILED)
     for name, duration, rate in zip(TILED, steps, rates, strict=True):
         rows = waves.frame[(waves.frame["implementation"] == name) & ~waves.frame["suspect"]]
@@ -123,20 +106,20 @@ def test_flagged_points_do_not_calibrate(tmp_path: Path, figures: list[Figure]) 
         for one in quantized(H100, "gemm/waves", iter(WAVES))
     ]
     figure = drawn(loaded(tmp_path, rows))[0]
-    highest = [max(line.get_ydata()) for line in lines(figure, 0, "_predicted")]
-    before = [max(line.get_ydata()) for line in lines(figures[0], 0, "_predicted")]
+    highest = [max(line.get_ydata()) for line in lines(figure.axes[0], "_predicted")]
+    before = [max(line.get_ydata()) for line in lines(figures[0].axes[0], "_predicted")]
     assert highest == pytest.approx(before, rel=0.03) and "µs (2 points)" in said(figure)
 
 
 def test_verticals_stand_where_a_wave_or_a_tile_ends(figures: list[Figure]) -> None:
     for axes in range(3):
-        assert [line.get_xdata()[0] for line in lines(figures[0], axes, "_wave_edge")] == [1408, 2816]
-        tiles = [line.get_xdata()[0] for line in lines(figures[0], axes, "_tile_edge")]
+        assert [line.get_xdata()[0] for line in lines(figures[0].axes[axes], "_wave_edge")] == [1408, 2816]
+        tiles = [line.get_xdata()[0] for line in lines(figures[0].axes[axes], "_tile_edge")]
         assert tiles == [n for n in range(1408, 3008, 128) if n not in (1408, 2816)]
 
 
 def test_the_strip_says_how_full_the_last_wave_is(figures: list[Figure]) -> None:
-    (filled,), (useful,) = lines(figures[0], 2, "_last_wave"), lines(figures[0], 2, "_useful")
+    (filled,), (useful,) = lines(figures[0].axes[2], "_last_wave"), lines(figures[0].axes[2], "_useful")
     for x, share, inside in zip(filled.get_xdata(), filled.get_ydata(), useful.get_ydata(), strict=True):
         count = 12 * math.ceil(x / 128)
         assert share == pytest.approx((count % SMS or SMS) / SMS)
@@ -162,8 +145,8 @@ def test_m_may_be_swept_with_n_still(tmp_path: Path) -> None:
     figure = drawn(loaded(tmp_path, list(quantized(H100, "gemm/waves", iter(problems)))), x="m")[0]
     # 11 columns of tiles: 12 rows of them, 3072 in m, are a wave.
     assert figure.axes[2].get_xlabel() == "rows of A and C, m"
-    assert [line.get_xdata()[0] for line in lines(figure, 0, "_wave_edge")] == [3072, 6144]
-    for line in lines(figure, 1, "_predicted"):
+    assert [line.get_xdata()[0] for line in lines(figure.axes[0], "_wave_edge")] == [3072, 6144]
+    for line in lines(figure.axes[1], "_predicted"):
         steps = [math.ceil(11 * math.ceil(m / 256) / SMS) for m in line.get_xdata()]
         assert line.get_ydata() / line.get_ydata()[0] == pytest.approx(steps)
 
@@ -175,8 +158,8 @@ def test_m_and_n_that_grow_together(tmp_path: Path) -> None:
     sizes = range(512, 6144)
     counts = [math.ceil(s / 256) * math.ceil(s / 128) for s in range(512, 6146)]
     edges = [s for s, a, b in zip(sizes, counts, counts[1:], strict=False) if -(-b // SMS) > -(-a // SMS)]
-    assert [line.get_xdata()[0] for line in lines(figure, 0, "_wave_edge")] == edges
-    (step,) = [line for line in lines(figure, 1, "_predicted") if line.get_color() == style.INDIGO]
+    assert [line.get_xdata()[0] for line in lines(figure.axes[0], "_wave_edge")] == edges
+    (step,) = [line for line in lines(figure.axes[1], "_predicted") if line.get_color() == style.INDIGO]
     ratios = step.get_ydata() / step.get_ydata()[0]
     assert ratios == pytest.approx([math.ceil(counts[x - 512] / SMS) for x in step.get_xdata()])
 
@@ -234,7 +217,7 @@ def test_points_that_memory_bounds_do_not_set_the_height_of_the_stair(waves: Run
         for column, value in change.items():
             rows.loc[some, column] = value if isinstance(value, str) else rows.loc[some, column] * value
         figure = drawn(with_frame(waves, rows))[0]
-        return float(max(np.max(line.get_ydata()) for line in lines(figure, 1, "_predicted")))
+        return float(max(np.max(line.get_ydata()) for line in lines(figure.axes[1], "_predicted")))
 
     assert height({"median_s": 3.0, "limiter": "memory"}) == pytest.approx(height({}), rel=0.03)
     assert height({"median_s": 3.0, "limiter": "compute"}) != pytest.approx(height({}), rel=0.03)
@@ -256,7 +239,7 @@ def modelled(run: Run, of: tuple[str, ...], seed: int = 0) -> Run:
 def test_the_structured_level_is_drawn_as_it_is(waves: Run, seed: int) -> None:
     run = modelled(waves, TILED, seed)
     figure = drawn(run)[0]
-    rates, steps = lines(figure, 0, "_structured"), lines(figure, 1, "_structured")
+    rates, steps = lines(figure.axes[0], "_structured"), lines(figure.axes[1], "_structured")
     assert len(rates) == len(steps) == len(TILED)
     for name, rate, step in zip(TILED, rates, steps, strict=True):
         rows = run.frame[run.frame["implementation"] == name].sort_values("n")
@@ -270,7 +253,7 @@ def test_the_structured_level_is_drawn_as_it_is(waves: Run, seed: int) -> None:
         flop = 2 * 3072 * 4096 * np.asarray(step.get_xdata(), dtype=float)
         assert rate.get_ydata() == pytest.approx(flop / (np.asarray(step.get_ydata()) * 1e-6) * 1e-12)
         assert step.get_color() == style.of_implementation(name).color
-        (fitted, _) = lines(figure, 1, "_predicted")
+        (fitted, _) = lines(figure.axes[1], "_predicted")
         assert step._dash_pattern != fitted._dash_pattern
 
 
@@ -291,9 +274,9 @@ def test_what_is_fitted_and_what_is_not_is_said(waves: Run, figures: list[Figure
 
 
 def test_only_kernels_held_to_this_tile_have_a_modelled_stair(waves: Run) -> None:
-    assert not lines(drawn(modelled(waves, PLAIN))[0], 1, "_structured")
+    assert not lines(drawn(modelled(waves, PLAIN))[0].axes[1], "_structured")
     only = drawn(modelled(waves, ("triton-256x128",)))
-    assert [len(lines(figure, 1, "_structured")) for figure in only] == [1, 0]
+    assert [len(lines(figure.axes[1], "_structured")) for figure in only] == [1, 0]
 
 
 def test_one_prediction_for_two_kernels_is_one_line(waves: Run) -> None:
@@ -301,12 +284,12 @@ def test_one_prediction_for_two_kernels_is_one_line(waves: Run) -> None:
     rows = run.frame.copy()
     here = rows["implementation"].isin(TILED)
     rows.loc[here, "structured_s"] = rows["n"][here] * 1e-7
-    found = lines(drawn(with_frame(run, rows))[0], 1, "_structured")
+    found = lines(drawn(with_frame(run, rows))[0].axes[1], "_structured")
     assert [line.get_color() for line in found] == ["#444444"]
 
 
 def test_between_far_rows_there_is_no_step(tmp_path: Path) -> None:
     problems = [Gemm(m=3072, n=n, k=4096, dtype="float16", layout="NT") for n in (512, 1536, 2560)]
     run = loaded(tmp_path, list(quantized(H100, "gemm/waves", iter(problems))))
-    for line in lines(drawn(modelled(run, TILED))[0], 1, "_structured"):
+    for line in lines(drawn(modelled(run, TILED))[0].axes[1], "_structured"):
         assert list(line.get_xdata()) == [512, 1536, 2560]

@@ -4,7 +4,6 @@ import dataclasses
 import random
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,9 +19,9 @@ from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
 from plots.base.measured_points import IMPORTED
-from plots.base.page import Captioned
 from plots.figures import roofline, roofs
 from tests.drawing import run_seed
+from tests.plots.drawn import legend, lines, said
 from tests.plots.synthetic import CPU, H100, ceilings, row, with_frame
 
 SEED = run_seed()
@@ -49,19 +48,6 @@ def with_cached(run: Run, per_s: dict[int, float]) -> Run:
 def drawn(run: Run) -> Figure:
     with style.look():
         return dict(roofline.draw(run))["float16"].figure
-
-
-def lines(figure: Figure, label: str) -> list[Any]:
-    return [line for line in figure.axes[0].get_lines() if line.get_label() == label]
-
-
-def said(figure: Captioned) -> str:
-    words = [*(text.get_text() for text in figure.texts), figure.caption]
-    return " ".join(words).replace(style.NO_BREAK, " ")
-
-
-def legend(figure: Figure) -> list[str]:
-    return [text.get_text() for one in figure.legends for text in one.get_texts()]
 
 
 def test_without_cache_ceilings_there_is_no_cache_roof(plain: Run) -> None:

@@ -10,44 +10,32 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
+from bench.judge.frame import Run
 from bench.judge.score import scorecard, scores
 from bench.model.predict import LEARNED, LEVELS
-from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
 from plots.base import style
-from plots.base.page import Captioned
 from plots.figures import distribution, telemetry, transfer
 from plots.figures import scorecard as scored
+from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
 SIZES = list(itertools.product((64, 512, 4096), (32, 1056, 8192), (96, 4160)))
 PROBLEMS = [Gemm(m=m, n=n, k=k, dtype="float16") for m, n, k in SIZES]
 
 
-def loaded(folder: Path, machine: Machine = H100, **facts: Any) -> Run:
+def made(folder: Path, machine: Machine = H100, **facts: Any) -> Run:
     dtype = "float32" if machine is CPU else "float16"
     problems = [Gemm(m=m, n=n, k=k, dtype=dtype) for m, n, k in SIZES]  # type: ignore[arg-type]
     rows = [row(machine, "gemm/some", one, name) for one in problems for name in machine.libraries]
     rows = [dataclasses.replace(one, **facts) for one in [*ceilings(machine), *rows]]
-    (run,) = load([write(folder / f"{machine.facts['device']}.parquet", rows)], find_datasheet)
+    run = loaded(folder / machine.facts["device"], rows)
     run.frame["suspect"], run.frame["scored"] = False, ~run.frame["calibrating"]
     return run
-
-
-def lines(axes: Axes, label: str) -> list[Any]:
-    return [line for line in axes.get_lines() if line.get_label() == label]
-
-
-def said(figure: Captioned) -> str:
-    words = [*(text.get_text() for text in figure.texts), figure.caption]
-    return " ".join(" ".join(words).split()).replace(style.NO_BREAK, " ")
 
 
 def page(drawn: Any) -> Figure:
@@ -60,7 +48,7 @@ def page(drawn: Any) -> Figure:
 
 
 def test_every_scored_case_is_a_point_at_its_times(tmp_path: Path, chance: np.random.Generator) -> None:
-    rows = loaded(tmp_path).frame
+    rows = made(tmp_path).frame
     for name in ("structured_s", "priors_s", *LEARNED):
         rows[name] = rows["median_s"] * np.exp(chance.normal(0, 0.1, len(rows)))
     figure = page(scored.draw(rows))
@@ -80,7 +68,7 @@ def test_every_scored_case_is_a_point_at_its_times(tmp_path: Path, chance: np.ra
 
 
 def test_below_stand_median_and_mean_of_every_level(tmp_path: Path, chance: np.random.Generator) -> None:
-    rows = pd.concat([loaded(tmp_path, machine).frame for machine in (H100, H200)], ignore_index=True)
+    rows = pd.concat([made(tmp_path, machine).frame for machine in (H100, H200)], ignore_index=True)
     for name in ("structured_s", "priors_s", *LEARNED):
         rows[name] = rows["median_s"] * np.exp(chance.normal(0, 0.1, len(rows)))
     figure = page(scored.draw(rows))
@@ -100,7 +88,7 @@ def test_below_stand_median_and_mean_of_every_level(tmp_path: Path, chance: np.r
 
 
 def test_many_points_are_pixels(tmp_path: Path) -> None:
-    rows = loaded(tmp_path).frame
+    rows = made(tmp_path).frame
     for times in (1, 1 + scored.MANY // (2 * len(PROBLEMS))):
         figure = page(scored.draw(pd.concat([rows] * times, ignore_index=True)))
         points = [line for axes in figure.axes for line in lines(axes, "_case")]
@@ -108,7 +96,7 @@ def test_many_points_are_pixels(tmp_path: Path) -> None:
 
 
 def test_imported_rows_have_a_line_and_a_mark_of_their_own(tmp_path: Path) -> None:
-    ours, theirs = loaded(tmp_path / "a"), loaded(tmp_path / "b", source="somebody 1.0; a file", run_id="x")
+    ours, theirs = made(tmp_path / "a"), made(tmp_path / "b", source="somebody 1.0; a file", run_id="x")
     both = pd.concat([ours.frame, theirs.frame], ignore_index=True)
     figure = page(scored.draw(both))
     (axes,) = [axes for axes in figure.axes if "percent" in axes.get_xlabel()]
@@ -119,7 +107,7 @@ def test_imported_rows_have_a_line_and_a_mark_of_their_own(tmp_path: Path) -> No
 
 
 def test_nothing_scored_is_no_figure(tmp_path: Path) -> None:
-    rows = loaded(tmp_path).frame
+    rows = made(tmp_path).frame
     rows["calibrating"], rows["scored"] = True, False
     assert list(scored.draw(rows)) == [] and list(distribution.draw(rows)) == []
 
@@ -128,7 +116,7 @@ def test_nothing_scored_is_no_figure(tmp_path: Path) -> None:
 
 
 def test_a_line_is_the_share_of_cases_that_reach_so_much(tmp_path: Path) -> None:
-    rows = loaded(tmp_path).frame
+    rows = made(tmp_path).frame
     figure = page(distribution.draw(rows))
     some = rows[~rows["calibrating"]]
     small = some["bound_by"] == "compute"
@@ -146,7 +134,7 @@ def test_a_line_is_the_share_of_cases_that_reach_so_much(tmp_path: Path) -> None
 
 
 def test_several_devices_are_lines_and_ours_are_dashed(tmp_path: Path) -> None:
-    rows = pd.concat([loaded(tmp_path, machine).frame for machine in (H100, H200)], ignore_index=True)
+    rows = pd.concat([made(tmp_path, machine).frame for machine in (H100, H200)], ignore_index=True)
     figure = page(distribution.draw(rows))
     drawn = [
         (to_hex(line.get_color()).upper(), line.get_linestyle()) for line in lines(figure.axes[0], "_cases")
@@ -161,7 +149,7 @@ def test_several_devices_are_lines_and_ours_are_dashed(tmp_path: Path) -> None:
 def test_many_cases_are_thinned_by_rank_and_the_ends_kept(
     chance: np.random.Generator, tmp_path: Path
 ) -> None:
-    run = loaded(tmp_path)
+    run = made(tmp_path)
     one = run.frame[~run.frame["calibrating"]].iloc[[0] * 5000].reset_index(drop=True)
     one["median_s"] = one["predicted_s"] / chance.uniform(0.2, 1.6, 5000)
     (line,) = lines(page(distribution.draw(one)).axes[0], "_cases")
@@ -175,7 +163,7 @@ def test_many_cases_are_thinned_by_rank_and_the_ends_kept(
 
 
 def test_without_ceilings_the_datasheets_roof_serves(tmp_path: Path) -> None:
-    run = loaded(tmp_path)
+    run = made(tmp_path)
     run.frame["predicted_s"] = np.nan
     figure = page(distribution.draw(run.frame))
     assert figure.axes[-1].get_xlabel() == "share of the datasheet's roof (percent)"
@@ -188,7 +176,7 @@ def test_without_ceilings_the_datasheets_roof_serves(tmp_path: Path) -> None:
 
 def traced(folder: Path, machine: Machine, chance: np.random.Generator) -> tuple[Run, np.ndarray]:
     """A run whose machine is slow in its middle, rows in any order; (the run, which rows are slow)."""
-    run = loaded(folder, machine)
+    run = made(folder, machine)
     n = len(run.frame)
     order = chance.permutation(n)
     slow = (order > 0.4 * n) & (order < 0.6 * n)
@@ -264,7 +252,7 @@ def test_without_visits_a_row_stands_at_its_end(tmp_path: Path, chance: np.rando
 
 def test_visits_to_one_case_show_what_moved_between_them(tmp_path: Path) -> None:
     visits = {"samples_s": [1.0, 1.0, 2.0, 2.0], "visit_samples": [2, 2], "visit_at_s": [6.0, 60.0]}
-    run = loaded(tmp_path, CPU, sentinel_before_s=1e-4, sentinel_after_s=1e-4, **visits)
+    run = made(tmp_path, CPU, sentinel_before_s=1e-4, sentinel_after_s=1e-4, **visits)
     found = telemetry.repeated(run)
     assert len(found) == 2 * len(run.rows) and found["product"].sum() == 2 * sum(
         one.arithmetic == "matrix" for one in run.rows
@@ -273,14 +261,14 @@ def test_visits_to_one_case_show_what_moved_between_them(tmp_path: Path) -> None
     axes = page(telemetry.draw(run)).axes[-1]
     assert axes.get_ylabel() == "visit beside\nits case (percent)"
     assert sum(len(line.get_xdata()) for line in lines(axes, "_visit")) == len(found)
-    once = loaded(tmp_path / "once", CPU, sentinel_before_s=1e-4, sentinel_after_s=1e-4)
+    once = made(tmp_path / "once", CPU, sentinel_before_s=1e-4, sentinel_after_s=1e-4)
     assert telemetry.repeated(once).empty and "visit" not in page(telemetry.draw(once)).axes[-1].get_ylabel()
 
 
 def test_only_a_large_run_has_a_scorecard_and_a_distribution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = loaded(tmp_path)
+    run = made(tmp_path)
     for many, drawn in ((run.measured + 1, set()), (run.measured, {"scorecard", "distribution"})):
         monkeypatch.setattr("plots.__main__.MANY", many)
         with style.look():
@@ -293,7 +281,7 @@ def test_a_run_that_tells_no_clock_says_so(tmp_path: Path) -> None:
         (CPU, {}, "no trace of the speed: no row records it"),
         (H100, {"source": "somebody 1.0"}, "no trace of the clock: its rows are imported"),
     ):
-        run = loaded(tmp_path / why.replace(" ", ""), machine, **facts)
+        run = made(tmp_path / why.replace(" ", ""), machine, **facts)
         assert telemetry.missing(run) == why and list(telemetry.draw(run)) == []
 
 

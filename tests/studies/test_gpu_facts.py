@@ -79,16 +79,15 @@ def test_one_odd_implementation_makes_no_answer() -> None:
 def test_candidates_that_do_not_compile_are_passed_over() -> None:
     tried: list[str] = []
 
-    def compiling(of: object, candidate: str, sm_count: int) -> None:
+    def preparing(of: object, candidate: str, sm_count: int) -> Any:
         tried.append(candidate)
         if candidate != "c":
             raise RuntimeError("at 27:17:") from ValueError(f"in the kernel\nno {candidate}")
+        launch = Launch(lambda: torch.tensor([ord(candidate)]))
+        return SimpleNamespace(compile=lambda: None, launch=lambda: launch)
 
     def module(*candidates: str) -> Any:
-        launch = lambda of, candidate, sm_count: Launch(lambda: torch.tensor([ord(candidate)]))  # noqa: E731
-        return SimpleNamespace(
-            __name__="kernels.gemm.x", candidates=lambda *_: candidates, compile=compiling, launch=launch
-        )
+        return SimpleNamespace(__name__="kernels.gemm.x", candidates=lambda *_: candidates, prepare=preparing)
 
     values: dict[str, Any] = {f: getattr(CPU, f) for f in CPU.__dataclass_fields__}
     device = Device(**values | {"kind": "cuda", "capability": (9, 0)})
@@ -152,5 +151,5 @@ def test_a_rehearsal_says_so_and_writes_json(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_question_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="give one of tf32, specialized, gluon, held, narrow, nvml"):
+    with pytest.raises(UserError, match="give one of tf32, gluon, held, narrow, nvml"):
         facts.main(["tf33", "3", str(tmp_path / "fact.json")])

@@ -152,17 +152,17 @@ def test_each_shape_meets_every_configuration_once_with_other_numbers(
 def test_a_configuration_that_does_not_compile_computed_nothing_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kernels.gemm import specialized
+    from kernels.gemm import persistent
 
     compiled = iter(range(1))  # once: Triton 3.6 would repeat the failure, for seconds
 
-    def compiling(*given: Any) -> None:
+    def preparing(*given: Any) -> Any:
         next(compiled)
         raise RuntimeError("at 27:17:") from ValueError("no")
 
-    monkeypatch.setattr(specialized, "compile", compiling)
+    monkeypatch.setattr(persistent, "prepare", preparing)
     monkeypatch.setattr(on_device, "operands", lambda *given: None)
-    launch = on_device._products("specialized", on_a((10, 0))).launch
+    launch = on_device._products("persistent", on_a((10, 0))).launch
     for _ in range(2):
         with pytest.raises(Unsupported, match="does not compile: ValueError: no"):
             launch(SMALL, [], "c")
@@ -187,7 +187,7 @@ def test_rows_for_shared_memory_are_of_all_four_kernels_and_have_clusters() -> N
     assert len(kinds) == 12
 
 
-# ---- products by specialized warps, one seed after the other
+# ---- products in every configuration, one after the other
 
 
 def wrong_at(calls: set[int]) -> Configurable:
@@ -208,15 +208,14 @@ def wrong_at(calls: set[int]) -> Configurable:
 
         return Launch(call, (out,))
 
-    return Configurable("onednn", lambda problem: [""], launch)
+    return Configurable("onednn", lambda problem: "abcd", launch)
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_device, "SHAPES", 3)
-    monkeypatch.setattr(on_device, "SEEDS", 4)
     small = iter([Gemm(dtype="float32", m=16, n=24, k=8 * number) for number in (1, 2, 3)])
-    monkeypatch.setattr(on_device, "_random_problem", lambda *given: next(small))
+    monkeypatch.setattr(on_device, "_ragged_problem", lambda *given: next(small))
 
 
 @pytest.mark.usefixtures("few")
@@ -224,14 +223,18 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     ("wrong", "answer", "sentence"),
     [
         (set(), "yes", "12 products of 3 shapes, all confirmed by float64"),
-        ({6}, "no", "1 of 12 products of 3 shapes are wrong, first float32-NN-m16-n24-k8 seed 2: error"),
+        (
+            {12},
+            "no",
+            "1 of 12 products of 3 shapes are wrong, first float32-NN-m16-n24-k8 c seed 2: error",
+        ),
     ],
 )
 def test_a_wrong_product_of_many_is_seen_and_named(
     wrong: set[int], answer: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_device, "_products", lambda *given: wrong_at(wrong))
-    found = on_device.specialized(CPU, LONG_S)
+    found = on_device.gluon(CPU, LONG_S)
     assert found.answer == answer and found.sentence.startswith(sentence)
 
 
@@ -240,7 +243,7 @@ def test_time_that_ends_early_claims_no_more_than_was_seen(monkeypatch: pytest.M
     monkeypatch.setattr(on_device, "_products", lambda *given: wrong_at(set()))
     looks = iter([0.0, 1.0, 2.0, *[99.0] * 20])
     monkeypatch.setattr(trials.time, "monotonic", lambda: next(looks))
-    assert on_device.specialized(CPU, 10.0).sentence.startswith("2 products of 2 shapes, all confirmed")
+    assert on_device.gluon(CPU, 10.0).sentence.startswith("2 products of 2 shapes, all confirmed")
 
 
 @pytest.mark.usefixtures("few")
@@ -248,18 +251,10 @@ def test_what_does_not_run_is_unknown_with_its_reason(monkeypatch: pytest.Monkey
     def refuses(problem: Gemm) -> Any:
         raise Unsupported("needs Triton 3.7")
 
-    refusing = Configurable("triton-specialized", refuses, lambda *given: Launch(lambda: None, ()))
+    refusing = Configurable("triton-gluon", refuses, lambda *given: Launch(lambda: None, ()))
     monkeypatch.setattr(on_device, "_products", lambda *given: refusing)
-    found = on_device.specialized(CPU, LONG_S)
+    found = on_device.gluon(CPU, LONG_S)
     assert found.answer == "unknown" and found.sentence.endswith(": needs Triton 3.7")
-
-
-def test_random_problems_suit_bulk_copies() -> None:
-    chosen = random.Random(on_device.SEED)
-    problems = [on_device._random_problem(chosen, number, "float16") for number in range(on_device.SHAPES)]
-    assert len({(p.m, p.n, p.k) for p in problems}) == 20
-    for problem in problems:
-        assert not problem.missing("triton-specialized", "cuda", (9, 0))
 
 
 def test_8_bit_types_are_checked_and_those_that_a_device_lacks_are_named(
