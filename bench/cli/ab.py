@@ -69,7 +69,7 @@ def ab(
     bench_budget: BudgetOption = None,
     same: SameOption = SAME_PERCENT,
 ) -> None:
-    """This checkout, as it is, against another commit, in turns: faster, slower or the same, case by case.
+    """This checkout, as it is, against another commit, interleaved: faster, slower or the same, case by case.
 
     Both tune their kernels afresh, and kernels that are the same in both are tuned once: no choice of another
     day is used. If the code is the same in both, this is an A/A test: it says how small a change this machine

@@ -126,7 +126,7 @@ def _looked_at(fleet: Fleet) -> str:
 
 
 def _slow_table(told: Judged, markdown: bool) -> Iterator[str]:
-    names = ("slow", "class", ">time", "95 %", "why")
+    names = ("slow", "kind of work", ">time", "95 %", "why")
     rows = []
     for why in told.why[:MOST_LISTED]:
         slow = why.slow
