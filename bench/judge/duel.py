@@ -20,6 +20,7 @@ from bench.judge.frame import Run
 from bench.judge.gemm_regions import REGIONS, Region, region
 from bench.judge.goals import Goal, goals
 from bench.judge.noise import OURS
+from bench.spec import is_custom
 from bench.store.schema import Measurement
 
 LIBRARIES = ("cublas", "cublaslt")
@@ -97,7 +98,7 @@ def duels(run: Run, cache: str) -> tuple[list[Duel], int]:
     """
     timed: dict[str, dict[str, Measurement | None]] = defaultdict(dict)
     for row, flags in zip(run.rows, run.flags, strict=True):
-        known = row.implementation in LIBRARIES or row.implementation.startswith(OURS)
+        known = row.implementation in LIBRARIES or _duels(row.implementation)
         if row.operator != "gemm" or row.cache != cache or not known or row.visit or not row.is_timed:
             continue
         sound = SUSPECT.isdisjoint(flags) and bool(row.samples_s)
@@ -109,7 +110,7 @@ def duels(run: Run, cache: str) -> tuple[list[Duel], int]:
         theirs = [by_name[name] for name in LIBRARIES if name in by_name]
         library = next((row for row in theirs if row is not None), None)
         for name, ours in by_name.items():
-            if not name.startswith(OURS) or not theirs:
+            if not _duels(name) or not theirs:
                 continue
             if ours is None or library is None:
                 suspect += 1
@@ -150,6 +151,11 @@ def _shares(row: Measurement) -> tuple[float, float]:
     low, high = row.low_s, row.high_s
     down = math.log(row.median_s / low) if low is not None and 0 < low < row.median_s else math.inf
     return down, math.log(high / row.median_s) if high is not None and high > row.median_s else math.inf
+
+
+def _duels(implementation: str) -> bool:
+    """Whether it is one of ours or a custom kernel, which the library is compared with."""
+    return implementation.startswith(OURS) or is_custom(implementation)
 
 
 def _ours_first(name: str) -> tuple[bool, str]:
