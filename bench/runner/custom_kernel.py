@@ -40,6 +40,8 @@ def kernel_of(text: str, kind: type[Problem]) -> Implementation:
 
 def with_kernels(find: Find, operator: str, texts: Sequence[str]) -> Find:
     """`find`, but that the operator's problem also has these custom kernels. UserError."""
+    if not texts:
+        return find
     kind = find(operator)
     added = [kernel_of(text, kind) for text in texts]
     if len({each.name for each in added}) < len(added):

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
+from bench.case_name import row_name
 from bench.cli import one_launch
 from bench.cli.pytest_fixture import kernel_text
 from bench.cli.run_command import cases_of, usual_words
@@ -28,6 +29,7 @@ from bench.runner.ab import versions
 from bench.runner.custom_kernel import checked_kernels, compared, kernel_of, with_kernels
 from bench.runner.supervisor import WorkerSupervisor, check_request
 from bench.spec import Problem
+from bench.store import parquet
 from bench.store.parquet import read_rows
 from bench.worker import custom_kernel
 from bench.worker.__main__ import answer, make_bench
@@ -374,6 +376,16 @@ def test_a_profiler_sees_the_kernels_of_the_row_alone() -> None:
     own = timed(SQUARE, "mine:f", [1e-3] * 20, configuration="mine.py 0123", cache="warm")
     words = one_launch.words_of(own, here=False)
     assert words[0] == "gemm" and words[-4:] == ["--kernel", "mine.py:f", "--cache", "warm"]
+
+
+def test_explain_prints_the_command_for_a_gpus_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    row = timed(SQUARE, "mine:f", about(1e-3), sweep="gemm", configuration="mine.py 0123", kernels="f grid 1")
+    path = parquet.write(tmp_path / "run.parquet", [row])
+    said = CliRunner().invoke(app, ["explain", row_name(row), str(path)]).output
+    assert "'regex:^(f)$' -o gemm-mine-f-float16-NN-m4096-n4096-k4096-cold python -m bench one gemm " in said
+    assert "ncu, which is Nsight Compute, is not on the PATH here" in said
+    assert "python -m bench run gemm " in said and said.count("--kernel mine.py:f") == 2
 
 
 def test_profile_runs_the_profiler_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
