@@ -1,12 +1,12 @@
 """Custom kernels on the side of the parent: from FILE:FUNCTION to an implementation, checked before a run.
 
-The file is read here and imported by the worker alone.
+The worker alone reads the file: here it is a name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -16,9 +16,7 @@ from bench.format import count_text
 from bench.runner.examples import check_of, cover
 from bench.runner.supervisor import WorkerSupervisor, check_request
 from bench.spec import DeviceKind, Implementation, Problem, is_custom
-from bench.sweep.load import Case
-
-Find = Callable[[str], type[Problem]]
+from bench.sweep.load import Case, Find
 
 
 def kernel_of(text: str, kind: type[Problem]) -> Implementation:
