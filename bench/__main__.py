@@ -19,6 +19,7 @@ from bench.cli.ab import ab
 from bench.cli.application import Commands, run_process
 from bench.cli.completion import completion
 from bench.cli.new import new
+from bench.cli.one_launch import one, profile
 from bench.cli.run_command import run
 from bench.fleet.command import fleet
 from bench.nightly.command import nightly
@@ -68,6 +69,8 @@ app.command()(result_commands.claims)
 app.command()(result_commands.explain)
 app.command()(run)
 app.command()(ab)
+app.command()(one)
+app.command(context_settings={"ignore_unknown_options": True})(profile)
 app.command()(nightly)
 app.command()(accept)
 app.command()(fleet)

@@ -23,7 +23,7 @@ def case_name(
     """The name of a case: `gemm/square-triton-float16-TN-m4096-n4096-k4096-cold`.
 
     Unique within a run, and no part of another name of it, so that pytest's `-k` finds this case alone; of
-    letters, digits and `/ - _ . +` only, which `-k` reads as one word. The operator is named where the path
+    letters, digits and `/ - _ . + :` only, which `-k` reads as one word. The operator is named where the path
     of the sweep does not name it, one thread where not all are used. `parameters` is JSON, as in a row.
     """
     # Behind the implementation: `my-gemm-triton-...` would hold the name of a case of the sweep `gemm`.

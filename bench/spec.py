@@ -147,6 +147,8 @@ class Implementation:
     dtypes: Dtypes
     cpp_on_cpu: bool = False
     """Whether on a CPU every problem is compiled from C++, which takes seconds and needs a compiler."""
+    kernel: str = ""
+    """Of a custom kernel: FILE:FUNCTION, with an absolute path; empty for those of kernels/."""
 
     def missing(self, dtype: str, device: DeviceKind, capability: Capability | None) -> str:
         """Why it cannot run this data type on such a device, as a sentence; empty if it can."""
@@ -163,6 +165,11 @@ class Implementation:
             have, need = (".".join(map(str, c)) for c in (capability, lowest))
             return f"{self.name} does {dtype} from compute capability {need}; this device has {have}"
         return ""
+
+
+def is_custom(implementation: str) -> bool:
+    """Whether an implementation of this name is a custom kernel, `mine:softmax`."""
+    return ":" in implementation
 
 
 def operator_file(operator: str) -> str:
@@ -440,3 +447,9 @@ def first_line(error: BaseException) -> str:
 def parameters_text(parameters: dict[str, Any]) -> str:
     """Canonical text of a problem's parameters."""
     return json.dumps(parameters, sort_keys=True, separators=(",", ":"))
+
+
+def parameter_words(parameters: Mapping[str, Any]) -> list[str]:
+    """`NAME=VALUE` of each parameter, as commands take them."""
+    texts = {n: str(value).lower() if isinstance(value, bool) else value for n, value in parameters.items()}
+    return [f"{name}={text}" for name, text in texts.items()]

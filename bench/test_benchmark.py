@@ -12,36 +12,10 @@ from typing import Any
 
 import pytest
 
+from bench.cli.pytest_fixture import TIMER, replay
 from bench.pytest_plugin import RUN, examples
 from bench.runner.run import Run
 from bench.store.schema import Measurement
-
-
-class ReplayTimer:
-    """A `timer` for pytest-benchmark that replays times measured elsewhere.
-
-    pytest-benchmark reads it before and after a round: it returns 0, then the seconds of the round. The
-    table, JSON and comparisons thus hold device times, through pytest-benchmark's public interface alone.
-    """
-
-    def __init__(self) -> None:
-        self._rounds_s: list[float] | None = None
-        self._running = False
-
-    def load(self, rounds_s: list[float]) -> None:
-        """Set the seconds of the next rounds."""
-        self._rounds_s = list(reversed(rounds_s))
-        self._running = False
-
-    def __call__(self) -> float:
-        """0 at the start of a round, its seconds at the end."""
-        if self._rounds_s is None:
-            raise RuntimeError("this timer only replays: it cannot time `benchmark(function)`")
-        self._running = not self._running
-        return 0.0 if self._running else self._rounds_s.pop()
-
-
-TIMER = ReplayTimer()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -73,9 +47,7 @@ def test_measure(case: str, request: pytest.FixtureRequest) -> None:
     benchmark: Any = request.getfixturevalue("benchmark")
     benchmark.group = row.sweep
     benchmark.extra_info.update(extra_info(run, row))
-    if benchmark.enabled:
-        TIMER.load([sample * row.launches for sample in row.samples_s])
-    benchmark.pedantic(lambda: None, rounds=len(row.samples_s), iterations=row.launches)
+    replay(benchmark, row.samples_s, row.launches)
 
 
 def extra_info(run: Run, row: Measurement) -> dict[str, Any]:

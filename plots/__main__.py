@@ -498,7 +498,7 @@ def _whole(run: Run) -> Iterator[tuple[str, Page]]:
         yield from distribution.draw(run.frame)
     yield from telemetry.draw(run)
     for name, page in duel.draw(run):
-        yield f"duel-{name}", page
+        yield f"duel-{name.replace(':', '-')}", page
 
 
 def sweep_pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:

@@ -1,4 +1,4 @@
-"""`python -m bench ab`: does this checkout make cases faster or slower than another commit?"""
+"""`python -m bench ab`: is this checkout, or a kernel of your own, faster or slower than another version?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench.sweep.load import Case
 
 if TYPE_CHECKING:
     from bench.device.detect import Device
-    from bench.runner.ab import Contest, Verdict
+    from bench.runner.ab import Contest, Side, Verdict
 
 ROOT = Path(__file__).parents[2]
 CODE = ("bench", "kernels")
@@ -63,13 +63,24 @@ SameOption = Annotated[
 
 
 def ab(
-    names: Annotated[list[str], typer.Argument(metavar="SWEEP|CASE...", help="What to compare.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SWEEP|CASE...", help="What to compare; with --kernel OPERATOR NAME=VALUES..., as of run."
+        ),
+    ],
+    kernel: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--kernel", metavar="OLD NEW", help="Two kernels of your own, each FILE:FUNCTION."),
+    ] = None,
     ref: Annotated[str, typer.Option(metavar="COMMIT", help="The version to compare with.")] = "HEAD",
     bench_device: DeviceOption = "auto",
     bench_budget: BudgetOption = None,
     same: SameOption = SAME_PERCENT,
 ) -> None:
     """This checkout, as it is, against another commit, interleaved: faster, slower or the same, case by case.
+
+    Or one kernel of your own against another, which are checked before they are timed.
 
     Both tune their kernels afresh, and kernels that are the same in both are tuned once: no choice of another
     day is used. If the code is the same in both, this is an A/A test: it says how small a change this machine
@@ -85,29 +96,57 @@ def ab(
     options = "".join(
         f" {option} {given}"
         for option, given, usual in (
+            ("--ref", ref, ref if kernel else ""),
             ("--bench-device", bench_device, "auto"),
             ("--same", f"{same:g}", f"{SAME_PERCENT:g}"),
+            ("--kernel", " ".join(kernel or ()), ""),
         )
         if given != usual
     )
 
     def command(undecided: Sequence[Case]) -> str:
-        those = [case.name for case in undecided] if len(undecided) <= FEW_NAMES else names
-        return f"python -m bench ab --ref {ref}{options} {' '.join(those)}"
+        few = kernel is None and len(undecided) <= FEW_NAMES
+        return f"python -m bench ab{options} {' '.join([case.name for case in undecided] if few else names)}"
 
-    with checked_out(commit_of(ref, where), where) as old, as_it_is() as new:
-        is_same_code = not _differs(old)
-        cases = chosen(names, device.sm_count)
-        what = f"this checkout against {ref}"
-        if is_same_code:
-            what = f"A/A, since bench/ and kernels/ are those of {ref}"
-        every = contested(device, cases, old, new, what, bench_budget, same)
+    before = as_it_is() if kernel else checked_out(commit_of(ref, where), where)
+    with before as old, as_it_is() as new:
+        if kernel:
+            cases, sides = _of_kernels(names, kernel, device)
+            is_same_code = sides["old"] == sides["new"]
+            what = "A/A of one kernel" if is_same_code else f"{kernel[1]} against {kernel[0]}"
+        else:
+            cases, sides = chosen(names, device.sm_count), None
+            is_same_code = not _differs(old)
+            what = f"this checkout against {ref}"
+            if is_same_code:
+                what = f"A/A, since bench/ and kernels/ are those of {ref}"
+        every = contested(device, cases, old, new, what, bench_budget, same, sides)
     show(resolution_lines(every) if is_same_code else undecided_lines(every, same, command))
     words = Counter(contest.verdict for contest in every)
     if is_same_code:
         is_known = any(contest.variance is not None for contest in every)
         raise typer.Exit(UNKNOWN_SIDE if words["failed"] else 0 if is_known else NOTHING_DECIDED)
     raise typer.Exit(exit_code(words))
+
+
+def _of_kernels(
+    names: Sequence[str], kernel: tuple[str, str], device: Device
+) -> tuple[list[Case], dict[Side, str]]:
+    """(the cases of the new kernel, FILE:FUNCTION of either), both checked. UserError if one is wrong."""
+    from bench.cli.run_command import cases_of
+    from bench.runner.custom_kernel import checked_kernels
+    from bench.runner.rows import SEED
+    from bench.runner.supervisor import WorkerSupervisor
+
+    of_both = [cases_of("ab", names, device, kernel=[text]) for text in kernel]
+    worker = WorkerSupervisor(device, SEED)
+    try:
+        for cases in of_both:
+            show(checked_kernels(cases, worker, device))
+    finally:
+        worker.close()
+    old, new = (cases[0].problem.implementation(cases[0].implementation).kernel for cases in of_both)
+    return of_both[1], {"old": old, "new": new}
 
 
 def contested(
@@ -118,8 +157,9 @@ def contested(
     what: str,
     budget_s: float | None,
     same: float,
+    kernels: Mapping[Side, str] | None = None,
 ) -> list[Contest]:
-    """Every case with its verdict; prints them as they come, `what` first.
+    """Every case with its verdict; prints them as they come, `what` first. `kernels`: see `versions`.
 
     `old` and `new` are folders with two versions of the code, without choices of their tuners: from here on
     they share them, so that equal kernels run in equal configurations. `same` is in percent. UserError if
@@ -147,7 +187,7 @@ def contested(
         (old / TUNED).mkdir(parents=True)
         (new / TUNED).symlink_to(old / TUNED)
         every = []
-        with versions(device, old, new) as (visit, renew):
+        with versions(device, old, new, kernels) as (visit, renew):
             for contest in contests(able, visit, renew, budget_s, same / 100, kind=device.kind):
                 typer.echo(line(contest))
                 every.append(contest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bench.case_name import row_name
+from bench.cli.one_launch import ncu_command, words_of
 from bench.cli.run_summary import rate_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
@@ -37,7 +39,7 @@ from bench.model.roofline import (
     row_traffic,
 )
 from bench.runner.rows import protocol_of
-from bench.spec import Problem
+from bench.spec import Problem, is_custom
 from bench.store.parquet import read_rows, tables
 from bench.store.schema import Measurement, RunKey, run_names
 
@@ -101,7 +103,12 @@ def explanation(
     raised = set(explained.run.flags_of(row))
     yield from ("", "Flags, and what they mean" if raised else "No flag is raised.")
     yield from _aligned((flag.name, flag.means) for flag in FLAGS if flag.name in raised)
-    yield from ("", "How to measure it again", f"  {command_again(row, title(row.sweep) is not None)}")
+    here = title(row.sweep) is not None
+    yield from ("", "How to measure it again", f"  {command_again(row, here)}")
+    if row.device_kind == "cuda" and row.is_timed and row.source is None:
+        yield from ("", "How to profile one launch of it", f"  {ncu_command(row, here)}")
+        if not shutil.which("ncu"):
+            yield "  ncu, which is Nsight Compute, is not on the PATH here"
     if earlier:
         yield from ("", "What earlier runs say of it")
         yield from _aligned((names[look.run], look.text) for look in reversed(earlier))
@@ -164,8 +171,11 @@ def command_again(row: Measurement, here: bool) -> str:
     """The command that measures this case again; `here`: its sweep is a file of this checkout."""
     if row.source is not None:
         return "It was not measured by roofbench: see by whom."
-    words = ["pytest", "bench/", "--benchmark", *([] if here else ["--bench-sweep", f"{row.sweep}.yaml"])]
-    words += ["--bench-case", row_name(row)]
+    if not here and row.sweep == row.operator:  # so `run` calls its sweep
+        words = ["python", "-m", "bench", "run", *words_of(row, here)]
+    else:
+        words = ["pytest", "bench/", "--benchmark", *([] if here else ["--bench-sweep", f"{row.sweep}.yaml"])]
+        words += ["--bench-case", row_name(row)]
     words += ["--bench-device", "cpu"] if row.device_kind == "cpu" else []
     words += ["--bench-regime", row.regime] if row.regime == "boost" else []
     settings = protocol_of(row)  # a row may publish more or fewer visits than were asked for
@@ -193,10 +203,12 @@ def _what(
     try:
         summary = find(row.operator).implementation(row.implementation).summary
     except LookupError:
-        summary = "not among the implementations of this checkout"
+        own = is_custom(row.implementation)
+        summary = "a custom kernel" if own else "not among the implementations of this checkout"
     yield "implementation", f"{row.implementation}: {summary}"
     if row.configuration:
-        yield "", f"it chose {row.configuration}"
+        said = "its file and the hash of its text:" if is_custom(row.implementation) else "it chose"
+        yield "", f"{said} {row.configuration}"
     parameters = json.loads(row.parameters)
     yield "parameters", ", ".join(f"{key} {value}" for key, value in parameters.items())
     threads = ", by one thread" if row.threads_asked == "one" else ""

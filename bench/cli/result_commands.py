@@ -224,7 +224,8 @@ def explain(
 
     def title(name: str) -> str | None:
         try:
-            return load_all(select(name), kernels.problem, sm_count=1)[0].sweep.title
+            loaded = load_all(select(name), kernels.problem, sm_count=1)
+            return next((each.sweep.title for each in loaded if each.name == name), None)
         except UserError:  # a sweep that is not in this checkout has left its rows only
             return None
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 import yaml
@@ -16,9 +16,23 @@ import kernels
 from bench.cli.application import DeviceOption, ResultsOption
 from bench.cli.completion import implementations, operators
 from bench.errors import UserError, unknown
+from bench.spec import DeviceKind, is_custom
+from bench.sweep.load import Find, load
+
+if TYPE_CHECKING:
+    from bench.device.detect import Device
+    from bench.sweep.load import Case
 
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)(?::([0-9]+))?")
 _NUMBER = re.compile(r"[0-9]+")
+KernelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kernel",
+        metavar="FILE:FUNCTION",
+        help="A kernel of your own, checked and timed beside the others; repeatable.",
+    ),
+]
 
 
 def run(
@@ -40,10 +54,15 @@ def run(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Only these; default: all of the operator's.",
+            help="Only these; default: all of the operator's, beside --kernel the library and ours.",
             autocompletion=implementations,
         ),
     ] = "",
+    kernel: KernelOption = None,
+    show_inputs: Annotated[
+        bool,
+        typer.Option("--show-inputs", help="Print a file with a kernel to begin with, and measure nothing."),
+    ] = False,
     cache: Annotated[str, typer.Option(metavar="cold|warm", help="Where a launch finds its data.")] = "cold",
     bench_device: DeviceOption = "auto",
     bench_budget: Annotated[
@@ -57,16 +76,23 @@ def run(
 ) -> None:
     """Measure an operator at sizes given here, without a sweep; then as any run: rows, flags, figures.
 
-    Exit code 2: bad input, or nothing of it can run here. 3: no case got a time.
+    Words that are not given (dtype, direction) are the operator's first, dtype float32 on a CPU. A --kernel
+    takes the operator's input tensors and returns its output, or fills the one it is given as `out`.
+
+    Exit code 2: bad input, a kernel that is wrong, or nothing of it can run here. 3: no case got a time.
     """
     from bench.cli.terminal import standard_output
     from bench.cli.whole_run import measure
+    from bench.device.detect import chosen
     from bench.runner.run import Options
     from bench.runner.session import RESULTS
 
-    if operator not in kernels.names():
-        raise UserError(f"run {operator}: {unknown('operator', operator, 'kernels/', kernels.names())}")
-    with sweep_file("run", sweep_of(operator, given or [], implementation, cache)) as path:
+    device, words = chosen(bench_device)[0], [operator, *(given or [])]
+    find, sweep = asked("run", words, device, implementation, kernel or [], cache)
+    if show_inputs:
+        typer.echo(_file_to_begin_with(sweep, device), nl=False)
+        return
+    with sweep_file("run", sweep) as path:
         options = Options(
             device=bench_device,
             sweeps=[str(path)],
@@ -75,11 +101,79 @@ def run(
             results=(bench_results or RESULTS).absolute(),
             fresh_ceilings=fresh_ceilings,
         )
-        results = measure(options, kernels.problem, standard_output())
+        results = measure(options, find, standard_output())
     if any(result.reason for result in results):
         raise typer.Exit(2)
     if not any(row.is_timed and row.role == "measurement" for result in results for row in result.rows):
         raise typer.Exit(3)
+
+
+def asked(
+    command: str,
+    words: Sequence[str],
+    device: Device,
+    implementation: str = "",
+    kernel: Sequence[str] = (),
+    cache: str = "cold",
+) -> tuple[Find, dict[str, Any]]:
+    """What finds the operator of OPERATOR NAME=VALUES..., and the sweep that these words ask for. UserError.
+
+    With custom kernels the implementations are these and the ones given, by default the library and ours.
+    """
+    from bench.runner.custom_kernel import compared, kernel_of, with_kernels
+
+    operator, *given = words
+    if operator not in kernels.names():
+        raise UserError(f"{command} {operator}: {unknown('operator', operator, 'kernels/', kernels.names())}")
+    kind = kernels.problem(operator)
+    given += usual_words(operator, given, device.kind)
+    if kernel:
+        others = implementation.split(",") if implementation else compared(kind, device.kind)
+        implementation = ",".join([*(kernel_of(text, kind).name for text in kernel), *others])
+    find = with_kernels(kernels.problem, operator, kernel)
+    return find, sweep_of(operator, given, implementation, cache)
+
+
+def cases_of(command: str, words: Sequence[str], device: Device, **more: Any) -> list[Case]:
+    """The cases of `asked` by these words; with a custom kernel those of it alone. UserError."""
+    find, sweep = asked(command, words, device, **more)
+    with sweep_file(command, sweep) as path:
+        cases = load(path, find, device.sm_count).cases
+    return [case for case in cases if is_custom(case.implementation)] if more.get("kernel") else cases
+
+
+def usual_words(operator: str, given: Sequence[str], device: DeviceKind) -> list[str]:
+    """`NAME=WORD` for each parameter that is a word, needs to be set and is not: the operator's first.
+
+    Of the data types float32 on a CPU, float16 on a GPU, if the operator has it.
+    """
+    kind = kernels.problem(operator)
+    named = {name for word in given for name in word.rpartition("=")[0].split("=")}
+    found = []
+    for name, field in kind.model_fields.items():
+        words = kind.dtypes() if name == "dtype" else get_args(field.annotation)
+        if name not in named and field.is_required() and words and isinstance(words[0], str):
+            usual = "float16" if device == "cuda" else "float32"
+            found.append(f"{name}={usual if name == 'dtype' and usual in words else words[0]}")
+    return found
+
+
+def _file_to_begin_with(sweep: dict[str, Any], device: Device) -> str:
+    """A file with a kernel that is right at the first size of this sweep, or near it. UserError."""
+    from bench.runner.rows import SEED
+    from bench.runner.supervisor import WorkerSupervisor
+
+    operator, block = sweep["operator"], sweep["cases"][0]
+    firsts = {name: values[0] for key, values in block.items() for name in key.split("=")}
+    given = {name: one["from"] if isinstance(one, dict) else one for name, one in firsts.items()}
+    worker = WorkerSupervisor(device, SEED)
+    try:
+        answer = worker.answer({"do": "example_file", "operator": operator, "given": given})
+    finally:
+        worker.close()
+    if "text" not in answer:
+        raise UserError(f"run {operator} --show-inputs: {answer['reason']}")
+    return str(answer["text"])
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from bench.cli.closing import closing_lines
 from bench.cli.run_lines import opening_lines, show
 from bench.cli.terminal import Live
 from bench.errors import UserError
+from bench.runner.custom_kernel import checked_kernels
 from bench.runner.run import Options, Run, RunResult
 from bench.sweep.load import Find
 
@@ -18,6 +19,10 @@ def measure(options: Options, find: Find, terminal: Live) -> list[RunResult]:
     """
     run = Run(options, find)
     try:
+        for session in run.sessions:
+            cases = [each.case for each in run.cases.values() if each.session is session]
+            for line in checked_kernels(cases, session.worker, session.device):
+                terminal.line(line)
         names = list(run.cases)
         run.plan(names[index] for index in run.order(names))
     except UserError:

@@ -30,6 +30,7 @@ from bench.judge.gemm_regions import REGIONS
 from bench.judge.gemm_regions import region as gemm_region
 from bench.judge.noise import OURS
 from bench.model.roofline import WITHOUT_ROOF
+from bench.spec import is_custom
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +159,7 @@ def figures(
     own = rows[names == implementation].assign(opponent="", half_to=0.0)
     seconds = own["median_s"]
     if measure == "ratio":
-        others = rows[names.isin(to) if to else ~names.str.startswith(OURS)]
+        others = rows[names.isin(to) if to else ~names.map(_is_own).astype(bool)]
         best = others.sort_values("median_s", kind="stable").drop_duplicates(PROBLEM)
         best = best[[*PROBLEM, "median_s", "half", "implementation"]]
         best.columns = [*PROBLEM, "other_s", "half_to", "opponent"]
@@ -185,6 +186,11 @@ def _dense_flop_per_s(run: Run, dtype: str) -> float:
     return (run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None) or math.nan
 
 
+def _is_own(implementation: str) -> bool:
+    """Whether it is one of ours or a custom kernel, which the libraries are compared with."""
+    return implementation.startswith(OURS) or is_custom(implementation)
+
+
 def standings(
     rows: pd.DataFrame, run: Run, measure: Measure = "ratio", to: Sequence[str] = ()
 ) -> list[Standing]:
@@ -192,7 +198,7 @@ def standings(
     found = []
     for (operator, kind, place), here in rows.groupby(["operator", "words", "region"]):
         for name in here["implementation"].unique():
-            if measure == "ratio" and not name.startswith(OURS):
+            if measure == "ratio" and not _is_own(name):
                 continue
             if of := figures(here, run, name, measure, to):
                 found.append(Standing(str(operator), str(kind), str(place), name, of))

@@ -213,8 +213,13 @@ def _trimmed(logs: Sequence[float]) -> tuple[float, float, int]:
 
 
 @contextmanager
-def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visit, Callable[[], None]]]:
-    """(visit, renew) for `contests`: workers that run the code of the checkouts in these two folders."""
+def versions(
+    device: Device, old: Path, new: Path, kernels: Mapping[Side, str] | None = None
+) -> Iterator[tuple[Visit, Callable[[], None]]]:
+    """(visit, renew) for `contests`: workers that run the code of the checkouts in these two folders.
+
+    `kernels` are the two versions of the custom kernel that the cases are of: FILE:FUNCTION.
+    """
     settings, sampling_s = protocol(device.kind, 3), SAMPLING_S[device.kind]
     supervisors: dict[Side, WorkerSupervisor] = {
         "old": WorkerSupervisor(device, SEED, root=old),
@@ -225,6 +230,8 @@ def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visit, Call
         threads = supervisors[side].threads(case.threads)
         # Not as a first visit, which is checked before it is timed, too: each is checked afterwards.
         request = measure_request(case, settings, None, sampling_s, threads, first=False)
+        if kernels is not None:
+            request["kernel"] = kernels[side]
         return supervisors[side].answer(request, sampling_s)
 
     def close() -> None:

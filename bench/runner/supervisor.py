@@ -16,7 +16,7 @@ from bench.device.detect import Device
 from bench.runner.schedule import ROOF_TIMED_S, launch_limit_s
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.sampling.protocol import Protocol
-from bench.spec import Problem
+from bench.spec import Problem, is_custom
 from bench.sweep.load import Case
 
 START_DEADLINE_S = 120.0
@@ -28,14 +28,17 @@ CAPTURES_TRIED = 3
 """Problems that an implementation may fail to have captured before it is timed by the stream at once."""
 
 
-def _request(do: str, implementation: str, problem: Problem, **more: Any) -> dict[str, Any]:
+def request_for(do: str, implementation: str, problem: Problem, **more: Any) -> dict[str, Any]:
+    """A request about an implementation at a problem."""
     what = {"operator": problem.operator, "implementation": implementation}
+    if is_custom(implementation):
+        what["kernel"] = problem.implementation(implementation).kernel
     return {"do": do, **what, "parameters": problem.parameters(), **more}
 
 
 def check_request(implementation: str, problem: Problem, quick: bool) -> dict[str, Any]:
     """Whether an implementation is right at one problem; `quick`: its first configuration that compiles."""
-    return _request("check", implementation, problem, quick=quick)
+    return request_for("check", implementation, problem, quick=quick)
 
 
 def measure_request(
@@ -48,7 +51,7 @@ def measure_request(
 ) -> dict[str, Any]:
     """One visit of the case, of the run's `budget_s`; `first` if its result has yet to be checked."""
     is_roof = case.role == "roof"
-    return _request(
+    return request_for(
         "measure",
         case.implementation,
         case.problem,

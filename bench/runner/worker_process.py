@@ -282,7 +282,8 @@ def _place(report: list[str]) -> str:
     frames = [frame for line in report[begin:] if (frame := _FRAME.fullmatch(line))]
     if not frames:
         return ""
-    # The innermost frame is often inside torch; ours says which kernel it was.
-    frame = next((frame for frame in frames if "/kernels/" in frame["file"]), frames[0])
+    # The innermost frame is often inside torch; ours, or a custom kernel's, says which kernel it was.
+    own = [frame for frame in frames if not re.search("/lib/python|/bench/", frame["file"])]
+    frame = next((frame for frame in own if "/kernels/" in frame["file"]), [*own, *frames][0])
     file = "/".join(frame["file"].split("/")[-3:])
     return f"in {frame['function']} ({file}:{frame['line']})"

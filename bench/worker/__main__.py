@@ -3,10 +3,15 @@
     {"do": "hello"}                          -> versions of the libraries that compute here
     {"do": "examples", operator}             -> parameters of the operator's examples, and the
                                                 implementations that operator.py lacks
+    {"do": "example_file", operator, given}  -> a file with a custom kernel to begin with
+    {"do": "awkward", operator, kernel, ...} -> parameters of the examples at which to check a custom kernel
     {"do": "check", operator, ...}           -> whether an implementation is right at one problem; "quick":
                                                 in its first configuration that compiles, nothing is tuned
     {"do": "measure", operator, ...}         -> the columns of one visit's row
+    {"do": "one", operator, ...}             -> the seconds of one launch, which a profiler sees
     end of input                             -> exit
+
+A request with `kernel`, FILE:FUNCTION, is about the implementation that this custom kernel is.
 
 An answer has the key "renew", with the reason, if this process can no longer be trusted, and "uncaptured" if
 the clock could not capture the launches: a new process may measure them with "clock": "stream". "stuck" names
@@ -39,12 +44,14 @@ import torch
 import kernels
 from bench.launching.ending import passing_over
 from bench.sampling.protocol import protocol
-from bench.spec import cause, operator_file, without_function
+from bench.spec import Unsupported, cause, operator_file, without_function
+from bench.worker import custom_kernel
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT
 from bench.worker.lifeline import answers_only, die_with
 from bench.worker.measure_case import Bench, Limits, check, measure
 from bench.worker.memory import Memory
+from bench.worker.one_launch import one_launch
 from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
 
@@ -204,6 +211,22 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
             "examples": [example.parameters() for example in operator.examples],
             "without_function": sorted(declared - operator.implementations.keys()),
         }
+    if request["do"] == "example_file":
+        try:
+            return {"text": custom_kernel.example_file(operator, request["given"], bench.device)}
+        except (ValueError, RuntimeError, Unsupported) as error:
+            return {"status": "error", "reason": cause(error)}
+    if "kernel" in request:
+        try:
+            kernel = custom_kernel.load(request["kernel"])
+        except custom_kernel.BadKernel as error:
+            return {"status": "error", "reason": str(error)}
+        if request["do"] == "awkward":
+            asked = [operator.problem(**parameters) for parameters in request["asked"]]
+            examples = custom_kernel.awkward(operator, kernel, asked, bench.device)
+            return {"examples": [example.parameters() for example in examples]}
+        more = bench.device.type, request.get("guarded", False)
+        operator = custom_kernel.with_custom(operator, request["implementation"], kernel, *more)
     if request["implementation"] not in operator.implementations:
         return {"status": "error", "reason": without_function(name, request["implementation"])}
     problem = operator.problem(**request["parameters"])
@@ -216,6 +239,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
             with first_that_compiles():
                 return check(bench, operator, request["implementation"], problem)
         return check(bench, operator, request["implementation"], problem)
+    if request["do"] == "one":
+        return one_launch(bench, operator, request["implementation"], problem, request["cache"] == "cold")
     bench.protocol = protocol(
         "cuda" if bench.device.type == "cuda" else "cpu", request["visits"], request["regime"]
     )

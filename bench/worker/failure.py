@@ -9,6 +9,7 @@ import torch
 
 from bench.launching.ending import Stuck
 from bench.spec import cause, first_line
+from bench.worker.custom_kernel import BadKernel, place
 
 MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "can't allocate memory")
 """Messages of the CUDA runtime (for a graph), of Triton (loading a kernel), and of torch on a CPU."""
@@ -41,4 +42,6 @@ def failure(error: Exception) -> dict[str, Any]:
         return {"status": error.status, "reason": str(error), "stuck": error.kernel}
     if short := out_of_memory(error):
         return {"status": "out_of_memory", "reason": first_line(short)}
-    return {"status": "error", "reason": cause(error)}
+    if isinstance(error, BadKernel):
+        return {"status": "error", "reason": str(error)}
+    return {"status": "error", "reason": place(error) + cause(error)}

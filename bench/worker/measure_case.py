@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -221,7 +221,7 @@ def _measure(
 
     with watch("setup_s"):
         if not clock.whole_turns:  # slots that no launch will use need not be built
-            ring = ring.within(ceil(4 * limits.budget_s / first_s) + 2)
+            ring = ring.within(math.ceil(4 * limits.budget_s / first_s) + 2)
         several = slots(problem, ring.slots)
         per_sample = launches_per_sample(clock, several.calls, bench.protocol)
         turns = Turns(clock, several.calls, per_sample, ring.flushed)
@@ -299,7 +299,8 @@ def columns(visit: Visit, protocol: SamplingProtocol) -> dict[str, Any]:
 
 
 def _wrong(error: float, tolerance: float, when: str) -> dict[str, Any]:
-    reason = f"relative error {error:.2e} {when}; the arithmetic explains {tolerance:.2e}"
+    holds = ", as the result holds NaN or infinity or was not written" if error == math.inf else ""
+    reason = f"relative error {error:.2e} {when}{holds}; the arithmetic explains {tolerance:.2e}"
     return {"status": "wrong", "reason": reason}
 
 

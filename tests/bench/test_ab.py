@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -218,7 +218,7 @@ def test_neither_version_knows_a_tuned_choice_and_each_learns_those_of_the_other
     machine, known, learnt = Machine(3), [], []
 
     @contextmanager
-    def looked_at(device: Device, old: Path, new: Path) -> Iterator[tuple[Visit, Callable[[], None]]]:
+    def looked_at(device: Device, old: Path, new: Path, *_: object) -> Iterator[tuple[Visit, Any]]:
         stores = [version / "kernels" / "tuned" for version in (old, new)]
         known.extend(path.name for store in stores for path in store.glob("*"))
         for mine, other in (stores, stores[::-1]):
@@ -245,7 +245,7 @@ def test_the_checkout_is_measured_as_it_is_when_the_command_begins(
     found: list[list[str]] = []
 
     @contextmanager
-    def looked_at(device: Device, old: Path, new: Path) -> Iterator[tuple[Visit, Callable[[], None]]]:
+    def looked_at(device: Device, old: Path, new: Path, *_: object) -> Iterator[tuple[Visit, Any]]:
         found.extend(sorted(path.name for path in side.glob("kernels/*.py")) for side in (old, new))
         yield Machine(3).visit, lambda: None
 

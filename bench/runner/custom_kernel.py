@@ -1,0 +1,95 @@
+"""Custom kernels on the side of the parent: from FILE:FUNCTION to an implementation, checked before a run.
+
+The worker alone reads the file: here it is a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, cast
+
+from bench.device.detect import Device
+from bench.errors import UserError
+from bench.format import count_text
+from bench.runner.examples import check_of, cover
+from bench.runner.supervisor import WorkerSupervisor, check_request
+from bench.spec import DeviceKind, Implementation, Problem, is_custom
+from bench.sweep.load import Case, Find
+
+
+def kernel_of(text: str, kind: type[Problem]) -> Implementation:
+    """The implementation `mine:softmax` of an operator that `mine.py:softmax` names. UserError."""
+    file, colon, function = text.rpartition(":")
+    path = Path(file).absolute()
+    if not colon or not function.isidentifier():
+        raise UserError(f"--kernel {text}: give FILE:FUNCTION, such as mine.py:softmax")
+    if not path.is_file():
+        raise UserError(f"--kernel {text}: there is no file {file}")
+    if not re.fullmatch(r"[\w.+-]+", path.stem):
+        raise UserError(
+            f"--kernel {text}: a file's name is part of its rows: use letters, digits and _ . + -"
+        )
+    devices: tuple[DeviceKind, ...] = ("cpu", "cuda")
+    name, dtypes = f"{path.stem}:{function}", dict.fromkeys(kind.dtypes(), (0, 0))
+    return Implementation(name, "a custom kernel", devices, dtypes, kernel=f"{path}:{function}")
+
+
+def with_kernels(find: Find, operator: str, texts: Sequence[str]) -> Find:
+    """`find`, but that the operator's problem also has these custom kernels. UserError."""
+    if not texts:
+        return find
+    kind = find(operator)
+    added = [kernel_of(text, kind) for text in texts]
+    if len({each.name for each in added}) < len(added):
+        raise UserError(f"--kernel: two of {', '.join(texts)} have one name; rename a file or a function")
+
+    class Extended(kind):  # type: ignore[valid-type,misc]
+        implementations: ClassVar[tuple[Implementation, ...]] = (*kind.implementations, *added)
+
+    return lambda name: cast(type[Problem], Extended) if name == operator else find(name)
+
+
+def compared(kind: type[Problem], device: DeviceKind) -> list[str]:
+    """What custom kernels are compared with: the operator's first library on this device, and ours."""
+    here = [each.name for each in kind.implementations if device in each.devices and not each.kernel]
+    return list(dict.fromkeys([*here[:1], *(name for name in here if name == "triton")]))
+
+
+def checked_kernels(cases: Sequence[Case], worker: WorkerSupervisor, device: Device) -> Iterator[str]:
+    """Check every custom kernel among the cases at awkward sizes; a line about each that is right.
+
+    UserError for one that cannot be loaded, fails, hangs or is wrong. NotImplementedError of a kernel says
+    that it does not do a size.
+    """
+    asked: dict[str, list[Problem]] = {}
+    for case in cases:
+        if is_custom(case.implementation):
+            asked.setdefault(case.implementation, []).append(case.problem)
+    for name, problems in asked.items():
+        yield _checked(name, problems, worker, device)
+
+
+def _checked(name: str, problems: Sequence[Problem], worker: WorkerSupervisor, device: Device) -> str:
+    operator, kind = problems[0].operator, type(problems[0])
+    kernel = kind.implementation(name).kernel
+    request = {"do": "awkward", "operator": operator, "implementation": name, "kernel": kernel}
+    answer = worker.answer({**request, "asked": [problem.parameters() for problem in problems]})
+    if "examples" not in answer:
+        raise UserError(f"--kernel {name}: {answer['reason']}")
+    every = [kind(**parameters) for parameters in answer["examples"]]
+    able = [one for one in every if not one.missing(name, device.kind, device.capability)]
+    examples = [able[index] for index in cover([check_of(one, name, device.kind) for one in able])]
+    done = []
+    for example in examples:
+        facts = worker.answer(check_request(name, example, quick=False) | {"guarded": True})
+        if facts["status"] not in ("ok", "unsupported"):
+            raise UserError(
+                f"--kernel {name}: {facts['status']} at {operator} {example}, before anything was timed: "
+                f"{facts['reason']}"
+            )
+        done += [str(example)] if facts["status"] == "ok" else []
+    sizes = count_text(len(done), "small awkward size")
+    passed = f"; it does not do {len(examples) - len(done)} others" if len(done) < len(examples) else ""
+    return f"{name} agrees with float64 at {sizes}{f', among them {done[-1]}' if done else ''}{passed}"

@@ -1,0 +1,279 @@
+"""Custom kernels: a function in any file of the user's, made an implementation of an operator.
+
+It takes the operator's input tensors in their order and returns the outputs. A parameter called `out` is
+given the outputs to fill instead (a tuple if there are several), one called `problem` the problem's numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from bench.errors import unknown
+from bench.launching.stored import stored_dtype
+from bench.spec import Launch, Operator, Problem, Unsupported, cause, parameter_words
+from bench.worker.check import outputs_of, poison
+
+if TYPE_CHECKING:
+    from bench.spec import Tensors
+
+GUARD_BYTE, GUARD = 4096, 0xA5
+"""Bytes before and behind each output of a check, and what they hold: a kernel must leave them alone."""
+_FILES: set[str] = set()
+"""Every file that was begun to be loaded."""
+_FORMS: dict[tuple[str, Problem], Tensors] = {}
+
+
+class BadKernel(Exception):
+    """The function cannot be an implementation; the message says where and why."""
+
+
+class CustomKernel(NamedTuple):
+    """A function of a user's file, loaded."""
+
+    function: Callable[..., Any]
+    configuration: str
+    """What tells two versions of it apart: the file's name and a hash of its text."""
+    takes: frozenset[str]
+    """Those of `out` and `problem` that are its parameters."""
+
+
+@cache
+def _module(path: str) -> tuple[ModuleType, str]:
+    """(the file as a module, a hash of the text that was run). Never from a cache of compiled files."""
+    text = Path(path).read_bytes()
+    digest = hashlib.sha256(text).hexdigest()[:16]
+    module = ModuleType(f"{Path(path).stem}_{digest}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # whoever asks for the source of its functions looks here
+    sys.path.append(str(Path(path).parent))  # for what it imports from beside it; behind our packages
+    _FILES.add(path)
+    exec(compile(text, path, "exec"), module.__dict__)
+    return module, digest
+
+
+def load(kernel: str) -> CustomKernel:
+    """The function of `FILE:FUNCTION`. BadKernel if the file cannot be run or has no such function."""
+    path, _, name = kernel.rpartition(":")
+    file = Path(path).name
+    try:
+        module, digest = _module(path)
+    except (Exception, SystemExit) as error:
+        raise BadKernel(f"{place(error) or f'{file}: '}cannot be imported: {cause(error)}") from error
+    functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("__")]
+    if name not in functions:
+        raise BadKernel(unknown("function", name, file, functions))
+    takes: set[str] = set()
+    with suppress(ValueError):  # of what is compiled from C++ Python knows no parameters
+        takes = inspect.signature(getattr(module, name)).parameters.keys() & {"out", "problem"}
+    return CustomKernel(getattr(module, name), f"{file} {digest}", frozenset(takes))
+
+
+def place(error: BaseException) -> str:
+    """`mine.py:7: `, the line of a loaded file that was running at the error; empty if none was."""
+    at = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        at.append((error.filename or "", error.lineno))
+    return next((f"{Path(file).name}:{line}: " for file, line in reversed(at) if file in _FILES), "")
+
+
+# ---- the implementation
+
+
+def with_custom(operator: Operator, name: str, kernel: CustomKernel, device: str, guarded: bool) -> Operator:
+    """The operator with this kernel as implementation `name`; its error may be as large as the library's.
+
+    `guarded`: each launch is checked for what it does to other memory, and for the form of its outputs.
+    """
+    library = next((one.name for one in operator.problem.implementations if device in one.devices), name)
+
+    def build(problem: Problem, *inputs: torch.Tensor) -> Launch:
+        if guarded:
+            return _guarded(operator, kernel, problem, inputs)
+        forms = forms_of_outputs(operator, problem, inputs) if "out" in kernel.takes else ()
+        outputs = tuple(torch.empty_like(form, device=inputs[0].device) for form in forms)
+        return _launch(kernel, problem, inputs, outputs)
+
+    return replace(
+        operator,
+        implementations={**operator.implementations, name: build},
+        tolerance=lambda problem, asked: operator.tolerance(problem, library if asked == name else asked),
+    )
+
+
+def _launch(kernel: CustomKernel, problem: Problem, inputs: Tensors, outputs: Tensors) -> Launch:
+    """The launch of the kernel on these inputs; `outputs` are empty if it returns what it allocates."""
+    more: dict[str, Any] = {"problem": problem} if "problem" in kernel.takes else {}
+    if outputs:
+        more["out"] = outputs[0] if len(outputs) == 1 else outputs
+
+    def call() -> torch.Tensor | Tensors:
+        try:
+            returned = kernel.function(*inputs, **more)
+        except NotImplementedError as error:
+            raise Unsupported(f"{place(error)}{cause(error)}") from error
+        if not outputs and not isinstance(returned, torch.Tensor | tuple):
+            what = type(returned).__name__
+            raise BadKernel(
+                f"it returns {what}, no tensor; one that fills a tensor has a parameter called out"
+            )
+        return outputs or returned
+
+    return Launch(call, outputs, configuration=kernel.configuration)
+
+
+def _guarded(operator: Operator, kernel: CustomKernel, problem: Problem, inputs: Tensors) -> Launch:
+    """The launch whose call raises BadKernel if it writes elsewhere or its outputs have another form."""
+    device, forms = inputs[0].device, forms_of_outputs(operator, problem, inputs)
+    sizes = [form.untyped_storage().nbytes() for form in forms if "out" in kernel.takes]
+    memories = [
+        torch.full((2 * GUARD_BYTE + size,), GUARD, dtype=torch.uint8, device=device) for size in sizes
+    ]
+    outputs = tuple(
+        memory[GUARD_BYTE:-GUARD_BYTE].view(form.dtype).as_strided(form.shape, form.stride())
+        for form, memory in zip(forms, memories, strict=False)
+    )
+    launch = _launch(kernel, problem, inputs, outputs)
+
+    def call() -> torch.Tensor | Tensors:
+        before = [one.clone() for one in inputs]
+        # What a kernel allocates and does not write must not hold an earlier right result.
+        poison([torch.empty_like(form, device=device) for form in forms])
+        written = launch.call()
+        for number, (one, copy) in enumerate(zip(inputs, before, strict=True), 1):
+            if not torch.equal(one.double(), copy.double()):
+                raise BadKernel(f"it changes input {number}, which other launches read")
+        for memory in memories:
+            edges = {"before": memory[:GUARD_BYTE], "behind": memory[-GUARD_BYTE:]}
+            for where, changed in {
+                where: int((edge != GUARD).sum()) for where, edge in edges.items()
+            }.items():
+                if changed:
+                    raise BadKernel(f"it writes {changed} bytes {where} its output")
+        if text_of(outputs_of(written)) != text_of(forms):
+            raise BadKernel(
+                f"its output is {text_of(outputs_of(written))}; the operator's is {text_of(forms)}"
+            )
+        return written
+
+    return replace(launch, call=call)
+
+
+def text_of(tensors: Sequence[torch.Tensor]) -> str:
+    """`float32 [13, 7], int64 [13]`."""
+    return ", ".join(f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" for one in tensors)
+
+
+def forms_of_outputs(operator: Operator, problem: Problem, inputs: Tensors) -> Tensors:
+    """Tensors without memory that are like the outputs of the first implementation that runs on this device.
+
+    Unsupported if none does.
+    """
+    if (form := _FORMS.get((problem.operator, problem))) is not None:
+        return form
+    kind, of = ("cuda", torch.cuda.get_device_capability()) if inputs[0].is_cuda else ("cpu", None)
+    names = [one.name for one in operator.problem.implementations if one.name in operator.implementations]
+    # What compiles or tunes comes last: only the form of its outputs is wanted.
+    for name in sorted(names, key=lambda name: name.startswith(("inductor", "triton"))):
+        if not problem.missing(name, kind, of):  # type: ignore[arg-type]
+            with suppress(Exception):  # a library that is not installed or declines: the next one may do
+                launch = operator.implementations[name](problem, *inputs)
+                outputs = launch.outputs or outputs_of(launch.call())
+                found = tuple(torch.empty_like(one, device="meta") for one in outputs)
+                return _FORMS.setdefault((problem.operator, problem), found)
+    raise Unsupported(f"no implementation of {problem.operator} runs here to show the form of its outputs")
+
+
+# ---- sizes to check it at, and a file to begin with
+
+
+def awkward(
+    operator: Operator, kernel: CustomKernel, asked: Sequence[Problem], device: torch.device
+) -> list[Problem]:
+    """Problems of the sizes of the examples, and else as asked: words, and numbers that no shape shows.
+
+    A kernel cannot know a window or a stride from its inputs unless it takes `problem`.
+    """
+    first = operator.examples[0].model_dump()
+    fixed = {name for name, value in first.items() if isinstance(value, str | bool | float)}
+    if "problem" not in kernel.takes:
+        fixed |= {name for name in first.keys() - fixed if _is_hidden(operator, name, device)}
+    kinds = dict.fromkeys(tuple((name, getattr(one, name)) for name in sorted(fixed)) for one in asked)
+    found: dict[Problem, None] = {}
+    for words in kinds:
+        for example in operator.examples:
+            with suppress(ValueError):  # such words do not go with every size
+                found[operator.problem(**example.model_dump() | dict(words))] = None
+    return list(found)
+
+
+def _is_hidden(operator: Operator, name: str, device: torch.device) -> bool:
+    """Whether the shapes of the inputs do not depend on this number."""
+    for example in operator.examples:
+        with suppress(ValueError):  # the next number may not divide another one: try at another example
+            more = operator.problem(**example.model_dump() | {name: getattr(example, name) + 1})
+            shapes = [[x.shape for x in inputs_of(operator, one, device)] for one in (example, more)]
+            return shapes[0] == shapes[1]
+    return False
+
+
+def inputs_of(operator: Operator, problem: Problem, device: torch.device) -> Tensors:
+    """Inputs of a small problem, all zero."""
+
+    def zeros(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype or stored_dtype(problem.dtype), device=device)
+
+    return tuple(operator.inputs(problem, zeros))
+
+
+EXAMPLE = '''\
+"""A kernel of {kind}: python -m bench run {kind} {asked} --kernel THIS_FILE:{kind}
+
+    inputs: {inputs}
+    output: {outputs}
+
+A parameter `out` would be given the output to fill. A size that it cannot do raises
+NotImplementedError. Without a parameter `problem` it is called with its inputs alone.
+"""
+
+import torch
+
+from kernels.{kind}.operator import OPERATOR  # for its reference in float64, which yours replaces
+
+
+def {kind}({names}, problem):
+    right = OPERATOR.reference(problem, {names})
+    return {right}
+'''
+
+
+def example_file(operator: Operator, given: dict[str, Any], device: torch.device) -> str:
+    """The text of a file with a kernel for a problem like the one given: right, and slow. ValueError."""
+    words = {name: value for name, value in given.items() if isinstance(value, str | bool)}
+    alike = [one for one in operator.examples if words.items() <= one.model_dump().items()]
+    problem = operator.problem(**{**(alike or operator.examples)[0].model_dump(), **given})
+    inputs = inputs_of(operator, problem, device)
+    forms = forms_of_outputs(operator, problem, inputs)
+    parameters = list(inspect.signature(operator.reference).parameters.values())[1:]
+    several = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
+    single = isinstance(operator.reference(problem, *inputs), torch.Tensor)
+    types = ", ".join(str(form.dtype) for form in forms)
+    return EXAMPLE.format(
+        kind=problem.operator,
+        asked=" ".join(parameter_words(problem.parameters())),
+        inputs=text_of(inputs),
+        outputs=text_of(forms),
+        names="*inputs" if several else ", ".join(one.name for one in parameters[: len(inputs)]),
+        right=f"right.to({types})" if single else f"tuple(map(torch.Tensor.to, right, [{types}]))",
+    )

@@ -1,0 +1,448 @@
+"""Custom kernels: from FILE:FUNCTION to rows, and what is refused before anything is timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import kernels
+from bench.__main__ import app
+from bench.case_name import row_name
+from bench.cli import one_launch
+from bench.cli.pytest_fixture import kernel_text
+from bench.cli.run_command import cases_of, usual_words
+from bench.device.detect import Device, detect
+from bench.errors import UserError
+from bench.judge.standings import figures, latest, timed
+from bench.runner.ab import versions
+from bench.runner.custom_kernel import checked_kernels, compared, kernel_of, with_kernels
+from bench.runner.supervisor import WorkerSupervisor, check_request
+from bench.spec import Problem
+from bench.store import parquet
+from bench.store.parquet import read_rows
+from bench.worker import custom_kernel
+from bench.worker.__main__ import answer, make_bench
+from bench.worker.measure_case import Bench
+from tests.bench.test_standings import SQUARE, fought, measured, run_of
+from tests.bench.two_versions import Machine, measured_by, repository
+
+ROOT = Path(__file__).parents[2]
+KERNELS = """
+import ctypes
+import torch
+
+def right(x):
+    return torch.softmax(x, 1)
+
+def fills(x, out):
+    torch.softmax(x, 1, out=out)
+
+def knows(x, problem):
+    assert problem.length == x.shape[1]
+    return torch.softmax(x, 1)
+
+def wrong(x):
+    return torch.softmax(x, 0)
+
+def nothing(x, out):
+    pass
+
+def fresh(x):
+    return torch.empty_like(x)
+
+def behind(x, out):
+    torch.softmax(x, 1, out=out)
+    ctypes.memset(out.data_ptr() + out.nbytes, 0, 64)
+
+def before(x, out):
+    torch.softmax(x, 1, out=out)
+    ctypes.memset(out.data_ptr() - 8, 0, 8)
+
+def scribbles(x):
+    y = torch.softmax(x, 1)
+    x.zero_()
+    return y
+
+def raises(x):
+    raise ValueError("odd")
+
+def even(x):
+    if x.shape[1] % 2:
+        raise NotImplementedError("even lengths only")
+    return torch.softmax(x, 1)
+
+def wide(x):
+    return torch.softmax(x.double(), 1)
+
+def none(x):
+    torch.softmax(x, 1)
+
+def hangs(x):
+    while True:
+        pass
+"""
+RIGHT = ("right", "fills", "knows")
+REFUSED = {
+    "wrong": r"wrong at softmax float32-forward-rows13-length1, .*relative error 9\.\d+e-01 of an untimed",
+    "nothing": "wrong at .*holds NaN or infinity or was not written",
+    "fresh": "wrong at ",
+    "behind": "error at softmax float32-forward-rows13-length1, .*it writes 64 bytes behind its output",
+    "before": "it writes 8 bytes before its output",
+    "scribbles": "it changes input 1",
+    "raises": r"mine\.py:\d+: ValueError: odd",
+    "wide": r"its output is float64 \[13, 1\]; the operator's is float32 \[13, 1\]",
+    "none": "it returns NoneType, no tensor",
+    "nosuch": "mine.py has no function 'nosuch'; it has right, ",
+}
+
+
+class InProcess:
+    """A worker's answers without a process."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        with torch.no_grad():
+            return json.loads(json.dumps(answer(self.bench, request)))  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Any]:
+    yield InProcess(make_bench("cpu", 1 << 20, 1))
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return detect("cpu")
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(KERNELS)
+    return path
+
+
+def checked(text: str, worker: Any, device: Device, *words: str) -> list[str]:
+    cases = cases_of("run", words or ("softmax", "rows=64", "length=64"), device, kernel=[text])
+    return list(checked_kernels(cases, worker, device))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_kernel_is_checked_at_odd_and_prime_sizes(
+    name: str, mine: Path, worker: Any, device: Device
+) -> None:
+    (line,) = checked(f"{mine}:{name}", worker, device)
+    assert re.match(rf"mine:{name} agrees with float64 at 8 small awkward sizes, among them ", line)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_kernel_that_is_none_is_refused_in_one_sentence(
+    name: str, mine: Path, worker: Any, device: Device
+) -> None:
+    with pytest.raises(UserError, match=rf"^--kernel mine:{name}: .*{REFUSED[name]}") as refused:
+        checked(f"{mine}:{name}", worker, device)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "import nosuch\n",
+            r"broken\.py:1: cannot be imported: ModuleNotFoundError: No module named 'nosuch'",
+        ),
+        ("x = 1\n\ndef f(x:\n", r"broken\.py:3: cannot be imported: SyntaxError"),
+        ("raise SystemExit(3)\n", r"broken\.py:1: cannot be imported: SystemExit: 3"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named_with_its_line(
+    text: str, says: str, tmp_path: Path, worker: Any, device: Device
+) -> None:
+    (tmp_path / "broken.py").write_text(text)
+    with pytest.raises(UserError, match=f"^--kernel broken:f: {says}"):
+        checked(f"{tmp_path / 'broken.py'}:f", worker, device)
+
+
+def test_what_a_kernel_does_not_do_is_passed_over(mine: Path, worker: Any, device: Device) -> None:
+    (line,) = checked(f"{mine}:even", worker, device)
+    assert "at 3 small awkward sizes" in line and line.endswith("; it does not do 5 others")
+
+
+def test_a_kernel_is_checked_at_windows_that_it_can_know(tmp_path: Path, worker: Any, device: Device) -> None:
+    """Its inputs do not show the window: it is that of the command unless it takes `problem`."""
+    words = ("pooling", "n=1", "c=4", "h=w=12", "window=2", "stride=2", "kind=average")
+    fixed = tmp_path / "fixed.py"
+    fixed.write_text("import torch.nn.functional as f\ndef pool(x):\n    return f.avg_pool2d(x, 2, 2)\n")
+    operator = kernels.operator("pooling")
+    (case,) = cases_of("run", words, device, kernel=[f"{fixed}:pool"])
+    problem = operator.problem(**case.problem.parameters())
+    loaded = custom_kernel.load(f"{fixed}:pool")
+    alike = custom_kernel.awkward(operator, loaded, [problem], torch.device("cpu"))
+    knowing = loaded._replace(takes=frozenset({"problem"}))
+    every = custom_kernel.awkward(operator, knowing, [problem], torch.device("cpu"))
+    assert {(one.window, one.stride) for one in alike} == {(2, 2)} and len({one.h for one in alike}) > 1
+    assert {one.window for one in every} - {2} and {one.kind for one in every} == {"average"}
+    assert checked(f"{fixed}:pool", worker, device, *words)
+
+
+@pytest.mark.parametrize("operator", ["softmax", "gemm", "layernorm", "quantize", "pooling", "batchnorm"])
+def test_the_file_to_begin_with_is_right(operator: str, tmp_path: Path, worker: Any, device: Device) -> None:
+    found = worker.answer({"do": "example_file", "operator": operator, "given": {}})
+    (tmp_path / "begun.py").write_text(found["text"])
+    words = re.search(rf"bench run ({operator} .*) --kernel", found["text"])
+    assert words and checked(f"{tmp_path / 'begun.py'}:{operator}", worker, device, *words[1].split())
+
+
+def test_rows_tell_two_texts_apart(mine: Path) -> None:
+    first = custom_kernel.load(f"{mine}:right").configuration
+    mine.write_text(KERNELS + "\n")
+    custom_kernel._module.cache_clear()  # as a new worker has it
+    second = custom_kernel.load(f"{mine}:right").configuration
+    assert first != second and {first.split()[0], second.split()[0]} == {"mine.py"}
+
+
+def test_a_kernel_that_hangs_is_killed_and_the_next_one_is_answered(mine: Path, device: Device) -> None:
+    worker = WorkerSupervisor(device, 1)
+    try:
+        assert checked(f"{mine}:right", worker, device)  # all is imported: what takes long now hangs
+        worker.grace_s = 5.0
+        with pytest.raises(UserError, match=r"timeout at softmax .* stopped in hangs \(.*mine\.py:\d+\)"):
+            checked(f"{mine}:hangs", worker, device)
+        worker.grace_s = 120.0
+        assert checked(f"{mine}:right", worker, device)
+    finally:
+        worker.close()
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("mine.py", "give FILE:FUNCTION, such as mine.py:softmax"),
+        ("mine.py:1", "give FILE:FUNCTION"),
+        ("nosuch.py:f", "there is no file nosuch.py"),
+        ("a|b.py:f", "use letters, digits"),
+    ],
+)
+def test_a_kernel_that_names_no_function_is_refused(
+    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a|b.py").write_text("")
+    with pytest.raises(UserError, match=re.escape(f"--kernel {text}: ") + f".*{says}"):
+        kernel_of(text, kernels.problem("softmax"))
+
+
+def test_two_kernels_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(KERNELS)
+    texts = [str(tmp_path / folder / "mine.py:right") for folder in ("a", "b")]
+    with pytest.raises(UserError, match="have one name"):
+        with_kernels(kernels.problem, "softmax", texts)
+
+
+def test_it_is_compared_with_the_library_and_ours() -> None:
+    def names(operator: str, kind: Any) -> list[str]:
+        return compared(kernels.problem(operator), kind)
+
+    assert names("gemm", "cuda") == ["cublas", "triton"] and names("gemm", "cpu") == ["onednn"]
+    assert names("softmax", "cuda") == ["aten", "triton"] and names("fma", "cpu") == []
+
+
+def test_words_that_are_not_given_are_the_first() -> None:
+    assert usual_words("softmax", ["rows=4", "length=4"], "cpu") == ["dtype=float32", "direction=forward"]
+    assert usual_words("softmax", ["dtype=float64"], "cuda") == ["direction=forward"]
+    assert "dtype=float16" in usual_words("gemm", ["m=n=k=8"], "cuda")
+
+
+def test_other_operators_keep_their_problem(mine: Path) -> None:
+    find = with_kernels(kernels.problem, "softmax", [f"{mine}:right"])
+    assert find("gemm") is kernels.problem("gemm") and issubclass(find("softmax"), kernels.problem("softmax"))
+    found: type[Problem] = find("softmax")
+    assert found.implementation("mine:right").kernel == f"{mine}:right"
+    request = check_request("mine:right", found(direction="forward", rows=1, length=1, dtype="float32"), True)
+    assert request["kernel"] == f"{mine}:right"
+
+
+def test_a_run_shows_it_beside_the_library(mine: Path, tmp_path: Path) -> None:
+    """By the command a person types: rows as any other, which explain, compare and figures take."""
+    words = ["run", "softmax", "rows=64", "length=64", "--kernel", f"{mine}:fills", "--bench-device", "cpu"]
+    done = bench(*words, "--bench-budget", "inf", "--bench-results", str(tmp_path / "r"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mine:fills agrees with float64 at 8 small awkward sizes" in done.stdout
+    (path,) = (tmp_path / "r").rglob("*.parquet")
+    rows = [row for row in read_rows(path) if row.role == "measurement"]
+    assert {row.implementation: row.status for row in rows} == {"mine:fills": "ok", "aten": "ok"}
+    own = next(row for row in rows if row.implementation == "mine:fills")
+    assert re.fullmatch("mine.py [0-9a-f]{16}", own.configuration)
+    name = "softmax-mine:fills-float32-forward-rows64-length64-cold"
+    said = CliRunner().invoke(app, ["explain", name, str(path)]).output
+    assert "mine:fills: a custom kernel" in said and "--kernel mine.py:fills" in said
+    assert "python -m bench run softmax direction=forward dtype=float32 length=64 rows=64" in said
+
+
+def bench(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *words], cwd=ROOT, capture_output=True, text=True, timeout=300, **more
+    )
+
+
+# --- two versions of one ----------------------------------------------------------------------------
+
+
+def test_ab_finds_a_planted_factor_of_two(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository(mine.parent / "checkout", monkeypatch)
+    monkeypatch.setattr("bench.runner.custom_kernel.checked_kernels", lambda *_: iter(["checked"]))
+    measured_by(Machine(3, 0.5, 0.01), monkeypatch)
+    texts = [f"{mine}:right", f"{mine}:fills"]
+    words = ["ab", "softmax", "rows=64", "length=64", "--kernel", *texts, "--bench-device", "cpu"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0 and "1 case: 1 faster" in done.output, done.output
+    assert f"{texts[1]} against {texts[0]}" in done.output and re.search(r"faster +x 0\.(49|50)", done.output)
+    twice = CliRunner().invoke(app, [*words[:5], texts[0], texts[0], *words[-2:]])
+    assert "A/A of one kernel" in twice.output
+
+
+def test_each_side_is_asked_for_its_own_file(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(
+        WorkerSupervisor, "answer", lambda self, request, _: asked.append(request["kernel"]) or {}
+    )
+    cpu = detect("cpu")
+    (case,) = cases_of("ab", ["softmax", "rows=4", "length=4"], cpu, kernel=[f"{mine}:fills"])
+    sides: Any = {"old": "/a.py:f", "new": "/b.py:f"}
+    with versions(cpu, mine.parent, mine.parent, sides) as (visit, _):
+        visit(case, "old")
+        visit(case, "new")
+    assert asked == ["/a.py:f", "/b.py:f"]
+
+
+def test_a_custom_kernel_duels_with_the_library() -> None:
+    ((name, _, figure),) = fought(measured(SQUARE, "cublas", 3e-3), measured(SQUARE, "mine:f", 2e-3))
+    assert name == "mine:f" and figure.opponent == "cublas" and figure.value == pytest.approx(1.5)
+
+
+def test_a_custom_kernel_is_no_opponent_of_ours() -> None:
+    run = run_of(
+        *(measured(SQUARE, name, s) for name, s in (("triton", 2e-3), ("mine:f", 1e-3), ("aten", 3e-3)))
+    )
+    (figure,) = figures(latest(timed(run)), run, "triton")
+    assert figure.opponent == "aten"
+
+
+# --- one launch, and profilers ----------------------------------------------------------------------
+
+
+def test_one_launches_a_case_in_this_process(mine: Path) -> None:
+    words = ("one", "softmax", "rows=4", "length=4", "--kernel", f"{mine}:fills", "--bench-device", "cpu")
+    done = bench(*words)
+    assert re.fullmatch(r"softmax-mine:fills-\S+: launched once, \S+ \ws by the wall clock\n", done.stdout), (
+        done
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["softmax", "rows=4", "length=4"], "4 cases are asked for (softmax-aten-"),
+        (["gemm/square"], "cases are asked for (gemm/square-"),
+        (["softmax", "rows=4", "length=4", "--implementation", "triton"], "triton runs on cuda, not on cpu"),
+    ],
+)
+def test_one_takes_one_case_that_can_run_here(words: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, ["one", *words, "--bench-device", "cpu"])
+    assert done.exit_code == 2 and says in done.output
+
+
+def test_a_profiler_sees_the_kernels_of_the_row_alone() -> None:
+    row = measured(
+        SQUARE, "triton", 1e-3, kernels="first grid 1x1x1 block 32; copy; first grid 2x1x1 block 32"
+    )
+    command = one_launch.ncu_command(row, here=True)
+    assert command == (
+        "ncu --set full --profile-from-start off --kernel-name-base mangled --kernel-name 'regex:^(first)$' "
+        "-o gemm-mine-triton-float16-NN-m4096-n4096-k4096-cold "
+        "python -m bench one gemm/mine-triton-float16-NN-m4096-n4096-k4096-cold"
+    )
+    own = measured(SQUARE, "mine:f", 1e-3, configuration="mine.py 0123", cache="warm")
+    words = one_launch.words_of(own, here=False)
+    assert words[0] == "gemm" and words[-4:] == ["--kernel", "mine.py:f", "--cache", "warm"]
+
+
+def test_explain_prints_the_command_for_a_gpus_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    row = measured(SQUARE, "mine:f", 1e-3, sweep="gemm", configuration="mine.py 0123", kernels="f grid 1")
+    path = parquet.write(tmp_path / "run.parquet", [row])
+    said = CliRunner().invoke(app, ["explain", row_name(row), str(path)]).output
+    assert "'regex:^(f)$' -o gemm-mine-f-float16-NN-m4096-n4096-k4096-cold python -m bench one gemm " in said
+    assert "ncu, which is Nsight Compute, is not on the PATH here" in said
+    assert "python -m bench run gemm " in said and said.count("--kernel mine.py:f") == 2
+
+
+def test_profile_runs_the_profiler_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = ["profile", "softmax", "rows=4", "length=4", "--implementation", "aten"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2 and "neither ncu (Nsight Compute) nor nsys" in done.output
+    (tmp_path / "nsys").write_text(f"#!{sys.executable}\nraise SystemExit(5)\n")
+    (tmp_path / "nsys").chmod(0o755)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 5 and done.output.startswith("nsys profile --capture-range cudaProfilerApi ")
+    assert "-m bench one softmax rows=4 length=4 --implementation aten" in done.output
+
+
+# --- the fixture ------------------------------------------------------------------------------------
+
+TEST = """
+import torch
+
+def mine(x, out):
+    torch.softmax(x, 1, out=out)
+
+def test_mine(roofbench):
+    assert roofbench(mine, "softmax", rows=64, length=64)["median_s"] > 0
+
+def test_wrong(roofbench):
+    roofbench("mine.py:wrong", "softmax", rows=64, length=64)
+"""
+
+
+def test_the_fixture_measures_a_function_of_the_users_own_test_file(mine: Path) -> None:
+    (mine.parent / "test_mine.py").write_text(TEST)
+    words = ["-m", "pytest", "-p", "bench.pytest_plugin", "-p", "no:cacheprovider", "--bench-device", "cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=mine.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout
+    assert re.search(r"^test_mine .* \d", done.stdout, re.MULTILINE)  # pytest-benchmark's table
+    assert "--kernel mine:wrong: wrong at softmax" in done.stdout
+
+
+def test_a_function_within_another_is_refused() -> None:
+    def within(x: Any) -> Any:
+        return x
+
+    with pytest.raises(UserError, match="is no function at the top of a file"):
+        kernel_text(within)
+    assert kernel_text(fought) == f"{ROOT / 'tests' / 'bench' / 'test_standings.py'}:fought"
