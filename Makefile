@@ -81,7 +81,7 @@ figures: $(READY)
 	cp $(DRAWN)/public/compared/transfer.png docs/figures/transfer.png
 	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) $(CPU_DENSE) --json $(REFERENCE)/scores.json
 
-# The real CUDA builds of PyTorch and Triton, without a GPU (docs/contract.md): about 10 GB of wheels the first
+# The real CUDA builds of PyTorch and Triton, without a GPU (docs/status.md): about 10 GB of wheels the first
 # time, so no part of `make test`. One environment: make contract ENVIRONMENTS=torch-2.11.0
 .PHONY: contract contract-clean
 ENVIRONMENTS :=
@@ -118,7 +118,7 @@ $(ENVIRONMENT): pyproject.toml constraints.txt
 	@$(VENV)/bin/python -m bench.environment.torch_build > $(VENV)/.wanted
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
 	set -f; $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt $$(cat $(VENV)/.wanted)
-	@$(VENV)/bin/python -m bench schema > /dev/null
+	@$(VENV)/bin/python -m bench dev schema > /dev/null
 	@$(VENV)/bin/python -m bench.environment.search_path
 	@touch $(ENVIRONMENT)
 

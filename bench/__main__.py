@@ -28,6 +28,13 @@ from bench.selfcheck.command import doctor, first_minutes, instruments, self_mea
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
 )
+development = typer.Typer(
+    no_args_is_help=True, help="For work on roofbench: generated files, and what the harness itself costs."
+)
+development.command()(sweep_commands.schema)
+development.command()(result_commands.columns)
+development.command()(instruments)
+development.command("self")(self_measurement)
 imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows, marked as theirs.")
 imports.command("csv")(result_commands.import_csv)
 imports.command("all")(import_sources.import_all)
@@ -49,8 +56,6 @@ def _list(
 
 
 app.command("list")(sweep_commands.list_cases)
-app.command()(sweep_commands.schema)
-app.command()(result_commands.columns)
 app.command("table")(result_commands.every_case)
 app.command()(result_commands.ceilings)
 app.command()(result_commands.efficiency)
@@ -69,13 +74,12 @@ app.command(context_settings={"ignore_unknown_options": True})(profile)
 app.command()(nightly)
 app.command()(accept)
 app.command()(fleet)
-app.command()(instruments)
 app.command()(first_minutes)
 app.command()(doctor)
-app.command("self")(self_measurement)
 app.command()(completion)
 app.add_typer(imports, name="import")
 app.add_typer(new, name="new")
+app.add_typer(development, name="dev")
 
 if __name__ == "__main__":
     run_process(app)

@@ -167,7 +167,7 @@ def achieved(
     results: Results,
     to: Compared = None,
 ) -> None:
-    """What every device achieves by class of work, from the oldest to the newest, beside its datasheet."""
+    """What every device achieves by class of work, from the oldest to the newest, with its datasheet."""
     runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
     rates = achieved_of(runs)
     if len({each.device for each in rates}) < 2:
@@ -347,7 +347,7 @@ def fleet(
             "--expected",
             metavar="FILE",
             help="Nodes that there should be, one a line, optionally with its number of units; expected.txt "
-            "beside the results if left out.",
+            "in the folder of the results if left out.",
         ),
     ] = None,
 ) -> None:

@@ -95,7 +95,8 @@ def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = 
     named = ", ".join(map(str, paths))
     if mine.empty:
         raise UserError(
-            f"accept {named}: no row tells what the device can do: copies or reads of memory, large products"
+            f"accept {named}: no row says what the device can do: copies or reads of memory, "
+            "large matrix multiplications"
         )
     if mine["device_id"].nunique() > 1 or mine["run_id"].nunique() > 1:
         raise UserError(

@@ -7,7 +7,7 @@
 3. the prediction for the very case with its 90 % interval, learned from the timings of all GPUs;
 4. the datasheet's figure times the shares that are usual on other kinds of GPU with such memory.
 
-BELOW is by how much two sources on one kind of device mostly differ (docs/accept.md has the figures).
+BELOW is by how much two sources on one kind of device mostly differ (studies/README.md has the figures).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ LEAST_DEVICES = 3
 MOST_DEVICES = 0.9
 """Share of the other kinds of GPU that reach the low end of what the datasheet lets expect."""
 STAND_INS = {
-    "products in float16": "products in bfloat16",
-    "products in bfloat16": "products in float16",
-    "memory, copy": "product of few columns",
-    "memory, read": "product of few columns",
+    "matrix multiplications in float16": "matrix multiplications in bfloat16",
+    "matrix multiplications in bfloat16": "matrix multiplications in float16",
+    "memory, copy": "narrow matrix multiplication",
+    "memory, read": "narrow matrix multiplication",
 }
 """Kind of work -> another that the same part limits to the same rate, where nobody measured the first."""
 LANE_BYTE_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -97,7 +97,7 @@ def promised(kind: Kind, sheet: Datasheet | None, row: Any = None) -> float | No
         return None
     if dtype := dtype_of(kind):
         return sheet.peak_flop_per_s("matrix", dtype)
-    return sheet.bandwidth_byte_per_s if kind.startswith(("memory", "product of")) else None
+    return sheet.bandwidth_byte_per_s if kind.startswith(("memory", "narrow")) else None
 
 
 def _whole(value: Any) -> int:
@@ -200,6 +200,6 @@ def _shares(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> dict[
 def own(rows: pd.DataFrame) -> Iterable[Any]:
     """A unit's fastest row of each kind of work, in the order in which people ask for them."""
     best = fastest(rows, ["device"])
-    order: Mapping[str, int] = {"products": 0, "memory": 1, "product": 2, "cache": 3, "launch": 4, "link": 5}
+    order: Mapping[str, int] = {"matrix": 0, "memory": 1, "narrow": 2, "cache": 3, "launch": 4, "link": 5}
     place = best["kind"].map(lambda kind: order.get(kind.replace(",", " ").split()[0], 9))
     return best.assign(place=place).sort_values(["place", "kind"], kind="stable").itertuples(index=False)

@@ -1,9 +1,9 @@
 """The highest rate of each kind of work in each run: what a unit can do, whoever measured it.
 
-A kind of work is one that a single part of the device limits: matrix products of a data type (its
-arithmetic), a read or a copy of more than its caches hold and a product of few columns (its memory), a copy
-inside a cache, an empty kernel (its launch), a copy over the link to the host. Of a run the fastest row of
-each kind counts: shapes differ between those who measure, and the fastest is what the part allowed.
+A kind of work is one that a single part of the device limits: matrix multiplications of a data type (its
+arithmetic), a read or a copy of more than its caches hold and a narrow matrix multiplication (its memory), a
+copy inside a cache, an empty kernel (its launch), a copy over the link to the host. Of a run the fastest row
+of each kind counts: shapes differ between those who measure, and the fastest is what the part allowed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.store import parquet
 if TYPE_CHECKING:
     import pandas as pd
 
-PRODUCT, LINK, CACHE = "products in ", "link, ", "cache, "
+PRODUCT, LINK, CACHE = "matrix multiplications in ", "link, ", "cache, "
 """How the names of kinds begin of which there are several."""
 PRODUCTS = ("gemm", "linear")
 STREAMING = ("stream", "elementwise", "activations")
@@ -45,7 +45,7 @@ COLUMNS = (
 """What is read of result files."""
 
 Kind = str
-"""A kind of work, by its name for people: `products in float16`, `memory, copy`, `launch`."""
+"""A kind of work, by its name for people: `matrix multiplications in float16`, `memory, copy`, `launch`."""
 
 
 def read(paths: Iterable[Path], left_out: Callable[[str], object]) -> pd.DataFrame:
@@ -109,7 +109,7 @@ def _kinds(rows: pd.DataFrame) -> pd.Series:
             words([_direction(text) for text in rows["parameters"]]),
             words([f"{CACHE}{memory_text(byte)}" for byte in rows["byte"]]),
             words([f"{PRODUCT}{name}" for name in dtype]),
-            "product of few columns",
+            "narrow matrix multiplication",
             "memory, read",
             "memory, copy",
         ],

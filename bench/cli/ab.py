@@ -78,7 +78,7 @@ def ab(
     bench_budget: BudgetOption = None,
     same: SameOption = SAME_PERCENT,
 ) -> None:
-    """This checkout, as it is, against another commit, in turns: faster, slower or the same, case by case.
+    """This checkout, as it is, against another commit, interleaved: faster, slower or the same, case by case.
 
     Or one kernel of your own against another, which are checked before they are timed.
 

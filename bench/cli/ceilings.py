@@ -34,7 +34,7 @@ def ceilings_lines(runs: Sequence[Run]) -> Iterator[str]:
 def _calibration_lines(of: Known) -> Iterator[str]:
     plain, *fitted = of.calibrations
     whose = f", imported: {of.imported.partition(';')[0]}" if of.imported else ""
-    yield f"  calibrations of matrix products, {plain.dtype}{whose}"
+    yield f"  calibrations of matrix multiplications, {plain.dtype}{whose}"
     fit = "no fit: too few of its shapes"
     if fitted:
         fit = f"fitted to {fitted[0].shapes} shapes, to which it is off by {share_text(fitted[0].error, 1)}"
@@ -47,8 +47,8 @@ def _calibration_lines(of: Known) -> Iterator[str]:
         if errors := of.errors(calibration):
             which = "fitted" if calibration.fitted else "no fit"
             yield (
-                f"  {which}: off by {share_text(errors.mape, 1)} on average on {errors.n} products that "
-                f"calibrate nothing, median {share_text(errors.median, 1)}"
+                f"  {which}: off by {share_text(errors.mape, 1)} on average on {errors.n} "
+                f"matrix multiplications that calibrate nothing, median {share_text(errors.median, 1)}"
             )
 
 

@@ -111,7 +111,7 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         for work, share in within.items():
             by_share.setdefault(share, []).append(NAMES[work])
         told = "; ".join(f"{share_text(share)} ({', '.join(names)})" for share, names in by_share.items())
-        yield f"SAME: no change beyond {told}, which is what runs of a shared CPU can tell"
+        yield f"SAME: no change beyond {told}, the limit of runs on a shared CPU"
     for shift in comparison.shifts.values():
         yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
     for what, shift in comparison.machine.items():

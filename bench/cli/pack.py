@@ -23,7 +23,7 @@ def pack_lines(
         if root.resolve() in (into, *into.parents):
             raise UserError(
                 f"-o {folder}: is inside {root}, where every run would then be found twice; "
-                "give a folder beside it"
+                "give a folder outside of it"
             )
     any_pack = False
     for found in pack(results, folder, left_out):

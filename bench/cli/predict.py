@@ -64,7 +64,7 @@ class Basis:
         off = [errors.mape for name, errors in errors_by_device.items() if name != self.of.device_name]
         if here is not None:
             yield (
-                f"On {here.n} {by.dtype} products that were timed there, L2 is off by "
+                f"On {here.n} {by.dtype} matrix multiplications that were timed there, L2 is off by "
                 f"{share_text(here.mape)} on average: half by less than {share_text(here.median)}, one in "
                 f"ten by more than {share_text(here.p90)}."
             )

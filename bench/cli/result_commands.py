@@ -41,7 +41,7 @@ def every_case(results: Results) -> None:
 
 
 def efficiency(results: Results) -> None:
-    """Memory-bound operators: their share of a copy's bandwidth, and our kernels beside the best library."""
+    """Memory-bound operators: their share of a copy's bandwidth, and our kernels against the best library."""
     from bench.cli.standings import efficiency_table
     from bench.judge.frame import read
 
@@ -49,7 +49,7 @@ def efficiency(results: Results) -> None:
 
 
 def duel(results: Results) -> None:
-    """GEMM: our kernels beside cuBLAS, case by case, summarised by regions of shapes beside their goals."""
+    """GEMM: our kernels against cuBLAS, case by case and by region of shapes, with their goals."""
     from bench.cli.standings import duel_table
     from bench.judge.frame import read
 

@@ -17,7 +17,7 @@ def fleet(
     results: Results,
     expected: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The nodes there should be; default: expected.txt beside results."),
+        typer.Option(metavar="FILE", help="Nodes there should be; default: expected.txt in their folder."),
     ] = None,
     expect: Annotated[
         bool, typer.Option("--expect", help="Also what the units reach of datasheets and published rates.")

@@ -22,7 +22,7 @@ Column = tuple[str, bool | None]
 
 LEVEL = 0.02
 """Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, also where the
-healthy have heavier tails than they show: docs/fleet.md has the share as tried.
+healthy have heavier tails than they show: studies/README.md has the share as tried.
 """
 LEAST_EFFECT = 0.01
 """No row is named for less, ln, however quiet the others are."""

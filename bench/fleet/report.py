@@ -126,7 +126,7 @@ def _looked_at(fleet: Fleet) -> str:
 
 
 def _slow_table(told: Judged, markdown: bool) -> Iterator[str]:
-    names = ("slow", "class", ">time", "95 %", "why")
+    names = ("slow", "kind of work", ">time", "95 %", "why")
     rows = []
     for why in told.why[:MOST_LISTED]:
         slow = why.slow
@@ -147,9 +147,9 @@ def _slow_table(told: Judged, markdown: bool) -> Iterator[str]:
 
 
 def class_text(slow: Slow) -> str:
-    """Where it is slow: `compute together`, and in how many other classes: `memory +2`; `all classes`."""
+    """Where it is slow: `compute together`, and in how many other kinds of work: `memory +2`; `all kinds`."""
     if slow.klass == OVERALL[0]:
-        return "all classes"
+        return "all kinds"
     others = {klass for klass, _ in slow.slow_in} - {slow.klass, OVERALL[0]}
     return slow.klass + (" together" if slow.together else "") + (f" +{len(others)}" if others else "")
 

@@ -235,7 +235,7 @@ def _across(device_night: Night) -> Iterator[str]:
     changed = [change for change in history.nights[at].changed if change.fact != COMMIT.name]
     yield from (f"## Across the change of {_changes(changed)}", "")
     yield "For information, no verdict: the machine itself changed. Median over the series of a class,"
-    yield f"tonight beside the median of up to {LAST} nights before."
+    yield f"tonight, compared with the median of up to {LAST} nights before."
     yield ""
     before = history.log_s[:, max(0, at - LAST) : at]
     there = ~np.isnan(history.log_s[:, at]) & ~np.isnan(before).all(axis=1)

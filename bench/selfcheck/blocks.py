@@ -121,7 +121,7 @@ BLOCKS = (
     Block(
         "clock",
         "Do our clocks agree with independent ones?",
-        (Command("instruments", ("bench", "instruments"), 150, r"worst|no case"),),
+        (Command("instruments", ("bench", "dev", "instruments"), 150, r"worst|no case"),),
         gpu="graph, stream and the profiler; a CPU has a clock of its own",
     ),
     Block(

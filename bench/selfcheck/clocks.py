@@ -160,11 +160,11 @@ AGREE = 0.02
 APART = 0.10
 """Share beyond which no disturbance explains the difference."""
 AGREE_REMEDY = {
-    "cpu": "Stop what else runs here and look again; python -m bench instruments asks at length.",
-    "cuda": "Look again on an idle GPU; python -m bench instruments asks at length, on more cases.",
+    "cpu": "Stop what else runs here and look again; python -m bench dev instruments asks at length.",
+    "cuda": "Look again on an idle GPU; python -m bench dev instruments asks at length, on more cases.",
 }
 APART_REMEDY = (
-    "Do not measure: one of the clocks lies. Run python -m bench instruments and report both outputs."
+    "Do not measure: one of the clocks lies. Run python -m bench dev instruments and report both outputs."
 )
 
 

@@ -90,7 +90,7 @@ def first_minutes(
 
 
 def instruments(bench_device: DeviceOption = "auto") -> None:
-    """Our clocks beside independent ones: the same launches, in turns where they can share a process."""
+    """Our clocks against independent ones: the same launches, interleaved where they can share a process."""
     from rich.console import Console
 
     from bench.device.lock import device_lock

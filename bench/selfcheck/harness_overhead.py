@@ -1,6 +1,6 @@
 """What the harness costs: its commands, and of the parent a request, a row's way to the disk, a whole visit.
 
-A run survives a kernel because another process runs it; this is the price. Try `python -m bench self`.
+A run survives a kernel because another process runs it; this is the price. Try `python -m bench dev self`.
 """
 
 from __future__ import annotations

@@ -183,7 +183,14 @@ def anchors(kind: DeviceKind) -> tuple[Anchor, Anchor]:
     library = "onednn" if is_cpu else "cublas"
     return (
         Anchor("steady memory", "copy", "copies", "aten", kernels.problem("stream")(**copy), "byte/s"),
-        Anchor("steady products", "GEMM", "products", library, kernels.problem("gemm")(**product), "FLOP/s"),
+        Anchor(
+            "steady GEMM",
+            "GEMM",
+            "matrix multiplications",
+            library,
+            kernels.problem("gemm")(**product),
+            "FLOP/s",
+        ),
     )
 
 

@@ -187,7 +187,7 @@ def _visits_panel(axes: Axes, visits: pd.DataFrame) -> None:
         axes.plot(
             at, change, look.marker, color=look.color, ms=3.6, mew=0.7, mfc="none", zorder=3, label="_visit"
         )
-    axes.set_ylabel("visit beside\nits case (percent)")
+    axes.set_ylabel("visit against\nits case (percent)")
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.margins(y=0.1)
 

@@ -200,7 +200,7 @@ def _slow_in(slow: Slow) -> str:
     for of, together in slow.slow_in:
         if together is not None:
             classes.setdefault(of, []).append(rows.manner(together))
-    return "; ".join(f"{of}, {' and '.join(how)}" for of, how in classes.items()) or "all classes a little"
+    return "; ".join(f"{of}, {' and '.join(how)}" for of, how in classes.items()) or "all kinds a little"
 
 
 # ---- jobs

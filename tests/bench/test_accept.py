@@ -115,9 +115,9 @@ def verdicts(found: dict[str, Judged]) -> dict[str, str]:
 
 
 HEALTHY = {
-    "products in bfloat16": "PASS",
+    "matrix multiplications in bfloat16": "PASS",
     "memory, copy": "PASS",
-    "product of few columns": "PASS",
+    "narrow matrix multiplication": "PASS",
     "launch": "UNKNOWN",
     "link, host to device": "PASS",
 }
@@ -126,7 +126,10 @@ HEALTHY = {
 def test_a_healthy_h100_passes_where_anything_is_known(tmp_path: Path) -> None:
     found = judged(device(tmp_path))
     assert verdicts(found) == HEALTHY and exit_code(list(found.values())) == 0
-    assert found["products in bfloat16"].expects and found["products in bfloat16"].expects.by == "others"
+    assert (
+        found["matrix multiplications in bfloat16"].expects
+        and found["matrix multiplications in bfloat16"].expects.by == "others"
+    )
     assert all(not each.causes for each in found.values())
     assert headline(list(found.values())).startswith(
         "NVIDIA H100 80GB HBM3: PASS: as fast as expected in 4 of 4 kinds"
@@ -137,20 +140,20 @@ FAULTS: dict[str, tuple[dict[int, float], dict[str, Any], dict[str, str], str]] 
     "memory at 70 %": (
         {DECODE: 0.7, COPY: 0.7},
         {},
-        {"memory, copy": "FAIL", "product of few columns": "FAIL"},
+        {"memory, copy": "FAIL", "narrow matrix multiplication": "FAIL"},
         "its row tells no cause",
     ),
     "power capped": (
         {PRODUCT: 0.6},
         {"power_limit_w": 350.0, "held_power": 0.9, "sm_clock_hz": 1.1e9},
-        {"products in bfloat16": "FAIL"},
+        {"matrix multiplications in bfloat16": "FAIL"},
         "its power limit is 350 W, the datasheet's 700 W; the power limit held its clock 90 % of the time; "
         "its SMs ran at 1.1 GHz",
     ),
     "hot": (
         {PRODUCT: 0.88},
         {"held_thermal": 0.4, "temperature_c": 91.0},
-        {"products in bfloat16": "LOW"},
+        {"matrix multiplications in bfloat16": "LOW"},
         "heat held its clock 40 % of the time at 91 °C",
     ),
     "PCIe x4": (
@@ -250,7 +253,7 @@ def test_rows_that_say_nothing_of_the_device_are_left_out(tmp_path: Path) -> Non
         path = tmp_path / f"{number}.parquet"
         write(path, [change(row(**{**STATE, **H100, **CASES[COPY][0], "byte_moved": 2**29}))])
         result = CliRunner().invoke(app, ["accept", str(path)])
-        assert result.exit_code == 2 and "no row tells what the device can do" in str(result.output)
+        assert result.exit_code == 2 and "no row says what the device can do" in str(result.output)
 
 
 def test_the_command_on_a_file_says_the_same_in_table_markdown_and_json(tmp_path: Path) -> None:

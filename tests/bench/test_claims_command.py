@@ -228,34 +228,29 @@ def test_every_public_gpu_has_a_verdict_or_a_reason_for_every_rule(public: list[
 
 
 MARKED = re.compile(r"^<!-- python -m bench claims (.+?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
-"""A table of a page between the command that prints it and its end."""
+"""A table between the command that prints it and its end."""
 BY: dict[str, By] = {"--rules": "rule", "--experiments": "experiment"}
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-TABLES = {
-    (path.name, command): table for path in PAGES for command, table in MARKED.findall(path.read_text())
-}
+PAGE = (REFERENCE / "verdicts.md").read_text()
+TABLES = dict(MARKED.findall(PAGE))
 
 
-@pytest.mark.parametrize("place", TABLES, ids=" ".join)
-def test_a_page_has_the_table_that_its_command_prints(place: tuple[str, str]) -> None:
-    words = place[1].split()
+@pytest.mark.parametrize("command", TABLES)
+def test_the_page_of_verdicts_has_the_table_that_its_command_prints(command: str) -> None:
+    words = command.split()
     results = [word for word in words if not word.startswith("--")]
     options = {word for word in words if word.startswith("--")}
     assert options <= {"--markdown", *BY}
     by = next((BY[option] for option in options if option in BY), "claim")
     lines = claim_lines(committed(*results), None, "--markdown" in options, by)
-    assert TABLES[place].splitlines() == [line for line in lines if line.startswith("|")]
+    assert TABLES[command].splitlines() == [line for line in lines if line.startswith("|")]
 
 
 def test_no_mark_is_without_its_table() -> None:
-    marks = {path.name: re.findall(r"^<!-- (.+) -->$", path.read_text(), re.MULTILINE) for path in PAGES}
-    assert all(
-        found[1::2] == ["end"] * (len(found) // 2) == ["end"] * found.count("end") for found in marks.values()
-    )
-    commands = [(page, mark) for page, found in marks.items() for mark in found[::2]]
-    assert commands == [(page, f"python -m bench claims {command}") for page, command in TABLES]
-    assert sorted(command.split()[-1] for _, command in TABLES) == ["--experiments", "--markdown", "--rules"]
-    assert f"guides' {len(EXPERIMENTS)} experiments" in " ".join(PAGES[0].read_text().split())
+    marks = re.findall(r"^<!-- (.+) -->$", PAGE, re.MULTILINE)
+    assert marks == [mark for command in TABLES for mark in (f"python -m bench claims {command}", "end")]
+    assert sorted(command.split()[-1] for command in TABLES) == ["--experiments", "--markdown", "--rules"]
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"guides' {len(RULES)} rules and the guides' {len(EXPERIMENTS)} experiments" in readme
 
 
 def test_devices_stand_side_by_side(public: list[Judged]) -> None:

@@ -91,7 +91,12 @@ def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) ->
 
 @pytest.mark.parametrize(
     "words",
-    [PYTEST, ("-m", "bench", "instruments"), ("-m", "bench", "self"), ("-m", "bench", "nightly")],
+    [
+        PYTEST,
+        ("-m", "bench", "dev", "instruments"),
+        ("-m", "bench", "dev", "self"),
+        ("-m", "bench", "nightly"),
+    ],
     ids=["pytest", "instruments", "self", "nightly"],
 )
 def test_what_the_worker_will_need_is_said_before_it_is_started(hiding, words: tuple[str, ...]) -> None:

@@ -77,7 +77,7 @@ def test_json_has_everything_and_markdown_a_table(tmp_path: Path, chance: Chance
     _, page = said(tmp_path, "--markdown")
     rows = [line for line in page.splitlines() if line.startswith("|")]
     assert rows[0].split(" | ")[0] == "| slow" and any(
-        "node001 0000:1b:00.0 | all classes | +" in line for line in rows
+        "node001 0000:1b:00.0 | all kinds | +" in line for line in rows
     )
 
 
@@ -111,7 +111,7 @@ def test_slow_by_less_than_three_percent_is_told_without_alarm(tmp_path: Path, c
     units = gpus(3, 4)
     units[2] = replace(units[2], slow={"all": 1.02})
     code, text = said(written(tmp_path, units, chance, unit_sd=1e-4, run_sd=1e-4))
-    assert code == 0 and "node000 0000:2b:00.0   all classes   +2.0 %" in text
+    assert code == 0 and "node000 0000:2b:00.0   all kinds      +2.0 %" in text
 
 
 def test_failures_of_most_units_or_made_good_are_nobodys(tmp_path: Path, chance: Chance) -> None:

@@ -309,7 +309,8 @@ def test_it_says_what_it_rests_on(h100: Basis, v100: Basis) -> None:
     errors = h100.of.errors(h100.of.calibrations[-1])
     assert errors
     assert two == (
-        f"On 300 bfloat16 products that were timed there, L2 is off by {share_text(errors.mape)} on average: "
+        "On 300 bfloat16 matrix multiplications that were timed there, L2 is off by "
+        f"{share_text(errors.mape)} on average: "
         f"half by less than {share_text(errors.median)}, one in ten by more than {share_text(errors.p90)}."
     )
     assert three.startswith("L2 and L3 know data types with calibration shapes (bfloat16; float16 as")
@@ -329,7 +330,8 @@ def test_how_far_off_elsewhere(h100: Basis) -> None:
     off = h200.of.errors(transferred(h100.of.calibrations[-1], h100.of.sheet, h200.wanted))
     assert (
         off
-        and f"On 300 bfloat16 products that were timed there, L2 is off by {share_text(off.mape)} on average"
+        and "On 300 bfloat16 matrix multiplications that were timed there, L2 is off by "
+        f"{share_text(off.mape)} on average"
         in list(there.lines())[1]
     )
     # On one that was not: as far as on those that were.

@@ -264,8 +264,8 @@ def test_steady_work_passes_and_scattered_work_is_said(kind: str) -> None:
     calm, restless = [0.8, 0.79, 0.81], [0.8, 0.84, 0.86, 0.9]
     assert set(levels(iter(visited(kind, calm, calm))).values()) == {"PASS"}
     found = levels(iter(visited(kind, restless, calm)))
-    assert (found["steady memory"], found["steady products"]) == ("WARN", "PASS")
-    assert levels(iter(visited(kind, calm, restless)))["steady products"] == "WARN"
+    assert (found["steady memory"], found["steady GEMM"]) == ("WARN", "PASS")
+    assert levels(iter(visited(kind, calm, restless)))["steady GEMM"] == "WARN"
     assert "two speeds" not in visited(kind, restless, calm)[0].sentence
 
 

@@ -257,7 +257,7 @@ def test_every_column_says_what_it_is_and_failures_may_be_null() -> None:
 
 def test_the_readme_of_results_lists_the_columns_as_they_are() -> None:
     text = (ROOT / "results" / "README.md").read_text()
-    assert readme_with_columns(text) == text, "run `python -m bench columns`"
+    assert readme_with_columns(text) == text, "run `python -m bench dev columns`"
 
 
 def test_the_way_to_read_a_folder_keeps_every_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,7 +187,8 @@ def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int
     first = ["-m venv .venv", "-m bench.environment.torch_build"]
     pip = ["-m pip install --quiet --upgrade pip"]
     pip += ["-m pip install --quiet --constraint constraints.txt .[dev] --extra-index-url U"]
-    assert asked == (first if code else [*first, *pip, "-m bench schema", "-m bench.environment.search_path"])
+    last = ["-m bench dev schema", "-m bench.environment.search_path"]
+    assert asked == (first if code else [*first, *pip, *last])
     assert (folder / ".venv" / ".ready").exists() != bool(code)
 
 

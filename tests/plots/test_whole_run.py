@@ -259,7 +259,7 @@ def test_visits_to_one_case_show_what_moved_between_them(tmp_path: Path) -> None
     )
     assert found["change"][:2].tolist() == pytest.approx([-1 / 3, 1 / 3]) and found["at_s"][1] == 60.0
     axes = page(telemetry.draw(run)).axes[-1]
-    assert axes.get_ylabel() == "visit beside\nits case (percent)"
+    assert axes.get_ylabel() == "visit against\nits case (percent)"
     assert sum(len(line.get_xdata()) for line in lines(axes, "_visit")) == len(found)
     once = made(tmp_path / "once", CPU, sentinel_before_s=1e-4, sentinel_after_s=1e-4)
     assert telemetry.repeated(once).empty and "visit" not in page(telemetry.draw(once)).axes[-1].get_ylabel()
