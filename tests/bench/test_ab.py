@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.cli import ab as command
+from bench.cli import ab_report
 from bench.device.detect import Device, detect
 from bench.runner.ab import AT_END, FALSE, Contest, Side, Visit, contests, versions
 from bench.sweep.load import Case
@@ -111,7 +112,7 @@ def test_a_version_that_cannot_run_a_case_is_named(cases: list[Case]) -> None:
 
     (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
     assert contest.verdict == "failed" and contest.failure == "new: wrong: off by 3"
-    assert "new: wrong: off by 3" in command.line(contest)
+    assert "new: wrong: off by 3" in ab_report.line(contest)
 
 
 @pytest.mark.parametrize("scatter", [0.002, 0.02])
@@ -123,7 +124,7 @@ def test_the_seconds_that_would_decide_are_those_after_which_the_interval_is_so_
         contest = Contest(
             cases[0], [scatter * (-1) ** number for number in range(rounds)], spent_s=2.0 * rounds
         )
-        contest.decide(None, AT_END * FALSE, 1e-9)
+        contest.decide(None, AT_END, 1e-9)
         return contest
 
     def half(rounds: int) -> float:
@@ -142,7 +143,7 @@ def test_the_seconds_that_would_decide_are_those_after_which_the_interval_is_so_
 def test_a_line_fits_the_terminal(width: int, cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     (contest,) = Machine(3, 1.1).contests(cases[:1])
-    shown = command.line(contest).splitlines()
+    shown = ab_report.line(contest).splitlines()
     assert max(map(len, shown)) <= width and shown[-1].endswith(contest.case.name)
     assert re.match(r"slower +\+\d+\.\d % \(", shown[0])
 
@@ -306,8 +307,8 @@ def test_where_nothing_is_decided_the_command_and_the_seconds_that_decide_are_sa
 
 def test_a_case_that_no_sensible_time_decides_is_said(cases: list[Case]) -> None:
     contest = Contest(cases[0], [0.5, -0.5] * 5, spent_s=20.0)
-    contest.decide(None, AT_END * FALSE, 0.02)
-    _, only = command.undecided_lines([contest], 2.0, lambda cases: "")
+    contest.decide(None, AT_END, 0.02)
+    _, only = ab_report.undecided_lines([contest], 2.0, lambda cases: "")
     assert only.startswith(
         "1 case would take more than an hour: a quieter machine, or a larger --same than 2,"
     )
