@@ -50,7 +50,9 @@ CHOSEN_S = 600.0
 """The budget where a suite or a change chooses the cases: as many as it has time for, at CASE_S each."""
 SAME_PERCENT = 2.0
 FEW_NAMES = 3
-"""Most cases that a command to be copied names."""
+"""Most cases that a command to be copied names where sweeps can be named instead, ..."""
+MOST_NAMES = 10
+"""... and where not."""
 
 BudgetOption = Annotated[
     float | None,
@@ -146,8 +148,9 @@ def ab(
         what = f"this checkout against {against}"
         if is_same_code:
             what = f"A/A, since bench/ and kernels/ are those of {against}"
-        every = contested(device, cases, old, new, what, bench_budget, same)
-    after = list(resolution_lines(every) if is_same_code else undecided_lines(every, same, command))
+        every = contested(device, cases, old, new, what, bench_budget, same, as_time_allows=not names)
+    most = None if names else MOST_NAMES
+    after = list(resolution_lines(every) if is_same_code else undecided_lines(every, same, command, most))
     show(after)
     _write(markdown, f"{what} on {device}", every, same, after)
     words = Counter(contest.verdict for contest in every)
@@ -170,12 +173,13 @@ def contested(
     what: str,
     budget_s: float | None,
     same: float,
+    as_time_allows: bool = False,
 ) -> list[Contest]:
     """Every case with its verdict; prints them as they come, `what` first.
 
     `old` and `new` are folders with two versions of the code, without choices of their tuners: from here on
-    they share them, so that equal kernels run in equal configurations. `same` is in percent. UserError if
-    none of the cases can run on the device.
+    they share them, so that equal kernels run in equal configurations. `same` is in percent,
+    `as_time_allows` as `contests` has it. UserError if none of the cases can run on the device.
     """
     from bench.device.health import fitness
     from bench.device.lock import device_lock
@@ -200,9 +204,13 @@ def contested(
         (new / TUNED).symlink_to(old / TUNED)
         every = []
         with versions(device, old, new) as (visit, renew):
-            for contest in contests(able, visit, renew, budget_s, same / 100, kind=device.kind):
+            for contest in contests(
+                able, visit, renew, budget_s, same / 100, kind=device.kind, as_time_allows=as_time_allows
+            ):
                 typer.echo(line(contest))
                 every.append(contest)
+    if len(every) < len(able):
+        typer.echo(f"there was no time for {count_text(len(able) - len(every), 'case')} more")
     typer.echo(counts_text(every, same))
     return every
 

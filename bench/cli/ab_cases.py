@@ -24,8 +24,9 @@ BENEATH_ALL = ("bench/launching/", "bench/sampling/", "bench/worker/")
 """Folders of which every time depends."""
 
 
-VISIT_S = 1.0
-"""Visits that are expected to take longer are no part of a comparison of so many cases on a CPU."""
+VISIT_S, LAUNCHES = 1.0, 10
+"""Among so many cases on a CPU: most seconds that a visit may be expected to take, and launches that have to
+have room in it."""
 
 
 class Touched(NamedTuple):
@@ -108,7 +109,9 @@ def chosen(suite: str, change: Touched, device: Device, count: int) -> tuple[lis
     able = [case for case in whole if impossible(case, device) is None]
     if device.kind == "cpu":
         able = [
-            case for case in able if _launch_s(case) <= SAMPLING_S["cpu"] and prices.visit_s(case) <= VISIT_S
+            case
+            for case in able
+            if _launch_s(case) <= SAMPLING_S["cpu"] / LAUNCHES and prices.visit_s(case) <= VISIT_S
         ]
     return list(islice(_spread(able), count)), len(whole)
 

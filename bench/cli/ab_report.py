@@ -97,9 +97,12 @@ def default_budget_s(cases: int) -> float:
 
 
 def undecided_lines(
-    every: Sequence[Contest], same: float, command: Callable[[Sequence[Case]], str]
+    every: Sequence[Contest],
+    same: float,
+    command: Callable[[Sequence[Case]], str],
+    most: int | None = None,
 ) -> Iterator[str]:
-    """Why cases are undecided, and the command that decides them in how many seconds.
+    """Why cases are undecided, and the command that decides them, or `most` of them, in how many seconds.
 
     `same` is in percent; `command` gives the one that compares these cases, and perhaps others, once more.
     """
@@ -117,13 +120,14 @@ def undecided_lines(
             f"{count_text(late, 'case')} would take more than an hour: a quieter machine, or a larger --same "
             f"than {same:g}, decides sooner"
         )
-    again = [contest.case for contest in decidable or unknown]
+    chosen = (decidable or unknown)[:most]
+    again = [contest.case for contest in chosen]
     if not again:
         return
     text = command(again)
-    more_s = sum(needed_s[contest.case.key] or 0.0 for contest in decidable)
+    more_s = sum(needed_s[case.key] or 0.0 for case in again)
     if not all(case.name in text for case in again):  # it repeats the others, which take what they took
-        more_s += sum(contest.spent_s for contest in every if contest not in decidable)
+        more_s += sum(contest.spent_s for contest in every if contest not in chosen)
     budget_s = 10 * math.ceil(max(more_s, default_budget_s(len(again))) / 10)
     yield (
         f"next: {text} --bench-budget {budget_s:g}   "

@@ -57,6 +57,9 @@ CUT = 0.2
 OTHERS, FROM_CASES = 4, 3
 """Degrees of freedom that the noise of the other cases counts for, where at least so many cases are alike:
 matrix products, or other work, whose times vary several times as much on some machines."""
+FIRST_SHARE = {"cpu": 1 / 9, "cuda": 1 / 2}
+"""Part of the budget that the first round may take where there are more cases than time. On a CPU the others
+take as long; on a GPU most of it is choosing configurations and compiling."""
 SAMPLING_S = {"cpu": 0.1, "cuda": 0.4}
 """Most seconds that a visit may sample. Visits differ by more than their samples tell, so many short visits
 tell more than a few long ones; a GPU's clock takes longer to settle."""
@@ -174,15 +177,17 @@ def contests(
     same: float,
     now: Callable[[], float] = time.perf_counter,
     kind: DeviceKind = "cpu",
+    as_time_allows: bool = False,
 ) -> Iterator[Contest]:
     """Each case when it is decided or has failed; the others, when the time is up, as far as they are known.
 
     `renew` is called before each round. `same` is the share by which two versions may differ and count as the
-    same: less is neither faster nor slower.
+    same: less is neither faster nor slower. `as_time_allows`: without the last ones, if a first round of all
+    would take more of the budget than FIRST_SHARE.
     """
     until_s = now() + budget_s
-    false = min(FALSE, FALSE_IN_ALL / max(len(cases), 1))
-    every = [Contest(case, kind=kind, false=false) for case in cases]
+    first_s = FIRST_SHARE[kind] * budget_s if as_time_allows else math.inf
+    every = [Contest(case, kind=kind) for case in cases]
     left = every
     for number in range(MOST_ROUNDS):
         if not left or now() >= until_s:
@@ -195,6 +200,12 @@ def contests(
                 break
             contest.add(visit, number)
             contest.spent_s += started_s + now() - began_s
+            if number == 0 and now() - until_s + budget_s >= first_s:
+                left = every = every[: every.index(contest) + 1]
+                break
+        if number == 0:
+            for contest in every:
+                contest.false = min(FALSE, FALSE_IN_ALL / len(every))
         if number + 1 in EARLY:
             _decide(left, every, (1 - AT_END) / len(EARLY), same)
         yield from (contest for contest in left if contest.verdict != "undecided")
