@@ -147,6 +147,8 @@ class Implementation:
     dtypes: Dtypes
     cpp_on_cpu: bool = False
     """Whether on a CPU every problem is compiled from C++, which takes seconds and needs a compiler."""
+    on_request: bool = False
+    """Whether it runs only where it is named."""
 
     def missing(self, dtype: str, device: DeviceKind, capability: Capability | None) -> str:
         """Why it cannot run this data type on such a device, as a sentence; empty if it can."""

@@ -40,7 +40,7 @@ def run(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Only these; default: all of the operator's.",
+            help="Only these; default: all but gemm's held to one tile.",
             autocompletion=implementations,
         ),
     ] = "",
