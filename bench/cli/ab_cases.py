@@ -21,9 +21,7 @@ from bench.sweep.load import Case
 from bench.sweep.suites import TOUR, load_suite
 
 BENEATH_ALL = ("bench/launching/", "bench/sampling/", "bench/worker/")
-"""Folders of which every time depends."""
-
-
+"""Folders on which every time depends."""
 VISIT_S, LAUNCHES = 1.0, 10
 """Among so many cases on a CPU: most seconds that a visit may be expected to take, and launches that have to
 have room in it."""
@@ -68,7 +66,11 @@ def _module(path: Path) -> str:
 
 def _imports(path: Path) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    try:
+        tree = ast.parse(path.read_text("utf-8"))
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno}: {error.msg}") from error
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

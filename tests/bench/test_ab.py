@@ -484,6 +484,9 @@ def test_where_nothing_timed_differs_nothing_is_compared(checkout: Path, tmp_pat
     (checkout / "kernels" / "fma" / "operator.py").write_text("x = 1\n")
     code, text = ab("--changed")
     assert code == 3 and re.search(r"none of the \d+ cases of fma can run on cpu", text)
+    (checkout / "kernels" / "a.py").write_text("x = 1\nx = = 2\n")
+    code, text = ab("--changed")
+    assert code == 2 and "kernels/a.py:2: invalid syntax" in text.replace("\n", "")
 
 
 def test_a_page_folds_away_what_is_not_different_and_stays_short(cases: list[Case]) -> None:
