@@ -149,6 +149,8 @@ class Implementation:
     """Whether on a CPU every problem is compiled from C++, which takes seconds and needs a compiler."""
     kernel: str = ""
     """Of a custom kernel: FILE:FUNCTION, with an absolute path; empty for those of kernels/."""
+    on_request: bool = False
+    """Whether it runs only where it is named."""
 
     def missing(self, dtype: str, device: DeviceKind, capability: Capability | None) -> str:
         """Why it cannot run this data type on such a device, as a sentence; empty if it can."""

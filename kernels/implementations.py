@@ -23,9 +23,9 @@ LIBRARY: Dtypes = {"float16": (5, 3), "bfloat16": AMPERE, "tf32": AMPERE, "float
 """What cuBLAS multiplies and cuDNN convolves."""
 
 
-def on_cuda(name: str, summary: str, dtypes: Dtypes = TRITON) -> Implementation:
+def on_cuda(name: str, summary: str, dtypes: Dtypes = TRITON, on_request: bool = False) -> Implementation:
     """An implementation that runs on GPUs alone."""
-    return Implementation(name, summary, ("cuda",), dtypes)
+    return Implementation(name, summary, ("cuda",), dtypes, on_request=on_request)
 
 
 def on_cpu(name: str, summary: str, dtypes: Dtypes) -> Implementation:

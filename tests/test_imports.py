@@ -19,7 +19,7 @@ FLOORS = [
     {"bench.store"},
     {"bench.model", "bench.worker"},
     {"bench.judge"},
-    {"bench.runner", "bench.interop"},
+    {"bench.runner", "bench.interop", "bench.read"},
     {"bench.cli", "plots.base"},
     {"bench.fleet", "bench.nightly", "plots.figures", "plots.history"},
     {"bench.accept"},

@@ -1,4 +1,4 @@
-"""What the scripts of nightly.yml do, shown by running them.
+"""What the scripts of nightly.yml and gate.yml do, shown by running them.
 
 The data branch is one of a repository beside them; python is a stand-in that writes down what it is asked.
 """
@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_workflows import NIGHTLY, jobs, scripts
+from tests.test_workflows import GATE, NIGHTLY, jobs, scripts
 
 
 class Runner:
-    """A folder in which the steps of nightly.yml run as they would on a runner."""
+    """A folder in which the steps of a workflow run as they would on a runner."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.temp = folder / "temp"
         self.output, self.summary = folder / "output", folder / "summary"
         self.temp.mkdir(parents=True)
-        self.scripts = scripts(NIGHTLY.read_text())
+        self.scripts = scripts(NIGHTLY.read_text()) | scripts(GATE.read_text())
 
     def run(self, job: str, step: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """A step's script by the shell that the workflow names."""
@@ -278,3 +278,40 @@ def test_clocks_are_locked_and_let_go(runner: Runner) -> None:
     assert "lock" not in log.read_text()
     steps = {step.get("name"): step for step in jobs(NIGHTLY.read_text())["measure"]["steps"]}
     assert steps["Tune the runner"]["if"] == "vars.ROOFBENCH_TUNE == 'true'"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, ["--changed"]),
+        ({"SWEEPS": " gemm/square  x;touch${IFS}bad"}, ["gemm/square", "x;touch${IFS}bad"]),
+        ({"SUITE": "tour"}, ["--suite", "tour"]),
+    ],
+)
+@pytest.mark.parametrize(
+    ("code", "made", "says"),
+    [
+        (0, 0, ""),
+        (1, 1, "::error title=Slower::"),
+        (2, 2, "::error title=Not compared::"),
+        (3, 0, "::warning title=Undecided::"),
+    ],
+)
+def test_the_gate_stops_what_is_slower_and_nothing_undecided(
+    asked: dict[str, str], words: list[str], code: int, made: int, says: str, runner: Runner
+) -> None:
+    given = python(runner, code)
+    usual = {"REF": "origin/main", "BUDGET": "60", "SWEEPS": "", "SUITE": ""}
+    done = runner.run("compare", "Compare", **usual | asked)
+    assert done.returncode == made and done.stdout.startswith(says) and bool(done.stdout) == bool(says)
+    assert json.loads(given.read_text()) == [
+        *("-m", "bench", "ab", "--ref", "origin/main", "--bench-budget", "60"),
+        *("--markdown", f"{runner.temp}/gate.md", *words),
+    ]
+
+
+def test_what_the_gate_found_is_shown(runner: Runner) -> None:
+    assert runner.run("compare", "Summary").returncode == 0 and not runner.summary.exists()
+    (runner.temp / "gate.md").write_text("**1 slower**\n")
+    assert runner.run("compare", "Summary").returncode == 0
+    assert runner.summary.read_text() == "**1 slower**\n"

@@ -22,8 +22,8 @@ from tests.contract.__main__ import ENVIRONMENTS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".github" / "workflows"
-CI, NIGHTLY = FOLDER / "ci.yml", FOLDER / "nightly.yml"
-BOTH = pytest.mark.parametrize("path", [CI, NIGHTLY], ids=lambda path: path.stem)
+CI, NIGHTLY, GATE = (FOLDER / f"{name}.yml" for name in ("ci", "nightly", "gate"))
+EACH = pytest.mark.parametrize("path", [CI, NIGHTLY, GATE], ids=lambda path: path.stem)
 PINNED = re.compile(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
 
 
@@ -83,14 +83,15 @@ def faults(name: str, text: str) -> list[str]:
         found.append("credentials")
     for job, one in workflow["jobs"].items():
         group = one.get("concurrency", {})
-        if "self-hosted" in str(one["runs-on"]) and (
-            "matrix.runner" not in group.get("group", "") or group.get("cancel-in-progress") is not False
+        label = "matrix.runner" if name == "nightly" else "inputs.runner"
+        if re.search(r"self-hosted|inputs\.", str(one["runs-on"])) and (
+            f"gpu-${{{{ {label} }}}}" != group.get("group") or group.get("cancel-in-progress") is not False
         ):
             found.append(f"{job}: two runs on one device")
     return found
 
 
-@BOTH
+@EACH
 def test_linters_find_nothing(path: Path) -> None:
     for done in (zizmor(path), schema(path)):
         assert done.returncode == 0, done.stdout + done.stderr
@@ -130,7 +131,7 @@ def test_the_schema_sees_what_it_should(tmp_path: Path, by: tuple[str, str]) -> 
     assert schema(broken).returncode != 0
 
 
-@BOTH
+@EACH
 def test_our_rules_are_kept(path: Path) -> None:
     assert faults(path.stem, path.read_text()) == []
 
@@ -166,7 +167,7 @@ def test_the_job_that_writes_is_not_on_a_runner_of_our_own() -> None:
     assert "writes from a self-hosted runner" in faults("nightly", broken)
 
 
-@BOTH
+@EACH
 def test_scripts_are_bash(path: Path) -> None:
     for (_, step), script in scripts(path.read_text()).items():
         done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
@@ -182,14 +183,18 @@ def options(package: str, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("package", "name", "step", "some"),
+    ("path", "package", "name", "step", "some"),
     [
-        ("bench", "nightly", "Measure and judge", {"--baseline", "--summary", "--bench-resume"}),
-        ("plots", "history", "History page", {"-o"}),
+        (NIGHTLY, "bench", "nightly", "Measure and judge", {"--baseline", "--summary", "--bench-resume"}),
+        (NIGHTLY, "plots", "history", "History page", {"-o"}),
+        (GATE, "bench", "ab", "Compare", {"--ref", "--changed", "--suite", "--markdown", "--bench-budget"}),
     ],
 )
-def test_commands_take_the_options_they_are_given(package: str, name: str, step: str, some: set[str]) -> None:
-    script = scripts(NIGHTLY.read_text())["measure", step]
+def test_commands_take_the_options_they_are_given(
+    path: Path, package: str, name: str, step: str, some: set[str]
+) -> None:
+    job = "measure" if path == NIGHTLY else "compare"
+    script = scripts(path.read_text())[job, step]
     assert f"python -m {package} {name} " in script
     given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", script)) | set(re.findall(r" (-o) ", script))
     assert some <= given <= options(package, name)
@@ -238,6 +243,19 @@ def test_a_night_begins_only_where_it_was_asked_for_and_is_kept_only_if_whole() 
     # What git ignores is the environment, the configurations chosen, and the journal to resume from.
     (checkout,) = [step for step in found["measure"]["steps"] if "checkout" in step.get("uses", "")]
     assert checkout["with"]["clean"] is False
+
+
+def test_the_gate_sees_where_a_branch_began_and_is_documented_as_it_is_called() -> None:
+    (checkout, *_) = jobs(GATE.read_text())["compare"]["steps"]
+    assert checkout["with"]["fetch-depth"] == 0
+    page = (ROOT / "docs" / "comparing.md").read_text()
+    (caller,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    inputs = yaml.safe_load(GATE.read_text())[True]["workflow_call"]["inputs"]
+    call = caller["jobs"]["gate"]
+    assert call["uses"] == "./.github/workflows/gate.yml" and call["with"].keys() <= inputs.keys()
+    kept = jobs(GATE.read_text())["compare"]["steps"][-1]["with"]["name"]
+    (download, _) = caller["jobs"]["comment"]["steps"]
+    assert download["with"]["name"] == kept.replace("${{ inputs.runner }}", call["with"]["runner"])
 
 
 def test_every_variable_is_documented() -> None:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import shutil
-import statistics
 import subprocess
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import kernels
+from bench.cli import completion
+from bench.cli.ab_report import (
+    CASE_S,
+    counts_text,
+    default_budget_s,
+    line,
+    markdown_lines,
+    resolution_lines,
+    undecided_lines,
+)
 from bench.cli.application import DeviceOption, remark, show
-from bench.errors import UserError
-from bench.format import change_text, count_text, duration_text, share_text
-from bench.sweep import load as sweep
+from bench.errors import UserError, write_text
+from bench.format import count_text, duration_text
 from bench.sweep.load import Case
 
 if TYPE_CHECKING:
@@ -40,22 +46,22 @@ MEASURING = ("bench/sampling", "bench/worker")
 """What of them decides how a time is taken."""
 SLOWER, UNKNOWN_SIDE, NOTHING_DECIDED = 1, 2, 3
 """Exit codes beside 0."""
-CASE_S, LEAST_S = 5.5, 55.0
-"""Seconds that each case adds to the budget, and the least budget, unless one is given: with all that comes
-before and after, ten cases take less than a minute."""
+CHOSEN_S = 600.0
+"""The budget where a suite or a change chooses the cases: as many as it has time for, at CASE_S each."""
 SAME_PERCENT = 2.0
-RESOLVED = (0.02, 0.05, 0.1)
-"""Changes of which an A/A test says how long it takes to find them ..."""
-NINE_IN_TEN = 1.2816
-"""... nine times in ten: standard errors by which one has to be larger than the half of the interval."""
-LONGEST_S = 3600.0
-"""More time than this is no advice."""
 FEW_NAMES = 3
-"""Most cases that a command to be copied names."""
+"""Most cases that a command to be copied names where sweeps can be named instead, ..."""
+MOST_NAMES = 10
+"""... and where not."""
 
 BudgetOption = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=1.0, help="Of measuring; default: 5.5 a case, at least 55."),
+    typer.Option(
+        metavar="SECONDS",
+        min=1.0,
+        help="Of measuring; default: 5.5 a case, at least 55. Of a suite or a change it takes as many cases "
+        "as there is time for; default: 600.",
+    ),
 ]
 SameOption = Annotated[
     float, typer.Option(metavar="PERCENT", min=0.1, help="Smaller differences count as none.")
@@ -64,19 +70,39 @@ SameOption = Annotated[
 
 def ab(
     names: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="SWEEP|CASE...", help="What to compare; with --kernel OPERATOR NAME=VALUES..., as of run."
+            metavar="[SWEEP|CASE...]",
+            help="What to compare; with --kernel OPERATOR NAME=VALUES..., as of run.",
         ),
-    ],
+    ] = None,
     kernel: Annotated[
         tuple[str, str] | None,
         typer.Option("--kernel", metavar="OLD NEW", help="Two kernels of your own, each FILE:FUNCTION."),
     ] = None,
     ref: Annotated[str, typer.Option(metavar="COMMIT", help="The version to compare with.")] = "HEAD",
+    changed: Annotated[
+        bool,
+        typer.Option(
+            "--changed",
+            help="Compare what the files touch that differ from where this checkout and COMMIT parted, with "
+            "that commit: the sweeps of operators, sweeps, or the tour if it is how times are taken.",
+        ),
+    ] = False,
+    suite: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Compare the cases of a suite (sweeps/suites.yaml).",
+            autocompletion=completion.suites,
+        ),
+    ] = "",
     bench_device: DeviceOption = "auto",
     bench_budget: BudgetOption = None,
     same: SameOption = SAME_PERCENT,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The result as Markdown, for a comment or a CI job.")
+    ] = None,
 ) -> None:
     """This checkout, as it is, against another commit, interleaved: faster, slower or the same, case by case.
 
@@ -86,13 +112,37 @@ def ab(
     day is used. If the code is the same in both, this is an A/A test: it says how small a change this machine
     can resolve, in which time, and its exit code is 0.
 
-    Exit code 1: a case got slower, whatever else there is. 2: one version cannot run a case, or the input is
-    bad. 3: nothing was decided. 0: something was decided, and nothing got slower.
+    Exit code 1: a case got slower, whatever else there is. 2: this checkout cannot run a case, or the input
+    is bad. 3: nothing was decided. 0: something was decided, and nothing got slower; or --changed finds that
+    no time depends on what was changed.
     """
+    from bench.cli import ab_cases
     from bench.device.detect import detect
 
-    device = detect(bench_device)
-    where = f"--ref {ref}"
+    if sum((bool(names), bool(suite), changed)) != 1 or (kernel and not names):
+        one = "sweeps or cases, or --suite NAME, or --changed: one of the three"
+        raise UserError(f"ab: give {'OPERATOR NAME=VALUES...' if kernel else one}")
+    device, where = detect(bench_device), f"--ref {ref}"
+    commit, against, cases = "", ref, []
+    if not kernel:
+        commit = commit_of(ref, where)
+    if changed:
+        commit = parting(commit, where)
+        if commit != commit_of(ref, where):
+            ref, against = commit[:12], f"{commit[:12]} (where it left {ref})"
+    if names and not kernel:
+        cases = ab_cases.named(names, device.sm_count)
+    elif not names:
+        bench_budget = bench_budget or CHOSEN_S
+        change = ab_cases.touched(differing(commit) if changed else [], ROOT)
+        cases, whole = ab_cases.chosen(suite, change, device, max(1, int(bench_budget / CASE_S)))
+        of = f"of the {count_text(whole, 'case')} of {suite or change}"
+        if not cases:
+            why = f"none {of} can run on {device}" if whole else f"no time depends on what differs from {ref}"
+            typer.echo(nothing := f"nothing to compare: {why}")
+            _write(markdown, nothing, [], same, [])
+            raise typer.Exit(NOTHING_DECIDED if whole else 0)
+        typer.echo(f"{len(cases):,} {of}")
     options = "".join(
         f" {option} {given}"
         for option, given, usual in (
@@ -105,23 +155,27 @@ def ab(
     )
 
     def command(undecided: Sequence[Case]) -> str:
-        few = kernel is None and len(undecided) <= FEW_NAMES
-        return f"python -m bench ab{options} {' '.join([case.name for case in undecided] if few else names)}"
+        few = kernel is None and not (names and len(undecided) > FEW_NAMES)
+        those = [case.name for case in undecided] if few else list(names or ())
+        return f"python -m bench ab{options} {' '.join(those)}"
 
-    before = as_it_is() if kernel else checked_out(commit_of(ref, where), where)
+    before = as_it_is() if kernel else checked_out(commit, where)
     with before as old, as_it_is() as new:
         if kernel:
-            cases, sides = _of_kernels(names, kernel, device)
+            cases, sides = _of_kernels(names or [], kernel, device)
             is_same_code = sides["old"] == sides["new"]
             what = "A/A of one kernel" if is_same_code else f"{kernel[1]} against {kernel[0]}"
         else:
-            cases, sides = chosen(names, device.sm_count), None
+            sides = None
             is_same_code = not _differs(old)
-            what = f"this checkout against {ref}"
+            what = f"this checkout against {against}"
             if is_same_code:
-                what = f"A/A, since bench/ and kernels/ are those of {ref}"
-        every = contested(device, cases, old, new, what, bench_budget, same, sides)
-    show(resolution_lines(every) if is_same_code else undecided_lines(every, same, command))
+                what = f"A/A, since bench/ and kernels/ are those of {against}"
+        every = contested(device, cases, old, new, what, bench_budget, same, sides, as_time_allows=not names)
+    most = None if names else MOST_NAMES
+    after = list(resolution_lines(every) if is_same_code else undecided_lines(every, same, command, most))
+    show(after)
+    _write(markdown, f"{what} on {device}", every, same, after)
     words = Counter(contest.verdict for contest in every)
     if is_same_code:
         is_known = any(contest.variance is not None for contest in every)
@@ -149,6 +203,11 @@ def _of_kernels(
     return of_both[1], {"old": old, "new": new}
 
 
+def _write(path: Path | None, what: str, every: Sequence[Contest], same: float, after: Sequence[str]) -> None:
+    if path is not None:
+        write_text(path, "\n".join(markdown_lines(what, every, same, after)) + "\n")
+
+
 def contested(
     device: Device,
     cases: Sequence[Case],
@@ -158,12 +217,13 @@ def contested(
     budget_s: float | None,
     same: float,
     kernels: Mapping[Side, str] | None = None,
+    as_time_allows: bool = False,
 ) -> list[Contest]:
     """Every case with its verdict; prints them as they come, `what` first. `kernels`: see `versions`.
 
     `old` and `new` are folders with two versions of the code, without choices of their tuners: from here on
-    they share them, so that equal kernels run in equal configurations. `same` is in percent. UserError if
-    none of the cases can run on the device.
+    they share them, so that equal kernels run in equal configurations. `same` is in percent,
+    `as_time_allows` as `contests` has it. UserError if none of the cases can run on the device.
     """
     from bench.device.health import fitness
     from bench.device.lock import device_lock
@@ -188,94 +248,15 @@ def contested(
         (new / TUNED).symlink_to(old / TUNED)
         every = []
         with versions(device, old, new, kernels) as (visit, renew):
-            for contest in contests(able, visit, renew, budget_s, same / 100, kind=device.kind):
+            for contest in contests(
+                able, visit, renew, budget_s, same / 100, kind=device.kind, as_time_allows=as_time_allows
+            ):
                 typer.echo(line(contest))
                 every.append(contest)
-    within = {"same": f" within {same:g} %"}
-    words = Counter(contest.verdict for contest in every)
-    counts = (f"{count} {word}{within.get(word, '')}" for word, count in words.most_common())
-    typer.echo(f"{count_text(len(able), 'case')}: {', '.join(counts)}")
+    if len(every) < len(able):
+        typer.echo(f"there was no time for {count_text(len(able) - len(every), 'case')} more")
+    typer.echo(counts_text(every, same))
     return every
-
-
-def default_budget_s(cases: int) -> float:
-    """Seconds of measuring so many cases."""
-    return max(LEAST_S, CASE_S * cases)
-
-
-def undecided_lines(
-    every: Sequence[Contest], same: float, command: Callable[[Sequence[Case]], str]
-) -> Iterator[str]:
-    """Why cases are undecided, and the command that decides them in how many seconds.
-
-    `same` is in percent; `command` gives the one that compares these cases, and perhaps others, once more.
-    """
-    undecided = [contest for contest in every if contest.verdict == "undecided"]
-    if not undecided:
-        return
-    unknown = [contest for contest in undecided if contest.variance is None]
-    if unknown:
-        yield f"{count_text(len(unknown), 'case')} had too few rounds for an interval"
-    yield from _scatter_lines(undecided)
-    needed_s = {contest.case.key: contest.decided_s(same / 100) for contest in undecided}
-    decidable = [c for c in undecided if (needed_s[c.case.key] or math.inf) <= LONGEST_S]
-    if late := len(undecided) - len(decidable) - len(unknown):
-        yield (
-            f"{count_text(late, 'case')} would take more than an hour: a quieter machine, or a larger --same "
-            f"than {same:g}, decides sooner"
-        )
-    again = [contest.case for contest in decidable or unknown]
-    if not again:
-        return
-    text = command(again)
-    more_s = sum(needed_s[contest.case.key] or 0.0 for contest in decidable)
-    if not all(case.name in text for case in again):  # it repeats the others, which take what they took
-        more_s += sum(contest.spent_s for contest in every if contest not in decidable)
-    budget_s = 10 * math.ceil(max(more_s, default_budget_s(len(again))) / 10)
-    yield (
-        f"next: {text} --bench-budget {budget_s:g}   "
-        f"(about {duration_text(budget_s)}, for {count_text(len(again), 'case')})"
-    )
-
-
-def resolution_lines(every: Sequence[Contest]) -> Iterator[str]:
-    """Of an A/A test: how small a change this machine can resolve, in which time, by kind of work."""
-    if not (kinds := _by_kind(every)):
-        yield f"too few rounds for an interval: --bench-budget {default_budget_s(len(every)):g} or more"
-    yield from _scatter_lines(every)
-    for kind, contests in kinds.items():
-        parts = []
-        for change in RESOLVED:
-            times = [contest.seconds_for(math.log1p(change), NINE_IN_TEN) for contest in contests]
-            middle_s = statistics.median(math.inf if s is None else s for s in times)
-            needs = "more than an hour" if middle_s > LONGEST_S else duration_text(middle_s)
-            parts.append(f"{share_text(change)} needs {needs}")
-        yield f"{kind}: {', '.join(parts)} a case here, to be found nine times in ten"
-    if different := sum(contest.verdict in ("faster", "slower") for contest in every):
-        yield (
-            f"{different} of {count_text(len(every), 'case')} called different, although the code is the "
-            "same: at most one in a hundred is expected"
-        )
-
-
-def _scatter_lines(contests: Sequence[Contest]) -> Iterator[str]:
-    for kind, of_kind in _by_kind(contests).items():
-        scatter = math.expm1(math.sqrt(statistics.median(each.variance or 0.0 for each in of_kind)))
-        yield (
-            f"{kind}: the ratio of the two times of {count_text(len(of_kind), 'case')} scatters by "
-            f"±{share_text(scatter, 1)} from round to round"
-        )
-
-
-def _by_kind(contests: Sequence[Contest]) -> dict[str, list[Contest]]:
-    """Kind of work -> the cases of which it is known how they scatter."""
-    from bench.judge.noise import NAMES
-
-    by_kind: dict[str, list[Contest]] = {}
-    for contest in contests:
-        if contest.variance is not None:
-            by_kind.setdefault(NAMES[contest.work], []).append(contest)
-    return by_kind
 
 
 def exit_code(words: Mapping[Verdict, int]) -> int:
@@ -287,26 +268,30 @@ def exit_code(words: Mapping[Verdict, int]) -> int:
     return 0 if words.get("faster") or words.get("same") else NOTHING_DECIDED
 
 
-def chosen(names: Sequence[str], sm_count: int) -> list[Case]:
-    """The cases of these sweeps, or of these names. UserError for what is neither."""
-    cases: dict[str, Case] = {}
-    for name in names:
-        try:
-            loaded = sweep.load_all(sweep.select(name), kernels.problem, sm_count)
-            named = [case for each in loaded for case in each.cases]
-        except UserError:
-            every = sweep.load_all(sweep.every_sweep(), kernels.problem, sm_count)
-            named = sweep.pick((case for each in every for case in each.cases), [name], "ab")
-        cases |= {case.key: case for case in named}
-    return list(cases.values())
-
-
 def commit_of(ref: str, where: str) -> str:
     """The hash of a commit of this checkout; UserError, beginning with `where`, if there is none."""
     commit = _git("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
     if commit is None:
         raise UserError(f"{where}: this checkout has no such commit")
     return commit.decode().strip()
+
+
+def parting(commit: str, where: str) -> str:
+    """The commit at which this checkout left another; UserError, beginning with `where`, if there is none."""
+    base = _git("merge-base", "HEAD", commit)
+    if base is None:
+        raise UserError(
+            f"{where}: this checkout has no commit in common with it; a shallow clone needs its history"
+        )
+    return base.decode().strip()
+
+
+def differing(commit: str) -> list[str]:
+    """The files of this checkout that differ from a commit, committed or not, without choices of a tuner."""
+    tracked = _git("diff", "--name-only", "--no-renames", "-z", commit) or b""
+    others = _git("ls-files", "--others", "--exclude-standard", "-z") or b""
+    names = os.fsdecode(tracked + others).split("\0")
+    return [name for name in names if name and not name.startswith(f"{TUNED}/")]
 
 
 @contextmanager
@@ -351,19 +336,3 @@ def _git(*words: str) -> bytes | None:
     """What git says in this checkout; None if it fails."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
     return done.stdout if done.returncode == 0 else None
-
-
-def line(contest: Contest) -> str:
-    """`slower   +5.1 % (+4.2 % to +6.0 %)  gemm/square-...`; the name on a line of its own if need be."""
-    effect = contest.effect
-    if contest.failure:
-        numbers = contest.failure
-    elif effect is None:
-        numbers = f"after {count_text(len(contest.logs), 'round')}"
-    else:
-        ends = f"{change_text(effect.low)} to {change_text(effect.high)}"
-        numbers = f"{change_text(effect.ratio):>7} ({ends})"
-    head = f"{contest.verdict:<9} {numbers:<28}"
-    name = contest.case.name
-    width = shutil.get_terminal_size().columns
-    return f"{head}  {name}" if len(head) + 2 + len(name) <= width else f"{head.rstrip()}\n    {name}"

@@ -19,10 +19,9 @@ from bench.cli.ab import (
     checked_out,
     commit_of,
     contested,
-    default_budget_s,
     exit_code,
-    undecided_lines,
 )
+from bench.cli.ab_report import default_budget_s, undecided_lines
 from bench.cli.application import remark, show
 from bench.device.detect import detect
 from bench.errors import UserError

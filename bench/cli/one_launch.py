@@ -50,7 +50,7 @@ def one(
 
     Exit code 2: bad input, or the case cannot run here.
     """
-    from bench.cli.ab import chosen
+    from bench.cli.ab_cases import named
     from bench.device.detect import detect
     from bench.runner.rows import SEED
     from bench.runner.supervisor import request_for
@@ -60,7 +60,7 @@ def one(
         more = {"implementation": implementation, "kernel": kernel or [], "cache": cache}
         cases = cases_of("one", words, device, **more)
     else:
-        cases = chosen(words, device.sm_count)
+        cases = named(words, device.sm_count)
     case = cases[0]
     if len(cases) > 1:
         raise UserError(f"one {words[0]}: {len(cases)} cases are asked for ({case.name} ...); give one")

@@ -54,7 +54,7 @@ def run(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Only these; default: all of the operator's, beside --kernel the library and ours.",
+            help="Only these; default: all but gemm's held to one tile; with --kernel the library and ours.",
             autocompletion=implementations,
         ),
     ] = "",

@@ -11,7 +11,8 @@ than the effect. Its interval is Student's t after Yuen (Biometrika 61, 1974), w
 that of similar cases (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): few rounds may agree by chance.
 
 A case is looked at after the rounds in EARLY and at the end. These looks share FALSE, so that over all of
-them a case without a difference is called faster or slower with a chance of at most FALSE.
+them a case without a difference is called faster or slower with a chance of at most FALSE; among many cases
+each has less, so that all of them together have FALSE_IN_ALL.
 `python -m studies.ab` simulates both kinds of error with the noise of committed runs.
 """
 
@@ -41,7 +42,9 @@ from bench.spec import DeviceKind
 from bench.sweep.load import Case
 
 FALSE = 0.01
-"""Chance that a case without a difference is called faster or slower."""
+"""Chance that a case without a difference is called faster or slower ..."""
+FALSE_IN_ALL = 0.1
+"""... and that any is, however many are compared."""
 EARLY, MOST_ROUNDS = (4, 6, 9, 13, 19), 2000
 """Rounds after which a case may be decided before the end, and the number of rounds that are made at most: an
 hour of a single case on a CPU."""
@@ -54,6 +57,9 @@ CUT = 0.2
 OTHERS, FROM_CASES = 4, 3
 """Degrees of freedom that the noise of the other cases counts for, where at least so many cases are alike:
 matrix products, or other work, whose times vary several times as much on some machines."""
+FIRST_SHARE = {"cpu": 1 / 9, "cuda": 1 / 2}
+"""Part of the budget that the first round may take where there are more cases than time. On a CPU the others
+take as long; on a GPU most of it is choosing configurations and compiling."""
 SAMPLING_S = {"cpu": 0.1, "cuda": 0.4}
 """Most seconds that a visit may sample. Visits differ by more than their samples tell, so many short visits
 tell more than a few long ones; a GPU's clock takes longer to settle."""
@@ -61,7 +67,8 @@ tell more than a few long ones; a GPU's clock takes longer to settle."""
 Side = Literal["old", "new"]
 Visit = Callable[[Case, Side], Mapping[str, Any]]
 """Visits a case with one version; gives the columns that a worker answers."""
-Verdict = Literal["faster", "slower", "same", "undecided", "failed"]
+Verdict = Literal["faster", "slower", "same", "undecided", "failed", "new"]
+"""`failed`: the new version has no time; `new`: only the old one, which may not know the case."""
 
 
 @dataclass
@@ -85,6 +92,8 @@ class Contest:
     """Of one of `logs`, by the last look; None before."""
     borrowed: int = 0
     """Degrees of freedom that `variance` has from other cases."""
+    false: float = FALSE
+    """Chance of being called different without a difference."""
 
     @property
     def work(self) -> Work:
@@ -108,7 +117,7 @@ class Contest:
             return None
         for rounds in range(EARLY[0], MOST_ROUNDS + 1):
             freedom = rounds - 2 * int(CUT * rounds) - 1 + self.borrowed
-            errors = student(freedom, 1 - AT_END * FALSE) + beyond
+            errors = student(freedom, 1 - AT_END * self.false) + beyond
             if errors * math.sqrt(self.variance / rounds) <= half:
                 return rounds * self.round_s
         return None
@@ -131,21 +140,25 @@ class Contest:
             f"{s}: {f['status']}: {f.get('reason', '')}" for s, f in facts.items() if f["status"] != "ok"
         ]
         if failures:
-            self.verdict, self.failure = "failed", "; ".join(failures)
+            self.verdict = "failed" if facts["new"]["status"] != "ok" else "new"
+            self.failure = "; ".join(failures)
         else:
             self.seconds = facts["old"]["median_s"]
             self.logs.append(math.log(facts["new"]["median_s"] / self.seconds))
 
-    def decide(self, others: float | None, chance: float, same: float) -> None:
-        """Set effect and verdict. `others`: usual variance of one observation; `chance`: of a false one."""
-        if self.verdict == "failed" or len(self.logs) < LEAST:
+    def decide(self, others: float | None, share: float, same: float) -> None:
+        """Set effect and verdict.
+
+        `others` is the usual variance of one observation, `share` the part of `false` that this look has.
+        """
+        if self.failure or len(self.logs) < LEAST:
             return
         mean, variance, degrees = _trimmed(self.logs)
         if others is not None:
             variance = (degrees * variance + OTHERS * others / len(self.logs)) / (degrees + OTHERS)
             degrees += OTHERS
         self.variance, self.borrowed = variance * len(self.logs), 0 if others is None else OTHERS
-        half = student(degrees, 1 - chance) * math.sqrt(variance)
+        half = student(degrees, 1 - share * self.false) * math.sqrt(variance)
         ratio, low, high = (math.exp(mean + by) for by in (0.0, -half, half))
         self.effect = Effect(ratio, low, high)
         if low > 1 and ratio >= 1 + same:
@@ -164,13 +177,16 @@ def contests(
     same: float,
     now: Callable[[], float] = time.perf_counter,
     kind: DeviceKind = "cpu",
+    as_time_allows: bool = False,
 ) -> Iterator[Contest]:
     """Each case when it is decided or has failed; the others, when the time is up, as far as they are known.
 
     `renew` is called before each round. `same` is the share by which two versions may differ and count as the
-    same: less is neither faster nor slower.
+    same: less is neither faster nor slower. `as_time_allows`: without the last ones, if a first round of all
+    would take more of the budget than FIRST_SHARE.
     """
     until_s = now() + budget_s
+    first_s = FIRST_SHARE[kind] * budget_s if as_time_allows else math.inf
     every = [Contest(case, kind=kind) for case in cases]
     left = every
     for number in range(MOST_ROUNDS):
@@ -184,22 +200,28 @@ def contests(
                 break
             contest.add(visit, number)
             contest.spent_s += started_s + now() - began_s
+            if number == 0 and now() - until_s + budget_s >= first_s:
+                left = every = every[: every.index(contest) + 1]
+                break
+        if number == 0:
+            for contest in every:
+                contest.false = min(FALSE, FALSE_IN_ALL / len(every))
         if number + 1 in EARLY:
-            _decide(left, every, (1 - AT_END) * FALSE / len(EARLY), same)
+            _decide(left, every, (1 - AT_END) / len(EARLY), same)
         yield from (contest for contest in left if contest.verdict != "undecided")
         left = [contest for contest in left if contest.verdict == "undecided"]
-    _decide(left, every, AT_END * FALSE, same)
+    _decide(left, every, AT_END, same)
     yield from left
 
 
-def _decide(left: Sequence[Contest], every: Sequence[Contest], chance: float, same: float) -> None:
+def _decide(left: Sequence[Contest], every: Sequence[Contest], share: float, same: float) -> None:
     noises: dict[Work, list[float]] = defaultdict(list)
     for each in every:
         if len(each.logs) >= LEAST:
             noises[each.work].append(_trimmed(each.logs)[1] * len(each.logs))
     for contest in left:
         alike = noises[contest.work]
-        contest.decide(statistics.median(alike) if len(alike) >= FROM_CASES else None, chance, same)
+        contest.decide(statistics.median(alike) if len(alike) >= FROM_CASES else None, share, same)
 
 
 def _trimmed(logs: Sequence[float]) -> tuple[float, float, int]:

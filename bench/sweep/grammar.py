@@ -111,7 +111,9 @@ class Sweep(Strict):
         "more of the device), or calibration (the model of tiles and waves is fitted to them)",
     )
     operator: str = Field(description="A folder of kernels/")
-    implementations: OneOrList[str] = Field((), description="Those to run; all of the operator's if left out")
+    implementations: OneOrList[str] = Field(
+        (), description="Those to run; if left out, all but those on request"
+    )
     cache: OneOrList[Cache] = Field(
         ("cold",), description="cold: each launch finds its data in memory; warm: in cache if they fit"
     )

@@ -282,7 +282,7 @@ def _cases(name: str, file: Node, sweep: Sweep, find: Find, sm_count: int) -> li
     for number, plot in enumerate(sweep.plot):
         _check_plot(plot, file.under(["plot", number]), kind)
     check_claims(sweep.claims, file, kind)
-    named = sweep.implementations or declared
+    named = sweep.implementations or [i.name for i in kind.implementations if not i.on_request]
     ways = [Way(i, cache, threads) for i in named for cache in sweep.cache for threads in sweep.threads]
     blocks = _blocks(file, kind, sm_count, len(ways))
     return _expanded(name, sweep, blocks, ways)

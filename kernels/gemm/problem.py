@@ -114,6 +114,7 @@ class Gemm(Problem):
                 f"cublaslt-{tile}",
                 f"cuBLASLt held to tiles of {tile}: the quickest algorithm that has them",
                 _CUBLAS,
+                on_request=True,
             )
             for tile in FORCED_TILES
         ),
@@ -133,7 +134,12 @@ class Gemm(Problem):
         _triton("triton-skinny", f"for m or n up to {SKINNY}: the other operand streams past once"),
         _triton("triton-turned", "operands that are not K-major are made so, then multiplied", _TURNED),
         *(
-            _triton(f"triton-{tile}", f"a grid of tiles of exactly {tile}, whatever the shape asks for")
+            on_cuda(
+                f"triton-{tile}",
+                f"a grid of tiles of exactly {tile}, whatever the shape asks for",
+                _TRITON,
+                on_request=True,
+            )
             for tile in FORCED_TILES
         ),
     )

@@ -18,12 +18,13 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.cli import ab as command
+from bench.cli import ab_cases, ab_report
 from bench.device.detect import Device, detect
-from bench.runner.ab import AT_END, FALSE, Contest, Side, Visit, contests, versions
+from bench.runner.ab import AT_END, FALSE, FALSE_IN_ALL, FIRST_SHARE, Contest, Side, Visit, contests, versions
 from bench.sweep.load import Case
 from studies import ab as trial
 from tests.bench.several import gpu, small, stand_in
-from tests.bench.two_versions import START_S, VISIT_S, Machine, committed, measured_by, repository
+from tests.bench.two_versions import START_S, VISIT_S, Machine, committed, git, measured_by, repository
 
 TRIES = 40
 
@@ -111,7 +112,40 @@ def test_a_version_that_cannot_run_a_case_is_named(cases: list[Case]) -> None:
 
     (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
     assert contest.verdict == "failed" and contest.failure == "new: wrong: off by 3"
-    assert "new: wrong: off by 3" in command.line(contest)
+    assert "new: wrong: off by 3" in ab_report.line(contest)
+
+
+def test_a_case_that_the_other_version_does_not_know_is_new_and_no_failure(cases: list[Case]) -> None:
+    def visit(case: Case, side: Side) -> Mapping[str, Any]:
+        return (
+            {"status": "error", "reason": "no such | thing"}
+            if side == "old"
+            else Machine(0).visit(case, side)
+        )
+
+    (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
+    assert contest.verdict == "new" and command.exit_code({"new": 1, "same": 1}) == 0
+    assert command.exit_code({"new": 1}) == 3
+    row = f"| new |  | old: error: no such \\| thing | `{contest.case.name}` |"
+    assert row in list(ab_report.markdown_lines("a", [contest], 2.0, ["next"]))
+
+
+@pytest.mark.parametrize("budget_s", [27.0, 2700.0])
+def test_as_many_cases_are_taken_as_a_first_round_has_time_for(budget_s: float, cases: list[Case]) -> None:
+    machine = Machine(5, 1.1, 0.003)
+    taken = list(
+        contests(cases, machine.visit, machine.renew, budget_s, 0.02, machine.now, as_time_allows=True)
+    )
+    fit = math.ceil((FIRST_SHARE["cpu"] * budget_s - START_S) / (2 * VISIT_S))
+    assert len(taken) == min(fit, 10) and words(taken) == {"slower": len(taken)}
+    assert {contest.case.key for contest in taken} == {case.key for case in cases[: len(taken)]}
+
+
+def test_many_cases_share_the_chance_of_a_false_alarm(cases: list[Case]) -> None:
+    def false(count: int) -> float:
+        return Machine(0).contests([replace(cases[0], sweep=f"s/{n}") for n in range(count)], 1.0)[0].false
+
+    assert false(1) == false(10) == FALSE and false(50) == pytest.approx(FALSE_IN_ALL / 50)
 
 
 @pytest.mark.parametrize("scatter", [0.002, 0.02])
@@ -123,7 +157,7 @@ def test_the_seconds_that_would_decide_are_those_after_which_the_interval_is_so_
         contest = Contest(
             cases[0], [scatter * (-1) ** number for number in range(rounds)], spent_s=2.0 * rounds
         )
-        contest.decide(None, AT_END * FALSE, 1e-9)
+        contest.decide(None, AT_END, 1e-9)
         return contest
 
     def half(rounds: int) -> float:
@@ -142,7 +176,7 @@ def test_the_seconds_that_would_decide_are_those_after_which_the_interval_is_so_
 def test_a_line_fits_the_terminal(width: int, cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     (contest,) = Machine(3, 1.1).contests(cases[:1])
-    shown = command.line(contest).splitlines()
+    shown = ab_report.line(contest).splitlines()
     assert max(map(len, shown)) <= width and shown[-1].endswith(contest.case.name)
     assert re.match(r"slower +\+\d+\.\d % \(", shown[0])
 
@@ -258,6 +292,9 @@ def test_the_checkout_is_measured_as_it_is_when_the_command_begins(
     ("given", "says"),
     [
         (["--ref", "nonesuch", CASE], "--ref nonesuch: this checkout has no such commit"),
+        ([], "ab: give sweeps or cases, or --suite NAME, or --changed: one of the three"),
+        (["--changed", CASE], "ab: give sweeps or cases, or --suite NAME, or --changed"),
+        (["--suite", "nonesuch"], "nonesuch"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[str], says: str) -> None:
@@ -306,8 +343,8 @@ def test_where_nothing_is_decided_the_command_and_the_seconds_that_decide_are_sa
 
 def test_a_case_that_no_sensible_time_decides_is_said(cases: list[Case]) -> None:
     contest = Contest(cases[0], [0.5, -0.5] * 5, spent_s=20.0)
-    contest.decide(None, AT_END * FALSE, 0.02)
-    _, only = command.undecided_lines([contest], 2.0, lambda cases: "")
+    contest.decide(None, AT_END, 0.02)
+    _, only = ab_report.undecided_lines([contest], 2.0, lambda cases: "")
     assert only.startswith(
         "1 case would take more than an hour: a quieter machine, or a larger --same than 2,"
     )
@@ -371,3 +408,90 @@ def test_another_way_of_measuring_is_said(checkout: Path, monkeypatch: pytest.Mo
     (checkout / "bench" / "worker").mkdir()
     (checkout / "bench" / "worker" / "clock.py").write_text("x = 2\n")
     assert "the two versions may take times differently" in ab(CASE)[1]
+
+
+# ---- what a change touches
+
+
+@pytest.mark.parametrize(
+    ("files", "operators", "sweeps", "tour"),
+    [
+        (["kernels/pooling/operator.py"], {"pooling"}, set(), False),
+        (["kernels/gemm/operator.py"], {"gemm", "linear"}, set(), False),  # linear imports it
+        (["kernels/pooling/problem.py", "bench/worker/clock.py"], {"pooling"}, set(), True),
+        (["kernels/softmax/anything.json"], {"softmax"}, set(), False),
+        (["sweeps/softmax/rows.yaml", "sweeps/softmax/gone.yaml"], set(), {"softmax/rows"}, False),
+        (
+            ["docs/comparing.md", "sweeps/suites.yaml", "tests/softmax/rows.yaml", "plots/a.py"],
+            set(),
+            set(),
+            False,
+        ),
+    ],
+)
+def test_what_files_have_a_part_in(
+    files: list[str], operators: set[str], sweeps: set[str], tour: bool
+) -> None:
+    change = ab_cases.touched(files, Path(__file__).parents[2])
+    assert change == (operators, sweeps, tour) and bool(str(change)) == bool(operators or sweeps or tour)
+
+
+def test_cases_of_a_change_are_spread_over_sweeps_and_lines() -> None:
+    device = detect("cpu")
+    change = ab_cases.Touched(frozenset({"softmax"}), frozenset({"pooling/window"}), False)
+    taken, whole = ab_cases.chosen("", change, device, 24)
+    assert len(taken) == 24 < whole and ab_cases.chosen("", change, device, 24)[0] == taken
+    per_sweep = Counter(case.sweep for case in taken)
+    assert per_sweep == {"softmax/rows": 12, "pooling/window": 12}  # softmax/length is large only
+    lines = {(case.sweep, case.series) for case in taken}
+    assert len(lines) > 12 and not any(case.missing("cpu", None) for case in taken)
+    tour, _ = ab_cases.chosen("", ab_cases.Touched(frozenset(), frozenset(), True), device, 1000)
+    assert tour == ab_cases.chosen("tour", ab_cases.Touched(frozenset(), frozenset(), False), device, 1000)[0]
+    assert {case.role for case in tour} == {"measurement"} and "gemm/square" in {case.sweep for case in tour}
+
+
+def test_a_change_is_compared_with_where_it_left_the_other_branch(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compared = measured_by(Machine(3, 1.1, 0.003), monkeypatch)
+    began = git(checkout, "rev-parse --short=12 HEAD")
+    git(checkout, "checkout -q -b other")
+    (checkout / "kernels" / "a.py").write_text("x = 3\n")
+    committed(checkout)
+    git(checkout, "checkout -q -b change HEAD~1")
+    (checkout / "kernels" / "softmax").mkdir()
+    (checkout / "kernels" / "softmax" / "operator.py").write_text("x = 2\n")
+    committed(checkout)
+    (checkout / "kernels" / "a.py").write_text("x = 2\n")
+    page = tmp_path / "page.md"
+    code, text = ab("--ref", "other", "--changed", "--bench-budget", "60", "--markdown", str(page))
+    assert code == 1 and "of the 624 cases of softmax" in text, text
+    assert f"this checkout against {began} (where it left other): " in text
+    assert compared[0][:2] == ("x = 1\n", "x = 2\n")
+    head, _, what, *_ = page.read_text().splitlines()
+    assert re.fullmatch(r"\*\*\d+ cases: \d+ slower\*\*", head) and what.startswith("This checkout against")
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| slower |")]
+    assert re.match(r"\| slower \| \+\d+\.\d % \| \+\d+\.\d % to \+\d+\.\d % \| `softmax/", rows[0])
+
+
+def test_where_nothing_timed_differs_nothing_is_compared(checkout: Path, tmp_path: Path) -> None:
+    (checkout / "README.md").write_text("x\n")
+    page = tmp_path / "page.md"
+    code, text = ab("--changed", "--markdown", str(page))
+    says = "nothing to compare: no time depends on what differs from HEAD"
+    assert code == 0 and text == f"{says}\n" and page.read_text() == f"**{says}**\n"
+    (checkout / "kernels" / "fma").mkdir()
+    (checkout / "kernels" / "fma" / "operator.py").write_text("x = 1\n")
+    code, text = ab("--changed")
+    assert code == 3 and re.search(r"none of the \d+ cases of fma can run on cpu", text)
+    (checkout / "kernels" / "a.py").write_text("x = 1\nx = = 2\n")
+    code, text = ab("--changed")
+    assert code == 2 and "kernels/a.py:2: invalid syntax" in text.replace("\n", "")
+
+
+def test_a_page_folds_away_what_is_not_different_and_stays_short(cases: list[Case]) -> None:
+    every = Machine(3, 1.0, 0.003).contests(cases) * 20
+    lines = list(ab_report.markdown_lines("a", every, 2.0, []))
+    assert lines[0] == "**200 cases: 200 same within 2 %**"
+    assert "<details><summary>200 same</summary>" in lines and "| | | | and 140 more |" in lines
+    assert len("\n".join(lines)) < 65_536 / 2

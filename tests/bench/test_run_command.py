@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import kernels
@@ -13,16 +14,18 @@ from bench.__main__ import app
 from bench.cli.run_command import sweep_of
 from bench.errors import UserError
 from bench.store.parquet import read_frame
-from bench.sweep.load import load
+from bench.sweep.load import Case, load
 from tests.bench import several
 
 
-def cases(folder: Path, operator: str, *given: str) -> list[Any]:
-    import yaml
-
+def loaded(folder: Path, implementation: str, operator: str, *given: str) -> list[Case]:
     path = folder / f"{operator}.yaml"
-    path.write_text(yaml.safe_dump(sweep_of(operator, list(given), "", "cold"), sort_keys=False))
-    return [case.problem.parameters() for case in load(path, kernels.problem, 2, folder).cases]
+    path.write_text(yaml.safe_dump(sweep_of(operator, list(given), implementation, "cold"), sort_keys=False))
+    return load(path, kernels.problem, 2, folder).cases
+
+
+def cases(folder: Path, operator: str, *given: str) -> list[Any]:
+    return [case.problem.parameters() for case in loaded(folder, "", operator, *given)]
 
 
 def test_words_are_ranges_lists_and_what_moves_together(tmp_path: Path) -> None:
@@ -32,6 +35,15 @@ def test_words_are_ranges_lists_and_what_moves_together(tmp_path: Path) -> None:
     assert {case["layout"] for case in squares} == {"NN", "TN"}
     steps = cases(tmp_path, "gemm", "m=n=8", "k=8..32:8", "dtype=float32", "layout=NN")
     assert sorted({case["k"] for case in steps}) == [8, 16, 24, 32]
+
+
+def test_implementations_on_request_run_only_where_they_are_named(tmp_path: Path) -> None:
+    size = ("gemm", "m=n=k=64", "dtype=float16", "layout=TN")
+    usual = {case.implementation for case in loaded(tmp_path, "", *size)}
+    every = {each.name for each in kernels.problem("gemm").implementations}
+    assert {"triton", "cublaslt", "triton-split-k"} < usual and len(every - usual) == 16
+    named = [case.implementation for case in loaded(tmp_path, "triton-64x64,cublaslt-128x64", *size)]
+    assert named == ["triton-64x64", "cublaslt-128x64"] and not usual & set(named)
 
 
 def test_the_figure_runs_along_what_has_several_values() -> None:

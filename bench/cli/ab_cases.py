@@ -1,0 +1,144 @@
+"""The cases of `python -m bench ab`: named ones, those of a suite, or those that a change touches."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+import kernels
+from bench.device.detect import Device
+from bench.errors import UserError
+from bench.runner.ab import SAMPLING_S
+from bench.runner.comparisons import CPU_BYTE_PER_S, CPU_FLOP_PER_S, cases_of_suite
+from bench.runner.forecast import Prices, impossible
+from bench.sampling.protocol import protocol
+from bench.sweep import load as sweep
+from bench.sweep.load import Case
+from bench.sweep.suites import TOUR, load_suite
+
+BENEATH_ALL = ("bench/launching/", "bench/sampling/", "bench/worker/")
+"""Folders on which every time depends."""
+VISIT_S, LAUNCHES = 1.0, 10
+"""Among so many cases on a CPU: most seconds that a visit may be expected to take, and launches that have to
+have room in it."""
+
+
+class Touched(NamedTuple):
+    """What files that differ have a part in."""
+
+    operators: frozenset[str]
+    sweeps: frozenset[str]
+    tour: bool
+    """Whether it is every time, of which the tour shows the most."""
+
+    def __str__(self) -> str:
+        parts = [*sorted(self.operators), *sorted(self.sweeps), *(["how times are taken"] * self.tour)]
+        return ", ".join(parts)
+
+
+def touched(files: Collection[str], root: Path) -> Touched:
+    """What these files of the checkout at `root` have a part in; empty, as text too, if no time.
+
+    An operator is touched if one of its modules is, or imports one that is, however indirectly.
+    """
+    modules = {_module(path.relative_to(root)): _imports(path) for path in (root / "kernels").rglob("*.py")}
+    differ = {_module(Path(name)) for name in files if name.startswith("kernels/") and name.endswith(".py")}
+    while more := {name for name, imports in modules.items() if name not in differ and imports & differ}:
+        differ |= more
+    folders = {name.split("/")[1] for name in files if name.startswith("kernels/")}  # of data files, too
+    folders |= {name.split(".")[1] for name in differ if "." in name}
+    there = {sweep.sweep_name(path) for path in sweep.every_sweep()}
+    changed = {sweep.sweep_name(root / name, root / "sweeps") for name in files if name.startswith("sweeps/")}
+    return Touched(
+        frozenset(folders & set(kernels.names())),
+        frozenset(there & changed),
+        any(name.startswith(BENEATH_ALL) for name in files),
+    )
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def _imports(path: Path) -> set[str]:
+    names = set()
+    try:
+        tree = ast.parse(path.read_text("utf-8"))
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno}: {error.msg}") from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return names
+
+
+def named(names: Sequence[str], sm_count: int) -> list[Case]:
+    """The cases of these sweeps, or of these names. UserError for what is neither."""
+    cases: dict[str, Case] = {}
+    for name in names:
+        try:
+            loaded = sweep.load_all(sweep.select(name), kernels.problem, sm_count)
+            those = [case for each in loaded for case in each.cases]
+        except UserError:
+            every = sweep.load_all(sweep.every_sweep(), kernels.problem, sm_count)
+            those = sweep.pick((case for each in every for case in each.cases), [name], "ab")
+        cases |= {case.key: case for case in those}
+    return list(cases.values())
+
+
+def chosen(suite: str, change: Touched, device: Device, count: int) -> tuple[list[Case], int]:
+    """Cases of a suite, without ceilings, or else of what a change touches; and how many there are.
+
+    The cases are `count` of those that can run on the device, as `_spread` orders them. On a CPU those with
+    long visits are left out: in each round new processes would have to compile them.
+    """
+    prices = Prices(device, protocol(device.kind, 1), None)
+    whole: list[Case] = []
+    if change.operators or change.sweeps:
+        for each in sweep.load_all(sweep.every_sweep(), kernels.problem, device.sm_count):
+            if each.sweep.operator in change.operators or each.name in change.sweeps:
+                whole += each.cases
+    if suite := suite or TOUR * change.tour:
+        of_suite = cases_of_suite(load_suite(suite, kernels.problem, device.sm_count), prices)
+        whole += [case for case in of_suite if case.role == "measurement"]
+    whole = list({case.key: case for case in whole}.values())
+    able = [case for case in whole if impossible(case, device) is None]
+    if device.kind == "cpu":
+        able = [
+            case
+            for case in able
+            if _launch_s(case) <= SAMPLING_S["cpu"] / LAUNCHES and prices.visit_s(case) <= VISIT_S
+        ]
+    return list(islice(_spread(able), count)), len(whole)
+
+
+def _launch_s(case: Case) -> float:
+    """What a launch is taken to last on a CPU."""
+    return max(case.problem.flop / CPU_FLOP_PER_S, case.problem.byte / CPU_BYTE_PER_S)
+
+
+def _spread(cases: Iterable[Case]) -> Iterator[Case]:
+    """Sweeps in turn, of a sweep its lines in turn, of a line its points.
+
+    Lines and points have an order that is drawn, always the same one: a regular one could have one data type.
+    """
+    lines: dict[str, dict[str, list[Case]]] = {}
+    for case in cases:
+        lines.setdefault(case.sweep, {}).setdefault(case.series, []).append(case)
+    chance = random.Random(0)
+    of_sweeps = []
+    for of_sweep in lines.values():
+        drawn = [chance.sample(line, len(line)) for line in of_sweep.values()]
+        chance.shuffle(drawn)
+        of_sweeps.append(list(_in_turn(drawn)))
+    return _in_turn(of_sweeps)
+
+
+def _in_turn(queues: Sequence[Sequence[Case]]) -> Iterator[Case]:
+    return (case for turn in zip_longest(*queues) for case in turn if case is not None)

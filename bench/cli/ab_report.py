@@ -1,0 +1,175 @@
+"""What `python -m bench ab` says: a line for each case, what decides the others, and all as Markdown."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from bench.format import change_text, count_text, duration_text, share_text
+from bench.sweep.load import Case
+
+if TYPE_CHECKING:
+    from bench.runner.ab import Contest
+
+CASE_S, LEAST_S = 5.5, 55.0
+"""Seconds that each case adds to the budget, and the least budget, unless one is given: with all that comes
+before and after, ten cases take less than a minute."""
+RESOLVED = (0.02, 0.05, 0.1)
+"""Changes of which an A/A test says how long it takes to find them ..."""
+NINE_IN_TEN = 1.2816
+"""... nine times in ten: standard errors by which one has to be larger than the half of the interval."""
+LONGEST_S = 3600.0
+"""More time than this is no advice."""
+ORDER = ("slower", "failed", "faster", "new", "undecided", "same")
+"""Verdicts of a table of Markdown, from the top, ..."""
+FOLDED = ("undecided", "same")
+"""... those that it folds away, ..."""
+MOST_ROWS = 60
+"""... and rows of each part: GitHub refuses a comment of more than 65,536 characters."""
+
+
+def line(contest: Contest) -> str:
+    """`slower   +5.1 % (+4.2 % to +6.0 %)  gemm/square-...`; the name on a line of its own if need be."""
+    effect = contest.effect
+    if contest.failure:
+        numbers = contest.failure
+    elif effect is None:
+        numbers = f"after {count_text(len(contest.logs), 'round')}"
+    else:
+        ends = f"{change_text(effect.low)} to {change_text(effect.high)}"
+        numbers = f"{change_text(effect.ratio):>7} ({ends})"
+    head = f"{contest.verdict:<9} {numbers:<28}"
+    name = contest.case.name
+    width = shutil.get_terminal_size().columns
+    return f"{head}  {name}" if len(head) + 2 + len(name) <= width else f"{head.rstrip()}\n    {name}"
+
+
+def counts_text(every: Sequence[Contest], same: float) -> str:
+    """`12 cases: 1 slower, 11 same within 2 %`; `same` is in percent."""
+    within = {"same": f" within {same:g} %"}
+    words = Counter(contest.verdict for contest in every)
+    counts = (f"{count} {word}{within.get(word, '')}" for word, count in words.most_common())
+    return f"{count_text(len(every), 'case')}: {', '.join(counts)}"
+
+
+def markdown_lines(what: str, every: Sequence[Contest], same: float, after: Sequence[str]) -> Iterator[str]:
+    """A comment: the counts, a table with effects and intervals, and the lines that `ab` prints `after`."""
+    if not every:
+        yield f"**{what}**"
+        return
+    yield from (f"**{counts_text(every, same)}**", "", f"{what[0].upper()}{what[1:]}.", "")
+    ordered = sorted(every, key=lambda contest: ORDER.index(contest.verdict))
+    shown = [contest for contest in ordered if contest.verdict not in FOLDED]
+    folded = ordered[len(shown) :]
+    if shown:
+        yield from _table(shown)
+    if folded:
+        words = Counter(contest.verdict for contest in folded)
+        counts = ", ".join(f"{count} {word}" for word, count in words.items())
+        yield from (f"<details><summary>{counts}</summary>", "")
+        yield from _table(folded)
+        yield from ("</details>", "")
+    if after:
+        yield from ("```", *after, "```")
+
+
+def _table(contests: Sequence[Contest]) -> Iterator[str]:
+    yield from ("| | time | interval | case |", "|---|---|---|---|")
+    for contest in contests[:MOST_ROWS]:
+        time, interval = "", contest.failure or "too few rounds"
+        if effect := contest.effect:
+            time = change_text(effect.ratio)
+            interval = f"{change_text(effect.low)} to {change_text(effect.high)}"
+        interval = " ".join(interval.replace("|", "\\|").split())
+        yield f"| {contest.verdict} | {time} | {interval} | `{contest.case.name}` |"
+    if (more := len(contests) - MOST_ROWS) > 0:
+        yield f"| | | | and {more} more |"
+    yield ""
+
+
+def default_budget_s(cases: int) -> float:
+    """Seconds of measuring so many cases."""
+    return max(LEAST_S, CASE_S * cases)
+
+
+def undecided_lines(
+    every: Sequence[Contest],
+    same: float,
+    command: Callable[[Sequence[Case]], str],
+    most: int | None = None,
+) -> Iterator[str]:
+    """Why cases are undecided, and the command that decides them, or `most` of them, in how many seconds.
+
+    `same` is in percent; `command` gives the one that compares these cases, and perhaps others, once more.
+    """
+    undecided = [contest for contest in every if contest.verdict == "undecided"]
+    if not undecided:
+        return
+    unknown = [contest for contest in undecided if contest.variance is None]
+    if unknown:
+        yield f"{count_text(len(unknown), 'case')} had too few rounds for an interval"
+    yield from _scatter_lines(undecided)
+    needed_s = {contest.case.key: contest.decided_s(same / 100) for contest in undecided}
+    decidable = [c for c in undecided if (needed_s[c.case.key] or math.inf) <= LONGEST_S]
+    if late := len(undecided) - len(decidable) - len(unknown):
+        yield (
+            f"{count_text(late, 'case')} would take more than an hour: a quieter machine, or a larger --same "
+            f"than {same:g}, decides sooner"
+        )
+    chosen = (decidable or unknown)[:most]
+    again = [contest.case for contest in chosen]
+    if not again:
+        return
+    text = command(again)
+    more_s = sum(needed_s[case.key] or 0.0 for case in again)
+    if not all(case.name in text for case in again):  # it repeats the others, which take what they took
+        more_s += sum(contest.spent_s for contest in every if contest not in chosen)
+    budget_s = 10 * math.ceil(max(more_s, default_budget_s(len(again))) / 10)
+    yield (
+        f"next: {text} --bench-budget {budget_s:g}   "
+        f"(about {duration_text(budget_s)}, for {count_text(len(again), 'case')})"
+    )
+
+
+def resolution_lines(every: Sequence[Contest]) -> Iterator[str]:
+    """Of an A/A test: how small a change this machine can resolve, in which time, by kind of work."""
+    if not (kinds := _by_kind(every)):
+        yield f"too few rounds for an interval: --bench-budget {default_budget_s(len(every)):g} or more"
+    yield from _scatter_lines(every)
+    for kind, contests in kinds.items():
+        parts = []
+        for change in RESOLVED:
+            times = [contest.seconds_for(math.log1p(change), NINE_IN_TEN) for contest in contests]
+            middle_s = statistics.median(math.inf if s is None else s for s in times)
+            needs = "more than an hour" if middle_s > LONGEST_S else duration_text(middle_s)
+            parts.append(f"{share_text(change)} needs {needs}")
+        yield f"{kind}: {', '.join(parts)} a case here, to be found nine times in ten"
+    if different := sum(contest.verdict in ("faster", "slower") for contest in every):
+        yield (
+            f"{different} of {count_text(len(every), 'case')} called different, although the code is the "
+            "same: at most one in a hundred is expected"
+        )
+
+
+def _scatter_lines(contests: Sequence[Contest]) -> Iterator[str]:
+    for kind, of_kind in _by_kind(contests).items():
+        scatter = math.expm1(math.sqrt(statistics.median(each.variance or 0.0 for each in of_kind)))
+        yield (
+            f"{kind}: the ratio of the two times of {count_text(len(of_kind), 'case')} scatters by "
+            f"±{share_text(scatter, 1)} from round to round"
+        )
+
+
+def _by_kind(contests: Sequence[Contest]) -> dict[str, list[Contest]]:
+    """Kind of work -> the cases of which it is known how they scatter."""
+    from bench.judge.noise import NAMES
+
+    by_kind: dict[str, list[Contest]] = {}
+    for contest in contests:
+        if contest.variance is not None:
+            by_kind.setdefault(NAMES[contest.work], []).append(contest)
+    return by_kind
