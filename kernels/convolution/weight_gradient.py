@@ -121,6 +121,9 @@ def correlate(  # type: ignore[no-untyped-def]
     dw = dw_pointer + (group * k).to(tl.int64) * weights
     if SPLIT:
         tile = (group * (tiles_m * tiles_n) + tl.program_id(0)).to(tl.int64)
+        # In a tuple that is passed on, a field of TILE would be no constant.
+        block_m: tl.constexpr = TILE.m
+        block_n: tl.constexpr = TILE.n
         bring(
             total,
             part,
@@ -131,7 +134,7 @@ def correlate(  # type: ignore[no-untyped-def]
             tile_n,
             (None, dw, None, None, weights, k, weights, weights),
             "none",
-            (TILE.m, TILE.n, ROWS),
+            (block_m, block_n, ROWS),
         )
     else:
         store(total, dw, along_m, along_n, weights, k, weights)
