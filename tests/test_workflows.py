@@ -22,8 +22,8 @@ from tests.contract.__main__ import ENVIRONMENTS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".github" / "workflows"
-CI, NIGHTLY = FOLDER / "ci.yml", FOLDER / "nightly.yml"
-BOTH = pytest.mark.parametrize("path", [CI, NIGHTLY], ids=lambda path: path.stem)
+CI, NIGHTLY, PAGES = (FOLDER / f"{name}.yml" for name in ("ci", "nightly", "pages"))
+ALL = pytest.mark.parametrize("path", [CI, NIGHTLY, PAGES], ids=lambda path: path.stem)
 PINNED = re.compile(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
 
 
@@ -90,7 +90,7 @@ def faults(name: str, text: str) -> list[str]:
     return found
 
 
-@BOTH
+@ALL
 def test_linters_find_nothing(path: Path) -> None:
     for done in (zizmor(path), schema(path)):
         assert done.returncode == 0, done.stdout + done.stderr
@@ -130,7 +130,7 @@ def test_the_schema_sees_what_it_should(tmp_path: Path, by: tuple[str, str]) -> 
     assert schema(broken).returncode != 0
 
 
-@BOTH
+@ALL
 def test_our_rules_are_kept(path: Path) -> None:
     assert faults(path.stem, path.read_text()) == []
 
@@ -166,7 +166,7 @@ def test_the_job_that_writes_is_not_on_a_runner_of_our_own() -> None:
     assert "writes from a self-hosted runner" in faults("nightly", broken)
 
 
-@BOTH
+@ALL
 def test_scripts_are_bash(path: Path) -> None:
     for (_, step), script in scripts(path.read_text()).items():
         done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
@@ -238,6 +238,16 @@ def test_a_night_begins_only_where_it_was_asked_for_and_is_kept_only_if_whole() 
     # What git ignores is the environment, the configurations chosen, and the journal to resume from.
     (checkout,) = [step for step in found["measure"]["steps"] if "checkout" in step.get("uses", "")]
     assert checkout["with"]["clean"] is False
+
+
+def test_the_site_is_published_where_it_was_asked_for_after_the_public_times() -> None:
+    found = jobs(PAGES.read_text())
+    asked = "github.event_name == 'workflow_dispatch' || vars.ROOFBENCH_PAGES == 'true'"
+    assert found["build"]["if"] == asked and found["publish"]["needs"] == "build"
+    targets = [script.removeprefix("make ") for script in scripts(PAGES.read_text()).values()]
+    assert targets == ["public", "site"]
+    made = subprocess.run(["make", "-n", *targets], cwd=ROOT, capture_output=True, text=True)
+    assert made.returncode == 0 and "plots site -o site" in made.stdout, made.stderr
 
 
 def test_every_variable_is_documented() -> None:

@@ -355,13 +355,13 @@ def from_json(path: Path) -> list[Judged]:
 
 
 def _judged(each: Mapping[str, Any]) -> Judged:
-    names = ("rules", "says", "expect", "bar", "least")
-    claim = Claim.model_construct(id=each["claim"], **{name: each[name] for name in names})
+    told = {name: each[name] for name in ("says", "expect", "bar", "least")}
+    claim = Claim.model_construct(id=each["claim"], rules=tuple(each["rules"]), **told)
     numbers = {field.name: each[field.name] for field in dataclasses.fields(Effect)}
     effect = Effect(**numbers) if numbers["value"] is not None else None
     declared = Declared(each["sweep"], (each["sweep"],), (claim,), written=each["written"])
-    told = each["verdict"], each["reason"], effect, each["suspect"]
-    return Judged(each["device"], each["imported"], declared, claim, *told)
+    verdict = each["verdict"], each["reason"], effect, each["suspect"]
+    return Judged(each["device"], each["imported"], declared, claim, *verdict)
 
 
 def expected_verdicts(expected: Path) -> dict[tuple[Any, ...], str]:

@@ -28,6 +28,8 @@ KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype", "bound_by")
 """Columns of the base's row that stay with a case."""
 CARRIED = {"median_s": "s", "source": "source", "power_w": "w"}
 """Columns of the two rows that a case compares -> how they end in the case's, after `base_` and `device_`."""
+LINKED = ("collective",)
+"""Operators whose bytes cross links between devices, which no datasheet here has the rate of."""
 MIDDLE = (0.1, 0.9)
 """Quantiles of the cases between which a range lies."""
 ALIKE = ("operator", "dtype", "bound_by")
@@ -50,7 +52,7 @@ class Gain:
     high: float
     stated: float | None
     """The ratio that the datasheets promise these cases: of bandwidths where memory bounds them, of peaks
-    where compute does. None where they say nothing, and of cases of several arithmetic units."""
+    where compute does. None where they say nothing, of cases of several arithmetic units, and of LINKED."""
     per_joule: float | None = None
     """The gain in work for each joule: by the power of the rows if all tell it, else by what the datasheets
     limit it to; None where neither is known."""
@@ -69,7 +71,7 @@ def gains(cases: Mapping[str, pd.DataFrame], base: str, sheets: Mapping[str, Dat
             units = alike["arithmetic"].unique()
             place = {"memory": 0, "compute": 1}.get(str(bound_by))
             stated = None
-            if len(units) == 1 and place is not None:
+            if len(units) == 1 and place is not None and operator not in LINKED:
                 stated = stated_gain(sheets[base], sheets[device], str(units[0]), str(dtype))[place]
             numbers = (len(alike), float(median), float(low), float(high), stated)
             energy = _per_joule(alike, float(median), sheets[base], sheets[device])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.cli.across import Across
+from bench.cli.across import MAKER, Across
 from bench.errors import UserError
 from bench.format import amount_text, count_text, share_text
 from bench.judge.achieved import Achieved, achieved, by_age
@@ -79,7 +79,7 @@ def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, Price]:
     found: dict[str, Price] = {}
     for text in given:
         name, _, number = text.partition("=")
-        of = [device for device in devices if name and name in (device, device.partition("-")[2])]
+        of = [device for device in devices if name and name in (device, device.removeprefix(MAKER))]
         try:
             price = Price(float(number.removesuffix(HOUR)), number.endswith(HOUR))
         except ValueError:

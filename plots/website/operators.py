@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from bench.device.datasheet import Datasheet
 from bench.format import amount_text, count_text, memory_text, share_text
 from bench.judge.achieved import by_age
+from bench.judge.speedup import LINKED
 from bench.model.roofline import WITHOUT_ROOF
 from plots.base import axes as scale
 from plots.base import style
@@ -74,13 +75,14 @@ def drawn(rows: pd.DataFrame, sheets: Mapping[str, Datasheet | None]) -> Drawn |
         if len(size) > BINS:
             size, _, middle, _ = binned(cases[rate].to_numpy(float), cases["rate_per_s"].to_numpy(float))
         if len(size) >= FEWEST:
-            stated = _stated(sheets[device], rate, str(cases["arithmetic"].iloc[0]), str(dtype))
+            operator, arithmetic = (str(cases[name].iloc[0]) for name in ("operator", "arithmetic"))
+            stated = _stated(operator, sheets[device], rate, arithmetic, str(dtype))
             curves.append(Curve(device, size, middle, stated, len(cases)))
     return Drawn(str(dtype), rate, curves) if curves else None
 
 
-def _stated(sheet: Datasheet | None, rate: str, arithmetic: str, dtype: str) -> float | None:
-    if sheet is None or arithmetic in WITHOUT_ROOF:
+def _stated(operator: str, sheet: Datasheet | None, rate: str, arithmetic: str, dtype: str) -> float | None:
+    if sheet is None or arithmetic in WITHOUT_ROOF or operator in LINKED:
         return None
     return sheet.bandwidth_byte_per_s if rate == "byte" else sheet.peak_flop_per_s(arithmetic, dtype)
 
