@@ -84,7 +84,7 @@ app = typer.Typer(
     help="What result files mean: figures (draw, also without the word), one page about a run (report), how "
     "far predictions are off (score), what nights did (history), which of many units is slow (fleet), "
     "whether one unit is (accept), what devices gain for the money (buy), all of this as a site (site). From "
-    "parquet alone; no GPU is needed. A file called as one of these words is given as ./draw, ./report ...",
+    "parquet alone; no GPU is needed. A file called as one of these words is given as ./draw, ./score ...",
 )
 
 Results = Annotated[

@@ -91,7 +91,7 @@ def _per_joule(
     watts = cases["base_w"].astype(float) / cases["device_w"].astype(float)
     if watts.notna().all():
         return float((cases["speedup"] * watts).median()), "measured"
-    limits = _ratio(base and base.power_w, device and device.power_w)
+    limits = _ratio(base.power_w, device.power_w) if base and device else None
     return (median * limits, "datasheet") if limits else (None, "")
 
 

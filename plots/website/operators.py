@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -101,7 +101,7 @@ def page(operator: str, of: Drawn, sheets: Mapping[str, Datasheet | None]) -> Pa
     dashes = ("-", (0, (5, 1.4)), (0, (1.5, 1.2)))
     looks = [style.of_device(each.device) for each in of.curves]
     alike = [sum(look.color == before.color for before in looks[:n]) for n, look in enumerate(looks)]
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"color": look.color, "marker": look.marker, "ms": 3.6, "lw": 1.2, "ls": dashes[n % 3]}
         for look, n in zip(looks, alike, strict=True)
     ]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.cli.guide_tables import device, summary
-from bench.judge.claims import Judged
+from bench.judge.claims import Judged, Verdict
 from bench.sweep.experiments import HALF, LACKING, RULES
 
-DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
+DECIDED: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 
 
 class Rule(NamedTuple):
