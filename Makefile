@@ -3,6 +3,7 @@
 # `make test-deep`: every test there is; `make test` draws some of the longest by its seed.
 # `make figures`: the figures of docs/figures.md and the scorecard, again, from the committed runs alone.
 # `make public`: what others have measured on GPUs, how far off the model is on all of it, and what it decides.
+# `make site`: all of this as static pages.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
 # With PYTHON_AS_IS=/usr/bin/python3 they use that Python with what it has instead, and install nothing.
 
@@ -104,7 +105,19 @@ public: $(READY)
 	$(RUN) -m plots score results/imported --json results/imported/scores.json
 	$(RUN) -m plots achieved results/imported
 	$(RUN) -m plots caches results/imported $(REFERENCE)/cpu-intel-xeon-2-core
+	rm -f $(VERDICTS)
 	$(RUN) -m bench claims results/imported --rules
+
+# Static pages for any browser in site/; of all public times after `make public`, whose verdicts take longest.
+.PHONY: site
+VERDICTS := results/imported/verdicts.json
+IMPORTED := $(wildcard results/imported/*/*.parquet)
+
+$(VERDICTS): $(READY)
+	$(RUN) -m bench claims results/imported --json > $@.new && mv $@.new $@
+
+site: $(READY) $(if $(IMPORTED),$(VERDICTS))
+	$(RUN) -m plots site -o site $(if $(IMPORTED),--verdicts $(VERDICTS))
 
 OLD_PYTHON = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	echo "roofbench needs Python 3.11 or later; $(1) is $$($(1) --version 2>&1). Give another: make $(2)=python3.12"; exit 2; }
@@ -127,4 +140,4 @@ as-is:
 	@$(RUN) -m bench.environment.dependencies $(EXTRAS)
 
 clean:
-	rm -rf $(VENV) $(FIGURES)
+	rm -rf $(VENV) $(FIGURES) site

@@ -2,7 +2,7 @@
 
 `... score RESULT...`: how far predictions are off. `... history RESULT...`: a page for each device on what
 changed over its nights. `... fleet RESULT...`: one page about many units of one kind.
-`... accept RESULT`: one about one unit.
+`... accept RESULT`: one about one unit. `... buy RESULT...`: one for who buys devices. `... site`: all of it.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | history RESULT... | "
-    "fleet RESULT... | accept RESULT",
+    "fleet RESULT... | accept RESULT | buy RESULT... | site [RESULT...]",
     help="What result files mean: figures (draw, also without the word), one page about a run (report), how "
-    "far predictions are off (score), what nights did (history), which of many units is slow (fleet), or "
-    "whether one unit is (accept). From parquet alone; no GPU is needed. A file called draw, report, score, "
-    "history, fleet or accept is given as ./draw, ./report, ./score, ./history, ./fleet, ./accept.",
+    "far predictions are off (score), what nights did (history), which of many units is slow (fleet), "
+    "whether one unit is (accept), what devices gain for the money (buy), all of this as a site (site). From "
+    "parquet alone; no GPU is needed. A file called as one of these words is given as ./draw, ./score ...",
 )
 
 Results = Annotated[
@@ -400,6 +400,88 @@ def accept(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(page, "utf-8")
     typer.echo(f"{file}: {count_text(len(judged), 'kind')} of work ({len(page) / 1e3:.0f} kB)")
+
+
+@app.command()
+def buy(
+    results: Results,
+    to: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="The page; figures/buy.html if left out."),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=USD", help="What a device costs; USD/h: for an hour of it. Repeatable."),
+    ] = None,
+) -> None:
+    """What devices gain over the first one: work beside what was promised, for each joule and each dollar.
+
+    `python -m bench compare RESULT... --across device` prints the same speed-ups.
+    """
+    from bench.cli.across import Across
+    from plots.buy import page as buy_page
+
+    with stages() as say:
+        say("reading results")
+        across = Across.read(results, left_out)
+        page = buy_page.html(across, buy_page.prices(price or [], list(across.sheets)))
+    file = _page_file(to) if to else figures() / "buy.html"
+    with _writing("the page"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(page, "utf-8")
+    typer.echo(f"{file}: {count_text(len(across.sheets), 'device')} ({len(page) / 1e3:.0f} kB)")
+
+
+@app.command()
+def site(
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RESULT...]",
+            help="Parquet files, or folders of them. If left out: what `make public` fetched, or else the "
+            "committed samples of it, and committed runs on a CPU.",
+        ),
+    ] = None,
+    to: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="Folder, emptied of an earlier site.")
+    ] = Path("site"),
+    verdicts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Verdicts on imported runs that `bench claims --json` wrote."),
+    ] = None,
+) -> None:
+    """All devices, rules and operators as a site: static pages for any browser, offline."""
+    from time import monotonic
+
+    from bench.cli.claims import from_json
+    from plots.base.vega import begin_library
+    from plots.website import build
+
+    begun = monotonic()
+    begin_library()
+    reference = ROOT / "results" / "reference"
+    imported = ROOT / "results" / "imported"
+    whole = bool(results) or any(imported.rglob("*.parquet"))
+    public = [imported] if whole else [reference / "public", reference / "engines"]
+    files = results or [*public, reference / "core", reference / "steps"]
+    with stages() as say:
+        say("reading results")
+        runs = [replace(run, learns=False) for run in _load(files, None, one_unit=True)]
+        given = build.Given(
+            runs,
+            parquet.read_sweeps(files),
+            from_json(verdicts) if verdicts else (),
+            ROOT / "docs" / "simulated_fleet",
+            max((reference / "tour").rglob("*.parquet")),
+            whole,
+            _is_ours,
+        )
+        with _writing("the site"):
+            size = build.write(given, to, say)
+    pages = len(list(to.rglob("*.html")))
+    typer.echo(
+        f"{to / 'index.html'}: {count_text(pages, 'page')}, {size / 1e6:.1f} MB, {monotonic() - begun:.0f} s"
+    )
 
 
 def _page_file(to: Path) -> Path:

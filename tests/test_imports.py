@@ -23,13 +23,14 @@ FLOORS = [
     {"bench.cli", "plots.base"},
     {"bench.fleet", "bench.nightly", "plots.figures", "plots.history"},
     {"bench.accept"},
-    {"bench.selfcheck", "bench.pytest_plugin", "plots.accept", "plots.fleet", "plots.report"},
+    {"bench.selfcheck", "bench.pytest_plugin", "plots.accept", "plots.buy", "plots.fleet", "plots.report"},
+    {"plots.website"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
     {"studies"},
 ]
 """From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
 
-USE_KERNELS = {"bench.worker", "bench.cli", *FLOORS[-5], *FLOORS[-4], *FLOORS[-3], *FLOORS[-1]}
+USE_KERNELS = {"bench.worker", "bench.cli", *FLOORS[-6], *FLOORS[-5], *FLOORS[-4], *FLOORS[-1]}
 USE_KERNELS = {room for room in USE_KERNELS if room.startswith("bench.")}
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
 

@@ -22,8 +22,8 @@ from tests.contract.__main__ import ENVIRONMENTS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".github" / "workflows"
-CI, NIGHTLY, GATE = (FOLDER / f"{name}.yml" for name in ("ci", "nightly", "gate"))
-EACH = pytest.mark.parametrize("path", [CI, NIGHTLY, GATE], ids=lambda path: path.stem)
+CI, NIGHTLY, GATE, PAGES = (FOLDER / f"{name}.yml" for name in ("ci", "nightly", "gate", "pages"))
+EACH = pytest.mark.parametrize("path", [CI, NIGHTLY, GATE, PAGES], ids=lambda path: path.stem)
 PINNED = re.compile(r"uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
 
 
@@ -256,6 +256,16 @@ def test_the_gate_sees_where_a_branch_began_and_is_documented_as_it_is_called() 
     kept = jobs(GATE.read_text())["compare"]["steps"][-1]["with"]["name"]
     (download, _) = caller["jobs"]["comment"]["steps"]
     assert download["with"]["name"] == kept.replace("${{ inputs.runner }}", call["with"]["runner"])
+
+
+def test_the_site_is_published_where_it_was_asked_for_after_the_public_times() -> None:
+    found = jobs(PAGES.read_text())
+    asked = "github.event_name == 'workflow_dispatch' || vars.ROOFBENCH_PAGES == 'true'"
+    assert found["build"]["if"] == asked and found["publish"]["needs"] == "build"
+    targets = [script.removeprefix("make ") for script in scripts(PAGES.read_text()).values()]
+    assert targets == ["public", "site"]
+    made = subprocess.run(["make", "-n", *targets], cwd=ROOT, capture_output=True, text=True)
+    assert made.returncode == 0 and "plots site -o site" in made.stdout, made.stderr
 
 
 def test_every_variable_is_documented() -> None:

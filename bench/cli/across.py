@@ -15,7 +15,7 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import count_text
 from bench.judge.comparability import FACTS, WITH_DEVICE, value
-from bench.judge.frame import load
+from bench.judge.frame import Run, load
 from bench.judge.speedup import Gain, gains, speedups
 from bench.model.bound import bound_text
 
@@ -31,16 +31,21 @@ MAKER = "nvidia-"
 class Across:
     """The runs of several devices. The first device of the first result is the base."""
 
-    def __init__(self, results: Sequence[Path], left_out: Callable[[str], object]) -> None:
-        """UserError for fewer than two devices. `left_out` is called with files that cannot be read."""
-        self.runs = [run for result in results for run in load([result], find_datasheet, left_out)]
+    def __init__(self, runs: Sequence[Run]) -> None:
+        """UserError for fewer than two devices."""
+        self.runs = runs
         self.sheets = {run.device: run.datasheet for run in self.runs}
         if len(self.sheets) < 2:
             (only,) = self.sheets
             raise UserError(f"--across device: all rows are of {only}; give results of two devices or more")
         self.base = next(iter(self.sheets))
-        rows = pd.concat([run.frame for run in self.runs])
-        self.gains = gains(dict(speedups(rows, self.base)), self.base, self.sheets)
+        self.rows = pd.concat([run.rated for run in self.runs], ignore_index=True)
+        self.gains = gains(dict(speedups(self.rows, self.base)), self.base, self.sheets)
+
+    @classmethod
+    def read(cls, results: Sequence[Path], left_out: Callable[[str], object]) -> Across:
+        """Of these files; `left_out` is called with those that cannot be read."""
+        return cls([run for result in results for run in load([result], find_datasheet, left_out)])
 
     def lines(self, markdown: bool) -> Iterator[str]:
         """The report, as Markdown if so asked."""
@@ -63,7 +68,7 @@ class Across:
                 yield from _paragraph(f"{device} has no sound case in common with {self.base}.", markdown)
         if missing := [device for device, sheet in self.sheets.items() if sheet is None]:
             yield from _paragraph(f"No datasheet is known of {', '.join(missing)}.", markdown)
-        if differing := list(self._differing()):
+        if differing := list(self.differing()):
             yield ""
             yield from _paragraph(
                 "Facts that differ besides the device, so that ratios hold them too:", markdown
@@ -71,7 +76,7 @@ class Across:
             for line in differing:
                 yield from _paragraph(line, markdown, "- ")
 
-    def _differing(self) -> Iterator[str]:
+    def differing(self) -> Iterator[str]:
         """`driver: 550.1 (nvidia-a100); 560.2 (2 devices)` for each fact that is not the device's own."""
         for fact in FACTS:
             if fact.name in ("device", *WITH_DEVICE):

@@ -29,6 +29,7 @@ from bench.judge.frame import Run, read
 from bench.spec import DeviceKind
 from bench.store.parquet import Sweeps, read_sweeps
 from bench.store.schema import RunKey
+from bench.sweep.claims import Claim
 from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
@@ -343,6 +344,24 @@ def entry(judged: Judged) -> dict[str, Any]:
 
 
 _PLACE = ("device", "imported", "sweep", "claim")
+
+
+def from_json(path: Path) -> list[Judged]:
+    """The verdicts of a file that `--json` wrote, as far as tables need them. UserError if it is none."""
+    try:
+        return [_judged(each) for each in json.loads(path.read_text("utf-8"))]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: holds no verdicts as `claims --json` writes them") from error
+
+
+def _judged(each: Mapping[str, Any]) -> Judged:
+    told = {name: each[name] for name in ("says", "expect", "bar", "least")}
+    claim = Claim.model_construct(id=each["claim"], rules=tuple(each["rules"]), **told)
+    numbers = {field.name: each[field.name] for field in dataclasses.fields(Effect)}
+    effect = Effect(**numbers) if numbers["value"] is not None else None
+    declared = Declared(each["sweep"], (each["sweep"],), (claim,), written=each["written"])
+    verdict = each["verdict"], each["reason"], effect, each["suspect"]
+    return Judged(each["device"], each["imported"], declared, claim, *verdict)
 
 
 def expected_verdicts(expected: Path) -> dict[tuple[Any, ...], str]:

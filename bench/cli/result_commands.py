@@ -143,7 +143,7 @@ def compare(
             show(() if all_cases else next_lines(comparison, results))
             code = comparison.exit_code
     if of_devices:
-        devices = Across(results, left_out)
+        devices = Across.read(results, left_out)
         show(devices.lines(markdown))
         code = 0 if devices.gains else 3
     raise typer.Exit(code)

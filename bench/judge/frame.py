@@ -16,6 +16,7 @@ interval or a ceiling is missing:
     condition                                        which ceilings it is compared with: cold, warm, ...
     bound_by                                         launch, cache, memory or compute (bench.model.bound)
     scored                                           whether predictions are scored on it
+    blamed                                           whether a flag other than above_roof casts doubt on it
     flags  suspect                                   names, and whether one of them casts doubt on its time
 """
 
@@ -156,12 +157,19 @@ class Run:
         return pd.concat([frame, pd.DataFrame(more, index=frame.index)], axis=1)
 
     @cached_property
-    def frame(self) -> pd.DataFrame:
-        """`columns` with those that are derived."""
+    def rated(self) -> pd.DataFrame:
+        """`columns` with those that are derived without a prediction, which takes longer than all of them."""
         frame = self.columns.copy()
         _add_rates(frame)
-        _add_predictions(frame, self)
         _add_verdicts(frame, self)
+        return frame
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """`columns` with those that are derived."""
+        frame = self.rated.copy()
+        _add_predictions(frame, self)
+        frame["scored"] = frame["median_s"].notna() & ~frame["blamed"] & ~frame["calibrating"]
         return frame
 
 
@@ -313,7 +321,6 @@ def _add_rates(frame: pd.DataFrame) -> None:
 
 
 def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
-    frame["imported"] = frame["source"].notna()
     given = run.calibrating.calibrations if run.calibrating else None
     samples: dict[str, list[Sample]] = {}
     for sibling in run.siblings:
@@ -333,11 +340,12 @@ def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
 def _add_verdicts(frame: pd.DataFrame, run: Run) -> None:
     import pandas as pd
 
+    frame["imported"] = frame["source"].notna()
     frame["bound_by"] = pd.Series(run.bounds, index=frame.index, dtype=str)
     frame["flags"] = pd.Series([" ".join(names) for names in run.flags], index=frame.index, dtype=str)
     # A row without a time is no point, whatever its result was.
     suspect = np.array([not SUSPECT.isdisjoint(names) for names in run.flags], dtype=bool)
     frame["suspect"] = suspect & frame["median_s"].notna()
     # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
-    blamed = np.array([not (SUSPECT - {"above_roof"}).isdisjoint(names) for names in run.flags], dtype=bool)
-    frame["scored"] = frame["median_s"].notna() & ~blamed & ~frame["calibrating"]
+    spared = SUSPECT - {"above_roof"}
+    frame["blamed"] = np.array([not spared.isdisjoint(names) for names in run.flags], dtype=bool)

@@ -9,7 +9,7 @@ and a GPU), with its fastest one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,10 @@ CASE = ("operator", "parameters", "cache", "threads_asked")
 """Columns in which two rows must agree; and in the regime, if all rows have one."""
 KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype", "bound_by")
 """Columns of the base's row that stay with a case."""
+CARRIED = {"median_s": "s", "source": "source", "power_w": "w"}
+"""Columns of the two rows that a case compares -> how they end in the case's, after `base_` and `device_`."""
+LINKED = ("collective",)
+"""Operators whose bytes cross links between devices, which no datasheet here has the rate of."""
 MIDDLE = (0.1, 0.9)
 """Quantiles of the cases between which a range lies."""
 ALIKE = ("operator", "dtype", "bound_by")
@@ -48,7 +52,14 @@ class Gain:
     high: float
     stated: float | None
     """The ratio that the datasheets promise these cases: of bandwidths where memory bounds them, of peaks
-    where compute does. None where they say nothing, and of cases of several arithmetic units."""
+    where compute does. None where they say nothing, of cases of several arithmetic units, and of LINKED."""
+    per_joule: float | None = None
+    """The gain in work for each joule: by the power of the rows if all tell it, else by what the datasheets
+    limit it to; None where neither is known."""
+    watts: str = ""
+    """Whose power that is: measured or datasheet."""
+    sources: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Who measured the device -> (cases, their median): how far the sources are apart."""
 
 
 def gains(cases: Mapping[str, pd.DataFrame], base: str, sheets: Mapping[str, Datasheet | None]) -> list[Gain]:
@@ -60,26 +71,42 @@ def gains(cases: Mapping[str, pd.DataFrame], base: str, sheets: Mapping[str, Dat
             units = alike["arithmetic"].unique()
             place = {"memory": 0, "compute": 1}.get(str(bound_by))
             stated = None
-            if len(units) == 1 and place is not None:
+            if len(units) == 1 and place is not None and operator not in LINKED:
                 stated = stated_gain(sheets[base], sheets[device], str(units[0]), str(dtype))[place]
             numbers = (len(alike), float(median), float(low), float(high), stated)
-            gained.append(Gain(str(operator), str(dtype), str(bound_by), device, *numbers))
+            energy = _per_joule(alike, float(median), sheets[base], sheets[device])
+            by = alike.groupby(alike["device_source"].fillna("measured here").str.partition(";")[0])[
+                "speedup"
+            ]
+            sources = {str(source): (len(of), float(of.median())) for source, of in by}
+            gained.append(Gain(str(operator), str(dtype), str(bound_by), device, *numbers, *energy, sources))
     order = {name: place for place, name in enumerate(("", *BOUNDS))}
     return sorted(gained, key=lambda gain: (gain.operator, gain.dtype, -order[gain.bound_by]))
+
+
+def _per_joule(
+    cases: pd.DataFrame, median: float, base: Datasheet | None, device: Datasheet | None
+) -> tuple[float | None, str]:
+    """(gain in work for each joule, whose power it is by)."""
+    watts = cases["base_w"].astype(float) / cases["device_w"].astype(float)
+    if watts.notna().all():
+        return float((cases["speedup"] * watts).median()), "measured"
+    limits = _ratio(base.power_w, device.power_w) if base and device else None
+    return (median * limits, "datasheet") if limits else (None, "")
 
 
 def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """(device, its cases that the base has too), for every other device, in order of appearance.
 
-    `rows` are those of all runs, as `bench.judge.frame` derives them. A case has the columns CASE and KEPT,
-    `base_s`, `device_s` (median seconds) and `speedup` = base_s / device_s: above 1 the device is faster.
+    `rows` are those of all runs, as `bench.judge.frame` derives them (`Run.rated`). A case has the columns
+    CASE and KEPT, `base_s`, `device_s` (median seconds), others of CARRIED, and
+    `speedup` = base_s / device_s: above 1 the device is faster.
     Rows that have no time, are suspect, or are of our kernels are left out; the newest row of a case counts.
     The frame is empty if the two have no case in common.
     """
     case = [*CASE] if rows["regime"].isna().any() else [*CASE, "regime"]
-    # A time above a roof is not suspect here; rows that calibrate are not scored, but are cases.
-    sound = rows["scored"].astype(bool) | (rows["calibrating"].astype(bool) & ~rows["suspect"].astype(bool))
-    usable = (rows["visit"] == 0) & (rows["median_s"] > 0) & sound
+    # A time above a roof is not suspect here.
+    usable = (rows["visit"] == 0) & (rows["median_s"] > 0) & ~rows["blamed"].astype(bool)
     usable &= ~rows["implementation"].str.startswith(OURS)
     newest = rows[usable].sort_values("utc", kind="stable")
     newest = newest.drop_duplicates(["device", "implementation", *case], keep="last")
@@ -91,26 +118,29 @@ def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]
 
 def _met(before: pd.DataFrame, after: pd.DataFrame, case: list[str]) -> pd.DataFrame:
     by_name = [*case, "implementation"]
-    both = before.merge(after[[*by_name, "median_s"]], on=by_name, suffixes=("", "_after"))
-    shared = _quickest(both, case, {"base_s": "median_s", "device_s": "median_s_after"})
-    ours, theirs = (_quickest(side, case, {"base_s": "median_s"}) for side in (before, after))
-    theirs = theirs[[*case, "base_s"]].rename(columns={"base_s": "device_s"})
+    both = before.merge(after[[*by_name, *CARRIED]], on=by_name, suffixes=("", "_after"))
+    shared = _quickest(both, case, {"base": "", "device": "_after"})
+    ours, theirs = (_quickest(side.reset_index(drop=True), case, {"base": ""}) for side in (before, after))
+    carried = {f"base_{end}": f"device_{end}" for end in CARRIED.values()}
+    theirs = theirs[[*case, *carried]].rename(columns=carried)
     # Each side's fastest, replaced where the two share an implementation.
     joined = ours.merge(theirs, on=case)
-    known = joined[case].merge(shared[[*case, "base_s", "device_s"]], on=case, how="left")
-    for name in ("base_s", "device_s"):
-        joined[name] = np.where(known[name].notna(), known[name], joined[name])
+    columns = [*carried, *carried.values()]
+    known = joined[case].merge(shared[[*case, *columns]], on=case, how="left")
+    for name in columns:
+        joined[name] = joined[name].where(known["base_s"].isna(), known[name])
     return joined.assign(speedup=joined["base_s"] / joined["device_s"])
 
 
-def _quickest(rows: pd.DataFrame, case: list[str], least: dict[str, str]) -> pd.DataFrame:
-    """One row for each case, with the least of each of these columns, renamed, over its implementations."""
+def _quickest(rows: pd.DataFrame, case: list[str], sides: dict[str, str]) -> pd.DataFrame:
+    """A row for each case, with CARRIED of each side's fastest; `sides`: name -> ending of its columns."""
     grouped = rows.groupby(case, sort=False, dropna=False)
-    named = {new: grouped[old].min() for new, old in least.items()} | {
-        name: grouped[name].first() for name in KEPT
-    }
-    first = grouped["flop"].first().to_frame()
-    return first.assign(**named).reset_index()
+    found = grouped[[*KEPT]].first()
+    for side, ending in sides.items():
+        fastest = rows.loc[grouped[f"median_s{ending}"].idxmin()]
+        for column, end in CARRIED.items():
+            found[f"{side}_{end}"] = fastest[f"{column}{ending}"].to_numpy()
+    return found.reset_index()
 
 
 def stated_gain(

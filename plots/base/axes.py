@@ -192,7 +192,7 @@ class _Alike(Formatter):
         """The label of a tick."""
         assert self.axis is not None
         if max(map(abs, self.axis.get_view_interval())) >= 10**6:
-            for power, prefix in ((9, "G"), (6, "M"), (3, "k")):
+            for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
                 if abs(x) >= 10**power:
                     return f"{x / 10**power:.4g} {prefix}"
         return f"{x:.10g}"

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from bench.device.datasheet import find_datasheet
-from bench.judge.speedup import speedups, stated_gain
+from bench.judge.speedup import gains, speedups, stated_gain
 
 
 def row(device: str, implementation: str, m: int, median_s: float, **facts: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def row(device: str, implementation: str, m: int, median_s: float, **facts: Any)
         usual
         | counts
         | named
-        | {"median_s": median_s, "suspect": False, "calibrating": False, "scored": True}
+        | {"median_s": median_s, "blamed": False, "source": None, "power_w": np.nan}
         | facts
     )
 
@@ -75,7 +75,7 @@ def test_our_kernels_are_no_library() -> None:
     "differs",
     [
         *({"cache": "warm"}, {"threads_asked": "one"}, {"operator": "linear"}, {"parameters": "m=9"}),
-        *({"scored": False}, {"median_s": np.nan}, {"visit": 1}),
+        *({"blamed": True}, {"median_s": np.nan}, {"visit": 1}),
     ],
     ids=str,
 )
@@ -89,16 +89,16 @@ def test_another_problem_or_an_unsound_time_is_no_case(differs: dict[str, Any]) 
     assert gained(rows) == {"b": {"m=2": 1.0}}
 
 
-def test_what_calibrates_is_a_case_like_any_unless_in_doubt() -> None:
-    probe = {"calibrating": True, "scored": False}
-    rows = [row("a", "lib", m, 8.0) | probe for m in (1, 2)] + [row("b", "lib", m, 4.0) for m in (1, 2)]
-    rows[1]["suspect"] = True
-    assert gained(rows) == {"b": {"m=1": 2.0}}
-
-
-def test_what_is_quicker_than_its_roof_is_a_case() -> None:
-    rows = [row("a", "lib", 1, 8.0) | {"suspect": True}, row("b", "lib", 1, 4.0)]
-    assert gained(rows) == {"b": {"m=1": 2.0}}
+def test_a_case_keeps_the_source_and_the_power_of_the_rows_that_it_compares() -> None:
+    rows = [row("a", "lib", 1, 8.0, power_w=700.0), row("a", "other", 1, 1.0, power_w=600.0)]
+    rows += [row("b", "lib", 1, 4.0, power_w=350.0, source="somebody; of a file")]
+    (_, cases) = next(speedups(pd.DataFrame(rows), "a"))
+    assert cases[["base_w", "device_w"]].to_numpy().tolist() == [[700.0, 350.0]]
+    (gain,) = gains({"b": cases}, "a", {"a": None, "b": None})
+    assert (gain.per_joule, gain.watts, gain.sources) == (4.0, "measured", {"somebody": (1, 2.0)})
+    h100, l4 = map(find_datasheet, ("NVIDIA H100 80GB HBM3", "NVIDIA L4"))
+    (gain,) = gains({"b": cases.assign(device_w=np.nan)}, "a", {"a": h100, "b": l4})
+    assert gain.per_joule == pytest.approx(2 * 700 / 72) and gain.watts == "datasheet"
 
 
 def test_regimes_part_cases_where_all_rows_have_one() -> None:

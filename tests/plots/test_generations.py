@@ -38,7 +38,7 @@ PROBLEMS = [Gemm(m=m, n=n, k=4160, dtype="float16") for m, n in itertools.produc
 def scored(folder: Path, rows: list[Measurement]) -> Run:
     run = loaded(folder / rows[0].device, rows)
     # Of rows in doubt: tests/bench/test_speedup.py.
-    run.frame["suspect"], run.frame["scored"] = False, ~run.frame["calibrating"]
+    run.frame["suspect"], run.frame["blamed"] = False, False
     return run
 
 

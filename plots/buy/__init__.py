@@ -1,0 +1,1 @@
+"""The page of `python -m plots buy`."""

@@ -1,0 +1,178 @@
+"""What devices gain for a buyer, as a page: work beside its promise, for each joule and each dollar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.cli.across import MAKER, Across
+from bench.errors import UserError
+from bench.format import amount_text, count_text, share_text
+from bench.judge.achieved import Achieved, achieved, by_age
+from bench.judge.speedup import Gain
+from plots.base.shell import templates
+
+BOUNDS: Mapping[str, str] = {
+    "memory": "Memory-bound work",
+    "compute": "Compute-bound work",
+    "launch": "Launch-bound work",
+    "cache": "Work from the cache",
+    "": "Work whose bound is not known",
+}
+"""What bounds a case on the base -> the title of its part."""
+HOUR = "/h"
+"""End of a price for each hour."""
+
+
+class Price(NamedTuple):
+    """US dollars for a unit, or for an hour of it."""
+
+    dollars: float
+    hourly: bool
+
+    def __str__(self) -> str:
+        return f"{self.dollars:,g} USD{'/h' if self.hourly else ''}"
+
+
+class Part(NamedTuple):
+    """The gains of all devices in the work that one thing bounds."""
+
+    title: str
+    kinds: Sequence[tuple[str, str]]
+    """(operator, data type) of its columns."""
+    lines: Sequence[tuple[str, Sequence[Cell | None]]]
+    """(device, a cell for each of the kinds)."""
+
+
+class Cell(NamedTuple):
+    """A gain in words."""
+
+    gain: Gain
+    per_dollar: float | None
+
+
+class Line(NamedTuple):
+    """What one device is and achieves."""
+
+    device: str
+    power: str
+    """By datasheet."""
+    measured_w: str
+    price: str
+    works: Sequence[Work | None]
+
+
+class Work(NamedTuple):
+    """The rates of a class of work on one device, in words."""
+
+    of: Achieved
+    rate: str
+    promised: str
+    share: str
+    per_joule: str
+    per_dollar: str
+
+
+def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, Price]:
+    """Device -> price, of `NAME=USD` or `NAME=USD/h`. UserError if one is none or both are given."""
+    found: dict[str, Price] = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        of = [device for device in devices if name and name in (device, device.removeprefix(MAKER))]
+        try:
+            price = Price(float(number.removesuffix(HOUR)), number.endswith(HOUR))
+        except ValueError:
+            price = Price(0.0, False)
+        if not 0 < price.dollars < 1e12:
+            raise UserError(f"--price {text}: give NAME=USD for a unit, or NAME=USD/h for an hour of it")
+        if not of:
+            raise UserError(f"--price {text}: no device is called {name!r}; there are {', '.join(devices)}")
+        found[of[0]] = price
+    if len({price.hourly for price in found.values()}) > 1:
+        raise UserError("--price: some are for a unit and some for an hour; give all of them in one way")
+    return found
+
+
+def html(across: Across, priced: Mapping[str, Price]) -> str:
+    """The page about these devices; all gains are over `across.base`."""
+    sheets = {device: sheet for device, sheet in across.sheets.items() if sheet is not None}
+    devices = [*by_age(sheets), *(device for device in across.sheets if device not in sheets)]
+    rates = achieved(across.runs)
+    works = list(dict.fromkeys((each.work, each.width) for each in rates))
+    return (
+        templates(Path(__file__).parent)
+        .get_template("buy.html.j2")
+        .render(
+            title=f"What {count_text(len(devices), 'device')} would do for your money",
+            base=across.base,
+            parts=list(_parts(across, devices, priced)),
+            works=works,
+            lines=[_line(across, device, priced.get(device), rates, works) for device in devices],
+            lonely=[
+                device
+                for device in devices
+                if device != across.base and all(gain.device != device for gain in across.gains)
+            ],
+            hourly=any(price.hourly for price in priced.values()),
+            priced=bool(priced),
+            differing=list(across.differing()),
+        )
+    )
+
+
+def _parts(across: Across, devices: Sequence[str], priced: Mapping[str, Price]) -> Iterator[Part]:
+    for bound, title in BOUNDS.items():
+        cells: dict[str, dict[tuple[str, str], Cell]] = {}
+        for gain in across.gains:
+            if gain.bound_by == bound:
+                cells.setdefault(gain.device, {})[gain.operator, gain.dtype] = Cell(
+                    gain, _per_dollar(gain, across.base, priced)
+                )
+        # The kinds that most devices have come first.
+        kinds = sorted({kind for of in cells.values() for kind in of})
+        kinds.sort(key=lambda kind: -sum(kind in of for of in cells.values()))
+        if kinds:
+            lines = [(name, [cells[name].get(kind) for kind in kinds]) for name in devices if name in cells]
+            yield Part(title, kinds, lines)
+
+
+def _per_dollar(gain: Gain, base: str, priced: Mapping[str, Price]) -> float | None:
+    if base not in priced or gain.device not in priced:
+        return None
+    return gain.median * priced[base].dollars / priced[gain.device].dollars
+
+
+def _line(
+    across: Across,
+    device: str,
+    price: Price | None,
+    rates: Sequence[Achieved],
+    works: Sequence[tuple[str, str]],
+) -> Line:
+    sheet = across.sheets[device]
+    limit_w = sheet.power_w if sheet else None
+    drawn_w = across.rows.loc[across.rows["device"] == device, "power_w"].median()
+    watts = drawn_w if drawn_w == drawn_w else limit_w
+    mine = {(each.work, each.width): each for each in rates if each.device == device}
+    return Line(
+        device,
+        f"{limit_w:g} W" if limit_w else "",
+        f"{drawn_w:.0f} W" if drawn_w == drawn_w else "",
+        str(price or ""),
+        [_work(mine[key], watts, price) if key in mine else None for key in works],
+    )
+
+
+def _work(of: Achieved, watts: float | None, price: Price | None) -> Work:
+    unit = "FLOP" if of.width else "byte"
+    dollars = price.dollars / 3600 if price and price.hourly else price.dollars if price else None
+    per_dollar = f"{unit}/USD" if price and price.hourly else f"{unit}/s/USD"
+    return Work(
+        of,
+        amount_text(of.median, f"{unit}/s"),
+        amount_text(of.stated, f"{unit}/s"),
+        share_text(of.median / of.stated if of.stated else None),
+        amount_text(of.median / watts if watts else None, f"{unit}/J"),
+        amount_text(of.median / dollars if dollars else None, per_dollar),
+    )

@@ -1,0 +1,1 @@
+"""The pages of `python -m plots site`."""

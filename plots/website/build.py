@@ -1,0 +1,217 @@
+"""The site: a folder of pages that need no server, made of result files."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from bench.accept.command import judge_files
+from bench.cli.across import Across
+from bench.cli.claims import judged_rows
+from bench.cli.guide_tables import device
+from bench.cli.operator_facts import facts
+from bench.errors import UserError
+from bench.fleet.report import judged as judged_fleet
+from bench.format import count_text
+from bench.judge.achieved import by_age
+from bench.judge.claims import Judged
+from bench.judge.frame import Run
+from bench.judge.speedup import CASE
+from bench.store.parquet import Sweeps
+from bench.store.schema import RunKey
+from plots.accept import page as accept_page
+from plots.base import style
+from plots.base.shell import templates
+from plots.base.vega import library
+from plots.buy import page as buy_page
+from plots.fleet import page as fleet_page
+from plots.report import page as report_page
+from plots.website import operators
+from plots.website.rules import rules
+
+MOST = 3_000
+"""Cases on the page of one device; of more every so many-th problem is shown."""
+_LIBRARY = "charts.js"
+_HEAD = (
+    "<style>nav.site { display: flex; flex-wrap: wrap; gap: 0.2rem 1.1rem; font-size: 0.95rem; "
+    "border-bottom: 1px solid var(--faint); padding-bottom: 0.4rem; }</style>\n</head>"
+)
+
+
+class Given(NamedTuple):
+    """What a site is made of."""
+
+    runs: Sequence[Run]
+    """With datasheets; of devices that others have measured and of ours."""
+    sweeps: Mapping[RunKey, Sweeps]
+    verdicts: Sequence[Judged]
+    """On imported runs, if they are judged already."""
+    fleet: Path
+    accept: Path
+    """Result of one unit."""
+    whole: bool
+    """Whether the public times of all devices are among them, of which the checkout has samples only."""
+    ours: Callable[[str], bool]
+    """Whether this checkout has a sweep."""
+
+
+def write(given: Given, folder: Path, say: Callable[[str], object]) -> int:
+    """Write all pages below the folder, which is emptied of an earlier site; bytes written."""
+    _empty(folder)
+    say("judging")
+    known = {(each.device, each.imported) for each in given.verdicts}
+    fresh = [run for run in given.runs if (run.device, run.imported) not in known]
+    groups = judged_rows(fresh, given.sweeps, lambda sentence: None)
+    judged = [*given.verdicts, *(each for _, of in groups for each in of)]
+    say("comparing devices")
+    rows = pd.concat([run.rated for run in given.runs], ignore_index=True)
+    site = _Site(folder, given, rows)
+    base = most_alike(rows)
+    across = Across(sorted(given.runs, key=lambda run: run.device != base))
+    site.write("buy.html", buy_page.html(across, {}))
+    site.rules(judged)
+    pages = [name for name in sorted(set(rows["operator"])) if site.operator(str(name))]
+    for name in site.devices:
+        say(f"page of {name}")
+        site.device(name, groups)
+    site.write("fleet.html", fleet_page.html(judged_fleet([given.fleet], None, expect=False)))
+    site.write("accept.html", accept_page.html(judge_files([given.accept], [])))
+    site.render("method.html", "How it is measured")
+    site.start(judged, pages)
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _empty(folder: Path) -> None:
+    """UserError if the folder holds something else than a site."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / _LIBRARY).exists():
+            raise UserError(f"{folder}: holds files that are no site of ours; give an empty folder")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def most_alike(rows: pd.DataFrame) -> str:
+    """The device whose cases most other devices have, which all are compared with."""
+    timed = rows[(rows["median_s"] > 0) & (rows["role"] == "measurement")]
+    pairs = timed[["device", *CASE]].drop_duplicates()
+    pairs["case"] = pairs.groupby([*CASE], sort=False, dropna=False).ngroup()
+    met = pairs[["device", "case"]].merge(pairs[["device", "case"]], on="case", suffixes=("", "_to"))
+    counts = met[met["device"] != met["device_to"]].groupby("device")["device_to"].nunique()
+    return str(counts.idxmax() if len(counts) else rows["device"].iloc[0])
+
+
+class _Site:
+    def __init__(self, folder: Path, given: Given, rows: pd.DataFrame) -> None:
+        self.folder, self.given, self.rows = folder, given, rows
+        self.sheets = {run.device: run.datasheet for run in given.runs}
+        known = {name: sheet for name, sheet in self.sheets.items() if sheet is not None}
+        self.devices = list(dict.fromkeys([*by_age(known), *self.sheets]))
+        self._templates = templates(Path(__file__).parent)
+        (folder / _LIBRARY).write_text(_shared(library()), "utf-8")
+
+    def write(self, path: str, page: str, note: str = "") -> None:
+        """A page with the site's navigation, and with the library of charts that all pages share."""
+        up = "../" * path.count("/")
+        nav = self._templates.get_template("nav.html.j2").render(up=up, note=note)
+        page = page.replace("</head>", _HEAD, 1).replace("<body>", f"<body>\n{nav}", 1)
+        inlined = f'<script type="application/gzip" id="library">{library()}</script>'
+        page = page.replace(inlined, f'<script src="{up}{_LIBRARY}"></script>')
+        file = self.folder / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(page, "utf-8")
+
+    def render(self, path: str, title: str, **words: Any) -> None:
+        """A page of a template of the same name, or of its folder's."""
+        template = path.replace("/", ".").split(".")[0] + ".html.j2"
+        self.write(path, self._templates.get_template(template).render(title=title, **words))
+
+    def rules(self, judged: Sequence[Judged]) -> None:
+        """A page for each rule."""
+        for rule in rules(judged):
+            self.render(f"rule/{rule.number}.html", f"Rule {rule.number}: {rule.says}", rule=rule)
+
+    def operator(self, name: str) -> bool:
+        """The page of an operator, if it has a curve."""
+        drawn = operators.drawn(self.rows[self.rows["operator"] == name], self.sheets)
+        if drawn is None:
+            return False
+        figure = f"{name}.svg"
+        (self.folder / "operator").mkdir(exist_ok=True)
+        with style.look():
+            made = operators.page(name, drawn, self.sheets)
+            made.figure.savefig(self.folder / "operator" / figure, metadata={"Date": None})
+        self.render(
+            f"operator/{name}.html",
+            name,
+            name=name,
+            facts=facts(name),
+            drawn=drawn,
+            figure=figure,
+            reading=list(operators.reading(drawn)),
+            sweep=any(self.given.ours(str(sweep)) for sweep in _sweeps(self.rows, name)),
+        )
+        return True
+
+    def device(self, name: str, groups: Sequence[tuple[Sequence[Run], Sequence[Judged]]]) -> None:
+        """The report of all runs of a device."""
+        runs = [run for run in self.given.runs if run.device == name and run.measured]
+        count = sum(run.measured for run in runs)
+        shown = {run.key: _thinned(run, -(-count // MOST)) for run in runs}
+        mine = [([shown[run.key] for run in of], said) for of, said in groups if of[0].key in shown]
+        told = {run.key for of, _ in mine for run in of}
+        mine += [([run], []) for key, run in shown.items() if key not in told]
+        page = report_page.html(list(shown.values()), self.given.sweeps, mine, self.given.ours)
+        left = sum(run.measured for run in shown.values())
+        note = (
+            f"{left:,} of its {count:,} times, every {-(-count // MOST)}th problem." if left < count else ""
+        )
+        self.write(f"device/{name}.html", page, note)
+
+    def start(self, judged: Sequence[Judged], pages: Sequence[str]) -> None:
+        """The start page: the rules over all devices."""
+        times = int((self.rows["median_s"] > 0).sum())
+        sources = {str(source).partition(";")[0] for source in self.rows["source"].dropna().unique()}
+        self.render(
+            "index.html",
+            "roofbench: what the guides say, and what was measured",
+            rules=rules(judged),
+            judged=sorted({device(each) for each in judged}),
+            devices=[(name, count) for name in self.devices if (count := self._times(name))],
+            operators=pages,
+            words=f"{count_text(times, 'time')} of {count_text(len(self.devices), 'device')}",
+            sources=sorted(sources),
+            whole=self.given.whole,
+        )
+
+    def _times(self, name: str) -> int:
+        return sum(run.measured for run in self.given.runs if run.device == name)
+
+
+def _sweeps(rows: pd.DataFrame, operator: str) -> Sequence[object]:
+    return list(rows.loc[rows["operator"] == operator, "sweep"].unique())
+
+
+def _thinned(run: Run, every: int) -> Run:
+    """The run with the rows of every so many-th problem, the same on every device, and all ceilings."""
+    kept = [
+        row
+        for row in run.rows
+        if every == 1 or row.role != "measurement" or zlib.crc32(row.parameters.encode()) % every == 0
+    ]
+    return replace(run, rows=kept or run.rows[:1], learns=False)
+
+
+def _shared(packed: str) -> str:
+    """A script that puts the library where a page would have it."""
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", packed)
+    return (
+        'const library = document.createElement("script"); library.type = "application/gzip"; '
+        f'library.id = "library"; library.textContent = "{packed}"; document.currentScript.after(library);\n'
+    )

@@ -1,0 +1,176 @@
+"""A page's part on one operator: its rate over its size on every device, and what the curve says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from bench.device.datasheet import Datasheet
+from bench.format import amount_text, count_text, memory_text, share_text
+from bench.judge.achieved import by_age
+from bench.judge.speedup import LINKED
+from bench.model.roofline import WITHOUT_ROOF
+from plots.base import axes as scale
+from plots.base import style
+from plots.base.page import Page
+from plots.figures.generations_detail import BINS, binned
+
+FEWEST = 5
+"""Sizes below which points would be no curve."""
+_WIDTH_IN, _HEIGHT_IN = 8.2, 3.4
+
+
+class Curve(NamedTuple):
+    """The rate of one device over the size of the work: medians of the cases of a bin."""
+
+    device: str
+    size: np.ndarray
+    rate: np.ndarray
+    stated: float | None
+    """What the datasheet promises."""
+    cases: int
+
+    @property
+    def best(self) -> float:
+        """The highest rate of a bin."""
+        return float(self.rate.max())
+
+    @property
+    def half_at(self) -> float:
+        """The size of the smallest bin with half of it."""
+        return float(self.size[self.rate >= self.best / 2].min())
+
+
+class Drawn(NamedTuple):
+    """The curves of an operator in one data type."""
+
+    dtype: str
+    rate: str
+    """flop or byte."""
+    curves: Sequence[Curve]
+
+
+def drawn(rows: pd.DataFrame, sheets: Mapping[str, Datasheet | None]) -> Drawn | None:
+    """The curves in the data type that most devices have; None without any.
+
+    `rows` are those of one operator (`Run.rated`). At each problem the fastest implementation counts.
+    """
+    sound = rows[(rows["role"] == "measurement") & ~rows["suspect"] & (rows["rate_per_s"] > 0)]
+    if sound.empty:
+        return None
+    dtype = sound.groupby("dtype")["device"].nunique().sort_index().idxmax()
+    of_type = sound[sound["dtype"] == dtype].sort_values("rate_per_s", ascending=False)
+    fastest = of_type.drop_duplicates(["device", "parameters", "cache", "threads_asked"])
+    rate = str(fastest["rate"].iloc[0])
+    curves = []
+    order = list(by_age({name: sheet for name, sheet in sheets.items() if sheet is not None}))
+    for device in dict.fromkeys([*order, *sheets]):
+        cases = fastest[(fastest["device"] == device) & (fastest[rate] > 0)]
+        by_size = cases.groupby(rate)["rate_per_s"].median()
+        size, middle = by_size.index.to_numpy(float), by_size.to_numpy(float)
+        if len(size) > BINS:
+            size, _, middle, _ = binned(cases[rate].to_numpy(float), cases["rate_per_s"].to_numpy(float))
+        if len(size) >= FEWEST:
+            operator, arithmetic = (str(cases[name].iloc[0]) for name in ("operator", "arithmetic"))
+            stated = _stated(operator, sheets[device], rate, arithmetic, str(dtype))
+            curves.append(Curve(device, size, middle, stated, len(cases)))
+    return Drawn(str(dtype), rate, curves) if curves else None
+
+
+def _stated(operator: str, sheet: Datasheet | None, rate: str, arithmetic: str, dtype: str) -> float | None:
+    if sheet is None or arithmetic in WITHOUT_ROOF or operator in LINKED:
+        return None
+    return sheet.bandwidth_byte_per_s if rate == "byte" else sheet.peak_flop_per_s(arithmetic, dtype)
+
+
+def page(operator: str, of: Drawn, sheets: Mapping[str, Datasheet | None]) -> Page:
+    """The figure: a line for each device, from small to large."""
+    unit = "FLOP" if of.rate == "flop" else "bytes"
+    cases = sum(each.cases for each in of.curves)
+    made = Page(
+        Page.LEFT + Page.RIGHT + _WIDTH_IN,
+        _HEIGHT_IN,
+        f"{operator}, {of.dtype}: rate over size",
+        f"{count_text(len(of.curves), 'device')}, {count_text(cases, 'case')}",
+        ["Medians of neighbouring sizes; at each problem the fastest implementation counts."],
+    )
+    dashes = ("-", (0, (5, 1.4)), (0, (1.5, 1.2)))
+    looks = [style.of_device(each.device) for each in of.curves]
+    alike = [sum(look.color == before.color for before in looks[:n]) for n, look in enumerate(looks)]
+    lines: list[dict[str, Any]] = [
+        {"color": look.color, "marker": look.marker, "ms": 3.6, "lw": 1.2, "ls": dashes[n % 3]}
+        for look, n in zip(looks, alike, strict=True)
+    ]
+    names = [sheet.name if (sheet := sheets[each.device]) else each.device for each in of.curves]
+    made.legend(
+        [
+            Line2D([], [], **line, label=style.short_name(name))
+            for line, name in zip(lines, names, strict=True)
+        ]
+    )
+    values = np.concatenate([each.rate for each in of.curves])
+    factor, words = scale.scaled(pd.Series(values), f"{of.rate}/s")
+    (axes,) = made.panels(1, 1, f"{unit} of a launch", words)
+    for each, line in zip(of.curves, lines, strict=True):
+        axes.plot(each.size, factor * each.rate, **line)
+    sizes = np.concatenate([each.size for each in of.curves])
+    scale.swept(axes.xaxis, sizes, log=True, width_in=_WIDTH_IN)
+    scale.measured(axes.yaxis, factor * values, log=True)
+    return made
+
+
+def reading(of: Drawn) -> Iterator[str]:
+    """Two paragraphs that read the curve, with numbers from its points."""
+    unit = "FLOP/s" if of.rate == "flop" else "byte/s"
+    fast = sorted(of.curves, key=lambda each: each.best)
+    if len(fast) > 1:
+        told = (
+            f"The highest curve is that of {fast[-1].device}, {amount_text(fast[-1].best, unit)}; the lowest "
+            f"that of {fast[0].device}, {amount_text(fast[0].best, unit)}: a factor of "
+            f"{fast[-1].best / fast[0].best:.3g} over {len(fast)} devices."
+        )
+    else:
+        told = f"The curve of {fast[0].device} reaches {amount_text(fast[0].best, unit)}."
+    shares = sorted((each.best / each.stated, each.device) for each in of.curves if each.stated)
+    promise = "bandwidth" if of.rate == "byte" else "peak"
+    if len(shares) > 1:
+        (least, worst), (most, best) = shares[0], shares[-1]
+        middle = float(np.median([share for share, _ in shares]))
+        told += (
+            f" Of the {promise} that its datasheet promises, {best} reaches most, {share_text(most)}, and "
+            f"{worst} least, {share_text(least)}; the median is {share_text(middle)}."
+        )
+        if of.rate == "byte" and shares[-1][0] > 1:
+            told += " More than all of it is what a cache served."
+    elif shares:
+        told += f" That is {share_text(shares[0][0])} of the {promise} of its datasheet."
+    yield told
+    halves = sorted((each.half_at, each.device) for each in of.curves)
+
+    def size(value: float) -> str:
+        return memory_text(round(value)) if of.rate == "byte" else amount_text(value, "FLOP")
+
+    if len(halves) > 1:
+        (first, soonest), (last, latest) = halves[0], halves[-1]
+        typical = float(np.median([at for at, _ in halves]))
+        told = (
+            f"Half of its own best needs {size(first)} on {soonest} and {size(last)} on {latest}; half of "
+            f"the devices have it from {size(typical)} on."
+        )
+    else:
+        told = f"Half of that needs {size(halves[0][0])}."
+    falls = [each.device for each in of.curves if each.rate[-1] < 0.8 * each.best]
+    told += " Below, the time is that of the launch and of units without work."
+    if falls:
+        told += f" The largest sizes run more than a fifth below the best on {_some(falls)}" + (
+            ": their data have left the cache." if of.rate == "byte" else "."
+        )
+    yield told
+
+
+def _some(devices: Sequence[str]) -> str:
+    return ", ".join(devices[:3]) + (f" and {len(devices) - 3} more" if len(devices) > 3 else "")
