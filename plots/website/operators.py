@@ -144,10 +144,10 @@ def reading(of: Drawn) -> Iterator[str]:
             f" Of the {promise} that its datasheet promises, {best} reaches most, {share_text(most)}, and "
             f"{worst} least, {share_text(least)}; the median is {share_text(middle)}."
         )
-        if of.rate == "byte" and shares[-1][0] > 1:
-            told += " More than all of it is what a cache served."
     elif shares:
         told += f" That is {share_text(shares[0][0])} of the {promise} of its datasheet."
+    if of.rate == "byte" and shares and shares[-1][0] > 1:
+        told += " More than all of it is what a cache served."
     yield told
     halves = sorted((each.half_at, each.device) for each in of.curves)
 
@@ -163,8 +163,11 @@ def reading(of: Drawn) -> Iterator[str]:
         )
     else:
         told = f"Half of that needs {size(halves[0][0])}."
+    small = [each.device for each in of.curves if each.half_at == each.size.min()]
+    if small:
+        told += f" The smallest size that was measured has it on {_some(small)}."
     falls = [each.device for each in of.curves if each.rate[-1] < 0.8 * each.best]
-    told += " Below, the time is that of the launch and of units without work."
+    told += " Smaller work takes the time of a launch, and leaves units idle."
     if falls:
         told += f" The largest sizes run more than a fifth below the best on {_some(falls)}" + (
             ": their data have left the cache." if of.rate == "byte" else "."
