@@ -255,6 +255,10 @@ def _object(line: bytes) -> dict[str, Any]:
 # error, then for each thread its frames, the innermost first, then a list of modules that is of no use here.
 
 
+_HARNESS = re.compile("^<frozen|/lib/python|/bench/(worker|launching|selfcheck)/")
+"""Files of frames that are neither an operator's nor a custom kernel's."""
+
+
 def last_words(text: str) -> str:
     """The last line before the fault handler's report, and where the fault was; empty if there is neither."""
     lines, report = _parts(text)
@@ -283,7 +287,7 @@ def _place(report: list[str]) -> str:
     if not frames:
         return ""
     # The innermost frame is often inside torch; ours, or a custom kernel's, says which kernel it was.
-    own = [frame for frame in frames if not re.search("/lib/python|/bench/", frame["file"])]
+    own = [frame for frame in frames if not _HARNESS.search(frame["file"])]
     frame = next((frame for frame in own if "/kernels/" in frame["file"]), [*own, *frames][0])
     file = "/".join(frame["file"].split("/")[-3:])
     return f"in {frame['function']} ({file}:{frame['line']})"

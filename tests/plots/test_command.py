@@ -18,6 +18,7 @@ from bench.judge.frame import load
 from bench.spec import parameters_text
 from bench.store import parquet
 from bench.store.parquet import write
+from bench.store.schema import SCHEMA
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import app, figures, save
@@ -227,7 +228,9 @@ def test_refusals_are_one_sentence(tmp_path: Path) -> None:
     table = pa.table({"x": [1]})
     pq.write_table(table.replace_schema_metadata({"roofbench.schema": "99"}), tmp_path / "other.parquet")
     assert "schema 99" in refused(tmp_path / "other.parquet")
-    pq.write_table(table.replace_schema_metadata({"roofbench.schema": "1"}), tmp_path / "torn.parquet")
+    pq.write_table(
+        table.replace_schema_metadata({"roofbench.schema": str(SCHEMA)}), tmp_path / "torn.parquet"
+    )
     assert "lacks the column" in refused(tmp_path / "torn.parquet")
     skipped = [dataclasses.replace(r, **NO_TIME) for r in small()]
     said_ = refused(write(tmp_path / "skipped.parquet", skipped))
