@@ -28,7 +28,7 @@ from bench.cli.application import Commands, left_out, remark, run_process
 from bench.cli.score import score_lines
 from bench.cli.terminal import stages
 from bench.device.datasheet import find_datasheet
-from bench.errors import UserError
+from bench.errors import UserError, write_text
 from bench.format import count_text
 from bench.judge import score as judge
 from bench.judge.achieved import achieved as achieved_of
@@ -235,7 +235,7 @@ def report(
         runs.sort(key=lambda run: run.device != first)
     several = len(runs) > 1
     folder = figures() / COMPARED if several else figures() / runs[0].device / runs[0].name
-    file = _page_file(to) if to else folder / "report.html"
+    file = _page_file(to, "report.html") if to else folder / "report.html"
     sweeps = parquet.read_sweeps(files)
     with stages() as say:
         say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
@@ -245,9 +245,7 @@ def report(
         page = report_page.html(runs, sweeps, judged, _is_ours)
     for sentence in remarks:
         remark(sentence)
-    with _writing("the page"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(page, "utf-8")
+    write_text(file, page)
     typer.echo(f"{file} ({len(page) / 1e6:.1f} MB)")
 
 
@@ -362,9 +360,7 @@ def fleet(
     told = judged(results, expected, expect=False)
     page = fleet_page.html(told)
     file = (to or figures() / FLEET) / "fleet.html"
-    with _writing("the page"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(page, "utf-8")
+    write_text(file, page)
     typer.echo(f"{file}: {count_text(len(told.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
 
 
@@ -394,11 +390,9 @@ def accept(
 
     judged = judge_files(results, baseline or [])
     row = judged[0].row
-    file = _page_file(to) if to else figures() / row.device / row.run_id / "accept.html"
+    file = _page_file(to, "accept.html") if to else figures() / row.device / row.run_id / "accept.html"
     page = accept_page.html(judged)
-    with _writing("the page"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(page, "utf-8")
+    write_text(file, page)
     typer.echo(f"{file}: {count_text(len(judged), 'kind')} of work ({len(page) / 1e3:.0f} kB)")
 
 
@@ -425,10 +419,8 @@ def buy(
         say("reading results")
         across = Across.read(results, left_out)
         page = buy_page.html(across, buy_page.prices(price or [], list(across.sheets)))
-    file = _page_file(to) if to else figures() / "buy.html"
-    with _writing("the page"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(page, "utf-8")
+    file = _page_file(to, "buy.html") if to else figures() / "buy.html"
+    write_text(file, page)
     typer.echo(f"{file}: {count_text(len(across.sheets), 'device')} ({len(page) / 1e3:.0f} kB)")
 
 
@@ -484,10 +476,10 @@ def site(
     )
 
 
-def _page_file(to: Path) -> Path:
-    """The page's file: in a folder `report.html`; a browser knows a page by the ending."""
+def _page_file(to: Path, name: str) -> Path:
+    """The page's file: in a folder the one of this name; a browser knows a page by the ending."""
     if to.is_dir():
-        return to / "report.html"
+        return to / name
     return to if to.suffix.lower() in (".html", ".htm") else to.with_name(f"{to.name}.html")
 
 

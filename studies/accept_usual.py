@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
-from bench.accept.expected import _datasheet, _others
+from bench.accept.expected import by_datasheet, by_others
 from bench.accept.judge import verdict_of
 from bench.accept.readings import read
 from bench.accept.usual import FILE, Usual, usual_of, usual_text
@@ -31,7 +31,7 @@ def verdicts(entries: list[Usual]) -> Counter[tuple[str, float, str]]:
         rest = [
             each for each in entries if (each.device_name, each.source) != (entry.device_name, entry.source)
         ]
-        for expects in (_others(row, rest), _datasheet(row, sheet, rest)):
+        for expects in (by_others(row, rest), by_datasheet(row, sheet, rest)):
             for speed in SPEEDS if expects else ():
                 counts[expects.by, speed, verdict_of(speed * entry.usual, expects)] += 1
     return counts

@@ -103,6 +103,5 @@ def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = 
             f"accept {named}: several runs or units; give one, or compare units by `python -m bench fleet`"
         )
     folders = [path for path in (RESULTS, results, *baseline) if path is not None and path.exists()]
-    earlier = read(dict.fromkeys(folders), left_out)
-    earlier = earlier[earlier["source"].isna()]
+    earlier = read(dict.fromkeys(folders), left_out, ours=True)
     return judged(mine, earlier, usual(), cache(partial(read_pool, folders, left_out)))

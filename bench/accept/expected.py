@@ -48,6 +48,8 @@ STAND_INS = {
 LANE_BYTE_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Generation of PCIe -> what one lane carries in one direction, headers included."""
 LANES = 16
+FEWER_LANES = 8
+"""All that some cards have (NVIDIA A2); the driver does not say which, so this width alone fails nothing."""
 LINK_SHARES = (0.75, 0.95)
 """What copies reach of that: a packet of 128 to 512 bytes has about 26 of headers, and credits cost more."""
 _CASE = (
@@ -65,7 +67,7 @@ class Expected:
     source: str
     """Whose, how many: a clause."""
     is_rough: bool = False
-    """Whether it rests on other kinds of device alone."""
+    """Whether it may not be true of this kind of device: what is below it is LOW and no FAIL."""
 
 
 def expected(
@@ -81,9 +83,9 @@ def expected(
     """
     found = (
         _earlier(row, earlier),
-        _others(row, others),
+        by_others(row, others),
         _prediction(row, sheet, pool),
-        _datasheet(row, sheet, others),
+        by_datasheet(row, sheet, others),
     )
     return [each for each in found if each is not None]
 
@@ -119,7 +121,8 @@ def _earlier(row: Any, earlier: pd.DataFrame) -> Expected | None:
     return Expected("earlier runs", float(low), float(high), whose)
 
 
-def _others(row: Any, others: Sequence[Usual]) -> Expected | None:
+def by_others(row: Any, others: Sequence[Usual]) -> Expected | None:
+    """By what others measured on this kind of device; None if nobody did."""
     found = _usual(row.kind, [each for each in others if each.device_name == row.device_name])
     if not found:
         return None
@@ -162,7 +165,8 @@ def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> 
     return Expected("prediction", amount / float(found.high_s[0]), amount / float(found.low_s[0]), source)
 
 
-def _datasheet(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> Expected | None:
+def by_datasheet(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> Expected | None:
+    """By what is promised, and by the shares of it that others reach; None if either is unknown."""
     peak = promised(row.kind, sheet, row)
     if not peak:
         return None
@@ -174,6 +178,7 @@ def _datasheet(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> Ex
             low * peak,
             high * peak,
             f"{share_text(low)} to {share_text(high)} of PCIe {generation}.0 x{LANES}",
+            is_rough=_whole(row.pcie_width) == FEWER_LANES,
         )
     shares = _shares(row, sheet, others)
     if len(shares) < LEAST_DEVICES:

@@ -65,7 +65,7 @@ def _judged(row: Any, sheet: Datasheet | None, evidence: Sequence[Expected]) -> 
 def verdict_of(rate: float, expects: Expected) -> Verdict:
     """Of a rate, at the high end of its interval: what the measurement leaves open is no fault.
 
-    What other kinds of GPU reach of their datasheets says LOW at most: one kind in six is below that.
+    Rough evidence says LOW at most: of other kinds of GPU one in six is below what they let expect.
     """
     if rate >= expects.low:
         return "PASS"
@@ -115,7 +115,7 @@ def _link(row: Any) -> Iterator[str]:
     generation, width = _number(row.pcie_generation), _number(row.pcie_width)
     most = _number(row.pcie_generation_most)
     if (width and width < LANES) or (generation and most and generation < most):
-        yield f"its link is PCIe {generation:.0f}.0 x{width:.0f}, the GPU can do {most:.0f}.0 x{LANES}"
+        yield f"its link is PCIe {generation:.0f}.0 x{width:.0f}; expected is {most:.0f}.0 x{LANES}"
 
 
 def _number(value: Any) -> float:

@@ -48,15 +48,16 @@ Kind = str
 """A kind of work, by its name for people: `matrix multiplications in float16`, `memory, copy`, `launch`."""
 
 
-def read(paths: Iterable[Path], left_out: Callable[[str], object]) -> pd.DataFrame:
+def read(paths: Iterable[Path], left_out: Callable[[str], object], ours: bool = False) -> pd.DataFrame:
     """The rows of these files that tell what a unit can do.
 
     Columns beside COLUMNS: `kind` (of work), `rate`, `rate_low`, `rate_high` (its 95 % interval; the rate
     where there is none) and `who` measured it, empty of ours. Left out are rows without a time, of one
-    thread, that were taken from an earlier run, of others whose time is mostly the launch, and all that no
-    single part of the device limits. UserError as for `bench.store.parquet.tables`.
+    thread, that were taken from an earlier run, of others whose time is mostly the launch (with `ours` all of
+    others), and what no single part of the device limits. UserError as for `bench.store.parquet.tables`.
     """
-    tables = [_sound(table.select(COLUMNS)) for _, table in parquet.tables(paths, left_out, COLUMNS)]
+    every = (table.select(COLUMNS) for _, table in parquet.tables(paths, left_out, COLUMNS))
+    tables = [_sound(table, ours) for table in every]
     rows: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas(use_threads=False)
     launched = rows["median_s"] < OVERHEAD * rows["clock_start_s"].astype(float).fillna(0.0)
     rows = rows[~(launched & rows["source"].notna())].reset_index(drop=True)
@@ -71,12 +72,13 @@ def read(paths: Iterable[Path], left_out: Callable[[str], object]) -> pd.DataFra
     return rows[rows["kind"] != ""].reset_index(drop=True)
 
 
-def _sound(table: pa.Table) -> pa.Table:
+def _sound(table: pa.Table, ours: bool) -> pa.Table:
     """The rows with a time that may be of one of our kinds of work: most of what others measured is not."""
     wanted = pc.is_in(table["operator"], pa.array([*PRODUCTS, *STREAMING, "launch", "transfer"]))
     for column, values in (("status", ["ok"]), ("role", ["measurement", "roof", "calibration"])):
         wanted = pc.and_(wanted, pc.is_in(table[column], pa.array(values)))
-    wanted = pc.and_(wanted, pc.is_null(table["measured_in"]))
+    for column in ("measured_in", *(("source",) if ours else ())):
+        wanted = pc.and_(wanted, pc.is_null(table[column]))
     one = pc.fill_null(pc.equal(table["threads_asked"], "one"), False)
     return table.filter(
         pc.and_(wanted, pc.and_not(pc.fill_null(pc.greater(table["median_s"], 0.0), False), one))

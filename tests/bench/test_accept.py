@@ -160,7 +160,13 @@ FAULTS: dict[str, tuple[dict[int, float], dict[str, Any], dict[str, str], str]] 
         {LINK: 0.25},
         {"pcie_width": 4},
         {"link, host to device": "FAIL"},
-        "its link is PCIe 5.0 x4, the GPU can do 5.0 x16",
+        "its link is PCIe 5.0 x4; expected is 5.0 x16",
+    ),
+    "eight lanes, which may be all that it has": (
+        {LINK: 0.5},
+        {"pcie_width": 8},
+        {"link, host to device": "LOW"},
+        "its link is PCIe 5.0 x8; expected is 5.0 x16",
     ),
     "a neighbour": (
         {COPY: 0.75},
