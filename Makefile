@@ -113,7 +113,7 @@ public: $(READY)
 VERDICTS := results/imported/verdicts.json
 IMPORTED := $(wildcard results/imported/*/*.parquet)
 
-$(VERDICTS): $(READY)
+$(VERDICTS): $(READY) $(IMPORTED) $(wildcard sweeps/*/*.yaml)
 	$(RUN) -m bench claims results/imported --json > $@.new && mv $@.new $@
 
 site: $(READY) $(if $(IMPORTED),$(VERDICTS))
