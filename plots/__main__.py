@@ -32,7 +32,7 @@ from bench.errors import UserError, write_text
 from bench.format import count_text
 from bench.judge import score as judge
 from bench.judge.achieved import achieved as achieved_of
-from bench.judge.frame import Run, load, read
+from bench.judge.frame import DeviceRun, load, read
 from bench.judge.timings import pool_of_runs, with_learned
 from bench.store import parquet
 from bench.sweep.load import SWEEPS
@@ -520,7 +520,9 @@ def _writing(what: str) -> Iterator[None]:
         raise UserError(f"{error.filename}: {what} cannot be written here: {error.strerror}") from error
 
 
-def _load(results: Sequence[Path], calibrate_by: Sequence[Path] | None, one_unit: bool = False) -> list[Run]:
+def _load(
+    results: Sequence[Path], calibrate_by: Sequence[Path] | None, one_unit: bool = False
+) -> list[DeviceRun]:
     runs = load(results, find_datasheet, left_out, calibrate_by or (), remark if one_unit else None)
     for run in runs:
         if run.calibrating:
@@ -539,7 +541,7 @@ def _first(results: Sequence[Path], devices: Sequence[str]) -> str:
     return devices[0]
 
 
-def save(run: Run, folder: Path, sweeps: parquet.Sweeps, say: Callable[[str], object]) -> list[Path]:
+def save(run: DeviceRun, folder: Path, sweeps: parquet.Sweeps, say: Callable[[str], object]) -> list[Path]:
     """Write every figure of a run below a folder; their paths, PNG and SVG in turn.
 
     `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`); `say` gets each name.
@@ -557,13 +559,13 @@ def _said(
         yield stem, page
 
 
-def pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
+def pages(run: DeviceRun, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure: the run as a whole, the duels, then the sweeps by name."""
     yield from _whole(run)
     yield from sweep_pages(run, sweeps)
 
 
-def _whole(run: Run) -> Iterator[tuple[str, Page]]:
+def _whole(run: DeviceRun) -> Iterator[tuple[str, Page]]:
     """The pages of the run as a whole, and the duels."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
@@ -575,7 +577,7 @@ def _whole(run: Run) -> Iterator[tuple[str, Page]]:
         yield f"duel-{name.replace(':', '-')}", page
 
 
-def sweep_pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
+def sweep_pages(run: DeviceRun, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
     """The pages of the sweeps by name."""
     once = run.frame[run.frame["visit"] == 0]
     decided = verdict_lines.by_sweep(verdict_lines.verdicts(run, sweeps))
@@ -590,7 +592,7 @@ def sweep_pages(run: Run, sweeps: parquet.Sweeps) -> Iterator[tuple[str, Page]]:
                     yield f"{path}{which}-{drawn}{leaf}", page
 
 
-def _drawings(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[tuple[str, Iterator[Page]]]:
+def _drawings(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[tuple[str, Iterator[Page]]]:
     """(name, pages) of each figure of a section."""
     if section.kind == "quantization":
         yield "quantization", quantization.draw(run, rows, section)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bench.accept.readings import LINK, Kind, dtype_of, fastest, unit_of
-from bench.accept.usual import Usual
+from bench.accept.usual import UsualRates
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.format import count_text, share_text
 
@@ -58,7 +58,7 @@ _CASE = (
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedRates:
     """The rates between which a healthy unit is expected, by one kind of evidence."""
 
     by: Basis
@@ -74,9 +74,9 @@ def expected(
     row: Any,
     sheet: Datasheet | None,
     earlier: pd.DataFrame,
-    others: Sequence[Usual],
+    others: Sequence[UsualRates],
     pool: Callable[[], Pool],
-) -> list[Expected]:
+) -> list[ExpectedRates]:
     """All evidence about a unit's fastest row of its kind (of `readings.read`); the strongest first.
 
     `earlier` holds rows of our runs as `readings.read` gives them, `others` what others measured anywhere.
@@ -106,7 +106,7 @@ def _whole(value: Any) -> int:
     return int(value) if value is not None and value == value else 0
 
 
-def _earlier(row: Any, earlier: pd.DataFrame) -> Expected | None:
+def _earlier(row: Any, earlier: pd.DataFrame) -> ExpectedRates | None:
     alike = earlier[(earlier["device"] == row.device) & (earlier["run_id"] != row.run_id)]
     for name in _CASE:
         value = getattr(row, name)
@@ -118,10 +118,10 @@ def _earlier(row: Any, earlier: pd.DataFrame) -> Expected | None:
     low, high = alike["rate_low"].min() * (1 - between), alike["rate_high"].max() * (1 + between)
     runs, units = alike["run_id"].nunique(), alike["device_id"].nunique()
     whose = f"{count_text(runs, 'earlier run')} on {count_text(units, 'unit')} of this kind"
-    return Expected("earlier runs", float(low), float(high), whose)
+    return ExpectedRates("earlier runs", float(low), float(high), whose)
 
 
-def by_others(row: Any, others: Sequence[Usual]) -> Expected | None:
+def by_others(row: Any, others: Sequence[UsualRates]) -> ExpectedRates | None:
     """By what others measured on this kind of device; None if nobody did."""
     found = _usual(row.kind, [each for each in others if each.device_name == row.device_name])
     if not found:
@@ -130,19 +130,19 @@ def by_others(row: Any, others: Sequence[Usual]) -> Expected | None:
     sources = sorted({each.source for each in found})
     what = f", of {found[0].kind}" if found[0].kind != row.kind else ""
     timings = count_text(sum(each.rows for each in found), "timing")
-    return Expected(
+    return ExpectedRates(
         "others", low, max(each.best for each in found), f"{timings} by {', '.join(sources)}{what}"
     )
 
 
-def _usual(kind: Kind, entries: Iterable[Usual]) -> list[Usual]:
+def _usual(kind: Kind, entries: Iterable[UsualRates]) -> list[UsualRates]:
     """Those of this kind of work, else those of what stands in for it."""
     entries = list(entries)
     same = [each for each in entries if each.kind == kind]
     return same or [each for each in entries if each.kind == STAND_INS.get(kind)]
 
 
-def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> Expected | None:
+def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> ExpectedRates | None:
     if sheet is None or not sheet.bandwidth_byte_per_s or unit_of(row.kind) == "1/s":
         return None
     import pandas as pd
@@ -162,10 +162,12 @@ def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> 
     if found is None or not math.isfinite(float(found.low_s[0])):
         return None
     amount = row.rate * row.median_s
-    return Expected("prediction", amount / float(found.high_s[0]), amount / float(found.low_s[0]), source)
+    return ExpectedRates(
+        "prediction", amount / float(found.high_s[0]), amount / float(found.low_s[0]), source
+    )
 
 
-def by_datasheet(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> Expected | None:
+def by_datasheet(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> ExpectedRates | None:
     """By what is promised, and by the shares of it that others reach; None if either is unknown."""
     peak = promised(row.kind, sheet, row)
     if not peak:
@@ -173,7 +175,7 @@ def by_datasheet(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> 
     if row.kind.startswith(LINK):
         low, high = LINK_SHARES
         generation = _whole(row.pcie_generation_most)
-        return Expected(
+        return ExpectedRates(
             "datasheet",
             low * peak,
             high * peak,
@@ -185,10 +187,10 @@ def by_datasheet(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> 
         return None
     low, high = np.quantile(list(shares.values()), [1 - MOST_DEVICES, 1.0])
     reach = f"{share_text(low)} to {share_text(high)} of it, as {len(shares)} other kinds of GPU reach"
-    return Expected("datasheet", float(low) * peak, float(high) * peak, reach, is_rough=True)
+    return ExpectedRates("datasheet", float(low) * peak, float(high) * peak, reach, is_rough=True)
 
 
-def _shares(row: Any, sheet: Datasheet | None, others: Sequence[Usual]) -> dict[str, float]:
+def _shares(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> dict[str, float]:
     """Device -> usual share of its datasheet, of other kinds of GPU; of memory those with such memory."""
     shares: dict[str, float] = {}
     for name in sorted({each.device_name for each in others} - {row.device_name}):

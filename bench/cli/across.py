@@ -15,7 +15,7 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import count_text
 from bench.judge.comparability import FACTS, WITH_DEVICE, value
-from bench.judge.frame import Run, load
+from bench.judge.frame import DeviceRun, load
 from bench.judge.speedup import Gain, gains, speedups
 from bench.model.bound import bound_text
 
@@ -31,7 +31,7 @@ MAKER = "nvidia-"
 class Across:
     """The runs of several devices. The first device of the first result is the base."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[DeviceRun]) -> None:
         """UserError for fewer than two devices."""
         self.runs = runs
         self.sheets = {run.device: run.datasheet for run in self.runs}

@@ -15,9 +15,9 @@ from bench.cli.run_summary import account, case_table, rate_text, reached_senten
 from bench.cli.terminal import columns, wrapped
 from bench.device.datasheet import find_datasheet
 from bench.format import end_of, half_text, seconds_text
-from bench.judge.claims import Declared, Judged, judge
+from bench.judge.claims import Declared, JudgedClaim, judge
 from bench.judge.findings import findings
-from bench.judge.frame import Run as JudgedRun
+from bench.judge.frame import DeviceRun as JudgedRun
 from bench.judge.frame import runs
 from bench.runner.comparisons import reachable
 from bench.runner.run import Run
@@ -107,7 +107,7 @@ def _case_line(row: Measurement, run: JudgedRun) -> str:
     return f"{end_of(row_name(row), room):<{room}} {numbers}".rstrip()
 
 
-def _verdict_line(judged: Judged) -> str:
+def _verdict_line(judged: JudgedClaim) -> str:
     rules = ", ".join(map(str, judged.claim.rules)) or judged.claim.id
     line = f"{rules:<8.8} {judged.verdict:<12} {judged.effect!s:<23} {judged.claim.says}"
     most = min(COLUMNS, columns() or COLUMNS)

@@ -19,7 +19,7 @@ from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described, names
 
 if TYPE_CHECKING:
-    from bench.interop.import_source import Outcome
+    from bench.interop.import_source import SourceOutcome
 
 Folder = Annotated[
     Path | None,
@@ -169,7 +169,7 @@ def _lines(
         remark(sentence)
 
 
-def _aside(outcome: Outcome) -> Iterator[str]:
+def _aside(outcome: SourceOutcome) -> Iterator[str]:
     """Each reason with its number of lines."""
     reasons: Counter[tuple[str, str]] = Counter()
     for what, count in outcome.aside.items():

@@ -19,7 +19,7 @@ from bench.errors import UserError
 from bench.format import seconds_text, share_text
 from bench.judge.timings import counts_text, sources_text
 from bench.model.launch_features import with_parameters
-from bench.model.pooled import LEAST_ROWS, Learned, OperatorPool, Pool
+from bench.model.pooled import LEAST_ROWS, OperatorPool, Pool, PooledPrediction
 from bench.model.roofline import datasheet_s
 from bench.spec import parameters_text
 from bench.sweep import load as sweep
@@ -73,7 +73,9 @@ def prediction_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> It
         yield "`make public` brings timings of many GPUs to results/imported"
 
 
-def learned_of(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tuple[Learned | None, str]:
+def learned_of(
+    known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet
+) -> tuple[PooledPrediction | None, str]:
     """What is learned of the rows, and on what it rests."""
     own, others = known.own(wanted), known.others(wanted)
     beside = counts_text(others) if len(others) else ""

@@ -14,8 +14,8 @@ from bench.case_name import problem_name
 from bench.cli.table import lines_of, table
 from bench.errors import UserError, unknown
 from bench.format import count_text, memory_text, share_text
-from bench.judge.frame import Run
-from bench.judge.goals import Goal, Outcome, Verdict, goal_of, goals, outcomes
+from bench.judge.frame import DeviceRun
+from bench.judge.goals import Goal, GoalOutcome, Verdict, goal_of, goals, outcomes
 from bench.judge.noise import OURS
 from bench.judge.standings import ALL_16_BIT, Standing, duels, efficiencies, median_ends
 
@@ -68,7 +68,7 @@ def markdown_lines(about: Sequence[Goal]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def outcome_lines(runs: Sequence[Run], about: Sequence[Goal], every: bool) -> Iterator[str]:
+def outcome_lines(runs: Sequence[DeviceRun], about: Sequence[Goal], every: bool) -> Iterator[str]:
     """For each run on a device with goals: the verdicts, then why those that failed were expected.
 
     `every`: also goals of which the run has no case, and all reasons. UserError if no run can be judged.
@@ -94,7 +94,7 @@ def outcome_lines(runs: Sequence[Run], about: Sequence[Goal], every: bool) -> It
     yield f"goals: {', '.join(f'{number} {verdict}' for verdict, number in counts.most_common())}"
 
 
-def _verdicts(found: Sequence[Outcome]) -> Table:
+def _verdicts(found: Sequence[GoalOutcome]) -> Table:
     names = ("operator", "region", "ours", ">goal median (min)", "of what", "verdict")
     shown = table(*names, ">cases", ">median", "95 %", ">min")
     for goal, verdict, of in found:
@@ -108,7 +108,7 @@ def _verdicts(found: Sequence[Outcome]) -> Table:
     return shown
 
 
-def _reasons(shown: Sequence[Outcome], most: int) -> Iterator[str]:
+def _reasons(shown: Sequence[GoalOutcome], most: int) -> Iterator[str]:
     failed = [each for each in shown if each.verdict in ("REFUTED", "MISSED")]
     for goal, verdict, of in failed[:most]:
         lowest = problem_name(json.loads(of[0].parameters))
@@ -119,7 +119,7 @@ def _reasons(shown: Sequence[Outcome], most: int) -> Iterator[str]:
         yield f"... and {len(failed) - most} more that failed: --all gives their reasons"
 
 
-def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
+def efficiency_table(given: Sequence[DeviceRun]) -> Iterator[str]:
     """For each device and run: every implementation of every memory-bound operator, by region.
 
     Imported rows are left out. UserError if a run has no copy to be compared with.
@@ -135,7 +135,7 @@ def efficiency_table(given: Sequence[Run]) -> Iterator[str]:
         yield from lines_of(shown) or ["no memory-bound operator has a time in this run"]
 
 
-def duel_table(given: Sequence[Run]) -> Iterator[str]:
+def duel_table(given: Sequence[DeviceRun]) -> Iterator[str]:
     """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
 
     Imported rows are left out. UserError if no run has a case that both timed.
@@ -160,7 +160,7 @@ def duel_table(given: Sequence[Run]) -> Iterator[str]:
         )
 
 
-def _measured(given: Sequence[Run]) -> list[Run]:
+def _measured(given: Sequence[DeviceRun]) -> list[DeviceRun]:
     """The runs that are not imported: times of others are not compared with ours unless asked for."""
     ours = [run for run in given if not run.imported]
     if given and not ours:

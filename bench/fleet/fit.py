@@ -49,7 +49,7 @@ NODES_APART = 0.5
 
 
 @dataclass(frozen=True)
-class Spread:
+class ClassSpread:
     """How far healthy units of a kind are apart in a class; numbers are ln of a ratio of times."""
 
     kind: str
@@ -111,7 +111,7 @@ class Fit:
     """A row for each node of at least two units, class and together: node, kind, class, together, effect (of
     its median unit), low, high, units, p, slow.
     """
-    spreads: Sequence[Spread]
+    spreads: Sequence[ClassSpread]
     """Of each kind, class and together."""
     slow: Sequence[Slow]
     """Nodes first, then units, each the slowest first."""
@@ -345,10 +345,10 @@ def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterat
         )
 
 
-def _spreads(kind: str, part: Tested, names: Named) -> Iterator[Spread]:
+def _spreads(kind: str, part: Tested, names: Named) -> Iterator[ClassSpread]:
     for i, (klass, together) in enumerate(part.wide.columns):
         known = np.isfinite(part.wide.effect[:, i])
         own = float(np.median(part.wide.se[known, i]))
         healthy = part.wide.effect[known & ~names.slow_in[:, i], i]
         sd = float(np.diff(np.quantile(healthy, MIDDLE)).item()) / 2
-        yield Spread(kind, klass, together, int(known.sum()), sd, min(own, sd), part.nulls[i])
+        yield ClassSpread(kind, klass, together, int(known.sum()), sd, min(own, sd), part.nulls[i])

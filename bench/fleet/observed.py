@@ -80,7 +80,7 @@ class Unit:
         return f"{self.node} {self.slot}".strip()
 
 
-class Expected(NamedTuple):
+class ExpectedNode(NamedTuple):
     """A node that there should be."""
 
     node: str
@@ -108,7 +108,7 @@ class Fleet:
     """
     left_out: Sequence[str]
     """A sentence for each file that could not be read."""
-    expected: Sequence[Expected]
+    expected: Sequence[ExpectedNode]
 
     @property
     def kinds(self) -> list[str]:
@@ -199,7 +199,7 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _expected(paths: Sequence[Path], given: Path | None) -> list[Expected]:
+def _expected(paths: Sequence[Path], given: Path | None) -> list[ExpectedNode]:
     files = [given] if given else sorted({each for p in paths if p.is_dir() for each in p.rglob(EXPECTED)})
     nodes: dict[str, int | None] = {}
     for file in files:
@@ -215,7 +215,7 @@ def _expected(paths: Sequence[Path], given: Path | None) -> list[Expected]:
                 give = "give a node's name, or its name and its number of units"
                 raise UserError(f"{file}:{number}: {line.strip()!r}: {give}")
             nodes[words[0]] = int(words[1]) if len(words) == 2 else nodes.get(words[0])
-    return [Expected(node, units) for node, units in nodes.items()]
+    return [ExpectedNode(node, units) for node, units in nodes.items()]
 
 
 @cache

@@ -32,7 +32,7 @@ FAILING = 0.5
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedFleet:
     """A fleet with all that is said of it."""
 
     fleet: Fleet
@@ -55,11 +55,11 @@ class Judged:
         return 0 if self.fit.judged else 3
 
 
-def judged(results: Sequence[Path], expected: Path | None, expect: bool) -> Judged:
+def judged(results: Sequence[Path], expected: Path | None, expect: bool) -> JudgedFleet:
     """Read and judge a fleet. UserError as for `bench.fleet.observed.read`."""
     fleet = read(results, expected)
     found = fit(fleet)
-    return Judged(
+    return JudgedFleet(
         fleet=fleet,
         fit=found,
         why=explained(fleet, found),
@@ -87,7 +87,7 @@ def _failed(fleet: Fleet) -> pd.DataFrame:
 # ---- text
 
 
-def lines(told: Judged, markdown: bool = False) -> Iterator[str]:
+def lines(told: JudgedFleet, markdown: bool = False) -> Iterator[str]:
     """The report; `markdown`: for the summary of a CI job."""
     fleet = told.fleet
     yield _looked_at(fleet)
@@ -125,7 +125,7 @@ def _looked_at(fleet: Fleet) -> str:
     )
 
 
-def _slow_table(told: Judged, markdown: bool) -> Iterator[str]:
+def _slow_table(told: JudgedFleet, markdown: bool) -> Iterator[str]:
     names = ("slow", "kind of work", ">time", "95 %", "why")
     rows = []
     for why in told.why[:MOST_LISTED]:
@@ -167,7 +167,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) 
     yield from lines_of(shown)
 
 
-def _fast(told: Judged) -> Iterator[str]:
+def _fast(told: JudgedFleet) -> Iterator[str]:
     effects = told.fit.effects
     fast = effects[effects["fast"].astype(bool)].sort_values("relative").drop_duplicates("unit")
     columns = (fast[name] for name in ("unit", "class", "relative"))
@@ -180,7 +180,7 @@ def _fast(told: Judged) -> Iterator[str]:
         yield f"faster than healthy units differ by: {', '.join(names[:3])}{rest}"
 
 
-def _failures(told: Judged) -> Iterator[str]:
+def _failures(told: JudgedFleet) -> Iterator[str]:
     for unit, rows in told.failed.groupby("unit", observed=True, sort=True):
         counts = rows["status"].value_counts()
         what = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
@@ -189,7 +189,7 @@ def _failures(told: Judged) -> Iterator[str]:
         yield f"FAILED {told.fleet.units[str(unit)].name}: {what} ({cases[0]}{rest}), which most others pass"
 
 
-def _spreads(told: Judged) -> Iterator[str]:
+def _spreads(told: JudgedFleet) -> Iterator[str]:
     for kind in told.fleet.kinds:
         mine = {(s.klass, s.together): s for s in told.fit.spreads if s.kind == kind}
         parts = []
@@ -206,7 +206,7 @@ def _spreads(told: Judged) -> Iterator[str]:
             )
 
 
-def _costs(told: Judged) -> Iterator[str]:
+def _costs(told: JudgedFleet) -> Iterator[str]:
     for cost in costs(told):
         parts = [f"of {size} units {change_text(ratio)}" for size, ratio in cost["slowest"].items()]
         without = ", ".join(change_text(ratio) for ratio in cost["without_slow"].values())
@@ -217,7 +217,7 @@ def _costs(told: Judged) -> Iterator[str]:
         )
 
 
-def costs(told: Judged) -> list[dict[str, Any]]:
+def costs(told: JudgedFleet) -> list[dict[str, Any]]:
     """Of each kind: expected time of the slowest of 8, 64 and 512 units over the median unit's.
 
     In compute, together if that was measured; a kind without compute: in the mean of its classes.
@@ -244,7 +244,7 @@ def costs(told: Judged) -> list[dict[str, Any]]:
     return found
 
 
-def _reached(told: Judged, markdown: bool) -> Iterator[str]:
+def _reached(told: JudgedFleet, markdown: bool) -> Iterator[str]:
     if not told.reached:
         return
     names = ("case", ">units", ">median", ">of datasheet 5 %", ">50 %", ">95 %", ">of published 50 %")
@@ -265,7 +265,7 @@ def _reached(told: Judged, markdown: bool) -> Iterator[str]:
 # ---- JSON
 
 
-def as_json(told: Judged) -> str:
+def as_json(told: JudgedFleet) -> str:
     """Everything, with the keys that docs/fleet.md lists."""
     fleet = told.fleet
     report = {

@@ -69,7 +69,7 @@ class Timed(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class SourceOutcome:
     """What came of a source's files."""
 
     rows: Iterable[Imported] = ()
@@ -81,7 +81,7 @@ class Outcome:
 
 def imported(
     source: Source, folder: Path, results: Path, find: Find, operator: str = "", sample: bool = False
-) -> Outcome:
+) -> SourceOutcome:
     """The rows of a source's files below `folder`, by device and way of timing, to be saved below `results`.
 
     `operator`: of this one alone; `sample`: no more of each than the description says. UserError if there is
@@ -104,7 +104,7 @@ class _Import:
     find: Find
     operator: str
     sample: bool
-    outcomes: Outcome = field(default_factory=Outcome)
+    outcomes: SourceOutcome = field(default_factory=SourceOutcome)
     times: dict[Timed, list[float]] = field(default_factory=lambda: defaultdict(list))
     kernels: dict[Timed, str] = field(default_factory=dict)
     files: dict[Timed | str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
@@ -117,7 +117,7 @@ class _Import:
         sweeps = self.source.calibrates
         return calibration_shapes(sweeps[:1] if self.sample else sweeps, self.find)
 
-    def outcome(self, folder: Path, results: Path) -> Outcome:
+    def outcome(self, folder: Path, results: Path) -> SourceOutcome:
         """See `imported`."""
         were_read: set[Path] = set()
         another: dict[Path, AnotherForm] = {}

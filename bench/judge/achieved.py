@@ -17,7 +17,7 @@ from bench.judge.flags import SUSPECT
 
 if TYPE_CHECKING:
     from bench.device.datasheet import Datasheet
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
     from bench.store.schema import Measurement
 
 Flags = Sequence[str]
@@ -63,7 +63,7 @@ class Achieved:
     """What the datasheet promises: its bandwidth, or the highest peak of these data types."""
 
 
-def achieved(measured_runs: Sequence[Run]) -> list[Achieved]:
+def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
     """By class, data types and device, devices from the oldest compute capability on, those of AMD last.
 
     Rows without a time, suspect ones and devices without a datasheet are left out. Of a pass over memory that

@@ -17,7 +17,7 @@ from bench.judge.achieved import MIDDLE, WIDTHS
 from bench.judge.flags import SUSPECT
 
 if TYPE_CHECKING:
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
     from bench.store.schema import Measurement
 
 
@@ -39,7 +39,7 @@ class Agreement:
     """Of the second's seconds / the first's."""
 
 
-def agreements(measured_runs: Sequence[Run]) -> Iterator[Agreement]:
+def agreements(measured_runs: Sequence[DeviceRun]) -> Iterator[Agreement]:
     """By operator, data types and device, for each two sources; suspect times are left out.
 
     Of the implementations of a source that timed the same work the fastest counts.

@@ -60,7 +60,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Effect:
+class ClaimEffect:
     """What the rows say: a ratio, an exponent or a share, with its 95 % interval."""
 
     value: float
@@ -111,7 +111,7 @@ def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> i
     return min(counts) if getattr(test, "less", None) is not None else counts[0]
 
 
-def effect(name: str, test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> Effect | None:
+def effect(name: str, test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> ClaimEffect | None:
     """Their effect; None from fewer than two clusters. `against`: what a ratio with `less` is divided by."""
     clusters = cluster_count(test, seen, against)
     if clusters < 2:
@@ -126,7 +126,7 @@ def effect(name: str, test: Any, seen: Sequence[Seen], against: Sequence[Seen]) 
     of = (mean, mean - half - down, mean + half + up)
     if name != "slope":
         of = (math.exp(of[0]), math.exp(of[1]), math.exp(of[2]))
-    return Effect(*of, clusters, len(seen) + len(against))
+    return ClaimEffect(*of, clusters, len(seen) + len(against))
 
 
 def _mean(seen: Sequence[Seen]) -> tuple[float, float]:
@@ -144,11 +144,11 @@ def _mean(seen: Sequence[Seen]) -> tuple[float, float]:
     return float(means.mean()), max(apart, own) if math.isfinite(own) else apart
 
 
-def _wilson(share: float, n: int, pairs: int) -> Effect:
+def _wilson(share: float, n: int, pairs: int) -> ClaimEffect:
     """The interval of Wilson, which a share of 0 or 1 has too."""
     z = NORMAL**2 / n
     middle, half = (share + z / 2) / (1 + z), NORMAL / (1 + z) * math.sqrt((share * (1 - share) + z / 4) / n)
-    return Effect(share, middle - half, middle + half, n, pairs)
+    return ClaimEffect(share, middle - half, middle + half, n, pairs)
 
 
 def _lines(rows: pd.DataFrame, moving: Collection[str]) -> Iterator[tuple[Hashable, pd.DataFrame]]:

@@ -24,14 +24,14 @@ from pydantic import Field, TypeAdapter, model_validator
 from bench.judge.claim_rows import selected
 from bench.judge.gemm_regions import REGIONS
 from bench.judge.noise import OURS
-from bench.judge.standings import Figure, Measure, figures, latest, median_ends, timed
-from bench.sweep.claims import Expected, Select
+from bench.judge.standings import CaseFigure, Measure, figures, latest, median_ends, timed
+from bench.sweep.claims import ExpectedRange, Select
 from bench.sweep.models import List, Strict, Text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
 
 FILE = Path(__file__).with_name("goals.yaml")
 Verdict = Literal["REACHED", "MISSED", "REFUTED", "UNDECIDED", "NO CASE"]
@@ -77,12 +77,12 @@ class Goal(Strict):
         return any(part in device_name for part in self.devices)
 
 
-class Outcome(NamedTuple):
+class GoalOutcome(NamedTuple):
     """What one run says of one goal."""
 
     goal: Goal
     verdict: Verdict
-    figures: tuple[Figure, ...]
+    figures: tuple[CaseFigure, ...]
     """Of the cases, the lowest first."""
 
 
@@ -97,7 +97,7 @@ def goal_of(region: str, device_name: str) -> Goal | None:
     return next((each for each in goals() if each.region == region and each.about(device_name)), None)
 
 
-def outcomes(run: Run) -> Iterator[Outcome]:
+def outcomes(run: DeviceRun) -> Iterator[GoalOutcome]:
     """Of each goal that is about the run's device."""
     if about := [goal for goal in goals() if goal.about(run.device_name)]:
         rows = latest(timed(run))
@@ -105,10 +105,10 @@ def outcomes(run: Run) -> Iterator[Outcome]:
             yield outcome(goal, rows, run)
 
 
-def outcome(goal: Goal, rows: pd.DataFrame, run: Run) -> Outcome:
+def outcome(goal: Goal, rows: pd.DataFrame, run: DeviceRun) -> GoalOutcome:
     """Judge one goal by the sound rows of a run, one for each problem and implementation."""
     found = figures(cases(goal, rows), run, goal.ours, goal.measure, goal.to)
-    return Outcome(goal, _verdict(goal, found), found)
+    return GoalOutcome(goal, _verdict(goal, found), found)
 
 
 def cases(goal: Goal, rows: pd.DataFrame) -> pd.DataFrame:
@@ -117,10 +117,10 @@ def cases(goal: Goal, rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["region"] == goal.region] if goal.region in REGIONS else rows
 
 
-def _verdict(goal: Goal, found: Sequence[Figure]) -> Verdict:
+def _verdict(goal: Goal, found: Sequence[CaseFigure]) -> Verdict:
     if not found:
         return "NO CASE"
-    median, least = Expected(goal.median, math.inf), Expected(goal.least or 0.0, math.inf)
+    median, least = ExpectedRange(goal.median, math.inf), ExpectedRange(goal.least or 0.0, math.inf)
     if least.answer(*median_ends(found)) is False:
         return "REFUTED"
     lowest = min(each.low for each in found), min(each.high for each in found)

@@ -66,7 +66,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Group:
+class ScoredGroup:
     """The rows that one set of scores is about."""
 
     operator: str
@@ -85,7 +85,7 @@ class Group:
 class Scorecard:
     """What is scored, and how many rows are not, each for the first reason that applies."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ScoredGroup, ...]
     """By operator, device, source and regime."""
     rows: int
     """All rows that were given."""
@@ -146,18 +146,18 @@ def scores(card: Scorecard) -> list[Score]:
     ]
 
 
-def predicted_and_measured(group: Group, level: str) -> tuple[np.ndarray, np.ndarray]:
+def predicted_and_measured(group: ScoredGroup, level: str) -> tuple[np.ndarray, np.ndarray]:
     """Seconds as this level predicts them, and as they were measured, of each row of the group."""
     rows = group.rows
     return rows[LEVELS[level]].to_numpy(dtype=float), rows["median_s"].to_numpy(dtype=float)
 
 
-def finest(group: Group) -> str:
+def finest(group: ScoredGroup) -> str:
     """The level of a group by which its worst cases are found."""
     return next(level for level in FINEST if level in group.levels)
 
 
-def worst(card: Scorecard, most: int) -> list[tuple[float, Group, pd.Series]]:
+def worst(card: Scorecard, most: int) -> list[tuple[float, ScoredGroup, pd.Series]]:
     """(predicted / measured, its group, the row): the cases farthest off by their group's finest level.
 
     Farthest in logarithms, so that half the time and double the time are equally wrong; at most `most`.
@@ -173,7 +173,7 @@ def worst(card: Scorecard, most: int) -> list[tuple[float, Group, pd.Series]]:
     return sorted(found, key=lambda one: -abs(np.log(one[0])))[:most]
 
 
-def _groups(sound: pd.DataFrame) -> Iterator[Group]:
+def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:
     # Nulls are values of their own here: "measured by us", "regime not said". Of who else measured, the files
     # are left out, of which one may have many.
     who = sound["source"].map(lambda source: source.partition(";")[0], na_action="ignore")
@@ -183,7 +183,7 @@ def _groups(sound: pd.DataFrame) -> Iterator[Group]:
         known = {level: _known(rows, name) for level, name in LEVELS.items() if name in rows}
         known = {level: has for level, has in known.items() if has.any()}
         common = np.logical_and.reduce(list(known.values())) if known else np.zeros(len(rows), dtype=bool)
-        yield Group(
+        yield ScoredGroup(
             operator=str(operator),
             device=str(device),
             source=_text(source),
@@ -203,7 +203,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _score(group: Group, level: str, predicted_s: np.ndarray, measured_s: np.ndarray) -> Score:
+def _score(group: ScoredGroup, level: str, predicted_s: np.ndarray, measured_s: np.ndarray) -> Score:
     errors = Errors.of(predicted_s, measured_s)
     return Score(
         operator=group.operator,

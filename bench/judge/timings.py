@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bench.device.datasheet import find_datasheet
 from bench.format import count_text
 from bench.judge.flags import OVERHEAD
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.model.launch_features import COLUMNS, with_parameters
 from bench.model.pooled import LEAST_ROWS, Pool, largest
 from bench.model.predict import LEARNED
@@ -45,7 +45,7 @@ def pool(frame: pd.DataFrame) -> Pool:
     return Pool(rows.reset_index(drop=True), sheets)
 
 
-def pool_of_runs(measured_runs: Iterable[Run]) -> Pool:
+def pool_of_runs(measured_runs: Iterable[DeviceRun]) -> Pool:
     """The same of runs that have been read."""
     import pandas as pd
 
@@ -63,7 +63,7 @@ def sources_text(rows: pd.DataFrame) -> str:
     return ", ".join(sorted(rows["source"].fillna("measured here").str.partition(";")[0].unique()))
 
 
-def with_learned(run: Run, pool: Pool, operators: Collection[str] | None = None) -> pd.DataFrame:
+def with_learned(run: DeviceRun, pool: Pool, operators: Collection[str] | None = None) -> pd.DataFrame:
     """The run's frame, with LEARNED where nothing else has said them, and `calibrating` where they come from.
 
     `pool` holds the run's own timings too. Only of these operators, if any are given.

@@ -78,7 +78,7 @@ class Softmax(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Launches:
+class AttentionLaunches:
     """Launches to predict, each an array [n]."""
 
     batch: Floats
@@ -95,12 +95,12 @@ class Launches:
     working_set: Floats
     """Bytes that launches go through before they come back to the same data."""
 
-    def only(self, rows: npt.NDArray[np.int64]) -> Launches:
+    def only(self, rows: npt.NDArray[np.int64]) -> AttentionLaunches:
         """Those of these places."""
-        return Launches(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
+        return AttentionLaunches(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
-class Answer(NamedTuple):
+class PredictedAttention(NamedTuple):
     """Predicted launches, each an array [n], in seconds."""
 
     seconds: Floats
@@ -127,7 +127,7 @@ class Answer(NamedTuple):
         return [str(name) for name in names]
 
 
-def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: Launches) -> Answer:
+def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: AttentionLaunches) -> PredictedAttention:
     """What launches take on this machine, which is that of their data type."""
     decoding = of.queries == 1
     group = np.where(kernel.packs | decoding, of.heads / of.kv_heads, 1.0)
@@ -161,7 +161,7 @@ def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: Launches) ->
     longer, shorter = np.maximum(compute_s, memory_s), np.minimum(compute_s, memory_s)
     both_s = longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)
     start_s = np.full_like(both_s, machine.launch_s + kernel.start_s)
-    return Answer(
+    return PredictedAttention(
         seconds=start_s + both_s + kernel.beside * beside_s,
         start_s=start_s,
         compute_s=compute_s,
@@ -172,7 +172,7 @@ def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: Launches) ->
     )
 
 
-def fit(machine: Machine, softmax: Softmax, of: Launches, seconds: Floats) -> Kernel:
+def fit(machine: Machine, softmax: Softmax, of: AttentionLaunches, seconds: Floats) -> Kernel:
     """The kernel whose predictions come nearest to these times, not far from PRIOR; packed or not.
 
     Least squares of log(predicted / measured) / ERROR and of each number's log change over its spread, with

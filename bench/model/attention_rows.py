@@ -71,11 +71,11 @@ def predict_attention(
         found.loc[some.index, "structured_limiter"] = answer.bound_by
 
 
-def _launches(rows: pd.DataFrame, working_set: Floats) -> attention.Launches:
+def _launches(rows: pd.DataFrame, working_set: Floats) -> attention.AttentionLaunches:
     names = ("batch", "heads", "kv_heads", "head_width", "q_length", "byte")
     batch, heads, kv_heads, width, queries, byte = (rows[name].to_numpy(dtype=float) for name in names)
     keys = rows["kv_length"].to_numpy(dtype=float) if "kv_length" in rows else queries
-    return attention.Launches(
+    return attention.AttentionLaunches(
         **{"batch": batch, "heads": heads, "kv_heads": kv_heads, "width": width},
         queries=queries,
         keys=np.where(np.isnan(keys), queries, keys),

@@ -22,7 +22,7 @@ from bench.model import residual, tile_wave
 from bench.model.ceilings import Ceilings
 from bench.model.residual import Residual, Sample
 from bench.model.roofline import Floats
-from bench.model.tile_wave import Answer, Machine, Products
+from bench.model.tile_wave import Machine, PredictedGemms, Products
 
 LEAST_SHAPES = 32
 """Shapes with a time from which a fit is made: half of them were enough on Hopper and Blackwell."""
@@ -86,7 +86,7 @@ class Calibration:
         same = SAME_UNITS & {dtype, self.dtype} == {dtype, self.dtype}
         return self.others.get(dtype) or (self if same else None)
 
-    def predict(self, products: Products, tile: tuple[int, int] | None = None) -> Answer:
+    def predict(self, products: Products, tile: tuple[int, int] | None = None) -> PredictedGemms:
         """What launches take, by the tile that is stated or by the quickest."""
         answer = tile_wave.predict(self.machine, products, tile)
         # A product that is held to a tile lacks the choice for which the factor stands.

@@ -347,7 +347,7 @@ def _line(some: list[Measurement], floor_s: float) -> tuple[Duration, Duration] 
     for row in some:
         median_s = _seconds(row.median_s)
         low_s, high_s = _ends_s(row, median_s)
-        points.append(tile_probe.Point(json.loads(row.parameters)["k"], median_s, low_s, high_s))
+        points.append(tile_probe.TilePoint(json.loads(row.parameters)["k"], median_s, low_s, high_s))
     found = tile_probe.line(points, floor_s)
     if found is None:
         return None

@@ -64,7 +64,7 @@ def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:
     return some.groupby("device_name", sort=False).tail(LARGEST).index
 
 
-class Learned(NamedTuple):
+class PooledPrediction(NamedTuple):
     """Predicted launches, each an array [n], in seconds; the interval is NaN where nothing says it."""
 
     seconds: Floats
@@ -142,7 +142,7 @@ class OperatorPool:
         """The rows of all other GPUs."""
         return self.rows[~self.rows["device_name"].isin(wanted.match)]
 
-    def unseen(self, wanted: Datasheet, rows: pd.DataFrame) -> Learned | None:
+    def unseen(self, wanted: Datasheet, rows: pd.DataFrame) -> PooledPrediction | None:
         """Launches of a GPU by timings of all others. None if there are none.
 
         `rows` have columns of parameters; their device_name is one that the datasheet matches.
@@ -156,7 +156,7 @@ class OperatorPool:
         half = width * (found.disagreement + found.spread)
         return _learned(found.base, found.log, half, error)
 
-    def calibrated(self, wanted: Datasheet, own: pd.DataFrame, rows: pd.DataFrame) -> Learned:
+    def calibrated(self, wanted: Datasheet, own: pd.DataFrame, rows: pd.DataFrame) -> PooledPrediction:
         """Launches of a GPU by designated rows of its own, of one source, and the timings of all others."""
         known = self.pool.reached
         others = self.others(wanted)
@@ -343,5 +343,5 @@ def _quantile(errors: Floats, weights: Floats) -> float:
     return float(errors[order][min(int(np.searchsorted(share, COVERS)), len(errors) - 1)])
 
 
-def _learned(base: Floats, log: Floats, half: Floats, error: float) -> Learned:
-    return Learned(base * np.exp(log), base * np.exp(log - half), base * np.exp(log + half), error)
+def _learned(base: Floats, log: Floats, half: Floats, error: float) -> PooledPrediction:
+    return PooledPrediction(base * np.exp(log), base * np.exp(log - half), base * np.exp(log + half), error)

@@ -350,7 +350,7 @@ def _predict_products(
                 found.loc[some.index[alike], name] = (factor * answer.seconds)[alike]
 
 
-def bound_by(machine: Machine, answer: tile_wave.Answer) -> list[str]:
+def bound_by(machine: Machine, answer: tile_wave.PredictedGemms) -> list[str]:
     """What binds each launch: the largest term; of computing, whether the empty places of waves do."""
     launch = machine.launch_s + np.where(answer.parts > 1, machine.split_s, 0.0)
     names = np.where(answer.used < MOSTLY_EMPTY, "wave tail", "compute").astype(object)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.model.roofline import Floats
-from bench.model.tile_wave import SMALL_TILE, Answer, Machine, Products
+from bench.model.tile_wave import SMALL_TILE, Machine, PredictedGemms, Products
 
 if TYPE_CHECKING:
     from sklearn.ensemble import ExtraTreesRegressor
@@ -53,7 +53,7 @@ class Correction(NamedTuple):
     high: Floats
 
 
-def features(machine: Machine, products: Products, answer: Answer) -> Floats:
+def features(machine: Machine, products: Products, answer: PredictedGemms) -> Floats:
     """[n, 15]: the sizes, what L2 says takes the time, and how its tiles fill the device."""
     tile_m, tile_n = answer.tile.T.astype(np.float64)
     area = tile_m * tile_n

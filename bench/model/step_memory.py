@@ -23,7 +23,7 @@ _FLOAT32 = 4
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """One training step, by the names of kernels/training/problem.py."""
 
     layers: int

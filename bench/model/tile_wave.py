@@ -100,7 +100,7 @@ class Products(NamedTuple):
     """Bytes that a launch moves before its product, such as quantising an operand."""
 
 
-class Answer(NamedTuple):
+class PredictedGemms(NamedTuple):
     """Predicted launches, each an array [n]."""
 
     seconds: Floats
@@ -126,13 +126,13 @@ def resident(working_set: npt.ArrayLike, cache_byte: float) -> Floats:
     return np.clip((RESIDENT_NONE - share) / (RESIDENT_NONE - RESIDENT_FULL), 0.0, 1.0)
 
 
-def predict(machine: Machine, products: Products, tile: tuple[int, int] | None = None) -> Answer:
+def predict(machine: Machine, products: Products, tile: tuple[int, int] | None = None) -> PredictedGemms:
     """The quickest over tiles and splits; with `tile` that one, unsplit, its last wave waited for whole."""
     found = [
         _predict(machine, Products(*(part[i : i + _ROWS] for part in products)), tile)
         for i in range(0, max(len(products.m), 1), _ROWS)
     ]
-    answer = Answer(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    answer = PredictedGemms(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
     if not products.beside.any():
         return answer
     beside_s = _beside_s(machine, products)
@@ -243,8 +243,8 @@ def _layout(
     )
 
 
-def _predict(machine: Machine, products: Products, tile: tuple[int, int] | None) -> Answer:
-    best: Answer | None = None
+def _predict(machine: Machine, products: Products, tile: tuple[int, int] | None) -> PredictedGemms:
+    best: PredictedGemms | None = None
     for each in _layouts(products, tile, machine.sm_count):
         some = _best_tiles(machine, each)
         if best is None:
@@ -257,12 +257,12 @@ def _predict(machine: Machine, products: Products, tile: tuple[int, int] | None)
     return best
 
 
-def _best_tiles(machine: Machine, of: _Layout) -> Answer:
+def _best_tiles(machine: Machine, of: _Layout) -> PredictedGemms:
     """The best tile for each launch [n]."""
     seconds, compute_s, memory_s, in_cache_s, used = _terms(machine, of)
     best = seconds.argmin(axis=0)
     at = np.arange(seconds.shape[1])
-    return Answer(
+    return PredictedGemms(
         seconds=seconds[best, at],
         compute_s=compute_s[best, at],
         memory_s=memory_s[best, at],

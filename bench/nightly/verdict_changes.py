@@ -13,7 +13,7 @@ import numpy as np
 from bench.cli.claims import entry
 from bench.device.datasheet import find_datasheet
 from bench.format import count_text
-from bench.judge.claims import Judged, judge, kept
+from bench.judge.claims import JudgedClaim, judge, kept
 from bench.judge.frame import runs
 from bench.judge.history.series import History
 from bench.store.parquet import read_rows, read_sweeps
@@ -29,8 +29,8 @@ UNHEARD = ("NOT MEASURED", "NOT APPLICABLE")
 class VerdictChange:
     """A claim whose verdict tonight is another than before."""
 
-    tonight: Judged
-    before: tuple[tuple[str, Judged], ...]
+    tonight: JudgedClaim
+    before: tuple[tuple[str, JudgedClaim], ...]
     """(run, verdict) of the nights before on which rows spoke to the claim, in time order; one at least."""
     flipped: bool
     """Whether tonight decides the opposite of what the last night decided that decided it."""
@@ -75,7 +75,7 @@ def verdict_changes(history: History, tonight: int) -> list[VerdictChange]:
     if not stored or not last:
         return []
 
-    def verdicts(places: Iterable[int]) -> list[Judged]:
+    def verdicts(places: Iterable[int]) -> list[JudgedClaim]:
         # Of tens of thousands of rows without a time nothing is asked here, and flagging them takes seconds.
         every = [row for night in _files(history, places) for row in read_rows(*night)]
         rows = [row for row in every if row.is_timed]
@@ -103,7 +103,7 @@ def _protocols(history: History, at: int) -> set[str]:
     return set(history.series["protocol"][np.isfinite(history.log_s[:, at])])
 
 
-def _change(tonight: Judged, before: tuple[tuple[str, Judged], ...]) -> VerdictChange | None:
+def _change(tonight: JudgedClaim, before: tuple[tuple[str, JudgedClaim], ...]) -> VerdictChange | None:
     """A flip, or a word that the claim had on none of the nights before; None otherwise."""
     if not before or tonight.verdict == "NOT APPLICABLE":
         return None

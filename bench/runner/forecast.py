@@ -19,8 +19,8 @@ from bench.device.detect import Device
 from bench.errors import UserError
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import LINK, calibrated, datasheet_s, traffic
-from bench.runner.price import ASSUMED, Learned, Price, Work, price
-from bench.runner.schedule import ONE_VISIT, ROOF_TIMED_S, SEVERAL_VISITS, Job, Range, schedule
+from bench.runner.price import ASSUMED, LearnedPrices, Price, PricedWork, price
+from bench.runner.schedule import ONE_VISIT, ROOF_TIMED_S, SEVERAL_VISITS, Job, SamplingLimits, schedule
 from bench.sampling.protocol import Protocol
 from bench.spec import DeviceKind, Problem
 from bench.sweep.load import Case
@@ -28,7 +28,10 @@ from bench.sweep.suites import Suite
 
 BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
 """Default budget of a run without a suite, wall seconds."""
-ROOF_S: Mapping[DeviceKind, Range] = {"cpu": Range(0.6, 0.6), "cuda": Range(0.6, 3.0)}
+ROOF_S: Mapping[DeviceKind, SamplingLimits] = {
+    "cpu": SamplingLimits(0.6, 0.6),
+    "cuda": SamplingLimits(0.6, 3.0),
+}
 """Seconds that a visit to a roof may sample, settling included."""
 PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
 """Seconds that a visit to a probe, which bounds nothing, may sample, settling included."""
@@ -160,7 +163,7 @@ class Prices:
         """Whether cases come before their ceilings, after which there might be no time for them."""
         self.ceilings_most_s = math.inf
         """Wall seconds that ceilings may take."""
-        self._besides, self._samplings = Learned(), Learned()
+        self._besides, self._samplings = LearnedPrices(), LearnedPrices()
         self._paid: set[Hashable] = set()
         """Kinds of cases that were visited at least once."""
         self._is_hot = False
@@ -343,15 +346,15 @@ class _Known(NamedTuple):
     """Kept alive, so that no other case gets its id()."""
     key: str
     kind: Hashable
-    work: Work
+    work: PricedWork
     price: Price
 
 
-def _work(case: Case, device: Device) -> Work:
+def _work(case: Case, device: Device) -> PricedWork:
     problem, sheet = case.problem, device.datasheet
     least_s = stated_s(problem, sheet)
     peak = sheet.peak_flop_per_s(problem.arithmetic, problem.dtype) if sheet else None
-    return Work(
+    return PricedWork(
         case.implementation,
         problem.byte,
         case.cache == "cold",

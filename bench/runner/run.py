@@ -12,7 +12,7 @@ from typing import NamedTuple, cast, get_args
 from bench.device.detect import Device, chosen, unusable_gpu
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError, unknown
-from bench.judge.frame import Run as JudgedRun
+from bench.judge.frame import DeviceRun as JudgedRun
 from bench.judge.frame import runs
 from bench.runner.comparisons import cases_of_suite, comparisons
 from bench.runner.forecast import budget_s, impossible

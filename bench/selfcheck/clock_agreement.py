@@ -21,9 +21,9 @@ from bench.cli.table import table
 from bench.device.detect import Device
 from bench.format import ratio_text, share_text
 from bench.selfcheck.finding import Finding
-from bench.selfcheck.groups import Examination, Group
+from bench.selfcheck.groups import CheckGroup, Examination
 
-READING = Group("bench.selfcheck.instruments:instruments", "instruments", 3600.0)
+READING = CheckGroup("bench.selfcheck.instruments:instruments", "instruments", 3600.0)
 SHORT_S = 100e-6
 """Launches that take less time are shown, but the last line leaves them out: fixed costs differ there."""
 APART = ("profiler", "cupti-python", "cuda-bench")
@@ -56,7 +56,7 @@ class Ratio:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ClockReadings:
     """One case: what each instrument read, ours first."""
 
     case: str
@@ -75,7 +75,7 @@ def ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio | None:
     return Ratio(median(ratios), ratios[rank - 1], ratios[-rank])
 
 
-def comparison(case: str, turns_s: Mapping[str, Sequence[float]]) -> Comparison:
+def comparison(case: str, turns_s: Mapping[str, Sequence[float]]) -> ClockReadings:
     """What the turns say; `turns_s` are the readings of each instrument, those of ours first.
 
     No ratio to an instrument that had another number of turns: its process came to an early end.
@@ -85,7 +85,7 @@ def comparison(case: str, turns_s: Mapping[str, Sequence[float]]) -> Comparison:
         name: ratio(turns_s[ours], turns_s[name]) if len(turns_s[name]) == len(turns_s[ours]) else None
         for name in others
     }
-    return Comparison(case, {name: median(turns) for name, turns in turns_s.items()}, ratios)
+    return ClockReadings(case, {name: median(turns) for name, turns in turns_s.items()}, ratios)
 
 
 class Readings:
@@ -116,7 +116,7 @@ class Readings:
             seen = [math.nan if seconds is None else seconds for seconds in turns_s]
             self.turns_s.setdefault(finding.name, {})[instrument] = seen
 
-    def comparisons(self) -> Iterator[Comparison]:
+    def comparisons(self) -> Iterator[ClockReadings]:
         """The cases that our own clock has timed."""
         for case, turns_s in self.turns_s.items():
             if not set(turns_s) <= set(APART):
@@ -137,7 +137,7 @@ def compare_instruments(device: Device, console: Console) -> int:
     return 0
 
 
-def reading_table(comparisons: Sequence[Comparison]) -> Table:
+def reading_table(comparisons: Sequence[ClockReadings]) -> Table:
     """A row for each case: our median, then each other instrument's and ours as a multiple of it."""
     first, *others = comparisons[0].median_s
     pairs = [column for name in others for column in (f">{name}, us", f">{first} / it")]
@@ -158,7 +158,7 @@ def _ratio_text(ratio: Ratio | None) -> str:
     return "unknown" if ratio is None else ratio_text(ratio.middle, ratio.low, ratio.high)
 
 
-def worst(comparisons: Sequence[Comparison], other: str) -> str:
+def worst(comparisons: Sequence[ClockReadings], other: str) -> str:
     """`ours / Timer: worst 0.8 % over 12 cases above 100 us`; short launches and unknown ratios left out."""
     off = [
         abs(ratio.middle - 1.0)
@@ -171,7 +171,7 @@ def worst(comparisons: Sequence[Comparison], other: str) -> str:
     return f"ours / {other}: worst {share_text(max(off), 1)} over {len(off)} cases {above}"
 
 
-def print_report(console: Console, comparisons: Sequence[Comparison]) -> None:
+def print_report(console: Console, comparisons: Sequence[ClockReadings]) -> None:
     """What each instrument's time includes, a table for each set of instruments, a line for each pair."""
     sets = dict.fromkeys(tuple(each.median_s) for each in comparisons)
     for name in dict.fromkeys(name for names in sets for name in names):

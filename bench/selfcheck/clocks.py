@@ -14,7 +14,7 @@ import torch
 from bench.device.detect import Device
 from bench.format import ratio_text
 from bench.runner.rows import SEED
-from bench.selfcheck.clock_agreement import Comparison, Ratio, comparison
+from bench.selfcheck.clock_agreement import ClockReadings, Ratio, comparison
 from bench.selfcheck.finding import Finding, checked, failed, passed
 from bench.selfcheck.instruments import Given, cpu_reading, cuda_readings, cupti_reading
 from bench.selfcheck.rows import Anchor, anchors
@@ -194,13 +194,13 @@ def given_of(anchor: Anchor) -> Given:
     return anchor.problem.operator, anchor.implementation, anchor.problem.parameters()
 
 
-def profiled(short: str, compared: Comparison) -> Finding:
+def profiled(short: str, compared: ClockReadings) -> Finding:
     """Our clock beside the profiler, which measured later: a difference is never a failure."""
     finding = agreed(f"profiler, {short}", compared, "cuda")
     return finding if finding.level != "FAIL" else replace(finding, level="WARN", remedy=AGREE_REMEDY["cuda"])
 
 
-def agreed(name: str, compared: Comparison, kind: DeviceKind) -> Finding:
+def agreed(name: str, compared: ClockReadings, kind: DeviceKind) -> Finding:
     """How far the clocks are apart at one anchor.
 
     A CPU's clocks all read one counter, so only its neighbours can drive them apart: a difference there is no

@@ -15,7 +15,7 @@ from bench.environment.dependencies import refuse_if_missing
 from bench.errors import UserError, write_text
 
 if TYPE_CHECKING:
-    from bench.selfcheck.groups import Outcome
+    from bench.selfcheck.groups import GroupOutcome
 
 
 def doctor(
@@ -44,7 +44,7 @@ def doctor(
         if unlocked:
             remark(unlocked)
 
-        def keep(outcomes: list[Outcome]) -> None:
+        def keep(outcomes: list[GroupOutcome]) -> None:
             if json_file is not None:
                 write_text(json_file, report(device, quick, outcomes, time.perf_counter() - begin))
 

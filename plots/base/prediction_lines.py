@@ -118,7 +118,7 @@ class Lines:
             self._drawn[curve] = (level, line)
 
 
-def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.Look) -> None:
+def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.LineStyle) -> None:
     """Draw predicted / measured of one line of rows: markers at the best level, the level below dashed."""
     measured = rows["median_s"].to_numpy(dtype=float)
     best = best_s(rows).to_numpy(dtype=float) / measured

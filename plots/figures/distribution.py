@@ -38,7 +38,7 @@ _LIMITS = (0.0, 125.0)
 @dataclass(frozen=True)
 class _Line:
     name: str
-    look: style.Look
+    look: style.LineStyle
     shares: np.ndarray
     """Shares of the roof, percent, ascending."""
 
@@ -93,13 +93,15 @@ def _roof(rows: pd.DataFrame) -> tuple[pd.Series, str]:
     return rows["datasheet_s"], "datasheet's"
 
 
-def _lines(rows: pd.DataFrame, several: bool, kinds: Mapping[str, tuple[str, style.Look]]) -> Iterator[_Line]:
+def _lines(
+    rows: pd.DataFrame, several: bool, kinds: Mapping[str, tuple[str, style.LineStyle]]
+) -> Iterator[_Line]:
     if several:
         ours = rows["implementation"].str.startswith(OURS)
         for (device, mine), of_line in rows.groupby(["device", ours], sort=True):
             look = style.of_device(str(device))
             dash = "--" if mine else "-"
-            yield _Line(str(device), style.Look(look.color, look.marker, dash), _ascending(of_line))
+            yield _Line(str(device), style.LineStyle(look.color, look.marker, dash), _ascending(of_line))
         return
     looks = dict(kinds.values())
     for name, of_line in rows.groupby(rows["implementation"].map(lambda name: kinds[name][0]), sort=True):

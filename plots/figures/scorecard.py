@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from bench.format import share_text
-from bench.judge.score import Group, Score, Scorecard, predicted_and_measured, scorecard, scores
+from bench.judge.score import Score, Scorecard, ScoredGroup, predicted_and_measured, scorecard, scores
 from bench.model.predict import LEVELS
 from plots.base import axes as scale
 from plots.base import style
@@ -33,12 +33,12 @@ SAID: Mapping[str, str] = {
     "L3": "L3: learned",
     "L2-priors": "L2-priors: no fit",
 }
-LOOKS: Mapping[str, style.Look] = {
-    "L0": style.Look(style.GREY, "o"),
-    "L1": style.Look(style.BLUE, "s"),
-    "L2": style.Look(style.VERMILLION, "D"),
-    "L2-priors": style.Look(style.GREEN, "^"),
-    "L3": style.Look(style.PURPLE, "v"),
+LOOKS: Mapping[str, style.LineStyle] = {
+    "L0": style.LineStyle(style.GREY, "o"),
+    "L1": style.LineStyle(style.BLUE, "s"),
+    "L2": style.LineStyle(style.VERMILLION, "D"),
+    "L2-priors": style.LineStyle(style.GREEN, "^"),
+    "L3": style.LineStyle(style.PURPLE, "v"),
 }
 MANY = 1500
 """Points of a figure from which they are drawn as pixels: an SVG of 30,000 markers opens in no browser."""
@@ -83,7 +83,7 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
 def _scatter(
     page: Page,
     where: SubplotSpec,
-    groups: Sequence[Group],
+    groups: Sequence[ScoredGroup],
     level: str,
     measured_s: pd.Series,
     first: Axes | None,
@@ -124,7 +124,7 @@ def _scatter(
     return axes
 
 
-def _errors(axes: Axes, groups: Sequence[Group], found: Sequence[Score]) -> None:
+def _errors(axes: Axes, groups: Sequence[ScoredGroup], found: Sequence[Score]) -> None:
     places = {_key(one): i for i, one in enumerate(groups)}
     levels = [level for level in LEVELS if any(one.level == level for one in found)]
     for one in found:
@@ -152,16 +152,16 @@ def _errors(axes: Axes, groups: Sequence[Group], found: Sequence[Score]) -> None
         axes.axvline(goal, color=style.GREY, lw=0.8, ls=":", zorder=1, label="_bar")
 
 
-def _key(one: Group | Score) -> tuple[str, str, str | None, str | None]:
+def _key(one: ScoredGroup | Score) -> tuple[str, str, str | None, str | None]:
     return one.operator, one.device, one.source, one.regime
 
 
-def _several(groups: Sequence[Group]) -> bool:
+def _several(groups: Sequence[ScoredGroup]) -> bool:
     """Whether colours say the device; else the operator."""
     return len({group.device for group in groups}) > 1
 
 
-def _name(group: Group, groups: Sequence[Group]) -> str:
+def _name(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> str:
     words = [group.operator]
     words += [group.device.removeprefix("nvidia-")] if _several(groups) else []
     words += [group.regime or "regime unknown"] if len({other.regime for other in groups}) > 1 else []
@@ -169,12 +169,12 @@ def _name(group: Group, groups: Sequence[Group]) -> str:
     return "\n".join(textwrap.wrap(", ".join(words) + f" ({len(group.rows)})", 44))
 
 
-def _look(group: Group, groups: Sequence[Group]) -> style.Look:
+def _look(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> style.LineStyle:
     """Of its device, if there are several, else of its operator."""
     return style.of_device(group.device) if _several(groups) else style.of_operator(group.operator)
 
 
-def _entries(groups: Sequence[Group]) -> list[Entry]:
+def _entries(groups: Sequence[ScoredGroup]) -> list[Entry]:
     """What the colours of the points mean, as far as a legend can hold it: the names below have them too."""
     named = {one.device if _several(groups) else one.operator: _look(one, groups) for one in groups}
     shown = list(named.items()) if len(named) < MOST_ENTRIES else []

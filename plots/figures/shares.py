@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from bench.format import seconds_text
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from plots.base import style
 from plots.base.page import Page, leaves
 from plots.base.parameter_words import axis_words
@@ -39,7 +39,7 @@ CLASSES = {
 """Column -> what it is called, and its colour, from the bottom of the stacks."""
 
 
-def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
+def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     """Pages of up to six panels; none where no time is divided into classes."""
     known = rows[section.x].notna() & rows["median_s"].notna() & (rows[list(CLASSES)].sum(axis=1) > 0)
     shown = rows[known & rows[list(CLASSES)].notna().all(axis=1)]
@@ -61,7 +61,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
         yield page
 
 
-def _page(run: Run, shown: pd.DataFrame, section: Section, which: str, count: int) -> Page:
+def _page(run: DeviceRun, shown: pd.DataFrame, section: Section, which: str, count: int) -> Page:
     columns, lines = min(_COLUMNS, count), math.ceil(count / _COLUMNS)
     page = Page(
         Page.LEFT + _COLUMNS * _PANEL_IN[0] + _GAP_IN[0] + Page.RIGHT if columns > 1 else 6.6,

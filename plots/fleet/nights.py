@@ -20,7 +20,7 @@ MOST_DRAWN = 24
 
 
 @dataclass(frozen=True)
-class Track:
+class NightTrack:
     """The nights of a unit or a node, in the class in which it is slow or got worse."""
 
     title: str
@@ -40,7 +40,7 @@ class Moved:
     nights: int
 
 
-def of_slow(fleet: Fleet, past: Histories, slow: Slow) -> Track | None:
+def of_slow(fleet: Fleet, past: Histories, slow: Slow) -> NightTrack | None:
     """The history of what is slow, where it is slowest; None without one."""
     ways = [(of, together) for of, together in slow.slow_in if together is not None]
     worst = (slow.klass, slow.together) if slow.together is not None else next(iter(ways), None)
@@ -54,10 +54,10 @@ def of_slow(fleet: Fleet, past: Histories, slow: Slow) -> Track | None:
     if not mine or worst is None:
         return None
     effect = _median(np.array(mine))
-    return Track(f"{slow.name}: {worst[0]}, {manner(bool(worst[1]))}", effect, since(effect))
+    return NightTrack(f"{slow.name}: {worst[0]}, {manner(bool(worst[1]))}", effect, since(effect))
 
 
-def since_text(past: Histories, track: Track | None) -> str:
+def since_text(past: Histories, track: NightTrack | None) -> str:
     """Since when: `2026-03-14`, or that it was so on its first night; empty if nights are too few."""
     if track is None or not past.can_tell:
         return ""
@@ -78,7 +78,7 @@ def sentence(past: Histories) -> str:
     return f"{there} {nights}; to say since when a unit is worse takes {ENOUGH}."
 
 
-def moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[tuple[Moved, Track]]:
+def moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[tuple[Moved, NightTrack]]:
     """Units that nobody named, where they are worse than they were, the largest change first."""
     for series, worse in sorted(past.worse.items(), key=lambda pair: -pair[1].by):
         if series.unit not in named:
@@ -86,16 +86,16 @@ def moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[tuple[Move
             of = _of(series)
             by = change_text(math.exp(worse.by))
             said = Moved(name, of, past.dates[worse.night], by, worse.nights)
-            yield said, Track(f"{name}: {of}", past.effect[series], worse)
+            yield said, NightTrack(f"{name}: {of}", past.effect[series], worse)
 
 
-def drawn(past: Histories, tracks: Iterable[Track | None]) -> list[Track]:
+def drawn(past: Histories, tracks: Iterable[NightTrack | None]) -> list[NightTrack]:
     """Those of the tracks that are drawn; none if nights are too few."""
     known = [track for track in tracks if track is not None]
     return known[:MOST_DRAWN] if past.can_tell else []
 
 
-def rows(past: Histories, tracks: Sequence[Track]) -> list[Row]:
+def rows(past: Histories, tracks: Sequence[NightTrack]) -> list[Row]:
     """A row for each track and night with a time; `since` is said in that of its first worse night."""
     found = []
     for track in tracks:

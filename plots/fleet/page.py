@@ -8,15 +8,15 @@ from pathlib import Path
 
 from bench.fleet.fit import Fit
 from bench.fleet.observed import Fleet, nodes_of
-from bench.fleet.report import JOBS, Judged
+from bench.fleet.report import JOBS, JudgedFleet
 from bench.fleet.since import NIGHTS
 from bench.format import count_text
 from plots.base.shell import templates
 from plots.base.vega import inlined, library
-from plots.fleet.kind import Kind, kind
+from plots.fleet.kind import KindPage, kind
 
 
-def html(told: Judged) -> str:
+def html(told: JudgedFleet) -> str:
     """The page about a fleet that was judged."""
     fleet, fit = told.fleet, told.fit
     reasons = {why.slow: why.sentence for why in told.why}
@@ -56,7 +56,7 @@ def _lead(fleet: Fleet, fit: Fit) -> str:
     return f"{' and '.join(said)}." if said else f"None of {every} is slow."
 
 
-def _numbers(told: Judged, kinds: Sequence[Kind]) -> Iterator[tuple[str, str, str]]:
+def _numbers(told: JudgedFleet, kinds: Sequence[KindPage]) -> Iterator[tuple[str, str, str]]:
     """(what, value, beside it) of the numbers on the first screen."""
     fleet, fit = told.fleet, told.fit
     nodes = count_text(len(nodes_of(fleet.units.values())), "node")
@@ -71,7 +71,7 @@ def _numbers(told: Judged, kinds: Sequence[Kind]) -> Iterator[tuple[str, str, st
             yield f"a job of {JOBS[1]} units loses", loss, f"in {of}, by waiting for its slowest unit"
 
 
-def _failed(told: Judged) -> list[tuple[str, str, int]]:
+def _failed(told: JudgedFleet) -> list[tuple[str, str, int]]:
     """(unit, status, cases) of what fails on a unit and not on most others."""
     counts = Counter(zip(told.failed["unit"], told.failed["status"], strict=True))
     return [(told.fleet.units[unit].name, status, count) for (unit, status), count in counts.most_common()]

@@ -25,7 +25,7 @@ from bench.device.detect import Device, detect
 from bench.selfcheck import clock_agreement, separate_instruments
 from bench.selfcheck.clock_agreement import APART, INCLUDES, Readings, comparison
 from bench.selfcheck.finding import Finding, failed, passed
-from bench.selfcheck.groups import Group
+from bench.selfcheck.groups import CheckGroup
 from bench.selfcheck.instruments import (
     CASES,
     ROUNDS,
@@ -225,7 +225,7 @@ def test_readings_are_gathered_from_one_process_after_another(monkeypatch: pytes
         def __init__(self, device: Device, settings: dict[str, Any]) -> None:
             begins.append(settings["begin"])
 
-        def findings(self, group: Group) -> Iterator[Finding]:
+        def findings(self, group: CheckGroup) -> Iterator[Finding]:
             assert resolve_name(group.function)
             yield from next(processes)
 

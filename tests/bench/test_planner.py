@@ -14,9 +14,9 @@ import pytest
 
 import kernels
 from bench.device.detect import Device
-from bench.runner.comparisons import Comparison, comparisons
+from bench.runner.comparisons import CaseGroup, comparisons
 from bench.runner.forecast import AGAIN, Prices
-from bench.runner.planner import LOOKS, Planner, Step
+from bench.runner.planner import LOOKS, NextVisit, Planner
 from bench.runner.rows import visit_row
 from bench.runner.schedule import ONE_VISIT, SEVERAL_VISITS
 from bench.sampling.protocol import protocol
@@ -44,10 +44,10 @@ FACTS: dict[str, Any] = {
 }
 
 GPU = gpu(0)
-Answer = Callable[[Step], dict[str, Any]]
+Answer = Callable[[NextVisit], dict[str, Any]]
 
 
-def quiet(step: Step) -> dict[str, Any]:
+def quiet(step: NextVisit) -> dict[str, Any]:
     """A visit of a tenth of a second that agrees with every other."""
     return timed(1e-3)
 
@@ -181,7 +181,7 @@ def test_cases_that_disagree_get_further_visits_and_no_others(cases: list[Case])
     """Of a GPU's visits 10 % apart no median is known."""
     chosen = cases[:6]
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         return timed(1e-3 * (1 + 0.1 * (step.number % 2) * (step.case == chosen[3])))
 
     order = others(Simulation(planner(chosen, 2), answer).run())
@@ -194,7 +194,7 @@ def test_cases_that_disagree_get_further_visits_and_no_others(cases: list[Case])
 def test_a_case_that_failed_has_no_further_visit_and_one_that_crashed_has_one(cases: list[Case]) -> None:
     wrong, crashed, crashes = cases[:3]
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         if step.case == wrong:
             return {"status": "wrong", "reason": "made so"}
         if step.case == crashes or (step.case == crashed and step.number == 0):
@@ -266,7 +266,7 @@ def test_the_time_of_the_roofs_is_kept_for_measuring_them_again(
 def test_a_case_that_hangs_says_nothing_of_what_the_others_take(cases: list[Case]) -> None:
     simulation = Simulation(planner(cases, 1, 42.0))
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         hangs = step.case is cases[0]
         simulation.beside_s = 30.0 if hangs else 0.1
         return {"status": "timeout", "reason": "no answer"} if hangs else quiet(step)
@@ -344,7 +344,7 @@ def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: f
     plan.plan(some, compared)
     simulation = Simulation(plan)
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         *_, work, priced = prices.known(step.case)
         launch_s = work.launch_s or 0.0
         making_s = step.is_first * (priced.kind_s + priced.first_s)
@@ -384,12 +384,12 @@ def test_a_budget_is_kept_though_each_visit_kills_the_worker(
 ) -> None:
     """A start takes longer than ten visits, and each case fails in a way of its own."""
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         is_roof = step.case.role == "roof"
         return quiet(step) if is_roof else {"status": "crashed", "reason": f"SIGSEGV {step.case.key}"}
 
     whole = planner([*ceilings, *cases], budget_s=budget_s)
-    whole.plan([*ceilings, *cases], [Comparison(tuple(cases[at : at + 4])) for at in range(0, 40, 4)])
+    whole.plan([*ceilings, *cases], [CaseGroup(tuple(cases[at : at + 4])) for at in range(0, 40, 4)])
     simulation = Simulation(whole, answer, beside_s=0.1, at_s=5.0, start_s=5.0)
     assert any(row.status == "crashed" for _, row in simulation.run())
     assert simulation.at_s <= 1.1 * budget_s

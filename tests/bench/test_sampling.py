@@ -13,8 +13,8 @@ import pytest
 from bench.sampling.protocol import Protocol, protocol
 from bench.sampling.publish import (
     PRIOR_FREEDOM,
+    MedianSpread,
     Published,
-    Spread,
     Visit,
     interval,
     publish,
@@ -164,7 +164,7 @@ def test_clocks_that_stand_still_hang_nothing(settings: Protocol, took_s: float,
 
     found = collect(sample, settings, 1.0, lambda: tick_s * next(ticks), rest=lambda _: None)
     assert found.stop in ("samples", "budget", "converged")
-    assert not math.isnan(publish([found], settings, Spread(0.01, 0.01)).high_s)
+    assert not math.isnan(publish([found], settings, MedianSpread(0.01, 0.01)).high_s)
 
 
 def test_what_never_agrees_is_accepted_all_the_same_and_says_so(seed: int) -> None:
@@ -442,7 +442,7 @@ def test_too_few_samples_in_all_are_no_interval() -> None:
 # ---- what the run knows
 
 
-SPREAD = Spread(visits=0.04, runs=0.03)
+SPREAD = MedianSpread(visits=0.04, runs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -479,7 +479,7 @@ def test_a_row_and_a_ceiling_take_in_the_noise_of_the_run(
     )
     # It moves no median and undoes no convergence.
     assert (row.median_s, row.stop, row.kept) == (alone.median_s, alone.stop, alone.kept)
-    assert publishing(visits, NIGHTLY, Spread(0.0, 0.0)).high_s == pytest.approx(alone.high_s)
+    assert publishing(visits, NIGHTLY, MedianSpread(0.0, 0.0)).high_s == pytest.approx(alone.high_s)
 
 
 @pytest.mark.parametrize(("far", "wider"), [(1.0, 1.0), (1.3, 5.0)])
@@ -488,7 +488,7 @@ def test_three_visits_and_the_scatter_of_other_cases_say_how_far_off_a_row_may_b
 ) -> None:
     """A visit in a burst widens its own row, and not those whose visits agree (Smyth's variance)."""
     deviation, freedom = 0.01, PRIOR_FREEDOM + 2
-    row = publish([visit(1.0, 1), visit(1.0, 2), visit(far, 3)], NIGHTLY, Spread(0.5, 0.0, deviation))
+    row = publish([visit(1.0, 1), visit(1.0, 2), visit(far, 3)], NIGHTLY, MedianSpread(0.5, 0.0, deviation))
     own = np.var([0.0, 0.0, math.log(far)], ddof=1)
     variance = (PRIOR_FREEDOM * deviation**2 + 2 * own) / freedom
     half = student(freedom, 0.95) * math.sqrt(variance / 3)

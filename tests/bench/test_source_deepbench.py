@@ -9,7 +9,7 @@ import openpyxl
 import pytest
 
 import kernels
-from bench.interop.import_source import Aside, Outcome, imported
+from bench.interop.import_source import Aside, SourceOutcome, imported
 from bench.interop.imported_problems import Recurrence, with_imported
 from bench.interop.source_file import described
 
@@ -31,7 +31,7 @@ SECTIONS = {
 
 def outcome(
     folder: Path, path: str, sheets: dict[str, tuple[str, dict[str, list[list[object]]]]], **specs: object
-) -> Outcome:
+) -> SourceOutcome:
     """What becomes of a workbook: title of a sheet -> its precision, and lines below `SECTIONS`' headings."""
     book = openpyxl.Workbook()
     for title, (precision, sections) in sheets.items():

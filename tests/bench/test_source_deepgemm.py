@@ -7,18 +7,18 @@ import random
 from pathlib import Path
 
 import kernels
-from bench.interop.import_source import Outcome, imported
+from bench.interop.import_source import SourceOutcome, imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described
 
 
-def outcome_of(source: str, folder: Path) -> Outcome:
+def outcome_of(source: str, folder: Path) -> SourceOutcome:
     outcome = imported(described(source), folder, folder / "results", with_imported(kernels.problem))
     outcome.rows = list(outcome.rows)
     return outcome
 
 
-def times_of(outcome: Outcome) -> dict[str, float | None]:
+def times_of(outcome: SourceOutcome) -> dict[str, float | None]:
     """The seconds of each row, by implementation and parameters."""
     rows = [row for each in outcome.rows for row in each.rows]
     return {f"{row.implementation} {row.parameters}": row.median_s for row in rows}

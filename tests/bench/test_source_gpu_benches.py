@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kernels
-from bench.interop.import_source import Outcome, imported
+from bench.interop.import_source import SourceOutcome, imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described
 from bench.store.schema import Measurement
@@ -18,13 +18,13 @@ NEWER = "{threads:>4} {threads:>9} {blocks:>7} {occupancy:>8}%     |  GB/s: {rat
 OLDER = "{threads:>9} {threads:>11} {occupancy:>7} %  |  GB/s: {rates}"
 
 
-def outcome_of(folder: Path, **files: str) -> Outcome:
+def outcome_of(folder: Path, **files: str) -> SourceOutcome:
     for name, text in files.items():
         (folder / f"gpu-{name}.txt").write_text(text)
     return imported(described("gpu_benches"), folder, folder / "results", with_imported(kernels.problem))
 
 
-def rows_of(outcome: Outcome) -> list[Measurement]:
+def rows_of(outcome: SourceOutcome) -> list[Measurement]:
     return [row for each in outcome.rows for row in each.rows]
 
 

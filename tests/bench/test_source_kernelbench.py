@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import kernels
-from bench.interop.import_source import Outcome, imported
+from bench.interop.import_source import SourceOutcome, imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described
 
@@ -13,7 +13,7 @@ RELU = "19_ReLU.py"
 POOLING = "42_Max_Pooling_2D.py"
 
 
-def written(folder: Path, name: str, problems: dict[str, dict[str, object] | None]) -> Outcome:
+def written(folder: Path, name: str, problems: dict[str, dict[str, object] | None]) -> SourceOutcome:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(json.dumps({"level1": problems}))
     outcome = imported(described("kernelbench"), folder, folder / "results", with_imported(kernels.problem))

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
@@ -30,7 +30,7 @@ def _problem(m: int, dtype: str) -> Gemm:
     return Gemm.model_validate({"m": m, "n": m, "k": m, "layout": "TN", "dtype": dtype, "data": "normal"})
 
 
-def run_of(folder: Path, given: list[Measurement]) -> Run:
+def run_of(folder: Path, given: list[Measurement]) -> DeviceRun:
     declared = {"gemm/x": {"title": "Types", "plot": [{"kind": "accuracy", "x": "m"}]}}
     return loaded(folder, [*ceilings(H100), *given], declared)
 

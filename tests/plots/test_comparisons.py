@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import kernels
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
 from bench.store.schema import Measurement
 from bench.sweep.load import Case, Loaded, every_sweep, load_all
@@ -31,7 +31,7 @@ from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, only, r
 PANELS = ["kind", "direction", "layout"]
 
 
-def figures(run: Run, sweeps: Sweeps) -> dict[str, Page]:
+def figures(run: DeviceRun, sweeps: Sweeps) -> dict[str, Page]:
     with style.look():
         return dict(sweep_pages(run, sweeps))
 

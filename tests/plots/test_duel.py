@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.judge.gemm_regions import REGIONS
 from bench.judge.goals import goal_of
 from bench.judge.standings import ALL_16_BIT, duels
@@ -32,13 +32,13 @@ OURS = {"triton": 0.97, "triton-split-k": 0.8}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     rows = paired(H100, "gemm/shapes", iter([*LARGE, *SMALL, *ODD]), OURS)
     return loaded(tmp_path_factory.mktemp("duel"), list(rows))
 
 
 @pytest.fixture(scope="module")
-def figures(run: Run) -> dict[str, Figure]:
+def figures(run: DeviceRun) -> dict[str, Figure]:
     with style.look():
         return {name: page.figure for name, page in duel.draw(run)}
 
@@ -67,7 +67,7 @@ def test_a_page_for_each_of_ours_and_a_panel_for_each_region(figures: dict[str, 
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_pair_is_a_point_at_its_ratio(run: Run, figures: dict[str, Figure], name: str) -> None:
+def test_every_pair_is_a_point_at_its_ratio(run: DeviceRun, figures: dict[str, Figure], name: str) -> None:
     rows = run.frame.set_index(["implementation", "parameters"])["median_s"]
     wanted: dict[str, list[tuple[float, str, str]]] = {}
     for region, problems in (("16-bit large", LARGE), ("unaligned", ODD), ("float64", SMALL[1::2])):
@@ -84,7 +84,7 @@ def test_every_pair_is_a_point_at_its_ratio(run: Run, figures: dict[str, Figure]
         assert [tuple(look) for _, _, *look in found] == [tuple(look) for _, *look in sorted(some)]
 
 
-def test_intervals_are_the_judges(run: Run, figures: dict[str, Figure]) -> None:
+def test_intervals_are_the_judges(run: DeviceRun, figures: dict[str, Figure]) -> None:
     found, doubtful = duels(run, "cold")
     assert doubtful == 0
     mine = [each for each in found if each.implementation == "triton" and each.region != ALL_16_BIT]
@@ -162,7 +162,7 @@ def test_warm_pairs_have_a_page_of_their_own(tmp_path: Path) -> None:
     }
 
 
-def test_it_is_drawn_wherever_two_met_and_nowhere_else(run: Run, tmp_path: Path) -> None:
+def test_it_is_drawn_wherever_two_met_and_nowhere_else(run: DeviceRun, tmp_path: Path) -> None:
     with style.look():
         stems = [stem for stem, _ in pages(run, declared()) if stem.startswith("duel")]
         assert stems == ["duel-triton", "duel-triton-split-k"]

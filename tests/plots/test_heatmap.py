@@ -12,7 +12,7 @@ import pytest
 import yaml
 from matplotlib.figure import Figure
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.__main__ import pages
@@ -26,13 +26,13 @@ from tests.plots.synthetic import H100, NO_TIME, ceilings, row, with_frame
 SEED = run_seed()
 
 
-def run_of(folder: Path, rows: list[Measurement]) -> Run:
+def run_of(folder: Path, rows: list[Measurement]) -> DeviceRun:
     run = loaded(folder, [*ceilings(H100), *rows])
     run.frame["structured_s"], run.frame["structured_limiter"] = np.nan, ""
     return run
 
 
-def drawn(run: Run, section: Section) -> list[Figure]:
+def drawn(run: DeviceRun, section: Section) -> list[Figure]:
     with style.look():
         rows = run.frame[run.frame["sweep"] == "gemm/x"]
         return [page.figure for page in heatmap.draw(run, rows, section)]
@@ -190,7 +190,7 @@ def test_more_panels_than_fit_are_more_pages(tmp_path: Path) -> None:
 # --- many rows --------------------------------------------------------------------------------------
 
 
-def many(folder: Path, count: int) -> Run:
+def many(folder: Path, count: int) -> DeviceRun:
     """This many scattered products, as a table of somebody's has them."""
     chance = random.Random(SEED)
     problems: set[Gemm] = set()

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.text import Annotation
 
-from bench.judge.history.detector import Step
+from bench.judge.history.detector import ConfirmedChange
 from bench.judge.history.series import History
 from plots.base import style
 from plots.base.page import Page
@@ -140,7 +140,7 @@ def test_what_the_machine_moved_is_drawn_beside_what_was_measured(quiet: History
 
 def test_a_members_figure_tells_the_step_of_its_class(quiet: History) -> None:
     rows = rows_of(quiet, "gemm", "triton")
-    one = Step("class", "gemm triton", 1, 20, 21, None, None, np.log(1.1), HALF, tuple(rows[1:]))
+    one = ConfirmedChange("class", "gemm triton", 1, 20, 21, None, None, np.log(1.1), HALF, tuple(rows[1:]))
     view = seen(judged(quiet, [one]))
     texts = {row: [m.text for m in marks.step_marks(view, "series", row)] for row in rows}
     assert texts[rows[0]] == [] and texts[rows[1]] == ["class SLOWER +10.0 %, open"]
@@ -213,7 +213,7 @@ def test_classes_with_an_open_step_come_first_and_dozens_take_pages(chance: np.r
     many = made(chance, 90, 10, per_class=3, noise=QUIET)
     whole = judged(many)
     last = len(whole.classes) - 1
-    one = Step("class", "x", last, 5, 6, None, None, 0.1, HALF, ())
+    one = ConfirmedChange("class", "x", last, 5, 6, None, None, 0.1, HALF, ())
     pages = list(tracks.classes(seen(replace(whole, steps=(one,)))))
     assert len(whole.classes) == 30 and [stem for stem, _ in pages] == ["classes", "classes-2", "classes-3"]
     assert [len(page.figure.axes) for _, page in pages] == [12, 12, 6]

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.judge.score import scorecard, scores
 from bench.model.predict import LEARNED, LEVELS
 from kernels.gemm.problem import Gemm
@@ -28,7 +28,7 @@ SIZES = list(itertools.product((64, 512, 4096), (32, 1056, 8192), (96, 4160)))
 PROBLEMS = [Gemm(m=m, n=n, k=k, dtype="float16") for m, n, k in SIZES]
 
 
-def made(folder: Path, machine: Machine = H100, **facts: Any) -> Run:
+def made(folder: Path, machine: Machine = H100, **facts: Any) -> DeviceRun:
     dtype = "float32" if machine is CPU else "float16"
     problems = [Gemm(m=m, n=n, k=k, dtype=dtype) for m, n, k in SIZES]  # type: ignore[arg-type]
     rows = [row(machine, "gemm/some", one, name) for one in problems for name in machine.libraries]
@@ -174,7 +174,7 @@ def test_without_ceilings_the_datasheets_roof_serves(tmp_path: Path) -> None:
 # ---- telemetry
 
 
-def traced(folder: Path, machine: Machine, chance: np.random.Generator) -> tuple[Run, np.ndarray]:
+def traced(folder: Path, machine: Machine, chance: np.random.Generator) -> tuple[DeviceRun, np.ndarray]:
     """A run whose machine is slow in its middle, rows in any order; (the run, which rows are slow)."""
     run = made(folder, machine)
     n = len(run.frame)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from bench.judge.comparability import Difference, Fact
 from bench.judge.comparison_side import bounds, case_of
 from bench.judge.flags import FLAGS
-from bench.judge.frame import Run, runs
+from bench.judge.frame import DeviceRun, runs
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
 from bench.model.ceilings import Ceilings
 from bench.store import parquet
@@ -118,7 +118,7 @@ class _Whole:
     path: Path = Path()
     table: pa.Table | None = None
 
-    def run(self, path: Path, whose: RunKey) -> Run:
+    def run(self, path: Path, whose: RunKey) -> DeviceRun:
         """A run of this file, with everything that its rows say."""
         if self.table is None or path != self.path:
             ((self.path, self.table),) = parquet.tables([path], columns=list(FIELDS))
@@ -178,7 +178,7 @@ def _key_column(rows: pa.Table, name: str) -> list[Any]:
     return values
 
 
-def _describe(into: _Nights, run: Run, fresh: Sequence[_Key]) -> None:
+def _describe(into: _Nights, run: DeviceRun, fresh: Sequence[_Key]) -> None:
     """Describe series that no earlier night had from the whole rows of this one."""
     by_case: dict[_Key, tuple[str, str, str]] = {
         case_of(row): (row.dtype, row.role, bound) for row, bound in zip(run.rows, bounds(run), strict=True)
