@@ -27,11 +27,11 @@ COLUMNS = (
     *("kind", "name", "operator", "implementation", "row", "before_s", "now_s", "moved_s"),
     *("effect", "noise", "over_noise", "since", "commit", "state"),
 )
-"""kind: series | ceiling | class; row: of History.series or JudgedHistory.classes; before_s, now_s, moved_s:
-seconds of one launch, of a class those of its members together; effect: now / before - 1, of a class the median of
-its members'; noise: half of the band as a share; over_noise: |ln(now / before)| over half of the band; since,
-commit: the night on which its newest step began; state: open | recovered | accepted | segment ended |
-no alarm.
+"""kind: series | ceiling | class; row: of History.series or JudgedHistory.classes; before_s, now_s,
+moved_s: seconds of one launch, of a class those of its members together; effect: now / before - 1, of a
+class the median of its members'; noise: half of the band as a share; over_noise: |ln(now / before)| over
+half of the band; since, commit: the night on which its newest step began; state: open | recovered |
+accepted | segment ended | no alarm.
 """
 
 
