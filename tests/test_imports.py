@@ -36,7 +36,7 @@ USE_KERNELS = {room for room in USE_KERNELS if room.startswith("bench.")}
 
 NEED_TORCH = (
     *("bench.launching", "bench.worker"),
-    *(f"bench.selfcheck.{name}" for name in ("clocks", "tuner", "instruments", "separate_instruments")),
+    *(f"bench.selfcheck.{name}" for name in ("clocks", "tuner", "instruments")),
 )
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
 NO_TORCH_THOUGH_THERE = {"bench.worker.lifeline", "bench.worker.fault"}

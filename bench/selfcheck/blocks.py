@@ -121,7 +121,7 @@ BLOCKS = (
     CommandBlock(
         "clock",
         "Do our clocks agree with independent ones?",
-        (Command("instruments", ("bench", "dev", "instruments"), 150, r"worst|no case"),),
+        (Command("instruments", ("studies", "instruments"), 150, r"worst|no case"),),
         gpu="graph, stream and the profiler; a CPU has a clock of its own",
     ),
     CommandBlock(
