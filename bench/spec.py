@@ -183,7 +183,7 @@ def without_function(operator: str, implementation: str) -> str:
     """Why an implementation that only problem.py knows cannot run."""
     return (
         f"{operator_file(operator)}: OPERATOR.implementations lacks {implementation}, "
-        "which problem.py beside it declares"
+        "which problem.py in the same folder declares"
     )
 
 
@@ -241,7 +241,7 @@ class Problem(BaseModel, ABC):
         return dtype
 
     @classmethod
-    @cache  # asked for each of thousands of problems
+    @cache  # called for each of thousands of problems
     def dtypes(cls) -> tuple[Dtype, ...]:
         """Every data type that an implementation has."""
         return tuple(dict.fromkeys(name for candidate in cls.implementations for name in candidate.dtypes))
@@ -311,7 +311,7 @@ class Problem(BaseModel, ABC):
         return self.byte_written
 
     def byte_beside(self, implementation: str) -> int | None:
-        """The part of `byte_moved` moved by kernels of their own beside those that do the counted `flop`.
+        """The part of `byte_moved` that is moved by kernels other than those that do the counted `flop`.
 
         Their time adds to that of the arithmetic. None if there are no such kernels.
         """

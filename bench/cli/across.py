@@ -48,7 +48,7 @@ class Across:
         return cls([run for result in results for run in load([result], find_datasheet, left_out)])
 
     def lines(self, markdown: bool) -> Iterator[str]:
-        """The report, as Markdown if so asked."""
+        """The report, as Markdown on request."""
         devices = {gain.device: None for gain in self.gains}
         of = f" of {next(iter(devices))}" if len(devices) == 1 else ""
         title = f"Speed{of} relative to {self.base}"

@@ -34,7 +34,7 @@ from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
 SHOWN: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW")
-"""Verdicts that are listed, in this order; the others are counted, unless all are asked for."""
+"""Verdicts that are listed, in this order; the others are counted, unless --all is given."""
 OPEN = SHOWN[2:]
 """Those that more rows or visits may change."""
 MOST_LINES = 28
@@ -355,8 +355,8 @@ def from_json(path: Path) -> list[JudgedClaim]:
 
 
 def _judged(each: Mapping[str, Any]) -> JudgedClaim:
-    told = {name: each[name] for name in ("says", "expect", "bar", "least")}
-    claim = Claim.model_construct(id=each["claim"], rules=tuple(each["rules"]), **told)
+    texts = {name: each[name] for name in ("says", "expect", "bar", "least")}
+    claim = Claim.model_construct(id=each["claim"], rules=tuple(each["rules"]), **texts)
     numbers = {field.name: each[field.name] for field in dataclasses.fields(ClaimEffect)}
     effect = ClaimEffect(**numbers) if numbers["value"] is not None else None
     declared = Declared(each["sweep"], (each["sweep"],), (claim,), written=each["written"])

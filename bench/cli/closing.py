@@ -49,7 +49,7 @@ def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
 
 
 def _in_order(run: Run, session: Session) -> list[Measurement]:
-    places = {asked.case.key: place for place, asked in enumerate(run.cases.values())}
+    places = {requested.case.key: place for place, requested in enumerate(run.cases.values())}
     return sorted(session.rows(), key=lambda row: places.get(row.case, len(places)))
 
 

@@ -207,8 +207,8 @@ def _what(
         summary = "a custom kernel" if own else "not among the implementations of this checkout"
     yield "implementation", f"{row.implementation}: {summary}"
     if row.configuration:
-        said = "its file and the hash of its text:" if is_custom(row.implementation) else "it chose"
-        yield "", f"{said} {row.configuration}"
+        prefix = "its file and the hash of its text:" if is_custom(row.implementation) else "it chose"
+        yield "", f"{prefix} {row.configuration}"
     parameters = json.loads(row.parameters)
     yield "parameters", ", ".join(f"{key} {value}" for key, value in parameters.items())
     threads = ", by one thread" if row.threads_asked == "one" else ""

@@ -191,19 +191,19 @@ def _remarks(kinds: list[_Kind]) -> Iterator[str]:
 def _kind(fleet: Fleet, kind: str) -> _Kind:
     """The effects of a kind's units, a column for each class, alone and together."""
     times = fleet.of_kind(kind)
-    found: dict[Column, Effects] = {}
+    by_column: dict[Column, Effects] = {}
     for together in (False, True):
         for klass in CLASSES:
             mine = times[(times["together"] == together) & (times["class"] == klass)]
             if not mine.empty:
-                found[klass, together] = class_effects(newest(mine), run_noise(mine))
-    columns: list[Column] = [column for column, effects in found.items() if effects.units]
-    units = sorted({unit for column in columns for unit in found[column].units})
+                by_column[klass, together] = class_effects(newest(mine), run_noise(mine))
+    columns: list[Column] = [column for column, effects in by_column.items() if effects.units]
+    units = sorted({unit for column in columns for unit in by_column[column].units})
     place = {unit: row for row, unit in enumerate(units)}
     effect, se = np.full((2, len(units), len(columns)), np.nan)
     for i, column in enumerate(columns):
-        rows = [place[unit] for unit in found[column].units]
-        effect[rows, i], se[rows, i] = found[column].effect, found[column].se
+        rows = [place[unit] for unit in by_column[column].units]
+        effect[rows, i], se[rows, i] = by_column[column].effect, by_column[column].se
     return _Kind(kind, Wide(units, columns, effect, se), [fleet.units[unit].node for unit in units])
 
 

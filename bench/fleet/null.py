@@ -147,7 +147,7 @@ def fitted(effects: Floats, least: Floats, like: Null | None = None) -> list[Nul
 
 
 def _settled(effects: Floats, least: float) -> Null:
-    """A normal null, found again without those so slow that a healthy unit would hardly be there."""
+    """A normal null, fitted again without those so slow that a healthy unit would hardly be there."""
     kept = effects <= (np.quantile(effects, CORE) if len(effects) >= MANY else np.inf)
     null = _simple(effects[kept], least)
     for _ in range(ROUNDS):

@@ -1,7 +1,7 @@
 """Why a unit is slow, as far as its own rows tell: cooling, power, chip, memory clock, shared, settings.
 
-Each figure is the unit's, of the newest rows of the class in which it is slowest, beside the median of the
-units of its kind that are not slow, case by case.
+Each figure is the unit's, of the newest rows of the class in which it is slowest, compared with the median of
+the units of its kind that are not slow, case by case.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def explained(fleet: Fleet, fit: Fit) -> list[Why]:
     """Of everything that is slow, in the order of `fit.slow`."""
     slow_units = {each.unit for each in fit.slow}
     slow_nodes = {(each.kind, each.node) for each in fit.slow if each.unit is None}
-    found = []
+    causes = []
     for slow in fit.slow:
         times = newest(fleet.of_kind(slow.kind))
         if slow.klass != "all":
@@ -69,12 +69,12 @@ def explained(fleet: Fleet, fit: Fit) -> list[Why]:
         healthy = ~times["unit"].isin(slow_units)
         healthy &= ~nodes.isin([node for kind, node in slow_nodes if kind == slow.kind])
         mine = times["unit"] == slow.unit if slow.unit else nodes == slow.node
-        found.append(_explained(slow, _Beside(times[mine], times[healthy & ~mine])))
-    return found
+        causes.append(_explained(slow, _Beside(times[mine], times[healthy & ~mine])))
+    return causes
 
 
 class _Beside:
-    """The rows of a slow unit beside those of healthy ones."""
+    """The rows of a slow unit, and those of healthy ones."""
 
     def __init__(self, mine: pd.DataFrame, others: pd.DataFrame) -> None:
         key = ["case", "together"]
@@ -122,8 +122,8 @@ def _explained(slow: Slow, beside: _Beside) -> Why:
     clock = beside.ln_ratio("sm_clock_hz")
     is_low = clock is not None and clock < -LOWER_CLOCK
     share = None if clock is None else min(max(-clock / slow.effect, 0.0), 1.0) if slow.effect > 0 else None
-    said = ((cause, rule(beside, is_low)) for cause, rule in _RULES)
-    cause, sentence = next((pair for pair in said if pair[1]), None) or _unexplained(beside, clock)
+    explanations = ((cause, rule(beside, is_low)) for cause, rule in _RULES)
+    cause, sentence = next((pair for pair in explanations if pair[1]), None) or _unexplained(beside, clock)
     parts = [sentence]
     if is_low and clock is not None:
         parts.append(
@@ -182,10 +182,10 @@ def _chip(beside: _Beside, is_low: bool) -> str:
     power = beside.ln_ratio("power_w")
     if not is_low or power is None or power < math.log(AS_MUCH_POWER):
         return ""
-    said = f"it draws {share_text(math.exp(power))} of the others' power"
+    sentence = f"it draws {share_text(math.exp(power))} of the others' power"
     if pair := beside.both("temperature_c"):
-        said += f" at {pair[0]:.0f} °C (they {pair[1]:.0f} °C)"
-    return f"{said} without a lower limit"
+        sentence += f" at {pair[0]:.0f} °C (they {pair[1]:.0f} °C)"
+    return f"{sentence} without a lower limit"
 
 
 _Rule = Callable[[_Beside, bool], str]

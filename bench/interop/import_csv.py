@@ -1,4 +1,4 @@
-"""Import of times from a CSV file, a `Line` each. Every mistake is found before anything is written.
+"""Import of times from a CSV file, a `Line` each. Every mistake is reported before anything is written.
 
 Cells may be separated by commas, semicolons or tabs, with any line ends, with or without a byte order mark;
 numbers have a decimal point. results/README.md has an example.
@@ -218,8 +218,8 @@ def _mistake(names: Sequence[str], parameters: Sequence[str]) -> str:
             return unknown("column", name, "such a file", possible)
     if lacking := [name for name in NEEDED if name not in names]:
         return f"lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}"
-    one = ("seconds" in names) != ("microseconds" in names)
-    return "" if one else "one column is the time, seconds or microseconds"
+    has_one_time = ("seconds" in names) != ("microseconds" in names)
+    return "" if has_one_time else "one column is the time, seconds or microseconds"
 
 
 def _row(line: CsvLine, file: str, run_id: str, find: Find) -> Measurement:

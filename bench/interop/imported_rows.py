@@ -101,7 +101,7 @@ def problem_from(kind: type[Problem], parameters: Mapping[str, Any]) -> Problem 
 
 def wrong(errors: ValidationError, of: str, possible: Iterable[str] = ()) -> str:
     """The sentence on one of these mistakes; a misspelt name comes before one that is thus missing."""
-    error = min(errors.errors(include_url=False), key=lambda one: one["type"] == "missing")
+    error = min(errors.errors(include_url=False), key=lambda each: each["type"] == "missing")
     name = str(error["loc"][0]) if error["loc"] else of
     if error["type"] == "missing":
         return f"{of} needs {name}"

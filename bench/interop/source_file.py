@@ -170,7 +170,7 @@ class Source(_Part):
     devices: dict[str, str] = Field(default_factory=dict)
     """Their name of a device -> its driver's."""
     usual: str = ""
-    """The operator that is imported unless another is asked for; empty: all."""
+    """The operator that is imported unless another is given; empty: all."""
     calibrates: tuple[str, ...] = ()
     """Sweeps that calibrate the model: rows of their cases are rows of theirs. A sample has the first's."""
     samples: dict[str, tuple[str, ...]] = Field(default_factory=dict)

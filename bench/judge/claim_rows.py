@@ -1,6 +1,6 @@
 """The rows that claims are judged on: each with its noise, its units and its roofs, and how one selects them.
 
-Columns beside those of a Measurement and the parameters:
+Columns in addition to those of a Measurement and the parameters:
 
     key       the case, equal in every run
     half      half of the 95 % interval, |ln|, with all noise that the run knows; NaN without an interval
@@ -179,7 +179,7 @@ def _formula_s(row: Measurement, sheet: Datasheet | None) -> float:
 
 
 def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
-    """Cases that were perhaps never measured, as far as selections can be asked about them."""
+    """Cases that were perhaps never measured, as far as selections can be evaluated on them."""
     return compacted(case_columns(cases, sm_count))
 
 

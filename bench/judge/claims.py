@@ -83,8 +83,8 @@ def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[Judge
     judged = []
     for each in declared:
         of_sweep = rows[rows["sweep"].isin(each.rows)]
-        asked = cache(partial(case_rows, each.cases, runs[0].rows[0].sm_count))
-        judged += [_judged(claim, each, of_sweep, asked, runs) for claim in each.claims]
+        expected_rows = cache(partial(case_rows, each.cases, runs[0].rows[0].sm_count))
+        judged += [_judged(claim, each, of_sweep, expected_rows, runs) for claim in each.claims]
     return judged
 
 
@@ -92,10 +92,10 @@ def _judged(
     claim: Claim,
     declared: Declared,
     rows: pd.DataFrame,
-    asked: Callable[[], pd.DataFrame],
+    expected_rows: Callable[[], pd.DataFrame],
     runs: Sequence[DeviceRun],
 ) -> JudgedClaim:
-    """The verdict on a claim; `asked` gives the sweep's cases as rows, which most claims need not."""
+    """The verdict on a claim; `expected_rows` gives the sweep's cases as rows, which most claims need not."""
     name, test = claim.test
     if counts_memory(test):
         rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
@@ -116,9 +116,9 @@ def _judged(
         answer = claim.expected.answer(of.low, of.high)
         return verdict("UNDECIDED" if answer is None else "SUPPORTED" if answer else "CONTRADICTED", of=of)
     if clusters == 0 and not suspect:
-        refusal, missing = _missing(claim, declared, rows, asked, runs[0])
+        refusal, missing = _missing(claim, declared, rows, expected_rows, runs[0])
         return verdict("NOT APPLICABLE", refusal) if refusal else verdict("NOT MEASURED", missing)
-    missing = _missing(claim, declared, rows, asked, runs[0])[1] if declared.cases else ""
+    missing = _missing(claim, declared, rows, expected_rows, runs[0])[1] if declared.cases else ""
     return verdict("TOO FEW", "; ".join(filter(None, [f"{clusters} of {claim.least}", missing])), of)
 
 
@@ -156,7 +156,11 @@ def _untimed(run: DeviceRun, sweeps: Collection[str]) -> pd.DataFrame:
 
 
 def _missing(
-    claim: Claim, declared: Declared, timed: pd.DataFrame, asked: Callable[[], pd.DataFrame], run: DeviceRun
+    claim: Claim,
+    declared: Declared,
+    timed: pd.DataFrame,
+    expected_rows: Callable[[], pd.DataFrame],
+    run: DeviceRun,
 ) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
     first = run.rows[0]
@@ -170,7 +174,7 @@ def _missing(
         return "", "no such rows"
     capability = run.datasheet.capability if run.datasheet else None
     kind: Literal["cpu", "cuda"] = "cpu" if first.device_kind == "cpu" else "cuda"
-    wanted = _wanted(asked(), claim)
+    wanted = _wanted(expected_rows(), claim)
     cases = [declared.cases[index] for index in wanted.index]
     refusals = [case.missing(kind, capability) for case in cases]
     if all(refusals):

@@ -37,7 +37,7 @@ OURS = "roofbench"
 
 
 def _who(source: str) -> str:
-    """Who measured, without the file that it was found in: files differ from device to device."""
+    """Who measured, without the name of their file: files differ from device to device."""
     return source.partition(";")[0]
 
 

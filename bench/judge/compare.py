@@ -10,7 +10,7 @@
     SAME_WITHIN on a CPU.
 *   All else is UNSURE: the effect's interval says how much may be hidden.
 
-The cases of an operator are judged together, too: their mean effect is told with the same words, and counts.
+The cases of an operator are judged together, too: their mean effect has the same verdicts, and counts.
 There, and by its ceilings, a machine that became slower as a whole is SLOWER.
 """
 

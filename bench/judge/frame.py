@@ -246,7 +246,7 @@ def load(
 
     `datasheet_of` gives the datasheet of a device by its name. A run without ceilings of its own borrows
     those of a run of the same device in the files `calibrate_by`, and the other devices in these are its
-    siblings: asked for, never by itself. `left_out` and `other_units` as in `read`. UserError if no row has
+    siblings: on request, never by default. `left_out` and `other_units` as in `read`. UserError if no row has
     a time.
     """
     paths = list(paths)

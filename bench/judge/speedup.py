@@ -135,12 +135,12 @@ def _met(before: pd.DataFrame, after: pd.DataFrame, case: list[str]) -> pd.DataF
 def _quickest(rows: pd.DataFrame, case: list[str], sides: dict[str, str]) -> pd.DataFrame:
     """A row for each case, with CARRIED of each side's fastest; `sides`: name -> ending of its columns."""
     grouped = rows.groupby(case, sort=False, dropna=False)
-    found = grouped[[*KEPT]].first()
+    merged = grouped[[*KEPT]].first()
     for side, ending in sides.items():
         fastest = rows.loc[grouped[f"median_s{ending}"].idxmin()]
         for column, end in CARRIED.items():
-            found[f"{side}_{end}"] = fastest[f"{column}{ending}"].to_numpy()
-    return found.reset_index()
+            merged[f"{side}_{end}"] = fastest[f"{column}{ending}"].to_numpy()
+    return merged.reset_index()
 
 
 def stated_gain(

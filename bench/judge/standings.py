@@ -177,12 +177,12 @@ def figures(
     # Without an interval of a time anything is possible.
     halves = np.hypot(own["half"].to_numpy(), own["half_to"].to_numpy())
     spans = np.exp(np.where(np.isnan(halves), math.inf, halves))
-    found = []
+    case_figures = []
     for value, span, (_, row) in zip(values.tolist(), spans.tolist(), own[_NAME].iterrows(), strict=True):
         if not math.isnan(value):
             ends = value / span, value * span
-            found.append(CaseFigure(value, *ends, row_name(row), row["parameters"], row["opponent"]))
-    return tuple(sorted(found, key=lambda each: (each.value, each.parameters)))
+            case_figures.append(CaseFigure(value, *ends, row_name(row), row["parameters"], row["opponent"]))
+    return tuple(sorted(case_figures, key=lambda each: (each.value, each.parameters)))
 
 
 def _dense_flop_per_s(run: DeviceRun, dtype: str) -> float:
@@ -199,14 +199,14 @@ def standings(
     rows: pd.DataFrame, run: DeviceRun, measure: Measure = "ratio", to: Sequence[str] = ()
 ) -> list[Standing]:
     """By operator, kind, region and implementation; of a ratio, those of our implementations."""
-    found = []
+    results = []
     for (operator, kind, place), here in rows.groupby(["operator", "words", "region"]):
         for name in here["implementation"].unique():
             if measure == "ratio" and not _is_own(name):
                 continue
             if of := figures(here, run, name, measure, to):
-                found.append(Standing(str(operator), str(kind), str(place), name, of))
-    return sorted(found, key=_in_order)
+                results.append(Standing(str(operator), str(kind), str(place), name, of))
+    return sorted(results, key=_in_order)
 
 
 def _in_order(each: Standing) -> tuple[str, str, int, str]:
@@ -220,14 +220,14 @@ def duels(run: DeviceRun, cache: str) -> tuple[list[Standing], int]:
     """
     rows = timed(run, cache)
     rows = rows[rows["operator"] == "gemm"]
-    found, every = (standings(latest(rows, sound), run, "ratio", LIBRARIES) for sound in (True, False))
+    sound_ones, every = (standings(latest(rows, sound), run, "ratio", LIBRARIES) for sound in (True, False))
     of_16_bit: dict[str, list[CaseFigure]] = defaultdict(list)
-    for each in found:
+    for each in sound_ones:
         if each.region.startswith("16-bit"):
             of_16_bit[each.implementation] += each.figures
     whole = [Standing("gemm", "", ALL_16_BIT, name, tuple(sorted(of))) for name, of in of_16_bit.items()]
-    left_out = sum(len(each.figures) for each in every) - sum(len(each.figures) for each in found)
-    return sorted([*found, *whole], key=_in_order), left_out
+    left_out = sum(len(each.figures) for each in every) - sum(len(each.figures) for each in sound_ones)
+    return sorted([*sound_ones, *whole], key=_in_order), left_out
 
 
 def efficiencies(run: DeviceRun) -> Iterator[tuple[Standing, Standing | None]]:

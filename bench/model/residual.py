@@ -4,7 +4,7 @@
 
 Extremely randomised trees (scikit-learn), learned from the calibration shapes alone. Far from every shape
 they keep to the nearest ones, so the correction stays within what was measured. `python -m
-studies.learners` prints their error beside that of Gaussian processes and gradient boosting.
+studies.learners` compares their error with that of Gaussian processes and gradient boosting.
 
 A device with few shapes of its own may have siblings: other devices' shapes, each against its own L2. A
 second forest, learned from those, tells the first one what others leave at the same launch.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEAST_SHAPES = 48
 """Shapes from which a residual is learned; with fewer the level is L2."""
 FEW_SHAPES = 256
-"""Shapes from which siblings are not asked: with 512 of its own they no longer help a device."""
+"""Number of shapes of its own from which siblings no longer help a device."""
 COVERS = 0.9
 """Share of launches whose time the interval is meant to hold."""
 TREES, LEAF, SIBLINGS_LEAF, FOLDS = 100, 2, 5, 5

@@ -266,7 +266,7 @@ def versions(
         for supervisor in supervisors.values():
             supervisor.begin()
         for supervisor in supervisors.values():
-            with suppress(WorkerDied):  # what is asked of it will get the reason as its answer
+            with suppress(WorkerDied):  # its requests will get the reason as their answer
                 supervisor.started()
 
     try:

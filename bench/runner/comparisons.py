@@ -107,10 +107,10 @@ def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
     """The ceilings, and the cases of a suite for one device. UserError if a selection holds for no case."""
     device = prices.device
     kept: set[str] = set()
-    asked = [each for each in suite.taken if each[0].device.include(device.kind, device.capability)]
-    needed = {name for _, names, _ in asked for name in names}
+    applicable = [each for each in suite.taken if each[0].device.include(device.kind, device.capability)]
+    needed = {name for _, names, _ in applicable for name in names}
     rows = {each.name: expected_rows(each.cases, device) for each in suite.loaded if each.name in needed}
-    for entry, names, place in asked:
+    for entry, names, place in applicable:
         every = [each for each in suite.loaded if each.name in names]
         held = {each.name: selected(rows[each.name], entry.where) for each in every}
         if not any(map(len, held.values())):
@@ -155,8 +155,8 @@ def decisive(
     `rows`: what is expected of each of them.
     """
     by_key, device = {case.key: case for case in cases}, prices.device
-    asked = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
-    if not (asked and cases):
+    applicable = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
+    if not (applicable and cases):
         return
     others = [_if_it_is(*factors, rows) for factors in UNSURE[device.datasheet is not None]]
     expected_s = dict(zip(by_key, rows["median_s"], strict=True))
@@ -169,7 +169,7 @@ def decisive(
     def cost_s(key: str) -> float:
         return 0.0 if key in taken else price_s(key)  # another claim had better use what is there
 
-    for claim in asked:
+    for claim in applicable:
         wanted = holds(rows, claim.where)
         # What holds however fast the device turns out to be is best.
         sure = np.logical_and.reduce([wanted, *(holds(each, claim.where) for each in others)])

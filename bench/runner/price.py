@@ -119,7 +119,7 @@ class Price(NamedTuple):
     first_s: float
     """Once, in the first visit: compiling and tuning for this case alone."""
     beside_s: float
-    """For each visit beside settling and sampling: building, checking, capturing."""
+    """For each visit on top of settling and sampling: building, checking, capturing."""
     sampling_s: float | None
     """For settling and sampling of each visit; None: as long as its limit."""
     again_s: float | None = None

@@ -17,7 +17,7 @@ RANDOM_ALIGNED = Path(__file__).parent / "random_aligned.yaml"
 LONGEST_CALL_S = 540.0
 """Blocks are laid out for calls of ten minutes, with a minute for transfers."""
 STARTING_S = 25.0
-"""Seconds of a run's limit that its start, its tables and its end may take beside the budget."""
+"""Seconds of a run's limit that its start, its tables and its end may take on top of the budget."""
 
 PYTEST = ("pytest", "bench/", "-p", "no:cacheprovider")
 MEASURE = (

@@ -1,4 +1,4 @@
-"""Checks of our clocks: step, costs, on a GPU the calibration of the spin; and beside independent clocks."""
+"""Checks of our clocks: step, costs, on a GPU the spin's calibration; and agreement with independent ones."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def given_of(anchor: Anchor) -> Given:
 
 
 def profiled(short: str, compared: ClockReadings) -> Finding:
-    """Our clock beside the profiler, which measured later: a difference is never a failure."""
+    """Our clock and the profiler, which measured later: a difference is never a failure."""
     finding = agreed(f"profiler, {short}", compared, "cuda")
     return finding if finding.level != "FAIL" else replace(finding, level="WARN", remedy=AGREE_REMEDY["cuda"])
 

@@ -69,7 +69,7 @@ def first_minutes(
 ) -> None:
     """The first minutes on a GPU: blocks of commands, each a question, one after the other; a table last.
 
-    Exit code 0: every command did its work, whatever it found. 1: some failed or were stopped. On a CPU the
+    Exit code 0: every command did its work, whatever its result. 1: some failed or were stopped. On a CPU the
     same blocks are rehearsed.
     """
     from bench.runner.session import RESULTS

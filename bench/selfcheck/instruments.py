@@ -81,7 +81,7 @@ def ours(
 
 
 def timer(call: Callable[[], Any], threads: int, launches: int | None = None) -> Instrument:
-    """torch.utils.benchmark. It sets one thread unless it is told.
+    """torch.utils.benchmark. It uses one thread unless `threads` says otherwise.
 
     With `launches` its blocks hold so many, as our samples do, or else what it chooses. A median of
     blocks of ten lies 4 % above one of single launches where those scatter to one side, as on a CPU.

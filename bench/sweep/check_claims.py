@@ -56,7 +56,7 @@ def _check_columns(claim: Claim, node: Node, kind: type[Problem]) -> None:
 def check_condition(
     column: str, value: Any, line: int, kind: type[Problem], owner: str, facts: Sequence[str]
 ) -> None:
-    """Raises Mistake if a selection of an operator's rows cannot be; `facts`: columns beside parameters."""
+    """Raises Mistake if an operator's rows cannot be selected so; `facts`: columns other than parameters."""
     of, parameters, numbers = f"{owner} about {kind.operator}", list(kind.model_fields), whole_numbers(kind)
     if column not in (*facts, *parameters):
         raise Mistake(line, unknown("column", column, of, [*facts, *parameters]))

@@ -85,7 +85,7 @@ class Times(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """A text in which a regular expression is found."""
+    """A text that a regular expression matches."""
 
     pattern: str
 

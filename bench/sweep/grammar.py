@@ -60,7 +60,7 @@ class Plot(Strict):
         "staircase that tiles and waves predict; heatmap: measured / predicted over two parameters; "
         "accuracy: duration over error, a mark for each data type and a panel for each x; shares: the "
         "classes of work that the time over x consists of, for which cases run again under a profiler; "
-        "memory: peak_byte of training steps over x, beside what is predicted",
+        "memory: peak_byte of training steps over x, with what is predicted",
     )
     x: Text = Field(description="The parameter along the horizontal axis")
     y: Text = Field(
@@ -262,7 +262,7 @@ _TYPE = {
 
 
 def worded(error: ErrorDetails, name: str) -> str:
-    """The sentence for what pydantic found wrong with the value of `name`."""
+    """The sentence for pydantic's error in the value of `name`."""
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "literal_error":
         # pydantic quotes text but not numbers: `'NN', 'NT' or 'TN'`, `0 or 1`.

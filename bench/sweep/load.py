@@ -94,7 +94,7 @@ class Case:
     def missing(self, kind: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Why a device of this kind and compute capability cannot run it; empty if it can."""
         if self.threads == "one" and kind != "cpu":
-            return "one thread can be asked of a CPU only"
+            return "one thread can be requested of a CPU only"
         return self.problem.missing(self.implementation, kind, capability)
 
 

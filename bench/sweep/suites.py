@@ -46,7 +46,7 @@ CEILINGS = "ceilings"
 TOUR, CORE = "tour", "core"
 """The suites of a run that asks for nothing else, and of a night."""
 KNOWN = ("implementation", "cache", "threads_asked", "intensity", "flop", "byte")
-"""Columns beside the operator's parameters that are known of a case before it is measured."""
+"""Columns in addition to the operator's parameters that are known of a case before it is measured."""
 
 
 class Seconds(Strict):
@@ -99,7 +99,7 @@ class Suite(Strict):
     ceilings: List[str] | None = Field(
         None, description="The sweeps of ceilings/ that come along, such as launch; all if left out"
     )
-    entries: List[Entry] = Field(description="What it measures beside the ceilings")
+    entries: List[Entry] = Field(description="What it measures in addition to the ceilings")
 
     def limit_s(self, kind: DeviceKind) -> float | None:
         """Wall seconds of a run on this kind of device; None for no limit."""
@@ -183,14 +183,14 @@ def _suite(node: Node) -> Suite:
 def _paths(entry: Entry, node: Node, path: Path) -> dict[str, Path]:
     """Name -> file of each sweep of an entry."""
     lines = node.under(["sweeps"]).items
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for name, given in zip(entry.sweeps, lines, strict=True):
         try:
             of_name = every_sweep() if name == ALL else select(name)
         except UserError as error:
             raise _located(Mistake(given.line, str(error)), path) from error
-        found |= {sweep_name(each): each for each in of_name}
-    return found
+        paths |= {sweep_name(each): each for each in of_name}
+    return paths
 
 
 def _ceilings(suite: Suite, node: Node, path: Path) -> dict[str, Path]:
@@ -198,14 +198,14 @@ def _ceilings(suite: Suite, node: Node, path: Path) -> dict[str, Path]:
     there = {sweep_name(each): each for each in select(CEILINGS)}
     if suite.ceilings is None:
         return there
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for name, given in zip(suite.ceilings, node.under(["ceilings"]).items, strict=True):
         if (whole := f"{CEILINGS}/{name}") not in there:
             possible = [each.removeprefix(f"{CEILINGS}/") for each in there]
             mistake = Mistake(given.line, unknown("ceiling", name, f"sweeps/{CEILINGS}/", possible))
             raise _located(mistake, path)
-        found[whole] = there[whole]
-    return found
+        paths[whole] = there[whole]
+    return paths
 
 
 def _check_where(entry: Entry, node: Node, kind: type[Problem], path: Path) -> None:

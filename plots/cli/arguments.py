@@ -56,7 +56,7 @@ def figures() -> Path:
 def newest(path: Path) -> list[Path]:
     """A file itself; of a folder the newest run, or pack, of each folder below it, and every imported table.
 
-    The committed runs in a folder `reference` are left out where there are others beside it.
+    The committed runs in a folder `reference` are left out where there are others.
     """
     if not path.is_dir():
         return [path]

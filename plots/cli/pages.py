@@ -149,11 +149,11 @@ def fleet(
     from bench.fleet.report import judged
     from plots.fleet import page as fleet_page
 
-    told = judged(results, expected, expect=False)
-    page = fleet_page.html(told)
+    judged_fleet = judged(results, expected, expect=False)
+    page = fleet_page.html(judged_fleet)
     file = (to or figures() / FLEET) / "fleet.html"
     write_text(file, page)
-    typer.echo(f"{file}: {count_text(len(told.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
+    typer.echo(f"{file}: {count_text(len(judged_fleet.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
 
 
 def accept(
@@ -193,7 +193,7 @@ def buy(
         typer.Option(metavar="NAME=USD", help="What a device costs; USD/h: for an hour of it. Repeatable."),
     ] = None,
 ) -> None:
-    """What devices gain over the first one: work beside what was promised, for each joule and each dollar.
+    """What devices gain over the first one: measured and promised speed-ups, for each joule and each dollar.
 
     `python -m bench compare RESULT... --across device` prints the same speed-ups.
     """

@@ -40,7 +40,7 @@ _TOOLTIP = [
 
 
 def sorted_units(of: str, manners: Sequence[str], states: Collection[str]) -> Spec:
-    """Every unit of a class by rank with its interval, alone and together beside each other.
+    """Every unit of a class by rank with its interval, alone and together side by side.
 
     EFFECTS has rank, percent, low, high, label, state, class, manner and what tooltips show.
     """

@@ -3,7 +3,7 @@
 index.html                     all of it, in one file
 movers.csv movers.png          what moved (plots/history/movers.py)
 machine.png classes.png        how the ceilings and the classes did
-series/<series>.png            those that moved, that stand open or that were asked for; each also as SVG
+series/<series>.png            those that moved, that stand open or that were requested; each also as SVG
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands beside each other: devices and what they gain, implementations, the library and ours."""
+"""Comparisons side by side: devices and what they gain, implementations, the library and ours."""
 
 from __future__ import annotations
 

@@ -165,8 +165,8 @@ class _Site:
         count = sum(run.measured for run in runs)
         shown = {run.key: _thinned(run, -(-count // MOST)) for run in runs}
         mine = [([shown[run.key] for run in of], said) for of, said in groups if of[0].key in shown]
-        told = {run.key for of, _ in mine for run in of}
-        mine += [([run], []) for key, run in shown.items() if key not in told]
+        keys = {run.key for of, _ in mine for run in of}
+        mine += [([run], []) for key, run in shown.items() if key not in keys]
         page = report_page.html(list(shown.values()), self.given.sweeps, mine, self.given.ours)
         left = sum(run.measured for run in shown.values())
         note = (

@@ -149,7 +149,7 @@ class Recurrence(Counted):
 
 
 class Network(Counted):
-    """A whole network that is trained or asked: time of a `step`, or of one GPU for an `item` or a `token`.
+    """A whole network, in training or inference: time of a `step`, or of one GPU for an `item` or a `token`.
 
     Such a time is good for ratios alone: of mixed precision, channels last, checkpointing, 2:4 sparsity, a
     compiler (NVIDIA's Training With Mixed Precision; the guides' checklists). `dtype` is that of the

@@ -1,8 +1,8 @@
 """Result files into histories: which file is which night, and the few columns of each that nights need.
 
 A year of thousands of cases is a million rows of a hundred columns, most of them samples. So one file is read
-after the other, and of each only what is kept. Whose speed a series follows is told by the first night that
-has it, which is read whole.
+after the other, and of each only what is kept. Whose speed a series follows is decided by the first night
+that has it, which is read whole.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     devices: dict[tuple[str, str], _Nights] = {}
     seen: dict[tuple[RunKey, str], Path] = {}
     whole = _Whole()
-    # Every flag that looks at no single sample can be asked of every night.
+    # Every flag that looks at no single sample can be evaluated on every night.
     for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")

@@ -30,7 +30,7 @@ LEAST = 6
 YOUNG = 3
 """Earlier nights from which on there is a median at all: it tells what a class and the machine did."""
 USUAL = 6.0
-"""How many nights the usual spread counts for, beside a row's own."""
+"""How many nights the usual spread counts for, in addition to a row's own."""
 MAD_TO_SIGMA = 1.4826
 NEVER = np.iinfo(np.int64).max
 

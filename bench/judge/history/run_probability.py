@@ -33,7 +33,7 @@ TRIES = 5.0
 ODD_REACH = 10.0
 """How far odd nights reach, in standard deviations."""
 ASSUMED = 500.0
-"""Nights for which what is assumed counts, beside those counted."""
+"""Nights that the prior counts for, in addition to those observed."""
 KEPT = 0.95
 """What a counted night still counts for one night later: some twenty nights are remembered."""
 RAREST = 1e-4
