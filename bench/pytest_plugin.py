@@ -48,7 +48,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
 WITHOUT_MEASURING = {"device", "all-examples"}
-"""Those of them that a check of results takes too."""
+"""The options that a check of results takes too."""
 NOTHING_TIMED = 3
 """Exit code of a run in which no requested case got a time."""
 HELP = {

@@ -148,7 +148,7 @@ class Implementation:
     cpp_on_cpu: bool = False
     """Whether on a CPU every problem is compiled from C++, which takes seconds and needs a compiler."""
     kernel: str = ""
-    """Of a custom kernel: FILE:FUNCTION, with an absolute path; empty for those of kernels/."""
+    """FILE:FUNCTION of a custom kernel, with an absolute path; empty for those of kernels/."""
     on_request: bool = False
     """Whether it runs only where it is named."""
 
@@ -175,7 +175,7 @@ def is_custom(implementation: str) -> bool:
 
 
 def operator_file(operator: str) -> str:
-    """Where the functions of an operator are. A reason that begins with it is about the file, not a case."""
+    """The file of an operator's functions. A reason that begins with it is about the file, not a case."""
     return f"kernels/{operator}/operator.py"
 
 

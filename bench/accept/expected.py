@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 Basis = Literal["earlier runs", "others", "prediction", "datasheet"]
 UNITS = 0.03
-"""By how much two GPUs of one kind may differ in earlier runs: what `fleet` calls slow."""
+"""Share by which two GPUs of one kind may differ in earlier runs: what `fleet` calls slow."""
 BELOW = {"FLOP/s": 0.15, "byte/s": 0.1}
 """Unit -> by how much a healthy unit may be below what is usual in another source."""
 LEAST_DEVICES = 3
-"""From fewer other kinds of device their datasheets' shares say nothing."""
+"""Fewest other kinds of device whose shares of their datasheets say something."""
 MOST_DEVICES = 0.9
 """Share of the other kinds of GPU that reach the low end of what the datasheet lets expect."""
 STAND_INS = {
@@ -122,7 +122,7 @@ def _earlier(row: Any, earlier: pd.DataFrame) -> ExpectedRates | None:
 
 
 def by_others(row: Any, others: Sequence[UsualRates]) -> ExpectedRates | None:
-    """By what others measured on this kind of device; None if nobody did."""
+    """The range by what others measured on this kind of device; None if nobody did."""
     rates = _usual(row.kind, [each for each in others if each.device_name == row.device_name])
     if not rates:
         return None
@@ -136,7 +136,7 @@ def by_others(row: Any, others: Sequence[UsualRates]) -> ExpectedRates | None:
 
 
 def _usual(kind: Kind, entries: Iterable[UsualRates]) -> list[UsualRates]:
-    """Those of this kind of work, else those of what stands in for it."""
+    """The entries on this kind of work, else on the kind that stands in for it."""
     entries = list(entries)
     same = [each for each in entries if each.kind == kind]
     return same or [each for each in entries if each.kind == STAND_INS.get(kind)]
@@ -168,7 +168,7 @@ def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> 
 
 
 def by_datasheet(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> ExpectedRates | None:
-    """By what is promised, and by the shares of it that others reach; None if either is unknown."""
+    """The range by the datasheet and the shares of it that others reach; None if either is unknown."""
     peak = promised(row.kind, sheet, row)
     if not peak:
         return None

@@ -149,6 +149,6 @@ def dtype_of(kind: Kind) -> str:
 
 
 def fastest(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Of each group and kind of work the row with the highest rate."""
+    """The row with the highest rate of each group and kind of work."""
     ordered = rows.sort_values("rate", kind="stable")
     return ordered.drop_duplicates([*by, "kind"], keep="last")

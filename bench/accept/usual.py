@@ -44,7 +44,7 @@ class UsualRates(NamedTuple):
 
 
 def usual_of(rows: pd.DataFrame) -> list[UsualRates]:
-    """Of imported rows, as `readings.read` gives them."""
+    """The usual rates by imported rows, as `readings.read` gives them."""
     products = rows["kind"].map(dtype_of) != ""
     alike = rows["flop"].between(PRODUCT_FLOP / ALIKE, PRODUCT_FLOP * ALIKE)
     # How fast a cache is depends on how much of it a copy takes, which nobody chose alike.

@@ -41,7 +41,7 @@ CODE = ("bench", "kernels")
 NEEDED = (*CODE, "pyproject.toml")
 """What a worker reads of its version."""
 TUNED = "kernels/tuned"
-"""Where the choices of a version's tuner lie."""
+"""Folder of a version's choices by its tuner."""
 MEASURING = ("bench/sampling", "bench/worker")
 """What of them decides how a time is taken."""
 SLOWER, UNKNOWN_SIDE, NOTHING_DECIDED = 1, 2, 3
@@ -260,7 +260,7 @@ def contested(
 
 
 def exit_code(words: Mapping[Verdict, int]) -> int:
-    """As `ab` documents it."""
+    """The exit code that `ab` documents."""
     if words.get("slower"):
         return SLOWER
     if words.get("failed"):

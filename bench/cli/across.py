@@ -44,7 +44,7 @@ class Across:
 
     @classmethod
     def read(cls, results: Sequence[Path], left_out: Callable[[str], object]) -> Across:
-        """Of these files; `left_out` is called with those that cannot be read."""
+        """The comparison of these files; `left_out` is called with those that cannot be read."""
         return cls([run for result in results for run in load([result], find_datasheet, left_out)])
 
     def lines(self, markdown: bool) -> Iterator[str]:

@@ -136,7 +136,7 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
 
 
 def _places(session: Session) -> Iterator[str]:
-    """Where the rows are, and the commands that show them; paths are never broken."""
+    """The paths of the rows, and the commands that show them; paths are never broken."""
     if session.path is not None:
         yield f"rows: {session.path}"
         yield f"every case: python -m bench table {session.path}"

@@ -69,7 +69,7 @@ class Explained(NamedTuple):
     derived: pd.Series
     """The row as the frame of its run holds it, with predictions."""
     evidence: str = ""
-    """Of a prediction learned from timings: which these are."""
+    """The timings from which a prediction is learned."""
 
 
 def explanation(
@@ -324,7 +324,7 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
 
 
 def _widened(row: Measurement) -> str:
-    """From where to where noise widened the interval, and which."""
+    """How far which noise widened the interval."""
     assert row.median_s and row.noise_visits is not None and row.noise_runs is not None
     alone = half_text(row.median_s, *own_interval(row))
     visits, runs = (share_text(math.expm1(half), 1) for half in (row.noise_visits, row.noise_runs))

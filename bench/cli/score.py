@@ -54,7 +54,7 @@ def _scored(card: Scorecard) -> Iterator[str]:
 
 
 def _lost(card: Scorecard) -> Iterator[str]:
-    """Where rows are lost to a level that says nothing of them, and to which."""
+    """The groups of which a level leaves rows without a number, and which level."""
     for group in card.groups:
         where = f"{group.operator} on {group.device}" + (" (imported)" if group.source else "")
         if not group.levels:

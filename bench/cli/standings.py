@@ -69,7 +69,7 @@ def markdown_lines(about: Sequence[Goal]) -> Iterator[str]:
 
 
 def outcome_lines(runs: Sequence[DeviceRun], about: Sequence[Goal], every: bool) -> Iterator[str]:
-    """For each run on a device with goals: the verdicts, then why those that failed were expected.
+    """The verdicts of each run on a device with goals, then why those that failed were expected.
 
     `every`: also goals of which the run has no case, and all reasons. UserError if no run can be judged.
     """
@@ -120,7 +120,7 @@ def _reasons(shown: Sequence[GoalOutcome], most: int) -> Iterator[str]:
 
 
 def efficiency_table(given: Sequence[DeviceRun]) -> Iterator[str]:
-    """For each device and run: every implementation of every memory-bound operator, by region.
+    """Every implementation of every memory-bound operator by region, for each device and run.
 
     Imported rows are left out. UserError if a run has no copy to be compared with.
     """
@@ -136,7 +136,7 @@ def efficiency_table(given: Sequence[DeviceRun]) -> Iterator[str]:
 
 
 def duel_table(given: Sequence[DeviceRun]) -> Iterator[str]:
-    """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
+    """Our GEMM against the library's by region, and the worst cases, for each device, run and cache.
 
     Imported rows are left out. UserError if no run has a case that both timed.
     """

@@ -94,7 +94,7 @@ class Fleet:
     """Units, and what was measured on them."""
 
     units: Mapping[str, Unit]
-    """By id."""
+    """Unit by its id."""
     times: pd.DataFrame
     """A row for each case of each run that has a time.
 
@@ -155,7 +155,7 @@ def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
 
 
 def newest(times: pd.DataFrame) -> pd.DataFrame:
-    """Of each unit the newest time of each case, alone and together."""
+    """The newest time of each case of each unit, alone and together."""
     ordered = times.sort_values("utc", kind="stable")
     return ordered.drop_duplicates(["unit", "case", "together"], keep="last")
 

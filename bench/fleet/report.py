@@ -38,7 +38,7 @@ class JudgedFleet:
     fleet: Fleet
     fit: Fit
     why: Sequence[Why]
-    """Of each of fit.slow."""
+    """The reason of each of fit.slow."""
     gathered: Sequence[str]
     missing: Sequence[str]
     failed: pd.DataFrame
@@ -147,7 +147,7 @@ def _slow_table(judged_fleet: JudgedFleet, markdown: bool) -> Iterator[str]:
 
 
 def class_text(slow: Slow) -> str:
-    """Where it is slow: `compute together`, and in how many other kinds of work: `memory +2`; `all kinds`."""
+    """The class in which it is slow, `compute together`, and how many others, `memory +2`; or `all kinds`."""
     if slow.klass == OVERALL[0]:
         return "all kinds"
     others = {klass for klass, _ in slow.slow_in} - {slow.klass, OVERALL[0]}
@@ -219,7 +219,7 @@ def _costs(judged_fleet: JudgedFleet) -> Iterator[str]:
 
 
 def costs(judged_fleet: JudgedFleet) -> list[dict[str, Any]]:
-    """Of each kind: expected time of the slowest of 8, 64 and 512 units over the median unit's.
+    """Expected time of the slowest of 8, 64 and 512 units over the median unit's, by kind.
 
     In compute, together if that was measured; a kind without compute: in the mean of its classes.
     """

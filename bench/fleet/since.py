@@ -70,7 +70,7 @@ class Histories:
     effect: Mapping[Series, Floats]
     """[nights] ln of a unit's time over the fleet's; NaN where there is none."""
     worse: Mapping[Series, Worse]
-    """Of the series that are worse than they were; the others are missing."""
+    """The step of each series that is worse than it was; the others are missing."""
 
     def date_of(self, worse: Worse) -> str:
         """The date of its first night."""

@@ -32,10 +32,10 @@ LOWER_CLOCK = 0.01
 HOTTER_C = 8.0
 """A unit is hot if it is warmer than the others by so much."""
 HELD = 0.05
-"""It is held back if a limit held its clock for so much more of the time."""
+"""Share of the time, beyond the others', for which a limit must hold a clock that counts as held back."""
 LOWER_LIMIT = 0.01
 AS_MUCH_POWER = 0.95
-"""Of the others' power; a clock that is low with less power than this is not the chip's demand."""
+"""Share of the others' power; a clock that is low with less power than this is not the chip's demand."""
 SHARED = 0.05
 """Share of the time by which a processor waited more, or was taken by the hypervisor, than the others'."""
 MAJORITY = 2 / 3
@@ -51,13 +51,13 @@ class Why:
     slow: Slow
     cause: Cause
     sentence: str
-    """With the figures that it rests on."""
+    """The cause with the figures that it rests on."""
     clock_share: float | None
     """Part of the slowness that the lower SM clock explains, 0 to 1; None where no clock is known."""
 
 
 def explained(fleet: Fleet, fit: Fit) -> list[Why]:
-    """Of everything that is slow, in the order of `fit.slow`."""
+    """The causes of everything that is slow, in the order of `fit.slow`."""
     slow_units = {each.unit for each in fit.slow}
     slow_nodes = {(each.kind, each.node) for each in fit.slow if each.unit is None}
     causes = []
@@ -95,7 +95,7 @@ class _Beside:
         return math.log(ratio) if ratio == ratio else None
 
     def more(self, name: str) -> float:
-        """By how much the unit's is more than the others'; 0 if unknown."""
+        """The difference of the unit's from the others'; 0 if unknown."""
         pair = self.both(name)
         return pair[0] - pair[1] if pair else 0.0
 
@@ -197,7 +197,7 @@ _RULES: tuple[tuple[Cause, _Rule], ...] = (
     ("settings", _settings),
     ("chip", _chip),
 )
-"""In this order: the first that has something to say is the cause, its sentence empty otherwise."""
+"""The rules in their order: the first with a sentence is the cause; the others' sentences are empty."""
 
 
 def _unexplained(beside: _Beside, clock: float | None) -> tuple[Cause, str]:

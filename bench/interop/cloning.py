@@ -1,4 +1,4 @@
-"""Where a source's files are: a clone of its folders at the commit that is described, or a package."""
+"""The files of a source: a clone of its folders at the described commit, or a package."""
 
 from __future__ import annotations
 

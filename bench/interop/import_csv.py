@@ -78,7 +78,7 @@ class CsvLine(BaseModel, extra="allow"):
     __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(value)]] = Field(init=False)
 
     device: Annotated[str, AfterValidator(_named)]
-    """As its driver calls it."""
+    """The device's name by its driver."""
     operator: str
     implementation: str
     seconds: Time | None = None
@@ -94,7 +94,7 @@ class CsvLine(BaseModel, extra="allow"):
     device_kind: DeviceKind | None = None
     configuration: str = ""
     source: str = ""
-    """Who measured it; if empty, the file's name."""
+    """The author of the measurement; if empty, the file's name."""
     note: str = ""
     library: str = ""
     date: Annotated[str, AfterValidator(_day)] = ""

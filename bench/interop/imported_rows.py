@@ -45,7 +45,7 @@ class Imported:
         return True
 
     def __str__(self) -> str:
-        """For a person: `results/.../one.parquet: 35,742 rows of NVIDIA H200`."""
+        """`results/.../one.parquet: 35,742 rows of NVIDIA H200`."""
         return f"{self.path}: {count_text(len(self.rows), 'row')} of {self.rows[0].device_name}"
 
 

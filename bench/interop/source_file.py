@@ -137,7 +137,7 @@ class Table(_Part):
     device: Value
     libraries: Value = ""
     timing: Timing | None = None
-    """Where it differs from the source's."""
+    """How it was timed, where that differs from the source's."""
     origin: Literal["file", "folder"] = "file"
     """What a row names as its origin: its file, or the folder of that."""
     rows: tuple[Entry, ...]

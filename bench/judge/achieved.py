@@ -64,7 +64,7 @@ class Achieved:
 
 
 def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
-    """By class, data types and device, devices from the oldest compute capability on, those of AMD last.
+    """The rates by class, data types and device, from the oldest compute capability on, those of AMD last.
 
     Rows without a time, suspect ones and devices without a datasheet are left out. Of a pass over memory that
     was timed with several shapes of a launch the fastest counts.

@@ -142,7 +142,7 @@ def _derived(row: Measurement, run: DeviceRun) -> dict[str, Any]:
 
 
 def _shares(row: Measurement, ridge: float) -> dict[str, float]:
-    """Of a row whose time is divided into classes; NaN of another."""
+    """Shares of the classes into which a row's time is divided; NaN if it is not."""
     parts = (row.contraction_s, row.normalization_s, row.elementwise_s)
     if None in parts or not (total := sum(part or 0.0 for part in parts)):
         return dict.fromkeys(SHARES, math.nan)
@@ -153,7 +153,7 @@ def _shares(row: Measurement, ridge: float) -> dict[str, float]:
 
 
 def _roof_errors(row: Measurement, run: DeviceRun) -> dict[str, float]:
-    """Of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
+    """Errors of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
     if run.imported:
         return {f"{term}_{side}": 0.0 for term in ("memory", "compute") for side in ("down", "up")}
     roof = run.roof_of(row)

@@ -244,7 +244,7 @@ def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
 
 
 def _chance(ranked: pd.DataFrame) -> float:
-    """By how much noise alone takes the first of these rows beyond its true time, on average: |ln|.
+    """Mean distance, |ln|, by which noise alone takes the first of these rows beyond its true time.
 
     Those whose intervals reach its time may truly be as quick, or as slow, as it is. Of so many normal
     deviations the greatest is taken as Blom (1958) approximates it. 0 for rows without intervals.

@@ -57,7 +57,7 @@ class DeviceRun:
 
     key: RunKey
     name: str
-    """For people, as `bench.store.schema.run_names` gives it."""
+    """The run's name in texts, as `bench.store.schema.run_names` gives it."""
     rows: Sequence[Measurement]
     """Every row, measured or not, in the order in which they were written."""
     measured_ceilings: Mapping[str, Ceilings]
@@ -189,7 +189,7 @@ def read(
 
 
 def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> list[Measurement]:
-    """Of each kind of GPU only the rows of the unit that was measured last; the others are reported to `say`.
+    """The rows of the unit of each kind of GPU that was measured last; the others are reported to `say`.
 
     Runs on several GPUs of a node share their name, and a figure has one line for a kind.
     """

@@ -83,7 +83,7 @@ class GoalOutcome(NamedTuple):
     goal: Goal
     verdict: Verdict
     figures: tuple[CaseFigure, ...]
-    """Of the cases, the lowest first."""
+    """The cases' figures, the lowest first."""
 
 
 @cache
@@ -98,7 +98,7 @@ def goal_of(region: str, device_name: str) -> Goal | None:
 
 
 def outcomes(run: DeviceRun) -> Iterator[GoalOutcome]:
-    """Of each goal that is about the run's device."""
+    """The outcome of each goal on the run's device."""
     if about := [goal for goal in goals() if goal.about(run.device_name)]:
         rows = latest(timed(run))
         for goal in about:

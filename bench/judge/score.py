@@ -52,7 +52,7 @@ class Score:
     ratio: float
     """Geometric mean of predicted / measured: 1 is unbiased, below 1 is too optimistic."""
     source: str | None
-    """Who measured, if it was not this suite."""
+    """The author, if it was not this suite."""
     regime: str | None
     """sustained | boost; None where the rows do not say."""
     runs: tuple[str, ...]
@@ -74,7 +74,7 @@ class ScoredGroup:
     source: str | None
     regime: str | None
     levels: tuple[str, ...]
-    """Those with a number for any row of the group."""
+    """The levels with a number for any row of the group."""
     rows: pd.DataFrame
     """What is scored: every level has a number for each of them. May be empty."""
     lost: Mapping[str, int]
@@ -86,7 +86,7 @@ class Scorecard:
     """What is scored, and how many rows are not, each for the first reason that applies."""
 
     groups: tuple[ScoredGroup, ...]
-    """By operator, device, source and regime."""
+    """The groups by operator, device, source and regime."""
     rows: int
     """All rows that were given."""
     without_time: int
@@ -102,7 +102,7 @@ class Scorecard:
 
     @property
     def left_out(self) -> str:
-        """For people: `left out: 3 without a time, 2 suspect (flagged)`; empty if nothing is."""
+        """`left out: 3 without a time, 2 suspect (flagged)`; empty if nothing is."""
         counts = (
             (self.without_time, "without a time"),
             (self.calibrating, "that calibrate the model"),

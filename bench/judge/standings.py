@@ -57,7 +57,7 @@ class CaseFigure(NamedTuple):
     high: float
     """Ends of its 95 % interval; 0 and infinite where a time has none."""
     name: str
-    """Of our case."""
+    """Name of our case."""
     parameters: str
     """JSON."""
     opponent: str = ""
@@ -186,7 +186,7 @@ def figures(
 
 
 def _dense_flop_per_s(run: DeviceRun, dtype: str) -> float:
-    """Of the datasheet; NaN if it has none for this type."""
+    """The datasheet's peak without sparsity; NaN if it has none for this type."""
     return (run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None) or math.nan
 
 
@@ -198,7 +198,7 @@ def _is_own(implementation: str) -> bool:
 def standings(
     rows: pd.DataFrame, run: DeviceRun, measure: Measure = "ratio", to: Sequence[str] = ()
 ) -> list[Standing]:
-    """By operator, kind, region and implementation; of a ratio, those of our implementations."""
+    """The standings by operator, kind, region and implementation; of a ratio, of our implementations."""
     results = []
     for (operator, kind, place), here in rows.groupby(["operator", "words", "region"]):
         for name in here["implementation"].unique():

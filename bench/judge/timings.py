@@ -59,7 +59,7 @@ def counts_text(rows: pd.DataFrame) -> str:
 
 
 def sources_text(rows: pd.DataFrame) -> str:
-    """Who measured these timings."""
+    """The authors of these timings."""
     return ", ".join(sorted(rows["source"].fillna("measured here").str.partition(";")[0].unique()))
 
 

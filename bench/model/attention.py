@@ -96,7 +96,7 @@ class AttentionLaunches:
     """Bytes that launches go through before they come back to the same data."""
 
     def only(self, rows: npt.NDArray[np.int64]) -> AttentionLaunches:
-        """Those of these places."""
+        """The launches at these places."""
         return AttentionLaunches(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 

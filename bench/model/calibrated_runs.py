@@ -42,7 +42,7 @@ class Errors(NamedTuple):
 
     @classmethod
     def of(cls, predicted_s: Floats, measured_s: Floats) -> Errors:
-        """Of launches with both times. ValueError if there is none."""
+        """The errors over launches with both times. ValueError if there is none."""
         if not len(measured_s):
             raise ValueError("no launch has both a prediction and a time")
         ratio = predicted_s / measured_s
@@ -60,9 +60,9 @@ class Known:
     device_name: str
     run_id: str
     imported: str
-    """Who measured it, if not roofbench."""
+    """The author of the measurement, if not roofbench."""
     rows: pd.DataFrame
-    """Of the condition that has the ceilings."""
+    """The rows of the condition that has the ceilings."""
     ceilings: Ceilings
     sheet: Datasheet
 
@@ -96,7 +96,7 @@ class Known:
         return rows[sound & (rows["role"] == "measurement") & free]
 
     def errors(self, by: Calibration) -> Errors | None:
-        """Of this calibration, its own or another's scaled to it, on this run's products of its data type.
+        """Errors of a calibration, the run's own or another's scaled to it, on the run's products of its type.
 
         The shapes that calibrate are left out. Of many, MOST spread evenly over the rows. None without any.
         """

@@ -58,7 +58,7 @@ class Calibration:
     """A device as a run saw it, ready to predict matrix products."""
 
     machine: Machine
-    """For `dtype`."""
+    """The rates for `dtype`."""
     dtype: str
     peaks: Mapping[str, float]
     """dtype -> FLOP/s of the largest products, measured, or else the same share of what is stated: for L1 of
@@ -75,7 +75,7 @@ class Calibration:
     sample: Sample | None = field(default=None, compare=False)
     """What the fit leaves of its shapes' times."""
     implementations: frozenset[str] = frozenset()
-    """Those that ran the shapes: the residual is theirs."""
+    """The implementations that ran the shapes: the residual is theirs."""
     siblings: Sequence[Sample] = field(default=(), compare=False)
     """The same data type's samples of other devices."""
 

@@ -66,7 +66,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> Vocabulary:
-        """Of rows with columns of parameters, as `with_parameters` gives them."""
+        """The vocabulary of rows with columns of parameters, as `with_parameters` gives them."""
         given = [
             name for name in map(str, rows.columns) if name.startswith(PARAMETER) and rows[name].notna().any()
         ]
@@ -183,7 +183,7 @@ def _peaks(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Series:
 
 
 def _of_rows(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict[str, pd.Series]:
-    """Of a matrix that is worked on row by row, each by a block."""
+    """Features of a matrix that is processed row by row, each by a block."""
     length, count = (rows[PARAMETER + name].astype(float) for name in ("length", "rows"))
     block = (2 ** np.ceil(np.log2(length / 4))).clip(32, MOST_THREADS)
     at_once = gpu["sm"] * gpu["threads"] / block
@@ -202,7 +202,7 @@ def _of_rows(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict[str
 
 
 def _of_channels(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict[str, pd.Series]:
-    """Of images, whose channels are worked on one by one or side by side."""
+    """Features of images, whose channels are processed in turn or side by side."""
     batch, channels, height = (rows[PARAMETER + name].astype(float) for name in "nch")
     width = rows[PARAMETER + "w"].astype(float).fillna(1.0) if PARAMETER + "w" in rows else 1.0
     values = batch * height * width

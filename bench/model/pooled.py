@@ -53,7 +53,7 @@ LARGEST, CACHES = 16, 8
 STREAMING = ("activations", "elementwise")
 """Operators whose launches go through memory once, whatever they compute, but for a power."""
 USUAL_SHARE = 0.85
-"""Of the datasheet's bandwidth, where no GPU was timed."""
+"""Share of the datasheet's bandwidth, where no GPU was timed."""
 
 
 def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:
@@ -131,7 +131,7 @@ class OperatorPool:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Of all its rows."""
+        """The vocabulary of all its rows."""
         return Vocabulary.of(self.rows)
 
     def own(self, wanted: Datasheet) -> pd.DataFrame:
@@ -213,7 +213,7 @@ class OperatorPool:
 
 
 class _Found(NamedTuple):
-    """Of launches [n]: base in seconds, expected log(t / base), the trees' disagreement."""
+    """Predictions of launches [n]: base in seconds, expected log(t / base), the trees' disagreement."""
 
     base: Floats
     log: Floats
@@ -256,7 +256,7 @@ class _Forest:
         return cls(operator, trees, known, float(np.median(disagreement)) or 1e-9)
 
     def predict(self, rows: pd.DataFrame, sheet: Datasheet) -> _Found:
-        """Of rows of a GPU."""
+        """Predict rows of a GPU."""
         at, base = _features(self.of_operator, rows, self.known, sheet)
         log, disagreement = told(self.trees, at.to_numpy())
         # What the trees split by, and where they end: launches alike in these are alike in what is left.

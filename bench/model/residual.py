@@ -80,7 +80,7 @@ class Residual:
     spread: float
     """The usual disagreement of the trees, in logarithms: added to each, so that none is certain."""
     quantile: float
-    """Of errors on shapes that were not seen, over disagreement."""
+    """Quantile of the errors on unseen shapes over disagreement."""
 
     def correct(self, at: Floats) -> Correction:
         """The correction at these features, [n, 15]."""

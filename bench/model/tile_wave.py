@@ -143,7 +143,7 @@ class Launches:
     """Launches laid out on a device once, to be predicted for machines that differ in their rates alone."""
 
     def __init__(self, products: Products, sm_count: int) -> None:
-        """For devices with so many SMs."""
+        """Lay the launches out on devices with so many SMs."""
         layouts = list(_layouts(products, None, sm_count))
         self._products, self._layout = products, _side_by_side(layouts)
         self._ends = np.cumsum([len(each.here) for each in layouts])[:-1]
@@ -174,7 +174,7 @@ class _Layout(NamedTuple):
     """Whether the tile is the implementation's own."""
     tiles: npt.NDArray[np.int64]
     elements: Floats
-    """Of D, times the parts."""
+    """Elements of D, times the parts."""
     byte: Floats
     working_set: Floats
     area: Floats

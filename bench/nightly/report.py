@@ -223,7 +223,7 @@ def _cells(rows: Sequence[Sequence[str]], where: str) -> Iterator[str]:
 
 
 def _across(device_night: Tonight) -> Iterator[str]:
-    """Where a new segment begins: tonight relative to the nights before the change, by class."""
+    """Tonight relative to the nights before the change, by class, where a new segment begins."""
     at = device_night.tonight
     if device_night.judged is None or not at:
         return
@@ -261,7 +261,7 @@ def _failing(device_night: Tonight) -> Iterator[str]:
 
 
 def _nights(device_night: Tonight) -> Iterator[str]:
-    """Of the nights before: how many, and what was odd about them."""
+    """The number of nights before, and what was odd about them."""
     if device_night.judged is None:
         return
     history, at = device_night.judged.history, device_night.tonight

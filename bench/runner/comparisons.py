@@ -136,7 +136,7 @@ def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, prices: Prices) 
 
 
 def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], prices: Prices) -> Iterator[CaseGroup]:
-    """Of one sweep: those of claims, the courses of its lines, and their rests."""
+    """The groups of one sweep: of its claims, of the course of its lines, and of the rest of the lines."""
     if claims:
         yield from decisive(cases, claims, prices, expected_rows(cases, prices.device))
     lines = _lines(cases)
@@ -194,7 +194,7 @@ def _lines(cases: Sequence[Case]) -> list[list[Case]]:
 
 
 def evenly(line: Sequence[T], count: int) -> list[T]:
-    """So many of these, evenly spread, with the first and the last."""
+    """`count` elements of the line, evenly spread, with the first and the last."""
     if len(line) <= count:
         return list(line)
     return [line[round(place)] for place in np.linspace(0, len(line) - 1, count)]

@@ -16,7 +16,7 @@ _SAME_SHARE = 1e-3
 
 
 def needed_ceilings(requested: Iterable[Case], ceilings: Iterable[Case], device: Device) -> list[Case]:
-    """Those of these ceilings that the cases are compared with on this device; what is needed most first.
+    """The ceilings with which the cases are compared on this device; what is needed most first.
 
     The launch floor, the copy, the peaks of the cases' arithmetic and data types, then the passes of memory
     whose shares of written bytes are nearest to theirs; of warm cases the caches; and for a GPU's matrix

@@ -19,7 +19,7 @@ from bench.store.parquet import NO_SWEEPS, Sweeps, rows, tables
 from bench.store.schema import WITHOUT_SAMPLES, Measurement
 
 EARLIER_RUNS = 10
-"""So many of a device's last runs tell how far its runs differ."""
+"""Number of a device's last runs that show how far its runs differ."""
 
 
 @dataclass(frozen=True)

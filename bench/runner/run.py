@@ -41,7 +41,7 @@ class Options:
     """Name of the suite; None for whatever `sweeps` and `cases` say."""
     budget: str | None = None
     visits: str | None = None
-    """Of each case; None for the suite's number, without a suite 1."""
+    """Visits to each case; None for the suite's number, without a suite 1."""
     regime: str = "sustained"
     results: Path = RESULTS
     shard: str | None = None
@@ -75,7 +75,7 @@ class RunResult:
     reason: str = ""
     """Why there is no result file, or why the run ended early; empty if it came to its end."""
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """Where the wall time went: `Session.parts_s`."""
+    """The parts of the wall time: `Session.parts_s`."""
 
 
 class Run:

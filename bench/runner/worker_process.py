@@ -270,7 +270,7 @@ def last_words(text: str) -> str:
 
 
 def place(text: str) -> str:
-    """Where the process was by its fault handler, `in function (file:line)`; empty without its report."""
+    """The place that the fault handler reported, `in function (file:line)`; empty without a report."""
     return _place(_parts(text)[1])
 
 

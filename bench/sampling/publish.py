@@ -31,15 +31,15 @@ class MedianSpread(NamedTuple):
     """What the medians of a case differ by, 95 times in 100: natural logarithms."""
 
     visits: float
-    """From one visit of a run to another."""
+    """Spread from one visit of a run to another."""
     runs: float
-    """From one run to another, beyond that."""
+    """Spread from one run to another, beyond that."""
     deviation: float = 0.0
     """Standard deviation of a visit from the level of its case, robust against rare visits that are far off;
     0 where it is not known. Several visits say by themselves whether one of them is."""
 
     def over(self, visits: int) -> MedianSpread:
-        """Of the median over so many visits of a run, relative to that of all its visits.
+        """The spread of the median over so many visits of a run, relative to that of all its visits.
 
         One visit may be a whole step from the usual level (a clock with two states), not only 1 / sqrt(2) of
         it, and two visits may both be in the rarer state.

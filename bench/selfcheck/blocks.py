@@ -188,7 +188,7 @@ BLOCKS = (
         gpu="all of it: forced tiles are Triton's",
     ),
 )
-"""Those worth most for their minutes come first."""
+"""The blocks; those worth most for their minutes come first."""
 
 
 def chosen(names: Sequence[str]) -> list[CommandBlock]:

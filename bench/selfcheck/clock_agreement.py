@@ -31,7 +31,7 @@ class ClockReadings:
 
 
 def ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio | None:
-    """Of turns in the same round. None with fewer than 6 rounds, or if a turn saw nothing."""
+    """The ratio of turns in the same round. None with fewer than 6 rounds, or if a turn saw nothing."""
     ratios = sorted(a / b if b > 0 else math.nan for a, b in zip(ours, other, strict=True))
     rank = int(stats.binom.ppf(0.025, len(ratios), 0.5))
     if rank < 1 or not all(map(math.isfinite, ratios)):

@@ -45,7 +45,7 @@ class Instrument:
     read: Callable[[], float]
     """Median seconds of a launch, of launches that last about TURN_S; NaN if it saw none."""
     launches: int = 1
-    """In each of its samples, where it says so."""
+    """Launches in each of its samples, where it says so."""
 
 
 def alternate(instruments: Sequence[Instrument], rounds: int) -> dict[str, list[float]]:

@@ -34,16 +34,16 @@ from bench.store.schema import ARROW, FIELDS, SCHEMA, WITHOUT_SAMPLES
 LISTS = tuple(name for name in FIELDS if name not in WITHOUT_SAMPLES)
 """Columns of the second file."""
 REST = ".rest"
-"""In the name of a file with those rows of a run that its own file lacks (bench/store/journal.py)."""
+"""Part of the name of a file with the rows of a run that its own file lacks (bench/store/journal.py)."""
 
 
 class Original(NamedTuple):
     """A result file that a pack holds."""
 
     path: str
-    """Where it was, below the folder that was packed."""
+    """Its path below the packed folder."""
     blake2b: str
-    """Of its bytes, 16 bytes, in hexadecimal."""
+    """Hash of its bytes, 16 bytes, in hexadecimal."""
     byte: int
     rows: int
     sweeps: int
@@ -56,7 +56,7 @@ class _File:
 
     path: Path
     name: str
-    """Where it is, below the folder that is packed."""
+    """Its path below the packed folder."""
     blake2b: str
     device: str
     month: str

@@ -309,7 +309,7 @@ def is_broken(data: bytes) -> bool:
 
 
 def _footer_at(data: bytes) -> int:
-    """Where the footer begins: a parquet file's last 8 bytes are the footer's length and a magic word."""
+    """Offset of the footer: a parquet file's last 8 bytes are the footer's length and a magic word."""
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 
 

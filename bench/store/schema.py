@@ -344,7 +344,7 @@ def run_names(runs: Collection[RunKey]) -> dict[RunKey, str]:
 
 
 def _median(samples_s: npt.NDArray[np.float64]) -> float:
-    """As np.median, which takes ten times as long: a year of a fleet has millions of parts."""
+    """The same as np.median, which takes ten times as long: a year of a fleet has millions of parts."""
     ordered, count = np.sort(samples_s), samples_s.size
     return float((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)
 

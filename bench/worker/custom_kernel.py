@@ -46,7 +46,7 @@ class CustomKernel(NamedTuple):
     configuration: str
     """What tells two versions of it apart: the file's name and a hash of its text."""
     takes: frozenset[str]
-    """Those of `out` and `problem` that are its parameters."""
+    """Which of `out` and `problem` are its parameters."""
 
 
 @cache

@@ -258,7 +258,7 @@ def _measure(
 def _parts(
     bench: Bench, operator: Operator, implementation: str, problem: Problem, watch: Stopwatch
 ) -> dict[str, Any]:
-    """Of launches that are built anew: those that were timed are gone, and with them their memory."""
+    """Facts of launches that are built anew: those that were timed are gone, and with them their memory."""
     with watch("setup_s"):
         slots = Slots(bench, operator, implementation, problem, 1)
         slots.warm_launch_s()  # compiles, searches

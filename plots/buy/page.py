@@ -57,7 +57,7 @@ class DeviceColumn(NamedTuple):
 
     device: str
     power: str
-    """By datasheet."""
+    """Power by the datasheet."""
     measured_w: str
     price: str
     works: Sequence[WorkRates | None]

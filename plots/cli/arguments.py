@@ -48,7 +48,7 @@ EveryRun = Annotated[
 
 
 def figures() -> Path:
-    """Where figures go by default: `figures` of the checkout inside it, of the current folder elsewhere."""
+    """The default folder of figures: `figures` of the checkout inside it, of the current folder elsewhere."""
     inside = Path.cwd().is_relative_to(ROOT)
     return Path(os.path.relpath(ROOT / "figures") if inside else "figures")
 

@@ -43,7 +43,7 @@ LOOKS: Mapping[str, style.LineStyle] = {
 MANY = 1500
 """Points of a figure from which they are drawn as pixels: an SVG of 30,000 markers opens in no browser."""
 TURNS = 40
-"""In which those are drawn."""
+"""Number of turns in which the points are drawn."""
 _BANDS = ((0.25, "#EDEDED"), (0.10, "#D5D5D5"))
 _WIDTH_IN, _SCATTER_IN, _LINE_IN, _GAP_IN = (8.6, 10.6), 2.5, 0.3, 0.75
 _LABELS = 0.31
@@ -170,7 +170,7 @@ def _name(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> str:
 
 
 def _look(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> style.LineStyle:
-    """Of its device, if there are several, else of its operator."""
+    """The style of its device, if there are several, else of its operator."""
     return style.of_device(group.device) if _several(groups) else style.of_operator(group.operator)
 
 

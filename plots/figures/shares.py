@@ -28,7 +28,7 @@ MOST_PANELS = 6
 """Panels on one page."""
 _COLUMNS, _PANEL_IN, _GAP_IN = 2, (3.1, 2.2), (0.35, 0.75)
 _WIDTH = 0.72
-"""Of a stack, of the distance to the next."""
+"""Width of a stack, as a share of the distance to the next."""
 _TOP = 1.13
 """Upper end of the axes, with room for the durations above the stacks."""
 CLASSES = {

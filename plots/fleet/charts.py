@@ -19,7 +19,7 @@ STATES = {
 """What is said of a unit -> colour and shape of its points."""
 MANNERS = ("alone", "together")
 ALL, UNNAMED = "all units", "without those named"
-"""From which units a job is drawn."""
+"""The units from which a job is drawn."""
 HEIGHT = 190
 EFFECTS, SLOWEST, NIGHTS = "effects", "slowest", "nights"
 """Names of datasets: a row for each unit, class and manner; for each size of a job; for each night."""

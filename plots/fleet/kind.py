@@ -50,7 +50,7 @@ class KindPage:
     history: str
     """A sentence on the nights."""
     classes: Sequence[tuple[str, str]]
-    """Those that are drawn, each with a sentence on how far its units are apart."""
+    """The classes to draw, each with a sentence on how far its units are apart."""
     choices: Sequence[str]
     """`compute, alone`: the kinds of work to choose from, the most telling first."""
     strips: Sequence[tuple[str, str]]

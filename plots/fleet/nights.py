@@ -90,7 +90,7 @@ def moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[tuple[Move
 
 
 def drawn(past: Histories, tracks: Iterable[NightTrack | None]) -> list[NightTrack]:
-    """Those of the tracks that are drawn; none if nights are too few."""
+    """The tracks to draw; none if nights are too few."""
     known = [track for track in tracks if track is not None]
     return known[:MOST_DRAWN] if past.can_tell else []
 

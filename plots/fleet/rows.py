@@ -144,7 +144,7 @@ def of_jobs(rows: Sequence[Row], named: set[str], sizes: Sequence[int]) -> list[
 
 
 def percent(log: float) -> float:
-    """By how many percent a time is longer, from the ln of the ratio."""
+    """The percentage by which a time is longer, from the ln of the ratio."""
     return float(f"{100 * math.expm1(log):.{DIGITS}g}")
 
 

@@ -30,7 +30,7 @@ from plots.history.panel import NARROW_IN, WIDE_IN
 from plots.history.view import View, view
 
 MANY = 8
-"""Of more units of one kind only those with an open step get a page: hundreds of pages are not read."""
+"""Most units of one kind that all get a page; of more, those with an open step: nobody reads hundreds."""
 
 
 def shown(

@@ -49,10 +49,10 @@ class Given(NamedTuple):
     """What a site is made of."""
 
     runs: Sequence[DeviceRun]
-    """With datasheets; of devices that others have measured and of ours."""
+    """The runs, with datasheets, on devices that others have measured and on ours."""
     sweeps: Mapping[RunKey, Sweeps]
     verdicts: Sequence[JudgedClaim]
-    """On imported runs, if they are judged already."""
+    """Verdicts on imported runs, if they are judged already."""
     fleet: Path
     accept: Path
     """Result of one unit."""

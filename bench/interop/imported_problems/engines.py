@@ -60,7 +60,7 @@ class QuantizedLinear(Counted):
 
     @property
     def product(self) -> tuple[int, int, int]:
-        """In BLAS's order: outputs x batch, each a sum over the inputs."""
+        """(m, n, k) in BLAS's order: outputs x batch, each a sum over the inputs."""
         return self.outputs, self.batch, self.inputs
 
     def beyond(self, implementation: str) -> Counts:

@@ -89,7 +89,7 @@ class GatedActivation(Counted):
         return Counts(12 * elements, 3 * tensor, 2 * tensor, elements)
 
     def beyond(self, implementation: str) -> Counts:
-        """Of `aten` function(a), which one kernel writes and the next reads (forward)."""
+        """Counts of function(a) by `aten`, which one kernel writes and the next reads (forward)."""
         between = implementation == "aten" and self.direction == "forward"
         tensor = self.rows * self.length * self.item_byte if between else 0
         return Counts(read=tensor, written=tensor, again=tensor)

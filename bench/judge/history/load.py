@@ -46,7 +46,7 @@ GAP = 1.8
 LEAST_GAP = timedelta(hours=36)
 """Runs of a busy day are no nights that anybody misses."""
 FEW = 0.5
-"""Of the cases that nights usually time: with fewer, a night was cut short."""
+"""Share of the cases that nights usually time: with fewer, a night was cut short."""
 
 _Key = tuple[Any, ...]
 
@@ -70,7 +70,7 @@ class _Nights:
     nights: list[_Gathered] = field(default_factory=list)
     series: dict[_Key, int] = field(default_factory=dict)
     described: list[dict[str, Any]] = field(default_factory=list)
-    """Of each series: dtype, bound, ceiling."""
+    """dtype, bound and ceiling of each series."""
 
 
 def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda _: None) -> list[History]:
@@ -253,7 +253,7 @@ def _history(device: str, unit: str, gathered: _Nights) -> History:
 
 
 def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
-    """With what is only seen in a row of them: segments, what changed, what is missing."""
+    """The nights with what only their sequence shows: segments, what changed, what is missing."""
     times = [datetime.fromisoformat(night.utc) for night in nights]
     gaps = [after - before for before, after in itertools.pairwise(times)]
     usual = sorted(gaps)[len(gaps) // 2] if len(gaps) > 1 else None

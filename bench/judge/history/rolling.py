@@ -57,7 +57,7 @@ class Window:
         self.until: Nights = np.full(rows, NEVER, dtype=np.int64)
 
     def usual(self) -> UsualTimes:
-        """Of the nights so far, as `since` and `until` have it."""
+        """The usual times over the nights between `since` and `until`."""
         there = ~np.isnan(self._values)
         there &= (self._nights >= self.since[:, None]) & (self._nights < self.until[:, None])
         there &= np.cumsum(there[:, ::-1], axis=1)[:, ::-1] <= WINDOW

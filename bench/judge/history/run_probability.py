@@ -73,7 +73,7 @@ class Chance:
         self._counted = KEPT * self._counted + np.bincount(_bins(known), minlength=2 * REACH + 1)
 
     def run(self, scores: Floats, slower: Flags, enough: Flags | None = None) -> Streak:
-        """Of the last nights' scores [rows, LOOK_BACK], the newest last, on the side given for each row.
+        """The rarest streak of the last nights' scores [rows, LOOK_BACK], newest last, on each row's side.
 
         `enough` [rows, LOOK_BACK] says of the last 1, 2, ... nights whether they moved far enough to be
         looked at; None: all are.
