@@ -96,7 +96,7 @@ class Known:
         return rows[sound & (rows["role"] == "measurement") & free]
 
     def errors(self, by: Calibration) -> Errors | None:
-        """Errors of a calibration, the run's own or another's scaled to it, on the run's products of its type.
+        """Errors of a calibration, its own or another's scaled to it, on the run's products of its type.
 
         The shapes that calibrate are left out. Of many, MOST spread evenly over the rows. None without any.
         """
