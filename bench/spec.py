@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -28,7 +28,8 @@ from bench.errors import unknown
 if TYPE_CHECKING:
     import torch
 
-    Tensors = tuple[torch.Tensor, ...]
+Tensors: TypeAlias = "tuple[torch.Tensor, ...]"
+"""A text at run time, for this module does not import torch: for annotations only."""
 
 DeviceKind = Literal["cpu", "cuda"]
 Dtype = Literal[

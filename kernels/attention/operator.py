@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.attention import libraries, unfused
 from kernels.attention.problem import Attention, Direction
 from kernels.attention.rounding import tolerance
 from kernels.excerpts import fraction
 from kernels.optional import launched_by
 from kernels.tensors import inputs as declared
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _CHECKED_FLOP = 3e8
 """Work of the reference for an excerpt, about."""

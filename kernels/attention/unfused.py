@@ -10,16 +10,13 @@ import functools
 import math
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.attention.problem import Attention
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _ATEN: Any = torch.ops.aten
 

@@ -17,16 +17,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from ctypes import byref, c_double, c_float, c_int, c_size_t, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from bench.spec import Launch, Unsupported
+from bench.spec import Launch, Tensors, Unsupported
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 SPATIAL = 1
 SPATIAL_PERSISTENT = 2

@@ -6,21 +6,18 @@ Tensors are [n, c, h, w] for torch whatever the layout; NHWC ones are torch's ch
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm, Direction, Layout
 from kernels.batchnorm.running import running_statistics
 from kernels.excerpts import drawn
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, high, low
 from kernels.tensors import empty, made
-
-if TYPE_CHECKING:
-    from bench.spec import Dtype, Tensors
 
 _CHECKED_ELEMENTS = 1 << 19
 _CHECKED_CHANNELS = 8

@@ -13,20 +13,17 @@ copies 48 KB or more. An H200 needs 29 KB, a B200 43 (tests/kernels/in_flight.py
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from bench.launching.tuning import tuned
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.batchnorm import passes
 from kernels.batchnorm.blocks import Cut
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
 from kernels.tensors import empty
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 class Tile(NamedTuple):

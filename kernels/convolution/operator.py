@@ -13,20 +13,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 
 from bench.launching.inductor import compiled
-from bench.spec import Dtype, Launch, Operator, Unsupported
+from bench.spec import Dtype, Launch, Operator, Tensors, Unsupported
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from kernels.excerpts import crossing, fraction
 from kernels.optional import launched_by
 from kernels.tensors import empty, inputs
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _CHECKED_FLOP = 3e8
 """Work of the reference for an excerpt, about."""

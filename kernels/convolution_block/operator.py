@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 from torch.nn import functional
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Uniform
+from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.convolution import operator as convolution
 from kernels.convolution.problem import Layout
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
@@ -23,10 +23,7 @@ from kernels.convolution_block.rounding import tolerance
 from kernels.tensors import empty
 from kernels.tensors import inputs as declared
 
-if TYPE_CHECKING:
-    from bench.spec import Tensors
-
-    Step = Callable[[torch.Tensor], torch.Tensor]
+Step = Callable[[torch.Tensor], torch.Tensor]
 
 aten = torch.ops.aten
 

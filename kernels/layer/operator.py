@@ -12,19 +12,16 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.layer import formula
 from kernels.layer import reference as by_formula
 from kernels.layer.problem import LOSS_SCALE, TRANSFORMERS, Direction, Layer, Weight
 from kernels.layer.rounding import tolerance
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 def inputs(problem: Layer, uniform: Uniform) -> Tensors:

@@ -14,20 +14,15 @@ none by Triton's; integers by adding and taking off 1.5 * 2^23, which rounds to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import triton
 import triton.language as tl
 
 from bench.launching.tuning import tuned
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 PARTS = 1024
 """Parts of a tensor, and most programs of its first pass."""

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from bench.spec import Launch, Unsupported
+from bench.spec import Launch, Tensors, Unsupported
 from kernels.recurrent.formulas import split
 from kernels.recurrent.problem import Recurrent
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _ATEN: Any = torch.ops.aten
 

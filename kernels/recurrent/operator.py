@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 
-from bench.spec import Operator, Uniform
+from bench.spec import Operator, Tensors, Uniform
 from kernels.recurrent import formulas, libraries
 from kernels.recurrent.problem import STATES, Cell, Direction, Recurrent
 from kernels.recurrent.rounding import tolerance
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _CHECKED_FLOP = 2e9
 """Work of the reference for an excerpt, about."""

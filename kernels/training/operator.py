@@ -13,19 +13,16 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint_sequential
 
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.optional import lacking
 from kernels.training.problem import Training
 from kernels.training.rounding import tolerance
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 LEARNING_RATE, MOMENTUM, BETAS, DECAY = 0.1, 0.9, (0.9, 0.999), 0.01
 EPSILON = 0.1
