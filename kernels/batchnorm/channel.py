@@ -14,6 +14,7 @@ third launch, no program waits for another, no atomic addition of data, and the 
 sets the counter back to 0, so that the next launch finds it so.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import triton
 import triton.language as tl
 
@@ -22,7 +23,7 @@ TAKEN = tl.constexpr(128)
 
 
 @triton.jit
-def arrives_last(counter, programs):  # type: ignore[no-untyped-def]
+def arrives_last(counter, programs):
     """Whether this is the last of `programs` programs to come here; the counter is then 0 again.
 
     What the others stored before they came is then visible past the first-level cache.
@@ -34,8 +35,8 @@ def arrives_last(counter, programs):  # type: ignore[no-untyped-def]
     return last
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def finish_statistics(  # type: ignore[no-untyped-def]
+@triton.jit
+def finish_statistics(
     channel,  # scalar or block: which channels
     inside,  # which of them exist
     shift,
@@ -67,7 +68,7 @@ def finish_statistics(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def finish_gradients(  # type: ignore[no-untyped-def]
+def finish_gradients(
     channel,
     inside,
     sum_dy,
@@ -81,8 +82,8 @@ def finish_gradients(  # type: ignore[no-untyped-def]
     tl.store(dbias_pointer + channel, sum_dy, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def scale_and_bias(  # type: ignore[no-untyped-def]
+@triton.jit
+def scale_and_bias(
     channel,
     inside,
     mean_pointer,  # [c]
@@ -105,7 +106,7 @@ def scale_and_bias(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def slopes(  # type: ignore[no-untyped-def]
+def slopes(
     channel,
     inside,
     count,

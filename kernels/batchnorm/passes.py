@@ -25,6 +25,7 @@ block is the last of its program either way.
 **Arithmetic** is float32 whatever the tensors hold, rounded once when stored.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import triton
 import triton.language as tl
 
@@ -41,8 +42,8 @@ _SIZES = ["images", "channels", "parts"]
 """Integers that a compilation does not depend on."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _add_deviations(  # type: ignore[no-untyped-def]
+@triton.jit
+def _add_deviations(
     sums, squares, x_pointer, shift, block, group, images, channels, CUT: tl.constexpr, WHOLE: tl.constexpr
 ):
     """Sums of d = x - shift and of d^2, with those of a block added; d is 0 where there is no element."""
@@ -53,8 +54,8 @@ def _add_deviations(  # type: ignore[no-untyped-def]
     return sums + d, squares + d * d
 
 
-@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
-def statistics(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=_SIZES)
+def statistics(
     x_pointer,  # [images, channels, PLANE], contiguous
     partials_pointer,  # [2, channels * parts] (`own`)
     counter_pointer,  # [groups], int32; 0 before and after
@@ -98,8 +99,8 @@ def statistics(  # type: ignore[no-untyped-def]
         )  # fmt: skip
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_normalized(  # type: ignore[no-untyped-def]
+@triton.jit
+def _store_normalized(
     y_pointer, x_pointer, mean, a, b, block, group, images, channels, CUT: tl.constexpr, WHOLE: tl.constexpr
 ):
     """A block of y = (x - mean) a + b."""
@@ -109,8 +110,8 @@ def _store_normalized(  # type: ignore[no-untyped-def]
     tl.store(y_pointer + first + offset, y, mask=inside, eviction_policy="evict_first")
 
 
-@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
-def normalize(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=_SIZES)
+def normalize(
     x_pointer,  # [images, channels, PLANE], contiguous
     y_pointer,  # the same; every element is written once
     mean_pointer,  # [channels]
@@ -140,8 +141,8 @@ def normalize(  # type: ignore[no-untyped-def]
         _store_normalized(y_pointer, x_pointer, mean, a, b, block, group, images, channels, CUT, True)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _add_products(  # type: ignore[no-untyped-def]
+@triton.jit
+def _add_products(
     sums, products, x_pointer, dy_pointer, mean, block, group, images, channels, CUT: tl.constexpr,
     WHOLE: tl.constexpr,
 ):  # fmt: skip
@@ -152,8 +153,8 @@ def _add_products(  # type: ignore[no-untyped-def]
     return sums + dy, products + dy * (x - mean)
 
 
-@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
-def gradient_sums(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=_SIZES)
+def gradient_sums(
     x_pointer,  # [images, channels, PLANE], contiguous
     dy_pointer,  # the same
     partials_pointer,  # [2, channels * parts] (`own`)
@@ -193,8 +194,8 @@ def gradient_sums(  # type: ignore[no-untyped-def]
         finish_gradients(channel, exists, sum_dy, sum_dyx, rstd, dweight_pointer, dbias_pointer)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_gradient(  # type: ignore[no-untyped-def]
+@triton.jit
+def _store_gradient(
     dx_pointer, x_pointer, dy_pointer, mean, a, mean_dy, k, block, group, images, channels, CUT: tl.constexpr,
     WHOLE: tl.constexpr,
 ):  # fmt: skip
@@ -207,8 +208,8 @@ def _store_gradient(  # type: ignore[no-untyped-def]
     tl.store(dx_pointer + first + offset, dx, mask=inside, eviction_policy="evict_first")
 
 
-@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
-def input_gradient(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=_SIZES)
+def input_gradient(
     x_pointer,  # [images, channels, PLANE], contiguous
     dy_pointer,  # the same
     dx_pointer,  # the same; every element is written once

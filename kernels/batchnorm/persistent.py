@@ -14,6 +14,7 @@ a tensor of few channels leaves most of the device idle.
 **Arithmetic**: float32; sums about the first element, as channel.py says.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 import math
@@ -35,8 +36,8 @@ _HELD = {"NCHW": 64, "NHWC": 32}
 """Most elements of a thread: more would spill."""
 
 
-@triton.jit(do_not_specialize=["images", "channels"])  # type: ignore[untyped-decorator]
-def normalize_held(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["images", "channels"])
+def normalize_held(
     x_pointer,  # [images, channels, PLANE], contiguous; an image of NHWC is a pixel, of PLANE 1
     y_pointer,  # the same; every element is written once
     weight_pointer,  # [channels]

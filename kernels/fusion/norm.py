@@ -19,6 +19,7 @@ numbers are subtracted; they are at hand. y is made from the h that was summed, 
 is written. Sums run in a fixed order: results are the same each time.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -59,8 +60,8 @@ def candidates(length: int) -> tuple[Rows, ...]:
     return tuple(found)
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def chain(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def chain(
     x_pointer,  # [rows, length], contiguous
     bias_pointer,  # [length], or None
     residual_pointer,  # [rows, length], contiguous

@@ -18,14 +18,15 @@ loads of neighbours often coincide; stores are wide if a plane of dx is a multip
 **Arithmetic.** Sums are float32, rounded once. A dy, NaN too, reaches only the point that its place names.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import triton
 import triton.language as tl
 
 from kernels.pooling.windows import SIZES, aligned, divisor, first, tile
 
 
-@triton.jit(do_not_specialize=SIZES)  # type: ignore[untyped-decorator]
-def gather(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=SIZES)
+def gather(
     dy_pointer,  # [n, c, high, wide] in its layout, read only
     place_pointer,  # as dy, read only: int64 indices or uint8 codes; average: not touched
     dx_pointer,  # [n, c, h, w], laid out as dy; every element is written once
@@ -63,10 +64,8 @@ def gather(  # type: ignore[no-untyped-def]
     tl.store(dx + (row * w + column) * pitch, total.to(dx_pointer.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def given(  # type: ignore[no-untyped-def]
-    dy, place, i, j, row, column, h, w, high, wide, pitch, inside, WINDOW: tl.constexpr
-):
+@triton.jit
+def given(dy, place, i, j, row, column, h, w, high, wide, pitch, inside, WINDOW: tl.constexpr):
     """What each point gets from the window i above and j left of the last one that starts at or before it."""
     from_row = (row + WINDOW.padding_h) // WINDOW.stride_h - i
     from_column = (column + WINDOW.padding_w) // WINDOW.stride_w - j

@@ -19,14 +19,15 @@ multiple of that. In NCHW they are narrow, and the columns of a cell are stored 
 **Arithmetic.** As in `backward.py`.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,assignment,misc"
 import triton
 import triton.language as tl
 
 from kernels.pooling.windows import SIZES, aligned, divisor, first, tile
 
 
-@triton.jit(do_not_specialize=SIZES)  # type: ignore[untyped-decorator]
-def gather_cells(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=SIZES)
+def gather_cells(
     dy_pointer,  # [n, c, high, wide] in its layout, read only
     place_pointer,  # as dy, read only: int64 indices or uint8 codes; average: not touched
     dx_pointer,  # [n, c, h, w], laid out as dy; every element is written once
@@ -74,8 +75,8 @@ def gather_cells(  # type: ignore[no-untyped-def]
                     share = 1.0 / divisor(top, left, h, w, WINDOW)
                     gradient = tl.where(held, gradient * share, 0.0)
             else:
-                places += (tl.load(place + at, mask=held, other=0).to(tl.int32),)  # type: ignore[assignment]
-            gradients += (gradient,)  # type: ignore[assignment]
+                places += (tl.load(place + at, mask=held, other=0).to(tl.int32),)
+            gradients += (gradient,)
 
     DOWN: tl.constexpr = WINDOW.stride_h
     ACROSS: tl.constexpr = WINDOW.stride_w
@@ -84,7 +85,7 @@ def gather_cells(  # type: ignore[no-untyped-def]
             to_row = row * WINDOW.stride_h + (a - WINDOW.padding_h)
             to_column = column * WINDOW.stride_w + (b - WINDOW.padding_w)
             index = to_row * w + to_column
-            total = tl.zeros_like(gradients[0])  # type: ignore[misc]
+            total = tl.zeros_like(gradients[0])
             for i in tl.static_range(ABOVE):
                 for j in tl.static_range(BESIDE):
                     if a + i * WINDOW.stride_h < WINDOW.h and b + j * WINDOW.stride_w < WINDOW.w:

@@ -19,14 +19,15 @@ the first is kept, and a NaN beats all; the place starts at the first tap in the
 minus infinity keeps. All as PyTorch does, bit for bit.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import triton
 import triton.language as tl
 
 from kernels.pooling.windows import SIZES, aligned, divisor, first, taken, tile
 
 
-@triton.jit(do_not_specialize=SIZES)  # type: ignore[untyped-decorator]
-def pool(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=SIZES)
+def pool(
     x_pointer,  # [n, c, h, w] in its layout, read only
     y_pointer,  # [n, c, high, wide], laid out as x; every element is written once
     place_pointer,  # as y: int64 indices or uint8 codes, every element written once; average: not touched
@@ -74,10 +75,8 @@ def pool(  # type: ignore[no-untyped-def]
     tl.store(y + at, best.to(y_pointer.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def visit(  # type: ignore[no-untyped-def]
-    best, code, x, i, j, top, left, h, w, pitch, inside, WINDOW: tl.constexpr
-):
+@triton.jit
+def visit(best, code, x, i, j, top, left, h, w, pitch, inside, WINDOW: tl.constexpr):
     """The sum or maximum so far, and the tap it is of, with tap (i, j) of every window taken in."""
     row = top + i
     column = left + j

@@ -31,14 +31,15 @@ and NaN are the same bit for bit. Sums are float32, of rows and then of those, a
 reciprocal of a whole window's size.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,assignment,misc"
 import triton
 import triton.language as tl
 
 from kernels.pooling.windows import divisor, taken
 
 
-@triton.jit(do_not_specialize=["h", "w", "high", "wide", "planes"])  # type: ignore[untyped-decorator]
-def pool_strips(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["h", "w", "high", "wide", "planes"])
+def pool_strips(
     x_pointer,  # [planes, h, w], contiguous, read only
     y_pointer,  # [planes, high, wide], contiguous; every element is written once
     place_pointer,  # as y: int64 indices or uint8 codes, every element written once; average: not touched
@@ -78,11 +79,11 @@ def pool_strips(  # type: ignore[no-untyped-def]
     after = ()
     for n in tl.static_range((ROWS - 1) * WINDOW.stride_h + WINDOW_H):
         held = inside & (top + n >= 0) & (top + n < bottom)
-        own += (points(x + n * w, held & (column < w), WINDOW.kind, COLUMNS),)  # type: ignore[assignment]
+        own += (points(x + n * w, held & (column < w), WINDOW.kind, COLUMNS),)
         if WINDOW.padding_w > 0:
-            before += (points(x + n * w - LEFT, held & (column > 0), WINDOW.kind, LEFT),)  # type: ignore[assignment]
+            before += (points(x + n * w - LEFT, held & (column > 0), WINDOW.kind, LEFT),)
         if REACH > 0:
-            after += (points(x + n * w + COLUMNS, held & (column + COLUMNS < w), WINDOW.kind, RIGHT),)  # type: ignore[assignment]
+            after += (points(x + n * w + COLUMNS, held & (column + COLUMNS < w), WINDOW.kind, RIGHT),)
     left = column - WINDOW.padding_w + tl.arange(0, OUTPUTS)[None, :] * WINDOW.stride_w
     pitch = w if WINDOW.kind == "indices" else WINDOW_W  # of places: of the image, or of the window
     values = ()
@@ -101,8 +102,8 @@ def pool_strips(  # type: ignore[no-untyped-def]
             for j in tl.static_range(1, WINDOW_W):
                 tap = together(columns, j, WINDOW.stride_w, OUTPUTS, STRIPS)
                 value, place = taken(value, place, tap, j, WINDOW.kind)
-            values += (value,)  # type: ignore[assignment]
-            places += (place,)  # type: ignore[assignment]
+            values += (value,)
+            places += (place,)
 
         value = values[r * WINDOW.stride_h]
         place = places[r * WINDOW.stride_h]
@@ -135,10 +136,8 @@ def pool_strips(  # type: ignore[no-untyped-def]
         store(y_pointer + at, value.to(y_pointer.dtype.element_ty), first, wide, written, OUTPUTS, RAGGED)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def share(  # type: ignore[no-untyped-def]
-    high, wide, planes, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIPS: tl.constexpr
-):
+@triton.jit
+def share(high, wide, planes, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIPS: tl.constexpr):
     """This program's strips of what is written: planes, which exist, first rows, numbers along a row."""
     across = tl.cdiv(wide, COLUMNS)
     of_plane = across * tl.cdiv(high, ROWS)
@@ -147,17 +146,15 @@ def share(  # type: ignore[no-untyped-def]
     return plane, plane < planes, strip % of_plane // across * ROWS, strip % across
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def points(pointer, held, KIND: tl.constexpr, COUNT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def points(pointer, held, KIND: tl.constexpr, COUNT: tl.constexpr):
     """COUNT points from each pointer on, in float32; what is not held is what padding counts as."""
     padding: tl.constexpr = 0.0 if KIND == "average" else float("-inf")
     return tl.load(pointer + tl.arange(0, COUNT)[None, :], mask=held, other=padding).to(tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def store(  # type: ignore[no-untyped-def]
-    pointer, block, column, limit, held, COUNT: tl.constexpr, RAGGED: tl.constexpr
-):
+@triton.jit
+def store(pointer, block, column, limit, held, COUNT: tl.constexpr, RAGGED: tl.constexpr):
     """Store COUNT columns, the first of which is `column`, of a row of `limit`."""
     offset = tl.arange(0, COUNT)[None, :]
     if RAGGED:
@@ -165,8 +162,8 @@ def store(  # type: ignore[no-untyped-def]
     tl.store(pointer + offset, block, mask=held)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def apart(block, STRIPS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def apart(block, STRIPS: tl.constexpr, COLUMNS: tl.constexpr):
     """The COLUMNS (a power of two) columns of a block, in order: each is [STRIPS, 1]."""
     parts = (block,)
     STEPS: tl.constexpr = COLUMNS.bit_length() - 1
@@ -175,23 +172,21 @@ def apart(block, STRIPS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[n
         for k in tl.static_range(1 << step):
             pairs = tl.reshape(parts[k], (STRIPS, 2, COLUMNS >> (step + 1)))
             halves += tl.split(tl.permute(pairs, (0, 2, 1)))
-        parts = halves  # type: ignore[assignment]
+        parts = halves
     return parts
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def together(  # type: ignore[no-untyped-def]
-    columns, FIRST: tl.constexpr, STEP: tl.constexpr, COUNT: tl.constexpr, STRIPS: tl.constexpr
-):
+@triton.jit
+def together(columns, FIRST: tl.constexpr, STEP: tl.constexpr, COUNT: tl.constexpr, STRIPS: tl.constexpr):
     """A block of COUNT (a power of two) of these columns: every STEP-th from FIRST on."""
     parts = ()
     for k in tl.static_range(COUNT):
-        parts += (columns[FIRST + k * STEP],)  # type: ignore[assignment]
+        parts += (columns[FIRST + k * STEP],)
     STEPS: tl.constexpr = COUNT.bit_length() - 1
     for step in tl.static_range(STEPS):
         wider = ()
         for k in tl.static_range(COUNT >> (step + 1)):
             pairs = tl.permute(tl.join(parts[2 * k], parts[2 * k + 1]), (0, 2, 1))
-            wider += (tl.reshape(pairs, (STRIPS, 2 << step)),)  # type: ignore[assignment]
+            wider += (tl.reshape(pairs, (STRIPS, 2 << step)),)
         parts = wider
-    return parts[0]  # type: ignore[misc]
+    return parts[0]

@@ -20,6 +20,7 @@ From DRAM each dy and place must come once: `Problem.byte_moved`.
 **Arithmetic.** As in `backward.py`. An average's sums are of rows, then of those.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,assignment,misc"
 import triton
 import triton.language as tl
 
@@ -27,8 +28,8 @@ from kernels.pooling.strips import apart, points, share, store, together
 from kernels.pooling.windows import divisor
 
 
-@triton.jit(do_not_specialize=["h", "w", "high", "wide", "planes"])  # type: ignore[untyped-decorator]
-def gather_strips(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["h", "w", "high", "wide", "planes"])
+def gather_strips(
     dy_pointer,  # [planes, high, wide], contiguous, read only
     place_pointer,  # as dy, read only: int64 indices or uint8 codes; average: not touched
     dx_pointer,  # [planes, h, w], contiguous; every element is written once
@@ -91,9 +92,9 @@ def gather_strips(  # type: ignore[no-untyped-def]
             if WINDOW.kind != "average":
                 named += numbers(place + COLUMNS, right, WINDOW.kind, RIGHT, STRIPS)[:AFTER]
         for d in tl.static_range(SHIFTS):
-            gradients += (together(given, d, 1, COLUMNS, STRIPS),)  # type: ignore[assignment]
+            gradients += (together(given, d, 1, COLUMNS, STRIPS),)
             if WINDOW.kind != "average":
-                places += (together(named, d, 1, COLUMNS, STRIPS),)  # type: ignore[assignment]
+                places += (together(named, d, 1, COLUMNS, STRIPS),)
 
     if WINDOW.kind == "average":
         sums = ()
@@ -102,7 +103,7 @@ def gather_strips(  # type: ignore[no-untyped-def]
                 total = tl.zeros((STRIPS, COLUMNS), tl.float32)
                 for j in tl.static_range((b + WINDOW.padding_w) % STRIDE_W, WINDOW_W, STRIDE_W):
                     total += gradients[n * SHIFTS + BEFORE + (b + WINDOW.padding_w - j) // STRIDE_W]
-                sums += (total,)  # type: ignore[assignment]
+                sums += (total,)
 
     for r in tl.static_range(ROWS):
         totals = ()
@@ -123,11 +124,11 @@ def gather_strips(  # type: ignore[no-untyped-def]
                             + BEFORE
                             + (b + WINDOW.padding_w - j) // STRIDE_W,
                         )
-            totals += (total,)  # type: ignore[assignment]
+            totals += (total,)
         if STRIDE_W == 1:
-            dx = totals[0]  # type: ignore[misc]
+            dx = totals[0]
         else:
-            dx = tl.reshape(tl.join(totals[0], totals[1]), (STRIPS, POINTS))  # type: ignore[misc]
+            dx = tl.reshape(tl.join(totals[0], totals[1]), (STRIPS, POINTS))
         if WINDOW.kind == "average" and WINDOW.whole:
             dx = dx * (1.0 / (WINDOW_H * WINDOW_W))
         at = plane * (h * w) + ((row + r) * w + first)
@@ -135,16 +136,14 @@ def gather_strips(  # type: ignore[no-untyped-def]
         store(dx_pointer + at, dx.to(dx_pointer.dtype.element_ty), first, w, written, POINTS, ALIGN < POINTS)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def chosen(gradients, places, tap, AT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def chosen(gradients, places, tap, AT: tl.constexpr):
     """The gradients with number AT where their places name this tap, or point; else 0."""
     return tl.where(places[AT] == tap, gradients[AT], 0.0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def shares(  # type: ignore[no-untyped-def]
-    dy, held, top, column, h, w, WINDOW: tl.constexpr, COUNT: tl.constexpr, STRIPS: tl.constexpr
-):
+@triton.jit
+def shares(dy, held, top, column, h, w, WINDOW: tl.constexpr, COUNT: tl.constexpr, STRIPS: tl.constexpr):
     """What each of COUNT windows from `column` on gives a point, as columns; whole windows undivided."""
     gradient = points(dy, held, "average", COUNT)
     if WINDOW.kind == "average" and not WINDOW.whole:
@@ -156,8 +155,8 @@ def shares(  # type: ignore[no-untyped-def]
     return apart(gradient, STRIPS, COUNT)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def numbers(place, held, KIND: tl.constexpr, COUNT: tl.constexpr, STRIPS: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def numbers(place, held, KIND: tl.constexpr, COUNT: tl.constexpr, STRIPS: tl.constexpr):
     """The places of COUNT windows as int32 columns; where none is held, of a tap or point that is none."""
     columns = ()
     if KIND == "codes" or COUNT == 1:

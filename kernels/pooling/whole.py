@@ -15,14 +15,15 @@ last NaN. Across threads, the last NaN wins if there is any; else the lowest pla
 maximum. As the window is the image, the tap's code is the index.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,no-redef"
 import triton
 import triton.language as tl
 
 from kernels.pooling.windows import aligned, first
 
 
-@triton.jit(do_not_specialize=["area", "c", "planes"])  # type: ignore[untyped-decorator]
-def pool_whole(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["area", "c", "planes"])
+def pool_whole(
     x_pointer,  # [n, c, h, w] in its layout, read only
     y_pointer,  # [n, c, 1, 1]; every element is written once
     place_pointer,  # as y: int64 indices or uint8 codes, every element written once; average: not touched
@@ -51,8 +52,8 @@ def pool_whole(  # type: ignore[no-untyped-def]
         inside = lane < planes
         number = tl.arange(0, TAPS)[None, :]
         pitch = 1
-        AXIS: tl.constexpr = 1  # type: ignore[no-redef]
-        SHAPE: tl.constexpr = (TILE.lanes, TAPS)  # type: ignore[no-redef]
+        AXIS: tl.constexpr = 1
+        SHAPE: tl.constexpr = (TILE.lanes, TAPS)
     x = first(x_pointer, image, lane, area, c, TILE)
 
     best = tl.full(SHAPE, 0.0 if WINDOW.kind == "average" else float("-inf"), tl.float32)

@@ -13,6 +13,7 @@ for all.
 An image (NHWC) or a plane (NCHW) starts at a 64-bit offset; within it 32 bits suffice (problem.py refuses).
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from typing import NamedTuple
 
 import triton
@@ -49,8 +50,8 @@ class Points(NamedTuple):
     lanes: int
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def aligned(c, area, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def aligned(c, area, TILE: tl.constexpr):
     """c and the area of a plane as they are: so the compiler learns what divides them."""
     if TILE.channels_last:
         c = c // TILE.align * TILE.align
@@ -59,8 +60,8 @@ def aligned(c, area, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
     return c, area
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def tile(  # type: ignore[no-untyped-def]
+@triton.jit
+def tile(
     high,  # rows and columns of the image whose points are computed
     wide,
     c,  # channels
@@ -96,8 +97,8 @@ def tile(  # type: ignore[no-untyped-def]
     return row, column, lane, image, inside
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def first(pointer, image, lane, area, c, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def first(pointer, image, lane, area, c, TILE: tl.constexpr):
     """Pointers to point 0 of every lane, in a tensor of `area` points an image."""
     if TILE.channels_last:
         pointer += image * (area * c) + lane
@@ -106,10 +107,8 @@ def first(pointer, image, lane, area, c, TILE: tl.constexpr):  # type: ignore[no
     return pointer
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def divisor(  # type: ignore[no-untyped-def]
-    row, column, h, w, WINDOW: tl.constexpr
-):
+@triton.jit
+def divisor(row, column, h, w, WINDOW: tl.constexpr):
     """Points that the window at (row, column) averages over, float32; the window may start in the padding."""
     if WINDOW.include_padding:
         down = tl.minimum(row + WINDOW.h, h + WINDOW.padding_h) - row
@@ -120,8 +119,8 @@ def divisor(  # type: ignore[no-untyped-def]
     return (down * across).to(tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def taken(value, place, tap, number, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def taken(value, place, tap, number, KIND: tl.constexpr):
     """The sum, or the maximum and its place, of what came before and of the tap with this number."""
     if KIND == "average":
         value += tap
