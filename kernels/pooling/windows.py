@@ -19,8 +19,8 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-SIZES = ["h", "w", "high", "wide", "area_in", "area_out", "c", "planes"]
-"""Integers that a compilation does not depend on."""
+SIZES = ["h", "w", "high", "wide", "lanes"]
+"""Integers that a compilation does not depend on; lanes are c (NHWC) or n c (NCHW)."""
 
 
 class Windows(NamedTuple):
@@ -51,24 +51,18 @@ class Points(NamedTuple):
 
 
 @triton.jit
-def aligned(c, area, TILE: tl.constexpr):
-    """c and the area of a plane as they are: so the compiler learns what divides them."""
+def aligned(lanes, area, TILE: tl.constexpr):
+    """Lanes and the area of a plane as they are: so the compiler learns what divides them."""
     if TILE.channels_last:
-        c = c // TILE.align * TILE.align
+        lanes = lanes // TILE.align * TILE.align
     else:
         area = area // TILE.align * TILE.align
-    return c, area
+    return lanes, area
 
 
 @triton.jit
-def tile(
-    high,  # rows and columns of the image whose points are computed
-    wide,
-    c,  # channels
-    planes,  # images x channels
-    TILE: tl.constexpr,
-):
-    """(row, column, lane, image, inside) of this program's tile.
+def tile(high, wide, lanes, TILE: tl.constexpr):
+    """(row, column, lane, image, inside) of this program's tile of images of high x wide points.
 
     row and column broadcast along lanes, lane along points; image is 64-bit, 0 in NCHW, where lanes number
     all planes. `inside` is false for what lies beyond the image or the last lane.
@@ -76,7 +70,7 @@ def tile(
     program = tl.program_id(0)
     point = tl.arange(0, TILE.high * TILE.wide)
     if TILE.channels_last:
-        blocks = tl.cdiv(c, TILE.lanes)
+        blocks = tl.cdiv(lanes, TILE.lanes)
         across = tl.cdiv(wide, TILE.wide)
         patches = tl.cdiv(high, TILE.high) * across
         patch = program // blocks
@@ -85,7 +79,7 @@ def tile(
         row = (patch // across * TILE.high + point // TILE.wide)[:, None]
         column = (patch % across * TILE.wide + point % TILE.wide)[:, None]
         lane = (program % blocks * TILE.lanes + tl.arange(0, TILE.lanes))[None, :]
-        inside = (row < high) & (column < wide) & (lane < c)
+        inside = (row < high) & (column < wide) & (lane < lanes)
     else:
         blocks = tl.cdiv(high * wide, TILE.high * TILE.wide)
         point = (program % blocks * (TILE.high * TILE.wide) + point)[None, :]
@@ -93,18 +87,24 @@ def tile(
         column = point % wide
         image = tl.zeros((), tl.int64)
         lane = ((program // blocks).to(tl.int64) * TILE.lanes + tl.arange(0, TILE.lanes))[:, None]
-        inside = (row < high) & (lane < planes)
+        inside = (row < high) & (lane < lanes)
     return row, column, lane, image, inside
 
 
 @triton.jit
-def first(pointer, image, lane, area, c, TILE: tl.constexpr):
+def first(pointer, image, lane, area, lanes, TILE: tl.constexpr):
     """Pointers to point 0 of every lane, in a tensor of `area` points an image."""
     if TILE.channels_last:
-        pointer += image * (area * c) + lane
+        pointer += image * (area * lanes) + lane
     else:
         pointer += lane * area
     return pointer
+
+
+@triton.jit
+def offset(point, lanes, TILE: tl.constexpr):
+    """From point 0 of a lane to its point of this number."""
+    return point * lanes if TILE.channels_last else point
 
 
 @triton.jit
@@ -117,6 +117,13 @@ def divisor(row, column, h, w, WINDOW: tl.constexpr):
         down = tl.minimum(row + WINDOW.h, h) - tl.maximum(row, 0)
         across = tl.minimum(column + WINDOW.w, w) - tl.maximum(column, 0)
     return (down * across).to(tl.float32)
+
+
+@triton.jit
+def load(pointer, held, KIND: tl.constexpr):
+    """Points in float32; what is not held is what padding counts as."""
+    padding: tl.constexpr = 0.0 if KIND == "average" else float("-inf")
+    return tl.load(pointer, mask=held, other=padding).to(tl.float32)
 
 
 @triton.jit
