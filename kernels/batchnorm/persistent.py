@@ -73,10 +73,9 @@ def normalize_held(
     d = tl.where(inside, x - shift, 0.0)
     sum_d = tl.sum(d, axis=0)
     count = images * PLANE
-    _, rstd = finish_statistics(
-        channel, exists, shift, sum_d, tl.sum(d * d, axis=0), count, mean_pointer, rstd_pointer,
-        running_mean_pointer, running_variance_pointer, EPSILON, MOMENTUM,
-    )  # fmt: skip
+    pointers = mean_pointer, rstd_pointer, running_mean_pointer, running_variance_pointer
+    sum_dd = tl.sum(d * d, axis=0)
+    rstd = finish_statistics(channel, exists, shift, sum_d, sum_dd, count, pointers, EPSILON, MOMENTUM)
     a = rstd * tl.load(weight_pointer + channel, mask=exists, other=0.0)
     b = tl.load(bias_pointer + channel, mask=exists, other=0.0)
     y = (d - sum_d / tl.cast(count, tl.float32)) * a + b
