@@ -301,7 +301,12 @@ class Problem(BaseModel, ABC):
 
     def byte_moved(self, implementation: str) -> int:
         """Bytes that this implementation must move: `byte`, or more (a two-pass algorithm)."""
-        return self.byte
+        again = self.byte_again(implementation)
+        return self.read_once(implementation) + again + self.moved_written(implementation)
+
+    def read_once(self, implementation: str) -> int:
+        """The part of `byte_moved` that is read for the first time: all inputs, unless some is left unread."""
+        return self.byte_read
 
     def byte_again(self, implementation: str) -> int:
         """The part of `byte_moved` that is read a second time: a cache that holds as much serves it."""

@@ -89,7 +89,7 @@ class Recurrent(Problem):
 
     @property
     def byte_read(self) -> int:
-        """x, the first states, the weights; dy but for the forward pass. What that kept: see `byte_moved`."""
+        """x, the first states, the weights; dy but for the forward pass. What that kept: see `read_once`."""
         of_dy = 0 if self.direction == "forward" else self._y
         return (self._x + self._of_states + self._weights + of_dy) * self.item_byte
 
@@ -100,28 +100,26 @@ class Recurrent(Problem):
         result = self._y if self.direction == "forward" else self._x
         return (result + self._of_states + of_weights) * self.item_byte
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`, and what passes from layer to layer, what a forward pass kept, and weights of each step.
-
-        * What one layer hands to the next is written and read.
-        * A gradient reads the gates that the forward pass kept, of an LSTM also the cells. cuDNN writes over
-          them, so each launch begins with a copy, as in torch if a graph is retained.
-        * `cudnn` reads its weights once, as the persistent algorithm does. All others read the recurrent
-          weights in each step, a loop those of the inputs too, and in the end it copies its results to y.
-
-        Results that live no longer than a step are not counted: a cache holds them.
-        """
-        written_more = self.moved_written(implementation) - self.byte_written
-        kept = 0 if self.direction == "forward" else self._kept * self.item_byte
-        return self.byte + written_more + kept + self.byte_again(implementation)
+    def read_once(self, implementation: str) -> int:
+        """The inputs; of a gradient the gates that the forward pass kept, of an LSTM also the cells."""
+        return self.byte_read + (0 if self.direction == "forward" else self._kept * self.item_byte)
 
     def byte_again(self, implementation: str) -> int:
-        """What was written before it is read, and the weights after the first step."""
+        """What was written before it is read, and the weights after the first step.
+
+        `cudnn` reads its weights once, as the persistent algorithm does. All others read the recurrent
+        weights in each step, a loop those of the inputs too. Results that live no longer than a step are not
+        counted: a cache holds them.
+        """
         written_more = self.moved_written(implementation) - self.byte_written
         return written_more + (self.steps - 1) * self._weights_of_step(implementation) * self.item_byte
 
     def moved_written(self, implementation: str) -> int:
-        """The outputs, what layers hand on, cuDNN's copy of what was kept, and the results of a loop."""
+        """The outputs, what layers hand on, cuDNN's copy of what was kept, and the results of a loop.
+
+        cuDNN writes over what was kept, so each launch begins with a copy, as in torch if a graph is
+        retained. A loop copies its results to y in the end.
+        """
         elements = (self.layers - 1) * self._y
         if self.direction == "forward":
             elements += self.layers * self._y if implementation == "loop" else 0
