@@ -305,7 +305,7 @@ class Problem(BaseModel, ABC):
         return self.read_once(implementation) + again + self.moved_written(implementation)
 
     def read_once(self, implementation: str) -> int:
-        """The part of `byte_moved` that is read for the first time: all inputs, unless some is left unread."""
+        """The part of `byte_moved` that is read for the first time: the inputs, as far as they are needed."""
         return self.byte_read
 
     def byte_again(self, implementation: str) -> int:

@@ -11,7 +11,6 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from types import EllipsisType
 from typing import Any, get_args
 
@@ -23,6 +22,7 @@ from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from kernels.excerpts import crossing, fraction
 from kernels.optional import launched_by
+from kernels.precision import cudnn_precision
 from kernels.tensors import empty, inputs
 
 _CHECKED_FLOP = 3e8
@@ -194,7 +194,7 @@ def _by_cudnn(problem: Convolution, tensors: Tensors, search: bool) -> Launch:
         gradient = _gradient(problem, tensors, "Cudnn").call
 
         def backward() -> torch.Tensor | Tensors:
-            with cudnn_flags(problem, search):
+            with cudnn_precision(problem.dtype, search):
                 return gradient()
 
         return Launch(backward)
@@ -211,15 +211,6 @@ def _by_cudnn(problem: Convolution, tensors: Tensors, search: bool) -> Launch:
         return y if addend is None else y.add_(addend)  # as torch does: cuDNN's is the convolution alone
 
     return Launch(forward, outputs=(y,))
-
-
-def cudnn_flags(problem: Convolution, search: bool) -> AbstractContextManager[None]:
-    """A context in which torch calls cuDNN, with a search or without, TF32 off for float32."""
-    # Of 16-bit types, too, torch keeps off tensor cores unless TF32 is allowed.
-    allow_tf32 = problem.dtype != "float32"
-    return torch.backends.cudnn.flags(
-        enabled=True, benchmark=search, deterministic=False, allow_tf32=allow_tf32
-    )
 
 
 @functools.lru_cache(maxsize=1)
@@ -251,7 +242,7 @@ def inductor(problem: Convolution, *tensors: torch.Tensor) -> Launch:
     run = compiled(_as_a_model_calls_it, problem, _MAX_AUTOTUNE)
 
     def call() -> torch.Tensor | Tensors:
-        with cudnn_flags(problem, True):
+        with cudnn_precision(problem.dtype, search=True):
             return run(*tensors)
 
     return Launch(call)

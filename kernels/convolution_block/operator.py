@@ -20,6 +20,7 @@ from kernels.convolution import operator as convolution
 from kernels.convolution.problem import Layout
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
 from kernels.convolution_block.rounding import tolerance
+from kernels.precision import cudnn_precision
 from kernels.tensors import empty
 from kernels.tensors import inputs as declared
 
@@ -129,7 +130,7 @@ def _norm(
     if problem.norm == "layernorm":  # with `out` it would copy what it allocates all the same
         return [(lambda z: _normalized(problem, z, *of), None)]
     weight, shift, mean, variance = of
-    (y,), run = empty(problem.convolution(), x), aten.native_batch_norm.out
+    (y,), run = empty(problem, x), aten.native_batch_norm.out
     # On a GPU it stores mean and 1/deviation here as well; on a CPU it insists on nothing.
     saved = torch.empty(2, problem.k if x.is_cuda else 0, device=x.device).unbind()
 
@@ -146,7 +147,7 @@ def _norm(
 
 
 def _activation(problem: ConvolutionBlock, x: torch.Tensor) -> tuple[Step, torch.Tensor]:
-    (y,) = empty(problem.convolution(), x)
+    (y,) = empty(problem, x)
     steps: dict[Function, Step] = {
         "relu": lambda z: torch.clamp_min(z, 0, out=y),  # what torch.relu calls
         "gelu": lambda z: aten.gelu.out(z, out=y),
@@ -173,7 +174,7 @@ def cudnn_relu(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of:
     geometry = ([problem.stride] * 2, [problem.padding] * 2, [1, 1], 1)
 
     def call() -> torch.Tensor:
-        with convolution.cudnn_flags(alone, True):
+        with cudnn_precision(problem.dtype, search=True):
             y: torch.Tensor = aten.cudnn_convolution_relu(x, weights, bias, *geometry)
             return y
 
@@ -207,7 +208,7 @@ def inductor(problem: ConvolutionBlock, x: torch.Tensor, *others: torch.Tensor) 
     convolution.forget_algorithms(alone, True, x.device)
 
     def call() -> torch.Tensor | Tensors:
-        with convolution.cudnn_flags(alone, True):
+        with cudnn_precision(problem.dtype, search=True):
             return launch.call()
 
     return Launch(call)

@@ -28,7 +28,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from bench.spec import Dtypes, Implementation, Problem, Size
+from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.convolution.problem import Convolution, Layout
 from kernels.implementations import AMPERE, FLOATS, PRODUCTS, inductor, on_cpu, on_cuda
 
@@ -120,15 +120,14 @@ class ConvolutionBlock(Problem):
         return _SPECIAL[self.activation] * self._elements
 
     @property
-    def byte_read(self) -> int:
-        """x and w; four float32 for each channel for batchnorm, two of the data type for layernorm."""
-        of_channel = {"none": 0, "batchnorm": 16, "layernorm": 2 * self.item_byte}[self.norm]
-        return self.convolution().byte_read + of_channel * self.k
-
-    @property
-    def byte_written(self) -> int:
-        """y once."""
-        return self.convolution().y_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x and w; four float32 for each channel for batchnorm, two of the data type for layernorm; y."""
+        read, written = self.convolution().tensors
+        names = {"none": "", "batchnorm": "weight shift mean variance", "layernorm": "weight shift"}[
+            self.norm
+        ]
+        of_channel = TensorSpec((self.k,), "float32" if self.norm == "batchnorm" else None)
+        return {**read, **dict.fromkeys(names.split(), of_channel)}, written
 
     def read_once(self, implementation: str) -> int:
         """What the convolution reads, and the parameters.

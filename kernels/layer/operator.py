@@ -8,6 +8,7 @@ of its engine.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from kernels.layer import formula
 from kernels.layer import reference as by_formula
 from kernels.layer.problem import LOSS_SCALE, TRANSFORMERS, Direction, Layer, Weight
 from kernels.layer.rounding import tolerance
+from kernels.precision import cublas_precision, cudnn_precision
+from kernels.tensors import inputs as declared
 
 
 def inputs(problem: Layer, uniform: Uniform) -> Tensors:
@@ -30,21 +33,13 @@ def inputs(problem: Layer, uniform: Uniform) -> Tensors:
     x has variance 1, matrices keep the variance of what they multiply, with GELU behind them a half of it.
     Factors of norms are near 1, shifts and biases small.
     """
-    x = _like_x(problem, uniform) * math.sqrt(3)
-    weights = [_weight(problem, weight, uniform) for weight in problem.weights]
-    return (x, *weights) if problem.direction == "forward" else (x, *weights, _like_x(problem, uniform))
+    x, *others = declared(problem, uniform)
+    count = len(problem.weights)
+    weights = map(functools.partial(_weight, problem), problem.weights, others[:count])
+    return x * math.sqrt(3), *weights, *others[count:]
 
 
-def _like_x(problem: Layer, uniform: Uniform) -> torch.Tensor:
-    dtype = torch.float32 if problem.x_byte == 4 else getattr(torch, problem.dtype)
-    if problem.kind == "bottleneck":
-        shape = (problem.batch, problem.length, problem.length, problem.width)
-        return uniform(*shape, dtype=dtype).permute(0, 3, 1, 2)
-    return uniform(problem.batch, problem.length, problem.width, dtype=dtype)
-
-
-def _weight(problem: Layer, weight: Weight, uniform: Uniform) -> torch.Tensor:
-    random = uniform(*weight.shape, dtype=torch.float32)
+def _weight(problem: Layer, weight: Weight, random: torch.Tensor) -> torch.Tensor:
     if weight.role != "matrix":
         return 0.1 * random + (weight.role == "factor")
     gain = 2 if problem.kind == "mlp" else 1
@@ -130,14 +125,8 @@ def _settings(problem: Layer, device: torch.device, deterministic: bool = False)
     if device.type == "cpu":
         yield
         return
-    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn
-    allow_tf32 = problem.dtype != "float32"
-    matmul.fp32_precision = "tf32" if problem.dtype == "tf32" else "ieee"
-    try:
-        with conv.flags(enabled=True, benchmark=True, deterministic=deterministic, allow_tf32=allow_tf32):
-            yield
-    finally:
-        matmul.fp32_precision = "ieee"  # at tf32 it would contradict torch's older flags
+    with cublas_precision(problem.dtype), cudnn_precision(problem.dtype, True, deterministic):
+        yield
 
 
 def _eager(fused: bool) -> Callable[..., Launch]:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from bench.spec import DeviceKind, Dtypes, Implementation, Problem, Size
+from bench.spec import DeviceKind, Dtypes, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, ANY, FLOATS, on_both, on_cpu, on_cuda
 
 Cell = Literal["lstm", "gru"]
@@ -88,17 +88,24 @@ class Recurrent(Problem):
         return products * self.batch * self.steps * (2 if self.direction == "backward" else 1)
 
     @property
-    def byte_read(self) -> int:
-        """x, the first states, the weights; dy but for the forward pass. What that kept: see `read_once`."""
-        of_dy = 0 if self.direction == "forward" else self._y
-        return (self._x + self._of_states + self._weights + of_dy) * self.item_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x, the first h (and c), w, r, b, d of each layer, and dy but for the forward pass.
 
-    @property
-    def byte_written(self) -> int:
-        """y or dx, the last states or the first ones' gradients; backward also the weights' gradients."""
-        of_weights = self._weights if self.direction == "backward" else 0
-        result = self._y if self.direction == "forward" else self._x
-        return (result + self._of_states + of_weights) * self.item_byte
+        And y or dx, the last h (and c) or the first ones' gradients, backward also the weights' gradients.
+        What a forward pass kept for a gradient is no input: see `read_once`.
+        """
+        x = TensorSpec((self.steps, self.batch, self.inputs))
+        y = TensorSpec((self.steps, self.batch, self.hidden))
+        states = dict.fromkeys(("h", "c")[: STATES[self.cell]], TensorSpec((self.layers, *y.shape[1:])))
+        weights: dict[str, TensorSpec] = {}
+        rows = self.gates * self.hidden
+        for layer, width in enumerate(self.widths):
+            shapes = {"w": (rows, width), "r": (rows, self.hidden), "b": (rows,), "d": (rows,)}
+            weights |= {f"{name}_{layer}": TensorSpec(shape) for name, shape in shapes.items()}
+        read = {"x": x, **states, **weights}
+        if self.direction == "forward":
+            return read, {"y": y, **states}
+        return read | {"dy": y}, {"dx": x, **states} | (weights if self.direction == "backward" else {})
 
     def read_once(self, implementation: str) -> int:
         """The inputs; of a gradient the gates that the forward pass kept, of an LSTM also the cells."""
@@ -150,20 +157,8 @@ class Recurrent(Problem):
         return self.model_copy(update={name: min(limit, getattr(self, name)) for name, limit in most.items()})
 
     @property
-    def _x(self) -> int:
-        return self.steps * self.batch * self.inputs
-
-    @property
     def _y(self) -> int:
         return self.steps * self.batch * self.hidden
-
-    @property
-    def _of_states(self) -> int:
-        return STATES[self.cell] * self.layers * self.batch * self.hidden
-
-    @property
-    def _weights(self) -> int:
-        return sum(self.gates * self.hidden * (width + self.hidden + 2) for width in self.widths)
 
     @property
     def _kept(self) -> int:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,8 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.optional import lacking
+from kernels.precision import cublas_precision
+from kernels.tensors import inputs as declared
 from kernels.training.problem import Training
 from kernels.training.rounding import tolerance
 
@@ -37,15 +39,11 @@ _SETTLING = 400
 
 def inputs(problem: Training, uniform: Uniform) -> Tensors:
     """x, t and the weights. W keeps the variance of what it multiplies, so tanh is not saturated."""
-    width, rank = problem.width, problem.lora_rank
-    x, t = uniform(problem.batch, width), uniform(problem.batch, width)
-    shapes = [(width, width), (rank, width), (width, rank)] if rank else [(width, width)]
+    x, t, *random = declared(problem, uniform)
     weights = []
-    for _ in range(problem.layers):
-        for place, shape in enumerate(shapes):
-            gain = math.sqrt(1 / shape[1]) * (_LORA_GAIN if place == 2 else 1)
-            random = uniform(*shape, dtype=torch.float32)
-            weights.append(random * (gain / random.square().mean().sqrt()))
+    for name, weight in zip(list(problem.tensors[0])[2:], random, strict=True):
+        gain = math.sqrt(1 / weight.shape[1]) * (_LORA_GAIN if name[0] == "B" else 1)
+        weights.append(weight * (gain / weight.square().mean().sqrt()))
     return x, t, *weights
 
 
@@ -96,20 +94,6 @@ def reference(problem: Training, x: torch.Tensor, t: torch.Tensor, *weights: tor
 
 def _autocast(problem: Training, device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, dtype=torch.bfloat16) if problem.item_byte == 2 else nullcontext()
-
-
-@contextmanager
-def _precision(problem: Training, device: torch.device) -> Iterator[None]:
-    """float32 or tf32 as the data type says; left at float32."""
-    if device.type == "cpu":
-        yield
-        return
-    matmul = torch.backends.cuda.matmul
-    matmul.fp32_precision = "tf32" if problem.dtype == "tf32" else "ieee"
-    try:
-        yield
-    finally:
-        matmul.fp32_precision = "ieee"  # left at tf32, it would contradict torch's older flags
 
 
 def _gradients(problem: Training, x: torch.Tensor, t: torch.Tensor, weights: Tensors) -> None:
@@ -166,7 +150,7 @@ def _step(
         with torch.no_grad():
             if optimizer is not None:
                 torch._foreach_copy_(trained, originals)
-        with _precision(problem, x.device):
+        with cublas_precision(problem.dtype) if x.is_cuda else nullcontext():
             _gradients(problem, x, t, weights)
         if optimizer is not None:
             optimizer.step()
