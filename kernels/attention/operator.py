@@ -46,11 +46,7 @@ def _saved(problem: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 
 
 def _scores(
-    problem: Attention,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    rows: torch.Tensor,
-    keys: torch.Tensor | None = None,
+    problem: Attention, q: torch.Tensor, k: torch.Tensor, rows: torch.Tensor, keys: torch.Tensor | None = None
 ) -> torch.Tensor:
     """s [batch, kv_heads, group, rows, keys] of q's rows and k's, whose places in the sequence are given.
 

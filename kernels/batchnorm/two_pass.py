@@ -56,10 +56,7 @@ _SMALL_COPIES = {
     "NHWC": (Tile(16, 64, 4, 8, 4), Tile(16, 64, 4, 8)),
 }
 """For whole 4 bytes, the least that is copied asynchronously: each takes an address of its own."""
-_IN_REGISTERS = {
-    "NCHW": (Tile(512, 1, 2, 20), Tile(512, 1, 4, 16)),
-    "NHWC": (Tile(16, 64, 4, 5),),
-}
+_IN_REGISTERS = {"NCHW": (Tile(512, 1, 2, 20), Tile(512, 1, 4, 16)), "NHWC": (Tile(16, 64, 4, 5),)}
 """For odd rows or planes of 2-byte elements; more of them would spill."""
 _GROUP = 8
 """Channels of a program of odd planes: as many planes of 2-byte elements as begin 16 bytes apart."""

@@ -125,11 +125,7 @@ def operands(problem: Fusion, of: Operands, y: torch.Tensor, h: torch.Tensor) ->
 
 def meta(problem: Fusion, chosen: Rows) -> Mapping[str, Any]:
     """What this many rows a program add to `operands`."""
-    return {
-        "ROWS": chosen.rows,
-        "PADDED": triton.next_power_of_2(problem.length),
-        "num_warps": chosen.warps,
-    }
+    return {"ROWS": chosen.rows, "PADDED": triton.next_power_of_2(problem.length), "num_warps": chosen.warps}
 
 
 def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:

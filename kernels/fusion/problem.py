@@ -44,12 +44,7 @@ from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import inductor, on_both, on_cuda
 
 Chain = Literal[
-    "bias",
-    "residual",
-    "bias-gelu",
-    "bias-residual",
-    "residual-layernorm",
-    "bias-residual-layernorm",
+    "bias", "residual", "bias-gelu", "bias-residual", "residual-layernorm", "bias-residual-layernorm"
 ]
 
 LONGEST = 1 << 20

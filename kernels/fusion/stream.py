@@ -136,11 +136,7 @@ def operands(problem: Fusion, of: Operands, y: torch.Tensor) -> dict[str, Any]:
 
 def meta(problem: Fusion, block: Block) -> Mapping[str, Any]:
     """What a block of this size adds to `operands`."""
-    return {
-        "SHORT": problem.length < block.elements,
-        "BLOCK": block.elements,
-        "num_warps": block.warps,
-    }
+    return {"SHORT": problem.length < block.elements, "BLOCK": block.elements, "num_warps": block.warps}
 
 
 def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch:

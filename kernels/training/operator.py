@@ -133,11 +133,7 @@ def _bitsandbytes(problem: Training, trained: list[torch.Tensor]) -> torch.optim
 
 
 def _step(
-    problem: Training,
-    optimizer_of: _Optimizing,
-    x: torch.Tensor,
-    t: torch.Tensor,
-    *given: torch.Tensor,
+    problem: Training, optimizer_of: _Optimizing, x: torch.Tensor, t: torch.Tensor, *given: torch.Tensor
 ) -> Launch:
     """The whole step. With an optimizer it works on copies of the weights; moments come of one step here."""
     owns = problem.optimizer != "none"
