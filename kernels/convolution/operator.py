@@ -33,34 +33,27 @@ _LIBRARIES = {"Cudnn": "cuDNN", "Mkldnn": "oneDNN"}
 _MAX_AUTOTUNE = (("max_autotune", True), ("coordinate_descent_tuning", True))
 
 
-def reference(
-    problem: Convolution, left: torch.Tensor, right: torch.Tensor, *bias: torch.Tensor
-) -> torch.Tensor | Tensors:
+_SUM_OVER = {"forward": "ngkhw", "activation_gradient": "ngchw", "weight_gradient": "gkc"}
+"""The result's axes at one tap, by `torch.einsum`: of y, x or w."""
+
+
+def reference(problem: Convolution, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
     """y, dx, or dw and with bias db; in float64, tap by tap, no convolution of torch's."""
-    images = functools.partial(left.new_zeros, dtype=torch.float64)
-    one, other = left.double(), right.double()
-    if problem.direction == "forward":
-        y = images(problem.n, problem.k, problem.p, problem.q)
-        for tap, outputs, points in _taps(problem):
-            _grouped(problem, y)[outputs] += torch.einsum(
-                "ngchw,gkc->ngkhw", _grouped(problem, one)[points], _tap_weights(problem, other, tap)
-            )
-        return y + bias[0].double()[:, None, None] if problem.bias else y
-    if problem.direction == "activation_gradient":
-        dx = images(problem.n, problem.c, problem.h, problem.w)
-        for tap, outputs, points in _taps(problem):
-            _grouped(problem, dx)[points] += torch.einsum(
-                "ngkhw,gkc->ngchw", _grouped(problem, one)[outputs], _tap_weights(problem, other, tap)
-            )
-        return dx
-    dw = images(problem.k, problem.c // problem.groups, problem.window_h, problem.window_w)
+    read, written = problem.tensors
+    of = {name: tensor.double() for name, tensor in zip(read, tensors, strict=True)}
+    computed, axes = next(iter(written)), _SUM_OVER[problem.direction]
+    of[computed] = tensors[0].new_zeros(written[computed].shape, dtype=torch.float64)
     for tap, outputs, points in _taps(problem):
-        _tap_weights(problem, dw, tap).copy_(
-            torch.einsum(
-                "ngkhw,ngchw->gkc", _grouped(problem, one)[outputs], _grouped(problem, other)[points]
-            )
-        )
-    return (dw, one.sum((0, 2, 3))) if problem.bias else dw
+        at_tap = {
+            "ngchw": _grouped(problem, of["x"])[points],
+            "gkc": of["w"][:, :, tap[0], tap[1]].view(problem.groups, -1, of["w"].shape[1]),
+            "ngkhw": _grouped(problem, of["y"])[outputs],
+        }
+        result = at_tap.pop(axes)
+        result += torch.einsum(f"{','.join(at_tap)}->{axes}", *at_tap.values())
+    if problem.sums_bias_gradient:
+        return of["w"], of["y"].sum((0, 2, 3))
+    return of[computed] + of["b"][:, None, None] if problem.adds_bias else of[computed]
 
 
 _Index = tuple[EllipsisType, slice, slice]
@@ -82,11 +75,6 @@ def _slice(along: range) -> slice:
 def _grouped(problem: Convolution, image: torch.Tensor) -> torch.Tensor:
     """[n, groups, channels of a group, height, width]: a view."""
     return image.view(problem.n, problem.groups, -1, *image.shape[2:])
-
-
-def _tap_weights(problem: Convolution, w: torch.Tensor, tap: tuple[int, int]) -> torch.Tensor:
-    """[groups, k of a group, c of a group] at one tap: a view."""
-    return w[:, :, tap[0], tap[1]].view(problem.groups, -1, w.shape[1])
 
 
 def _geometry(problem: Convolution) -> tuple[list[int], list[int], list[int]]:
@@ -302,17 +290,7 @@ def _examples() -> list[Convolution]:
         {"n": 2, "c": 13, "h": 7, "w": 7, "k": 17, "window_h": 3, "window_w": 3, "padding": 1},
         {"n": 2, "c": 3, "h": 17, "w": 19, "k": 8, "window_h": 7, "window_w": 7, "stride": 2, "padding": 3},
         {"n": 3, "c": 8, "h": 9, "w": 11, "k": 16, "window_h": 1, "window_w": 7, "padding": 3},
-        {
-            "n": 2,
-            "c": 16,
-            "h": 13,
-            "w": 10,
-            "k": 8,
-            "window_h": 3,
-            "window_w": 5,
-            "dilation": 2,
-            "padding": 2,
-        },
+        {"n": 2, "c": 16, "h": 13, "w": 9, "k": 8, "window_h": 3, "window_w": 5, "dilation": 2, "padding": 2},
         {"n": 2, "c": 32, "h": 8, "w": 8, "k": 24, "window_h": 1, "window_w": 1, "stride": 2},
         {"n": 1, "c": 6, "h": 5, "w": 7, "k": 4, "window_h": 3, "window_w": 3, "stride": 3, "padding": 4},
         {"n": 2, "c": 12, "h": 7, "w": 9, "k": 18, "window_h": 3, "window_w": 3, "padding": 1, "groups": 3},

@@ -129,27 +129,22 @@ def _settings(problem: Layer, device: torch.device, deterministic: bool = False)
         yield
 
 
-def _eager(fused: bool) -> Callable[..., Launch]:
-    def build(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Launch:
-        """torch's operators one after the other; every output allocated by each call."""
-
-        def run(*leaves: torch.Tensor) -> Tensors:
-            with _autocast(problem, x.device):
-                return formula.forward(problem, fused, *leaves)
-
-        return _launch(problem, run, lambda: _settings(problem, x.device), x, *others)
-
-    return build
+def _forward(fused: bool, problem: Layer, *leaves: torch.Tensor) -> Tensors:
+    with _autocast(problem, leaves[0].device):
+        return formula.forward(problem, fused, *leaves)
 
 
-def deterministic(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Launch:
+def eager(
+    problem: Layer, x: torch.Tensor, *others: torch.Tensor, fused: bool = False, deterministic: bool = False
+) -> Launch:
+    """torch's operators one after the other; every output allocated by each call."""
+    run = functools.partial(_forward, fused, problem)
+    return _launch(problem, run, lambda: _settings(problem, x.device, deterministic), x, *others)
+
+
+def deterministic(problem: Layer, *tensors: torch.Tensor) -> Launch:
     """As eager or amp, cuDNN held to algorithms that repeat every bit; RuntimeError if two calls differ."""
-
-    def run(*leaves: torch.Tensor) -> Tensors:
-        with _autocast(problem, x.device):
-            return formula.forward(problem, False, *leaves)
-
-    launch = _launch(problem, run, lambda: _settings(problem, x.device, deterministic=True), x, *others)
+    launch = eager(problem, *tensors, deterministic=True)
     first, second = (
         (each,) if isinstance(each, torch.Tensor) else each for each in (launch.call(), launch.call())
     )
@@ -158,15 +153,14 @@ def deterministic(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Lau
     return launch
 
 
-def _for_compiling(problem: Layer, *leaves: torch.Tensor) -> Tensors:
-    with _autocast(problem, leaves[0].device):
-        return formula.forward(problem, problem.kind in TRANSFORMERS, *leaves)
+def _as_fused(problem: Layer, *leaves: torch.Tensor) -> Tensors:
+    return _forward(problem.kind in TRANSFORMERS, problem, *leaves)
 
 
 def inductor(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Launch:
     """Forward and backward pass compiled when first called; every output allocated by each call."""
     threads = 0 if x.is_cuda else torch.get_num_threads()
-    run = torch_compile.compiled(_for_compiling, problem, threads=threads)
+    run = torch_compile.compiled(_as_fused, problem, threads=threads)
     return _launch(problem, run, lambda: _settings(problem, x.device), x, *others)
 
 
@@ -195,9 +189,9 @@ OPERATOR = Operator(
     inputs=inputs,
     reference=reference,
     implementations={
-        "eager": _eager(fused=False),
-        "amp": _eager(fused=False),
-        "sdpa": _eager(fused=True),
+        "eager": eager,
+        "amp": eager,
+        "sdpa": functools.partial(eager, fused=True),
         "cudnn-deterministic": deterministic,
         "inductor": inductor,
     },

@@ -133,7 +133,7 @@ def _bitsandbytes(problem: Training, trained: list[torch.Tensor]) -> torch.optim
 
 
 def _step(
-    problem: Training, optimizer_of: _Optimizing, x: torch.Tensor, t: torch.Tensor, *given: torch.Tensor
+    optimizer_of: _Optimizing, problem: Training, x: torch.Tensor, t: torch.Tensor, *given: torch.Tensor
 ) -> Launch:
     """The whole step. With an optimizer it works on copies of the weights; moments come of one step here."""
     owns = problem.optimizer != "none"
@@ -167,34 +167,27 @@ def _taken(weight: torch.Tensor) -> torch.Tensor:
 
 def _settled(problem: Training, *tensors: torch.Tensor) -> Launch:
     """bitsandbytes counts steps on the host, and a graph keeps the count: so moments must move no more."""
-    launch = _step(problem, _bitsandbytes, *tensors)
+    launch = _step(_bitsandbytes, problem, *tensors)
     for _ in range(_SETTLING):
         launch.call()
     return launch
 
 
-def _blocking(empties: bool) -> Callable[..., Launch]:
-    def build(problem: Training, x: torch.Tensor, *others: torch.Tensor) -> Launch:
-        """As eager, timed by the host's clock; `emptying` also gives unused memory back after each step."""
-        step = _step(problem, _one_by_one, x, *others)
+def _blocking(empties: bool, problem: Training, x: torch.Tensor, *others: torch.Tensor) -> Launch:
+    """As eager, timed by the host's clock; `emptying` also gives unused memory back after each step."""
+    step = _step(_one_by_one, problem, x, *others)
 
-        def call() -> torch.Tensor | Tensors:
-            written = step.call()
+    def call() -> torch.Tensor | Tensors:
+        written = step.call()
+        if empties:
+            gc.collect()
+        if x.is_cuda:
             if empties:
-                gc.collect()
-            if x.is_cuda:
-                if empties:
-                    torch.cuda.empty_cache()
-                torch.cuda.synchronize()
-            return written
+                torch.cuda.empty_cache()
+            torch.cuda.synchronize()
+        return written
 
-        return Launch(call, blocks=True)
-
-    return build
-
-
-def _by(optimizer_of: _Optimizing) -> Callable[..., Launch]:
-    return lambda problem, *tensors: _step(problem, optimizer_of, *tensors)
+    return Launch(call, blocks=True)
 
 
 def _examples() -> list[Training]:
@@ -219,12 +212,12 @@ OPERATOR = Operator(
     inputs=inputs,
     reference=reference,
     implementations={
-        "eager": _by(_one_by_one),
-        "foreach": _by(partial(_torch_optimizer, foreach=True, fused=False)),
-        "fused": _by(partial(_torch_optimizer, fused=True)),
+        "eager": partial(_step, _one_by_one),
+        "foreach": partial(_step, partial(_torch_optimizer, foreach=True, fused=False)),
+        "fused": partial(_step, partial(_torch_optimizer, fused=True)),
         "bitsandbytes": _settled,
-        "waiting": _blocking(empties=False),
-        "emptying": _blocking(empties=True),
+        "waiting": partial(_blocking, False),
+        "emptying": partial(_blocking, True),
     },
     tolerance=tolerance,
     examples=_examples(),
