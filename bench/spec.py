@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -28,7 +28,8 @@ from bench.errors import unknown
 if TYPE_CHECKING:
     import torch
 
-    Tensors = tuple[torch.Tensor, ...]
+Tensors: TypeAlias = "tuple[torch.Tensor, ...]"
+"""A text at run time, for this module does not import torch: for annotations only."""
 
 DeviceKind = Literal["cpu", "cuda"]
 Dtype = Literal[
@@ -300,7 +301,12 @@ class Problem(BaseModel, ABC):
 
     def byte_moved(self, implementation: str) -> int:
         """Bytes that this implementation must move: `byte`, or more (a two-pass algorithm)."""
-        return self.byte
+        again = self.byte_again(implementation)
+        return self.read_once(implementation) + again + self.moved_written(implementation)
+
+    def read_once(self, implementation: str) -> int:
+        """The part of `byte_moved` that is read for the first time: the inputs, as far as they are needed."""
+        return self.byte_read
 
     def byte_again(self, implementation: str) -> int:
         """The part of `byte_moved` that is read a second time: a cache that holds as much serves it."""

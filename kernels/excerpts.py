@@ -5,14 +5,11 @@ All are drawn by torch's own generator on the CPU, so that a seeded run repeats 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 
-from bench.spec import Problem
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from bench.spec import Problem, Tensors
 
 P = TypeVar("P", bound=Problem)
 

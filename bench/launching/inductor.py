@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.spec import Launch, Problem
+from bench.spec import Launch, Problem, Tensors
 
 if TYPE_CHECKING:
-    from bench.spec import Tensors
-
     Function = Callable[..., torch.Tensor | Tensors]
 
 

@@ -13,20 +13,17 @@ copies 48 KB or more. An H200 needs 29 KB, a B200 43 (tests/kernels/in_flight.py
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from bench.launching.tuning import tuned
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.batchnorm import passes
 from kernels.batchnorm.blocks import Cut
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
 from kernels.tensors import empty
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 class Tile(NamedTuple):
@@ -59,10 +56,7 @@ _SMALL_COPIES = {
     "NHWC": (Tile(16, 64, 4, 8, 4), Tile(16, 64, 4, 8)),
 }
 """For whole 4 bytes, the least that is copied asynchronously: each takes an address of its own."""
-_IN_REGISTERS = {
-    "NCHW": (Tile(512, 1, 2, 20), Tile(512, 1, 4, 16)),
-    "NHWC": (Tile(16, 64, 4, 5),),
-}
+_IN_REGISTERS = {"NCHW": (Tile(512, 1, 2, 20), Tile(512, 1, 4, 16)), "NHWC": (Tile(16, 64, 4, 5),)}
 """For odd rows or planes of 2-byte elements; more of them would spill."""
 _GROUP = 8
 """Channels of a program of odd planes: as many planes of 2-byte elements as begin 16 bytes apart."""

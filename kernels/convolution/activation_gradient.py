@@ -30,6 +30,7 @@ Loads of dy are 16 bytes wide if k' is a multiple of 16 bytes; loads of w and st
 **Arithmetic.** As in forward.py, without a bias.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 import itertools
@@ -48,8 +49,8 @@ from kernels.prepared import Prepared
 from kernels.tensors import empty
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def taps_that_meet(  # type: ignore[no-untyped-def]
+@triton.jit
+def taps_that_meet(
     residue,
     WINDOW: tl.constexpr,
     STRIDE: tl.constexpr,
@@ -63,8 +64,8 @@ def taps_that_meet(  # type: ignore[no-untyped-def]
     return first, tl.where(beyond % COMMON == 0, tl.cdiv(WINDOW - first, STRIDE // COMMON), 0)
 
 
-@triton.jit(do_not_specialize=["n", "h", "w", "p", "q", "c", "k"])  # type: ignore[untyped-decorator]
-def gather_gradient(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["n", "h", "w", "p", "q", "c", "k"])
+def gather_gradient(
     dy_pointer,  # [n, p, q, groups, k]
     w_pointer,  # [groups, k, WINDOW_H, WINDOW_W, c]
     dx_pointer,  # [n, h, w, groups, c]: every element is written once

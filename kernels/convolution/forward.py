@@ -24,6 +24,7 @@ k / groups is one; what divides the two is a compile-time constant.
 truncates float32 operands to 10 bits; `float32` uses no matrix unit.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 from typing import Any
@@ -40,8 +41,8 @@ from kernels.prepared import Prepared
 from kernels.tensors import empty
 
 
-@triton.jit(do_not_specialize=["pixels", "h", "w", "p", "q", "c", "k"])  # type: ignore[untyped-decorator]
-def convolve(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["pixels", "h", "w", "p", "q", "c", "k"])
+def convolve(
     x_pointer,  # [n, h, w, groups, c]
     w_pointer,  # [groups, k, WINDOW_H, WINDOW_W, c]
     bias_pointer,  # [groups, k], or None

@@ -27,6 +27,7 @@ if k' is a multiple of 16 bytes; loads of x and stores of dw if c' is.
 **Arithmetic.** As in forward.py; a sum is P shorter ones, added in float32.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 import math
@@ -46,10 +47,8 @@ from kernels.prepared import Prepared
 from kernels.tensors import empty
 
 
-@triton.jit(  # type: ignore[untyped-decorator]
-    do_not_specialize=["pixels", "parts", "h", "w", "p", "q", "c", "k"]
-)
-def correlate(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["pixels", "parts", "h", "w", "p", "q", "c", "k"])
+def correlate(
     dy_pointer,  # [n, p, q, groups, k]
     x_pointer,  # [n, h, w, groups, c]
     dw_pointer,  # [groups, k, WINDOW_H, WINDOW_W, c]: every element is written once

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from bench.spec import Operator, Problem
+from bench.spec import Operator, Problem, Tensors
 from kernels.fma.problem import SHIFT, FusedMultiplyAdd
 from kernels.optional import launched_by
 from kernels.tensors import inputs
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 def reference(problem: FusedMultiplyAdd, x: torch.Tensor) -> torch.Tensor:

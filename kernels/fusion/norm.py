@@ -19,6 +19,7 @@ numbers are subtracted; they are at hand. y is made from the h that was summed, 
 is written. Sums run in a fixed order: results are the same each time.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -59,8 +60,8 @@ def candidates(length: int) -> tuple[Rows, ...]:
     return tuple(found)
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def chain(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def chain(
     x_pointer,  # [rows, length], contiguous
     bias_pointer,  # [length], or None
     residual_pointer,  # [rows, length], contiguous
@@ -124,11 +125,7 @@ def operands(problem: Fusion, of: Operands, y: torch.Tensor, h: torch.Tensor) ->
 
 def meta(problem: Fusion, chosen: Rows) -> Mapping[str, Any]:
     """What this many rows a program add to `operands`."""
-    return {
-        "ROWS": chosen.rows,
-        "PADDED": triton.next_power_of_2(problem.length),
-        "num_warps": chosen.warps,
-    }
+    return {"ROWS": chosen.rows, "PADDED": triton.next_power_of_2(problem.length), "num_warps": chosen.warps}
 
 
 def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:

@@ -20,6 +20,7 @@ written and read again from L2.
 **Alignment.** As in forward.py: 16 bytes at a time where a row's length is a multiple of 16 bytes.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import torch
 import triton
 import triton.language as tl
@@ -30,8 +31,8 @@ from kernels.layernorm.tiles import Tile, alignment, of_rows, programs, whole_ro
 from kernels.tensors import empty
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def gradient(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def gradient(
     x_pointer,  # [rows, length], contiguous
     dy_pointer,  # [rows, length], contiguous
     weight_pointer,  # [length]
@@ -83,8 +84,8 @@ def gradient(  # type: ignore[no-untyped-def]
     tl.store(mine + tl.cast(of, tl.int64) * length, tl.sum(bias_sums, 0), mask=here)
 
 
-@triton.jit(do_not_specialize=["count", "length"])  # type: ignore[untyped-decorator]
-def add_partial_sums(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["count", "length"])
+def add_partial_sums(
     partial_pointer,  # [2, count, length], float32
     dweight_pointer,  # [length]; written once
     dbias_pointer,  # [length]; written once

@@ -12,6 +12,7 @@ and the partial sums, `2 slices length` float32, written and read.
 **Arithmetic.** float32; as backward.py.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from collections.abc import Sequence
 
 import torch
@@ -30,8 +31,8 @@ def walking(problem: LayerNorm) -> Tile:
     return chunks(problem.length, problem.item_byte)[1]
 
 
-@triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
-def row_sums(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["length"])
+def row_sums(
     x_pointer,  # [rows, length], contiguous; rows is the number of programs
     dy_pointer,  # [rows, length], contiguous
     weight_pointer,  # [length]
@@ -64,8 +65,8 @@ def row_sums(  # type: ignore[no-untyped-def]
     tl.store(sums_pointer + tl.num_programs(0) + row, tl.sum(slope, 0) / length)
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def columns(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def columns(
     x_pointer,  # [rows, length], contiguous
     dy_pointer,  # [rows, length], contiguous
     weight_pointer,  # [length]

@@ -15,6 +15,7 @@ is taken off: right to the last digits of float32 however large the mean.
 other length is right but narrower, down to one element at a time for odd ones.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import torch
 import triton
 import triton.language as tl
@@ -25,8 +26,8 @@ from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.tensors import empty
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def normalize(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def normalize(
     x_pointer,  # [rows, length], contiguous
     weight_pointer,  # [length]
     bias_pointer,  # [length]

@@ -12,29 +12,25 @@ second time from L2 as far as that holds it.
 none by Triton's; integers by adding and taking off 1.5 * 2^23, which rounds to nearest, ties to even.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 
 from bench.launching.tuning import tuned
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 PARTS = 1024
 """Parts of a tensor, and most programs of its first pass."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def cast(x, per_scale, y_pointer, LARGEST: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def cast(x, per_scale, y_pointer, LARGEST: tl.constexpr):
     """x times per_scale (broadcast), rounded to the type that y_pointer points to; never beyond LARGEST."""
     y = tl.minimum(tl.maximum(x * per_scale, -LARGEST), LARGEST)
     if y_pointer.dtype.element_ty == tl.int8:
@@ -42,8 +38,8 @@ def cast(x, per_scale, y_pointer, LARGEST: tl.constexpr):  # type: ignore[no-unt
     return y.to(y_pointer.dtype.element_ty)
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def in_registers(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def in_registers(
     x_pointer,  # [rows, length], contiguous
     y_pointer,  # [rows, length], contiguous; every element is written once
     scale_pointer,  # [rows]: float32, or with POWER exponents plus 127; each written once
@@ -79,8 +75,8 @@ def in_registers(  # type: ignore[no-untyped-def]
     tl.store(y_pointer + at, cast(x, per_scale[:, None], y_pointer, LARGEST), mask=inside)
 
 
-@triton.jit(do_not_specialize=["elements", "blocks"])  # type: ignore[untyped-decorator]
-def largest_of_parts(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["elements", "blocks"])
+def largest_of_parts(
     x_pointer,  # [elements]
     part_pointer,  # [programs], float32: the largest |x| of each part, each written once
     elements,
@@ -101,8 +97,8 @@ def largest_of_parts(  # type: ignore[no-untyped-def]
     tl.store(part_pointer + tl.program_id(0), tl.max(largest, 0))
 
 
-@triton.jit(do_not_specialize=["elements", "parts"])  # type: ignore[untyped-decorator]
-def cast_by_parts(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["elements", "parts"])
+def cast_by_parts(
     x_pointer,  # [elements]
     part_pointer,  # [parts]
     y_pointer,  # [elements]; every element is written once

@@ -15,6 +15,7 @@ as inf - inf.
 other length is right but narrower, down to one element at a time for odd ones.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import torch
 import triton
 import triton.language as tl
@@ -25,8 +26,8 @@ from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def places(rows, length, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def places(rows, length, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Where this program's rows start, where their elements are from there, and which of them exist."""
     program = tl.program_id(0)
     row = program * ROWS + tl.arange(0, ROWS)
@@ -38,8 +39,8 @@ def places(rows, length, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.const
     return start, tl.arange(0, ROWS)[:, None] * length + along[None, :], inside
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def forward(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def forward(
     x_pointer,  # [rows, length], contiguous
     y_pointer,  # [rows, length], contiguous; every element is written once
     rows,
@@ -59,8 +60,8 @@ def forward(  # type: ignore[no-untyped-def]
     tl.store(y_pointer + start + at, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def backward(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def backward(
     y_pointer,  # [rows, length], contiguous
     dy_pointer,  # [rows, length], contiguous
     dx_pointer,  # [rows, length], contiguous; every element is written once

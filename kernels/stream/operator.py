@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
-from bench.spec import Launch, Operator, Problem, Uniform
+from bench.spec import Launch, Operator, Problem, Tensors, Uniform
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF
 from kernels.stream.problem import Stream
 from kernels.tensors import inputs as declared
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 ALPHA = 0.5
 """Triad's factor: a power of two, so that alpha z is exact."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
-from bench.spec import Dtype, Launch, Operator, Problem, Uniform
+from bench.spec import Dtype, Launch, Operator, Problem, Tensors, Uniform
 from kernels.transfer.problem import Direction, Memory, Transfer
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 COPIES: Sequence[tuple[Direction, Memory]] = (
     ("host-to-device", "pinned"),
