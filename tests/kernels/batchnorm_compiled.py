@@ -1,7 +1,8 @@
 """What the batch normalization kernels promise of their compiled form, with every configuration they may try.
 
 Kernels that write nothing in bulk, or read one element of x with the bulk (the shift), promise 16-byte loads
-here. The two passes also keep enough bytes in flight (in_flight.py), and all programs of a launch run at once.
+here. The two passes also keep enough bytes in flight (in_flight.py), and all programs of a launch run at
+once.
 """
 
 import re
