@@ -18,7 +18,6 @@ from bench.runner.comparisons import CaseGroup, comparisons
 from bench.runner.forecast import AGAIN, Prices
 from bench.runner.planner import LOOKS, NextVisit, Planner
 from bench.runner.rows import visit_row
-from bench.runner.schedule import ONE_VISIT, SEVERAL_VISITS
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
 from bench.sweep.load import SWEEPS, Case, load, load_all
@@ -224,14 +223,6 @@ def test_a_resumed_run_makes_only_the_visits_that_are_missing(
 # ---- time
 
 
-def test_without_a_budget_everything_has_room_and_the_rest_is_foretold(cases: list[Case]) -> None:
-    plan = planner(cases, 3)
-    assert plan.left_s(0.0) is None and plan.visits_left() == 120
-    simulation = Simulation(plan)
-    left = [plan.visits_left() for _ in iter(simulation.visit, None)]
-    assert left == list(range(119, -1, -1)) and plan.left_s(simulation.at_s) == pytest.approx(0.0, abs=0.1)
-
-
 def test_a_case_has_room_for_all_of_its_visits_or_for_none(cases: list[Case]) -> None:
     for visits in (1, 3):
         made = Counter(
@@ -275,15 +266,6 @@ def test_a_case_that_hangs_says_nothing_of_what_the_others_take(cases: list[Case
     assert [row.status for _, row in simulation.run()] == ["timeout"] + ["ok"] * (len(cases) - 1)
 
 
-def test_visits_beyond_those_asked_for_end_with_the_budget(cases: list[Case]) -> None:
-    simulation = Simulation(
-        planner(cases[:4], 2, 30.0), lambda step: timed(1e-3 * 1.5 ** (step.number % 2)), beside_s=1.0
-    )
-    made = simulation.run()
-    assert len(made) > 8  # they disagree, so there were further ones
-    assert simulation.at_s <= 30.0 + 1.1  # prices are learned, so that the last may be dearer than foretold
-
-
 @pytest.mark.parametrize(("seconds", "refused"), [(1.4e-3, False), (1.6e-3, True), (8e-3, True)])
 def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
     seconds: float, refused: bool, ceilings: list[Case]
@@ -309,20 +291,6 @@ def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
     )
     refusal = plan.step(ceilings[1], 0.0).refusal
     assert (refusal is not None and "one launch is predicted" in refusal["reason"]) == refused
-
-
-def test_how_long_a_visit_may_sample_follows_from_the_budget(cases: list[Case]) -> None:
-    device = replace(gpu(0), kind="cpu", index=None, capability=None)
-    onednn = [replace(case, implementation="onednn") for case in cases]
-
-    def sampling_s(visits: int, budget_s: float | None) -> float:
-        plan = Planner(device, protocol("cpu", visits), budget_s)
-        plan.plan(onednn)
-        return plan.step(onednn[0], 0.0).sampling_s
-
-    once, often = ONE_VISIT["cpu"], SEVERAL_VISITS["cpu"]
-    assert sampling_s(1, None) == once.most_s > sampling_s(3, None) == often.most_s
-    assert once.least_s <= sampling_s(1, 5.0) < sampling_s(1, 40.0) < once.most_s
 
 
 @pytest.mark.parametrize("dearer", [1.0, 2.0])

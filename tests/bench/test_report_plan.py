@@ -12,7 +12,6 @@ import pytest
 
 from bench.cli.closing import _results
 from bench.cli.run_lines import claims_line, forecast_lines, left_out_lines, refined_line
-from bench.format import duration_text
 from bench.judge.frame import runs
 from bench.runner.comparisons import CaseGroup
 from bench.runner.forecast import BUDGET_S, Forecast, Tally, budget_s
@@ -94,12 +93,6 @@ def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too
 def test_after_the_ceilings_it_is_said_again() -> None:
     line = refined_line(SOME)
     assert "1,445 of 14,201 cases" in line and "8 min 24 s" in line and "6 h 56 min" in line
-
-
-def test_hours_are_hours() -> None:
-    assert [duration_text(s) for s in (59.4, 60, 3599, 3600, 25000)] == [
-        *("59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min", "6 h 56 min")
-    ]
 
 
 def test_a_gpu_has_ten_minutes_unless_told_otherwise() -> None:

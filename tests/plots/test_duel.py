@@ -126,31 +126,6 @@ def test_every_type_that_a_kernel_of_ours_multiplies_has_a_colour_and_every_regi
     assert {axes.get_title("left").split(":")[0] for axes in page.figure.axes} >= {*REGIONS} - {"batched"}
 
 
-def test_an_interval_that_is_not_known_ends_in_arrows(tmp_path: Path) -> None:
-    rows = list(paired(H100, "gemm/shapes", iter(LARGE[:2]), {"triton": 0.9}))
-    rows[1] = rows[1].__class__(**{**vars(rows[1]), "low_s": None, "high_s": None})
-    with style.look():
-        ((_, page),) = duel.draw(loaded(tmp_path, rows))
-    (axes,) = page.figure.axes
-    bars = [c for c in axes.collections if c.get_label() == "_interval"]
-    spans = [(low[1], high[1]) for bar in bars for low, high in bar.get_segments()]  # type: ignore[attr-defined]
-    (unknown,) = [span for span in spans if span[1] / span[0] > duel.MOST_REACH]
-    assert unknown[1] / unknown[0] == pytest.approx(duel.MOST_REACH**2)
-    arrows = [y for line in lines(axes, "_goes_on") for y in line.get_ydata()]
-    assert sorted(arrows) == pytest.approx(unknown)
-    bottom, top = axes.get_ylim()
-    assert all(bottom < low and high < top for low, high in spans)
-
-
-def test_pairs_left_out_are_counted(tmp_path: Path) -> None:
-    rows = list(paired(H100, "gemm/shapes", iter(LARGE), {"triton": 0.9}))
-    rows[1] = rows[1].__class__(**{**vars(rows[1]), "settled": False})
-    with style.look():
-        ((_, page),) = duel.draw(loaded(tmp_path, rows))
-    assert "Left out: 1 pair with a suspect time" in " ".join(text.get_text() for text in page.figure.texts)
-    assert sum(len(points(axes)) for axes in page.figure.axes) == len(LARGE) - 1
-
-
 def test_warm_pairs_have_a_page_of_their_own(tmp_path: Path) -> None:
     cold = list(paired(H100, "gemm/shapes", iter(LARGE), {"triton": 0.9}))
     warm = [one.__class__(**{**vars(one), "cache": "warm"}) for one in cold[:2]]

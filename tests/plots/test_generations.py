@@ -144,12 +144,6 @@ def test_few_cases_are_points_at_their_speed_up(
     assert low < min(points.get_xdata()) and max(points.get_xdata()) < high
 
 
-def test_memory_gained_what_the_bandwidth_did(figures: dict[str, Figure]) -> None:
-    """The made-up H200 is an H100 but for its memory, and the figure says so."""
-    copies = lines(figures["generations-stream-float32"].axes[0], "_case")[0].get_ydata()
-    assert len(copies) == 8 and copies == pytest.approx([4.8 / 3.352] * 8, rel=0.05)
-
-
 def test_ceilings_are_cases_too_and_an_empty_launch_has_no_bytes(figures: dict[str, Figure]) -> None:
     overview = [figure for name, figure in figures.items() if name in ("generations", "generations-2")]
     titles = [axes.get_title("left") for figure in overview for axes in figure.axes]
@@ -223,18 +217,6 @@ def test_a_cpu_has_no_datasheet_and_says_so(tmp_path: Path) -> None:
     assert lines(axes, "_median") and not lines(axes, "_bandwidth") and not lines(axes, "_peak")
     said = " ".join(" ".join(text.get_text() for text in figure.texts).split())
     assert "No datasheet of amd-epyc-9r14." in said and "their clocks differ" in said
-
-
-def test_imported_rows_are_named_in_the_title(tmp_path: Path) -> None:
-    sources = ("somebody 1.0; their file a", "somebody 1.0; their file b")
-    both = [
-        scored(tmp_path, [dataclasses.replace(one, source=source) for one in measured(machine)])
-        for machine, source in zip((H100, H200), sources, strict=True)
-    ]
-    with style.look():
-        for _, page in compared.draw(both, "h100-sxm", print):
-            said = " ".join(text.get_text() for text in page.figure.texts)
-            assert "imported: somebody 1.0" in said and "their file" not in said
 
 
 def test_a_device_looks_the_same_everywhere_and_like_no_other(figures: dict[str, Figure]) -> None:

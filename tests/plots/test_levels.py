@@ -1,7 +1,6 @@
 """The three levels in the figures of a sweep: each drawn where it has something of its own to say."""
 
 import random
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -106,14 +105,6 @@ def test_a_level_that_says_nothing_is_nowhere(plain: DeviceRun) -> None:
     assert len(lines(figure, "_ratio_below")) == 1
 
 
-def test_the_datasheet_is_grey_whoever_ran(plain: DeviceRun) -> None:
-    rows = plain.frame[plain.frame["implementation"] == "cublas"]
-    figure = drawn(with_frame(plain, rows))
-    (calibrated,), (sheet,) = lines(figure, "_predicted"), lines(figure, "_datasheet")
-    assert sheet.get_color() == style.GREY
-    assert calibrated.get_color() == style.of_implementation("cublas").color
-
-
 def test_structure_speaks_where_the_calibrated_level_is_silent(plain: DeviceRun) -> None:
     run = structured(plain, {"cublas": 1.0, "triton": 1.0})
     rows = run.frame.assign(predicted_s=np.nan, predicted_per_s=np.nan)
@@ -135,31 +126,6 @@ def test_the_strip_tells_the_levels_apart(plain: DeviceRun) -> None:
     assert low < min(every) and max(every) < high
     assert "markers with structure, dashed calibrated" in said(figure)
     assert "dashed calibrated" not in said(drawn(run, "rate"))
-
-
-def test_flagged_ratios_are_hollow(plain: DeviceRun) -> None:
-    rows = plain.frame.copy()
-    here = rows["sweep"] == "gemm/x"
-    rows.loc[here & (rows["m"] == 512), "suspect"] = True
-    figure = drawn(with_frame(plain, rows))
-    hollow = [line for line in lines(figure, "_ratio") if line.get_markerfacecolor() == "white"]
-    assert [list(line.get_xdata()) for line in hollow] == [[512], [512]]
-
-
-def test_the_caption_counts_what_bounds_the_rows(plain: DeviceRun) -> None:
-    chance = random.Random(SEED)
-    rows = plain.frame[plain.frame["sweep"] == "gemm/x"].copy()
-    terms = [chance.choice(["launch", "compute", "memory", ""]) for _ in range(len(rows))]
-    rows["bound_by"] = terms
-    rows.iloc[0, rows.columns.get_loc("median_s")] = np.nan
-    wanted = Counter(filter(None, terms[1:]))
-    told = prediction_lines.bound(rows)
-    assert told.startswith("Bound by ") and told.endswith(".")
-    found = dict(one.rsplit(" ", 1) for one in told.removeprefix("Bound by ").removesuffix(".").split(", "))
-    assert {term: int(n) for term, n in found.items()} == wanted
-    counts = [int(n) for n in found.values()]
-    assert counts == sorted(counts, reverse=True)
-    assert prediction_lines.bound(rows.assign(bound_by="")) == ""
 
 
 def test_a_normalised_duration_divides_every_level(plain: DeviceRun) -> None:
@@ -199,13 +165,6 @@ def test_imported_points_are_crosses_without_bars(plain: DeviceRun) -> None:
     assert measured_points.IMPORTED not in {look.marker for look in style.IMPLEMENTATIONS.values()}
 
 
-def test_imported_points_beside_ours(plain: DeviceRun) -> None:
-    figure = drawn(imported(plain, plain.frame["implementation"] == "cublas"))
-    for label in ("_measured", "_imported"):
-        assert sum(len(line.get_xdata()) for line in lines(figure, label)) == 5
-    assert "95 % intervals, unknown for 5 of 10; crosses are imported" in said(figure)
-
-
 @pytest.mark.parametrize("quantity", ["duration", "rate"])
 def test_a_time_without_an_interval_has_no_bar(plain: DeviceRun, quantity: prediction_lines.Quantity) -> None:
     def bars(which: pd.Series) -> tuple[int, str]:
@@ -219,9 +178,3 @@ def test_a_time_without_an_interval_has_no_bar(plain: DeviceRun, quantity: predi
     number, words = bars(implementation == "cublas")
     assert number == 5 and "Medians with 95 % intervals, unknown for 5 of 10." in words
     assert bars(operator.notna())[0] == 0
-
-
-def test_ours_are_never_called_imported(plain: DeviceRun) -> None:
-    figure = drawn(plain)
-    assert not lines(figure, "_imported")
-    assert "mported" not in said(figure) and not any("imported" in word for word in legend(figure))

@@ -140,17 +140,6 @@ def test_what_stands_still_is_never_mixed(tmp_path: Path) -> None:
             assert sum(f"{dtype}, k=4096, NN, m={m}" in one for one in found) == 2
 
 
-def test_m_may_be_swept_with_n_still(tmp_path: Path) -> None:
-    problems = [Gemm(m=m, n=1408, k=4096, dtype="float16") for m in range(2048, 9217, 256)]
-    figure = drawn(loaded(tmp_path, list(quantized(H100, "gemm/waves", iter(problems)))), x="m")[0]
-    # 11 columns of tiles: 12 rows of them, 3072 in m, are a wave.
-    assert figure.axes[2].get_xlabel() == "rows of A and C, m"
-    assert [line.get_xdata()[0] for line in lines(figure.axes[0], "_wave_edge")] == [3072, 6144]
-    for line in lines(figure.axes[1], "_predicted"):
-        steps = [math.ceil(11 * math.ceil(m / 256) / SMS) for m in line.get_xdata()]
-        assert line.get_ydata() / line.get_ydata()[0] == pytest.approx(steps)
-
-
 def test_m_and_n_that_grow_together(tmp_path: Path) -> None:
     problems = [Gemm(m=s, n=s, k=4096, dtype="float16") for s in range(512, 6145, 512)]
     figure = drawn(loaded(tmp_path, list(quantized(H100, "gemm/waves", iter(problems)))), x="m")[0]
@@ -203,11 +192,6 @@ def test_where_no_tile_can_be_forced_there_is_none(tmp_path: Path) -> None:
     assert drawn(run) == []
 
 
-def test_k_is_not_quantized(waves: DeviceRun) -> None:
-    found = sections(waves.frame, {"plot": [{"kind": "quantization", "x": "k"}]})
-    assert [one.kind for one in found] == ["curve"]
-
-
 def test_points_that_memory_bounds_do_not_set_the_height_of_the_stair(waves: DeviceRun) -> None:
     """As the guide's own figure 7, whose first cell reads 226 MB for 108 tiles."""
 
@@ -257,35 +241,10 @@ def test_the_structured_level_is_drawn_as_it_is(waves: DeviceRun, seed: int) -> 
         assert step._dash_pattern != fitted._dash_pattern
 
 
-def test_what_is_fitted_and_what_is_not_is_said(waves: DeviceRun, figures: list[Figure]) -> None:
-    def words(figure: Figure) -> list[str]:
-        return [text.get_text() for one in figure.legends for text in one.get_texts()]
-
-    run = modelled(waves, TILED)
-    figure = drawn(run)[0]
-    assert "predicted: waves x seconds fitted to the ringed points, with structure" in words(figure)
-    assert "predicted: waves x seconds fitted to the ringed points" not in words(figure)
-    held = run.frame[run.frame["implementation"].isin(TILED)]
-    off = float((held["structured_s"] / held["median_s"] - 1).abs().mean())
-    assert f"off by {off * 100:.2g} % in the mean, and not fitted" in said(figure)
-    assert f"Bound by compute {len(held)}." in said(figure)
-    assert "predicted: waves x seconds fitted to the ringed points" in words(figures[0])
-    assert "With structure" not in said(figures[0])
-
-
 def test_only_kernels_held_to_this_tile_have_a_modelled_stair(waves: DeviceRun) -> None:
     assert not lines(drawn(modelled(waves, PLAIN))[0].axes[1], "_structured")
     only = drawn(modelled(waves, ("triton-256x128",)))
     assert [len(lines(figure.axes[1], "_structured")) for figure in only] == [1, 0]
-
-
-def test_one_prediction_for_two_kernels_is_one_line(waves: DeviceRun) -> None:
-    run = modelled(waves, TILED)
-    rows = run.frame.copy()
-    here = rows["implementation"].isin(TILED)
-    rows.loc[here, "structured_s"] = rows["n"][here] * 1e-7
-    found = lines(drawn(with_frame(run, rows))[0].axes[1], "_structured")
-    assert [line.get_color() for line in found] == ["#444444"]
 
 
 def test_between_far_rows_there_is_no_step(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -14,7 +13,7 @@ from bench.case_name import row_name
 from bench.device.datasheet import find_datasheet
 from bench.format import share_text
 from bench.judge.frame import DeviceRun, load
-from bench.model.ceilings import Ceiling, Ceilings
+from bench.model.ceilings import Ceiling
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
@@ -22,7 +21,7 @@ from plots.base.measured_points import IMPORTED
 from plots.figures import roofline, roofs
 from tests.drawing import run_seed
 from tests.plots.drawn import legend, lines, said
-from tests.plots.synthetic import CPU, H100, ceilings, row, with_frame
+from tests.plots.synthetic import H100, ceilings, row, with_frame
 
 SEED = run_seed()
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -150,21 +149,6 @@ def test_operators_have_marks_of_their_own_and_one_alone_shows_its_implementatio
     assert legend(figure)[:2] == ["linear", "softmax"] and legend(drawn(plain))[:2] == ["cublas", "triton"]
 
 
-def test_a_letter_stands_where_no_other_point_does(plain: DeviceRun) -> None:
-    """Two points at one intensity: the letter of the upper one would lie on the lower."""
-    rows = plain.frame[(plain.frame["sweep"] == "gemm/x") & (plain.frame["m"] == 4096)]
-    rows = pd.concat([rows, rows, rows], ignore_index=True)
-    rows["flop_per_s"] = rows["flop_per_s"].max() * np.geomspace(1.0, 0.7, len(rows))
-    figure = drawn(with_frame(plain, rows))
-    (letter,) = [text for text in figure.axes[0].texts if text.get_text() == "A"]
-    assert letter.get_position()[0] != 0.0, "beside the column, not in it"
-
-
-def test_nothing_above_is_not_told(plain: DeviceRun) -> None:
-    rows = plain.frame.assign(flop_per_s=plain.frame["flop_per_s"] * 0.5)
-    assert "Above" not in said(drawn(with_frame(plain, rows)))
-
-
 def test_each_type_is_held_against_its_own_peak(plain: DeviceRun) -> None:
     rows = plain.frame[plain.frame["dtype"].isin(["float16", "float64"]) & (plain.frame["flop"] > 0)]
     share = roofs.above(plain, rows, "cold")["measured"]
@@ -215,24 +199,6 @@ def test_thousands_of_points_are_a_picture_in_the_svg(plain: DeviceRun, tmp_path
     assert not any(line.get_rasterized() for line in few)
 
 
-def test_thousands_of_imported_points_show_their_operators_and_suspect_ones_are_pale(
-    plain: DeviceRun,
-) -> None:
-    rows = plain.frame[plain.frame["sweep"] == "gemm/x"]
-    times = -(-(roofline.MOST_DRAWN + 1) // len(rows))
-    rows = rows.loc[np.tile(rows.index, times)].reset_index(drop=True)
-    operators = np.where(rows["implementation"] == "cublas", "gemm", "rms_norm")
-    rows = rows.assign(operator=operators, imported=True, source="made", suspect=rows.index % 3 == 0)
-    figure = drawn(with_frame(plain, rows))
-    assert legend(figure)[:2] == ["gemm (imported)", "rms norm (imported)"]
-    dots = lines(figure, "_measured")
-    assert {line.get_color() for line in dots} == {style.of_operator(name).color for name in set(operators)}
-    pale = [len(line.get_xdata()) for line in dots if line.get_alpha() < 0.1]
-    assert sum(pale) == rows["suspect"].sum() and len(dots) == 4
-    ours = legend(drawn(with_frame(plain, rows.assign(imported=False, source=None))))
-    assert {"gemm", "rms norm"} <= {*ours} and "cublas" not in ours
-
-
 @pytest.mark.parametrize("of_all", [True, False])
 def test_imported_points_are_crosses_and_named(plain: DeviceRun, of_all: bool) -> None:
     which = plain.frame["implementation"].eq("cublas") | of_all
@@ -245,21 +211,3 @@ def test_imported_points_are_crosses_and_named(plain: DeviceRun, of_all: bool) -
     roofs = "roofs: of the imported rows, datasheet" if of_all else "roofs: measured, datasheet"
     assert roofs in legend(figure)
     assert "mported" not in said(drawn(plain)) and "roofs: measured, datasheet" in legend(drawn(plain))
-
-
-def test_a_cpu_has_its_caches_too(tmp_path: Path) -> None:
-    problem = Gemm(m=512, n=512, k=512, dtype="float32")
-    rows = [*ceilings(CPU), row(CPU, "gemm/x", problem, "onednn")]
-    (run,) = load([write(tmp_path / "run.parquet", rows)], find_datasheet)
-    copy = run.roof("cold").copy_byte_per_s
-    assert copy
-    run = with_cached(run, {2**18: 20 * copy, 2**20: 12 * copy, 2**23: 4 * copy, 2**26: copy})
-    with style.look():
-        figure = dict(roofline.draw(run))["float32"].figure
-    words = " ".join(text.get_text() for text in figure.axes[0].texts)
-    assert len(lines(figure, "_cache")) == 3
-    assert "copy of 256 KiB" in words and "copy of 1 MiB" in words and "copy of 8 MiB" in words
-
-
-def test_no_ceilings_no_cache_roof() -> None:
-    assert roofs._caches(Ceilings(), None) == []

@@ -87,25 +87,6 @@ def test_below_stand_median_and_mean_of_every_level(tmp_path: Path, chance: np.r
     assert all(low <= one.median <= high and low <= one.mape <= high for one in found)
 
 
-def test_many_points_are_pixels(tmp_path: Path) -> None:
-    rows = made(tmp_path).frame
-    for times in (1, 1 + scored.MANY // (2 * len(PROBLEMS))):
-        figure = page(scored.draw(pd.concat([rows] * times, ignore_index=True)))
-        points = [line for axes in figure.axes for line in lines(axes, "_case")]
-        assert {line.get_rasterized() for line in points} == {times > 1}
-
-
-def test_imported_rows_have_a_line_and_a_mark_of_their_own(tmp_path: Path) -> None:
-    ours, theirs = made(tmp_path / "a"), made(tmp_path / "b", source="somebody 1.0; a file", run_id="x")
-    both = pd.concat([ours.frame, theirs.frame], ignore_index=True)
-    figure = page(scored.draw(both))
-    (axes,) = [axes for axes in figure.axes if "percent" in axes.get_xlabel()]
-    names = [text.get_text().split(" (")[0] for text in axes.get_yticklabels()]
-    assert sorted(names) == ["gemm", "gemm, imported"]
-    assert f"imported: somebody 1.0; a file ({2 * len(PROBLEMS)} rows are our own)" in said(figure)
-    assert "imported" not in said(page(scored.draw(ours.frame)))
-
-
 def test_nothing_scored_is_no_figure(tmp_path: Path) -> None:
     rows = made(tmp_path).frame
     rows["calibrating"], rows["scored"] = True, False
