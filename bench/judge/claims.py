@@ -83,7 +83,7 @@ def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[Judge
     judged = []
     for each in declared:
         of_sweep = rows[rows["sweep"].isin(each.rows)]
-        asked = cache(partial(case_rows, each.cases, runs[0].rows[0].sm_count))
+        asked = cache(partial(_asked, each, runs[0]))
         judged += [_judged(claim, each, of_sweep, asked, runs) for claim in each.claims]
     return judged
 
@@ -95,7 +95,7 @@ def _judged(
     asked: Callable[[], pd.DataFrame],
     runs: Sequence[DeviceRun],
 ) -> JudgedClaim:
-    """The verdict on a claim; `asked` gives the sweep's cases as rows, which most claims need not."""
+    """The verdict on a claim; `asked` is `_asked` of its sweep, which most claims need not."""
     name, test = claim.test
     if counts_memory(test):
         rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
@@ -148,9 +148,14 @@ def _other_device(claim: Claim, runs: Sequence[DeviceRun]) -> str:
     return "" if met else f"about compute capability {least}; this device has {have}"
 
 
-def _untimed(run: DeviceRun, sweeps: Collection[str]) -> pd.DataFrame:
-    """The rows of these sweeps, timed or not, without the columns that a row without a time lacks."""
-    rows = run.columns[run.columns["sweep"].isin(sweeps)]
+def _asked(declared: Declared, run: DeviceRun) -> pd.DataFrame:
+    """The sweep's cases as rows; without cases the run's rows of it, timed or not.
+
+    Columns that a row without a time lacks are left out.
+    """
+    if declared.cases:
+        return case_rows(declared.cases, run.rows[0].sm_count)
+    rows = run.columns[run.columns["sweep"].isin(declared.rows)]
     rows = rows.assign(item_byte=rows["dtype"].map(ITEM_BYTE))
     return rows.drop(columns=[name for name in UNKNOWN if name in rows])
 
@@ -164,7 +169,7 @@ def _missing(
         if count := len(_wanted(timed, claim)):
             alone = f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
             return "", alone
-        untimed = _wanted(_untimed(run, declared.rows), claim)
+        untimed = _wanted(asked(), claim)
         if len(untimed) and (untimed["status"] == "unsupported").all():
             return str(untimed["reason"].iloc[0] or "unsupported"), ""
         return "", "no such rows"
