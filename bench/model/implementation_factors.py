@@ -33,18 +33,22 @@ def apply_factors(found: pd.DataFrame, rows: pd.DataFrame, roof: Callable[[str],
     layout, if those suffice. `found` has the columns of `levels.structured` for all rows, `rows` are those to
     look at.
     """
+    # Every group of rows is copied, column by column.
+    rows = rows[["condition", "operator", "implementation", "byte_moved", "median_s", *TIES]]
     base = found["structured_s"].copy()
     usable = _usable(found, rows)
     floor = rows["condition"].map(lambda how: roof(str(how)).launch_s or 0.0).astype(float)
     waiting = rows.index
     for without in ((), ("dtype", "layout")):
-        words = [_words(text, without) for text in rows["parameters"]]
+        known = {text: _words(text, without) for text in rows["parameters"].unique()}
+        words = [known[text] for text in rows["parameters"]]
         kinds = zip(rows["condition"], rows["operator"], rows["implementation"], words, strict=True)
         for _, some in rows.groupby(np.array([repr(kind) for kind in kinds]), sort=False):
             to = some.index.intersection(waiting)
-            timed = some[usable[some.index]].sort_values(["byte_moved", *TIES], kind="stable")
+            timed = some[usable[some.index]]
             if not len(to) or timed["parameters"].nunique() < LEAST_OF_A_KIND:
                 continue
+            timed = timed.sort_values(["byte_moved", *TIES], kind="stable")
             last = len(timed) - 1
             designated = timed.iloc[[round(0.25 * last), round(0.75 * last)]]
             above = designated["median_s"] - floor[designated.index]
@@ -68,8 +72,10 @@ def apply_starts(found: pd.DataFrame, rows: pd.DataFrame) -> None:
     # Importing it takes longer than most that imports this module.
     from scipy.optimize import nnls
 
+    kind = ["condition", "operator", "implementation", "dtype"]
+    rows = rows[[*kind, "flop", "byte_moved", "median_s", *TIES]]
     usable = _usable(found, rows)
-    for _, some in rows.groupby(["condition", "operator", "implementation", "dtype"], sort=False):
+    for _, some in rows.groupby(kind, sort=False):
         timed = some[usable[some.index]].sort_values(["flop", *TIES], kind="stable")
         if timed["parameters"].nunique() < LEAST_PRODUCTS:
             continue
