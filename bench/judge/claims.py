@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, selected
+from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, compact, selected
 from bench.judge.claim_tests import ClaimEffect, both_sides, cluster_count, counts_memory, effect
 from bench.spec import ITEM_BYTE
 from bench.sweep.claims import Claim, Ratio
@@ -80,10 +80,11 @@ def kept(name: str, sweep: Mapping[str, Any]) -> Declared | None:
 def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[JudgedClaim]:
     """Every claim on the runs of one device, in the order given. UserError if they are of several."""
     rows = claim_rows(runs)
+    untimed = cache(partial(_untimed, runs[0]))
     judged = []
     for each in declared:
         of_sweep = rows[rows["sweep"].isin(each.rows)]
-        asked = cache(partial(_asked, each, runs[0]))
+        asked = cache(partial(_asked, each, runs[0], untimed))
         judged += [_judged(claim, each, of_sweep, asked, runs) for claim in each.claims]
     return judged
 
@@ -148,16 +149,18 @@ def _other_device(claim: Claim, runs: Sequence[DeviceRun]) -> str:
     return "" if met else f"about compute capability {least}; this device has {have}"
 
 
-def _asked(declared: Declared, run: DeviceRun) -> pd.DataFrame:
-    """The sweep's cases as rows; without cases the run's rows of it, timed or not.
-
-    Columns that a row without a time lacks are left out.
-    """
+def _asked(declared: Declared, run: DeviceRun, untimed: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """The sweep's cases as rows; without cases the run's rows of it among `untimed`."""
     if declared.cases:
         return case_rows(declared.cases, run.rows[0].sm_count)
-    rows = run.columns[run.columns["sweep"].isin(declared.rows)]
-    rows = rows.assign(item_byte=rows["dtype"].map(ITEM_BYTE))
-    return rows.drop(columns=[name for name in UNKNOWN if name in rows])
+    rows = untimed()
+    return rows[rows["sweep"].isin(declared.rows)]
+
+
+def _untimed(run: DeviceRun) -> pd.DataFrame:
+    """All rows, timed or not, without the columns that a row without a time lacks."""
+    rows = run.columns.assign(item_byte=run.columns["dtype"].map(ITEM_BYTE))
+    return compact(rows.drop(columns=[name for name in UNKNOWN if name in rows]))
 
 
 def _missing(
