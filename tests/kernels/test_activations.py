@@ -5,7 +5,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of, poison
@@ -200,20 +199,6 @@ def test_every_element_may_be_chosen_for_an_excerpt(direction: Direction, seed: 
         met[part.flatten().long()] = True
         assert part.flatten()[0] == 0 and part.flatten()[-1] == (1 << 19) - 1
     assert float(met.double().mean()) > 0.999
-
-
-def test_what_cannot_be() -> None:
-    with pytest.raises(ValidationError, match="greater than or equal to 1"):
-        Activation(function="relu", n=0, dtype="float32")
-    with pytest.raises(ValidationError, match="'relu', 'sigmoid', 'tanh', 'gelu', 'gelu-tanh' or 'silu'"):
-        Activation(function="mish", n=1, dtype="float32")  # type: ignore[arg-type]
-
-
-def test_who_computes_what() -> None:
-    problem = Activation(function="tanh", n=1, dtype="float64")
-    assert problem.missing("aten", "cpu", None) == ""
-    assert problem.missing("triton", "cuda", (9, 0)) == "triton does float16, bfloat16, float32, not float64"
-    assert problem.missing("inductor", "cpu", None) == "inductor does float16, bfloat16, float32, not float64"
 
 
 def test_a_cpu_run_needs_no_triton(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.spec import Dtype
@@ -21,38 +20,6 @@ def attention(**given: Any) -> Attention:
 
 def drawn(problem: Attention, seed: int) -> tuple[torch.Tensor, ...]:
     return OPERATOR.inputs(problem, uniform(problem, seed))
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"kv_heads": 3}, "kv_heads 3 does not divide heads 4"),
-        ({"causal": True, "kv_length": 8}, "a causal mask needs equal lengths, not 9 queries and 8 keys"),
-        ({"dtype": "int8"}, "attention has no dtype 'int8'; it has float16, bfloat16, float32"),
-        ({"direction": "sideways"}, "direction"),
-        ({"q_length": 0}, "q_length"),
-    ],
-)
-def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        attention(**given)
-
-
-@pytest.mark.parametrize(
-    ("implementation", "given", "sentence"),
-    [
-        ("flash", {"head_width": 20}, "flash takes heads whose width is a multiple of 8, not 20"),
-        ("flash", {"head_width": 264}, "flash takes heads up to 256 wide, not 264"),
-        ("cudnn", {"head_width": 136}, "cudnn takes heads up to 128 wide, not 136"),
-        ("cudnn", {"kv_length": 1}, "cudnn takes two keys and more"),
-        ("efficient", {}, "efficient takes as many heads of keys as of queries"),
-        ("triton", {"head_width": 512}, "triton takes heads up to 256 wide, not 512"),
-        ("math", {"direction": "backward"}, "math has no backward pass of its own"),
-    ],
-)
-def test_refusals_say_what_a_library_lacks(implementation: str, given: dict[str, Any], sentence: str) -> None:
-    assert attention(**given).refusal(implementation).startswith(sentence)
-    assert not attention(kv_heads=4).refusal(implementation)
 
 
 def test_keys_are_as_many_as_queries_unless_given() -> None:

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from pydantic import ValidationError
 
 from kernels.batchnorm import operator as batchnorm
 from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt
@@ -124,28 +123,6 @@ def test_bytes_moved_in_passes() -> None:
         for layout in LAYOUTS:
             assert inference.model_copy(update={"layout": layout}).byte_moved(name) == inference.byte
     assert (problem.flop, backward.flop, inference.flop) == tuple(k * problem.elements for k in (5, 9, 2))
-
-
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_a_single_value_has_no_variance(direction: str) -> None:
-    with pytest.raises(ValidationError, match="more than 1 value per channel"):
-        make(direction=direction, n=1, h=1, w=1)
-    assert make(direction="inference", n=1, h=1, w=1).elements == 6
-
-
-def test_refusals() -> None:
-    ours = "triton-persistent"
-    assert not make(n=32, h=32, w=32).refusal(ours)
-    assert "up to 32768 elements" in make(n=33, h=32, w=32).refusal(ours)
-    assert "up to 8192 elements" in make(n=168, h=7, w=7).refusal(ours)
-    assert "up to 4096 elements" in make(n=5, c=8, h=32, w=32, layout="NHWC").refusal(ours)
-    assert "up to 2048 elements" in make(n=3, c=9, h=32, w=32, layout="NHWC").refusal(ours)
-    assert "not backward" in make(direction="backward").refusal(ours)
-    assert not make(n=2**16, h=2**7, w=2**7).refusal("triton")
-    assert "32 bits" in make(n=2**17, h=2**7, w=2**7).refusal("triton")
-    assert "32 bits" in make(n=2, h=2, w=2, c=2**29).refusal(ours)
-    assert not make(n=2, h=2, w=2, c=2**29).refusal("triton")
-    assert not make(n=2**17, h=2**7, w=2**7).refusal("aten")
 
 
 def test_whatever_is_not_refused_can_be_held() -> None:

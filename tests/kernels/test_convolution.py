@@ -123,29 +123,6 @@ def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses(seed: int) -> No
     assert 10 < refused < 300
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"window_h": 12}, "the output is empty: no window of 12 x 3 fits into the padded input of 11 x 9"),
-        ({"dilation": 5}, r"no window of 11 x 11 \(dilation 5\) fits into the padded input of 11 x 9"),
-        ({"groups": 3}, "groups 3 does not divide c = 4"),
-        ({"groups": 4}, "groups 4 does not divide k = 6"),
-        ({"direction": "activation_gradient", "bias": True}, "an activation gradient knows no bias"),
-        (
-            {"window_h": 1, "window_w": 1, "h": 1, "stride": 3, "padding": 1},
-            "with padding 1 and stride 3 no window meets the image",
-        ),
-        ({"dtype": "int8", "layout": "NCHW"}, "int8 is for inference: forward, in NHWC, without a bias"),
-        ({"dtype": "int8", "bias": True}, "int8 is for inference: forward, in NHWC, without a bias"),
-        ({"dtype": "int8", "direction": "weight_gradient"}, "int8 is for inference: forward, in NHWC"),
-        ({"dtype": "float64"}, "convolution has no dtype 'float64'"),
-    ],
-)
-def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        convolution(**given)
-
-
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_reference_is_the_definition(direction: Direction, seed: int) -> None:
     for given in possible(seed, 12):
@@ -254,23 +231,6 @@ def test_parts_of_weights_are_moved_too() -> None:
     with_bias = convolution(**layer, c=64, k=64, bias=True)
     assert with_bias.byte_again("triton") == moved[0] + with_bias.y_byte  # dy is read once more for db
     assert convolution(**layer | {"n": 1, "h": 14, "w": 14}, c=64, k=64).pixel_parts == 1
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_what_triton_does_not_do_is_said_in_a_sentence(direction: Direction) -> None:
-    def refusal(**given: object) -> str:
-        return convolution(direction=direction, **given).refusal("triton")
-
-    assert not refusal()
-    assert refusal(layout="NCHW") == "triton reads NHWC, not NCHW"
-    many = refusal(c=65_536, k=65_536, groups=65_536)
-    assert many == "triton has a grid of at most 65535 groups, too few for 65536"
-    for large in (
-        {"n": 2**20, "h": 64, "w": 64},
-        {"h": 2**13, "w": 2**13, "c": 32},
-        {"c": 2**15, "k": 2**15},
-    ):
-        assert refusal(**large).startswith("triton counts pixels and elements with 32 bits, too few for ")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

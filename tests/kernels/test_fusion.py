@@ -4,7 +4,6 @@ from typing import get_args
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.nn import functional
 
 from bench.spec import Dtype
@@ -239,22 +238,6 @@ def test_inputs_are_named_as_they_are_made(chain: Chain, seed: int) -> None:
     assert (named.bias is not None) == ("bias" in problem.steps)
     assert (named.residual is not None) == ("residual" in problem.steps)
     assert (named.weight is not None) == (named.shift is not None) == problem.normalized
-
-
-def test_layernorm_of_a_short_row_is_impossible() -> None:
-    with pytest.raises(ValidationError, match="rows of at least 256 features, not 255"):
-        Fusion(chain="residual-layernorm", rows=1, length=255, dtype="float32")
-    Fusion(chain="bias-residual", rows=1, length=1, dtype="float32")
-
-
-@pytest.mark.parametrize("length, refused", [(16384, False), (16385, True)])
-def test_triton_refuses_rows_that_leave_the_chip(length: int, refused: bool) -> None:
-    problem = Fusion(chain="bias-residual-layernorm", rows=1, length=length, dtype="float32")
-    assert bool(problem.missing("triton", "cuda", (9, 0))) == refused
-    assert "16384 features at most" in problem.refusal("triton") or not refused
-    assert not problem.refusal("aten") and not problem.refusal("inductor")
-    pointwise = problem.model_copy(update={"chain": "bias"})
-    assert not pointwise.refusal("triton")
 
 
 def test_every_row_that_is_not_refused_has_candidates() -> None:

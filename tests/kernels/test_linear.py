@@ -4,7 +4,6 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from bench.spec import Dtype, Launch
 from bench.worker.check import outputs_of, poison
@@ -95,37 +94,11 @@ def test_what_moves_beyond_the_tensors() -> None:
     assert forward.moved_written("onednn") == 2 * y and forward.moved_written("triton") == y
 
 
-def test_impossible_layers_are_refused() -> None:
-    for wrong in (
-        {"batch": 0},
-        {"inputs": 0},
-        {"outputs": 0},
-        {"direction": "sideways"},
-        {"direction": "activation_gradient", "bias": True},
-        {"direction": "weight_gradient", "dtype": "int8"},
-        {"direction": "activation_gradient", "dtype": "float8_e4m3"},
-        {"dtype": "float8_e4m3", "bias": True},
-        {"dtype": "int8", "inputs": 133_145},
-    ):
-        with pytest.raises(ValidationError):
-            make(**wrong)  # type: ignore[arg-type]
-    for right in ({"dtype": "int8", "inputs": 133_144}, {"dtype": "float8_e4m3"}, {"bias": True}):
-        assert make(**right).gemm.flop > 0  # type: ignore[arg-type]
-
-
-def test_refusals_are_the_gemms_and_cublaslts_own() -> None:
+def test_a_refusal_of_cublas_is_the_gemms() -> None:
     eight = make(dtype="float8_e4m3", batch=64, inputs=24, outputs=32)
     refused = eight.gemm.refusal("cublas")
     assert refused
     assert eight.missing("cublas", "cuda", (9, 0)) == eight.refusal("cublas") == f"as a GEMM: {refused}"
-    assert not eight.missing("triton", "cuda", (9, 0))
-    assert "from compute capability 8.9" in eight.missing("triton", "cuda", (8, 0))
-    assert not eight.missing("onednn", "cpu", None)
-    gradient = make("weight_gradient", "float16", bias=True)
-    assert "bias" in gradient.missing("cublaslt", "cuda", (9, 0))
-    assert not gradient.missing("triton", "cuda", (9, 0)) and not gradient.missing("cublas", "cuda", (9, 0))
-    assert not make("weight_gradient", "float16").missing("cublaslt", "cuda", (9, 0))
-    assert not make(bias=True).missing("cublaslt", "cuda", (9, 0))
 
 
 def test_dtypes_and_devices_are_the_gemms() -> None:

@@ -84,42 +84,6 @@ def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses() -> None:
     assert 0.1 * tried < refused < 0.9 * tried
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"padding": 2}, "padding 2 is more than half of window 3; 1 is the most"),
-        ({"window_w": 1}, "padding_w 1 is more than half of window_w 1; 0 is the most"),
-        ({"window": 9, "h": 5, "padding": 1}, "no window of 9 fits into the padded input of 7 x 13"),
-        ({"window_w": 15, "padding_w": 1}, "no window of 3 x 15 fits into the padded input of 15 x 13"),
-        ({"count_include_pad": False}, "count_include_pad: false is for kind: average"),
-    ],
-)
-def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        pooling(**given)
-
-
-def test_refusals() -> None:
-    assert "an average has none" in pooling(kind="average").refusal("triton-codes")
-    wide = {"h": 40, "w": 40, "window": 17, "padding": 8}
-    assert "up to 256 taps in a byte, not 17 x 17" in pooling(**wide).refusal("triton-codes")
-    assert not pooling(**wide | {"window": 16}).refusal("triton-codes")
-    long = {"window": 1, "padding": 0, "window_w": 257, "w": 600}
-    assert "not 1 x 257" in pooling(**long).refusal("triton-codes")
-    assert not pooling(**long | {"window_w": 256}).refusal("triton-codes")
-    assert not pooling(**wide).refusal("triton")
-    large = {"c": 1 << 11, "h": 1 << 10, "w": 1 << 10, "layout": "NHWC"}
-    assert "addresses an image with 32 bits" in pooling(**large).refusal("triton")
-    assert not pooling(**large | {"layout": "NCHW"}).refusal("triton")
-    assert "addresses a plane" in pooling(h=1 << 16, w=1 << 15).refusal("triton-codes")
-    overhanging = pooling(kind="average", direction="backward", ceil_mode=True, h=8)
-    assert "which is wrong" in overhanging.refusal("inductor") and not overhanging.refusal("aten")
-    assert not overhanging.model_copy(update={"count_include_pad": False}).refusal("inductor")
-    assert not overhanging.model_copy(update={"direction": "forward"}).refusal("inductor")
-    assert not overhanging.model_copy(update={"ceil_mode": False}).refusal("inductor")
-    assert not pooling(**large).refusal("aten") and not pooling(**large).refusal("inductor")
-
-
 def test_str_is_short_and_unique() -> None:
     texts = [str(problem) for problem in OPERATOR.examples]
     assert len(set(texts)) == len(texts)

@@ -1,4 +1,3 @@
-import re
 from typing import Any
 
 import pytest
@@ -51,25 +50,6 @@ def test_bytes_are_what_each_implementation_makes_of_them() -> None:
     )  # and rounded
     assert quantize(scaling="mx").byte_written == n + n // 32
     assert row.flop == 0
-
-
-@pytest.mark.parametrize(
-    "given, reason",
-    [
-        ({"scaling": "mx", "length": 48}, "whole blocks of 32, not length=48"),
-        ({"scaling": "mx", "to": "int8"}, "for 8-bit floating point, not for to=int8"),
-    ],
-)
-def test_impossible_problems_say_why(given: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(reason)):
-        quantize(**given)
-
-
-def test_what_our_kernels_do_not_do_is_said() -> None:
-    assert "up to 16384 elements, not 16385" in quantize(length=16385).missing("triton", "cuda", (9, 0))
-    assert not quantize(length=16385, scaling="tensor").missing("triton", "cuda", (9, 0))
-    assert "from compute capability 8.9" in quantize().missing("triton", "cuda", (8, 0))
-    assert not quantize(to="float8_e5m2").missing("triton", "cuda", (8, 0))
 
 
 @pytest.mark.parametrize("scaling", ["tensor", "row", "mx"])

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from bench.worker.check import outputs_of
 from kernels.recurrent import formulas
@@ -25,36 +24,6 @@ def layer(**given: Any) -> Recurrent:
 
 def drawn(problem: Recurrent, seed: int) -> tuple[torch.Tensor, ...]:
     return OPERATOR.inputs(problem, uniform(problem, seed))
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"cell": "rnn"}, "cell"),
-        ({"direction": "weight_gradient"}, "direction"),
-        ({"layers": 0}, "layers"),
-        ({"dtype": "int8"}, "recurrent has no dtype 'int8'"),
-    ],
-)
-def test_what_is_impossible_is_said(given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        layer(**given)
-
-
-@pytest.mark.parametrize(
-    ("implementation", "device", "given", "sentence"),
-    [
-        ("onednn", "cpu", {"cell": "gru"}, "onednn has no gru in torch"),
-        ("onednn", "cpu", {"direction": "activation_gradient"}, "onednn has one gradient of activations and"),
-        ("aten", "cpu", {}, "aten has no lstm of its own here"),
-        ("loop", "cuda", {"direction": "backward"}, "loop has no gradient on a GPU"),
-        ("cudnn", "cpu", {}, "cudnn runs on cuda, not on cpu"),
-    ],
-)
-def test_what_a_library_lacks_is_said(
-    implementation: str, device: Any, given: dict[str, Any], sentence: str
-) -> None:
-    assert layer(**given).missing(implementation, device, None).startswith(sentence)
 
 
 @pytest.mark.parametrize(("cell", "direction"), PASSES)
