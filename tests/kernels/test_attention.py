@@ -7,9 +7,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
-from kernels.attention.operator import OPERATOR, excerpt
+from kernels.attention.operator import OPERATOR
 from kernels.attention.problem import Attention
-from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform, used
+from tests.kernels.tensors import TORCH_TYPE, uniform, used
 
 
 def attention(**given: Any) -> Attention:
@@ -184,32 +184,6 @@ def test_plausible_bugs_would_be_noticed(seed: int) -> None:
     }
     for name, several in gradients.items():
         assert used(OPERATOR, "triton", backward, inputs, several) > 1, name
-
-
-LARGE = [
-    attention(direction=direction, heads=6, kv_heads=2, q_length=700, head_width=32, **given)
-    for direction in ("forward", "backward")
-    for given in ({"causal": True}, {"causal": False}, {"kv_length": 1100})
-]
-
-
-@pytest.mark.parametrize("problem", LARGE, ids=str)
-def test_excerpt_is_part_of_the_problem_and_notices_an_error(
-    problem: Attention, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An error in every third row, or key, of every head is met, whatever the size of the row."""
-    monkeypatch.setattr("kernels.attention.operator._CHECKED_FLOP", 2e7)
-    inputs = drawn(problem, seed)
-    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
-    smaller, some, part = excerpt(problem, inputs, outputs)
-    assert sum(tensor.numel() for tensor in part) < sum(tensor.numel() for tensor in outputs) / 2
-    for kept, want in zip(part, outputs_of(OPERATOR.reference(smaller, *some)), strict=True):
-        torch.testing.assert_close(kept, want, rtol=1e-10, atol=1e-10)
-    for place, output in enumerate(outputs):
-        wrong = output.clone()
-        wrong[:, :, ::3] *= 1.05
-        changed = (*outputs[:place], wrong, *outputs[place + 1 :])
-        assert relative_error(OPERATOR, problem, inputs, changed) > 0.01
 
 
 def test_late_rows_of_a_causal_mask_count_as_much_as_early_ones(seed: int) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from bench.spec import Dtype, Launch, Unsupported
 from bench.worker.check import outputs_of
-from kernels.convolution.operator import OPERATOR, excerpt
+from kernels.convolution.operator import OPERATOR
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from tests.drawing import covering
@@ -293,36 +293,6 @@ def test_a_16_bit_sum_would_be_noticed(dtype: Dtype, seed: int) -> None:
         part = torch.nn.functional.conv2d(x[:, [channel]].double(), w[:, [channel]].double(), padding=1)
         total += part.to(x.dtype)
     assert relative_error(OPERATOR, problem, (x, w), (total,)) > tolerance(problem, "cudnn")
-
-
-LARGE: list[dict[str, object]] = [
-    {"n": 4, "c": 64, "h": 28, "w": 28, "k": 64, "bias": True},
-    {"n": 4, "c": 128, "h": 28, "w": 28, "k": 128, "groups": 2, "bias": True, "layout": "NCHW"},
-    {"n": 5, "c": 128, "h": 72, "w": 72, "k": 128, "groups": 128},
-]
-
-
-@pytest.mark.parametrize("given", LARGE, ids=str)
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_excerpt_is_part_of_the_problem(
-    direction: Direction, given: dict[str, object], seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Right parts have no more error than the whole; a wrong first or last point shows."""
-    # A tenth of what is checked in earnest: the float64 reference of a depthwise problem takes seconds.
-    monkeypatch.setattr("kernels.convolution.operator._CHECKED_FLOP", 3e7)
-    torch.manual_seed(seed)
-    given = given | {"bias": False} if direction == "activation_gradient" else given
-    problem = convolution(direction=direction, **given)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    right = outputs_of(OPERATOR.implementations["onednn"](problem, *inputs).call())
-    smaller, some, _ = excerpt(problem, inputs, right)
-    assert smaller.flop < 1e8 and smaller.flop < problem.flop
-    assert [t.shape for t in some] == [t.shape for t in OPERATOR.inputs(smaller, uniform(smaller, seed))]
-    assert used(OPERATOR, "onednn", problem, inputs, right) <= 1
-    for end in (0, -1):
-        wrong = [t.clone() for t in right]
-        wrong[0][end, end] = 0
-        assert used(OPERATOR, "onednn", problem, inputs, tuple(wrong)) > 1
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -196,31 +196,6 @@ def test_16_bit_statistics_are_noticed(seed: int) -> None:
     assert error(problem, (x, residual, weight, shift), wrong) > tolerance(problem, "aten")
 
 
-@pytest.mark.parametrize("chain", ["residual", "bias-residual-layernorm"])
-@pytest.mark.parametrize("rows, length", [(9001, 300), (70, 40_001)])
-def test_excerpt_is_part_of_the_problem_and_meets_every_block(
-    chain: Chain, rows: int, length: int, seed: int
-) -> None:
-    problem = Fusion(chain=chain, rows=rows, length=length, dtype="float32")
-    inputs = made(problem, seed)
-    outputs = together(OPERATOR.implementations["aten"](problem, *inputs).call())
-    smaller, some, parts = excerpt(problem, inputs, outputs)
-    assert smaller.elements <= (1 << 20) + 3 * length and smaller.length == length
-    assert error(smaller, some, parts) <= tolerance(problem, "aten")
-    for tensor, part in zip((inputs[0], *outputs), (some[0], *parts), strict=True):
-        assert torch.equal(part[0], tensor[0]) and torch.equal(part[-1], tensor[-1])
-
-    torch.manual_seed(seed)
-    block = math.ceil(rows / max(1, (1 << 20) // length))
-    first = int(torch.randint(rows // block, ())) * block
-    for place in range(len(outputs)):
-        wrong = [output.clone() for output in outputs]
-        wrong[place][first : first + block, 7] += 0.01
-        assert (
-            error(smaller, *excerpt(problem, inputs, tuple(wrong))[1:]) > 0.001 > tolerance(problem, "aten")
-        )
-
-
 def test_excerpt_of_one_long_row() -> None:
     problem = Fusion(chain="bias", rows=3, length=1 << 20, dtype="float16")
     x = torch.zeros(3, 1 << 20, dtype=torch.float16)

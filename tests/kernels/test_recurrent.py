@@ -50,21 +50,6 @@ def test_the_formulas_are_torchs_modules_and_autograds_gradients(cell: str, laye
         torch.testing.assert_close(OPERATOR.reference(problem, *tensors), wanted)
 
 
-@pytest.mark.parametrize(("cell", "direction"), PASSES[:2] + PASSES[3:5])
-def test_an_excerpt_is_a_part_of_the_whole(
-    cell: str, direction: str, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setattr("kernels.recurrent.operator._CHECKED_FLOP", 2e5)
-    torch.manual_seed(seed)
-    problem = layer(cell=cell, direction=direction, batch=40)
-    inputs = drawn(problem, seed)
-    whole = outputs_of(OPERATOR.reference(problem, *inputs))
-    smaller, some, outputs = excerpt(problem, inputs, whole)
-    assert 2 <= smaller.batch < problem.batch
-    torch.testing.assert_close(outputs_of(OPERATOR.reference(smaller, *some)), outputs)
-    assert torch.equal(some[0][:, :2], inputs[0][:, [0, -1]])
-
-
 def test_gradients_of_weights_are_checked_whole(seed: int) -> None:
     problem = layer(direction="backward", batch=4000, inputs=400, hidden=480)
     inputs = tuple(torch.empty(1) for _ in range(3))
