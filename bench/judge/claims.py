@@ -96,7 +96,7 @@ def _judged(
     expected_rows: Callable[[], pd.DataFrame],
     runs: Sequence[DeviceRun],
 ) -> JudgedClaim:
-    """The verdict on a claim; `expected_rows` makes the sweep's cases into rows, which most claims need not."""
+    """The verdict on a claim; `expected_rows` makes the sweep's cases rows; most claims need none."""
     name, test = claim.test
     if counts_memory(test):
         rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
