@@ -31,6 +31,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.fusion.operands import Operands
 from kernels.fusion.problem import EPSILON, Fusion
+from kernels.layernorm.registers import known_length, rows_of
 
 
 class Rows(NamedTuple):
@@ -77,15 +78,10 @@ def chain(
     PADDED: tl.constexpr,  # the power of two that length is at most
 ):
     """h = x + bias + residual; y = (h - mean) / sqrt(variance + epsilon) * weight + shift, row by row."""
-    # Changes no value: it is how the compiler learns what divides it (a hint on an argument is lost).
-    length = length // ALIGN * ALIGN
-    first = tl.program_id(0) * ROWS
-    start = first.to(tl.int64) * length
-    row = tl.arange(0, ROWS)[:, None]
+    length = known_length(length, ALIGN, False, PADDED)
+    _, start, i, inside = rows_of(tl.program_id(0), rows, length, False, ROWS, PADDED)
     column = tl.arange(0, PADDED)
     in_row = column < length
-    inside = (row < rows - first) & in_row[None, :]
-    i = row * length + column[None, :]
 
     h = tl.load(x_pointer + start + i, mask=inside, other=0.0).to(tl.float32)
     if bias_pointer is not None:

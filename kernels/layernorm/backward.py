@@ -27,6 +27,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.layernorm.problem import LayerNorm
+from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, alignment, of_rows, programs, whole_rows
 from kernels.tensors import empty
 
@@ -49,21 +50,16 @@ def gradient(
     STAGES: tl.constexpr,  # tiles under way at a time
 ):
     """Tiles `program`, `program + programs`...: dx, and this program's share of dweight and dbias."""
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
+    length = known_length(length, ALIGN, EVEN, BLOCK)
     along = tl.arange(0, BLOCK)
     here = along < length
-    at = tl.arange(0, ROWS)[:, None] * length + along[None, :]
     weight = tl.load(weight_pointer + along, mask=here, other=0.0).to(tl.float32)
 
     weight_sums = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
     bias_sums = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
     program, of = tl.program_id(0), tl.num_programs(0)
     for tile in tl.range(program, tl.cdiv(rows, ROWS), of, num_stages=STAGES):
-        row = tile * ROWS + tl.arange(0, ROWS)
-        inside = (row < rows)[:, None]
-        if not EVEN:
-            inside = inside & here[None, :]
-        start = tl.cast(tile, tl.int64) * ROWS * length
+        row, start, at, inside = rows_of(tile, rows, length, EVEN, ROWS, BLOCK)
         # Where masked, dy is 0 and so is all that is summed below.
         x = tl.load(x_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
         dy = tl.load(dy_pointer + start + at, mask=inside, other=0.0).to(tl.float32)

@@ -22,6 +22,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.tensors import empty
 
@@ -43,17 +44,10 @@ def normalize(
     BLOCK: tl.constexpr,  # at least length
 ):
     """The rows from ROWS x program on."""
-    # Changes no value: it is how the compiler learns what divides it.
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
-    program = tl.program_id(0)
-    row = program * ROWS + tl.arange(0, ROWS)
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    row, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
     along = tl.arange(0, BLOCK)
     here = along < length
-    inside = (row < rows)[:, None]
-    if not EVEN:
-        inside = inside & here[None, :]
-    start = program.to(tl.int64) * ROWS * length
-    at = tl.arange(0, ROWS)[:, None] * length + along[None, :]
 
     x = tl.load(x_pointer + start + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
     mean = tl.sum(x, 1) / length

@@ -21,6 +21,7 @@ import triton.language as tl
 
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Tensors
+from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty
@@ -53,16 +54,9 @@ def in_registers(
     BLOCK: tl.constexpr,  # at least length
 ):
     """y and scales of the rows from ROWS x program on."""
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
-    program = tl.program_id(0)
-    along = tl.arange(0, BLOCK)
-    row = program * ROWS + tl.arange(0, ROWS)
-    inside = (row < rows)[:, None]
-    if not EVEN:
-        inside = inside & (along < length)[None, :]
-    start = program.to(tl.int64) * ROWS * length
-    at = start + tl.arange(0, ROWS)[:, None] * length + along[None, :]
-    x = tl.load(x_pointer + at, mask=inside, other=0.0).to(tl.float32)
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    row, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
+    x = tl.load(x_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
     largest = tl.maximum(tl.max(tl.abs(x), 1), 1e-30)
     if POWER:
         # The exponent bits of the largest, and of one over the scale: 2^(127 - e) has the bits 254 - e.
@@ -72,7 +66,7 @@ def in_registers(
     else:
         tl.store(scale_pointer + row, largest * (1.0 / LARGEST), mask=row < rows)
         per_scale = LARGEST / largest
-    tl.store(y_pointer + at, cast(x, per_scale[:, None], y_pointer, LARGEST), mask=inside)
+    tl.store(y_pointer + start + at, cast(x, per_scale[:, None], y_pointer, LARGEST), mask=inside)
 
 
 @triton.jit(do_not_specialize=["elements", "blocks"])

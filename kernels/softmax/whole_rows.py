@@ -21,22 +21,10 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
+from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
-
-
-@triton.jit
-def places(rows, length, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Where this program's rows start, where their elements are from there, and which of them exist."""
-    program = tl.program_id(0)
-    row = program * ROWS + tl.arange(0, ROWS)
-    along = tl.arange(0, BLOCK)
-    inside = (row < rows)[:, None]
-    if not EVEN:
-        inside = inside & (along < length)[None, :]
-    start = program.to(tl.int64) * ROWS * length
-    return start, tl.arange(0, ROWS)[:, None] * length + along[None, :], inside
 
 
 @triton.jit(do_not_specialize=["rows", "length"])
@@ -51,9 +39,8 @@ def forward(
     BLOCK: tl.constexpr,  # at least length
 ):
     """y of the rows from ROWS x program on."""
-    # Changes no value: it is how the compiler learns what divides it.
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
-    start, at, inside = places(rows, length, EVEN, ROWS, BLOCK)
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    _, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
     x = tl.load(x_pointer + start + at, mask=inside, other=float("-inf")).to(tl.float32)
     raised = tl.exp(x - tl.max(x, 1)[:, None])
     y = raised * (1.0 / tl.sum(raised, 1))[:, None]
@@ -73,8 +60,8 @@ def backward(
     BLOCK: tl.constexpr,
 ):
     """dx of the rows from ROWS x program on."""
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
-    start, at, inside = places(rows, length, EVEN, ROWS, BLOCK)
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    _, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
     y = tl.load(y_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
     dy = tl.load(dy_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
     dx = y * (dy - tl.sum(y * dy, 1)[:, None])
