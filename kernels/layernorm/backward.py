@@ -28,7 +28,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.registers import known_length, rows_of
-from kernels.layernorm.tiles import Tile, alignment, of_rows, programs, whole_rows
+from kernels.layernorm.tiles import Tile, along_rows, of_rows, programs, whole_rows
 from kernels.tensors import empty
 
 
@@ -113,21 +113,12 @@ SUM_ROWS, SUM_BLOCK = 128, 32
 """Partial sums by columns that one program of `add_partial_sums` takes at a time: 128 bytes of a row."""
 
 
-def add(partial: torch.Tensor, dweight: torch.Tensor, dbias: torch.Tensor) -> None:
+def add(partial: torch.Tensor, dweight: torch.Tensor, dbias: torch.Tensor) -> Launch:
     """dweight and dbias `[length]` from their partial sums `[2, count, length]`."""
     count, length = partial.shape[1:]
-    add_partial_sums[(-(-length // SUM_BLOCK), 2)](
-        partial,
-        dweight,
-        dbias,
-        count,
-        length,
-        ALIGN=alignment(length, partial.element_size()),
-        ROWS=SUM_ROWS,
-        BLOCK=SUM_BLOCK,
-        num_warps=4,
-        num_stages=1,
-    )
+    options = along_rows(Tile(SUM_ROWS, SUM_BLOCK, 4), length, partial.element_size()) | {"ROWS": SUM_ROWS}
+    run, arguments = add_partial_sums[(-(-length // SUM_BLOCK), 2)], (partial, dweight, dbias, count, length)
+    return Launch.of(run, (dweight, dbias), *arguments, **options)
 
 
 def candidates(problem: LayerNorm) -> list[Tile]:
@@ -145,14 +136,8 @@ def candidates(problem: LayerNorm) -> list[Tile]:
 def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows within 8192 elements; mean and rstd float32, all contiguous."""
     count = programs(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
-    dx, dweight, dbias = outputs = empty(problem, inputs[0])
+    dx, dweight, dbias = empty(problem, inputs[0])
     partial = dx.new_empty(2, count, problem.length, dtype=torch.float32)
-    run = gradient[(count,)]
     options = of_rows(tile, problem.length, problem.item_byte) | {"STAGES": 2}
-
-    def call() -> tuple[torch.Tensor, ...]:
-        run(*inputs, dx, partial, problem.rows, problem.length, **options)
-        add(partial, dweight, dbias)
-        return outputs
-
-    return Launch(call, outputs)
+    arguments = *inputs, dx, partial, problem.rows, problem.length
+    return Launch.of(gradient[(count,)], (dx,), *arguments, **options).then(add(partial, dweight, dbias))

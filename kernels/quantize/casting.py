@@ -148,15 +148,11 @@ def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile)
         "EVEN": problem.elements % tile.block == 0, "BLOCK": tile.block,
         "num_warps": tile.warps, "num_stages": 1,
     }  # fmt: skip
-    first, second = largest_of_parts[(programs,)], cast_by_parts[(blocks,)]
-    largest = LARGEST[problem.to]
-
-    def call() -> Tensors:
-        first(x, parts, problem.elements, blocks, **same)
-        second(x, parts, *results, problem.elements, programs, LARGEST=largest, PARTS=PARTS, **same)
-        return results
-
-    return Launch(call, outputs=results)
+    largest = Launch.of(largest_of_parts[(programs,)], (), x, parts, problem.elements, blocks, **same)
+    arguments, numbers = (x, parts, *results, problem.elements, programs), {"LARGEST": LARGEST[problem.to]}
+    return largest.then(
+        Launch.of(cast_by_parts[(blocks,)], results, *arguments, PARTS=PARTS, **numbers, **same)
+    )
 
 
 def launch(problem: Quantize, x: torch.Tensor, results: Tensors = ()) -> Launch:
