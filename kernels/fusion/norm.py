@@ -11,8 +11,8 @@ Longer rows would need two passes, another idea.
     loads  = 2 rows length + P (2 + [bias]) length   elements; bias, weight and shift come from the cache
     stores = 2 rows length                           elements
 
-**Alignment.** Loads and stores are 16 bytes wide if `length` is a multiple of 16 bytes, so that every row
-begins at one; else they move single elements. A row is masked to its length, 16 bytes at a time.
+**Alignment.** As kernels/layernorm/registers.py says; narrower than 16 bytes, accesses are single elements. A
+row is masked to its length, 16 bytes at a time.
 
 **Arithmetic.** All in float32. The variance is that of the differences from the mean, so that no large
 numbers are subtracted; they are at hand. y is made from the h that was summed, not from the rounded one that

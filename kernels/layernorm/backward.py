@@ -16,8 +16,6 @@ multiple of 16 bytes, loaded narrowly, 4096 are the most.
 written and read again from L2.
 
 **Arithmetic.** float32; sums down a column are as long as a program's share of the rows.
-
-**Alignment.** As in forward.py: 16 bytes at a time where a row's length is a multiple of 16 bytes.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"

@@ -1,8 +1,6 @@
 """Layer normalization, rows up to 16384: one program holds whole rows in registers and reads them once.
 
-**Why this algorithm.** Mean, variance and the result all need the row. Held in registers it is read from
-memory once and the sums cost shuffles, not bandwidth. 16384 elements are 32 a thread of 16 warps, the most
-that any supported architecture holds without spilling. Rows shorter than 1024 share a program.
+**Why this algorithm**, and alignment: registers.py.
 
 **Bytes moved.** x once, y once, 8 bytes of statistics a row: the least there is. Every program also reads
 weight and bias, which stay in cache: `2 length ceil(rows / ROWS)` elements from there.
@@ -10,9 +8,6 @@ weight and bias, which stay in cache: `2 length ceil(rows / ROWS)` elements from
 **Arithmetic.** float32. The variance is the mean of squares of x - mean, never a difference of large sums.
 The float32 mean of numbers near 1000 is itself off by 3e-5; the mean of what remains says by how much, and
 is taken off: right to the last digits of float32 however large the mean.
-
-**Alignment.** A row whose length is a multiple of 16 bytes is read and written 16 bytes at a time; any
-other length is right but narrower, down to one element at a time for odd ones.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"

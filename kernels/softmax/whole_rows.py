@@ -1,18 +1,12 @@
 """Softmax and its gradient, rows up to 16384: one program holds whole rows in registers, read once.
 
-**Why this algorithm.** Every element of the result needs a sum over its row. Held in registers the row is
-read from memory once and the sums cost shuffles, not bandwidth. 16384 elements are 32 a thread of 16 warps,
-the most that any supported architecture holds without spilling. Rows shorter than 1024 share a program, so
-that each thread has several 16-byte loads under way.
+**Why this algorithm**, and alignment: kernels/layernorm/registers.py.
 
 **Bytes moved.** Forward: x once, y once. Backward: y and dy once, dx once. The least there is.
 
 **Arithmetic.** float32. The largest of the row is taken off before the exponential, so nothing overflows.
 As in torch, a row with a NaN, with +inf, or of nothing but -inf becomes NaN: the first in its sum, the others
 as inf - inf.
-
-**Alignment.** A row whose length is a multiple of 16 bytes is read and written 16 bytes at a time; any
-other length is right but narrower, down to one element at a time for odd ones.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
