@@ -149,7 +149,7 @@ class Implementation:
     cpp_on_cpu: bool = False
     """Whether on a CPU every problem is compiled from C++, which takes seconds and needs a compiler."""
     kernel: str = ""
-    """Of a custom kernel: FILE:FUNCTION, with an absolute path; empty for those of kernels/."""
+    """FILE:FUNCTION of a custom kernel, with an absolute path; empty for those of kernels/."""
     on_request: bool = False
     """Whether it runs only where it is named."""
 
@@ -176,7 +176,7 @@ def is_custom(implementation: str) -> bool:
 
 
 def operator_file(operator: str) -> str:
-    """Where the functions of an operator are. A reason that begins with it is about the file, not a case."""
+    """The file of an operator's functions. A reason that begins with it is about the file, not a case."""
     return f"kernels/{operator}/operator.py"
 
 
@@ -184,7 +184,7 @@ def without_function(operator: str, implementation: str) -> str:
     """Why an implementation that only problem.py knows cannot run."""
     return (
         f"{operator_file(operator)}: OPERATOR.implementations lacks {implementation}, "
-        "which problem.py beside it declares"
+        "which problem.py in the same folder declares"
     )
 
 
@@ -242,7 +242,7 @@ class Problem(BaseModel, ABC):
         return dtype
 
     @classmethod
-    @cache  # asked for each of thousands of problems
+    @cache  # called for each of thousands of problems
     def dtypes(cls) -> tuple[Dtype, ...]:
         """Every data type that an implementation has."""
         return tuple(dict.fromkeys(name for candidate in cls.implementations for name in candidate.dtypes))
@@ -317,7 +317,7 @@ class Problem(BaseModel, ABC):
         return self.byte_written
 
     def byte_beside(self, implementation: str) -> int | None:
-        """The part of `byte_moved` moved by kernels of their own beside those that do the counted `flop`.
+        """The part of `byte_moved` that is moved by kernels other than those that do the counted `flop`.
 
         Their time adds to that of the arithmetic. None if there are no such kernels.
         """

@@ -16,13 +16,13 @@ from types import SimpleNamespace
 from bench.accept.expected import by_datasheet, by_others
 from bench.accept.judge import verdict_of
 from bench.accept.readings import read
-from bench.accept.usual import FILE, Usual, usual_of, usual_text
+from bench.accept.usual import FILE, UsualRates, usual_of, usual_text
 from bench.device.datasheet import find_datasheet
 
 SPEEDS = (1.0, 0.85, 0.7)
 
 
-def verdicts(entries: list[Usual]) -> Counter[tuple[str, float, str]]:
+def verdicts(entries: list[UsualRates]) -> Counter[tuple[str, float, str]]:
     """(evidence, speed, verdict) -> how many sources on how many devices would be told so."""
     counts: Counter[tuple[str, float, str]] = Counter()
     for entry in entries:

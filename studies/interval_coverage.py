@@ -61,7 +61,7 @@ class Told:
     """Names of the flags that a reader sees; None for a tool that has none."""
 
 
-class Run:
+class SimulatedRun:
     """One run on a machine with this stream: its level over time, and what is looked at when."""
 
     def __init__(self, stream: Stream, chance: Generator) -> None:
@@ -188,7 +188,9 @@ OTHERS: tuple[tuple[str, Callable[[Floats], Told]], ...] = (
 # ---- ours
 
 
-def _told(looks: Sequence[tuple[Visit, int]], settings: Protocol, run: Run, noise: Noise | None) -> Told:
+def _told(
+    looks: Sequence[tuple[Visit, int]], settings: Protocol, run: SimulatedRun, noise: Noise | None
+) -> Told:
     """What the row says of these visits; in a run of this noise, or alone."""
     visits = [visit for visit, _ in looks]
     # The case is a matrix product, the quietest work there is: its usual noise helps it least.
@@ -218,7 +220,7 @@ def _told(looks: Sequence[tuple[Visit, int]], settings: Protocol, run: Run, nois
     return Told(row.median_s, launches, (row.low_s, row.high_s), raised)
 
 
-def ours(run: Run) -> Iterator[tuple[str, Told]]:
+def ours(run: SimulatedRun) -> Iterator[tuple[str, Told]]:
     """(name, result) of our protocol with one visit and with several, alone and in a run."""
     kind, noise = run.stream.kind, run.noise()
     settings = protocol(kind)
@@ -244,7 +246,7 @@ def ours(run: Run) -> Iterator[tuple[str, Told]]:
 
 
 @dataclass(frozen=True)
-class Score:
+class CoverageScore:
     """One rule on one stream, over all repetitions. Shares are of the repetitions."""
 
     stream: str
@@ -260,13 +262,13 @@ class Score:
     covered_or_flagged: float | None
 
 
-def simulate(stream: Stream, repetitions: int, seed: int, with_others: bool = True) -> list[Score]:
+def simulate(stream: Stream, repetitions: int, seed: int, with_others: bool = True) -> list[CoverageScore]:
     """The rules on one stream, each with the same runs; without other tools' if so wished."""
     published: dict[str, list[tuple[Told, float]]] = {}
     place = STREAMS.index(stream) if stream in STREAMS else len(STREAMS)
     launch = true_noise(stream, default_rng([seed, place]))
     for repetition in range(repetitions):
-        run = Run(stream, default_rng([seed, place, repetition]))
+        run = SimulatedRun(stream, default_rng([seed, place, repetition]))
         level_s = stream.launch_s * run.typical_level
         rules = list(ours(run))
         if with_others:
@@ -277,13 +279,13 @@ def simulate(stream: Stream, repetitions: int, seed: int, with_others: bool = Tr
     return [_score(stream.name, name, outcomes, launch) for name, outcomes in published.items()]
 
 
-def scores(repetitions: int, seed: int) -> Iterator[Score]:
+def scores(repetitions: int, seed: int) -> Iterator[CoverageScore]:
     """Every rule on every stream, as they come."""
     for stream in STREAMS:
         yield from simulate(stream, repetitions, seed)
 
 
-def _score(stream: str, rule: str, published: Sequence[tuple[Told, float]], launch: float) -> Score:
+def _score(stream: str, rule: str, published: Sequence[tuple[Told, float]], launch: float) -> CoverageScore:
     errors = [abs(outcome.value_s / (level_s * launch) - 1) for outcome, level_s in published]
     truth_s = float(np.median([outcome.value_s for outcome, _ in published]))
     covered = [
@@ -293,7 +295,7 @@ def _score(stream: str, rule: str, published: Sequence[tuple[Told, float]], laun
     ]
     flagged = [bool(each.flags) for each, _ in published if each.flags is not None]
     either = [a or b for a, b in zip(covered, flagged or [False] * len(covered), strict=True)]
-    return Score(
+    return CoverageScore(
         stream,
         rule,
         float(np.median([each.launches for each, _ in published])),
@@ -309,7 +311,7 @@ def _share(events: Sequence[bool]) -> float | None:
     return sum(events) / len(events) if events else None
 
 
-def coverage_lines(scores: Iterable[Score], repetitions: int, seed: int) -> Iterator[str]:
+def coverage_lines(scores: Iterable[CoverageScore], repetitions: int, seed: int) -> Iterator[str]:
     """The table, stream by stream as its scores come."""
     yield f"{repetitions} repetitions of each, seed {seed}; truth as studies/interval_coverage.py says"
     head = ("launches", "error", "95 % of", "covered", "flagged", "either")

@@ -51,7 +51,7 @@ TOLD = re.compile(r"^\[ *\d+/\d+\] ", re.MULTILINE)
 
 
 @dataclass
-class Run:
+class KilledRun:
     """One run of the suite in a folder of its own, however often it is killed."""
 
     folder: Path
@@ -145,7 +145,7 @@ def ends(pidfd: int, within_s: float) -> bool:
     return bool(select.select([pidfd], [], [], within_s)[0])
 
 
-def killed(run: Run, process: subprocess.Popen[bytes], victim: str) -> str:
+def killed(run: KilledRun, process: subprocess.Popen[bytes], victim: str) -> str:
     """Kill one of the two, look at what is left, say which it was: the parent if there is no worker yet."""
     worker = worker_of(process.pid)
     watched = None
@@ -172,7 +172,7 @@ def killed(run: Run, process: subprocess.Popen[bytes], victim: str) -> str:
 def trial(times: int, folder: Path) -> Iterator[str]:
     """Kill so often; yields the lines of the table, faults with `FAULT` before them."""
     began = time.monotonic()
-    first = Run(folder / "0")
+    first = KilledRun(folder / "0")
     first.start().wait()
     rows = first.finish()
     horizon_s = time.monotonic() - began
@@ -183,7 +183,7 @@ def trial(times: int, folder: Path) -> Iterator[str]:
     runs = 0
     while sum(kills.values()) < times:
         runs += 1
-        run = Run(folder / str(runs))
+        run = KilledRun(folder / str(runs))
         process, struck = run.start(), False
         while True:
             moment_s = random.uniform(0.0, horizon_s)

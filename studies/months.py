@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.judge.history.detector import Judged, judged
+from bench.judge.history.detector import JudgedHistory, judged
 from bench.judge.history.series import Flags, History
 from studies import rules
 from studies.rules import Rule, Seen
@@ -133,7 +133,7 @@ def seen(chance: np.random.Generator, history: History, rows: Sequence[int], noi
     return Seen(log_s, samples, half)
 
 
-def alarms(found: Judged) -> Flags:
+def alarms(found: JudgedHistory) -> Flags:
     """[series, nights] on which of them an alarm of ours stands, its own or its class's."""
     alarm = np.zeros(found.history.log_s.shape, dtype=np.bool_)
     for step in found.steps:

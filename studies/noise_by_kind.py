@@ -25,7 +25,7 @@ import numpy as np
 
 from bench.cli.table import lines_of, table
 from bench.judge.compare import JUDGED, Compared, compare
-from bench.judge.frame import Run, runs
+from bench.judge.frame import DeviceRun, runs
 from bench.judge.noise import work_of
 from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
@@ -40,7 +40,7 @@ def unpublished(row: Measurement) -> Measurement:
     return replace(row, noise_visits=None, noise_runs=None) if row.samples_s else row
 
 
-def slower(run: Run, factor: float) -> Run:
+def slower(run: DeviceRun, factor: float) -> DeviceRun:
     """The run with every measurement that takes so many times as long."""
 
     def of(row: Measurement) -> Measurement:
@@ -53,7 +53,7 @@ def slower(run: Run, factor: float) -> Run:
     return replace(run, rows=[of(row) for row in run.rows])
 
 
-def judged(before: Run, after: Run) -> Iterator[tuple[str, Compared]]:
+def judged(before: DeviceRun, after: DeviceRun) -> Iterator[tuple[str, Compared]]:
     """(kind of work, verdict) of every comparable measurement."""
     by_case = {row.case: row for row in before.rows}
     kinds = {
@@ -68,7 +68,7 @@ def judged(before: Run, after: Run) -> Iterator[tuple[str, Compared]]:
                 yield "products of 1 ms and more", each
 
 
-def lines(pairs: Sequence[tuple[Run, Run]]) -> Iterator[str]:
+def lines(pairs: Sequence[tuple[DeviceRun, DeviceRun]]) -> Iterator[str]:
     """The table of these pairs of runs."""
     found: dict[str, list[Compared]] = defaultdict(list)
     power: dict[str, dict[float, list[bool]]] = defaultdict(lambda: defaultdict(list))
@@ -95,7 +95,7 @@ def lines(pairs: Sequence[tuple[Run, Run]]) -> Iterator[str]:
     yield from lines_of(shown)
 
 
-def settled_lines(pairs: Sequence[tuple[Run, Run]]) -> Iterator[str]:
+def settled_lines(pairs: Sequence[tuple[DeviceRun, DeviceRun]]) -> Iterator[str]:
     """The effect, |ln|, of measurements with and without visits that had settled, median and 95 in 100."""
     apart: dict[tuple[str, bool], list[float]] = defaultdict(list)
     for before, after in pairs:
@@ -114,7 +114,7 @@ def settled_lines(pairs: Sequence[tuple[Run, Run]]) -> Iterator[str]:
 def main(folders: Sequence[Path]) -> None:
     """Of each folder, all pairs of its runs on one device whose order is even, then those of odd order."""
     for folder in folders:
-        by_device: dict[str, list[Run]] = defaultdict(list)
+        by_device: dict[str, list[DeviceRun]] = defaultdict(list)
         for path in sorted(folder.rglob("*.parquet")):
             for run in runs([unpublished(row) for row in read_rows(path)]):
                 by_device[run.device].append(run)

@@ -18,7 +18,7 @@ from bench.cli.table import lines_of, table
 from bench.judge.flags import OVERHEAD
 from bench.model.calibrated_runs import Errors
 from bench.model.launch_features import PARAMETER, START_S
-from bench.model.pooled import Learned, OperatorPool, Pool
+from bench.model.pooled import OperatorPool, Pool, PooledPrediction
 from bench.model.roofline import Floats
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _scored(known: OperatorPool, device: str, rows: pd.DataFrame, unseen: bool) 
     rest = rest.sample(min(MOST, len(rest)), random_state=0).sort_index()
     measured_s = rest["median_s"].to_numpy(dtype=float)
     roofline_s = _roofline(rest, sheet)
-    learned: Learned | None
+    learned: PooledPrediction | None
     if unseen:
         others = known.others(sheet)
         if not len(others):

@@ -27,7 +27,7 @@ from bench.interop.cloning import installed
 from bench.interop.import_source import imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described
-from bench.judge.frame import Run, known_runs, runs
+from bench.judge.frame import DeviceRun, known_runs, runs
 from bench.judge.score import scorecard, scores
 from bench.model.roofline import Floats
 from bench.store.schema import Measurement
@@ -95,7 +95,7 @@ def _draw(
     sizes = [[_size(row) for row in rows] for rows in tables]
     orders = [drawn(some, max(COUNTS), draw) for some in sizes]
     taken = {size for some, order in zip(sizes, orders, strict=True) for size in (some[i] for i in order)}
-    calibrating: dict[int, list[Run]] = {}
+    calibrating: dict[int, list[DeviceRun]] = {}
     for count in COUNTS:
         chosen = (
             [replace(rows[i], role="calibration", sweep=CALIBRATION) for i in order[:count]]
@@ -141,7 +141,7 @@ def _size(row: Measurement) -> Sizes:
     return row.product_m, row.product_n, row.product_k  # type: ignore[return-value]
 
 
-def _errors(run: Run, scored: Sequence[Measurement]) -> dict[str, float]:
+def _errors(run: DeviceRun, scored: Sequence[Measurement]) -> dict[str, float]:
     """Level -> mean error in percent of this run on these rows."""
     run = replace(run, rows=[*run.rows, *scored], datasheet=find_datasheet(run.device_name))
     found = scores(scorecard(run.frame))

@@ -24,7 +24,7 @@ from bench.errors import UserError
 from bench.format import count_text, share_text
 from bench.judge import frame
 from bench.judge.compare import compare
-from bench.judge.comparison_side import Look, side
+from bench.judge.comparison_side import CaseInRun, side
 from bench.judge.flags import FLAGS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ LEAST_RUNS = 3
 """With fewer runs there is no level to compare one of them with."""
 
 
-def repeated_lines(runs: Sequence[frame.Run]) -> Iterator[str]:
+def repeated_lines(runs: Sequence[frame.DeviceRun]) -> Iterator[str]:
     """Coverage by kind of row, and verdicts over all pairs. UserError if these are no repeated runs."""
     commits = {
         (run.device, row.device_id if row.device_kind == "cuda" else "", row.commit)
@@ -53,9 +53,9 @@ def repeated_lines(runs: Sequence[frame.Run]) -> Iterator[str]:
     yield from lines_of(_flags(runs))
 
 
-def _coverage(runs: Sequence[frame.Run]) -> Table:
+def _coverage(runs: Sequence[frame.DeviceRun]) -> Table:
     """How often a row's interval holds the median of the other runs' medians."""
-    looks: dict[tuple[str, ...], list[Look]] = defaultdict(list)
+    looks: dict[tuple[str, ...], list[CaseInRun]] = defaultdict(list)
     for run in runs:
         for case, look in side([run], run.run_id).looks.items():
             if look.row.is_timed:
@@ -87,7 +87,7 @@ def _coverage(runs: Sequence[frame.Run]) -> Table:
     return shown
 
 
-def _verdicts(runs: Sequence[frame.Run]) -> Iterator[str]:
+def _verdicts(runs: Sequence[frame.DeviceRun]) -> Iterator[str]:
     """False verdicts over all pairs, and how many slowdowns that are written into a file are found."""
     pairs = list(itertools.combinations(runs, 2))
     judged = false = operators = false_operators = same = 0
@@ -115,7 +115,7 @@ def _verdicts(runs: Sequence[frame.Run]) -> Iterator[str]:
         yield f"  {name:<18} found in {_of(hits, cases)}; exit code 1 in {_of(alarms, 2 * len(pairs))} pairs"
 
 
-def _flags(runs: Sequence[frame.Run]) -> Table:
+def _flags(runs: Sequence[frame.DeviceRun]) -> Table:
     """Whether flags predict how far two runs of a case differ, relative to all pairs of its runs."""
     looks: dict[str, list[tuple[float, Sequence[str]]]] = defaultdict(list)
     for run in runs:

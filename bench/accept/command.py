@@ -12,7 +12,7 @@ from bench.cli.application import DeviceOption, ResultsOption, left_out, show
 from bench.errors import UserError, write_text
 
 if TYPE_CHECKING:
-    from bench.accept.judge import Judged
+    from bench.accept.judge import JudgedKind
 
 SUITE = "accept"
 Given = Annotated[
@@ -83,7 +83,7 @@ def _measured(device: str, budget: str | None, results: Path | None) -> list[Pat
     return [result.path for result in made if result.path is not None]
 
 
-def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = None) -> list[Judged]:
+def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = None) -> list[JudgedKind]:
     """Each kind of work of the one unit in these files, by all other results. UserError if of none."""
     from bench.accept.judge import judged
     from bench.accept.readings import read

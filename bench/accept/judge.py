@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from bench.accept.expected import LANES, Expected, expected, own, promised
+from bench.accept.expected import LANES, ExpectedRates, expected, own, promised
 from bench.accept.readings import CACHE, LINK, Kind, dtype_of
-from bench.accept.usual import Usual
+from bench.accept.usual import UsualRates
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.fleet.why import HELD, LOWER_LIMIT, SHARED
 from bench.format import amount_text, share_text
@@ -28,7 +28,7 @@ BELOW_BOOST = 0.1
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedKind:
     """One kind of work on the unit."""
 
     kind: Kind
@@ -36,34 +36,34 @@ class Judged:
     row: Any
     """The row that decides, as `readings.read` has it."""
     promised: float | None
-    """By the datasheet, in the unit of the rate."""
-    evidence: Sequence[Expected]
+    """The datasheet's rate, in the same unit."""
+    evidence: Sequence[ExpectedRates]
     """The strongest first, which decides."""
     causes: Sequence[str]
     """What the row itself says of why it is slow; empty where it passes, or says nothing."""
 
     @property
-    def expects(self) -> Expected | None:
+    def expects(self) -> ExpectedRates | None:
         """What decides."""
         return self.evidence[0] if self.evidence else None
 
 
 def judged(
-    rows: pd.DataFrame, earlier: pd.DataFrame, others: Sequence[Usual], pool: Callable[[], Pool]
-) -> list[Judged]:
+    rows: pd.DataFrame, earlier: pd.DataFrame, others: Sequence[UsualRates], pool: Callable[[], Pool]
+) -> list[JudgedKind]:
     """Each kind of work among the rows of one unit's run (`readings.read`)."""
     sheet = find_datasheet(str(rows["device_name"].iloc[0]))
     return [_judged(row, sheet, expected(row, sheet, earlier, others, pool)) for row in own(rows)]
 
 
-def _judged(row: Any, sheet: Datasheet | None, evidence: Sequence[Expected]) -> Judged:
+def _judged(row: Any, sheet: Datasheet | None, evidence: Sequence[ExpectedRates]) -> JudgedKind:
     verdict = verdict_of(row.rate_high, evidence[0]) if evidence else "UNKNOWN"
     causes = list(_causes(row, sheet)) if verdict in ("LOW", "FAIL") else []
-    return Judged(row.kind, verdict, row, promised(row.kind, sheet, row), evidence, causes)
+    return JudgedKind(row.kind, verdict, row, promised(row.kind, sheet, row), evidence, causes)
 
 
-def verdict_of(rate: float, expects: Expected) -> Verdict:
-    """Of a rate, at the high end of its interval: what the measurement leaves open is no fault.
+def verdict_of(rate: float, expects: ExpectedRates) -> Verdict:
+    """The verdict on a rate at the high end of its interval: what the measurement leaves open is no fault.
 
     Rough evidence says LOW at most: of other kinds of GPU one in six is below what they let expect.
     """

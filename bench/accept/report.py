@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.accept.expected import Expected
-from bench.accept.judge import Judged, Verdict
+from bench.accept.expected import ExpectedRates
+from bench.accept.judge import JudgedKind, Verdict
 from bench.accept.readings import Kind, unit_of
 from bench.case_name import row_name
 from bench.cli.table import lines_of, table
@@ -21,12 +21,12 @@ MEANS: Mapping[Verdict, str] = {
 }
 
 
-def exit_code(judged: Sequence[Judged]) -> int:
+def exit_code(judged: Sequence[JudgedKind]) -> int:
     """0: all that could be judged passes. 1: something is LOW or FAIL. 2: nothing could be judged."""
     return {"PASS": 0, "LOW": 1, "FAIL": 1, "UNKNOWN": 2}[overall(judged)]
 
 
-def lines(judged: Sequence[Judged], markdown: bool = False) -> Iterator[str]:
+def lines(judged: Sequence[JudgedKind], markdown: bool = False) -> Iterator[str]:
     """The verdict in a sentence, a row for each kind of work, the causes, and what the verdicts rest on."""
     yield headline(judged)
     names = ("kind of work", "verdict", ">measured", ">expected", ">promised", "by")
@@ -60,14 +60,14 @@ def lines(judged: Sequence[Judged], markdown: bool = False) -> Iterator[str]:
     yield from _sources(judged)
 
 
-def overall(judged: Sequence[Judged]) -> Verdict:
+def overall(judged: Sequence[JudgedKind]) -> Verdict:
     """The worst verdict of those that could be judged."""
     verdicts = {each.verdict for each in judged}
     order: tuple[Verdict, ...] = ("FAIL", "LOW", "PASS")
     return next((verdict for verdict in order if verdict in verdicts), "UNKNOWN")
 
 
-def sentence(judged: Sequence[Judged]) -> str:
+def sentence(judged: Sequence[JudgedKind]) -> str:
     """How many kinds of work are slower than expected, and which most of all."""
     bad = [each for each in judged if each.verdict in ("FAIL", "LOW")]
     unknown = sum(each.verdict == "UNKNOWN" for each in judged)
@@ -84,12 +84,12 @@ def sentence(judged: Sequence[Judged]) -> str:
     )
 
 
-def headline(judged: Sequence[Judged]) -> str:
+def headline(judged: Sequence[JudgedKind]) -> str:
     """Device, verdict and sentence."""
     return f"{judged[0].row.device_name}: {overall(judged)}: {sentence(judged)}"
 
 
-def _of_least(each: Judged) -> float:
+def _of_least(each: JudgedKind) -> float:
     return each.row.rate / each.expects.low if each.expects else 1.0
 
 
@@ -100,7 +100,7 @@ def figure(kind: Kind, rate: float | None) -> str:
     return seconds_text(1 / rate) if unit_of(kind) == "1/s" else amount_text(rate, unit_of(kind))
 
 
-def range_text(kind: Kind, expects: Expected | None) -> str:
+def range_text(kind: Kind, expects: ExpectedRates | None) -> str:
     """`650 TFLOP/s to 790 TFLOP/s`; `unknown` if nothing says what to expect."""
     if expects is None:
         return "unknown"
@@ -108,16 +108,16 @@ def range_text(kind: Kind, expects: Expected | None) -> str:
     return " to ".join(figure(kind, end) for end in ends)
 
 
-def _sources(judged: Sequence[Judged]) -> Iterator[str]:
-    said: dict[str, list[str]] = {}
+def _sources(judged: Sequence[JudgedKind]) -> Iterator[str]:
+    names_by_sentence: dict[str, list[str]] = {}
     for each in judged:
         if each.expects:
-            said.setdefault(f"{each.expects.by}: {each.expects.source}", []).append(each.kind)
-    for source, kinds in said.items():
+            names_by_sentence.setdefault(f"{each.expects.by}: {each.expects.source}", []).append(each.kind)
+    for source, kinds in names_by_sentence.items():
         yield f"{source} ({', '.join(kinds) if len(kinds) < 4 else count_text(len(kinds), 'kind')})"
 
 
-def as_json(judged: Sequence[Judged]) -> str:
+def as_json(judged: Sequence[JudgedKind]) -> str:
     """Everything, rates in SI units."""
     first = judged[0].row
     content: dict[str, Any] = {

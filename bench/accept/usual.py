@@ -32,7 +32,7 @@ PRODUCT_FLOP, ALIKE = 2 * 8192**3, 8
 """The size of a product that counts, and by how much its FLOP may differ: twice in each dimension."""
 
 
-class Usual(NamedTuple):
+class UsualRates(NamedTuple):
     """One kind of work on one kind of device by one source; rates in FLOP/s or bytes/s."""
 
     device_name: str
@@ -43,35 +43,35 @@ class Usual(NamedTuple):
     best: float
 
 
-def usual_of(rows: pd.DataFrame) -> list[Usual]:
-    """Of imported rows, as `readings.read` gives them."""
+def usual_of(rows: pd.DataFrame) -> list[UsualRates]:
+    """The usual rates by imported rows, as `readings.read` gives them."""
     products = rows["kind"].map(dtype_of) != ""
     alike = rows["flop"].between(PRODUCT_FLOP / ALIKE, PRODUCT_FLOP * ALIKE)
     # How fast a cache is depends on how much of it a copy takes, which nobody chose alike.
     one_size = rows["kind"].map(unit_of).isin(list(QUANTILE)) & ~rows["kind"].str.startswith(CACHE)
     rows = rows[(alike | ~products) & one_size & (rows["who"] != "") & (rows["device_kind"] == "cuda")]
-    found = []
+    usual = []
     for key, rates in rows.groupby(["device_name", "kind", "who"])["rate"]:
         device, kind, who = map(str, cast(tuple[str, str, str], key))
         if len(rates) >= LEAST_ROWS:
             middle = float(rates.quantile(QUANTILE[unit_of(kind)]))
-            found.append(Usual(device, kind, who, len(rates), middle, float(rates.max())))
-    return found
+            usual.append(UsualRates(device, kind, who, len(rates), middle, float(rates.max())))
+    return usual
 
 
 @cache
-def usual(file: Path = FILE) -> tuple[Usual, ...]:
+def usual(file: Path = FILE) -> tuple[UsualRates, ...]:
     """The entries of the file."""
     devices: Mapping[str, Mapping[Kind, Mapping[str, Mapping[str, float]]]] = yaml.safe_load(file.read_text())
     return tuple(
-        Usual(device, kind, source, int(entry["rows"]), entry["usual"], entry["best"])
+        UsualRates(device, kind, source, int(entry["rows"]), entry["usual"], entry["best"])
         for device, kinds in devices.items()
         for kind, sources in kinds.items()
         for source, entry in sources.items()
     )
 
 
-def usual_text(entries: Iterable[Usual]) -> str:
+def usual_text(entries: Iterable[UsualRates]) -> str:
     """The file: device -> kind of work -> source -> rows, usual and best rate with three digits."""
     lines = []
     device = kind = ""

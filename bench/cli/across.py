@@ -15,7 +15,7 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import count_text
 from bench.judge.comparability import FACTS, WITH_DEVICE, value
-from bench.judge.frame import Run, load
+from bench.judge.frame import DeviceRun, load
 from bench.judge.speedup import Gain, gains, speedups
 from bench.model.bound import bound_text
 
@@ -31,7 +31,7 @@ MAKER = "nvidia-"
 class Across:
     """The runs of several devices. The first device of the first result is the base."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[DeviceRun]) -> None:
         """UserError for fewer than two devices."""
         self.runs = runs
         self.sheets = {run.device: run.datasheet for run in self.runs}
@@ -44,11 +44,11 @@ class Across:
 
     @classmethod
     def read(cls, results: Sequence[Path], left_out: Callable[[str], object]) -> Across:
-        """Of these files; `left_out` is called with those that cannot be read."""
+        """The comparison of these files; `left_out` is called with those that cannot be read."""
         return cls([run for result in results for run in load([result], find_datasheet, left_out)])
 
     def lines(self, markdown: bool) -> Iterator[str]:
-        """The report, as Markdown if so asked."""
+        """The report, as Markdown on request."""
         devices = {gain.device: None for gain in self.gains}
         of = f" of {next(iter(devices))}" if len(devices) == 1 else ""
         title = f"Speed{of} relative to {self.base}"

@@ -28,7 +28,7 @@ from bench.errors import UserError
 from bench.format import count_text, duration_text
 from bench.judge.comparability import OURS, SOFTWARE
 from bench.judge.compare import Comparison
-from bench.judge.comparison_side import Case as Compared
+from bench.judge.comparison_side import CaseKey as Compared
 from bench.judge.comparison_side import Side
 from bench.sweep.grammar import Cache, Threads
 from bench.sweep.load import Case

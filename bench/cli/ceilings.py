@@ -8,11 +8,11 @@ from dataclasses import asdict
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import amount_text, ends_text, share_text
-from bench.judge.frame import Run, known_runs
+from bench.judge.frame import DeviceRun, known_runs
 from bench.model.calibrated_runs import Known
 
 
-def ceilings_lines(runs: Sequence[Run]) -> Iterator[str]:
+def ceilings_lines(runs: Sequence[DeviceRun]) -> Iterator[str]:
     """The ceilings of each device, run and condition with 95 % intervals, and the calibrations of a GPU.
 
     UserError if no row is a ceiling.

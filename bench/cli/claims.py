@@ -23,9 +23,9 @@ from bench.errors import UserError
 from bench.format import count_text, duration_text
 from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import CLAIMS
-from bench.judge.claim_tests import Effect
-from bench.judge.claims import Declared, Judged, Verdict, Written, judge, kept
-from bench.judge.frame import Run, read
+from bench.judge.claim_tests import ClaimEffect
+from bench.judge.claims import Declared, JudgedClaim, Verdict, Written, judge, kept
+from bench.judge.frame import DeviceRun, read
 from bench.spec import DeviceKind
 from bench.store.parquet import Sweeps, read_sweeps
 from bench.store.schema import RunKey
@@ -34,9 +34,9 @@ from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
 SHOWN: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW")
-"""Verdicts that are listed, in this order; the others are counted, unless all are asked for."""
+"""Verdicts that are listed, in this order; the others are counted, unless --all is given."""
 OPEN = SHOWN[2:]
-"""Those that more rows or visits may change."""
+"""Verdicts that more rows or visits may change."""
 MOST_LINES = 28
 VISITS, MOST_SECONDS = 3, 600.0
 """Visits that narrow an interval; a command that takes longer names one sweep only."""
@@ -44,7 +44,7 @@ Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
 
 
-def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[Judged]:
+def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) -> list[JudgedClaim]:
     """Every verdict on every device of these result files. UserError if none can be read."""
     runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in read(results, left_out)]
     stored = read_sweeps(results)
@@ -52,19 +52,19 @@ def verdicts(results: Sequence[Path], find: Find, left_out: Say, remark: Say) ->
 
 
 def judged_rows(
-    runs: Sequence[Run], stored: Mapping[RunKey, Sweeps], remark: Say
-) -> list[tuple[Sequence[Run], Sequence[Judged]]]:
+    runs: Sequence[DeviceRun], stored: Mapping[RunKey, Sweeps], remark: Say
+) -> list[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]]:
     """`judged_together` by the operators of this checkout, on the sweeps that have rows: for pages."""
     return list(judged_together(runs, stored, kernels.problem, remark, only_measured=True))
 
 
 def judged_together(
-    runs: Sequence[Run],
+    runs: Sequence[DeviceRun],
     stored: Mapping[RunKey, Sweeps],
     find: Find,
     remark: Say,
     only_measured: bool = False,
-) -> Iterator[tuple[Sequence[Run], Sequence[Judged]]]:
+) -> Iterator[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]]:
     """(runs that are judged together, their verdicts); `only_measured`: on the sweeps that have rows.
 
     The runs have their datasheets; `stored` is what their sweeps declared.
@@ -94,19 +94,19 @@ def judged_together(
             yield of_device, [each for each in judged if not _unasked(each, of_device)]
 
 
-def _together(runs: Sequence[Run]) -> list[list[Run]]:
+def _together(runs: Sequence[DeviceRun]) -> list[list[DeviceRun]]:
     """Runs that are judged together: those of a device; those whose source says how it timed, each alone.
 
     Times of several sources may be of several kinds: with launches or without, of a cold cache or a warm one.
     """
-    groups: dict[tuple[str, ...], list[Run]] = {}
+    groups: dict[tuple[str, ...], list[DeviceRun]] = {}
     for run in sorted(runs, key=lambda run: run.device):
         alone = run.imported and run.rows[0].timed_by is not None
         groups.setdefault((run.device, run.run_id) if alone else (run.device,), []).append(run)
     return list(groups.values())
 
 
-def _unasked(judged: Judged, runs: Sequence[Run]) -> bool:
+def _unasked(judged: JudgedClaim, runs: Sequence[DeviceRun]) -> bool:
     """Whether a claim finds nothing to judge in a described source, of which nobody expected it."""
     return runs[0].rows[0].timed_by is not None and judged.effect is None
 
@@ -135,8 +135,8 @@ def _of_results(known: set[str], own: Sequence[Sweeps], remark: Say) -> list[Dec
     return list(declared.values())
 
 
-def chosen(judged: Iterable[Judged], rule: int | None) -> list[Judged]:
-    """Those that speak to this rule, all if None, by rule and experiment. UserError if it is no rule."""
+def chosen(judged: Iterable[JudgedClaim], rule: int | None) -> list[JudgedClaim]:
+    """The claims on this rule, all if None, by rule and experiment. UserError if it is no rule."""
     if rule is not None and rule not in RULES:
         raise UserError(f"--rule {rule}: there are rules 1 to {max(RULES)}")
     mine = [each for each in judged if rule is None or rule in each.claim.rules]
@@ -146,7 +146,7 @@ def chosen(judged: Iterable[Judged], rule: int | None) -> list[Judged]:
 
 
 def claim_lines(
-    judged: Sequence[Judged], rule: int | None, markdown: bool, by: By = "claim"
+    judged: Sequence[JudgedClaim], rule: int | None, markdown: bool, by: By = "claim"
 ) -> Iterator[str]:
     """The table, then what is left to say.
 
@@ -174,14 +174,14 @@ def claim_lines(
         yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
 
 
-def decided_lines(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
+def decided_lines(judged: Sequence[JudgedClaim], rule: int | None) -> Iterator[str]:
     """What the rows decide, then what they might; all else is counted. It fits a screen.
 
     A line for each claim and verdict: devices that agree share it.
     """
     if rule is not None:
         yield f"Rule {rule}: {RULES[rule]}"
-    groups: dict[tuple[Verdict, str, str], list[Judged]] = {}
+    groups: dict[tuple[Verdict, str, str], list[JudgedClaim]] = {}
     for each in judged:
         groups.setdefault((each.verdict, each.declared.name, each.claim.id), []).append(each)
     listed = [of for verdict in SHOWN for (word, *_), of in groups.items() if word == verdict]
@@ -201,7 +201,7 @@ def decided_lines(judged: Sequence[Judged], rule: int | None) -> Iterator[str]:
     yield "--all lists every claim with what is missing"
 
 
-def _effects(of: Sequence[Judged]) -> str:
+def _effects(of: Sequence[JudgedClaim]) -> str:
     """The effect with its interval, or the lowest and highest of several devices; or how few clusters."""
     if of[0].verdict == "TOO FEW":
         return " or ".join(dict.fromkeys(each.reason.split(";")[0] for each in of))
@@ -209,8 +209,8 @@ def _effects(of: Sequence[Judged]) -> str:
     return str(of[0].effect) if len(of) == 1 else f"{min(values):.3f} to {max(values):.3f}"
 
 
-def next_lines(judged: Sequence[Judged], runs: Sequence[Run]) -> Iterator[str]:
-    """For each device measured here: what measures more for its open claims, in about how many seconds."""
+def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iterator[str]:
+    """The commands that measure more for each device's open claims, with about how many seconds they take."""
     for run in {run.device: run for run in runs if not run.imported}.values():
         of = [each for each in judged if not each.imported and each.device == run.device]
         open_claims = [each for each in of if each.verdict in OPEN]
@@ -243,14 +243,14 @@ def next_lines(judged: Sequence[Judged], runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
-def _visit_s(run: Run) -> float:
+def _visit_s(run: DeviceRun) -> float:
     """Wall seconds of one visit of this run, all between visits included."""
     ends = [datetime.fromisoformat(row.utc) for row in run.rows if row.utc]
     visits = sum((row.visits or 1) + len(row.set_aside or ()) for row in run.rows if row.is_timed)
     return (max(ends) - min(ends)).total_seconds() / max(1, visits)
 
 
-def _counts(judged: Sequence[Judged]) -> Iterator[str]:
+def _counts(judged: Sequence[JudgedClaim]) -> Iterator[str]:
     for name in dict.fromkeys(device(each) for each in judged):
         mine = [each for each in judged if device(each) == name]
         words = Counter(each.verdict for each in mine)
@@ -262,7 +262,7 @@ def _counts(judged: Sequence[Judged]) -> Iterator[str]:
         )
 
 
-def _remarks(judged: Sequence[Judged]) -> Iterator[str]:
+def _remarks(judged: Sequence[JudgedClaim]) -> Iterator[str]:
     later = sum(each.declared.written == "after the run" and each.effect is not None for each in judged)
     yield (
         "Bars, selections and least numbers are those of this checkout's sweeps; "
@@ -278,7 +278,7 @@ def _remarks(judged: Sequence[Judged]) -> Iterator[str]:
         )
 
 
-def _listed(judged: Sequence[Judged]) -> list[str]:
+def _listed(judged: Sequence[JudgedClaim]) -> list[str]:
     """A line for each claim and device; what devices share stands on the first of their lines."""
     names = ("verdict", ">effect", "95 %", ">n", ">pairs", ">left out", "why")
     shown = table("rules", "claim", "sweep", "says", "expected", "device", *names)
@@ -292,9 +292,9 @@ def _listed(judged: Sequence[Judged]) -> list[str]:
     return lines_of(shown)
 
 
-def _side_by_side(judged: Sequence[Judged], devices: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+def _side_by_side(judged: Sequence[JudgedClaim], devices: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """The header and a line for each claim, a column for each device."""
-    by_claim: dict[tuple[str, str], dict[str, Judged]] = {}
+    by_claim: dict[tuple[str, str], dict[str, JudgedClaim]] = {}
     for each in judged:
         by_claim.setdefault((each.declared.name, each.claim.id), {})[device(each)] = each
     lines = []
@@ -305,11 +305,11 @@ def _side_by_side(judged: Sequence[Judged], devices: Sequence[str]) -> tuple[lis
     return ["rules", "claim", "sweep", "says", "expected", *devices], lines
 
 
-def _named(each: Judged) -> list[str]:
+def _named(each: JudgedClaim) -> list[str]:
     return [", ".join(map(str, each.claim.rules)), each.claim.id]
 
 
-def _cell(each: Judged) -> str:
+def _cell(each: JudgedClaim) -> str:
     """The verdict with its numbers, or with how many there are too few of."""
     if each.verdict == "TOO FEW":
         return f"TOO FEW, {each.reason.split(';')[0]}"
@@ -318,21 +318,21 @@ def _cell(each: Judged) -> str:
     return f"{each.verdict} {each.effect} n={each.effect.clusters}"
 
 
-def _numbers(effect: Effect | None) -> list[str]:
+def _numbers(effect: ClaimEffect | None) -> list[str]:
     if effect is None:
         return [""] * 4
     return [f"{effect.value:.3f}", effect.interval, str(effect.clusters), str(effect.pairs)]
 
 
-def as_json(judged: Iterable[Judged]) -> str:
+def as_json(judged: Iterable[JudgedClaim]) -> str:
     """Every verdict with its claim, one object each."""
     return json.dumps([entry(each) for each in judged], indent=1)
 
 
-def entry(judged: Judged) -> dict[str, Any]:
+def entry(judged: JudgedClaim) -> dict[str, Any]:
     """A verdict with its claim, for JSON."""
     of_claim = judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
-    numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(Effect)}
+    numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(ClaimEffect)}
     place = (judged.device, judged.imported, judged.declared.name, judged.claim.id)
     return (
         dict(zip(_PLACE, place, strict=True))
@@ -346,7 +346,7 @@ def entry(judged: Judged) -> dict[str, Any]:
 _PLACE = ("device", "imported", "sweep", "claim")
 
 
-def from_json(path: Path) -> list[Judged]:
+def from_json(path: Path) -> list[JudgedClaim]:
     """The verdicts of a file that `--json` wrote, as far as tables need them. UserError if it is none."""
     try:
         return [_judged(each) for each in json.loads(path.read_text("utf-8"))]
@@ -354,14 +354,14 @@ def from_json(path: Path) -> list[Judged]:
         raise UserError(f"{path}: holds no verdicts as `claims --json` writes them") from error
 
 
-def _judged(each: Mapping[str, Any]) -> Judged:
-    told = {name: each[name] for name in ("says", "expect", "bar", "least")}
-    claim = Claim.model_construct(id=each["claim"], rules=tuple(each["rules"]), **told)
-    numbers = {field.name: each[field.name] for field in dataclasses.fields(Effect)}
-    effect = Effect(**numbers) if numbers["value"] is not None else None
+def _judged(each: Mapping[str, Any]) -> JudgedClaim:
+    texts = {name: each[name] for name in ("says", "expect", "bar", "least")}
+    claim = Claim.model_construct(id=each["claim"], rules=tuple(each["rules"]), **texts)
+    numbers = {field.name: each[field.name] for field in dataclasses.fields(ClaimEffect)}
+    effect = ClaimEffect(**numbers) if numbers["value"] is not None else None
     declared = Declared(each["sweep"], (each["sweep"],), (claim,), written=each["written"])
     verdict = each["verdict"], each["reason"], effect, each["suspect"]
-    return Judged(each["device"], each["imported"], declared, claim, *verdict)
+    return JudgedClaim(each["device"], each["imported"], declared, claim, *verdict)
 
 
 def expected_verdicts(expected: Path) -> dict[tuple[Any, ...], str]:
@@ -376,7 +376,7 @@ def expected_verdicts(expected: Path) -> dict[tuple[Any, ...], str]:
         raise UserError(f"--expect {expected}: holds no verdicts as `claims --json` writes them") from error
 
 
-def differing(judged: Iterable[Judged], wanted: Mapping[tuple[Any, ...], str]) -> list[str]:
+def differing(judged: Iterable[JudgedClaim], wanted: Mapping[tuple[Any, ...], str]) -> list[str]:
     """A sentence for each verdict that is another than the one wanted."""
     have = {(each.device, each.imported, each.declared.name, each.claim.id): each for each in judged}
     sentences = []

@@ -15,9 +15,9 @@ from bench.cli.run_summary import account, case_table, rate_text, reached_senten
 from bench.cli.terminal import columns, wrapped
 from bench.device.datasheet import find_datasheet
 from bench.format import end_of, half_text, seconds_text
-from bench.judge.claims import Declared, Judged, judge
+from bench.judge.claims import Declared, JudgedClaim, judge
 from bench.judge.findings import findings
-from bench.judge.frame import Run as JudgedRun
+from bench.judge.frame import DeviceRun as JudgedRun
 from bench.judge.frame import runs
 from bench.runner.comparisons import reachable
 from bench.runner.run import Run
@@ -49,7 +49,7 @@ def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
 
 
 def _in_order(run: Run, session: Session) -> list[Measurement]:
-    places = {asked.case.key: place for place, asked in enumerate(run.cases.values())}
+    places = {requested.case.key: place for place, requested in enumerate(run.cases.values())}
     return sorted(session.rows(), key=lambda row: places.get(row.case, len(places)))
 
 
@@ -107,7 +107,7 @@ def _case_line(row: Measurement, run: JudgedRun) -> str:
     return f"{end_of(row_name(row), room):<{room}} {numbers}".rstrip()
 
 
-def _verdict_line(judged: Judged) -> str:
+def _verdict_line(judged: JudgedClaim) -> str:
     rules = ", ".join(map(str, judged.claim.rules)) or judged.claim.id
     line = f"{rules:<8.8} {judged.verdict:<12} {judged.effect!s:<23} {judged.claim.says}"
     most = min(COLUMNS, columns() or COLUMNS)
@@ -136,7 +136,7 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
 
 
 def _places(session: Session) -> Iterator[str]:
-    """Where the rows are, and the commands that show them; paths are never broken."""
+    """The paths of the rows, and the commands that show them; paths are never broken."""
     if session.path is not None:
         yield f"rows: {session.path}"
         yield f"every case: python -m bench table {session.path}"

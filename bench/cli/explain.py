@@ -20,7 +20,7 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
 from bench.format import amount_text, duration_text, half_text, seconds_text, share_text
 from bench.judge.flags import FLAGS
-from bench.judge.frame import Run, runs
+from bench.judge.frame import DeviceRun, runs
 from bench.judge.history.series import CASE
 from bench.judge.noise import NAMES, own_interval, work_of
 from bench.judge.tensor_cores import tensor_cores
@@ -64,12 +64,12 @@ class Explained(NamedTuple):
     """A row with its run and its predictions."""
 
     row: Measurement
-    run: Run
+    run: DeviceRun
     """The run of the row, with the datasheet of its device."""
     derived: pd.Series
     """The row as the frame of its run holds it, with predictions."""
     evidence: str = ""
-    """Of a prediction learned from timings: which these are."""
+    """The timings from which a prediction is learned."""
 
 
 def explanation(
@@ -114,7 +114,7 @@ def explanation(
         yield from _aligned((names[look.run], look.text) for look in reversed(earlier))
 
 
-class Look(NamedTuple):
+class RunOutcome(NamedTuple):
     """One run's outcome for the case, as a short text."""
 
     run: RunKey
@@ -122,9 +122,9 @@ class Look(NamedTuple):
     text: str
 
 
-def _looks(name: str, result: Path, left_out: Callable[[str], object]) -> list[Look]:
+def _looks(name: str, result: Path, left_out: Callable[[str], object]) -> list[RunOutcome]:
     """The runs that have a row of this name, the newest last; UserError if there is none."""
-    looks: dict[RunKey, Look] = {}
+    looks: dict[RunKey, RunOutcome] = {}
     parts = []
     for path, table in tables([result], left_out, columns=[*RunKey._fields, *CASE, *SHORT]):
         rows = table.to_pandas(use_threads=False)
@@ -133,7 +133,7 @@ def _looks(name: str, result: Path, left_out: Callable[[str], object]) -> list[L
         for row in rows[rows["sweep"].map(name.startswith)].itertuples(index=False):
             if row_name(row) == name:  # of the looks of a run, as older files have them, the first counts
                 run = RunKey.of(row)
-                looks.setdefault(run, Look(run, path, _short(row)))
+                looks.setdefault(run, RunOutcome(run, path, _short(row)))
     if not looks:
         names = {row_name(row) for rows in parts for row in rows.itertuples(index=False)}
         raise UserError(f"{result}: no row is of a case called {name}{meant(name, names)}")
@@ -146,7 +146,7 @@ def _short(row: Any) -> str:
     return f"{seconds_text(row.median_s)} {half_text(row.median_s, row.low_s, row.high_s)}"
 
 
-def explain(name: str, look: Look, called: str) -> Explained:
+def explain(name: str, look: RunOutcome, called: str) -> Explained:
     """The row of this name that a run has, with its ceilings and predictions; `called`: the run's name."""
     (run,) = runs(read_rows(look.path, look.run))
     place = next(place for place, row in enumerate(run.rows) if row_name(row) == name)
@@ -207,8 +207,8 @@ def _what(
         summary = "a custom kernel" if own else "not among the implementations of this checkout"
     yield "implementation", f"{row.implementation}: {summary}"
     if row.configuration:
-        said = "its file and the hash of its text:" if is_custom(row.implementation) else "it chose"
-        yield "", f"{said} {row.configuration}"
+        prefix = "its file and the hash of its text:" if is_custom(row.implementation) else "it chose"
+        yield "", f"{prefix} {row.configuration}"
     parameters = json.loads(row.parameters)
     yield "parameters", ", ".join(f"{key} {value}" for key, value in parameters.items())
     threads = ", by one thread" if row.threads_asked == "one" else ""
@@ -324,7 +324,7 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
 
 
 def _widened(row: Measurement) -> str:
-    """From where to where noise widened the interval, and which."""
+    """How far which noise widened the interval."""
     assert row.median_s and row.noise_visits is not None and row.noise_runs is not None
     alone = half_text(row.median_s, *own_interval(row))
     visits, runs = (share_text(math.expm1(half), 1) for half in (row.noise_visits, row.noise_runs))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
-from bench.judge.claims import Judged, Verdict
+from bench.judge.claims import JudgedClaim, Verdict
 from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES
 
 Table = tuple[list[str], list[list[str]]]
@@ -31,12 +31,12 @@ WITHOUT_A_CLAIM: Mapping[str, str] = {
 """Experiment that no sweep has a claim about -> what shows it, or why nothing does."""
 
 
-def device(each: Judged) -> str:
+def device(each: JudgedClaim) -> str:
     """The device of a verdict, marked if somebody else measured it."""
     return each.device + (" (imported)" if each.imported else "")
 
 
-def rules(judged: Sequence[Judged], devices: Sequence[str], only: int | None) -> Table:
+def rules(judged: Sequence[JudgedClaim], devices: Sequence[str], only: int | None) -> Table:
     """A line for each rule, or for `only` this one: what each device says, and what is missing."""
     lines = []
     for number in [only] if only is not None else RULES:
@@ -51,7 +51,7 @@ def rules(judged: Sequence[Judged], devices: Sequence[str], only: int | None) ->
     return ["rule", "says", *devices, "what is missing"], lines
 
 
-def experiments(judged: Sequence[Judged]) -> Table:
+def experiments(judged: Sequence[JudgedClaim]) -> Table:
     """A line for each experiment: its sweeps, its verdicts here and of imported rows, or why there is none.
 
     Verdicts of several imported devices are counted together, since a column for each would say nothing more.
@@ -72,7 +72,7 @@ def experiments(judged: Sequence[Judged]) -> Table:
     return ["experiment", "sweeps", "measured here", "imported"], lines
 
 
-def summary(judged: Iterable[Judged]) -> str:
+def summary(judged: Iterable[JudgedClaim]) -> str:
     """`SUPPORTED 3 of 4, UNDECIDED 1`: how many of the claims that are about a device have which verdict."""
     judged = list(judged)
     counts = Counter(each.verdict for each in judged if each.verdict != "NOT APPLICABLE")

@@ -19,7 +19,7 @@ from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described, names
 
 if TYPE_CHECKING:
-    from bench.interop.import_source import Outcome
+    from bench.interop.import_source import SourceOutcome
 
 Folder = Annotated[
     Path | None,
@@ -96,9 +96,9 @@ def agreement(results: Results) -> None:
     show(lines_of(shown))
 
 
-def list_sources(asked: bool) -> None:
+def list_sources(wanted: bool) -> None:
     """Print every source with where it is to be had, and end."""
-    if asked:
+    if wanted:
         show(_listed())
         raise typer.Exit
 
@@ -169,7 +169,7 @@ def _lines(
         remark(sentence)
 
 
-def _aside(outcome: Outcome) -> Iterator[str]:
+def _aside(outcome: SourceOutcome) -> Iterator[str]:
     """Each reason with its number of lines."""
     reasons: Counter[tuple[str, str]] = Counter()
     for what, count in outcome.aside.items():

@@ -1,7 +1,8 @@
 """`python -m bench predict OPERATOR NAME=VALUES... --on DEVICE`: what launches take, by timings of many GPUs.
 
-Beside each time stands the interval that holds nine launches in ten; below them, what they rest on: how many
-timings of which GPUs and sources, and how far such predictions were off where rows or GPUs were left out.
+Each time has the interval that holds nine launches in ten beside it; below them is what they rest on: how
+many timings of which GPUs and sources, and how far such predictions were off where rows or GPUs were left
+out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bench.errors import UserError
 from bench.format import seconds_text, share_text
 from bench.judge.timings import counts_text, sources_text
 from bench.model.launch_features import with_parameters
-from bench.model.pooled import LEAST_ROWS, Learned, OperatorPool, Pool
+from bench.model.pooled import LEAST_ROWS, OperatorPool, Pool, PooledPrediction
 from bench.model.roofline import datasheet_s
 from bench.spec import parameters_text
 from bench.sweep import load as sweep
@@ -73,7 +74,9 @@ def prediction_lines(pool: Pool, cases: Sequence[Case], wanted: Datasheet) -> It
         yield "`make public` brings timings of many GPUs to results/imported"
 
 
-def learned_of(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tuple[Learned | None, str]:
+def learned_of(
+    known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet
+) -> tuple[PooledPrediction | None, str]:
     """What is learned of the rows, and on what it rests."""
     own, others = known.own(wanted), known.others(wanted)
     beside = counts_text(others) if len(others) else ""
@@ -87,11 +90,11 @@ def learned_of(known: OperatorPool, rows: pd.DataFrame, wanted: Datasheet) -> tu
         line += f", beside {beside}" if beside else ""
         left = "timings"
     else:
-        found = known.unseen(wanted, rows)
-        if found is None:
+        predicted = known.unseen(wanted, rows)
+        if predicted is None:
             return None, f"{counts_text(own)} are too few, and no other GPU was timed"
         few = f"{counts_text(own)} are too few" if len(own) else "this GPU was never timed"
-        learned, line, left = found, f"{few}; by {beside}", "GPUs"
+        learned, line, left = predicted, f"{few}; by {beside}", "GPUs"
     if np.isfinite(learned.error):
         line += f". Left out in turn, {left} were off by {share_text(learned.error)} on average"
     return learned, line

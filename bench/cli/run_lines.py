@@ -12,7 +12,7 @@ from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
 from bench.environment.dependencies import lacking_extras
 from bench.format import count_text, duration_text
-from bench.runner.comparisons import Comparison, reachable
+from bench.runner.comparisons import CaseGroup, reachable
 from bench.runner.forecast import Forecast, Tally
 from bench.runner.price import ASSUMED
 from bench.runner.run import Run, short_name
@@ -48,8 +48,8 @@ def opening_lines(run: Run) -> list[str]:
         lines += filter(None, [claims_line(session.planner.comparisons, forecast.keys)])
         lines += [session.unlocked] if session.unlocked else []
         if device.kind == "cuda":
-            asked = [asked for asked in run.asked if asked.session is session]
-            lines += lacking_extras(each.case.implementation for each in asked)
+            requested = [requested for requested in run.asked if requested.session is session]
+            lines += lacking_extras(each.case.implementation for each in requested)
         if session.resume and not any(left.resumed for left in session.left):
             lines.append(f"nothing to resume: no unfinished run in {session.folder}; a new one begins")
         for left in session.left:
@@ -146,7 +146,7 @@ def _share(forecast: Forecast) -> str:
     return f"{planned.cases:,} of {possible.cases:,} cases, of {planned.sweeps} of {possible.sweeps} sweeps"
 
 
-def claims_line(compared: Sequence[Comparison], keys: Collection[str], named: bool = False) -> str:
+def claims_line(compared: Sequence[CaseGroup], keys: Collection[str], named: bool = False) -> str:
     """How many claims these planned cases can decide, with `named` which; empty if their sweeps have none."""
     if all(each.claim is None for each in compared):
         return ""
@@ -156,7 +156,7 @@ def claims_line(compared: Sequence[Comparison], keys: Collection[str], named: bo
     return f"the planned cases are enough for verdicts on {count}{listed and ': '}{listed}"
 
 
-def left_out_lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
+def left_out_lines(comparisons: Sequence[CaseGroup]) -> Iterator[str]:
     """What there is no time for: claims by experiment and rules, and lines of plots by sweep."""
     claims = [each.claim for each in comparisons if each.claim is not None]
     if claims:

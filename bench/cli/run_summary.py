@@ -22,7 +22,7 @@ from bench.format import (
     share_text,
 )
 from bench.judge.flags import FLAGS, SUSPECT, disturbances
-from bench.judge.frame import Run, runs
+from bench.judge.frame import DeviceRun, runs
 from bench.judge.noise import noise_of
 from bench.model.ceilings import VARIED, Ceiling, Ceilings
 from bench.model.predict import reached
@@ -81,7 +81,7 @@ def case_table(rows: Sequence[Measurement]) -> str:
     return "\n".join([*lines_of(shown), *notes])
 
 
-def _cells(row: Measurement, run: Run, bound_by: str, flags: Sequence[str]) -> list[str]:
+def _cells(row: Measurement, run: DeviceRun, bound_by: str, flags: Sequence[str]) -> list[str]:
     name = row_name(row)
     if row.status != "ok" or row.median_s is None:
         return [name, row.status, "", "", "", "", "", row.reason]
@@ -110,10 +110,13 @@ def account(
 
     Ceilings that were skipped are left out, unless nothing else was measured.
 
-    `started_s` were spent starting workers; None: not told, so part of the rest.
+    `started_s` were spent starting workers; None: unknown, so part of the rest.
     """
-    if asked := [row for row in rows if row.role == "measurement"]:
-        rows = [*asked, *(row for row in rows if row.role != "measurement" and row.status != "skipped")]
+    if measurements := [row for row in rows if row.role == "measurement"]:
+        rows = [
+            *measurements,
+            *(row for row in rows if row.role != "measurement" and row.status != "skipped"),
+        ]
     able = [row for row in rows if row.status != "unsupported"]
     timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
     others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""
@@ -137,7 +140,7 @@ def account(
     return lines
 
 
-def reached_sentence(run: Run) -> str:
+def reached_sentence(run: DeviceRun) -> str:
     """What the ceilings of the run say of the device, in one sentence; empty without ceilings."""
     ceilings = run.measured_ceilings.get("cold")
     if ceilings is None:
@@ -173,7 +176,7 @@ def reached_text(row: Measurement, ceilings: Ceilings) -> str:
     return f"{share_text(share).removesuffix(' %')} to {share_text(most)}"
 
 
-def trust_lines(run: Run) -> Iterator[str]:
+def trust_lines(run: DeviceRun) -> Iterator[str]:
     """How many rows are suspect and by which flags, and how much the machine varied."""
     timed = [
         SUSPECT.intersection(flags) for row, flags in zip(run.rows, run.flags, strict=True) if row.is_timed

@@ -39,7 +39,7 @@ class Build:
     newest: tuple[int, int]
     """The highest; later ones of the same generation run its code too."""
 
-    def runs_on(self, machine: Machine) -> bool:
+    def runs_on(self, machine: DriverReport) -> bool:
         """Whether the driver loads it, and it has code for every GPU."""
         return machine.cuda >= self.cuda and all(
             self.oldest <= gpu and gpu[0] <= self.newest[0] for gpu in machine.capabilities
@@ -61,7 +61,7 @@ https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.ht
 
 
 @dataclass(frozen=True)
-class Machine:
+class DriverReport:
     """What the CUDA driver reports of itself and of its GPUs."""
 
     cuda: tuple[int, int]
@@ -70,7 +70,7 @@ class Machine:
     """Compute capability of each GPU."""
 
 
-def machine(libcuda: str = "libcuda.so.1") -> Machine | None:
+def machine(libcuda: str = "libcuda.so.1") -> DriverReport | None:
     """This machine's driver and GPUs; None without a CUDA driver, or if it has no GPU or fails.
 
     The CPU is then measured.
@@ -92,7 +92,7 @@ def machine(libcuda: str = "libcuda.so.1") -> Machine | None:
 
     gpus = range(count.value)  # a CUdevice is its ordinal number
     cuda = (version.value // 1000, version.value % 1000 // 10)
-    return Machine(cuda, tuple((attribute(MAJOR, gpu), attribute(MINOR, gpu)) for gpu in gpus))
+    return DriverReport(cuda, tuple((attribute(MAJOR, gpu), attribute(MINOR, gpu)) for gpu in gpus))
 
 
 def offered(tag: str) -> str:
@@ -108,7 +108,7 @@ def offered(tag: str) -> str:
         return ""
 
 
-def chosen(release: str, here: Machine, look: Callable[[str], str] = offered) -> Build:
+def chosen(release: str, here: DriverReport, look: Callable[[str], str] = offered) -> Build:
     """The newest build of this release that runs here and is offered. UserError if there is none."""
     usual, *others = BUILDS[release]
     if usual.runs_on(here):
@@ -128,7 +128,7 @@ def chosen(release: str, here: Machine, look: Callable[[str], str] = offered) ->
     )
 
 
-def _unfit(release: str, build: Build, here: Machine) -> str:
+def _unfit(release: str, build: Build, here: DriverReport) -> str:
     """Why PyPI's build does not run here, as a clause."""
     built = f"torch {release} from PyPI is built for CUDA {build.cuda[0]}.{build.cuda[1]}"
     if here.cuda < build.cuda:
@@ -141,7 +141,7 @@ def _unfit(release: str, build: Build, here: Machine) -> str:
 
 
 def pip_words(
-    release: str, here: Machine | None, look: Callable[[str], str] = offered
+    release: str, here: DriverReport | None, look: Callable[[str], str] = offered
 ) -> tuple[list[str], str]:
     """The arguments for pip, and a notice for the user, empty if PyPI's build is installed as is.
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from bench.case_name import row_name
 from bench.errors import UserError, unknown, write_text
 from bench.interop import export_openmetrics
-from bench.interop.export_points import Point, Results, newest
+from bench.interop.export_points import Results, SeriesPoint, newest
 
 UNIT = "us"
 """Unit of github-action-benchmark, one for all sizes: a series whose unit changed would jump."""
 
 
-def github(points: Sequence[Point]) -> str:
+def github(points: Sequence[SeriesPoint]) -> str:
     """The JSON array for benchmark-action/github-action-benchmark, tool `customSmallerIsBetter`.
 
     The action identifies a series by its `name` and compares its last `value` with the one before. It shows
@@ -25,7 +25,7 @@ def github(points: Sequence[Point]) -> str:
     return json.dumps([_entry(point) for point in points], indent=1, ensure_ascii=False) + "\n"
 
 
-def _entry(point: Point) -> dict[str, str | float]:
+def _entry(point: SeriesPoint) -> dict[str, str | float]:
     row = point.row
     entry: dict[str, str | float] = {"name": point.name, "unit": UNIT, "value": point.microseconds}
     if row.low_s is not None and row.high_s is not None:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest, write_t
 
 from bench.case_name import row_name
 from bench.errors import UserError
-from bench.interop.export_points import Point
+from bench.interop.export_points import SeriesPoint
 from bench.judge.flags import SUSPECT
 from bench.store.schema import Measurement
 
@@ -25,19 +25,19 @@ OF_UNIT = ("device", "unit", "uuid", "host", "pci_bus", "gpus")
 OF_CASE = (*OF_UNIT, "sweep", "operator", "implementation", "dtype", "case")
 
 
-def unit(point: Point) -> tuple[str, ...]:
+def unit(point: SeriesPoint) -> tuple[str, ...]:
     """What this format holds the newest run of: a unit, alone and together with others."""
     row = point.row
     host = (row.host or "") if row.device_kind == "cpu" else ""  # a GPU may move to another host
     return row.device, row.device_id, host, _gpus(row)
 
 
-def text(points: Iterable[Point]) -> str:
+def text(points: Iterable[SeriesPoint]) -> str:
     """The metrics in the Prometheus text format."""
     return generate_latest(_registry(points)).decode()
 
 
-def write(path: Path, points: Iterable[Point]) -> None:
+def write(path: Path, points: Iterable[SeriesPoint]) -> None:
     """Write the file at once, so that the collector never reads a part of it; UserError if it cannot."""
     if path.suffix != SUFFIX:
         raise UserError(f"-o {path}: node_exporter reads files whose names end in {SUFFIX} only")
@@ -48,7 +48,7 @@ def write(path: Path, points: Iterable[Point]) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def _registry(points: Iterable[Point]) -> CollectorRegistry:
+def _registry(points: Iterable[SeriesPoint]) -> CollectorRegistry:
     registry = CollectorRegistry()
 
     def gauge(name: str, says: str, labels: tuple[str, ...]) -> Gauge:

@@ -33,7 +33,7 @@ _AGAIN = "a time that its run has already"
 
 
 @dataclass(frozen=True)
-class Point:
+class SeriesPoint:
     """One time of one series."""
 
     row: Measurement
@@ -66,7 +66,7 @@ class Results:
     counts: Counter[str] = field(default_factory=Counter)
     """The number of rows so far (`all`), and of those that were left out, by reason."""
 
-    def points(self) -> Iterator[Point]:
+    def points(self) -> Iterator[SeriesPoint]:
         """Every time in these files, in their order.
 
         UserError as from `bench.store.parquet.tables`, and at the end if there was no time.
@@ -83,7 +83,7 @@ class Results:
                         self.counts[_AGAIN] += 1
                     else:
                         of_run.add(name)
-                        yield Point(row, name, flags, run.roof_of(row))
+                        yield SeriesPoint(row, name, flags, run.roof_of(row))
         if not seen:
             if 0 < self.counts["all"] == self.counts["imported"]:
                 raise UserError(
@@ -109,13 +109,13 @@ class Results:
 
 
 def newest(
-    points: Iterable[Point], series: Callable[[Point], Hashable], one: str
-) -> tuple[list[Point], list[str]]:
+    points: Iterable[SeriesPoint], series: Callable[[SeriesPoint], Hashable], unit: str
+) -> tuple[list[SeriesPoint], list[str]]:
     """(the points of each series' newest run, a sentence on those of earlier ones that a format leaves out).
 
-    `one` says of what the format holds one.
+    `unit` says of what the format holds one.
     """
-    last: dict[Hashable, tuple[str, dict[str, Point]]] = {}
+    last: dict[Hashable, tuple[str, dict[str, SeriesPoint]]] = {}
     count = 0
     for point in points:
         count += 1
@@ -126,7 +126,7 @@ def newest(
             kept.setdefault(point.name, point)
             last[series(point)] = point.row.run_id, kept
     chosen = [point for _, kept in last.values() for point in kept.values()]
-    omission = f"left out: {count - len(chosen)} times of earlier runs: this format holds {one}"
+    omission = f"left out: {count - len(chosen)} times of earlier runs: this format holds {unit}"
     return chosen, [omission] if count > len(chosen) else []
 
 

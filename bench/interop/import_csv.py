@@ -1,4 +1,4 @@
-"""Import of times from a CSV file, a `Line` each. Every mistake is found before anything is written.
+"""Import of times from a CSV file, a `Line` each. Every mistake is reported before anything is written.
 
 Cells may be separated by commas, semicolons or tabs, with any line ends, with or without a byte order mark;
 numbers have a decimal point. results/README.md has an example.
@@ -72,13 +72,13 @@ def _day(date: str) -> str:
 Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Line(BaseModel, extra="allow"):
+class CsvLine(BaseModel, extra="allow"):
     """The cells of a line that are not empty; extra ones are the operator's parameters: dtype, m, layout."""
 
     __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(value)]] = Field(init=False)
 
     device: Annotated[str, AfterValidator(_named)]
-    """As its driver calls it."""
+    """The device's name by its driver."""
     operator: str
     implementation: str
     seconds: Time | None = None
@@ -94,7 +94,7 @@ class Line(BaseModel, extra="allow"):
     device_kind: DeviceKind | None = None
     configuration: str = ""
     source: str = ""
-    """Who measured it; if empty, the file's name."""
+    """The author of the measurement; if empty, the file's name."""
     note: str = ""
     library: str = ""
     date: Annotated[str, AfterValidator(_day)] = ""
@@ -106,7 +106,7 @@ class Line(BaseModel, extra="allow"):
         return self.seconds or (self.microseconds or 0.0) * 1e-6
 
     @model_validator(mode="after")
-    def _has_a_time_in_its_interval(self) -> Line:
+    def _has_a_time_in_its_interval(self) -> CsvLine:
         low_s, time_s, high_s = self.low_s, self.median_s, self.high_s
         if not time_s:
             raise ValueError("has no time")
@@ -140,7 +140,7 @@ def imported(
             if len(cells) != len(names):
                 raise UserError(f"has {len(cells)} cells; the first line names {len(names)}")
             given = {name: cell for name, cell in zip(names, cells, strict=True) if cell}
-            row = _row(Line.model_validate(given), file.name, run_id, find)
+            row = _row(CsvLine.model_validate(given), file.name, run_id, find)
             by_device[row.device].append(row)
             if (other := by_device[row.device][0].device_name) != row.device_name:
                 raise UserError(f"{row.device_name!r} was {other!r} further up; write one device one way")
@@ -208,7 +208,7 @@ def _read(file: Path) -> tuple[bytes, list[tuple[int, list[str]]]]:
 
 def _mistake(names: Sequence[str], parameters: Sequence[str]) -> str:
     """What is wrong with the names of the columns; empty if nothing is."""
-    possible = dict.fromkeys([*NEEDED, *Line.model_fields, *parameters])
+    possible = dict.fromkeys([*NEEDED, *CsvLine.model_fields, *parameters])
     for place, name in enumerate(names):
         if not name:
             return f"column {place + 1} has no name"
@@ -218,11 +218,11 @@ def _mistake(names: Sequence[str], parameters: Sequence[str]) -> str:
             return unknown("column", name, "such a file", possible)
     if lacking := [name for name in NEEDED if name not in names]:
         return f"lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}"
-    one = ("seconds" in names) != ("microseconds" in names)
-    return "" if one else "one column is the time, seconds or microseconds"
+    has_one_time = ("seconds" in names) != ("microseconds" in names)
+    return "" if has_one_time else "one column is the time, seconds or microseconds"
 
 
-def _row(line: Line, file: str, run_id: str, find: Find) -> Measurement:
+def _row(line: CsvLine, file: str, run_id: str, find: Find) -> Measurement:
     """The row of a line; UserError or Unknown if its parameters, implementation and device do not fit."""
     problem = problem_from(find(line.operator), line.model_extra or {})
     if isinstance(problem, str):
@@ -245,7 +245,7 @@ def _row(line: Line, file: str, run_id: str, find: Find) -> Measurement:
     )
 
 
-def _kind(line: Line, runs_on: Sequence[DeviceKind], sheet: Datasheet | None) -> DeviceKind:
+def _kind(line: CsvLine, runs_on: Sequence[DeviceKind], sheet: Datasheet | None) -> DeviceKind:
     """CPU or GPU: as the line says, else a GPU if it has a datasheet, else what the implementation needs."""
     if sheet is not None and line.device_kind == "cpu":
         raise UserError(f"device_kind is cpu, but {sheet.name} is a GPU: leave it empty or give cuda")

@@ -69,11 +69,11 @@ class Timed(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class SourceOutcome:
     """What came of a source's files."""
 
     rows: Iterable[Imported] = ()
-    """File by file, made as they are asked for, once: all together may not fit in memory."""
+    """File by file, made on demand, once: all together may not fit in memory."""
     aside: Counter[Aside] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
     """Files that are left out, and devices without a datasheet."""
@@ -81,7 +81,7 @@ class Outcome:
 
 def imported(
     source: Source, folder: Path, results: Path, find: Find, operator: str = "", sample: bool = False
-) -> Outcome:
+) -> SourceOutcome:
     """The rows of a source's files below `folder`, by device and way of timing, to be saved below `results`.
 
     `operator`: of this one alone; `sample`: no more of each than the description says. UserError if there is
@@ -104,7 +104,7 @@ class _Import:
     find: Find
     operator: str
     sample: bool
-    outcomes: Outcome = field(default_factory=Outcome)
+    outcomes: SourceOutcome = field(default_factory=SourceOutcome)
     times: dict[Timed, list[float]] = field(default_factory=lambda: defaultdict(list))
     kernels: dict[Timed, str] = field(default_factory=dict)
     files: dict[Timed | str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
@@ -117,7 +117,7 @@ class _Import:
         sweeps = self.source.calibrates
         return calibration_shapes(sweeps[:1] if self.sample else sweeps, self.find)
 
-    def outcome(self, folder: Path, results: Path) -> Outcome:
+    def outcome(self, folder: Path, results: Path) -> SourceOutcome:
         """See `imported`."""
         were_read: set[Path] = set()
         another: dict[Path, AnotherForm] = {}
@@ -151,8 +151,8 @@ class _Import:
             for number, table in enumerate(self.source.tables):
                 if self.operator not in ("", *(entry.operator for entry in table.rows)):
                     continue
-                if found := re.search(rf"(?:^|__)(?:{table.files})$", flat):
-                    named = {k: v for k, v in found.groupdict().items() if v is not None}
+                if match := re.search(rf"(?:^|__)(?:{table.files})$", flat):
+                    named = {k: v for k, v in match.groupdict().items() if v is not None}
                     version = named.get("newest", "")
                     alike = flat.replace(f"__{version}__", "__") if version else str(path)
                     this = [int(part) for part in re.findall("[0-9]+", version)], path, named

@@ -17,7 +17,7 @@ from bench.judge.achieved import MIDDLE, WIDTHS
 from bench.judge.flags import SUSPECT
 
 if TYPE_CHECKING:
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
     from bench.store.schema import Measurement
 
 
@@ -31,16 +31,16 @@ class Agreement:
     """Data types: 16 bits are float16 or bfloat16, which the same units multiply."""
     first: str
     second: str
-    """Who measured, and how: `NeuSight (...), events`."""
+    """Author and clock: `NeuSight (...), events`."""
     cases: int
     low: float
     median: float
     high: float
-    """Of the second's seconds / the first's."""
+    """Quantiles of the second's seconds / the first's."""
 
 
-def agreements(measured_runs: Sequence[Run]) -> Iterator[Agreement]:
-    """By operator, data types and device, for each two sources; suspect times are left out.
+def agreements(measured_runs: Sequence[DeviceRun]) -> Iterator[Agreement]:
+    """Agreement of each two sources by operator, data types and device; suspect times are left out.
 
     Of the implementations of a source that timed the same work the fastest counts.
     """

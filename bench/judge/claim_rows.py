@@ -1,6 +1,6 @@
 """The rows that claims are judged on: each with its noise, its units and its roofs, and how one selects them.
 
-Columns beside those of a Measurement and the parameters:
+Columns in addition to those of a Measurement and the parameters:
 
     key       the case, equal in every run
     half      half of the 95 % interval, |ln|, with all noise that the run knows; NaN without an interval
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bench.device.datasheet import Datasheet
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
     from bench.spec import Problem
     from bench.store.schema import Measurement
     from bench.sweep.load import Case
@@ -91,7 +91,7 @@ _UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
 """Unit of a condition -> the column that holds it."""
 
 
-def claim_rows(runs: Sequence[Run]) -> pd.DataFrame:
+def claim_rows(runs: Sequence[DeviceRun]) -> pd.DataFrame:
     """The timed rows of the runs of one device, those of older files' second visits left out."""
     import pandas as pd
 
@@ -118,7 +118,7 @@ def compact(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.astype(dict.fromkeys(rows.select_dtypes("str"), object)).copy()
 
 
-def _derived(row: Measurement, run: Run) -> dict[str, Any]:
+def _derived(row: Measurement, run: DeviceRun) -> dict[str, Any]:
     launch_s, memory_s, compute_s = row_terms(row, run.roof_of(row))
     stated = (_stated_s(row, 0, row.byte, run.datasheet), _stated_s(row, row.flop, 0, run.datasheet))
     read = (memory_s, compute_s) if math.isfinite(memory_s + compute_s) else stated
@@ -142,7 +142,7 @@ def _derived(row: Measurement, run: Run) -> dict[str, Any]:
 
 
 def _shares(row: Measurement, ridge: float) -> dict[str, float]:
-    """Of a row whose time is divided into classes; NaN of another."""
+    """Shares of the classes into which a row's time is divided; NaN if it is not."""
     parts = (row.contraction_s, row.normalization_s, row.elementwise_s)
     if None in parts or not (total := sum(part or 0.0 for part in parts)):
         return dict.fromkeys(SHARES, math.nan)
@@ -152,8 +152,8 @@ def _shares(row: Measurement, ridge: float) -> dict[str, float]:
     return {"rest_share": rest, "below_ridge_share": 1.0 if slack else rest}
 
 
-def _roof_errors(row: Measurement, run: Run) -> dict[str, float]:
-    """Of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
+def _roof_errors(row: Measurement, run: DeviceRun) -> dict[str, float]:
+    """Errors of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
     if run.imported:
         return {f"{term}_{side}": 0.0 for term in ("memory", "compute") for side in ("down", "up")}
     roof = run.roof_of(row)
@@ -179,7 +179,7 @@ def _formula_s(row: Measurement, sheet: Datasheet | None) -> float:
 
 
 def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
-    """Cases that were perhaps never measured, as far as selections can be asked about them."""
+    """Cases that were perhaps never measured, as far as selections can be evaluated on them."""
     return compacted(case_columns(cases, sm_count))
 
 

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, selected
-from bench.judge.claim_tests import Effect, both_sides, cluster_count, counts_memory, effect
+from bench.judge.claim_tests import ClaimEffect, both_sides, cluster_count, counts_memory, effect
 from bench.spec import ITEM_BYTE
 from bench.sweep.claims import Claim, Ratio
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
     from bench.sweep.load import Case
 
 Verdict = Literal["SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW", "NOT MEASURED", "NOT APPLICABLE"]
@@ -50,7 +50,7 @@ class Declared(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedClaim:
     """One claim on one device."""
 
     device: str
@@ -60,7 +60,7 @@ class Judged:
     verdict: Verdict
     reason: str = ""
     """Why there is no more: for TOO FEW, NOT MEASURED and NOT APPLICABLE."""
-    effect: Effect | None = None
+    effect: ClaimEffect | None = None
     suspect: int = 0
     """Rows that would have taken part and were left out."""
 
@@ -77,14 +77,14 @@ def kept(name: str, sweep: Mapping[str, Any]) -> Declared | None:
     return Declared(name, (name,), claims, written="in the result")
 
 
-def judge(runs: Sequence[Run], declared: Sequence[Declared]) -> list[Judged]:
+def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[JudgedClaim]:
     """Every claim on the runs of one device, in the order given. UserError if they are of several."""
     rows = claim_rows(runs)
     judged = []
     for each in declared:
         of_sweep = rows[rows["sweep"].isin(each.rows)]
-        asked = cache(partial(case_rows, each.cases, runs[0].rows[0].sm_count))
-        judged += [_judged(claim, each, of_sweep, asked, runs) for claim in each.claims]
+        expected_rows = cache(partial(case_rows, each.cases, runs[0].rows[0].sm_count))
+        judged += [_judged(claim, each, of_sweep, expected_rows, runs) for claim in each.claims]
     return judged
 
 
@@ -92,10 +92,10 @@ def _judged(
     claim: Claim,
     declared: Declared,
     rows: pd.DataFrame,
-    asked: Callable[[], pd.DataFrame],
-    runs: Sequence[Run],
-) -> Judged:
-    """The verdict on a claim; `asked` gives the sweep's cases as rows, which most claims need not."""
+    expected_rows: Callable[[], pd.DataFrame],
+    runs: Sequence[DeviceRun],
+) -> JudgedClaim:
+    """The verdict on a claim; `expected_rows` gives the sweep's cases as rows, which most claims need not."""
     name, test = claim.test
     if counts_memory(test):
         rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
@@ -103,9 +103,9 @@ def _judged(
     other = _other_device(claim, runs)
     suspect = 0 if other else int(wanted["suspect"].sum())
 
-    def verdict(word: Verdict, reason: str = "", of: Effect | None = None) -> Judged:
+    def verdict(word: Verdict, reason: str = "", of: ClaimEffect | None = None) -> JudgedClaim:
         imported = all(run.imported for run in runs)
-        return Judged(runs[0].device, imported, declared, claim, word, reason, of, suspect)
+        return JudgedClaim(runs[0].device, imported, declared, claim, word, reason, of, suspect)
 
     if other:
         return verdict("NOT APPLICABLE", other)
@@ -116,9 +116,9 @@ def _judged(
         answer = claim.expected.answer(of.low, of.high)
         return verdict("UNDECIDED" if answer is None else "SUPPORTED" if answer else "CONTRADICTED", of=of)
     if clusters == 0 and not suspect:
-        refusal, missing = _missing(claim, declared, rows, asked, runs[0])
+        refusal, missing = _missing(claim, declared, rows, expected_rows, runs[0])
         return verdict("NOT APPLICABLE", refusal) if refusal else verdict("NOT MEASURED", missing)
-    missing = _missing(claim, declared, rows, asked, runs[0])[1] if declared.cases else ""
+    missing = _missing(claim, declared, rows, expected_rows, runs[0])[1] if declared.cases else ""
     return verdict("TOO FEW", "; ".join(filter(None, [f"{clusters} of {claim.least}", missing])), of)
 
 
@@ -133,7 +133,7 @@ def _wanted(rows: pd.DataFrame, claim: Claim) -> pd.DataFrame:
     return rows.loc[sorted({each for select in selections for each in selected(rows, select).index})]
 
 
-def _other_device(claim: Claim, runs: Sequence[Run]) -> str:
+def _other_device(claim: Claim, runs: Sequence[DeviceRun]) -> str:
     """Why the claim is not about this device; empty if it is."""
     kind, least = runs[0].rows[0].device_kind, claim.device.capability
     if claim.device.kind not in (None, kind):
@@ -148,7 +148,7 @@ def _other_device(claim: Claim, runs: Sequence[Run]) -> str:
     return "" if met else f"about compute capability {least}; this device has {have}"
 
 
-def _untimed(run: Run, sweeps: Collection[str]) -> pd.DataFrame:
+def _untimed(run: DeviceRun, sweeps: Collection[str]) -> pd.DataFrame:
     """The rows of these sweeps, timed or not, without the columns that a row without a time lacks."""
     rows = run.columns[run.columns["sweep"].isin(sweeps)]
     rows = rows.assign(item_byte=rows["dtype"].map(ITEM_BYTE))
@@ -156,7 +156,11 @@ def _untimed(run: Run, sweeps: Collection[str]) -> pd.DataFrame:
 
 
 def _missing(
-    claim: Claim, declared: Declared, timed: pd.DataFrame, asked: Callable[[], pd.DataFrame], run: Run
+    claim: Claim,
+    declared: Declared,
+    timed: pd.DataFrame,
+    expected_rows: Callable[[], pd.DataFrame],
+    run: DeviceRun,
 ) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
     first = run.rows[0]
@@ -170,7 +174,7 @@ def _missing(
         return "", "no such rows"
     capability = run.datasheet.capability if run.datasheet else None
     kind: Literal["cpu", "cuda"] = "cpu" if first.device_kind == "cpu" else "cuda"
-    wanted = _wanted(asked(), claim)
+    wanted = _wanted(expected_rows(), claim)
     cases = [declared.cases[index] for index in wanted.index]
     refusals = [case.missing(kind, capability) for case in cases]
     if all(refusals):

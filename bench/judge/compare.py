@@ -10,7 +10,7 @@
     SAME_WITHIN on a CPU.
 *   All else is UNSURE: the effect's interval says how much may be hidden.
 
-The cases of an operator are judged together, too: their mean effect is told with the same words, and counts.
+The cases of an operator are judged together, too: their mean effect has the same verdicts, and counts.
 There, and by its ceilings, a machine that became slower as a whole is SLOWER.
 """
 
@@ -28,12 +28,12 @@ import numpy as np
 
 from bench.format import change_text
 from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
-from bench.judge.comparison_side import Case, Look, Shift, Side, between_runs, side
+from bench.judge.comparison_side import CaseInRun, CaseKey, Shift, Side, between_runs, side
 from bench.judge.noise import HOUR_S, HOURS_APART, NAMES, Work, work_of
 from bench.store.schema import Measurement, RunKey
 
 if TYPE_CHECKING:
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
 
 Verdict = Literal["SLOWER", "FASTER", "SAME", "UNSURE", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
 JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNSURE")
@@ -48,7 +48,7 @@ SAME_WITHIN: Mapping[str, Mapping[Work, float]] = {
 """Kind of device -> kind of work -> greatest change that counts as none; MINIMUM_EFFECT on others. Chosen,
 not measured: what the intervals of quiet nights of a shared CPU leave room for."""
 
-Pair = tuple[Case, Look, Look]
+Pair = tuple[CaseKey, CaseInRun, CaseInRun]
 """A case that both sides timed."""
 
 
@@ -65,14 +65,14 @@ class Effect:
 class Compared:
     """One case and its verdict."""
 
-    case: Case
+    case: CaseKey
     verdict: Verdict
     reason: str = ""
     """Why, in words that many cases share: to be counted. Empty for SLOWER, FASTER and SAME."""
     detail: str = ""
     """What is this case's own about it."""
     effect: Effect | None = None
-    """Of comparable cases, unless an interval is unknown."""
+    """The effect of comparable cases, unless an interval is unknown."""
     before_s: float | None = None
     after_s: float | None = None
     role: str = "measurement"
@@ -100,7 +100,7 @@ class Comparison:
     shifts: Mapping[tuple[RunKey, RunKey], Shift]
     """(run of A, run of B) -> what the machine as a whole did between the two, where its ceilings tell."""
     cases: tuple[Compared, ...]
-    """By verdict in the order of Verdict, then the biggest effect first, then by name."""
+    """The cases by verdict in the order of Verdict, then the biggest effect first, then by name."""
     waved: tuple[Difference, ...] = ()
     """Blocking facts that differed and were waved through."""
     not_blocking: tuple[Difference, ...] = ()
@@ -166,7 +166,7 @@ class Comparison:
 
     @cached_property
     def means(self) -> Sequence[Mean]:
-        """By operator, in order of their names; ceilings, which are no one's aim, apart from the rest.
+        """Mean effects of the operators by name; that of ceilings, which are no one's aim, is a separate one.
 
         The interval adds as squares what all cases of a run may share, the noise between runs, and what the
         cases' own intervals leave: it is that of the mean of these cases, however much they differ. For a
@@ -204,7 +204,9 @@ def _mean(operator: str, cases: Sequence[Compared]) -> Mean:
     return Mean(operator, Effect(*(math.exp(mean + by) for by in (0, -half, half))), len(cases), verdict)
 
 
-def compare(before: Sequence[Run], after: Sequence[Run], across: Collection[str] = ()) -> Comparison:
+def compare(
+    before: Sequence[DeviceRun], after: Sequence[DeviceRun], across: Collection[str] = ()
+) -> Comparison:
     """Every case of either side, judged.
 
     `across` names blocking facts to wave through. Of several runs on a side each case's newest row counts.
@@ -245,13 +247,13 @@ def compare(before: Sequence[Run], after: Sequence[Run], across: Collection[str]
     return Comparison(*sides, shifts, tuple(compared), tuple(passed), tuple(_not_blocking(*sides)), unknown)
 
 
-def _pairs(before: Side, after: Side) -> Iterator[tuple[Case, Look | None, Look | None]]:
+def _pairs(before: Side, after: Side) -> Iterator[tuple[CaseKey, CaseInRun | None, CaseInRun | None]]:
     """Every case of either side with what each has of it.
 
     The same problem measured in another manner on either side (cold here, warm there) is a pair too: that
     manner is then the fact that differs. Only what has no partner in its own manner is paired so.
     """
-    problems: dict[tuple[str, ...], tuple[dict[Case, Look], dict[Case, Look]]] = {}
+    problems: dict[tuple[str, ...], tuple[dict[CaseKey, CaseInRun], dict[CaseKey, CaseInRun]]] = {}
     for place, looks in enumerate((before.looks, after.looks)):
         for case, look in looks.items():
             problems.setdefault(case[:4], ({}, {}))[place][case] = look
@@ -265,7 +267,7 @@ def _pairs(before: Side, after: Side) -> Iterator[tuple[Case, Look | None, Look 
 
 
 def _unpaired(
-    case: Case, before: Look | None, after: Look | None, sides: tuple[Side, Side]
+    case: CaseKey, before: CaseInRun | None, after: CaseInRun | None, sides: tuple[Side, Side]
 ) -> Compared | None:
     """The verdict where there are no two times; None where there are."""
     looks = {name: look for name, look in (("A", before), ("B", after)) if look is not None}
@@ -292,7 +294,11 @@ def _status(why: str, name: str) -> str:
 
 
 def _judged(
-    case: Case, before: Look, after: Look, shifts: Mapping[tuple[RunKey, RunKey], Shift], one_device: bool
+    case: CaseKey,
+    before: CaseInRun,
+    after: CaseInRun,
+    shifts: Mapping[tuple[RunKey, RunKey], Shift],
+    one_device: bool,
 ) -> Compared:
     """The verdict on two times. `one_device`: its clock and speed as a whole are no part of the effect."""
     before_s, after_s = before.row.median_s, after.row.median_s

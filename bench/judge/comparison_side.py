@@ -26,9 +26,9 @@ NOT_MEASURED = ("unsupported", "skipped")
 DISTURBING = frozenset(flag.name for flag in FLAGS if flag.disturbed)
 """Flags whose cause is the machine."""
 Bound = Literal["memory", "core"]
-"""Whose speed a row's time follows: memory's, or that of the cores (and of whatever else is not memory)."""
+"""What a row's time follows: the speed of memory, or of the cores (and of whatever else is not memory)."""
 LEAST_CEILINGS, LEAST_ALIKE = 6, 3
-"""From fewer ceilings than this nothing is said of the machine as a whole, or of one kind of its work."""
+"""Fewest ceilings to judge the machine as a whole, and one kind of its work."""
 NEAR_ROOF = 1.25
 """Times its prediction within which a row that memory limits does run at memory's speed. Above, something
 else takes the time: on a CPU the functions of activations, which the model gives no peak of their own."""
@@ -36,20 +36,20 @@ HIDDEN = 0.5
 """Share of the time of a row at memory's speed that, by prediction, launching and arithmetic take at most."""
 
 
-class Case(NamedTuple):
+class CaseKey(NamedTuple):
     """What was measured."""
 
     sweep: str
     operator: str
     implementation: str
     parameters: str
-    """As the rows have them: JSON."""
+    """The parameters as JSON, as the rows have them."""
     cache: str
     threads: str
     """all | one"""
 
 
-class Look(NamedTuple):
+class CaseInRun(NamedTuple):
     """A case as one run saw it."""
 
     row: Measurement
@@ -71,7 +71,7 @@ class Look(NamedTuple):
         """Whether it is known how far off its time may be."""
         return not math.isnan(self.down)
 
-    def among_runs(self, runs: float) -> Look:
+    def among_runs(self, runs: float) -> CaseInRun:
         """The same with as much noise between runs as this, if that is more than its own."""
         if runs <= self.runs:
             return self
@@ -81,10 +81,10 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class SideRun:
     """What one run measured."""
 
-    looks: Mapping[Case, Look]
+    looks: Mapping[CaseKey, CaseInRun]
     noise: Noise
 
 
@@ -92,11 +92,11 @@ class Run:
 class Side:
     """Everything measured on one side of a comparison."""
 
-    looks: Mapping[Case, Look]
+    looks: Mapping[CaseKey, CaseInRun]
     """Each case's newest."""
-    runs: Mapping[RunKey, Run]
+    runs: Mapping[RunKey, SideRun]
     """Each run that a look of this side comes from."""
-    absent: Mapping[Case, str]
+    absent: Mapping[CaseKey, str]
     """Cases that some run did not measure -> `skipped: reason`; another run may have measured them."""
     facts: Mapping[str, tuple[str, ...]]
     """Name of a fact -> its values over all looks, sorted; also `device name`, `run` and `utc` (the ends)."""
@@ -104,8 +104,8 @@ class Side:
     """The number of rows that were replaced by a later row of the same case."""
 
 
-def side(runs: Sequence[frame.Run], name: str) -> Side:
-    """From the runs of one device. UserError, with `name`, if there is none or they are of several."""
+def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
+    """The side made of one device's runs. UserError, with `name`, if there is none or they are of several."""
     devices = sorted({run.device for run in runs})
     if not devices:
         raise UserError(f"{name} holds no row")
@@ -132,25 +132,25 @@ def side(runs: Sequence[frame.Run], name: str) -> Side:
     )
 
 
-def _run(run: frame.Run) -> Run:
+def _run(run: frame.DeviceRun) -> SideRun:
     rows = [
         (row, flags)
         for row, flags in zip(run.rows, run.flags, strict=True)
         if row.status not in NOT_MEASURED and row.measured_in is None
     ]
     noise = noise_of([row for row, _ in rows], [not DISTURBING.isdisjoint(flags) for _, flags in rows])
-    return Run({case_of(row): _look(row, flags, noise) for row, flags in rows if not row.visit}, noise)
+    return SideRun({case_of(row): _look(row, flags, noise) for row, flags in rows if not row.visit}, noise)
 
 
-def _look(row: Measurement, flags: Sequence[str], noise: Noise) -> Look:
+def _look(row: Measurement, flags: Sequence[str], noise: Noise) -> CaseInRun:
     cause = explained(row, flags)
     causing = tuple(name for name in flags if explained(row, [name]))
     ends = interval(row, noise) if row.is_timed else None
     if ends is None or row.median_s is None:
-        return Look(row, math.nan, math.nan, 0.0, causing, 0.0)
+        return CaseInRun(row, math.nan, math.nan, 0.0, causing, 0.0)
     down, up = math.log(row.median_s / ends[0]), math.log(ends[1] / row.median_s)
     runs = noise.of(row).runs if row.noise_runs is None else row.noise_runs
-    return Look(row, down + cause, up, runs + cause, causing, runs)
+    return CaseInRun(row, down + cause, up, runs + cause, causing, runs)
 
 
 class Shift(NamedTuple):
@@ -173,7 +173,7 @@ class Shift(NamedTuple):
         return abs(self.by) > 2 * self.error
 
 
-def between_runs(before: Run, after: Run) -> Shift | None:
+def between_runs(before: SideRun, after: SideRun) -> Shift | None:
     """How the speed of the machine changed between two runs; None with too few common ceilings.
 
     Ceilings are the libraries' kernels and none of ours: where two runs have the same libraries and driver,
@@ -214,14 +214,14 @@ def _shift(moves: Sequence[tuple[float, float]]) -> Shift:
     return Shift(by, 2 * 1.2533 * spread / len(moves) ** 0.5, len(moves))
 
 
-def case_of(row: Measurement) -> Case:
+def case_of(row: Measurement) -> CaseKey:
     """What a row measured; in older files, which name no threads, all of them computed."""
     threads = row.threads_asked or "all"
-    return Case(row.sweep, row.operator, row.implementation, row.parameters, row.cache, threads)
+    return CaseKey(row.sweep, row.operator, row.implementation, row.parameters, row.cache, threads)
 
 
-def bounds(run: frame.Run) -> list[Bound]:
-    """Whose speed the time of each row of a run follows."""
+def bounds(run: frame.DeviceRun) -> list[Bound]:
+    """What limits each row of a run."""
     return [_bound(row, run.roof_of(row)) for row in run.rows]
 
 

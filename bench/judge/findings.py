@@ -25,7 +25,7 @@ from bench.model.predict import reached
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
 
 LEAST = math.log(1.2)
 """Roofs and predictions are often off by a fifth, which is no news."""
@@ -41,14 +41,14 @@ class _Finding(NamedTuple):
 
 class _Point(NamedTuple):
     value: float
-    """Of the number in which neighbours differ."""
+    """The number in which neighbours differ."""
     median_s: float
     half: float
     best_s: float
-    """As the best level of the model predicts it."""
+    """Seconds by the best level of the model."""
 
 
-def findings(runs: Sequence[Run]) -> list[str]:
+def findings(runs: Sequence[DeviceRun]) -> list[str]:
     """At most a sentence of each sort, on the runs together; it names the device if they are of several."""
     several = len({run.device for run in runs}) > 1
     sentences = []
@@ -60,7 +60,7 @@ def findings(runs: Sequence[Run]) -> list[str]:
     return sentences
 
 
-def _candidates(run: Run) -> pd.DataFrame:
+def _candidates(run: DeviceRun) -> pd.DataFrame:
     """Timed rows with an interval, `half` of its |ln|, and the `words` and `numbers` of their parameters."""
     import pandas as pd
 
@@ -81,7 +81,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _below_roof(run: Run, rows: pd.DataFrame) -> Iterator[_Finding]:
+def _below_roof(run: DeviceRun, rows: pd.DataFrame) -> Iterator[_Finding]:
     """Cases that differ in numbers alone, by their median; none that a launch bounds, whatever its kernel."""
     rows = rows[(rows["of_roof"] > 0) & ~rows["bound_by"].isin(["launch", ""])]
     for (sweep, implementation, words), alike in rows.groupby(["sweep", "implementation", "words"]):
@@ -101,7 +101,7 @@ def _below_roof(run: Run, rows: pd.DataFrame) -> Iterator[_Finding]:
         )
 
 
-def _surprises(run: Run, rows: pd.DataFrame) -> Iterator[_Finding]:
+def _surprises(run: DeviceRun, rows: pd.DataFrame) -> Iterator[_Finding]:
     """Neighbours, cases next to each other in one number and alike in all else, by their ratio."""
     lines: dict[tuple[Any, ...], list[_Point]] = {}
     of = (rows[name] for name in ("sweep", "implementation", "words", "cache", "threads_asked"))
@@ -126,7 +126,7 @@ def _surprises(run: Run, rows: pd.DataFrame) -> Iterator[_Finding]:
             )
 
 
-def _varied(run: Run, _: pd.DataFrame) -> Iterator[_Finding]:
+def _varied(run: DeviceRun, _: pd.DataFrame) -> Iterator[_Finding]:
     """Cases whose visits differ by more than the samples of a visit among themselves."""
     for row in run.rows:
         if not row.is_timed or len(row.visit_samples_s) < 2:

@@ -52,12 +52,12 @@ ADDED: Mapping[str, Mapping[str, int | str]] = {"gemm": {"batch": 1, "data": "un
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class DeviceRun:
     """One run on one device."""
 
     key: RunKey
     name: str
-    """For people, as `bench.store.schema.run_names` gives it."""
+    """The run's name in texts, as `bench.store.schema.run_names` gives it."""
     rows: Sequence[Measurement]
     """Every row, measured or not, in the order in which they were written."""
     measured_ceilings: Mapping[str, Ceilings]
@@ -177,7 +177,7 @@ def read(
     paths: Iterable[Path],
     left_out: Callable[[str], object] | None = None,
     other_units: Callable[[str], object] | None = None,
-) -> list[Run]:
+) -> list[DeviceRun]:
     """The runs of these result files, by device and name. UserError as `bench.store.parquet.tables` raises.
 
     `left_out` is called with files that cannot be read. With `other_units`, only one unit of each kind of GPU
@@ -189,7 +189,7 @@ def read(
 
 
 def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> list[Measurement]:
-    """Of each kind of GPU only the rows of the unit that was measured last; the others are reported to `say`.
+    """The rows of the unit of each kind of GPU that was measured last; the others are reported to `say`.
 
     Runs on several GPUs of a node share their name, and a figure has one line for a kind.
     """
@@ -211,7 +211,7 @@ def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> li
     return [row for row in rows if row.source or only.get(row.device, row.device_id) == row.device_id]
 
 
-def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[Run]:
+def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[DeviceRun]:
     """One Run for each run of a unit among these rows, by device and name.
 
     MixedCeilings if those of a run cannot be one calibration, say because a driver changed under it;
@@ -222,7 +222,7 @@ def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[Run]:
         by_key.setdefault(RunKey.of(row), []).append(row)
     names = run_names(by_key)
     order = sorted(by_key, key=attrgetter("device", "run_id", "device_id"))
-    return [Run(key, names[key], by_key[key], _ceilings(by_key[key], without_mixed)) for key in order]
+    return [DeviceRun(key, names[key], by_key[key], _ceilings(by_key[key], without_mixed)) for key in order]
 
 
 def _ceilings(rows: Sequence[Measurement], without_mixed: bool) -> Mapping[str, Ceilings]:
@@ -241,12 +241,12 @@ def load(
     left_out: Callable[[str], object] | None = None,
     calibrate_by: Sequence[Path] = (),
     other_units: Callable[[str], object] | None = None,
-) -> list[Run]:
+) -> list[DeviceRun]:
     """`read` for figures and scores: with datasheets, and with what a run without ceilings borrows.
 
     `datasheet_of` gives the datasheet of a device by its name. A run without ceilings of its own borrows
     those of a run of the same device in the files `calibrate_by`, and the other devices in these are its
-    siblings: asked for, never by itself. `left_out` and `other_units` as in `read`. UserError if no row has
+    siblings: on request, never by default. `left_out` and `other_units` as in `read`. UserError if no row has
     a time.
     """
     paths = list(paths)
@@ -274,7 +274,7 @@ def load(
 
 
 def known_runs(
-    measured_runs: Iterable[Run], datasheet_of: Callable[[str], Datasheet | None]
+    measured_runs: Iterable[DeviceRun], datasheet_of: Callable[[str], Datasheet | None]
 ) -> Iterator[Known]:
     """Every GPU run, under each condition, that has a datasheet and the ceilings of a matrix product."""
     for run in measured_runs:
@@ -320,7 +320,7 @@ def _add_rates(frame: pd.DataFrame) -> None:
     frame["intensity"] = flop / byte
 
 
-def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
+def _add_predictions(frame: pd.DataFrame, run: DeviceRun) -> None:
     given = run.calibrating.calibrations if run.calibrating else None
     samples: dict[str, list[Sample]] = {}
     for sibling in run.siblings:
@@ -337,7 +337,7 @@ def _add_predictions(frame: pd.DataFrame, run: Run) -> None:
     frame.loc[frame.index[warm], "of_roof"] = np.array(shares, dtype=float)
 
 
-def _add_verdicts(frame: pd.DataFrame, run: Run) -> None:
+def _add_verdicts(frame: pd.DataFrame, run: DeviceRun) -> None:
     import pandas as pd
 
     frame["imported"] = frame["source"].notna()

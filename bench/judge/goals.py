@@ -24,14 +24,14 @@ from pydantic import Field, TypeAdapter, model_validator
 from bench.judge.claim_rows import selected
 from bench.judge.gemm_regions import REGIONS
 from bench.judge.noise import OURS
-from bench.judge.standings import Figure, Measure, figures, latest, median_ends, timed
-from bench.sweep.claims import Expected, Select
+from bench.judge.standings import CaseFigure, Measure, figures, latest, median_ends, timed
+from bench.sweep.claims import ExpectedRange, Select
 from bench.sweep.models import List, Strict, Text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
 
 FILE = Path(__file__).with_name("goals.yaml")
 Verdict = Literal["REACHED", "MISSED", "REFUTED", "UNDECIDED", "NO CASE"]
@@ -77,13 +77,13 @@ class Goal(Strict):
         return any(part in device_name for part in self.devices)
 
 
-class Outcome(NamedTuple):
+class GoalOutcome(NamedTuple):
     """What one run says of one goal."""
 
     goal: Goal
     verdict: Verdict
-    figures: tuple[Figure, ...]
-    """Of the cases, the lowest first."""
+    figures: tuple[CaseFigure, ...]
+    """The cases' figures, the lowest first."""
 
 
 @cache
@@ -97,18 +97,18 @@ def goal_of(region: str, device_name: str) -> Goal | None:
     return next((each for each in goals() if each.region == region and each.about(device_name)), None)
 
 
-def outcomes(run: Run) -> Iterator[Outcome]:
-    """Of each goal that is about the run's device."""
+def outcomes(run: DeviceRun) -> Iterator[GoalOutcome]:
+    """The outcome of each goal on the run's device."""
     if about := [goal for goal in goals() if goal.about(run.device_name)]:
         rows = latest(timed(run))
         for goal in about:
             yield outcome(goal, rows, run)
 
 
-def outcome(goal: Goal, rows: pd.DataFrame, run: Run) -> Outcome:
+def outcome(goal: Goal, rows: pd.DataFrame, run: DeviceRun) -> GoalOutcome:
     """Judge one goal by the sound rows of a run, one for each problem and implementation."""
-    found = figures(cases(goal, rows), run, goal.ours, goal.measure, goal.to)
-    return Outcome(goal, _verdict(goal, found), found)
+    case_figures = figures(cases(goal, rows), run, goal.ours, goal.measure, goal.to)
+    return GoalOutcome(goal, _verdict(goal, case_figures), case_figures)
 
 
 def cases(goal: Goal, rows: pd.DataFrame) -> pd.DataFrame:
@@ -117,14 +117,14 @@ def cases(goal: Goal, rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["region"] == goal.region] if goal.region in REGIONS else rows
 
 
-def _verdict(goal: Goal, found: Sequence[Figure]) -> Verdict:
-    if not found:
+def _verdict(goal: Goal, case_figures: Sequence[CaseFigure]) -> Verdict:
+    if not case_figures:
         return "NO CASE"
-    median, least = Expected(goal.median, math.inf), Expected(goal.least or 0.0, math.inf)
-    if least.answer(*median_ends(found)) is False:
+    median, least = ExpectedRange(goal.median, math.inf), ExpectedRange(goal.least or 0.0, math.inf)
+    if least.answer(*median_ends(case_figures)) is False:
         return "REFUTED"
-    lowest = min(each.low for each in found), min(each.high for each in found)
-    answers = median.answer(*median_ends(found)), least.answer(*lowest)
+    lowest = min(each.low for each in case_figures), min(each.high for each in case_figures)
+    answers = median.answer(*median_ends(case_figures)), least.answer(*lowest)
     if False in answers:
         return "MISSED"
     return "REACHED" if all(answers) else "UNDECIDED"

@@ -34,7 +34,7 @@ from bench.format import share_text
 from bench.judge.comparability import FACTS, value
 from bench.model.ceilings import visit_medians_s
 from bench.sampling.protocol import protocol
-from bench.sampling.publish import Spread, Visit, publish, publish_ceiling
+from bench.sampling.publish import MedianSpread, Visit, publish, publish_ceiling
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -49,7 +49,7 @@ NAMES: Mapping[Work, str] = {
     "cache": "caches",
     "launch": "launches",
 }
-"""For people."""
+"""Names of the kinds of work in texts."""
 SMALL_S: Mapping[str, float] = {"cpu": 2e-4, "cuda": 5e-5}
 """Kind of device -> seconds: ten launches of a GPU; what waking threads up may take on a CPU."""
 
@@ -58,20 +58,20 @@ LEAST_INTENSITY: Mapping[str, float] = {"cpu": 16.0, "cuda": 64.0}
 commit (results/reference/tours and quiet_tours): products of 8 to 16 differ from run to run twice as much as
 those of more than 64, and products of 2 to 4 four times as much. Of a GPU nothing has been measured."""
 
-USUAL: Mapping[str, Mapping[Work, Spread]] = {
+USUAL: Mapping[str, Mapping[Work, MedianSpread]] = {
     "cpu": {
-        "matrix": Spread(0.035, 0.035),
-        "memory": Spread(0.055, 0.08),
-        "small": Spread(0.08, 0.1),
-        "cache": Spread(0.05, 0.12),
-        "launch": Spread(0.07, 0.04),
+        "matrix": MedianSpread(0.035, 0.035),
+        "memory": MedianSpread(0.055, 0.08),
+        "small": MedianSpread(0.08, 0.1),
+        "cache": MedianSpread(0.05, 0.12),
+        "launch": MedianSpread(0.07, 0.04),
     },
     "cuda": {
-        "matrix": Spread(0.006, 0.003),
-        "memory": Spread(0.005, 0.002),
-        "small": Spread(0.01, 0.005),
-        "cache": Spread(0.006, 0.003),
-        "launch": Spread(0.05, 0.03),
+        "matrix": MedianSpread(0.006, 0.003),
+        "memory": MedianSpread(0.005, 0.002),
+        "small": MedianSpread(0.01, 0.005),
+        "cache": MedianSpread(0.006, 0.003),
+        "launch": MedianSpread(0.05, 0.03),
     },
 }
 """Kind of device -> by how much medians differ, 95 times in 100, from visit to visit and, beyond that, from
@@ -107,7 +107,7 @@ class Repeated(NamedTuple):
 
     work: Work
     medians_s: Sequence[float]
-    """Of each visit, seconds, in time order."""
+    """The median of each visit, seconds, in time order."""
     undisturbed: bool
     """Whether no neighbour, heat or quota is to blame for any of them."""
 
@@ -117,7 +117,7 @@ class Noise:
     """The noise of one run on one device."""
 
     kind: str
-    """Of device: cpu | cuda."""
+    """Kind of device: cpu | cuda."""
     factor: float = 1.0
     """Times the usual spread, for kinds of work without a factor of their own."""
     steps: int = 0
@@ -129,18 +129,18 @@ class Noise:
     runs_factors: Mapping[Work, float] = field(default_factory=dict)
     """Kind of work -> times its usual spread between runs, by earlier runs of the device."""
 
-    def of(self, row: Measurement) -> Spread:
+    def of(self, row: Measurement) -> MedianSpread:
         """The spread of a row of this run."""
         usual, work = _usual(row), work_of(row)
         visits = usual.visits * self.factors.get(work, self.factor)
         # That a run's visits agree does not say that the next run will agree with it.
         factor = self.typical.get(work, self.factor)
         runs = self.runs_factors.get(work, min(max(factor, 1.0), MOST_BETWEEN_RUNS))
-        return Spread(visits, runs * usual.runs, self.typical.get(work, 0.0) * usual.visits / STEP)
+        return MedianSpread(visits, runs * usual.runs, self.typical.get(work, 0.0) * usual.visits / STEP)
 
     @property
     def text(self) -> str:
-        """By how much visits to the same case differed, by kind of work; empty if no visits say so."""
+        """How far visits to the same case differed, by kind of work; empty if no visits say so."""
         usual = USUAL.get(self.kind, USUAL["cpu"])
         parts = (
             f"{NAMES[work]} {share_text(math.expm1(factor * usual[work].visits))}"
@@ -170,7 +170,7 @@ class Noise:
 
 
 def _factor(steps: Sequence[float], quantile: float = QUANTILE) -> float:
-    """By how much more than usual a machine varied that made these steps: 1 if 95 in 100 are no larger.
+    """Factor by which these steps exceed a machine's usual variation: 1 if 95 in 100 are no larger.
 
     A noisy run raises the factor at once; a quiet one lowers it as evidence grows.
     """
@@ -208,7 +208,7 @@ def between_runs(runs: Iterable[Iterable[Measurement]]) -> dict[Work, float]:
     return {work: _factor(of_work) for work, of_work in steps.items() if len(of_work) >= LEAST_STEPS}
 
 
-def _usual(row: Measurement) -> Spread:
+def _usual(row: Measurement) -> MedianSpread:
     """The usual spread of a row's work; on a kind of device that nobody has measured, that on a CPU."""
     return USUAL.get(row.device_kind, USUAL["cpu"])[work_of(row)]
 
@@ -289,7 +289,7 @@ def interval(row: Measurement, noise: Noise) -> tuple[float, float] | None:
     return noise.of(row).over(1).widen(row.median_s, row.low_s, row.high_s)
 
 
-def own_interval(row: Measurement, spread: Spread | None = None) -> tuple[float, float]:
+def own_interval(row: Measurement, spread: MedianSpread | None = None) -> tuple[float, float]:
     """(low, high) in seconds by a row's samples, with this noise; 0 and infinite where there are too few."""
     settings = protocol("cuda" if row.device_kind == "cuda" else "cpu", visit_count(row))
     visits = [
@@ -303,5 +303,5 @@ def own_interval(row: Measurement, spread: Spread | None = None) -> tuple[float,
 def usual_half(row: Measurement) -> float:
     """How wide the interval of a row is by noise alone, |ln|: by its own account, else by what is usual."""
     if row.noise_visits is not None and row.noise_runs is not None:
-        return Spread(row.noise_visits, row.noise_runs).half
+        return MedianSpread(row.noise_visits, row.noise_runs).half
     return _usual(row).over(visit_count(row)).half

@@ -52,7 +52,7 @@ class Score:
     ratio: float
     """Geometric mean of predicted / measured: 1 is unbiased, below 1 is too optimistic."""
     source: str | None
-    """Who measured, if it was not this suite."""
+    """The author, if it was not this suite."""
     regime: str | None
     """sustained | boost; None where the rows do not say."""
     runs: tuple[str, ...]
@@ -66,7 +66,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Group:
+class ScoredGroup:
     """The rows that one set of scores is about."""
 
     operator: str
@@ -74,7 +74,7 @@ class Group:
     source: str | None
     regime: str | None
     levels: tuple[str, ...]
-    """Those with a number for any row of the group."""
+    """The levels with a number for any row of the group."""
     rows: pd.DataFrame
     """What is scored: every level has a number for each of them. May be empty."""
     lost: Mapping[str, int]
@@ -85,8 +85,8 @@ class Group:
 class Scorecard:
     """What is scored, and how many rows are not, each for the first reason that applies."""
 
-    groups: tuple[Group, ...]
-    """By operator, device, source and regime."""
+    groups: tuple[ScoredGroup, ...]
+    """The groups by operator, device, source and regime."""
     rows: int
     """All rows that were given."""
     without_time: int
@@ -102,15 +102,15 @@ class Scorecard:
 
     @property
     def left_out(self) -> str:
-        """For people: `left out: 3 without a time, 2 suspect (flagged)`; empty if nothing is."""
-        told = (
+        """`left out: 3 without a time, 2 suspect (flagged)`; empty if nothing is."""
+        counts = (
             (self.without_time, "without a time"),
             (self.calibrating, "that calibrate the model"),
             (self.suspect, "suspect (flagged)"),
             (self.without_number, "that not every level has a number for"),
         )
-        said = ", ".join(f"{n} {why}" for n, why in told if n)
-        return said and f"left out: {said}"
+        listed = ", ".join(f"{n} {why}" for n, why in counts if n)
+        return listed and f"left out: {listed}"
 
 
 def scorecard(frame: pd.DataFrame) -> Scorecard:
@@ -146,34 +146,34 @@ def scores(card: Scorecard) -> list[Score]:
     ]
 
 
-def predicted_and_measured(group: Group, level: str) -> tuple[np.ndarray, np.ndarray]:
+def predicted_and_measured(group: ScoredGroup, level: str) -> tuple[np.ndarray, np.ndarray]:
     """Seconds as this level predicts them, and as they were measured, of each row of the group."""
     rows = group.rows
     return rows[LEVELS[level]].to_numpy(dtype=float), rows["median_s"].to_numpy(dtype=float)
 
 
-def finest(group: Group) -> str:
-    """The level of a group by which its worst cases are found."""
+def finest(group: ScoredGroup) -> str:
+    """The level by which a group's worst cases are ranked."""
     return next(level for level in FINEST if level in group.levels)
 
 
-def worst(card: Scorecard, most: int) -> list[tuple[float, Group, pd.Series]]:
+def worst(card: Scorecard, most: int) -> list[tuple[float, ScoredGroup, pd.Series]]:
     """(predicted / measured, its group, the row): the cases farthest off by their group's finest level.
 
     Farthest in logarithms, so that half the time and double the time are equally wrong; at most `most`.
     """
-    found = []
+    ranked = []
     for group in card.groups:
         if not len(group.rows):
             continue
         predicted_s, measured_s = predicted_and_measured(group, finest(group))
         ratios = predicted_s / measured_s
         far = np.argsort(-np.abs(np.log(ratios)), kind="stable")[:most]
-        found += [(float(ratios[i]), group, group.rows.iloc[i]) for i in far]
-    return sorted(found, key=lambda one: -abs(np.log(one[0])))[:most]
+        ranked += [(float(ratios[i]), group, group.rows.iloc[i]) for i in far]
+    return sorted(ranked, key=lambda each: -abs(np.log(each[0])))[:most]
 
 
-def _groups(sound: pd.DataFrame) -> Iterator[Group]:
+def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:
     # Nulls are values of their own here: "measured by us", "regime not said". Of who else measured, the files
     # are left out, of which one may have many.
     who = sound["source"].map(lambda source: source.partition(";")[0], na_action="ignore")
@@ -183,7 +183,7 @@ def _groups(sound: pd.DataFrame) -> Iterator[Group]:
         known = {level: _known(rows, name) for level, name in LEVELS.items() if name in rows}
         known = {level: has for level, has in known.items() if has.any()}
         common = np.logical_and.reduce(list(known.values())) if known else np.zeros(len(rows), dtype=bool)
-        yield Group(
+        yield ScoredGroup(
             operator=str(operator),
             device=str(device),
             source=_text(source),
@@ -203,7 +203,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _score(group: Group, level: str, predicted_s: np.ndarray, measured_s: np.ndarray) -> Score:
+def _score(group: ScoredGroup, level: str, predicted_s: np.ndarray, measured_s: np.ndarray) -> Score:
     errors = Errors.of(predicted_s, measured_s)
     return Score(
         operator=group.operator,

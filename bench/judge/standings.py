@@ -35,7 +35,7 @@ from bench.spec import is_custom
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.judge.frame import Run
+    from bench.judge.frame import DeviceRun
 
 Measure = Literal["ratio", "copy", "peak"]
 PROBLEM = ["operator", "parameters"]
@@ -49,7 +49,7 @@ CACHE_REGIONS = ("<= 1/2 cache", "<= 4 x cache", "> 4 x cache")
 _ORDER = (*REGIONS, ALL_16_BIT, *CACHE_REGIONS)
 
 
-class Figure(NamedTuple):
+class CaseFigure(NamedTuple):
     """One case."""
 
     value: float
@@ -57,7 +57,7 @@ class Figure(NamedTuple):
     high: float
     """Ends of its 95 % interval; 0 and infinite where a time has none."""
     name: str
-    """Of our case."""
+    """Name of our case."""
     parameters: str
     """JSON."""
     opponent: str = ""
@@ -72,7 +72,7 @@ class Standing:
     """The parameters of the cases that are no numbers, `forward NHWC float16`; empty for a GEMM."""
     region: str
     implementation: str
-    figures: tuple[Figure, ...]
+    figures: tuple[CaseFigure, ...]
     """The lowest first; never empty."""
 
     @property
@@ -106,12 +106,12 @@ class Standing:
         return sum(each.high < 1 for each in self.figures) / len(self.figures)
 
 
-def median_ends(of: Sequence[Figure]) -> tuple[float, float]:
+def median_ends(of: Sequence[CaseFigure]) -> tuple[float, float]:
     """The median of the lower ends and that of the upper ends, wider than the median's own interval."""
     return statistics.median(each.low for each in of), statistics.median(each.high for each in of)
 
 
-def timed(run: Run, cache: str = "cold") -> pd.DataFrame:
+def timed(run: DeviceRun, cache: str = "cold") -> pd.DataFrame:
     """The run's rows with a time and this cache, ceilings left out, with four columns more.
 
     `half` of the 95 % interval, |ln|, NaN where there is none; `suspect`; `words`, the kind, and `region`.
@@ -152,8 +152,12 @@ def region(byte: int, cache_byte: int) -> str:
 
 
 def figures(
-    rows: pd.DataFrame, run: Run, implementation: str, measure: Measure = "ratio", to: Sequence[str] = ()
-) -> tuple[Figure, ...]:
+    rows: pd.DataFrame,
+    run: DeviceRun,
+    implementation: str,
+    measure: Measure = "ratio",
+    to: Sequence[str] = (),
+) -> tuple[CaseFigure, ...]:
     """The figures of an implementation, the lowest first, of rows one for each problem and implementation."""
     names = rows["implementation"]
     own = rows[names == implementation].assign(opponent="", half_to=0.0)
@@ -173,16 +177,16 @@ def figures(
     # Without an interval of a time anything is possible.
     halves = np.hypot(own["half"].to_numpy(), own["half_to"].to_numpy())
     spans = np.exp(np.where(np.isnan(halves), math.inf, halves))
-    found = []
+    case_figures = []
     for value, span, (_, row) in zip(values.tolist(), spans.tolist(), own[_NAME].iterrows(), strict=True):
         if not math.isnan(value):
             ends = value / span, value * span
-            found.append(Figure(value, *ends, row_name(row), row["parameters"], row["opponent"]))
-    return tuple(sorted(found, key=lambda each: (each.value, each.parameters)))
+            case_figures.append(CaseFigure(value, *ends, row_name(row), row["parameters"], row["opponent"]))
+    return tuple(sorted(case_figures, key=lambda each: (each.value, each.parameters)))
 
 
-def _dense_flop_per_s(run: Run, dtype: str) -> float:
-    """Of the datasheet; NaN if it has none for this type."""
+def _dense_flop_per_s(run: DeviceRun, dtype: str) -> float:
+    """The datasheet's peak without sparsity; NaN if it has none for this type."""
     return (run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None) or math.nan
 
 
@@ -192,41 +196,41 @@ def _is_own(implementation: str) -> bool:
 
 
 def standings(
-    rows: pd.DataFrame, run: Run, measure: Measure = "ratio", to: Sequence[str] = ()
+    rows: pd.DataFrame, run: DeviceRun, measure: Measure = "ratio", to: Sequence[str] = ()
 ) -> list[Standing]:
-    """By operator, kind, region and implementation; of a ratio, those of our implementations."""
-    found = []
+    """The standings by operator, kind, region and implementation; of a ratio, of our implementations."""
+    results = []
     for (operator, kind, place), here in rows.groupby(["operator", "words", "region"]):
         for name in here["implementation"].unique():
             if measure == "ratio" and not _is_own(name):
                 continue
             if of := figures(here, run, name, measure, to):
-                found.append(Standing(str(operator), str(kind), str(place), name, of))
-    return sorted(found, key=_in_order)
+                results.append(Standing(str(operator), str(kind), str(place), name, of))
+    return sorted(results, key=_in_order)
 
 
 def _in_order(each: Standing) -> tuple[str, str, int, str]:
     return each.operator, each.kind, _ORDER.index(each.region), each.implementation
 
 
-def duels(run: Run, cache: str) -> tuple[list[Standing], int]:
+def duels(run: DeviceRun, cache: str) -> tuple[list[Standing], int]:
     """(our GEMMs against cuBLAS, the number of pairs left out because one side is suspect).
 
     The last standings are over all aligned 16-bit shapes.
     """
     rows = timed(run, cache)
     rows = rows[rows["operator"] == "gemm"]
-    found, every = (standings(latest(rows, sound), run, "ratio", LIBRARIES) for sound in (True, False))
-    of_16_bit: dict[str, list[Figure]] = defaultdict(list)
-    for each in found:
+    sound_ones, every = (standings(latest(rows, sound), run, "ratio", LIBRARIES) for sound in (True, False))
+    of_16_bit: dict[str, list[CaseFigure]] = defaultdict(list)
+    for each in sound_ones:
         if each.region.startswith("16-bit"):
             of_16_bit[each.implementation] += each.figures
     whole = [Standing("gemm", "", ALL_16_BIT, name, tuple(sorted(of))) for name, of in of_16_bit.items()]
-    left_out = sum(len(each.figures) for each in every) - sum(len(each.figures) for each in found)
-    return sorted([*found, *whole], key=_in_order), left_out
+    left_out = sum(len(each.figures) for each in every) - sum(len(each.figures) for each in sound_ones)
+    return sorted([*sound_ones, *whole], key=_in_order), left_out
 
 
-def efficiencies(run: Run) -> Iterator[tuple[Standing, Standing | None]]:
+def efficiencies(run: DeviceRun) -> Iterator[tuple[Standing, Standing | None]]:
     """(share of a copy, ours against the best library) of every implementation of what is quoted in bytes/s.
 
     UserError if the run measured no copy.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bench.device.datasheet import find_datasheet
 from bench.format import count_text
 from bench.judge.flags import OVERHEAD
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.model.launch_features import COLUMNS, with_parameters
 from bench.model.pooled import LEAST_ROWS, Pool, largest
 from bench.model.predict import LEARNED
@@ -45,7 +45,7 @@ def pool(frame: pd.DataFrame) -> Pool:
     return Pool(rows.reset_index(drop=True), sheets)
 
 
-def pool_of_runs(measured_runs: Iterable[Run]) -> Pool:
+def pool_of_runs(measured_runs: Iterable[DeviceRun]) -> Pool:
     """The same of runs that have been read."""
     import pandas as pd
 
@@ -59,11 +59,11 @@ def counts_text(rows: pd.DataFrame) -> str:
 
 
 def sources_text(rows: pd.DataFrame) -> str:
-    """Who measured these timings."""
+    """The authors of these timings."""
     return ", ".join(sorted(rows["source"].fillna("measured here").str.partition(";")[0].unique()))
 
 
-def with_learned(run: Run, pool: Pool, operators: Collection[str] | None = None) -> pd.DataFrame:
+def with_learned(run: DeviceRun, pool: Pool, operators: Collection[str] | None = None) -> pd.DataFrame:
     """The run's frame, with LEARNED where nothing else has said them, and `calibrating` where they come from.
 
     `pool` holds the run's own timings too. Only of these operators, if any are given.
@@ -86,8 +86,8 @@ def with_learned(run: Run, pool: Pool, operators: Collection[str] | None = None)
             designated = known.designated(sheet, own)
             learned = known.calibrated(sheet, own.loc[designated], rows)
             frame.loc[_same_cases(rows, designated), "calibrating"] = True
-        elif (found := known.unseen(sheet, rows)) is not None:
-            learned = found
+        elif (predicted := known.unseen(sheet, rows)) is not None:
+            learned = predicted
         else:
             continue
         times = (learned.seconds, learned.low_s, learned.high_s)
@@ -96,10 +96,10 @@ def with_learned(run: Run, pool: Pool, operators: Collection[str] | None = None)
     return frame
 
 
-def _same_cases(rows: pd.DataFrame, some: pd.Index) -> pd.Index:
+def _same_cases(rows: pd.DataFrame, wanted: pd.Index) -> pd.Index:
     """These rows, and those of the same case in other sweeps."""
     cases = rows["implementation"] + rows["cache"] + rows["parameters"]
-    return rows.index[cases.isin(cases[some])]
+    return rows.index[cases.isin(cases[wanted])]
 
 
 def _usable(frame: pd.DataFrame) -> pd.Series:

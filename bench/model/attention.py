@@ -1,4 +1,4 @@
-"""What attention in one pass takes on a GPU: two products and a softmax, tile by tile, and what runs beside.
+"""What attention in one pass takes on a GPU: two products and a softmax, tile by tile, and other kernels.
 
 A program computes the output of 128 rows of queries (64 if there are no more) of one head and walks along
 its keys in steps of 64. With `packs` its rows are those of all heads that share a head of keys. Where there
@@ -13,13 +13,13 @@ is one query, all implementations pack, and split the keys so that all SMs have 
 
 Peak, bandwidths, t0 and the exponent p are those of matrix products (bench/model/tile_wave.py). The exponent
 of a step says that softmax and products overlap, but not wholly; the `exposed` steps of a tile, the first
-and under a causal mask those on the diagonal, do not. Bytes beside q, k, v and o are what the implementation
-moves besides, such as new keys and values that are copied to a cache. Five numbers and `packs` are of the
-implementation: fitted to a few of its rows, which are not scored, or else priors that all share.
+and under a causal mask those on the diagonal, do not. Bytes other than q, k, v and o are what the
+implementation moves besides, such as new keys and values that are copied to a cache. Five numbers and `packs`
+are of the implementation: fitted to a few of its rows, which are not scored, or else priors that all share.
 
 Where it comes from: public timings of FlashAttention 2, 3 and 4 and of TensorRT-LLM's kernels
-(docs/predictions.md). Relatives: the count of softmax's cost beside the products' in FlashAttention-3 (Shah
-et al., 2024, section 3.1).
+(docs/predictions.md). Relatives: the count of softmax's cost relative to the products' in FlashAttention-3
+(Shah et al., 2024, section 3.1).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Kernel:
     rate: float
     """Share of the matrix products' rate that its products reach."""
     instructions: float
-    """Vector instructions for each score beside its exponential: scale, maximum, sum, conversion."""
+    """Vector instructions for each score in addition to its exponential: scale, maximum, sum, conversion."""
     start_s: float
-    """What a launch takes beside the launch floor: further kernels, finding out who computes what."""
+    """What a launch takes on top of the launch floor: further kernels, the scheduling of tiles."""
     tile_s: float
     """Beginning and ending a tile."""
     beside: float
-    """How many times longer the bytes beside take than the bandwidth allows."""
+    """How many times longer the other kernels' bytes take than the bandwidth allows."""
     packs: bool = False
 
 
@@ -78,7 +78,7 @@ class Softmax(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Launches:
+class AttentionLaunches:
     """Launches to predict, each an array [n]."""
 
     batch: Floats
@@ -95,12 +95,12 @@ class Launches:
     working_set: Floats
     """Bytes that launches go through before they come back to the same data."""
 
-    def only(self, rows: npt.NDArray[np.int64]) -> Launches:
-        """Those of these places."""
-        return Launches(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
+    def only(self, rows: npt.NDArray[np.int64]) -> AttentionLaunches:
+        """The launches at these places."""
+        return AttentionLaunches(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
-class Answer(NamedTuple):
+class PredictedAttention(NamedTuple):
     """Predicted launches, each an array [n], in seconds."""
 
     seconds: Floats
@@ -108,7 +108,7 @@ class Answer(NamedTuple):
     compute_s: Floats
     """Products and softmax, with tiles and waves."""
     memory_s: Floats
-    """Moving all bytes, those beside too."""
+    """Moving all bytes, those of other kernels included."""
     cache_share: Floats
     """Part of the time for q, k, v and o that is spent on what the cache holds."""
     used: Floats
@@ -127,7 +127,7 @@ class Answer(NamedTuple):
         return [str(name) for name in names]
 
 
-def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: Launches) -> Answer:
+def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: AttentionLaunches) -> PredictedAttention:
     """What launches take on this machine, which is that of their data type."""
     decoding = of.queries == 1
     group = np.where(kernel.packs | decoding, of.heads / of.kv_heads, 1.0)
@@ -161,7 +161,7 @@ def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: Launches) ->
     longer, shorter = np.maximum(compute_s, memory_s), np.minimum(compute_s, memory_s)
     both_s = longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)
     start_s = np.full_like(both_s, machine.launch_s + kernel.start_s)
-    return Answer(
+    return PredictedAttention(
         seconds=start_s + both_s + kernel.beside * beside_s,
         start_s=start_s,
         compute_s=compute_s,
@@ -172,7 +172,7 @@ def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: Launches) ->
     )
 
 
-def fit(machine: Machine, softmax: Softmax, of: Launches, seconds: Floats) -> Kernel:
+def fit(machine: Machine, softmax: Softmax, of: AttentionLaunches, seconds: Floats) -> Kernel:
     """The kernel whose predictions come nearest to these times, not far from PRIOR; packed or not.
 
     Least squares of log(predicted / measured) / ERROR and of each number's log change over its spread, with

@@ -4,7 +4,7 @@
 
 Extremely randomised trees (scikit-learn), learned from the calibration shapes alone. Far from every shape
 they keep to the nearest ones, so the correction stays within what was measured. `python -m
-studies.learners` prints their error beside that of Gaussian processes and gradient boosting.
+studies.learners` compares their error with that of Gaussian processes and gradient boosting.
 
 A device with few shapes of its own may have siblings: other devices' shapes, each against its own L2. A
 second forest, learned from those, tells the first one what others leave at the same launch.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bench.model.roofline import Floats
-from bench.model.tile_wave import SMALL_TILE, Answer, Machine, Products
+from bench.model.tile_wave import SMALL_TILE, Machine, PredictedGemms, Products
 
 if TYPE_CHECKING:
     from sklearn.ensemble import ExtraTreesRegressor
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEAST_SHAPES = 48
 """Shapes from which a residual is learned; with fewer the level is L2."""
 FEW_SHAPES = 256
-"""Shapes from which siblings are not asked: with 512 of its own they no longer help a device."""
+"""Number of shapes of its own from which siblings no longer help a device."""
 COVERS = 0.9
 """Share of launches whose time the interval is meant to hold."""
 TREES, LEAF, SIBLINGS_LEAF, FOLDS = 100, 2, 5, 5
@@ -53,7 +53,7 @@ class Correction(NamedTuple):
     high: Floats
 
 
-def features(machine: Machine, products: Products, answer: Answer) -> Floats:
+def features(machine: Machine, products: Products, answer: PredictedGemms) -> Floats:
     """[n, 15]: the sizes, what L2 says takes the time, and how its tiles fill the device."""
     tile_m, tile_n = answer.tile.T.astype(np.float64)
     area = tile_m * tile_n
@@ -80,7 +80,7 @@ class Residual:
     spread: float
     """The usual disagreement of the trees, in logarithms: added to each, so that none is certain."""
     quantile: float
-    """Of errors on shapes that were not seen, over disagreement."""
+    """Quantile of the errors on unseen shapes over disagreement."""
 
     def correct(self, at: Floats) -> Correction:
         """The correction at these features, [n, 15]."""

@@ -29,7 +29,7 @@ LEAST_POINTS = 4
 Floats = npt.NDArray[np.float64]
 
 
-class Point(NamedTuple):
+class TilePoint(NamedTuple):
     """Seconds of one tile at this K, with the 95 % interval."""
 
     k: int
@@ -38,7 +38,7 @@ class Point(NamedTuple):
     high_s: float
 
 
-class Line(NamedTuple):
+class FittedLine(NamedTuple):
     """Three numbers each, in seconds: as fitted, and the ends of the 95 % interval."""
 
     tile_s: tuple[float, float, float]
@@ -47,7 +47,7 @@ class Line(NamedTuple):
     """One step of STEP_K."""
 
 
-def line(points: Sequence[Point], launch_s: float) -> Line | None:
+def line(points: Sequence[TilePoint], launch_s: float) -> FittedLine | None:
     """The line through these points; None if they are too few, or if time does not grow with K."""
     if len({point.k for point in points}) < LEAST_POINTS:
         return None
@@ -66,8 +66,8 @@ def line(points: Sequence[Point], launch_s: float) -> Line | None:
     ]
     low, high = np.quantile(np.concatenate(refits, axis=1), (0.025, 0.975), axis=1)
     ends = np.stack([fitted, np.minimum(low, fitted), np.maximum(high, fitted)])
-    tile, step = (tuple(map(float, one)) for one in (ends[:, 0] - launch_s, ends[:, 1]))
-    return Line((tile[0], tile[1], tile[2]), (step[0], step[1], step[2]))
+    tile, step = (tuple(map(float, part)) for part in (ends[:, 0] - launch_s, ends[:, 1]))
+    return FittedLine((tile[0], tile[1], tile[2]), (step[0], step[1], step[2]))
 
 
 def _fit(x: Floats, seconds: Floats, count: int) -> Floats:
@@ -82,4 +82,4 @@ def _fit(x: Floats, seconds: Floats, count: int) -> Floats:
     of_line = intercept[..., None] + slope[..., None] * x
     errors = np.sort(np.abs(of_line / seconds[..., None, :] - 1), axis=-1)[..., :count].sum(axis=-1)
     best = errors.argmin(axis=-1, keepdims=True)
-    return np.stack([np.take_along_axis(one, best, axis=-1)[..., 0] for one in (intercept, slope)])
+    return np.stack([np.take_along_axis(part, best, axis=-1)[..., 0] for part in (intercept, slope)])

@@ -19,7 +19,7 @@ from bench.device.detect import Device
 from bench.device.health import Unfit, fitness
 from bench.errors import UserError
 from bench.judge.comparison_side import case_of
-from bench.judge.history.detector import Judged, Step, judged
+from bench.judge.history.detector import ConfirmedChange, JudgedHistory, judged
 from bench.judge.history.load import histories
 from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import KEY
@@ -43,13 +43,13 @@ class Failing:
 
 
 @dataclass
-class Night:
+class Tonight:
     """What came of tonight on one device."""
 
     device: Device
     unfit: list[Unfit] = field(default_factory=list)
     rows: list[Measurement] = field(default_factory=list)
-    """Of tonight's run; of several shards here, of all."""
+    """Rows of tonight's run; of several shards here, of all."""
     paths: list[Path] = field(default_factory=list)
     """Result files of tonight."""
     refusal: str = ""
@@ -58,8 +58,8 @@ class Night:
     """Why there is no result file; empty if there is."""
     wall_s: float = 0.0
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """Where that went: `Session.parts_s`."""
-    judged: Judged | None = None
+    """The parts of that time: `Session.parts_s`."""
+    judged: JudgedHistory | None = None
     """Everything so far, tonight last; None if there is nothing of tonight."""
     failing: list[Failing] = field(default_factory=list)
     verdict_changes: list[VerdictChange] = field(default_factory=list)
@@ -81,7 +81,9 @@ class Night:
         places = [at for at, night in enumerate(self.judged.history.nights) if night.run in runs]
         return max(places, default=None)
 
-    def steps(self, *, slower: bool | None = None, kinds: Sequence[str] = ("class", "series")) -> list[Step]:
+    def steps(
+        self, *, slower: bool | None = None, kinds: Sequence[str] = ("class", "series")
+    ) -> list[ConfirmedChange]:
         """Steps of these kinds that stand open tonight; `slower` chooses a direction."""
         if self.judged is None:
             return []
@@ -91,7 +93,7 @@ class Night:
             if step.ended is None and step.kind in kinds and slower in (None, step.effect > 0)
         ]
 
-    def seen(self, step: Step) -> bool:
+    def seen(self, step: ConfirmedChange) -> bool:
         """Whether tonight's times had a part in it: not of a case that was left out or disturbed tonight."""
         if self.judged is None or self.tonight is None:
             return False
@@ -145,13 +147,13 @@ def night(
     measure: Callable[[Options], Sequence[RunResult]],
     say: Callable[[str], None],
     look: Callable[[Device], list[Unfit]] = fitness,
-) -> list[Night]:
+) -> list[Tonight]:
     """Measure the devices and judge what came of it; one Night each, in their order.
 
     `options` are those of the run, which `measure` makes; `say` shows a line. Devices that are not fit are
     left out of the measuring.
     """
-    nights = [Night(device, unfit=look(device)) for device in devices]
+    nights = [Tonight(device, unfit=look(device)) for device in devices]
     for device_night in nights:
         for remark in device_night.unfit:
             say(f"{device_night.device}: {remark}")
@@ -172,7 +174,7 @@ def night(
 
 
 def _measure(
-    nights: Sequence[Night], options: Options, measure: Callable[[Options], Sequence[RunResult]]
+    nights: Sequence[Tonight], options: Options, measure: Callable[[Options], Sequence[RunResult]]
 ) -> None:
     """Make one run; give each night its result file, or the reason why it has none."""
     began_s = time.perf_counter()
@@ -217,7 +219,7 @@ def _terminated_as_by_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, usual)
 
 
-def judge(device_night: Night, results: Path, baseline: Path | None) -> None:
+def judge(device_night: Tonight, results: Path, baseline: Path | None) -> None:
     """Hold tonight against every night of its device in `results` and `baseline`."""
     places = [results / device_night.device.slug]
     if baseline is not None:
@@ -233,7 +235,7 @@ def judge(device_night: Night, results: Path, baseline: Path | None) -> None:
         device_night.verdict_changes = verdict_changes(device_night.judged.history, device_night.tonight)
 
 
-def _failing(device_night: Night) -> Iterable[Failing]:
+def _failing(device_night: Tonight) -> Iterable[Failing]:
     if device_night.judged is None or (tonight := device_night.tonight) is None:
         return
     history = device_night.judged.history

@@ -18,11 +18,10 @@ from bench.case_name import row_name
 from bench.cli.run_summary import account, sentinel_lines
 from bench.format import change_text, count_text, share_text
 from bench.judge.comparability import Difference
-from bench.judge.history.detector import Step
+from bench.judge.history.detector import ConfirmedChange
 from bench.judge.history.rolling import LEAST
-from bench.judge.history.series import COMMIT
-from bench.judge.history.series import Night as Before
-from bench.nightly.night import BROKEN, CLEAN, NOT_COMPARABLE, REGRESSION, Night
+from bench.judge.history.series import COMMIT, Night
+from bench.nightly.night import BROKEN, CLEAN, NOT_COMPARABLE, REGRESSION, Tonight
 from bench.nightly.verdict_changes import flip_lines, quiet_lines
 
 VERDICTS = {CLEAN: "CLEAN", REGRESSION: "REGRESSION", NOT_COMPARABLE: "NOT COMPARABLE", BROKEN: "BROKEN"}
@@ -31,16 +30,16 @@ MOST_SHOWN = 20
 ALONE = 3
 """More single series of one class and direction are one line of the page."""
 LAST = 5
-"""Nights before a change that tonight is set beside, where the two cannot be judged."""
+"""Nights before a change with which tonight is compared, where the change cannot be judged."""
 
 
-def nightly_lines(nights: Sequence[Night]) -> Iterator[str]:
+def nightly_lines(nights: Sequence[Tonight]) -> Iterator[str]:
     """The page, a section for each device."""
     for device_night in nights:
         yield from _device(device_night)
 
 
-def _device(device_night: Night) -> Iterator[str]:
+def _device(device_night: Tonight) -> Iterator[str]:
     yield f"# {_verdict([device_night], device_night.exit_code)}: {device_night.device}"
     yield ""
     yield f"{_in_short(device_night)}."
@@ -77,14 +76,14 @@ def _device(device_night: Night) -> Iterator[str]:
         yield ""
 
 
-def _verdict(nights: Sequence[Night], exit_code: int) -> str:
+def _verdict(nights: Sequence[Tonight], exit_code: int) -> str:
     """The word for an exit code. That of the first nights is no verdict: nobody is to take it for CLEAN."""
     if exit_code == CLEAN and not any(device_night.compared for device_night in nights):
         return "LEARNING"
     return VERDICTS[exit_code]
 
 
-def _in_short(device_night: Night) -> str:
+def _in_short(device_night: Tonight) -> str:
     """One sentence."""
     if device_night.broken:
         return device_night.broken
@@ -113,7 +112,7 @@ def _in_short(device_night: Night) -> str:
     return "; ".join(clauses)
 
 
-def _why_not(device_night: Night) -> str:
+def _why_not(device_night: Tonight) -> str:
     tonight = _tonight(device_night)
     if tonight is None or device_night.judged is None:
         return "there is no result"
@@ -130,7 +129,7 @@ def _why_not(device_night: Night) -> str:
     return f"this is night {number}{since}, the first comparison needs {LEAST} before it and is {away} away"
 
 
-def _tonight(device_night: Night) -> Before | None:
+def _tonight(device_night: Tonight) -> Night | None:
     at = device_night.tonight
     return None if device_night.judged is None or at is None else device_night.judged.history.nights[at]
 
@@ -142,7 +141,7 @@ def _changes(changed: Sequence[Difference]) -> str:
 # ---- what moved
 
 
-def _moved(device_night: Night) -> Iterator[str]:
+def _moved(device_night: Tonight) -> Iterator[str]:
     if device_night.judged is None:
         return
     steps = device_night.steps(kinds=("machine", "class", "series"))
@@ -171,11 +170,11 @@ def _moved(device_night: Night) -> Iterator[str]:
         yield ""
 
 
-def _together(device_night: Night, steps: Sequence[Step]) -> list[list[Step]]:
+def _together(device_night: Tonight, steps: Sequence[ConfirmedChange]) -> list[list[ConfirmedChange]]:
     """The steps, those of many single series of one class and direction as one line of the page."""
     assert device_night.judged is not None
     series = device_night.judged.history.series
-    groups: dict[object, list[Step]] = {}
+    groups: dict[object, list[ConfirmedChange]] = {}
     for at, step in enumerate(steps):
         of = (*series.iloc[step.row][["operator", "implementation"]], step.effect > 0)
         groups.setdefault(of if step.kind == "series" else at, []).append(step)
@@ -186,7 +185,7 @@ def _together(device_night: Night, steps: Sequence[Step]) -> list[list[Step]]:
     ]
 
 
-def _row(device_night: Night, steps: Sequence[Step]) -> tuple[str, ...]:
+def _row(device_night: Tonight, steps: Sequence[ConfirmedChange]) -> tuple[str, ...]:
     """Cells of one line: a step, or many of one class."""
     assert device_night.judged is not None
     nights = device_night.judged.history.nights
@@ -223,8 +222,8 @@ def _cells(rows: Sequence[Sequence[str]], where: str) -> Iterator[str]:
     yield ""
 
 
-def _across(device_night: Night) -> Iterator[str]:
-    """Where a new segment begins: what tonight is beside the nights before the change, by class."""
+def _across(device_night: Tonight) -> Iterator[str]:
+    """Tonight relative to the nights before the change, by class, where a new segment begins."""
     at = device_night.tonight
     if device_night.judged is None or not at:
         return
@@ -251,7 +250,7 @@ def _across(device_night: Night) -> Iterator[str]:
     yield ""
 
 
-def _failing(device_night: Night) -> Iterator[str]:
+def _failing(device_night: Tonight) -> Iterator[str]:
     if not device_night.failing:
         return
     yield from ("## What had a time and has none", "")
@@ -261,8 +260,8 @@ def _failing(device_night: Night) -> Iterator[str]:
     yield from _cells([(row_name(r), r.status, since, r.reason[:160]) for r, since in failed], "in the JSON")
 
 
-def _nights(device_night: Night) -> Iterator[str]:
-    """Of the nights before: how many, and what was odd about them."""
+def _nights(device_night: Tonight) -> Iterator[str]:
+    """The number of nights before, and what was odd about them."""
     if device_night.judged is None:
         return
     history, at = device_night.judged.history, device_night.tonight
@@ -301,7 +300,7 @@ def _nights(device_night: Night) -> Iterator[str]:
 # ---- the same for machines
 
 
-def nightly_json(nights: Sequence[Night], exit_code: int) -> str:
+def nightly_json(nights: Sequence[Tonight], exit_code: int) -> str:
     """Everything as JSON: seconds, percent, numbers that are not known are null."""
     head = {"schema": 1, "exit_code": exit_code, "verdict": _verdict(nights, exit_code)}
     return (
@@ -312,7 +311,7 @@ def nightly_json(nights: Sequence[Night], exit_code: int) -> str:
     )
 
 
-def _plain(device_night: Night) -> dict[str, Any]:
+def _plain(device_night: Tonight) -> dict[str, Any]:
     tonight = _tonight(device_night)
     history = None if device_night.judged is None else device_night.judged.history
     return {
@@ -354,7 +353,7 @@ def _plain(device_night: Night) -> dict[str, Any]:
     }
 
 
-def _step(device_night: Night, step: Step) -> dict[str, Any]:
+def _step(device_night: Tonight, step: ConfirmedChange) -> dict[str, Any]:
     assert device_night.judged is not None
     history = device_night.judged.history
     began = history.nights[step.began]

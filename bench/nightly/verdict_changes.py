@@ -1,4 +1,4 @@
-"""Verdicts on the claims: tonight's beside those of the last nights before, and which of them changed."""
+"""Verdicts on the claims tonight and on the last nights before, and which of them changed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import numpy as np
 from bench.cli.claims import entry
 from bench.device.datasheet import find_datasheet
 from bench.format import count_text
-from bench.judge.claims import Judged, judge, kept
+from bench.judge.claims import JudgedClaim, judge, kept
 from bench.judge.frame import runs
 from bench.judge.history.series import History
 from bench.store.parquet import read_rows, read_sweeps
 from bench.store.schema import RunKey
 
 BEFORE = 3
-"""Nights that tonight's verdicts are set beside: reading and judging more would take long after a year."""
+"""Nights with which tonight's verdicts are compared: reading and judging more would take long after a year.
+"""
 DECIDED = ("SUPPORTED", "CONTRADICTED")
 UNHEARD = ("NOT MEASURED", "NOT APPLICABLE")
 
@@ -29,8 +30,8 @@ UNHEARD = ("NOT MEASURED", "NOT APPLICABLE")
 class VerdictChange:
     """A claim whose verdict tonight is another than before."""
 
-    tonight: Judged
-    before: tuple[tuple[str, Judged], ...]
+    tonight: JudgedClaim
+    before: tuple[tuple[str, JudgedClaim], ...]
     """(run, verdict) of the nights before on which rows spoke to the claim, in time order; one at least."""
     flipped: bool
     """Whether tonight decides the opposite of what the last night decided that decided it."""
@@ -75,8 +76,8 @@ def verdict_changes(history: History, tonight: int) -> list[VerdictChange]:
     if not stored or not last:
         return []
 
-    def verdicts(places: Iterable[int]) -> list[Judged]:
-        # Of tens of thousands of rows without a time nothing is asked here, and flagging them takes seconds.
+    def verdicts(places: Iterable[int]) -> list[JudgedClaim]:
+        # Tens of thousands of rows without a time play no part here, and flagging them takes seconds.
         every = [row for night in _files(history, places) for row in read_rows(*night)]
         rows = [row for row in every if row.is_timed]
         night = [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows, True)]
@@ -103,7 +104,7 @@ def _protocols(history: History, at: int) -> set[str]:
     return set(history.series["protocol"][np.isfinite(history.log_s[:, at])])
 
 
-def _change(tonight: Judged, before: tuple[tuple[str, Judged], ...]) -> VerdictChange | None:
+def _change(tonight: JudgedClaim, before: tuple[tuple[str, JudgedClaim], ...]) -> VerdictChange | None:
     """A flip, or a word that the claim had on none of the nights before; None otherwise."""
     if not before or tonight.verdict == "NOT APPLICABLE":
         return None

@@ -60,7 +60,7 @@ arithmetic than of its memory, or the reverse."""
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CaseGroup:
     """Cases that are measured whole or not at all, in the order of their visits."""
 
     cases: tuple[Case, ...]
@@ -85,7 +85,7 @@ class Comparison:
         return tuple(case.key for case in self.cases)
 
 
-def comparisons(cases: Sequence[Case], claims: Claims, prices: Prices) -> list[Comparison]:
+def comparisons(cases: Sequence[Case], claims: Claims, prices: Prices) -> list[CaseGroup]:
     """Every comparison among these cases, in the order in which they should be measured."""
     of_sweep: dict[str, list[Case]] = {}
     for case in cases:
@@ -94,7 +94,7 @@ def comparisons(cases: Sequence[Case], claims: Claims, prices: Prices) -> list[C
     return list(_in_turns(queues, prices))
 
 
-def reachable(compared: Iterable[Comparison], keys: Collection[str]) -> dict[str, list[str]]:
+def reachable(compared: Iterable[CaseGroup], keys: Collection[str]) -> dict[str, list[str]]:
     """Sweep -> the ids of its claims that the cases of these keys are enough to decide."""
     claims: dict[str, list[str]] = {}
     for each in compared:
@@ -107,10 +107,10 @@ def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
     """The ceilings, and the cases of a suite for one device. UserError if a selection holds for no case."""
     device = prices.device
     kept: set[str] = set()
-    asked = [each for each in suite.taken if each[0].device.include(device.kind, device.capability)]
-    needed = {name for _, names, _ in asked for name in names}
+    applicable = [each for each in suite.taken if each[0].device.include(device.kind, device.capability)]
+    needed = {name for _, names, _ in applicable for name in names}
     rows = {each.name: expected_rows(each.cases, device) for each in suite.loaded if each.name in needed}
-    for entry, names, place in asked:
+    for entry, names, place in applicable:
         every = [each for each in suite.loaded if each.name in names]
         held = {each.name: selected(rows[each.name], entry.where) for each in every}
         if not any(map(len, held.values())):
@@ -135,28 +135,28 @@ def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, prices: Prices) 
     return [case for line in lines for case in evenly(line, entry.points or len(line))]
 
 
-def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], prices: Prices) -> Iterator[Comparison]:
-    """Of one sweep: those of claims, the courses of its lines, and their rests."""
+def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], prices: Prices) -> Iterator[CaseGroup]:
+    """The groups of one sweep: of its claims, of the course of its lines, and of the rest of the lines."""
     if claims:
         yield from decisive(cases, claims, prices, expected_rows(cases, prices.device))
     lines = _lines(cases)
     for line in lines:
-        yield Comparison(tuple(evenly(line, POINTS)))
+        yield CaseGroup(tuple(evenly(line, POINTS)))
     for line in lines:
         if len(line) > POINTS:
-            yield Comparison(tuple(line))
+            yield CaseGroup(tuple(line))
 
 
 def decisive(
     cases: Sequence[Case], claims: Iterable[Claim], prices: Prices, rows: pd.DataFrame
-) -> Iterator[Comparison]:
+) -> Iterator[CaseGroup]:
     """The cases of one sweep that decide its claims, claim by claim; none of one that they cannot decide.
 
     `rows`: what is expected of each of them.
     """
     by_key, device = {case.key: case for case in cases}, prices.device
-    asked = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
-    if not (asked and cases):
+    applicable = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
+    if not (applicable and cases):
         return
     others = [_if_it_is(*factors, rows) for factors in UNSURE[device.datasheet is not None]]
     expected_s = dict(zip(by_key, rows["median_s"], strict=True))
@@ -169,7 +169,7 @@ def decisive(
     def cost_s(key: str) -> float:
         return 0.0 if key in taken else price_s(key)  # another claim had better use what is there
 
-    for claim in asked:
+    for claim in applicable:
         wanted = holds(rows, claim.where)
         # What holds however fast the device turns out to be is best.
         sure = np.logical_and.reduce([wanted, *(holds(each, claim.where) for each in others)])
@@ -179,7 +179,7 @@ def decisive(
             keys = _needed(claim, rows[wanted], cost_s, count)
         if keys:
             taken |= {*keys}
-            yield Comparison(tuple(by_key[key] for key in keys), claim, partial(_enough, claim, keys, others))
+            yield CaseGroup(tuple(by_key[key] for key in keys), claim, partial(_enough, claim, keys, others))
 
 
 def _lines(cases: Sequence[Case]) -> list[list[Case]]:
@@ -194,7 +194,7 @@ def _lines(cases: Sequence[Case]) -> list[list[Case]]:
 
 
 def evenly(line: Sequence[T], count: int) -> list[T]:
-    """So many of these, evenly spread, with the first and the last."""
+    """`count` elements of the line, evenly spread, with the first and the last."""
     if len(line) <= count:
         return list(line)
     return [line[round(place)] for place in np.linspace(0, len(line) - 1, count)]
@@ -309,10 +309,10 @@ def _terms(problem: Problem, sheet: Datasheet | None) -> tuple[float, float]:
     return seconds[0] or math.nan, seconds[1] or 0.0
 
 
-def _in_turns(queues: Sequence[Iterator[Comparison]], prices: Prices) -> Iterator[Comparison]:
+def _in_turns(queues: Sequence[Iterator[CaseGroup]], prices: Prices) -> Iterator[CaseGroup]:
     """Sweeps take turns: the next comparison is of the sweep that will have had the least time after it."""
     seen: set[str] = set()
-    waiting: list[tuple[float, int, Comparison]] = []
+    waiting: list[tuple[float, int, CaseGroup]] = []
 
     def await_next(number: int, had_s: float) -> None:
         if (each := next(queues[number], None)) is not None:

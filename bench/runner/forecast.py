@@ -19,8 +19,8 @@ from bench.device.detect import Device
 from bench.errors import UserError
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import LINK, calibrated, datasheet_s, traffic
-from bench.runner.price import ASSUMED, Learned, Price, Work, price
-from bench.runner.schedule import ONE_VISIT, ROOF_TIMED_S, SEVERAL_VISITS, Job, Range, schedule
+from bench.runner.price import ASSUMED, LearnedPrices, Price, PricedWork, price
+from bench.runner.schedule import ONE_VISIT, ROOF_TIMED_S, SEVERAL_VISITS, Job, SamplingLimits, schedule
 from bench.sampling.protocol import Protocol
 from bench.spec import DeviceKind, Problem
 from bench.sweep.load import Case
@@ -28,7 +28,10 @@ from bench.sweep.suites import Suite
 
 BUDGET_S: Mapping[DeviceKind, float] = {"cpu": 120.0, "cuda": 600.0}
 """Default budget of a run without a suite, wall seconds."""
-ROOF_S: Mapping[DeviceKind, Range] = {"cpu": Range(0.6, 0.6), "cuda": Range(0.6, 3.0)}
+ROOF_S: Mapping[DeviceKind, SamplingLimits] = {
+    "cpu": SamplingLimits(0.6, 0.6),
+    "cuda": SamplingLimits(0.6, 3.0),
+}
 """Seconds that a visit to a roof may sample, settling included."""
 PROBE_S: Mapping[DeviceKind, float] = {"cpu": 0.2, "cuda": 0.3}
 """Seconds that a visit to a probe, which bounds nothing, may sample, settling included."""
@@ -49,7 +52,7 @@ SENTINEL_LOOKS = 6
 
 
 def again_s(beside_s: float, sampled_s: float) -> float:
-    """Wall seconds of another visit to a roof, from its first one's beside sampling, and of sampling."""
+    """Wall seconds of another visit to a roof, from its first one's without sampling, and of sampling."""
     return AGAIN * beside_s + sampled_s
 
 
@@ -72,7 +75,7 @@ def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
 
 
 def stated_s(problem: Problem, sheet: Datasheet | None) -> float | None:
-    """Seconds of one launch beside its floor by the datasheet; over the link to the host, as assumed.
+    """Seconds of one launch on top of its floor, by the datasheet; over the link to the host, as assumed.
 
     None without a datasheet, or where it lacks a number.
     """
@@ -160,7 +163,7 @@ class Prices:
         """Whether cases come before their ceilings, after which there might be no time for them."""
         self.ceilings_most_s = math.inf
         """Wall seconds that ceilings may take."""
-        self._besides, self._samplings = Learned(), Learned()
+        self._besides, self._samplings = LearnedPrices(), LearnedPrices()
         self._paid: set[Hashable] = set()
         """Kinds of cases that were visited at least once."""
         self._is_hot = False
@@ -230,7 +233,7 @@ class Prices:
         return again_s(*self._ceiling_parts_s(case))
 
     def _ceiling_parts_s(self, case: Case) -> tuple[float, float]:
-        """Expected wall seconds of the first visit to a ceiling: (beside sampling, of sampling)."""
+        """Expected wall seconds of the first visit to a ceiling: (without sampling, of sampling)."""
         *_, work, priced = self.known(case)
         sampling_s = self.ceiling_s(case)
         if priced.sampling_s is not None:
@@ -268,7 +271,7 @@ class Prices:
         return jobs
 
     def visited(self, case: Case, first: bool, beside_s: float, sampling_s: float | None) -> None:
-        """Learn from a visit: its wall seconds beside sampling, and of sampling (None: it did not sample)."""
+        """Learn from a visit: wall seconds without sampling, and of sampling (None: it did not sample)."""
         _, _, kind, _, priced = self.known(case)
         sort = _sort(case, first)
         expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)
@@ -343,15 +346,15 @@ class _Known(NamedTuple):
     """Kept alive, so that no other case gets its id()."""
     key: str
     kind: Hashable
-    work: Work
+    work: PricedWork
     price: Price
 
 
-def _work(case: Case, device: Device) -> Work:
+def _work(case: Case, device: Device) -> PricedWork:
     problem, sheet = case.problem, device.datasheet
     least_s = stated_s(problem, sheet)
     peak = sheet.peak_flop_per_s(problem.arithmetic, problem.dtype) if sheet else None
-    return Work(
+    return PricedWork(
         case.implementation,
         problem.byte,
         case.cache == "cold",

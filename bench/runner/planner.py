@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.device.detect import Device
 from bench.model.ceilings import Ceilings, condition
-from bench.runner.comparisons import Comparison
+from bench.runner.comparisons import CaseGroup
 from bench.runner.forecast import CEILINGS_MOST, Forecast, Prices, again_s, impossible, predicted_s
 from bench.runner.giving_up import GivingUp
 from bench.runner.price import ASSUMED
@@ -41,14 +41,14 @@ REPLAN = 8
 
 
 @dataclass(frozen=True)
-class Step:
+class NextVisit:
     """The next visit to a case."""
 
     case: Case
     number: int
     """Number of visits before this one."""
     refusal: Mapping[str, Any] | None
-    """Columns status and reason if the worker is not asked; None if it is."""
+    """Columns status and reason if the worker gets no request; None if it does."""
     sampling_s: float = 0.0
     """Wall seconds that the visit may sample, settling included."""
     is_first: bool = True
@@ -63,7 +63,7 @@ class Planner:
         self.device, self.settings, self.budget_s, self.seed = device, settings, budget_s, seed
         self.prices = Prices(device, settings, budget_s)
         self._cases: dict[str, Case] = {}
-        self.comparisons: Sequence[Comparison] = ()
+        self.comparisons: Sequence[CaseGroup] = ()
         """What is measured whole or not at all, in the order of the first visits."""
         self._begun: tuple[str, ...] = ()
         """Keys of the comparison whose first visits are being made."""
@@ -90,11 +90,11 @@ class Planner:
 
     # ---- what is known
 
-    def plan(self, cases: Iterable[Case], comparisons: Sequence[Comparison] | None = None) -> None:
+    def plan(self, cases: Iterable[Case], comparisons: Sequence[CaseGroup] | None = None) -> None:
         """Set the cases that may be visited; if they are not compared, in the order of their first visits."""
         self._cases = {case.key: case for case in cases}
         others = [case for case in self._cases.values() if case.role == "measurement"]
-        self.comparisons = [Comparison((case,)) for case in others] if comparisons is None else comparisons
+        self.comparisons = [CaseGroup((case,)) for case in others] if comparisons is None else comparisons
         self._able = [key for key, case in self._cases.items() if not self.missing(case)]
         self._order = None
         self._able_ceilings = self._with_room()
@@ -104,7 +104,7 @@ class Planner:
         return [case for case in able if case.role != "measurement"]
 
     def _limit_ceilings(self, elapsed_s: float) -> None:
-        """Leave out the ceilings without a row for which there is no time beside the other cases."""
+        """Leave out the ceilings without a row for which the other cases leave no time."""
         rest = [case for key, case in self._cases.items() if key not in self._rows]
         self.prices.limit_ceilings(rest, elapsed_s)
         most_s = math.inf if self.prices.is_short else self.prices.ceilings_most_s
@@ -117,7 +117,7 @@ class Planner:
             self._rows.setdefault(row.case, []).append(row)
 
     def take(self, rows: Iterable[Measurement]) -> None:
-        """Add the ceilings of an earlier run; what it offered beside them is to be measured."""
+        """Add the ceilings of an earlier run; what else it offered is to be measured."""
         self.resume(rows)
         self.offered, self._launch_s = frozenset(), {}
 
@@ -213,20 +213,20 @@ class Planner:
         dearer = max(1.0, self._taken_s / self._expected_s) if self._expected_s else 1.0
         return self._elapsed_s + self._restart_s + dearer * cost_s
 
-    def step(self, case: Case, elapsed_s: float) -> Step:
+    def step(self, case: Case, elapsed_s: float) -> NextVisit:
         """The visit to this case that is due `elapsed_s` after the run began."""
         self._elapsed_s = elapsed_s
         rows = self._rows.get(case.key, [])
         refusal = None if rows else self._refusal(case)
         if refusal is not None:
-            return Step(case, 0, refusal)
+            return NextVisit(case, 0, refusal)
         if case.role != "measurement":
             sampling_s = self.prices.ceiling_s(case)
         else:
             sampling_s = self._scheduled().sampling_s.get(case.key, self.prices.sampling.least_s)
         checked = (case.implementation, case.problem) in self._checked
         checked |= any(row.status == "ok" for row in rows)
-        return Step(case, len(rows), None, sampling_s, not checked)
+        return NextVisit(case, len(rows), None, sampling_s, not checked)
 
     def _itinerary(self) -> Iterator[Case]:
         """The visits in order. Each case must have been visited before the next one is taken."""
@@ -271,12 +271,12 @@ class Planner:
             yield from (case for case in cases if turn == 0 or case.key in self._rows)
         self._begun = ()
 
-    def _is_left_out(self, comparison: Comparison) -> bool:
+    def _is_left_out(self, comparison: CaseGroup) -> bool:
         left_out = self._scheduled().left_out
         return any(key in left_out and key not in self._rows for key in comparison.keys)
 
     @property
-    def left_out(self) -> list[Comparison]:
+    def left_out(self) -> list[CaseGroup]:
         """The comparisons that were not measured, or not whole, since there was no time."""
         able = set(self._able)
         return [
@@ -312,7 +312,7 @@ class Planner:
         return list(sentinels.values())
 
     def _refusal(self, case: Case) -> Mapping[str, Any] | None:
-        """Status and reason of a case that the worker is not asked for; None if it is."""
+        """Status and reason of a case without a request to the worker; None if it has one."""
         if refusal := impossible(case, self.device):
             return refusal
         if reason := self._giving_up.reason(case):

@@ -96,7 +96,7 @@ PRIOR_VISITS = 3
 """Number of visits as much as which an expectation counts."""
 
 
-class Work(NamedTuple):
+class PricedWork(NamedTuple):
     """The facts of a case that its price depends on."""
 
     implementation: str
@@ -119,9 +119,9 @@ class Price(NamedTuple):
     first_s: float
     """Once, in the first visit: compiling and tuning for this case alone."""
     beside_s: float
-    """For each visit beside settling and sampling: building, checking, capturing."""
+    """Seconds of each visit on top of settling and sampling: building, checking, capturing."""
     sampling_s: float | None
-    """For settling and sampling of each visit; None: as long as its limit."""
+    """Seconds of settling and sampling of each visit; None: as long as its limit."""
     again_s: float | None = None
     """The same right after another visit that was bound by power, if it is so bound itself; else None."""
 
@@ -130,7 +130,7 @@ class Price(NamedTuple):
         return self.sampling_s if self.again_s is None or not is_hot else self.again_s
 
 
-def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> Price:
+def price(work: PricedWork, kind: DeviceKind, cache_byte: int, settings: Protocol) -> Price:
     """The price of a case on a device of this kind and last-level cache.
 
     On a CPU intervals are seldom narrow before the time is up, so sampling takes as long as its limit.
@@ -146,7 +146,7 @@ def price(work: Work, kind: DeviceKind, cache_byte: int, settings: Protocol) -> 
     return Price(kind_s, first_s, beside_s, sampling, again if is_bound_by_power(work) else None)
 
 
-def slots_of(work: Work, cache_byte: int, settings: Protocol) -> int:
+def slots_of(work: PricedWork, cache_byte: int, settings: Protocol) -> int:
     """Sets of tensors that a cold ring holds (bench/worker/cache_ring.py), memory permitting."""
     if not work.cold or not work.byte:
         return 1
@@ -164,13 +164,13 @@ def _making_s(implementation: str) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def is_bound_by_power(work: Work) -> bool:
+def is_bound_by_power(work: PricedWork) -> bool:
     """Whether its launches bring the device to its power limit, so that the clock takes seconds to settle."""
     return work.launch_s is not None and work.flop_s > ASSUMED["power_share"].value * work.launch_s
 
 
 def sampling_s(
-    work: Work, slots: int, settings: Protocol, power_settle_s: float = ASSUMED["power_settle_s"].value
+    work: PricedWork, slots: int, settings: Protocol, power_settle_s: float = ASSUMED["power_settle_s"].value
 ) -> float:
     """Seconds of settling and sampling on a GPU, for a quiet case, which stops as early as possible."""
     launch_s = work.launch_s or ASSUMED["launch_s"].value
@@ -187,7 +187,7 @@ def sampling_s(
     return min(settle_s, settings.settle_most_s) + timed_s
 
 
-class Learned:
+class LearnedPrices:
     """Seconds that visits took relative to their expectation, by kind of visit.
 
     A kind with few visits is taken to be like all visits so far: if the first hundred cost twice as much as

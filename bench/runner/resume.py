@@ -1,7 +1,8 @@
 """Unfinished runs in a device's folder: they are made into result files, or resumed.
 
-Several runs may begin at once in one folder (tasks of an array job, GPUs of one kind), beside others that are
-going on. So a journal is claimed before it is read, and stays claimed until it is a result file or resumed.
+Several runs may begin at once in one folder (tasks of an array job, GPUs of one kind), next to others that
+are going on. So a journal is claimed before it is read, and stays claimed until it is a result file or
+resumed.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from bench.store.parquet import NO_SWEEPS, Sweeps, rows, tables
 from bench.store.schema import WITHOUT_SAMPLES, Measurement
 
 EARLIER_RUNS = 10
-"""So many of a device's last runs tell how far its runs differ."""
+"""Number of a device's last runs that show how far its runs differ."""
 
 
 @dataclass(frozen=True)
-class Left:
+class UnfinishedRun:
     """An earlier unfinished run: what was recovered of it, and whether it was resumed."""
 
     path: Path
@@ -33,7 +34,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Kind:
+class RunFacts:
     """The facts that a run must share with an unfinished one to resume it."""
 
     device_id: str
@@ -67,17 +68,17 @@ def _gpus(count: int) -> str:
 
 
 @dataclass
-class Begun:
-    """An open journal, and the unfinished runs that were found when it was opened."""
+class ResumedRun:
+    """An open journal, and the unfinished runs that were there when it was opened."""
 
     journal: Journal
     run_id: str
     rows: list[Measurement] = field(default_factory=list)
     """The rows of the run that is resumed."""
-    left: list[Left] = field(default_factory=list)
+    left: list[UnfinishedRun] = field(default_factory=list)
 
 
-def begin(folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS) -> Begun:
+def begin(folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS) -> ResumedRun:
     """Make every run that has ended into a result file, and open a journal for a new one.
 
     `run_id` gets a number behind it if another run in this folder has it. UserError if something cannot be
@@ -85,13 +86,13 @@ def begin(folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS) -> Begun:
     """
     left = settle(folder)
     journal = Journal.named(folder, run_id, sweeps)
-    return Begun(journal, journal.path.stem, left=left)
+    return ResumedRun(journal, journal.path.stem, left=left)
 
 
 def earlier_runs(folder: Path) -> list[list[Measurement]]:
     """The rows of the last runs in this folder, in time order, with which their names begin.
 
-    Files that cannot be read are left out here: whoever reads them is told.
+    Files that cannot be read are left out here: whoever reads them gets the error.
     """
     files = sorted(folder.glob("*.parquet"), key=lambda path: path.name)[-EARLIER_RUNS:]
     if not files:
@@ -102,19 +103,19 @@ def earlier_runs(folder: Path) -> list[list[Measurement]]:
         return []
 
 
-def settle(folder: Path) -> list[Left]:
+def settle(folder: Path) -> list[UnfinishedRun]:
     """Make every run in this folder that has ended into a result file. UserError if one cannot be made."""
     return [left for path in unfinished(folder) if (left := _settle(path))]
 
 
-def go_on(folder: Path, run_id: str, kind: Kind, sweeps: Sweeps = NO_SWEEPS) -> Begun:
+def go_on(folder: Path, run_id: str, kind: RunFacts, sweeps: Sweeps = NO_SWEEPS) -> ResumedRun:
     """Resume the newest unfinished run of this kind, and make older ones of this kind into result files.
 
     Runs of other kinds are left alone. Without any it is a new run, `run_id`. UserError if the newest was
     measured under another condition, or something cannot be written.
     """
-    begun: Begun | None = None
-    left: list[Left] = []
+    begun: ResumedRun | None = None
+    left: list[UnfinishedRun] = []
     for path in reversed(unfinished(folder)):
         with claimed(path) as ended:
             if not ended:
@@ -130,12 +131,12 @@ def go_on(folder: Path, run_id: str, kind: Kind, sweeps: Sweeps = NO_SWEEPS) -> 
             left.insert(0, settled)
     if begun is None:
         journal = Journal.named(folder, run_id, sweeps)
-        begun = Begun(journal, journal.path.stem)
+        begun = ResumedRun(journal, journal.path.stem)
     begun.left = left + begun.left
     return begun
 
 
-def _settle(path: Path) -> Left | None:
+def _settle(path: Path) -> UnfinishedRun | None:
     """Make a journal a result file; None if it held nothing, or another run has taken it."""
     with claimed(path) as ended:
         if not ended:
@@ -143,13 +144,13 @@ def _settle(path: Path) -> Left | None:
         recovered = recover(path)
         file = finish(path, joined(recovered.rows, earlier_runs(path.parent)), recovered.damage)
     return (
-        Left(file or path, len(recovered.rows), False, tuple(recovered.damage))
+        UnfinishedRun(file or path, len(recovered.rows), False, tuple(recovered.damage))
         if file or recovered.damage
         else None
     )
 
 
-def _continued(path: Path, recovered: Recovered, sweeps: Sweeps) -> Begun:
+def _continued(path: Path, recovered: Recovered, sweeps: Sweeps) -> ResumedRun:
     """Reopen a claimed journal: a copy of its whole rows takes its place."""
     copy = path.with_suffix(".copy")
     copy.unlink(missing_ok=True)  # it never took its journal's place
@@ -160,5 +161,5 @@ def _continued(path: Path, recovered: Recovered, sweeps: Sweeps) -> Begun:
     except UserError:
         journal.close()
         raise
-    left = Left(path, len(recovered.rows), True, tuple(recovered.damage))
-    return Begun(journal, path.stem, recovered.rows, [left])
+    left = UnfinishedRun(path, len(recovered.rows), True, tuple(recovered.damage))
+    return ResumedRun(journal, path.stem, recovered.rows, [left])

@@ -16,7 +16,7 @@ import numpy as np
 from bench.spec import DeviceKind
 
 
-class Range(NamedTuple):
+class SamplingLimits(NamedTuple):
     """Range for the limit of a visit's sampling, settling included, wall seconds."""
 
     least_s: float
@@ -25,9 +25,15 @@ class Range(NamedTuple):
     """Above this more samples no longer narrow the interval: the machine's own drift remains."""
 
 
-ONE_VISIT: Mapping[DeviceKind, Range] = {"cpu": Range(0.4, 2.0), "cuda": Range(1.5, 7.0)}
+ONE_VISIT: Mapping[DeviceKind, SamplingLimits] = {
+    "cpu": SamplingLimits(0.4, 2.0),
+    "cuda": SamplingLimits(1.5, 7.0),
+}
 """A GPU's clock takes seconds to settle; most visits end long before."""
-SEVERAL_VISITS: Mapping[DeviceKind, Range] = {"cpu": Range(0.15, 1.0), "cuda": Range(0.4, 1.5)}
+SEVERAL_VISITS: Mapping[DeviceKind, SamplingLimits] = {
+    "cpu": SamplingLimits(0.15, 1.0),
+    "cuda": SamplingLimits(0.4, 1.5),
+}
 """Shorter: visits differ by more than their samples tell, so several short ones tell more than one long;
 and a GPU is kept loaded by other cases in between."""
 OVERHEAD_S = 0.2
@@ -54,7 +60,7 @@ class Job:
     visits: int = 1
     """Number of remaining visits."""
     beside_s: float = OVERHEAD_S
-    """Wall seconds of each visit beside its sampling and the launches that set it up."""
+    """Wall seconds of each visit on top of its sampling and the launches that set it up."""
     first_s: float = 0.0
     """Wall seconds once, if the first visit is among them: compiling and tuning."""
     expected_s: float | None = None
@@ -102,7 +108,7 @@ def schedule(
     jobs: Sequence[Job],
     left_s: float | None,
     budget_s: float | None,
-    sampling: Range = ONE_VISIT["cpu"],
+    sampling: SamplingLimits = ONE_VISIT["cpu"],
     comparisons: Sequence[Sequence[str]] = (),
     begun: Collection[str] = (),
 ) -> Schedule:

@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 
 from bench.device.detect import Device
 from bench.device.lock import device_lock
-from bench.runner.comparisons import Comparison
+from bench.runner.comparisons import CaseGroup
 from bench.runner.earlier_ceilings import EarlierCeilings, Rows, recent_ceilings
 from bench.runner.forecast import Forecast
 from bench.runner.planner import Planner
-from bench.runner.resume import Kind, Left, begin, earlier_runs, go_on
+from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
 from bench.runner.rows import SEED, UNIT, commit, joined, origin, visit_row
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, Stopped, WorkerSupervisor, check_request, measure_request
@@ -74,15 +74,15 @@ class Session:
     """Sweep -> what it declares (`Sweep.declared`), for the result file; known before `open`."""
     claims: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
     """Sweep -> its claims, from which comparisons follow."""
-    comparisons: Sequence[Comparison] | None = None
+    comparisons: Sequence[CaseGroup] | None = None
     """What is measured whole or not at all; None: each case by itself."""
     added: Collection[str] = ()
-    """Keys of the ceilings that nobody asked for, but the cases need; known before `open`."""
+    """Keys of the ceilings that nobody requested, but the cases need; known before `open`."""
     fresh_ceilings: bool = False
     """Whether none of these is taken from an earlier run."""
     suffix: str = ""
     """Ending of this run's id that sets it apart from other devices' runs of the same second."""
-    left: list[Left] = field(default_factory=list)
+    left: list[UnfinishedRun] = field(default_factory=list)
     path: Path | None = None
     """The parquet file, once closed."""
 
@@ -149,7 +149,7 @@ class Session:
         self.unlocked = self._lock.enter_context(lock)
         name = self.run_id + (self.shard.suffix if self.shard else "")
         if self.resume:
-            kind = Kind(self.device.id, self.shard, self.protocol.hash, self._concurrent)
+            kind = RunFacts(self.device.id, self.shard, self.protocol.hash, self._concurrent)
             begun = go_on(self.folder, name, kind, self.sweeps)
         else:
             begun = begin(self.folder, name, self.sweeps)

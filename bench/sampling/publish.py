@@ -27,19 +27,19 @@ MODERATED, PRIOR_FREEDOM = 3, 4
 many degrees of freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): three visits may agree by chance."""
 
 
-class Spread(NamedTuple):
+class MedianSpread(NamedTuple):
     """What the medians of a case differ by, 95 times in 100: natural logarithms."""
 
     visits: float
-    """From one visit of a run to another."""
+    """Spread from one visit of a run to another."""
     runs: float
-    """From one run to another, beyond that."""
+    """Spread from one run to another, beyond that."""
     deviation: float = 0.0
     """Standard deviation of a visit from the level of its case, robust against rare visits that are far off;
     0 where it is not known. Several visits say by themselves whether one of them is."""
 
-    def over(self, visits: int) -> Spread:
-        """Of the median over so many visits of a run, relative to that of all its visits.
+    def over(self, visits: int) -> MedianSpread:
+        """The spread of the median over so many visits of a run, relative to that of all its visits.
 
         One visit may be a whole step from the usual level (a clock with two states), not only 1 / sqrt(2) of
         it, and two visits may both be in the rarer state.
@@ -88,7 +88,7 @@ class Published:
     stop: Stop
     kept: tuple[int, ...]
     """Indices of the visits whose samples are published; the others came earlier."""
-    noise: Spread | None = None
+    noise: MedianSpread | None = None
     """What the interval holds of the noise between visits, those published taken together, and between runs;
     None: nothing."""
 
@@ -129,7 +129,7 @@ def _interval(
 
 
 def publish(
-    visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None, outvoted: bool = False
+    visits: Sequence[Visit], settings: Protocol, spread: MedianSpread | None = None, outvoted: bool = False
 ) -> Published:
     """What a row says of its visits, at least one, in the order they were made.
 
@@ -188,7 +188,7 @@ def _moderated(each_s: Sequence[float], deviation: float, confidence: float) -> 
 
 
 def publish_ceiling(
-    visits: Sequence[Visit], settings: Protocol, spread: Spread | None = None, outvoted: bool = False
+    visits: Sequence[Visit], settings: Protocol, spread: MedianSpread | None = None, outvoted: bool = False
 ) -> Published:
     """What the row of a ceiling says: its interval spans those of its visits, each taken alone.
 

@@ -140,6 +140,6 @@ def collect(
 
 
 def _standard_error(window: Sequence[float]) -> float:
-    """Of the window's median, from the middle half of its values: stragglers do not make it larger."""
+    """Standard error of the window's median, by the middle half of its values: stragglers do not count."""
     low, high = np.percentile(window, (25, 75))
     return float(1.2533 * (high - low) / 1.34898 / len(window) ** 0.5)

@@ -17,7 +17,7 @@ RANDOM_ALIGNED = Path(__file__).parent / "random_aligned.yaml"
 LONGEST_CALL_S = 540.0
 """Blocks are laid out for calls of ten minutes, with a minute for transfers."""
 STARTING_S = 25.0
-"""Seconds of a run's limit that its start, its tables and its end may take beside the budget."""
+"""Seconds of a run's limit that its start, its tables and its end may take on top of the budget."""
 
 PYTEST = ("pytest", "bench/", "-p", "no:cacheprovider")
 MEASURE = (
@@ -69,7 +69,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Block:
+class CommandBlock:
     """One question, and the commands that answer it."""
 
     name: str
@@ -106,25 +106,25 @@ def _fact(name: str, limit_s: float) -> Command:
 
 BLOCKS = (
     # Whether this device can be measured, and what it can do at most
-    Block(
+    CommandBlock(
         "doctor",
         "What does not work here?",
         (Command("doctor", DOCTOR, 130, "exit code", answers=(0, 1)),),
         gpu="the driver, the counters, capture, our kernels",
     ),
-    Block(
+    CommandBlock(
         "right",
         "Is every implementation right at a small problem?",
         (Command("right", CHECK, 100, r"passed|failed|no tests ran", answers=(0, 1)),),
         gpu="our kernels and the GPU's libraries",
     ),
-    Block(
+    CommandBlock(
         "clock",
         "Do our clocks agree with independent ones?",
-        (Command("instruments", ("bench", "dev", "instruments"), 150, r"worst|no case"),),
+        (Command("instruments", ("studies", "instruments"), 150, r"worst|no case"),),
         gpu="graph, stream and the profiler; a CPU has a clock of its own",
     ),
-    Block(
+    CommandBlock(
         "ceilings",
         "What are bandwidth, peaks and the launch floor, burst and sustained?",
         (
@@ -133,14 +133,14 @@ BLOCKS = (
             Command("table", ("bench", "ceilings", "{rows}"), 10),
         ),
     ),
-    Block(
+    CommandBlock(
         "facts",
         "What does the hardware do that no document says?",
         (_fact("tf32", 30), _fact("narrow", 30), _fact("nvml", 15)),
         gpu="all of it: the CPU's libraries stand in, and made-up readings",
     ),
     # Operators, measured and compared with predictions, libraries and each other
-    Block(
+    CommandBlock(
         "tour",
         "Whole curves of the guides' figures, twice: do medians agree?",
         (
@@ -150,18 +150,18 @@ BLOCKS = (
         ),
         gpu="its libraries",
     ),
-    Block(
+    CommandBlock(
         "model",
         "How far off are the predictions, by operator and level?",
         (Command("score", SCORE, 45, r"^Scored: "),),
     ),
-    Block(
+    CommandBlock(
         "kernels",
         "Are our newest kernels right, at random shapes and in every configuration?",
         (_fact("gluon", 40), _fact("held", 30)),
         gpu="all of it: the CPU's libraries stand in",
     ),
-    Block(
+    CommandBlock(
         "gemm-duel",
         "Our GEMM against cuBLAS, by region of shapes",
         (
@@ -171,7 +171,7 @@ BLOCKS = (
         ),
         gpu="the duel: our kernels are not timed on a CPU, so it has one side only",
     ),
-    Block(
+    CommandBlock(
         "memory-duel",
         "Memory-limited operators as a share of a copy, against the best library",
         (
@@ -181,17 +181,17 @@ BLOCKS = (
         ),
         gpu="our side: our kernels are not timed on a CPU",
     ),
-    Block(
+    CommandBlock(
         "quantization",
         "What do tiles and waves cost where each tile is held fast?",
         (_measured("measure", 330, *_sweeps(QUANTIZATION), *FLOAT16, gpu_only=True),),
         gpu="all of it: forced tiles are Triton's",
     ),
 )
-"""Those worth most for their minutes come first."""
+"""The blocks; those worth most for their minutes come first."""
 
 
-def chosen(names: Sequence[str]) -> list[Block]:
+def chosen(names: Sequence[str]) -> list[CommandBlock]:
     """The blocks of these names, in their own order; `all` is every one. UserError for any other name."""
     known = [*(block.name for block in BLOCKS), "all"]
     for name in names:
@@ -200,9 +200,9 @@ def chosen(names: Sequence[str]) -> list[Block]:
     return [block for block in BLOCKS if "all" in names or block.name in names]
 
 
-def calls() -> list[list[Block]]:
+def calls() -> list[list[CommandBlock]]:
     """All blocks in their order, cut into calls none of which lasts longer than LONGEST_CALL_S."""
-    groups: list[list[Block]] = [[]]
+    groups: list[list[CommandBlock]] = [[]]
     for block in BLOCKS:
         if sum(before.limit_s for before in groups[-1]) + block.limit_s > LONGEST_CALL_S:
             groups.append([])

@@ -21,7 +21,7 @@ CORES_A_LANE = 4
 
 
 @dataclass(frozen=True)
-class Group:
+class CheckGroup:
     """Checks that belong together."""
 
     function: str
@@ -44,30 +44,30 @@ GPU: tuple[DeviceKind, ...] = ("cuda",)
 _HERE = __name__.rpartition(".")[0]
 GROUPS = (
     # The neighbours first: every process that the doctor starts afterwards is one more.
-    Group(f"{_HERE}.installation:driver", "driver, device and neighbours", 20, quick=True),
-    Group(f"{_HERE}.installation:packages", "process and packages", 60, quick=True),
-    Group(f"{_HERE}.operators:forecast", "forecast of a full run", 30),
-    Group(f"{_HERE}.operators:operators", "every operator, implementation and data type", 60),
-    Group(f"{_HERE}.rows:survival", "survival of faults", 60),
-    Group(f"{_HERE}.tuner:tuner", "the tuner", 40, GPU),
-    Group(f"{_HERE}.rows:capture", "CUDA graphs", 40, GPU),
-    Group(f"{_HERE}.clocks:clocks", "our clock", 30, times=True),
-    Group(f"{_HERE}.telemetry:telemetry", "NVML under load", 30, GPU, times=True),
-    Group(f"{_HERE}.clocks:agreement", "two anchors by every clock", 40, times=True),
-    Group(f"{_HERE}.rows:steadiness", "steadiness over ten seconds, and rates", 100, times=True),
+    CheckGroup(f"{_HERE}.installation:driver", "driver, device and neighbours", 20, quick=True),
+    CheckGroup(f"{_HERE}.installation:packages", "process and packages", 60, quick=True),
+    CheckGroup(f"{_HERE}.operators:forecast", "forecast of a full run", 30),
+    CheckGroup(f"{_HERE}.operators:operators", "every operator, implementation and data type", 60),
+    CheckGroup(f"{_HERE}.rows:survival", "survival of faults", 60),
+    CheckGroup(f"{_HERE}.tuner:tuner", "the tuner", 40, GPU),
+    CheckGroup(f"{_HERE}.rows:capture", "CUDA graphs", 40, GPU),
+    CheckGroup(f"{_HERE}.clocks:clocks", "our clock", 30, times=True),
+    CheckGroup(f"{_HERE}.telemetry:telemetry", "NVML under load", 30, GPU, times=True),
+    CheckGroup(f"{_HERE}.clocks:agreement", "two anchors by every clock", 40, times=True),
+    CheckGroup(f"{_HERE}.rows:steadiness", "steadiness over ten seconds, and rates", 100, times=True),
 )
 
 
-def asked(kind: DeviceKind, quick: bool) -> list[Group]:
+def asked(kind: DeviceKind, quick: bool) -> list[CheckGroup]:
     """The groups that apply to a device of this kind."""
     return [group for group in GROUPS if kind in group.kinds and (group.quick or not quick)]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GroupOutcome:
     """The findings of one group, in order, and the wall seconds it took."""
 
-    group: Group
+    group: CheckGroup
     findings: list[Finding]
     seconds: float
 
@@ -91,7 +91,7 @@ class Examination:
         self._device, self._parent, self._start, self._now = device, dict(parent), start, now
         self._running: set[Worker] = set()
 
-    def outcomes(self, groups: list[Group]) -> Iterator[Outcome]:
+    def outcomes(self, groups: list[CheckGroup]) -> Iterator[GroupOutcome]:
         """The outcomes: of quick groups, of those that run side by side, then of those that time something.
 
         If no worker starts, the rest is left out: every other group would fail for the same reason.
@@ -120,7 +120,7 @@ class Examination:
                     child.kill()
                 raise
 
-    def begun(self, group: Group) -> Worker:
+    def begun(self, group: CheckGroup) -> Worker:
         """A process that has imported the group; if it could not, its first answer says so."""
         child = self._start(self._device)
         self._running.add(child)
@@ -129,13 +129,13 @@ class Examination:
             child.ask(request, group.deadline_s)
         return child
 
-    def outcome(self, group: Group, begun: Worker | None = None) -> Outcome:
+    def outcome(self, group: CheckGroup, begun: Worker | None = None) -> GroupOutcome:
         """Run one group, in the process `begun` if there is one."""
         began = self._now()
         findings = list(self.findings(group, begun))
-        return Outcome(group, findings, self._now() - began)
+        return GroupOutcome(group, findings, self._now() - began)
 
-    def findings(self, group: Group, begun: Worker | None = None) -> Iterator[Finding]:
+    def findings(self, group: CheckGroup, begun: Worker | None = None) -> Iterator[Finding]:
         """The findings as they come. A hang or a crash of the process is one more, a failure."""
         began = last = self._now()
         child = begun or self.begun(group)
@@ -151,7 +151,7 @@ class Examination:
             self._running.discard(child)
             child.close()
 
-    def _unfinished(self, group: Group, death: WorkerDied) -> Finding:
+    def _unfinished(self, group: CheckGroup, death: WorkerDied) -> Finding:
         if death.status == "timeout":
             sentence = f"This group hung and was killed after {group.deadline_s:.0f} s."
             remedy = "Look at the last words in the JSON file, and at the kernel's log (dmesg, Xid lines)."

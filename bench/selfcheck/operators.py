@@ -95,7 +95,7 @@ REMEDIES = {
 
 
 @dataclass(frozen=True)
-class Question:
+class OperatorCheck:
     """One implementation at one problem."""
 
     implementation: str
@@ -111,10 +111,10 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CheckedRow:
     """The row that answers a question, and the wall seconds it took, for the most part compiling."""
 
-    question: Question
+    question: OperatorCheck
     row: dict[str, Any]
     seconds: float
 
@@ -152,12 +152,12 @@ def _examples(worker: WorkerSupervisor) -> dict[str, list[Problem]]:
 
 def combinations(
     device: Device, examples: Mapping[str, Sequence[Problem]]
-) -> tuple[list[Question], dict[str, Counter[str]]]:
+) -> tuple[list[OperatorCheck], dict[str, Counter[str]]]:
     """The questions, each implementation's first data type before any second one; and, by operator, why other
     combinations cannot run on this device.
     """
     refused: dict[str, Counter[str]] = {}
-    rounds: list[tuple[int, Question]] = []
+    rounds: list[tuple[int, OperatorCheck]] = []
     for name, problems in examples.items():
         reasons = refused.setdefault(name, Counter())
         for implementation in kernels.problem(name).implementations:
@@ -172,7 +172,7 @@ def combinations(
                 elif not able:
                     reasons[f"{implementation.name} has no example of {dtype}"] += 1
                 else:
-                    rounds.append((turn, Question(implementation.name, cheapest(able))))
+                    rounds.append((turn, OperatorCheck(implementation.name, cheapest(able))))
                     turn += 1
     return [question for _, question in sorted(rounds, key=lambda pair: pair[0])], refused
 
@@ -188,19 +188,19 @@ def cheapest(problems: Sequence[Problem]) -> Problem:
 
 
 def answers(
-    questions: Sequence[Question],
+    questions: Sequence[OperatorCheck],
     start: Callable[[], WorkerSupervisor],
     workers: int,
     within_s: float,
     now: Callable[[], float] = time.monotonic,
-) -> list[Answer]:
+) -> list[CheckedRow]:
     """The answers in the order of their questions, but for those not begun within `within_s` or cut short.
 
     Each of the workers takes the next question as soon as it has answered the one before.
     """
     until = now() + within_s
     waiting = enumerate(questions)
-    answered: dict[int, Answer] = {}
+    answered: dict[int, CheckedRow] = {}
 
     def serve() -> None:
         with closing(start()) as supervisor:
@@ -209,7 +209,7 @@ def answers(
                 supervisor.grace_s = left_s
                 row = supervisor.answer(check(question.implementation, question.problem))
                 if row["status"] != "timeout" or left_s >= HANG_S:
-                    answered[number] = Answer(question, row, now() - begin)
+                    answered[number] = CheckedRow(question, row, now() - begin)
 
     with ThreadPoolExecutor(workers) as pool:
         for served in [pool.submit(serve) for _ in range(workers)]:
@@ -218,7 +218,7 @@ def answers(
 
 
 def judged(
-    answered: Sequence[Answer], questions: Sequence[Question], refused: Mapping[str, Counter[str]]
+    answered: Sequence[CheckedRow], questions: Sequence[OperatorCheck], refused: Mapping[str, Counter[str]]
 ) -> Iterator[Finding]:
     """A finding for each operator, then one for the questions that were not reached."""
     for name, reasons in refused.items():
@@ -233,7 +233,7 @@ def judged(
         yield warned("not reached", f"{sentence}: {_few(names)}.", remedy, not_reached=names)
 
 
-def _of_operator(name: str, answered: Sequence[Answer], reasons: Counter[str]) -> Finding:
+def _of_operator(name: str, answered: Sequence[CheckedRow], reasons: Counter[str]) -> Finding:
     numbers: dict[str, Any] = {"answers": [answer.json() for answer in answered], "not_asked": dict(reasons)}
     if not answered:
         return passed(name, f"Nothing of it runs on this device: {', '.join(reasons)}.", **numbers)

@@ -16,7 +16,7 @@ from bench.device.detect import Device
 from bench.environment.dependencies import version
 from bench.runner.rows import commit
 from bench.selfcheck.finding import VERDICTS, Finding, Level, exit_code
-from bench.selfcheck.groups import Examination, Outcome, asked
+from bench.selfcheck.groups import Examination, GroupOutcome, asked
 from bench.selfcheck.installation import torch_built_for
 
 STYLES: dict[Level, str] = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
@@ -25,7 +25,7 @@ WIDTH = 100
 
 
 def parent_facts(unusable_gpu: str) -> dict[str, Any]:
-    """Facts of the process that a person started, for the groups; found without importing torch.
+    """Facts of the process that a person started, for the groups; without importing torch.
 
     torch's version is read from its own file, as the worker reads it: the metadata of a CUDA wheel from PyPI
     says 2.11.0 where torch says 2.11.0+cu130.
@@ -40,7 +40,7 @@ def run(
     unusable_gpu: str,
     quick: bool,
     console: Console,
-    keep: Callable[[list[Outcome]], None],
+    keep: Callable[[list[GroupOutcome]], None],
 ) -> int:
     """Run every group and show its findings; returns the exit code.
 
@@ -48,7 +48,7 @@ def run(
     """
     console.width = min(console.width, WIDTH)
     console.print(Text(f"roofbench doctor: {device.name}, {'a quick look' if quick else 'a full look'}"))
-    outcomes: list[Outcome] = []
+    outcomes: list[GroupOutcome] = []
     with console.status("looking; this takes about a minute"):
         for outcome in Examination(device, parent_facts(unusable_gpu)).outcomes(asked(device.kind, quick)):
             outcomes.append(outcome)
@@ -59,13 +59,13 @@ def run(
     return code
 
 
-def all_findings(outcomes: Iterable[Outcome]) -> Iterator[Finding]:
+def all_findings(outcomes: Iterable[GroupOutcome]) -> Iterator[Finding]:
     """The findings of all groups, in order."""
     for outcome in outcomes:
         yield from outcome.findings
 
 
-def show(console: Console, outcome: Outcome) -> None:
+def show(console: Console, outcome: GroupOutcome) -> None:
     """The group's title, then a line for each finding, with its remedy below."""
     console.print(Text(f"\n{outcome.group.title}, {outcome.seconds:.1f} s", style="bold"))
     lines = Table.grid(padding=(0, 1))
@@ -82,17 +82,17 @@ def show(console: Console, outcome: Outcome) -> None:
     console.print(lines)
 
 
-def verdict(outcomes: list[Outcome]) -> str:
+def verdict(outcomes: list[GroupOutcome]) -> str:
     """The last line: `healthy (exit code 0): 12 PASS, 0 WARN, 0 FAIL`."""
     levels = [finding.level for finding in all_findings(outcomes)]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in STYLES)
     code = exit_code(all_findings(outcomes))
     if any(finding.name == "worker" and finding.level == "FAIL" for finding in all_findings(outcomes)):
-        counts += "; nothing else was asked, since no worker starts"
+        counts += "; nothing else was checked, since no worker starts"
     return f"\n{VERDICTS[code]} (exit code {code}): {counts}"
 
 
-def report(device: Device, quick: bool, outcomes: list[Outcome], seconds: float) -> str:
+def report(device: Device, quick: bool, outcomes: list[GroupOutcome], seconds: float) -> str:
     """All findings as JSON."""
     findings = list(all_findings(outcomes))
     code = exit_code(findings)

@@ -30,7 +30,7 @@ from bench.errors import UserError
 from bench.format import duration_text
 from bench.runner.resume import settle
 from bench.runner.rows import commit
-from bench.selfcheck.blocks import BLOCKS, Block, Command, calls, filled
+from bench.selfcheck.blocks import BLOCKS, Command, CommandBlock, calls, filled
 
 ROOT = Path(__file__).parents[2]
 LOGS = "logs"
@@ -55,7 +55,7 @@ SMI_S = 20.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """The outcome of one command."""
 
     block: str
@@ -90,7 +90,7 @@ def plan_lines(device: str) -> Iterator[str]:
         yield f"  {sum(block.limit_s for block in call) / 60:4.1f} min  python -m bench first-minutes {names}"
 
 
-def shares(chosen: Sequence[Block], minutes: float | None) -> float:
+def shares(chosen: Sequence[CommandBlock], minutes: float | None) -> float:
     """The factor on each limit with which the blocks fit into so many minutes; at most 1."""
     whole_s = sum(block.limit_s for block in chosen)
     return 1.0 if minutes is None else min(1.0, 60 * minutes / whole_s)
@@ -105,10 +105,10 @@ class Runner:
         """Commands get `environment` and `share` of their limits. `say` shows a line."""
         self.folder, self.share, self._say = folder, share, say
         self._environment = dict(environment)
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[CommandOutcome] = []
         self._stopped = False
 
-    def run(self, chosen: Sequence[Block], is_cpu: bool) -> None:
+    def run(self, chosen: Sequence[CommandBlock], is_cpu: bool) -> None:
         """Run every command of these blocks, whether or not those before it failed. Ctrl-C ends the running
         command, and the rest are not run.
         """
@@ -126,15 +126,17 @@ class Runner:
         """Every result file so far, oldest first."""
         return sorted(self.folder.glob("*/*.parquet"), key=lambda path: (path.stat().st_mtime_ns, path))
 
-    def _outcome_of(self, block: Block, command: Command, before: Sequence[Path], is_cpu: bool) -> Outcome:
+    def _outcome_of(
+        self, block: CommandBlock, command: Command, before: Sequence[Path], is_cpu: bool
+    ) -> CommandOutcome:
         limit_s = max(LEAST_S, self.share * command.limit_s)
         every = self.rows()
         rows = [path for path in every if path not in before]
         if is_cpu and command.gpu_only:
-            return Outcome(block.name, command.name, 0.0, NEEDS_GPU, "", "")
+            return CommandOutcome(block.name, command.name, 0.0, NEEDS_GPU, "", "")
         unmet = "interrupted" if self._stopped else _unmet(command, rows, every)
         if unmet:
-            return Outcome(block.name, command.name, 0.0, f"not run: {unmet}", "", "")
+            return CommandOutcome(block.name, command.name, 0.0, f"not run: {unmet}", "", "")
         words = filled(command, limit_s, {"folder": self.folder, "rows": rows, "all": every})
         log = self.folder / LOGS / f"{block.name}-{command.name}.log"
         begin_s = time.monotonic()
@@ -153,7 +155,9 @@ class Runner:
         else:
             outcome = _outcome(code, command)
         text = log.read_bytes()[head:].decode(errors="replace")
-        return Outcome(block.name, command.name, seconds, outcome, key_line(text, command.key), log.name)
+        return CommandOutcome(
+            block.name, command.name, seconds, outcome, key_line(text, command.key), log.name
+        )
 
     def _process(self, words: Sequence[str], output: int, limit_s: float) -> tuple[int, bool]:
         """(exit code, whether it had to be stopped). Its whole process group is gone afterwards."""
@@ -224,8 +228,12 @@ def key_line(text: str, key: str) -> str:
 
 
 def session(
-    chosen: Sequence[Block], device: Device, out: Path, minutes: float | None, say: Callable[[str], None]
-) -> list[Outcome]:
+    chosen: Sequence[CommandBlock],
+    device: Device,
+    out: Path,
+    minutes: float | None,
+    say: Callable[[str], None],
+) -> list[CommandOutcome]:
     """Run these blocks within so many minutes (None: their own limits), show the table, pack folder `out`.
 
     UserError if `out` cannot be written.
@@ -250,7 +258,7 @@ def session(
 # ---- the table and the files that remain
 
 
-def table_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def table_lines(outcomes: Sequence[CommandOutcome]) -> Iterator[str]:
     """The table, with a row for each command."""
     shown = table("block", "command", ">seconds", "outcome", "its key line")
     for column in shown.columns[-2:]:
@@ -261,7 +269,7 @@ def table_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from lines_of(shown)
 
 
-def pack(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str, Any]) -> list[Path]:
+def pack(folder: Path, outcomes: Sequence[CommandOutcome], facts: Mapping[str, Any]) -> list[Path]:
     """Reduce the folder to result files, the summary and one archive; returns their paths.
 
     The archive holds every other file of the folder (logs, JSON, `facts` in full) and the tuner's choices.
@@ -311,7 +319,7 @@ def environment(device: Device) -> dict[str, Any]:
             name: None if name in lacking else version(name) or "there, version unknown" for name in packages
         },
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)},
-        "nvidia-smi -q": _nvidia_smi() if device.kind == "cuda" else "not asked: no GPU is measured",
+        "nvidia-smi -q": _nvidia_smi() if device.kind == "cuda" else "unknown: no GPU is measured",
     }
 
 

@@ -85,7 +85,7 @@ class Times(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """A text in which a regular expression is found."""
+    """A text that a regular expression matches."""
 
     pattern: str
 
@@ -261,7 +261,7 @@ class Jumps(Strict):
 
 
 class Knee(Strict):
-    """Where the line of memory meets the line of arithmetic, over where it should."""
+    """The intensity at which the line of memory meets that of arithmetic, over the expected one."""
 
     x: str = Field(description="The parameter along the line")
     to: str | int = Field(description="Where it should be: ridge, or a number of x")
@@ -301,7 +301,7 @@ class Devices(Strict):
         )
 
 
-class Expected(NamedTuple):
+class ExpectedRange(NamedTuple):
     """A range that an effect should be inside of, or `outside` of."""
 
     low: float
@@ -352,7 +352,7 @@ class Claim(Strict):
         return next((name, value) for name in TESTS if (value := getattr(self, name)) is not None)
 
     @property
-    def expected(self) -> Expected:
+    def expected(self) -> ExpectedRange:
         """`expect` as it was read."""
         read = _EXPECT.fullmatch(self.expect)
         if read is None:
@@ -361,14 +361,14 @@ class Claim(Strict):
             )
         if read[1]:
             return (
-                Expected(float(read[2]), math.inf)
+                ExpectedRange(float(read[2]), math.inf)
                 if read[1] == "above"
-                else Expected(-math.inf, float(read[2]))
+                else ExpectedRange(-math.inf, float(read[2]))
             )
         low, high = float(read[4]), float(read[5])
         if low >= high:
             raise ValueError(f"expect: {low:g} is not below {high:g}")
-        return Expected(low, high, read[3] == "outside")
+        return ExpectedRange(low, high, read[3] == "outside")
 
     @model_validator(mode="after")
     def _is_of_the_guides(self) -> Claim:

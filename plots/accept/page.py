@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.accept.judge import FAIL, Judged
+from bench.accept.judge import FAIL, JudgedKind
 from bench.accept.report import MEANS, figure, overall, range_text, sentence
 from bench.case_name import row_name
 from bench.format import half_text, share_text
@@ -16,10 +16,10 @@ ROOM = 1.04
 """The scale of a bar ends so much beyond its largest figure."""
 
 
-class Line(NamedTuple):
+class KindLine(NamedTuple):
     """One kind of work; places are percent of the bar's width."""
 
-    judged: Judged
+    judged: JudgedKind
     means: str
     measured: str
     half: str
@@ -28,7 +28,7 @@ class Line(NamedTuple):
     promised: str
     at: float
     begin: float | None
-    """Of what is expected; None if nothing is."""
+    """Left end of the expected range; None if nothing is expected."""
     width: float
     promised_at: float | None
     says: str
@@ -38,7 +38,7 @@ class Line(NamedTuple):
     """(evidence, range, source), all of it."""
 
 
-def html(judged: Sequence[Judged]) -> str:
+def html(judged: Sequence[JudgedKind]) -> str:
     """The page about one unit."""
     row = judged[0].row
     return (
@@ -55,13 +55,13 @@ def html(judged: Sequence[Judged]) -> str:
     )
 
 
-def _lines(judged: Sequence[Judged]) -> Iterator[Line]:
+def _lines(judged: Sequence[JudgedKind]) -> Iterator[KindLine]:
     for each in judged:
         row, expects = each.row, each.expects
         ends = [row.rate_high, each.promised or 0.0, expects.high if expects else 0.0]
         scale = 100 / (ROOM * max(ends))
         words = figure(each.kind, row.rate)
-        yield Line(
+        yield KindLine(
             judged=each,
             means=MEANS[each.verdict],
             measured=words,

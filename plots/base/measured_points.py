@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.markers import CARETDOWN, CARETUP
 
-from plots.base.style import GREY, Look
+from plots.base.style import GREY, LineStyle
 
 RING: dict[str, Any] = {"color": "#444444", "marker": "o", "mfc": "none", "ms": 8, "mew": 0.6}
 """Look of a ring around a point to which a curve was fitted."""
@@ -35,7 +35,7 @@ def series(
     rows: pd.DataFrame,
     columns: Columns,
     factor: float,
-    look: Look,
+    look: LineStyle,
     joined: bool = True,
 ) -> None:
     """Draw one line: rows sorted by `x`, which has one number for each; rows without a time are left out.
@@ -96,7 +96,9 @@ def reach(
     return np.where(known, bottom, np.nan), np.where(known, top, np.nan)
 
 
-def markers(axes: Axes, x: np.ndarray, y: np.ndarray, suspect: np.ndarray, look: Look, **how: Any) -> None:
+def markers(
+    axes: Axes, x: np.ndarray, y: np.ndarray, suspect: np.ndarray, look: LineStyle, **how: Any
+) -> None:
     """Draw points, hollow where they are suspect."""
     for hollow in (False, True):
         these = suspect == hollow
@@ -111,7 +113,7 @@ def on_floor(axes: Axes, x: np.ndarray, height: float, size: float, **how: Any) 
     axes.plot(x, np.full(x.size, height), "|", **(look | how))
 
 
-def handle(label: str, look: Look) -> Line2D:
+def handle(label: str, look: LineStyle) -> Line2D:
     """The legend's entry of a line."""
     return Line2D([], [], color=look.color, ls=look.dash, marker=look.marker, lw=1.3, ms=4.4, label=label)
 

@@ -66,7 +66,7 @@ def structure_adds(rows: pd.DataFrame) -> bool:
 def shown(rows: pd.DataFrame) -> tuple[Level, ...]:
     """The levels with predictions of their own for these rows.
 
-    Ceilings make all levels but the datasheet's: beside their own rows these would say nothing.
+    Ceilings make all levels but the datasheet's: drawn with their own rows these would say nothing.
     """
     ceilings = bool((rows["role"] != "measurement").all())
     levels = LEVELS[:1] if ceilings else LEVELS[:2]
@@ -118,7 +118,7 @@ class Lines:
             self._drawn[curve] = (level, line)
 
 
-def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.Look) -> None:
+def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.LineStyle) -> None:
     """Draw predicted / measured of one line of rows: markers at the best level, the level below dashed."""
     measured = rows["median_s"].to_numpy(dtype=float)
     best = best_s(rows).to_numpy(dtype=float) / measured

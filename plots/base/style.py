@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 
 from bench.device.datasheet import datasheets, slug_of
 from bench.judge.flags import FLAGS
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.judge.noise import OURS
 from bench.store.schema import RunKey
 
@@ -34,7 +34,7 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """The look of one line of a figure."""
 
     color: str
@@ -56,57 +56,57 @@ _TILES: Mapping[str, str] = {
 }
 """Marker of each forced tile."""
 
-IMPLEMENTATIONS: Mapping[str, Look] = {
-    "aten": Look(BLACK, "o"),
-    "cublas": Look(VERMILLION, "s"),
-    "cublaslt": Look(PURPLE, "d"),
-    "cublaslt-best": Look(WINE, "^"),
-    "cublas-quantized": Look(ORANGE, "s"),
-    "cudnn": Look(PURPLE, "^"),
-    "cudnn-folded": Look(SKY, "^"),
-    "cudnn-heuristic": Look(FOREST, "s"),
-    "cudnn-relu": Look(INDIGO, "^"),
-    "cusparselt": Look(WINE, "h"),
-    "efficient": Look(GREEN, "^"),
-    "flash": Look(VERMILLION, "o"),
-    "flash-4": Look(WINE, "s"),
-    "flash-cpu": Look(VERMILLION, "D"),
-    "inductor": Look(ORANGE, "v"),
-    "liger": Look(FOREST, "d"),
-    "math": Look(GREY, "X"),
-    "onednn": Look(GREEN, "D"),
-    "onednn-folded": Look(OLIVE, "D"),
-    "onednn-fused": Look(FOREST, "h"),
-    "quack": Look(WINE, "D"),
-    "triton": Look(BLUE, "P"),
-    "triton-gluon": Look(WINE, "P"),
-    "triton-persistent": Look(SKY, "X"),
-    "triton-pointer": Look(FOREST, "o"),
-    "triton-skinny": Look(INDIGO, "h"),
-    "triton-split-k": Look(OLIVE, "*"),
-    "triton-stream-k": Look(GREY, "*"),
-    "triton-tma": Look(GREEN, "X"),
-    "triton-turned": Look(PURPLE, "*"),
-    "unfused": Look(BLACK, "s"),
+IMPLEMENTATIONS: Mapping[str, LineStyle] = {
+    "aten": LineStyle(BLACK, "o"),
+    "cublas": LineStyle(VERMILLION, "s"),
+    "cublaslt": LineStyle(PURPLE, "d"),
+    "cublaslt-best": LineStyle(WINE, "^"),
+    "cublas-quantized": LineStyle(ORANGE, "s"),
+    "cudnn": LineStyle(PURPLE, "^"),
+    "cudnn-folded": LineStyle(SKY, "^"),
+    "cudnn-heuristic": LineStyle(FOREST, "s"),
+    "cudnn-relu": LineStyle(INDIGO, "^"),
+    "cusparselt": LineStyle(WINE, "h"),
+    "efficient": LineStyle(GREEN, "^"),
+    "flash": LineStyle(VERMILLION, "o"),
+    "flash-4": LineStyle(WINE, "s"),
+    "flash-cpu": LineStyle(VERMILLION, "D"),
+    "inductor": LineStyle(ORANGE, "v"),
+    "liger": LineStyle(FOREST, "d"),
+    "math": LineStyle(GREY, "X"),
+    "onednn": LineStyle(GREEN, "D"),
+    "onednn-folded": LineStyle(OLIVE, "D"),
+    "onednn-fused": LineStyle(FOREST, "h"),
+    "quack": LineStyle(WINE, "D"),
+    "triton": LineStyle(BLUE, "P"),
+    "triton-gluon": LineStyle(WINE, "P"),
+    "triton-persistent": LineStyle(SKY, "X"),
+    "triton-pointer": LineStyle(FOREST, "o"),
+    "triton-skinny": LineStyle(INDIGO, "h"),
+    "triton-split-k": LineStyle(OLIVE, "*"),
+    "triton-stream-k": LineStyle(GREY, "*"),
+    "triton-tma": LineStyle(GREEN, "X"),
+    "triton-turned": LineStyle(PURPLE, "*"),
+    "unfused": LineStyle(BLACK, "s"),
 } | {
-    f"{family}-{tile}": Look(color, marker)
+    f"{family}-{tile}": LineStyle(color, marker)
     for family, color in (("cublaslt", WINE), ("triton", INDIGO))
     for tile, marker in _TILES.items()
 }
-OPERATORS: Mapping[str, Look] = {
-    "gemm": Look(VERMILLION, "s"),
-    "linear": Look(PURPLE, "D"),
-    "convolution": Look(FOREST, "P"),
-    "convolution_block": Look(FOREST, "X"),
-    "attention": Look(WINE, "X"),
-    "batchnorm": Look(BLUE, "o"),
-    "activations": Look(GREEN, "^"),
-    "pooling": Look(ORANGE, "v"),
-    "layernorm": Look(SKY, "p"),
-    "softmax": Look(OLIVE, "h"),
-    "fusion": Look(BLACK, "d"),
-    "fma": Look(GREY, "*"),
-    "quantize": Look(INDIGO, "8"),
+OPERATORS: Mapping[str, LineStyle] = {
+    "gemm": LineStyle(VERMILLION, "s"),
+    "linear": LineStyle(PURPLE, "D"),
+    "convolution": LineStyle(FOREST, "P"),
+    "convolution_block": LineStyle(FOREST, "X"),
+    "attention": LineStyle(WINE, "X"),
+    "batchnorm": LineStyle(BLUE, "o"),
+    "activations": LineStyle(GREEN, "^"),
+    "pooling": LineStyle(ORANGE, "v"),
+    "layernorm": LineStyle(SKY, "p"),
+    "softmax": LineStyle(OLIVE, "h"),
+    "fusion": LineStyle(BLACK, "d"),
+    "fma": LineStyle(GREY, "*"),
+    "quantize": LineStyle(INDIGO, "8"),
 }
 """Looks of operators, in figures with several of them."""
 DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
@@ -118,94 +118,94 @@ DASHES: Mapping[str, str | tuple[float, tuple[float, ...]]] = {
     "float8_e4m3": (0, (3, 1, 1, 1, 1, 1)),
     "int8": (0, (2, 2)),
 }
-FAMILIES: Mapping[str, Look] = {
-    "libraries": Look(VERMILLION, "s"),
-    "compiler": Look(ORANGE, "v"),
-    "our kernels": Look(BLUE, "P"),
+FAMILIES: Mapping[str, LineStyle] = {
+    "libraries": LineStyle(VERMILLION, "s"),
+    "compiler": LineStyle(ORANGE, "v"),
+    "our kernels": LineStyle(BLUE, "P"),
 }
 """Looks of all implementations of a kind, where they are too many to tell each apart."""
-DEVICES: Mapping[str, Look] = {
+DEVICES: Mapping[str, LineStyle] = {
     # By generation, from Maxwell to Blackwell, then AMD. A generation shares a hue where its cards are seldom
     # side by side; Hopper's two have one each.
-    "tesla-m40": Look(GREY, "o"),
-    "geforce-gtx-titan-x": Look(GREY, "s"),
-    "tesla-p100-pcie-16gb": Look(TEAL, "o"),
-    "tesla-p100-sxm2-16gb": Look(TEAL, "s"),
-    "tesla-p4": Look(TEAL, "^"),
-    "tesla-p40": Look(TEAL, "D"),
-    "geforce-gtx-1080-ti": Look(TEAL, "v"),
-    "titan-x-pascal": Look(TEAL, "P"),
-    "titan-xp": Look(TEAL, "X"),
-    "tesla-v100-sxm2-16gb": Look(WINE, "o"),
-    "tesla-v100-sxm2-32gb": Look(WINE, "s"),
-    "tesla-v100-pcie-16gb": Look(WINE, "^"),
-    "tesla-v100-pcie-32gb": Look(WINE, "D"),
-    "tesla-v100s-pcie-32gb": Look(WINE, "v"),
-    "titan-v": Look(WINE, "P"),
-    "tesla-t4": Look(OLIVE, "^"),
-    "geforce-rtx-2070-super": Look(OLIVE, "o"),
-    "geforce-rtx-2080-ti": Look(OLIVE, "s"),
-    "titan-rtx": Look(OLIVE, "D"),
-    "quadro-rtx-6000": Look(OLIVE, "v"),
-    "quadro-rtx-8000": Look(OLIVE, "P"),
-    "nvidia-a100-sxm4-80gb": Look(BLUE, "o"),
-    "nvidia-a100-sxm4-40gb": Look(BLUE, "s"),
-    "nvidia-a100-80gb-pcie": Look(BLUE, "D"),
-    "nvidia-a100-pcie-40gb": Look(BLUE, "v"),
-    "nvidia-a30": Look(BLUE, "^"),
-    "nvidia-a2": Look(SKY, "v"),
-    "nvidia-a10": Look(SKY, "<"),
-    "nvidia-a10g": Look(SKY, "^"),
-    "nvidia-a40": Look(SKY, "s"),
-    "nvidia-rtx-a5000": Look(SKY, "p"),
-    "nvidia-rtx-a6000": Look(SKY, "h"),
-    "nvidia-geforce-rtx-3080": Look(SKY, "o"),
-    "nvidia-geforce-rtx-3090": Look(SKY, ">"),
-    "nvidia-geforce-rtx-3090-ti": Look(SKY, "D"),
-    "nvidia-l4": Look(ORANGE, "^"),
-    "nvidia-l40": Look(ORANGE, "s"),
-    "nvidia-l40s": Look(ORANGE, "p"),
-    "nvidia-rtx-6000-ada-generation": Look(ORANGE, "D"),
-    "nvidia-geforce-rtx-4080": Look(ORANGE, "o"),
-    "nvidia-geforce-rtx-4090": Look(ORANGE, "h"),
-    "nvidia-h100-80gb-hbm3": Look(VERMILLION, "s"),
-    "nvidia-h100-pcie": Look(VERMILLION, "v"),
-    "nvidia-h100-nvl": Look(VERMILLION, "o"),
-    "nvidia-gh200-480gb": Look(VERMILLION, "P"),
-    "nvidia-h800": Look(VERMILLION, "X"),
-    "nvidia-h20": Look(VERMILLION, "^"),
-    "nvidia-h200": Look(PURPLE, "D"),
-    "nvidia-b200": Look(GREEN, "P"),
-    "nvidia-gb200": Look(GREEN, "^"),
-    "nvidia-b300-sxm6-ac": Look(FOREST, "X"),
-    "nvidia-gb300": Look(FOREST, "v"),
-    "nvidia-geforce-rtx-5080": Look(INDIGO, "o"),
-    "nvidia-geforce-rtx-5090": Look(INDIGO, "*"),
-    "nvidia-rtx-pro-6000-blackwell-server-edition": Look(INDIGO, "d"),
-    "nvidia-rtx-pro-6000-blackwell-workstation-edition": Look(INDIGO, "s"),
-    "nvidia-rtx-pro-6000-blackwell-max-q-workstation-edition": Look(INDIGO, "v"),
-    "amd-radeon-vega-frontier-edition": Look(SAND, "o"),
-    "amd-radeon-instinct-mi25": Look(SAND, "s"),
-    "amd-radeon-instinct-mi50": Look(SAND, "^"),
-    "amd-radeon-instinct-mi60": Look(SAND, "D"),
-    "amd-radeon-rx-6900-xt": Look(SAND, "v"),
-    "amd-radeon-rx-7900-xtx": Look(SAND, "P"),
-    "amd-instinct-mi100": Look(BROWN, "o"),
-    "amd-instinct-mi210": Look(BROWN, "s"),
-    "amd-instinct-mi250": Look(BROWN, "^"),
-    "amd-instinct-mi250x": Look(BROWN, "D"),
-    "amd-instinct-mi300a": Look(BLACK, "v"),
-    "amd-instinct-mi300x": Look(BLACK, "8"),
-    "amd-instinct-mi325x": Look(BLACK, "^"),
+    "tesla-m40": LineStyle(GREY, "o"),
+    "geforce-gtx-titan-x": LineStyle(GREY, "s"),
+    "tesla-p100-pcie-16gb": LineStyle(TEAL, "o"),
+    "tesla-p100-sxm2-16gb": LineStyle(TEAL, "s"),
+    "tesla-p4": LineStyle(TEAL, "^"),
+    "tesla-p40": LineStyle(TEAL, "D"),
+    "geforce-gtx-1080-ti": LineStyle(TEAL, "v"),
+    "titan-x-pascal": LineStyle(TEAL, "P"),
+    "titan-xp": LineStyle(TEAL, "X"),
+    "tesla-v100-sxm2-16gb": LineStyle(WINE, "o"),
+    "tesla-v100-sxm2-32gb": LineStyle(WINE, "s"),
+    "tesla-v100-pcie-16gb": LineStyle(WINE, "^"),
+    "tesla-v100-pcie-32gb": LineStyle(WINE, "D"),
+    "tesla-v100s-pcie-32gb": LineStyle(WINE, "v"),
+    "titan-v": LineStyle(WINE, "P"),
+    "tesla-t4": LineStyle(OLIVE, "^"),
+    "geforce-rtx-2070-super": LineStyle(OLIVE, "o"),
+    "geforce-rtx-2080-ti": LineStyle(OLIVE, "s"),
+    "titan-rtx": LineStyle(OLIVE, "D"),
+    "quadro-rtx-6000": LineStyle(OLIVE, "v"),
+    "quadro-rtx-8000": LineStyle(OLIVE, "P"),
+    "nvidia-a100-sxm4-80gb": LineStyle(BLUE, "o"),
+    "nvidia-a100-sxm4-40gb": LineStyle(BLUE, "s"),
+    "nvidia-a100-80gb-pcie": LineStyle(BLUE, "D"),
+    "nvidia-a100-pcie-40gb": LineStyle(BLUE, "v"),
+    "nvidia-a30": LineStyle(BLUE, "^"),
+    "nvidia-a2": LineStyle(SKY, "v"),
+    "nvidia-a10": LineStyle(SKY, "<"),
+    "nvidia-a10g": LineStyle(SKY, "^"),
+    "nvidia-a40": LineStyle(SKY, "s"),
+    "nvidia-rtx-a5000": LineStyle(SKY, "p"),
+    "nvidia-rtx-a6000": LineStyle(SKY, "h"),
+    "nvidia-geforce-rtx-3080": LineStyle(SKY, "o"),
+    "nvidia-geforce-rtx-3090": LineStyle(SKY, ">"),
+    "nvidia-geforce-rtx-3090-ti": LineStyle(SKY, "D"),
+    "nvidia-l4": LineStyle(ORANGE, "^"),
+    "nvidia-l40": LineStyle(ORANGE, "s"),
+    "nvidia-l40s": LineStyle(ORANGE, "p"),
+    "nvidia-rtx-6000-ada-generation": LineStyle(ORANGE, "D"),
+    "nvidia-geforce-rtx-4080": LineStyle(ORANGE, "o"),
+    "nvidia-geforce-rtx-4090": LineStyle(ORANGE, "h"),
+    "nvidia-h100-80gb-hbm3": LineStyle(VERMILLION, "s"),
+    "nvidia-h100-pcie": LineStyle(VERMILLION, "v"),
+    "nvidia-h100-nvl": LineStyle(VERMILLION, "o"),
+    "nvidia-gh200-480gb": LineStyle(VERMILLION, "P"),
+    "nvidia-h800": LineStyle(VERMILLION, "X"),
+    "nvidia-h20": LineStyle(VERMILLION, "^"),
+    "nvidia-h200": LineStyle(PURPLE, "D"),
+    "nvidia-b200": LineStyle(GREEN, "P"),
+    "nvidia-gb200": LineStyle(GREEN, "^"),
+    "nvidia-b300-sxm6-ac": LineStyle(FOREST, "X"),
+    "nvidia-gb300": LineStyle(FOREST, "v"),
+    "nvidia-geforce-rtx-5080": LineStyle(INDIGO, "o"),
+    "nvidia-geforce-rtx-5090": LineStyle(INDIGO, "*"),
+    "nvidia-rtx-pro-6000-blackwell-server-edition": LineStyle(INDIGO, "d"),
+    "nvidia-rtx-pro-6000-blackwell-workstation-edition": LineStyle(INDIGO, "s"),
+    "nvidia-rtx-pro-6000-blackwell-max-q-workstation-edition": LineStyle(INDIGO, "v"),
+    "amd-radeon-vega-frontier-edition": LineStyle(SAND, "o"),
+    "amd-radeon-instinct-mi25": LineStyle(SAND, "s"),
+    "amd-radeon-instinct-mi50": LineStyle(SAND, "^"),
+    "amd-radeon-instinct-mi60": LineStyle(SAND, "D"),
+    "amd-radeon-rx-6900-xt": LineStyle(SAND, "v"),
+    "amd-radeon-rx-7900-xtx": LineStyle(SAND, "P"),
+    "amd-instinct-mi100": LineStyle(BROWN, "o"),
+    "amd-instinct-mi210": LineStyle(BROWN, "s"),
+    "amd-instinct-mi250": LineStyle(BROWN, "^"),
+    "amd-instinct-mi250x": LineStyle(BROWN, "D"),
+    "amd-instinct-mi300a": LineStyle(BLACK, "v"),
+    "amd-instinct-mi300x": LineStyle(BLACK, "8"),
+    "amd-instinct-mi325x": LineStyle(BLACK, "^"),
 }
 """Slug -> colour and marker, the same in every figure; for other devices see `device_looks`."""
 
 COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
-"""Of what has no colour of its own, in the order of its values."""
+"""Colours for what has none of its own, in the order of its values."""
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
 _MARKERS = ("X", "*", "<", ">", "h", "p", "d", "8")
 _LINE_MARKERS = ("o", "s", "^", "D", "v", "P", *_MARKERS)
-_OTHER_LOOKS = [Look(color, marker) for marker in _MARKERS for color in _OTHERS]
+_OTHER_LOOKS = [LineStyle(color, marker) for marker in _MARKERS for color in _OTHERS]
 _PARAMETERS: Mapping[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
@@ -234,12 +234,12 @@ def look() -> AbstractContextManager[None]:
     return rc_context(dict(_PARAMETERS))
 
 
-def of_implementation(name: str) -> Look:
+def of_implementation(name: str) -> LineStyle:
     """The look of an implementation, the same in every figure of every run, even if its name is unknown."""
     return IMPLEMENTATIONS.get(name) or _other(name)
 
 
-def grouped(names: Sequence[str], most: int) -> Mapping[str, tuple[str, Look]]:
+def grouped(names: Sequence[str], most: int) -> Mapping[str, tuple[str, LineStyle]]:
     """Implementation -> (label, look) in a legend: itself, or its family if there are more than `most`."""
     if len(names) <= most:
         return {name: (name, of_implementation(name)) for name in names}
@@ -253,12 +253,12 @@ def _family(implementation: str) -> str:
     return "compiler" if implementation == "inductor" else "libraries"
 
 
-def of_operator(name: str) -> Look:
+def of_operator(name: str) -> LineStyle:
     """The look of an operator, in figures where colour and marker do not show the implementation."""
     return OPERATORS.get(name) or _other(name)
 
 
-def of_device(slug: str) -> Look:
+def of_device(slug: str) -> LineStyle:
     """The look of a device, the same in every figure, even if it has no datasheet here."""
     return _device_looks().get(_without_maker(slug)) or _other(slug)
 
@@ -274,11 +274,11 @@ def _without_maker(slug: str) -> str:
 
 
 @cache
-def _device_looks() -> Mapping[str, Look]:
+def _device_looks() -> Mapping[str, LineStyle]:
     return device_looks([slug_of(name) for sheet in datasheets() for name in sheet.match])
 
 
-def device_looks(slugs: Iterable[str]) -> Mapping[str, Look]:
+def device_looks(slugs: Iterable[str]) -> Mapping[str, LineStyle]:
     """Slug without the maker -> look, for DEVICES and these: unique as long as there are enough looks."""
     looks = {_without_maker(slug): look for slug, look in DEVICES.items()}
     for name in sorted({_without_maker(slug) for slug in slugs} - set(looks)):
@@ -287,12 +287,12 @@ def device_looks(slugs: Iterable[str]) -> Mapping[str, Look]:
     return looks
 
 
-def _other(name: str) -> Look:
+def _other(name: str) -> LineStyle:
     """A look that is the same for a name in every process; `hash` would differ between processes."""
     return _OTHER_LOOKS[zlib.crc32(name.encode()) % len(_OTHER_LOOKS)]
 
 
-def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Look]:
+def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], LineStyle]:
     """A look for each line of a figure; `keys` are the lines' values in `columns`.
 
     The implementation gives a line its colour and, if nothing else distinguishes lines, its marker. Other
@@ -317,7 +317,7 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
             color = _paler(base.color, 0.5 * place / (len(others) - 1)) if place else base.color
             marker = marker if len(others) > 1 else base.marker
         dash = DASHES.get(str(facts_of.get("dtype")), "-")
-        looks[key] = Look(color, marker, dash)
+        looks[key] = LineStyle(color, marker, dash)
     return looks
 
 
@@ -354,7 +354,7 @@ def number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e9 else f"{value:.3g}"
 
 
-def facts(run: Run, rows: pd.DataFrame) -> str:
+def facts(run: DeviceRun, rows: pd.DataFrame) -> str:
     """The second line of every title: device, versions, date, commit, cache, clock and number of rows."""
     kinds = {"driver": "driver", "torch": "torch", "triton": "Triton", "commit": "commit"}
     if (rows["device_kind"] == "cpu").all():

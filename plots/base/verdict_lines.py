@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bench.format import count_text
-from bench.judge.claims import Judged, judge, kept
-from bench.judge.frame import Run
+from bench.judge.claims import JudgedClaim, judge, kept
+from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
 
 MOST = 5
@@ -15,7 +15,7 @@ MOST = 5
 SILENT = ("NOT MEASURED", "NOT APPLICABLE")
 
 
-def verdicts(run: Run, sweeps: Sweeps) -> list[Judged]:
+def verdicts(run: DeviceRun, sweeps: Sweeps) -> list[JudgedClaim]:
     """The verdicts on every claim that the run's file keeps with a test.
 
     `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`).
@@ -24,15 +24,15 @@ def verdicts(run: Run, sweeps: Sweeps) -> list[Judged]:
     return judge([run], stored) if stored else []
 
 
-def by_sweep(verdicts: Sequence[Judged]) -> dict[str, tuple[str, ...]]:
+def by_sweep(verdicts: Sequence[JudgedClaim]) -> dict[str, tuple[str, ...]]:
     """Sweep -> its lines; none for sweeps without claims, or whose claims have no test."""
-    judged: dict[str, list[Judged]] = {}
+    judged: dict[str, list[JudgedClaim]] = {}
     for each in verdicts:
         judged.setdefault(each.declared.name, []).append(each)
     return {sweep: tuple(_lines(of_sweep)) for sweep, of_sweep in judged.items()}
 
 
-def _lines(judged: Sequence[Judged]) -> list[str]:
+def _lines(judged: Sequence[JudgedClaim]) -> list[str]:
     """A line for each claim that rows speak to, then one for each word of those that none does."""
     spoken = [each for each in judged if each.verdict not in ("TOO FEW", *SILENT)]
     lines = [_line(each) for each in spoken[:MOST]]
@@ -53,18 +53,18 @@ def _lines(judged: Sequence[Judged]) -> list[str]:
     return lines
 
 
-def _line(judged: Judged) -> str:
+def _line(judged: JudgedClaim) -> str:
     claim = judged.claim
     effect = f"{judged.effect}, n = {judged.effect.clusters}" if judged.effect is not None else ""
     decided = f"{judged.verdict}, {effect}, expected {claim.expect}{_suspect(judged)}"
     return f"{_named(judged)}: {decided}. {claim.says}."
 
 
-def _suspect(judged: Judged) -> str:
+def _suspect(judged: JudgedClaim) -> str:
     return f" ({count_text(judged.suspect, 'suspect row')} left out)" if judged.suspect else ""
 
 
-def _named(judged: Judged) -> str:
+def _named(judged: JudgedClaim) -> str:
     """`MM-01, rules 3, 7 and 13`."""
     rules = list(map(str, judged.claim.rules))
     if len(rules) < 2:

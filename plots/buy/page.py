@@ -1,4 +1,4 @@
-"""What devices gain for a buyer, as a page: work beside its promise, for each joule and each dollar."""
+"""What devices gain for a buyer, as a page: speed-ups measured and promised, by joule and by dollar."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOUR = "/h"
 """End of a price for each hour."""
 
 
-class Price(NamedTuple):
+class UnitPrice(NamedTuple):
     """US dollars for a unit, or for an hour of it."""
 
     dollars: float
@@ -35,7 +35,7 @@ class Price(NamedTuple):
         return f"{self.dollars:,g} USD{'/h' if self.hourly else ''}"
 
 
-class Part(NamedTuple):
+class BoundGains(NamedTuple):
     """The gains of all devices in the work that one thing bounds."""
 
     title: str
@@ -52,18 +52,18 @@ class Cell(NamedTuple):
     per_dollar: float | None
 
 
-class Line(NamedTuple):
+class DeviceColumn(NamedTuple):
     """What one device is and achieves."""
 
     device: str
     power: str
-    """By datasheet."""
+    """Power by the datasheet."""
     measured_w: str
     price: str
-    works: Sequence[Work | None]
+    works: Sequence[WorkRates | None]
 
 
-class Work(NamedTuple):
+class WorkRates(NamedTuple):
     """The rates of a class of work on one device, in words."""
 
     of: Achieved
@@ -74,27 +74,27 @@ class Work(NamedTuple):
     per_dollar: str
 
 
-def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, Price]:
+def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, UnitPrice]:
     """Device -> price, of `NAME=USD` or `NAME=USD/h`. UserError if one is none or both are given."""
-    found: dict[str, Price] = {}
+    prices_by_device: dict[str, UnitPrice] = {}
     for text in given:
         name, _, number = text.partition("=")
         of = [device for device in devices if name and name in (device, device.removeprefix(MAKER))]
         try:
-            price = Price(float(number.removesuffix(HOUR)), number.endswith(HOUR))
+            price = UnitPrice(float(number.removesuffix(HOUR)), number.endswith(HOUR))
         except ValueError:
-            price = Price(0.0, False)
+            price = UnitPrice(0.0, False)
         if not 0 < price.dollars < 1e12:
             raise UserError(f"--price {text}: give NAME=USD for a unit, or NAME=USD/h for an hour of it")
         if not of:
             raise UserError(f"--price {text}: no device is called {name!r}; there are {', '.join(devices)}")
-        found[of[0]] = price
-    if len({price.hourly for price in found.values()}) > 1:
+        prices_by_device[of[0]] = price
+    if len({price.hourly for price in prices_by_device.values()}) > 1:
         raise UserError("--price: some are for a unit and some for an hour; give all of them in one way")
-    return found
+    return prices_by_device
 
 
-def html(across: Across, priced: Mapping[str, Price]) -> str:
+def html(across: Across, priced: Mapping[str, UnitPrice]) -> str:
     """The page about these devices; all gains are over `across.base`."""
     sheets = {device: sheet for device, sheet in across.sheets.items() if sheet is not None}
     devices = [*by_age(sheets), *(device for device in across.sheets if device not in sheets)]
@@ -121,7 +121,7 @@ def html(across: Across, priced: Mapping[str, Price]) -> str:
     )
 
 
-def _parts(across: Across, devices: Sequence[str], priced: Mapping[str, Price]) -> Iterator[Part]:
+def _parts(across: Across, devices: Sequence[str], priced: Mapping[str, UnitPrice]) -> Iterator[BoundGains]:
     for bound, title in BOUNDS.items():
         cells: dict[str, dict[tuple[str, str], Cell]] = {}
         for gain in across.gains:
@@ -134,10 +134,10 @@ def _parts(across: Across, devices: Sequence[str], priced: Mapping[str, Price]) 
         kinds.sort(key=lambda kind: -sum(kind in of for of in cells.values()))
         if kinds:
             lines = [(name, [cells[name].get(kind) for kind in kinds]) for name in devices if name in cells]
-            yield Part(title, kinds, lines)
+            yield BoundGains(title, kinds, lines)
 
 
-def _per_dollar(gain: Gain, base: str, priced: Mapping[str, Price]) -> float | None:
+def _per_dollar(gain: Gain, base: str, priced: Mapping[str, UnitPrice]) -> float | None:
     if base not in priced or gain.device not in priced:
         return None
     return gain.median * priced[base].dollars / priced[gain.device].dollars
@@ -146,16 +146,16 @@ def _per_dollar(gain: Gain, base: str, priced: Mapping[str, Price]) -> float | N
 def _line(
     across: Across,
     device: str,
-    price: Price | None,
+    price: UnitPrice | None,
     rates: Sequence[Achieved],
     works: Sequence[tuple[str, str]],
-) -> Line:
+) -> DeviceColumn:
     sheet = across.sheets[device]
     limit_w = sheet.power_w if sheet else None
     drawn_w = across.rows.loc[across.rows["device"] == device, "power_w"].median()
     watts = drawn_w if drawn_w == drawn_w else limit_w
     mine = {(each.work, each.width): each for each in rates if each.device == device}
-    return Line(
+    return DeviceColumn(
         device,
         f"{limit_w:g} W" if limit_w else "",
         f"{drawn_w:.0f} W" if drawn_w == drawn_w else "",
@@ -164,11 +164,11 @@ def _line(
     )
 
 
-def _work(of: Achieved, watts: float | None, price: Price | None) -> Work:
+def _work(of: Achieved, watts: float | None, price: UnitPrice | None) -> WorkRates:
     unit = "FLOP" if of.width else "byte"
     dollars = price.dollars / 3600 if price and price.hourly else price.dollars if price else None
     per_dollar = f"{unit}/USD" if price and price.hourly else f"{unit}/s/USD"
-    return Work(
+    return WorkRates(
         of,
         amount_text(of.median, f"{unit}/s"),
         amount_text(of.stated, f"{unit}/s"),

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from plots.base import measured_points, style
 from plots.base.page import Page, leaves
 from plots.base.plot_spec import Section
@@ -25,7 +25,7 @@ _ROOM = 1.7
 """Times as far as the outermost marks."""
 
 
-def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
+def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     """A page for each implementation and six sizes; none where no row has both a time and an error."""
     shown = rows[rows[section.x].notna() & rows["median_s"].notna() & (rows["relative_error"] > 0)]
     types = list(shown.groupby("dtype")["relative_error"].median().sort_values().index)
@@ -55,7 +55,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
             yield page
 
 
-def _panel(axes: Axes, rows: pd.DataFrame, looks: dict[str, style.Look]) -> None:
+def _panel(axes: Axes, rows: pd.DataFrame, looks: dict[str, style.LineStyle]) -> None:
     """The marks of one size, with their intervals."""
     ends: list[np.ndarray] = []
     axes.set_xscale("log")

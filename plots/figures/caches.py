@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from bench.judge.achieved import by_age
 from bench.judge.flags import SUSPECT
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from plots.base import axes as scale
 from plots.base import style
 from plots.base.page import Page
@@ -35,7 +35,7 @@ _TICKS = 4.0 ** np.arange(5, 17)
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 2.3, 0.36
 
 
-def curves(measured_runs: Sequence[Run]) -> pd.DataFrame:
+def curves(measured_runs: Sequence[DeviceRun]) -> pd.DataFrame:
     """A row for each point that is drawn, by measure, device and footprint; no rows if there is no curve.
 
     Columns: `measure` (of PANELS), `device`, `footprint_byte`, `value` (bytes/s, or seconds of a load),
@@ -63,7 +63,7 @@ def curves(measured_runs: Sequence[Run]) -> pd.DataFrame:
     return pd.concat([line for _, line in chosen.values()], ignore_index=True) if chosen else pd.DataFrame()
 
 
-def _points(run: Run) -> Iterator[tuple[str, bool, int, float, bool]]:
+def _points(run: DeviceRun) -> Iterator[tuple[str, bool, int, float, bool]]:
     """(measure, whether each multiprocessor reads all, footprint, value, suspect) of the warm rows."""
     for row in run.rows:
         if row.operator not in ("cached_read", "latency", "stream") or row.cache != "warm" or row.visit:
@@ -81,7 +81,7 @@ def _points(run: Run) -> Iterator[tuple[str, bool, int, float, bool]]:
             yield "copy", False, row.byte, row.byte / row.median_s, suspect
 
 
-def draw(points: pd.DataFrame, measured_runs: Sequence[Run]) -> Page:
+def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
     """The page of the `curves` of these runs: a panel for each measure, over the same footprints.
 
     Devices by age, those without a datasheet last.

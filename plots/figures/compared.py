@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 
-from bench.judge.frame import Run, known_runs
+from bench.judge.frame import DeviceRun, known_runs
 from bench.model.calibrated_runs import transfers
 from plots.base import style
 from plots.base.page import Page
 from plots.figures import distribution, generations, scorecard, speedups, transfer
 
 
-def draw(runs: Sequence[Run], base: str, remark: Callable[[str], object]) -> Iterator[tuple[str, Page]]:
+def draw(runs: Sequence[DeviceRun], base: str, remark: Callable[[str], object]) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of each figure; `base` is the device that others are compared with.
 
     `remark` gets a sentence for each device that has no case in common with it.
@@ -33,7 +33,7 @@ def draw(runs: Sequence[Run], base: str, remark: Callable[[str], object]) -> Ite
             yield from generations.draw(compared)
 
 
-def transfers_between(runs: Sequence[Run]) -> pd.DataFrame:
+def transfers_between(runs: Sequence[DeviceRun]) -> pd.DataFrame:
     """Table for `transfer.page`: errors of each GPU's calibration on the products of each; one run a GPU."""
     sheets = {run.device_name: run.datasheet for run in runs}
     slug = {run.device_name: run.device for run in runs}

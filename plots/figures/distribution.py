@@ -38,7 +38,7 @@ _LIMITS = (0.0, 125.0)
 @dataclass(frozen=True)
 class _Line:
     name: str
-    look: style.Look
+    look: style.LineStyle
     shares: np.ndarray
     """Shares of the roof, percent, ascending."""
 
@@ -54,7 +54,7 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     devices = sorted(known["device"].unique())
     pages = math.ceil(len(devices) / MOST_ENTRIES)
     for number in range(pages):
-        here, asked = (part[part["device"].isin(devices[number::pages])] for part in (known, sound))
+        here, shown = (part[part["device"].isin(devices[number::pages])] for part in (known, sound))
         panels: dict[str, list[_Line]] = {}
         for (operator, bound_by), of_panel in here.groupby(["operator", "bound_by"], sort=True):
             lines = [line for line in _lines(of_panel, several, kinds) if line.shares.size >= FEW]
@@ -62,7 +62,7 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
                 panels[f"{operator}, {bound_text(str(bound_by))}"] = lines
         if panels:
             which = f" (page {number + 1} of {pages})" if pages > 1 else ""
-            page = _page(panels, here, roof_name, which, _caption(here, asked, several, roof_name))
+            page = _page(panels, here, roof_name, which, _caption(here, shown, several, roof_name))
             yield f"distribution-{number + 1}" if number else "distribution", page
 
 
@@ -93,13 +93,15 @@ def _roof(rows: pd.DataFrame) -> tuple[pd.Series, str]:
     return rows["datasheet_s"], "datasheet's"
 
 
-def _lines(rows: pd.DataFrame, several: bool, kinds: Mapping[str, tuple[str, style.Look]]) -> Iterator[_Line]:
+def _lines(
+    rows: pd.DataFrame, several: bool, kinds: Mapping[str, tuple[str, style.LineStyle]]
+) -> Iterator[_Line]:
     if several:
         ours = rows["implementation"].str.startswith(OURS)
         for (device, mine), of_line in rows.groupby(["device", ours], sort=True):
             look = style.of_device(str(device))
             dash = "--" if mine else "-"
-            yield _Line(str(device), style.Look(look.color, look.marker, dash), _ascending(of_line))
+            yield _Line(str(device), style.LineStyle(look.color, look.marker, dash), _ascending(of_line))
         return
     looks = dict(kinds.values())
     for name, of_line in rows.groupby(rows["implementation"].map(lambda name: kinds[name][0]), sort=True):

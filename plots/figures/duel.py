@@ -1,4 +1,4 @@
-"""Figure of our GEMM beside the library's: every case's ratio with its interval, a panel for each region.
+"""Figure of our GEMM against the library's: every case's ratio with its interval, a panel for each region.
 
 Above 1 ours is faster. There is a page for each of our implementations with duels. Colour shows the data type
 and the marker the layout; bench/judge/standings.py pairs the cases, bench/judge/goals.yaml has the goals.
@@ -19,9 +19,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from bench.format import count_text
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.judge.goals import Goal, goal_of
-from bench.judge.standings import ALL_16_BIT, Figure, Standing, duels
+from bench.judge.standings import ALL_16_BIT, CaseFigure, Standing, duels
 from plots.base import axes as scale
 from plots.base import measured_points, style
 from plots.base.page import Page
@@ -51,18 +51,18 @@ MANY = 60
 """Cases in one panel from which markers are small."""
 
 
-def draw(run: Run) -> Iterator[tuple[str, Page]]:
+def draw(run: DeviceRun) -> Iterator[tuple[str, Page]]:
     """(implementation, with the suffix -warm for that cache; page) of each of ours that has duels."""
     for cache in run.caches:
-        found, suspect = duels(run, cache)
-        found = [each for each in found if each.region != ALL_16_BIT]
-        for name in sorted({each.implementation for each in found}):
-            panels = [each for each in found if each.implementation == name]
+        regions, suspect = duels(run, cache)
+        regions = [each for each in regions if each.region != ALL_16_BIT]
+        for name in sorted({each.implementation for each in regions}):
+            panels = [each for each in regions if each.implementation == name]
             leaf = name if cache == "cold" else f"{name}-{cache}"
             yield leaf, _page(run, cache, name, panels, suspect)
 
 
-def _page(run: Run, cache: str, name: str, panels: Sequence[Standing], suspect: int) -> Page:
+def _page(run: DeviceRun, cache: str, name: str, panels: Sequence[Standing], suspect: int) -> Page:
     columns = _COLUMNS[min(len(panels), len(_COLUMNS) - 1)]
     lines = math.ceil(len(panels) / columns)
     cases = [case for panel in panels for case in panel.figures]
@@ -98,7 +98,7 @@ def _panel(axes: Axes, standing: Standing, goal: Goal | None) -> None:
         if goal.least is not None:
             axes.axhline(goal.least, color=style.GREEN, lw=0.9, ls=":", zorder=1, label="_least")
             shown.append(goal.least)
-    kinds: dict[tuple[str, str], list[tuple[int, Figure]]] = defaultdict(list)
+    kinds: dict[tuple[str, str], list[tuple[int, CaseFigure]]] = defaultdict(list)
     for place, case in enumerate(cases, 1):
         kinds[_kind(case)].append((place, case))
     for (dtype, layout), of_kind in kinds.items():
@@ -115,12 +115,12 @@ def _panel(axes: Axes, standing: Standing, goal: Goal | None) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _kind(case: Figure) -> tuple[str, str]:
+def _kind(case: CaseFigure) -> tuple[str, str]:
     has = json.loads(case.parameters)
     return has["dtype"], has["layout"]
 
 
-def _handles(cases: Sequence[Figure], goals: Sequence[Goal]) -> list[Artist]:
+def _handles(cases: Sequence[CaseFigure], goals: Sequence[Goal]) -> list[Artist]:
     kinds = [_kind(case) for case in cases]
     handles: list[Artist] = [
         style.marker(dtype, color, "o")
@@ -140,7 +140,7 @@ def _handles(cases: Sequence[Figure], goals: Sequence[Goal]) -> list[Artist]:
     return handles
 
 
-def _caption(cases: Sequence[Figure], name: str, suspect: int, rows: pd.DataFrame) -> list[str]:
+def _caption(cases: Sequence[CaseFigure], name: str, suspect: int, rows: pd.DataFrame) -> list[str]:
     lowest = sorted(cases)[:3]
     sentences = [f"Left out: {count_text(suspect, 'pair')} with a suspect time."] if suspect else []
     return [

@@ -20,7 +20,7 @@ from bench.model.bound import bound_text
 from plots.base import style
 from plots.base.page import Page, leaves
 from plots.figures import generations_detail, speedups
-from plots.figures.speedups import Compared
+from plots.figures.speedups import ComparedDevices
 
 MOST_PANELS = 12
 _COLUMNS = (1, 1, 2, 3, 4, 3, 3, 4, 4, 3, 4, 4, 4)
@@ -28,7 +28,7 @@ _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 2.7, 1.75, 0.5
 _MOST_LETTERS, _LETTER_IN = 16, 0.06
 
 
-def draw(compared: Compared) -> Iterator[tuple[str, Page]]:
+def draw(compared: ComparedDevices) -> Iterator[tuple[str, Page]]:
     """(stem, page): the overview, then each operator and data type in detail."""
     yield from _overview(compared)
     cases = pd.concat(compared.cases.values())
@@ -39,7 +39,7 @@ def draw(compared: Compared) -> Iterator[tuple[str, Page]]:
             yield f"generations-{operator}-{dtype}", page
 
 
-def _overview(compared: Compared) -> Iterator[tuple[str, Page]]:
+def _overview(compared: ComparedDevices) -> Iterator[tuple[str, Page]]:
     panels: dict[str, list[Gain]] = {}
     for gain in compared.gains:
         title = f"{gain.operator}, {gain.dtype}, {bound_text(gain.bound_by)}"
@@ -93,7 +93,7 @@ def _at_a_glance(axes: Axes, devices: Sequence[str], title: str, gained: Sequenc
     axes.set_xlim(-0.6, len(devices) - 0.4)
 
 
-def _names(compared: Compared) -> list[str]:
+def _names(compared: ComparedDevices) -> list[str]:
     """The devices as ticks name them: by their first words, or in whole where these are not enough."""
     sheets = {device: compared.sheets[device] for device in compared.cases}
     whole = [style.short_name(sheet.name) if sheet else device for device, sheet in sheets.items()]

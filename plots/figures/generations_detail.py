@@ -19,7 +19,7 @@ from plots.base import axes as scale
 from plots.base import style
 from plots.base.page import Page
 from plots.figures import speedups
-from plots.figures.speedups import Compared
+from plots.figures.speedups import ComparedDevices
 
 BINS = 18
 """Bins over the width of a panel with many cases."""
@@ -32,7 +32,7 @@ _LEFT_IN, _RIGHT_IN = 1.0, 0.25
 _X_LABELS = {"intensity": "arithmetic intensity (FLOP/byte)", "byte": "bytes of a launch"}
 
 
-def page(compared: Compared, operator: str, dtype: str) -> Page | None:
+def page(compared: ComparedDevices, operator: str, dtype: str) -> Page | None:
     """The figure; None if no case has a place on its x axis (an empty launch moves no byte)."""
     by_device, x = _cases(compared, operator, dtype)
     if not by_device:
@@ -87,7 +87,7 @@ def page(compared: Compared, operator: str, dtype: str) -> Page | None:
     return drawn
 
 
-def _cases(compared: Compared, operator: str, dtype: str) -> tuple[dict[str, pd.DataFrame], str]:
+def _cases(compared: ComparedDevices, operator: str, dtype: str) -> tuple[dict[str, pd.DataFrame], str]:
     """(device -> its cases with an x, none empty; the column of x)."""
     by_device = {
         device: cases[(cases["operator"] == operator) & (cases["dtype"] == dtype)]

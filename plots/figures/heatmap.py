@@ -21,7 +21,7 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from plots.base import axes as scale
 from plots.base import prediction_lines, style
 from plots.base.page import Page, leaves
@@ -57,7 +57,7 @@ class _Places:
     """The range that a label stands for, if it is more than one value."""
 
 
-def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
+def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     """The pages for the rows of one sweep; none if no row has both a time and a prediction."""
     rows = rows[rows[section.x].notna() & rows[section.y].notna()]
     rows = rows.assign(ratio=rows["median_s"] / prediction_lines.best_s(rows))
@@ -68,7 +68,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
         yield _page(run, section, here, which)
 
 
-def _page(run: Run, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]], which: str) -> Page:
+def _page(run: DeviceRun, section: Section, groups: Sequence[tuple[Any, pd.DataFrame]], which: str) -> Page:
     shown = pd.concat([of_panel.assign(panel=i) for i, (_, of_panel) in enumerate(groups)])
     values = [shown[name].to_numpy(dtype=float) for name in (section.x, section.y)]
     x, y = (_places(of_axis, own=True) for of_axis in values)

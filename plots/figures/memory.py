@@ -1,4 +1,4 @@
-"""Figure of memory: what training steps hold at most (`peak_byte`) over one parameter, beside the prediction.
+"""Figure of memory: what training steps hold at most (`peak_byte`) over one parameter, with the prediction.
 
 Points are counted, so they have no interval. The dashed line is bench.model.step_memory's, which knows
 the problem alone. Over depth, steps with checkpoints are one line, however many segments each has.
@@ -16,8 +16,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from bench.judge.frame import Run
-from bench.model.step_memory import Step
+from bench.judge.frame import DeviceRun
+from bench.model.step_memory import TrainingStep
 from plots.base import axes as scales
 from plots.base import style
 from plots.base.page import Page, leaves
@@ -31,7 +31,7 @@ _LINES = ("implementation", "optimizer", "checkpoints")
 _PANELS = ("layers", "width", "batch", "dtype", "threads_asked")
 
 
-def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
+def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     """A page for each six panels; none where no line has two points."""
     shown = rows[rows[section.x].notna() & (rows["peak_byte"] > 0)]
     if shown.empty:
@@ -73,8 +73,8 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
         gaps = {"wspace": _GAP_IN[0] / _PANEL_IN[0], "hspace": _GAP_IN[1] / _PANEL_IN[1]}
         places = page.panels(len(here), _COLUMNS, axis_words(section.x, "training"), "memory, MB", **gaps)
         for axes, (key, panel) in zip(places, here, strict=True):
-            told = zip(apart, key if isinstance(key, tuple) else (key,), strict=bool(apart))
-            axes.set_title(", ".join(style.labelled(name, value) for name, value in told if apart), y=1.0)
+            values = zip(apart, key if isinstance(key, tuple) else (key,), strict=bool(apart))
+            axes.set_title(", ".join(style.labelled(name, value) for name, value in values if apart), y=1.0)
             _panel(axes, panel, section.x, columns, looks)
         yield page
 
@@ -83,15 +83,19 @@ def _predicted(rows: pd.DataFrame) -> list[int]:
     return [_step(row).peak_byte(str(row["implementation"])) for _, row in rows.iterrows()]
 
 
-def _step(row: pd.Series) -> Step:
+def _step(row: pd.Series) -> TrainingStep:
     given: dict[str, Any] = {}
-    for each in fields(Step):
+    for each in fields(TrainingStep):
         given[each.name] = row[each.name] if isinstance(row[each.name], str) else int(row[each.name])
-    return Step(**given)
+    return TrainingStep(**given)
 
 
 def _panel(
-    axes: Axes, rows: pd.DataFrame, x: str, columns: list[str], looks: dict[tuple[object, ...], style.Look]
+    axes: Axes,
+    rows: pd.DataFrame,
+    x: str,
+    columns: list[str],
+    looks: dict[tuple[object, ...], style.LineStyle],
 ) -> None:
     for key, line in rows.groupby(columns, sort=False):
         line = line.sort_values(x)

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
 
-from bench.judge.frame import Run, parameter_names
+from bench.judge.frame import DeviceRun, parameter_names
 from bench.model import quantization as model
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
@@ -82,7 +82,7 @@ class _Stair:
         return sorted({*even, *self.edges, *(at + 1 for at in self.edges)})
 
 
-def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
+def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     """The pages for rows of one sweep over m or n; none without a forced tile on a GPU."""
     x = section.x
     rows = rows[rows[x].notna() & (rows["device_kind"] == "cuda")]
@@ -109,7 +109,7 @@ class _Drawing:
     """One page: its rows are timed, of one problem but for x, with one forced tile or none."""
 
     def __init__(
-        self, run: Run, x: str, other: str, tile: tuple[int, int], rows: pd.DataFrame, lost: int
+        self, run: DeviceRun, x: str, other: str, tile: tuple[int, int], rows: pd.DataFrame, lost: int
     ) -> None:
         self.run, self.x, self.rows, self.lost = run, x, rows.sort_values(x), lost
         self.tile = f"{tile[0]}x{tile[1]}"

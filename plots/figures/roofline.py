@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 
 from bench.case_name import row_name
 from bench.format import count_text, share_text
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from plots.base import axes as scale
 from plots.base import prediction_lines, style
 from plots.base.measured_points import IMPORTED, REACH
@@ -44,7 +44,7 @@ _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
 
 
-def draw(run: Run) -> Iterator[tuple[str, Page]]:
+def draw(run: DeviceRun) -> Iterator[tuple[str, Page]]:
     """(name, page) for each data type and condition that has a roofline: `float16`, `float16-warm`."""
     types = list(_of_types(run))
     several = len({how for (_, how), _ in types}) > 1
@@ -55,7 +55,7 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
         yield name.replace(", ", "-").replace(" ", "-"), _page(run, of_roof, dtype, how)
 
 
-def left_out(run: Run) -> str:
+def left_out(run: DeviceRun) -> str:
     """Which data types have no roofline, and why, as a sentence; empty if there is none of these."""
     why = [
         f"{dtype} ({reason})"
@@ -65,21 +65,21 @@ def left_out(run: Run) -> str:
     return f"no roofline of {', '.join(why)}" if why else ""
 
 
-def _of_types(run: Run) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
+def _of_types(run: DeviceRun) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
     """((data type, condition), its points)."""
     points = run.frame[run.frame["flop_per_s"].notna() & run.frame["intensity"].notna()]
     for (dtype, how), of_type in points.groupby(["dtype", "condition"], sort=True):
         yield (str(dtype), str(how)), of_type
 
 
-def _why_not(run: Run, points: pd.DataFrame, dtype: str, how: str) -> str:
+def _why_not(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> str:
     """Why these points make no figure; empty if they do."""
     if not any(roof.peak for roof in roofs.of(run, points, dtype, how)):
         return "no peak of it was measured"
     return count_text(len(points), "point") if len(points) < FEWEST else ""
 
 
-def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
+def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
     above = roofs.above(run, points, how)
     share = above["measured"].fillna(above["stated"])
     extremes = _extremes(points, share)
@@ -113,7 +113,7 @@ def _page(run: Run, points: pd.DataFrame, dtype: str, how: str) -> Page:
     return page
 
 
-def _kinds(points: pd.DataFrame, most: int) -> tuple[str, Mapping[str, tuple[str, style.Look]]]:
+def _kinds(points: pd.DataFrame, most: int) -> tuple[str, Mapping[str, tuple[str, style.LineStyle]]]:
     """The column whose values have the colours, and each value's label and look in the legend."""
     operators = sorted(points["operator"].unique())
     if 1 < len(operators) <= MOST_ENTRIES:
@@ -126,7 +126,7 @@ def _points(
     points: pd.DataFrame,
     factor: float,
     by: str,
-    kinds: Mapping[str, tuple[str, style.Look]],
+    kinds: Mapping[str, tuple[str, style.LineStyle]],
 ) -> None:
     many = len(points) > MOST_DRAWN
     for name, line_rows in points.groupby(by, sort=True):
@@ -198,7 +198,7 @@ def _case(row: pd.Series, share: float) -> str:
     return f"{row_name(row)}{of_roof}{flagged}"
 
 
-def _handles(points: pd.DataFrame, by: str, kinds: Mapping[str, tuple[str, style.Look]]) -> list[Entry]:
+def _handles(points: pd.DataFrame, by: str, kinds: Mapping[str, tuple[str, style.LineStyle]]) -> list[Entry]:
     handles: list[Entry] = []
     for label, look in dict.fromkeys(kinds.values()):
         names = [name for name, kind in kinds.items() if kind == (label, look)]
@@ -215,7 +215,9 @@ def _predicted(points: pd.DataFrame) -> list[Entry]:
     return [Line2D([], [], marker="_", ls="", label="prediction of a point", **_EXPECTED)]
 
 
-def _caption(run: Run, points: pd.DataFrame, how: str, above: Mapping[roofs.Kind, pd.Series]) -> list[str]:
+def _caption(
+    run: DeviceRun, points: pd.DataFrame, how: str, above: Mapping[roofs.Kind, pd.Series]
+) -> list[str]:
     ceilings = run.roof(how)
     sentences = []
     if not run.ceilings:

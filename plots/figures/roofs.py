@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bench.format import amount_text, memory_text
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.model.ceilings import Ceilings
 from plots.base import axes as scale
 from plots.base import style
@@ -60,7 +60,7 @@ class Roof:
         return np.minimum(self.peak or np.inf, x * (self.bandwidth or np.inf))
 
 
-def of(run: Run, points: pd.DataFrame, dtype: str, how: str) -> list[Roof]:
+def of(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> list[Roof]:
     """The roofs for the arithmetic of these points; roofs without any number are left out."""
     ceilings, sheet = run.roof(how), run.datasheet
     roofs: list[Roof] = []
@@ -100,7 +100,7 @@ def _caches(ceilings: Ceilings, peak: float | None) -> list[Roof]:
     return caches
 
 
-def above(run: Run, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
+def above(run: DeviceRun, points: pd.DataFrame, how: str) -> dict[Kind, pd.Series]:
     """Rate / roof of each point, by its arithmetic and type, for the measured and for the stated roof.
 
     NaN without such a roof; the roof of vector arithmetic may be a slope alone.
@@ -137,7 +137,7 @@ def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -
     scale.measured(axes.yaxis, np.array(axes.get_ylim()), log=True)
 
 
-def draw(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> None:
+def draw(axes: Axes, run: DeviceRun, roofs: list[Roof], how: str, factor: float) -> None:
     """Draw every roof, and the band from the slowest to the fastest kind of pass; limits must be set."""
     _band(axes, run, roofs, how, factor)
     cached = [roof for roof in roofs if roof.kind == "cached"]
@@ -146,7 +146,7 @@ def draw(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> No
         _roof(axes, roof, factor, place)
 
 
-def entries(run: Run, roofs: list[Roof], how: str) -> list[Entry]:
+def entries(run: DeviceRun, roofs: list[Roof], how: str) -> list[Entry]:
     """Entries of the legend."""
     kinds = {roof.kind for roof in roofs}
     whose = "of the imported rows" if run.frame["imported"].all() else "measured"
@@ -162,7 +162,7 @@ def entries(run: Run, roofs: list[Roof], how: str) -> list[Entry]:
     return [*(band if len(run.roof(how).bandwidth_byte_per_s) > 1 else []), *([of_roofs] if drawn else [])]
 
 
-def _band(axes: Axes, run: Run, roofs: list[Roof], how: str, factor: float) -> None:
+def _band(axes: Axes, run: DeviceRun, roofs: list[Roof], how: str, factor: float) -> None:
     rates = [c.per_s for c in run.roof(how).bandwidth_byte_per_s.values()]
     peaks = [roof.peak for roof in roofs if roof.kind == "measured"]
     if len(rates) < 2:

@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from bench.format import share_text
-from bench.judge.score import Group, Score, Scorecard, predicted_and_measured, scorecard, scores
+from bench.judge.score import Score, Scorecard, ScoredGroup, predicted_and_measured, scorecard, scores
 from bench.model.predict import LEVELS
 from plots.base import axes as scale
 from plots.base import style
@@ -33,17 +33,17 @@ SAID: Mapping[str, str] = {
     "L3": "L3: learned",
     "L2-priors": "L2-priors: no fit",
 }
-LOOKS: Mapping[str, style.Look] = {
-    "L0": style.Look(style.GREY, "o"),
-    "L1": style.Look(style.BLUE, "s"),
-    "L2": style.Look(style.VERMILLION, "D"),
-    "L2-priors": style.Look(style.GREEN, "^"),
-    "L3": style.Look(style.PURPLE, "v"),
+LOOKS: Mapping[str, style.LineStyle] = {
+    "L0": style.LineStyle(style.GREY, "o"),
+    "L1": style.LineStyle(style.BLUE, "s"),
+    "L2": style.LineStyle(style.VERMILLION, "D"),
+    "L2-priors": style.LineStyle(style.GREEN, "^"),
+    "L3": style.LineStyle(style.PURPLE, "v"),
 }
 MANY = 1500
 """Points of a figure from which they are drawn as pixels: an SVG of 30,000 markers opens in no browser."""
 TURNS = 40
-"""In which those are drawn."""
+"""Number of turns in which the points are drawn."""
 _BANDS = ((0.25, "#EDEDED"), (0.10, "#D5D5D5"))
 _WIDTH_IN, _SCATTER_IN, _LINE_IN, _GAP_IN = (8.6, 10.6), 2.5, 0.3, 0.75
 _LABELS = 0.31
@@ -54,8 +54,8 @@ _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     """(stem, page), if any of these rows can be scored; they are one run's, or several runs' together."""
     card = scorecard(rows)
-    found = scores(card)
-    if not found:
+    scored = scores(card)
+    if not scored:
         return
     groups = [group for group in card.groups if len(group.rows) and group.levels]
     levels = [level for level in LEVELS if any(level in group.levels for group in groups)]
@@ -76,14 +76,14 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     for i, level in enumerate(levels):
         first = _scatter(page, above[i], groups, level, shown["median_s"], first)
     below = outer[1].subgridspec(1, 2, width_ratios=[_LABELS, 1 - _LABELS], wspace=0.0)
-    _errors(page.figure.add_subplot(below[1]), groups, found)
+    _errors(page.figure.add_subplot(below[1]), groups, scored)
     yield "scorecard", page
 
 
 def _scatter(
     page: Page,
     where: SubplotSpec,
-    groups: Sequence[Group],
+    groups: Sequence[ScoredGroup],
     level: str,
     measured_s: pd.Series,
     first: Axes | None,
@@ -124,13 +124,13 @@ def _scatter(
     return axes
 
 
-def _errors(axes: Axes, groups: Sequence[Group], found: Sequence[Score]) -> None:
-    places = {_key(one): i for i, one in enumerate(groups)}
-    levels = [level for level in LEVELS if any(one.level == level for one in found)]
-    for one in found:
-        apart = 0.2 * (levels.index(one.level) - (len(levels) - 1) / 2)
-        y, look = places[_key(one)] + apart, LOOKS[one.level]
-        ends = [max(end, _TICKS[0]) for end in (one.median, one.mape)]
+def _errors(axes: Axes, groups: Sequence[ScoredGroup], scored: Sequence[Score]) -> None:
+    places = {_key(group): i for i, group in enumerate(groups)}
+    levels = [level for level in LEVELS if any(score.level == level for score in scored)]
+    for score in scored:
+        apart = 0.2 * (levels.index(score.level) - (len(levels) - 1) / 2)
+        y, look = places[_key(score)] + apart, LOOKS[score.level]
+        ends = [max(end, _TICKS[0]) for end in (score.median, score.mape)]
         axes.plot(ends, [y, y], color=look.color, lw=0.8, zorder=2)
         for end, face, name in zip(ends, (look.color, "white"), ("_median", "_mape"), strict=True):
             axes.plot(end, y, look.marker, color=look.color, mfc=face, ms=4.2, mew=0.9, zorder=3, label=name)
@@ -152,16 +152,16 @@ def _errors(axes: Axes, groups: Sequence[Group], found: Sequence[Score]) -> None
         axes.axvline(goal, color=style.GREY, lw=0.8, ls=":", zorder=1, label="_bar")
 
 
-def _key(one: Group | Score) -> tuple[str, str, str | None, str | None]:
-    return one.operator, one.device, one.source, one.regime
+def _key(entry: ScoredGroup | Score) -> tuple[str, str, str | None, str | None]:
+    return entry.operator, entry.device, entry.source, entry.regime
 
 
-def _several(groups: Sequence[Group]) -> bool:
+def _several(groups: Sequence[ScoredGroup]) -> bool:
     """Whether colours say the device; else the operator."""
     return len({group.device for group in groups}) > 1
 
 
-def _name(group: Group, groups: Sequence[Group]) -> str:
+def _name(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> str:
     words = [group.operator]
     words += [group.device.removeprefix("nvidia-")] if _several(groups) else []
     words += [group.regime or "regime unknown"] if len({other.regime for other in groups}) > 1 else []
@@ -169,14 +169,14 @@ def _name(group: Group, groups: Sequence[Group]) -> str:
     return "\n".join(textwrap.wrap(", ".join(words) + f" ({len(group.rows)})", 44))
 
 
-def _look(group: Group, groups: Sequence[Group]) -> style.Look:
-    """Of its device, if there are several, else of its operator."""
+def _look(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> style.LineStyle:
+    """The style of its device, if there are several, else of its operator."""
     return style.of_device(group.device) if _several(groups) else style.of_operator(group.operator)
 
 
-def _entries(groups: Sequence[Group]) -> list[Entry]:
+def _entries(groups: Sequence[ScoredGroup]) -> list[Entry]:
     """What the colours of the points mean, as far as a legend can hold it: the names below have them too."""
-    named = {one.device if _several(groups) else one.operator: _look(one, groups) for one in groups}
+    named = {group.device if _several(groups) else group.operator: _look(group, groups) for group in groups}
     shown = list(named.items()) if len(named) < MOST_ENTRIES else []
     entries: list[Entry] = [style.marker(name, look.color, look.marker, 4.5) for name, look in shown]
     bands = tuple(Patch(color=color) for _, color in _BANDS[::-1])

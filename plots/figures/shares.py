@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from bench.format import seconds_text
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from plots.base import style
 from plots.base.page import Page, leaves
 from plots.base.parameter_words import axis_words
@@ -28,7 +28,7 @@ MOST_PANELS = 6
 """Panels on one page."""
 _COLUMNS, _PANEL_IN, _GAP_IN = 2, (3.1, 2.2), (0.35, 0.75)
 _WIDTH = 0.72
-"""Of a stack, of the distance to the next."""
+"""Width of a stack, as a share of the distance to the next."""
 _TOP = 1.13
 """Upper end of the axes, with room for the durations above the stacks."""
 CLASSES = {
@@ -39,7 +39,7 @@ CLASSES = {
 """Column -> what it is called, and its colour, from the bottom of the stacks."""
 
 
-def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
+def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     """Pages of up to six panels; none where no time is divided into classes."""
     known = rows[section.x].notna() & rows["median_s"].notna() & (rows[list(CLASSES)].sum(axis=1) > 0)
     shown = rows[known & rows[list(CLASSES)].notna().all(axis=1)]
@@ -61,7 +61,7 @@ def draw(run: Run, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
         yield page
 
 
-def _page(run: Run, shown: pd.DataFrame, section: Section, which: str, count: int) -> Page:
+def _page(run: DeviceRun, shown: pd.DataFrame, section: Section, which: str, count: int) -> Page:
     columns, lines = min(_COLUMNS, count), math.ceil(count / _COLUMNS)
     page = Page(
         Page.LEFT + _COLUMNS * _PANEL_IN[0] + _GAP_IN[0] + Page.RIGHT if columns > 1 else 6.6,
@@ -81,12 +81,12 @@ def _page(run: Run, shown: pd.DataFrame, section: Section, which: str, count: in
 def _title(columns: list[str], key: Any) -> str:
     """`transformer, float32, eager`: values that speak for themselves, numbers with their names."""
     values = key if isinstance(key, tuple) else (key,)
-    told = [
+    phrases = [
         (name, value)
         for name, value in zip(columns, values, strict=True)
         if value is not None and value == value
     ]
-    return ", ".join(str(v) if isinstance(v, str) else style.labelled(n, v) for n, v in told)
+    return ", ".join(str(v) if isinstance(v, str) else style.labelled(n, v) for n, v in phrases)
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, x: str) -> None:

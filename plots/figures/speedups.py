@@ -32,7 +32,7 @@ MIDDLE = (
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedDevices:
     """The devices that have cases in common with the base, with their datasheets."""
 
     base: str
@@ -50,7 +50,7 @@ class Compared:
 
 def compare(
     rows: pd.DataFrame, base: str, sheets: Mapping[str, Datasheet | None]
-) -> tuple[Compared | None, list[str]]:
+) -> tuple[ComparedDevices | None, list[str]]:
     """(what can be drawn, or None; a sentence for each device that has no case in common with the base)."""
     met = dict(judge.speedups(rows, base))
     apart = [
@@ -61,7 +61,7 @@ def compare(
     met = {device: cases for device, cases in met.items() if len(cases)}
     if not met:
         return None, apart
-    return Compared(base, met, sheets, rows[rows["device"].isin([base, *met])]), apart
+    return ComparedDevices(base, met, sheets, rows[rows["device"].isin([base, *met])]), apart
 
 
 def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
@@ -69,13 +69,13 @@ def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
     scale.ratio(axes, shown, 7)
 
 
-def legend(compared: Compared, among: Container[str]) -> list[Artist]:
+def legend(compared: ComparedDevices, among: Container[str]) -> list[Artist]:
     """Entries for these of the devices."""
     looks = {device: style.of_device(device) for device in compared.cases if device in among}
     return [style.marker(device, look.color, look.marker) for device, look in looks.items()]
 
 
-def measured_alike(compared: Compared) -> list[str]:
+def measured_alike(compared: ComparedDevices) -> list[str]:
     """The sentences of a caption on what else differs: a speed-up between two protocols is none."""
     words = {"protocol": "protocols", "regime": "regimes", "clock": "clocks", "imported": "sources"}
     by_device = compared.rows.groupby("device")

@@ -18,7 +18,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench.format import count_text, memory_text
-from bench.judge.frame import Run, parameter_names
+from bench.judge.frame import DeviceRun, parameter_names
 from bench.model.roofline import LINK
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
@@ -60,7 +60,7 @@ _COLUMN: dict[Quantity, Columns] = {
 _Key = tuple[Any, ...]
 
 
-def draw(run: Run, rows: pd.DataFrame, section: Section, quantity: Quantity) -> Iterator[Page]:
+def draw(run: DeviceRun, rows: pd.DataFrame, section: Section, quantity: Quantity) -> Iterator[Page]:
     """The pages of one sweep's figure; none if none of its rows has this quantity.
 
     `rows` are those of one sweep; all lines are sorted by x. Rows without a time are ticks at the bottom.
@@ -175,11 +175,11 @@ class _Drawing:
 
     def __init__(
         self,
-        run: Run,
+        run: DeviceRun,
         section: Section,
         quantity: Quantity,
         shown: pd.DataFrame,
-        looks: dict[_Key, style.Look],
+        looks: dict[_Key, style.LineStyle],
         hidden: pd.DataFrame,
         log_y: bool,
     ) -> None:
@@ -336,7 +336,7 @@ class _Drawing:
                 axes.annotate(text, (x, np.fmax(height, top)), (0, 4), **how)
 
     def _landmarks(self, axes: Axes) -> None:
-        """Where the last-level cache ends, and the rate of a copy in memory, for what a cache may hold."""
+        """Mark the last-level cache's end and the rate of a copy in memory, for what a cache may hold."""
         how: dict[str, Any] = {"size": 7, "color": "#444444", "textcoords": "offset points"}
         cache, memory = int(self.shown["cache_byte"].max()), self.run.roof("cold").copy_byte_per_s
         if self.shown["byte"].min() < cache < self.shown["byte"].max():

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from bench.format import share_text
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from plots.base import style
 from plots.base.page import Page
 
@@ -27,7 +27,7 @@ SLOW = 0.95
 FAR = 3.0
 """Multiple of the 98th percentile beyond which a point stands on the edge of its panel."""
 _WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 1.15, 0.16
-_OTHER, _PRODUCT = style.Look(style.ORANGE, "s"), style.Look(style.BLACK, "D")
+_OTHER, _PRODUCT = style.LineStyle(style.ORANGE, "s"), style.LineStyle(style.BLACK, "D")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ _CPU = (
 """The first fact of each device is its speed; the others may explain it."""
 
 
-def draw(run: Run) -> Iterator[tuple[str, Page]]:
+def draw(run: DeviceRun) -> Iterator[tuple[str, Page]]:
     """(stem, page), if this run recorded the speed of its machine; `missing` says why not."""
     if missing(run):
         return
@@ -99,7 +99,7 @@ def draw(run: Run) -> Iterator[tuple[str, Page]]:
     yield "trace", page
 
 
-def missing(run: Run) -> str | None:
+def missing(run: DeviceRun) -> str | None:
     """Why there is nothing to draw, as a sentence; None if there is."""
     column = "sm_clock_hz" if _is_gpu(run) else "sentinel_before_s"
     timed = run.frame[run.frame["median_s"].notna()]
@@ -133,7 +133,7 @@ def moments(rows: pd.DataFrame) -> pd.DataFrame:
     ).sort_values("at_s", kind="stable")
 
 
-def repeated(run: Run) -> pd.DataFrame:
+def repeated(run: DeviceRun) -> pd.DataFrame:
     """A row for each visit to a case that was visited several times: `at_s` of the run, `change`, `product`.
 
     `change` is the median of its samples over that of all visits, less 1; `product` says whether the case is
@@ -151,7 +151,7 @@ def repeated(run: Run) -> pd.DataFrame:
     return pd.DataFrame(visits, columns=["at_s", "change", "product"])
 
 
-def _is_gpu(run: Run) -> bool:
+def _is_gpu(run: DeviceRun) -> bool:
     return bool((run.frame["device_kind"] == "cuda").any())
 
 

@@ -23,7 +23,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
-class Line:
+class SlowUnit:
     """A slow unit, or node, in the table."""
 
     name: str
@@ -37,7 +37,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Kind:
+class KindPage:
     """What the template says of one kind; numbers as texts."""
 
     slug: str
@@ -45,14 +45,14 @@ class Kind:
     differing: Sequence[str]
     """Settings in which its units differ."""
     judged: bool
-    slow: Sequence[Line]
+    slow: Sequence[SlowUnit]
     moved: Sequence[nights.Moved]
     history: str
     """A sentence on the nights."""
     classes: Sequence[tuple[str, str]]
-    """Those that are drawn, each with a sentence on how far its units are apart."""
+    """The classes to draw, each with a sentence on how far its units are apart."""
     choices: Sequence[str]
-    """`compute, alone`: what strips and clocks can show; first what is best to look at first."""
+    """`compute, alone`: the kinds of work to choose from, the most telling first."""
     strips: Sequence[tuple[str, str]]
     """(chart, what it groups by)."""
     clocks: bool
@@ -66,7 +66,7 @@ class Kind:
     """Histories that are drawn."""
 
 
-def kind(fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]) -> tuple[Kind, dict[str, Any]]:
+def kind(fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]) -> tuple[KindPage, dict[str, Any]]:
     """The kind's words, and its charts and their data for the page."""
     times = fleet.of_kind(slug)
     slow = [each for each in fit.slow if each.kind == slug]
@@ -90,7 +90,7 @@ def kind(fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]) -> tupl
     specs |= {"clocks": charts.clocks(states), "slowest": charts.slowest(classes, bool(named))}
     specs["nights"] = charts.nights([track.title for track in shown])
     data = {charts.EFFECTS: units, charts.SLOWEST: losses, charts.NIGHTS: nights.rows(past, shown)}
-    words = Kind(
+    words = KindPage(
         slug=slug,
         facts=_facts(fleet, times, slug),
         differing=list(_differing(times)),
@@ -99,7 +99,7 @@ def kind(fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]) -> tupl
             _line(fleet, each, reasons, nights.since_text(past, track))
             for each, track in zip(slow, tracks, strict=True)
         ],
-        moved=[said for said, _ in moved],
+        moved=[sentence for sentence, _ in moved],
         history=nights.sentence(past),
         classes=[(of, _apart(fit, slug, of)) for of in classes],
         choices=_choices(slow, [f"{of}, {how}" for of in classes for how in manners if (of, how) in drawn]),
@@ -157,12 +157,12 @@ def _shown(value: object) -> str:
 def _apart(fit: Fit, slug: str, of: str) -> str:
     """How far healthy units are apart in a class."""
     spreads = [each for each in fit.spreads if (each.kind, each.klass) == (slug, of)]
-    said = [
+    phrases = [
         f"{share_text(math.expm1(each.sd), 1)} {rows.manner(bool(each.together))}, of which "
         f"{share_text(math.expm1(each.own_sd), 1)} is noise of measuring"
         for each in spreads
     ]
-    return f"Standard deviation of healthy units: {'; '.join(said)}." if said else ""
+    return f"Standard deviation of healthy units: {'; '.join(phrases)}." if phrases else ""
 
 
 def _choices(slow: Sequence[Slow], every: Sequence[str]) -> list[str]:
@@ -175,7 +175,7 @@ def _choices(slow: Sequence[Slow], every: Sequence[str]) -> list[str]:
 # ---- slow units
 
 
-def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) -> Line:
+def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) -> SlowUnit:
     unit = fleet.units[slow.unit] if slow.unit else None
     if unit:
         about = [f"serial {unit.serial}"] if unit.serial else []
@@ -183,7 +183,7 @@ def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) ->
     else:
         count = sum(each.node == slow.node for each in fleet.units.values())
         about = [f"the whole node, {count_text(count, 'unit')}"]
-    return Line(
+    return SlowUnit(
         name=slow.name,
         about=about,
         slow_in=_slow_in(slow),

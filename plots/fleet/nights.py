@@ -20,7 +20,7 @@ MOST_DRAWN = 24
 
 
 @dataclass(frozen=True)
-class Track:
+class NightTrack:
     """The nights of a unit or a node, in the class in which it is slow or got worse."""
 
     title: str
@@ -40,7 +40,7 @@ class Moved:
     nights: int
 
 
-def of_slow(fleet: Fleet, past: Histories, slow: Slow) -> Track | None:
+def of_slow(fleet: Fleet, past: Histories, slow: Slow) -> NightTrack | None:
     """The history of what is slow, where it is slowest; None without one."""
     ways = [(of, together) for of, together in slow.slow_in if together is not None]
     worst = (slow.klass, slow.together) if slow.together is not None else next(iter(ways), None)
@@ -54,10 +54,10 @@ def of_slow(fleet: Fleet, past: Histories, slow: Slow) -> Track | None:
     if not mine or worst is None:
         return None
     effect = _median(np.array(mine))
-    return Track(f"{slow.name}: {worst[0]}, {manner(bool(worst[1]))}", effect, since(effect))
+    return NightTrack(f"{slow.name}: {worst[0]}, {manner(bool(worst[1]))}", effect, since(effect))
 
 
-def since_text(past: Histories, track: Track | None) -> str:
+def since_text(past: Histories, track: NightTrack | None) -> str:
     """Since when: `2026-03-14`, or that it was so on its first night; empty if nights are too few."""
     if track is None or not past.can_tell:
         return ""
@@ -78,34 +78,34 @@ def sentence(past: Histories) -> str:
     return f"{there} {nights}; to say since when a unit is worse takes {ENOUGH}."
 
 
-def moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[tuple[Moved, Track]]:
+def moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[tuple[Moved, NightTrack]]:
     """Units that nobody named, where they are worse than they were, the largest change first."""
     for series, worse in sorted(past.worse.items(), key=lambda pair: -pair[1].by):
         if series.unit not in named:
             name = fleet.units[series.unit].name
             of = _of(series)
             by = change_text(math.exp(worse.by))
-            said = Moved(name, of, past.dates[worse.night], by, worse.nights)
-            yield said, Track(f"{name}: {of}", past.effect[series], worse)
+            moved = Moved(name, of, past.dates[worse.night], by, worse.nights)
+            yield moved, NightTrack(f"{name}: {of}", past.effect[series], worse)
 
 
-def drawn(past: Histories, tracks: Iterable[Track | None]) -> list[Track]:
-    """Those of the tracks that are drawn; none if nights are too few."""
+def drawn(past: Histories, tracks: Iterable[NightTrack | None]) -> list[NightTrack]:
+    """The tracks to draw; none if nights are too few."""
     known = [track for track in tracks if track is not None]
     return known[:MOST_DRAWN] if past.can_tell else []
 
 
-def rows(past: Histories, tracks: Sequence[Track]) -> list[Row]:
+def rows(past: Histories, tracks: Sequence[NightTrack]) -> list[Row]:
     """A row for each track and night with a time; `since` is said in that of its first worse night."""
-    found = []
+    worst = []
     for track in tracks:
         for night, (date, effect) in enumerate(zip(past.dates, track.effect, strict=True)):
             if math.isfinite(effect):
                 began = track.worse is not None and track.worse.night == night
                 fact: Row = {"date": date, "night": date, "since": f"since {date}" if began else ""}
                 fact |= {"percent": percent(effect), "text": change_text(math.exp(effect))}
-                found.append({"panel": track.title, **fact})
-    return found
+                worst.append({"panel": track.title, **fact})
+    return worst
 
 
 def _of(series: Series) -> str:
@@ -115,6 +115,6 @@ def _of(series: Series) -> str:
 def _median(effects: Floats) -> Floats:
     """[nights] of [units, nights]; NaN on nights without any."""
     seen = np.isfinite(effects).any(axis=0)
-    found: Floats = np.full(effects.shape[1], np.nan)
-    found[seen] = np.nanmedian(effects[:, seen], axis=0)
-    return found
+    slowest: Floats = np.full(effects.shape[1], np.nan)
+    slowest[seen] = np.nanmedian(effects[:, seen], axis=0)
+    return slowest

@@ -18,7 +18,7 @@ from plots.history.date_axis import Calendar
 from plots.history.view import View, verdict
 
 if TYPE_CHECKING:
-    from bench.judge.history.detector import Step
+    from bench.judge.history.detector import ConfirmedChange
 
 LETTER_IN = 0.057
 """Width of a letter of 6.5 points, on average."""
@@ -133,7 +133,7 @@ def held(view: View, kind: str, row: int) -> Flags:
     return belongs
 
 
-def steps(view: View, kind: str, row: int) -> list[Step]:
+def steps(view: View, kind: str, row: int) -> list[ConfirmedChange]:
     """Steps of a row that reach a night shown; of a series also those of its class that it took part in."""
     return [
         step

@@ -17,7 +17,7 @@ from bench.judge.history.series import Floats
 from plots.history.view import View, state
 
 if TYPE_CHECKING:
-    from bench.judge.history.detector import Step
+    from bench.judge.history.detector import ConfirmedChange
     from bench.judge.history.monitor import Track
 
 EARLY, LATE, SETTLED = 5, 3, 7
@@ -27,11 +27,11 @@ COLUMNS = (
     *("kind", "name", "operator", "implementation", "row", "before_s", "now_s", "moved_s"),
     *("effect", "noise", "over_noise", "since", "commit", "state"),
 )
-"""kind: series | ceiling | class; row: of History.series or Judged.classes; before_s, now_s, moved_s: seconds
-of one launch, of a class those of its members together; effect: now / before - 1, of a class the median of
-its members'; noise: half of the band as a share; over_noise: |ln(now / before)| over half of the band; since,
-commit: the night on which its newest step began; state: open | recovered | accepted | segment ended |
-no alarm.
+"""kind: series | ceiling | class; row: of History.series or JudgedHistory.classes; before_s, now_s,
+moved_s: seconds of one launch, of a class those of its members together; effect: now / before - 1, of a
+class the median of its members'; noise: half of the band as a share; over_noise: |ln(now / before)| over
+half of the band; since, commit: the night on which its newest step began; state: open | recovered |
+accepted | segment ended | no alarm.
 """
 
 
@@ -90,7 +90,7 @@ def _classes(view: View, before: Floats, now: Floats) -> pd.DataFrame:
     )
 
 
-def _since(view: View, step: Step | None) -> tuple[str, str, str]:
+def _since(view: View, step: ConfirmedChange | None) -> tuple[str, str, str]:
     """(date, commit, state) of a step's first night."""
     if step is None:
         return "", "", state(step)
@@ -98,9 +98,9 @@ def _since(view: View, step: Step | None) -> tuple[str, str, str]:
     return night.utc[:10], night.commit, state(step)
 
 
-def _newest(view: View) -> dict[int, Step]:
+def _newest(view: View) -> dict[int, ConfirmedChange]:
     """Row of a series -> the newest step that it took part in, by itself or with its class."""
-    newest: dict[int, Step] = {}
+    newest: dict[int, ConfirmedChange] = {}
     for step in view.judged.steps:
         if step.kind != "machine":
             for row in (step.row,) if step.kind == "series" else step.members:

@@ -21,7 +21,7 @@ from plots.history.movers_figure import PREFIX
 from plots.history.view import View, changed, state, verdict
 
 if TYPE_CHECKING:
-    from bench.judge.history.detector import Step
+    from bench.judge.history.detector import ConfirmedChange
 
 MOST = 60
 """Movers of the page's table; movers.csv has all."""
@@ -43,12 +43,12 @@ class Drawn(NamedTuple):
     """The same as a PNG for a narrow window; empty if it is only drawn wide."""
 
 
-class Device(NamedTuple):
+class DeviceLine(NamedTuple):
     """A line of the page over all devices."""
 
     view: View
     folder: str
-    """Of its page, beside the page over all."""
+    """Folder of its page, relative to the page over all."""
     has_page: bool = True
     """Not if it is one of many units of its kind and has no open step."""
 
@@ -74,12 +74,12 @@ def html(view: View, moved: pd.DataFrame, drawn: Sequence[Drawn], folder: Path) 
     )
 
 
-def index_html(devices: Sequence[Device]) -> str:
+def index_html(devices: Sequence[DeviceLine]) -> str:
     """The page that links the devices' pages."""
     return _template("index.html.j2").render(devices=devices)
 
 
-def tonight(view: View) -> list[Step]:
+def tonight(view: View) -> list[ConfirmedChange]:
     """Steps that stand open, then those that the last night raised or ended; the newest of each first."""
     last = len(view.history.nights) - 1
     closed = [step for step in reversed(view.judged.steps) if step.ended is not None]

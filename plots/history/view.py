@@ -18,7 +18,7 @@ from plots.base.style import NO_BREAK
 from plots.history.date_axis import Calendar, calendar
 
 if TYPE_CHECKING:
-    from bench.judge.history.detector import Judged, Step
+    from bench.judge.history.detector import ConfirmedChange, JudgedHistory
 
 Number = TypeVar("Number", np.float64, np.bool_)
 NO_SEGMENT = ("commit",)
@@ -29,7 +29,7 @@ NO_SEGMENT = ("commit",)
 class View:
     """A judged history, and from which of its nights on it is drawn and listed."""
 
-    judged: Judged
+    judged: JudgedHistory
     first: int
     """Index of the first night shown."""
     calendar: Calendar
@@ -66,7 +66,7 @@ class View:
         return " · ".join([facts[0], *(fact.replace(" ", NO_BREAK) for fact in facts[1:])])
 
     def shown(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Those columns of a [..., nights] array that belong to the nights shown."""
+        """The columns of a [..., nights] array that belong to the nights shown."""
         return values[..., self.first :]
 
     def boundaries(self) -> list[tuple[int, str]]:
@@ -77,12 +77,14 @@ class View:
             if self.nights[i].segment != self.nights[i - 1].segment
         ]
 
-    def open_steps(self) -> list[Step]:
+    def open_steps(self) -> list[ConfirmedChange]:
         """The steps that stand open after the last night, the newest first."""
         return [step for step in reversed(self.judged.steps) if step.ended is None]
 
 
-def view(judged: Judged, labels: Sequence[str], since: datetime | None, last: int | None) -> View | None:
+def view(
+    judged: JudgedHistory, labels: Sequence[str], since: datetime | None, last: int | None
+) -> View | None:
     """The nights since a moment, of these at most the last so many; None if there is none."""
     nights = judged.history.nights
     began = pd.to_datetime([night.utc for night in nights], format="ISO8601", utc=True)
@@ -115,7 +117,7 @@ def verdict(log: float) -> str:
     return "SLOWER" if log > 0 else "FASTER"
 
 
-def state(step: Step | None) -> str:
+def state(step: ConfirmedChange | None) -> str:
     """The state of a step: open, recovered, accepted or segment ended; or that there was none."""
     if step is None:
         return "no alarm"

@@ -3,7 +3,7 @@
 index.html                     all of it, in one file
 movers.csv movers.png          what moved (plots/history/movers.py)
 machine.png classes.png        how the ceilings and the classes did
-series/<series>.png            those that moved, that stand open or that were asked for; each also as SVG
+series/<series>.png            those that moved, that stand open or that were requested; each also as SVG
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from plots.base.saving import save_all
 from plots.history import movers_figure, tracks
 from plots.history import series as history_series
 from plots.history.movers import movers
-from plots.history.page import Device, Drawn, html
+from plots.history.page import DeviceLine, Drawn, html
 from plots.history.panel import NARROW_IN, WIDE_IN
 from plots.history.view import View, view
 
 MANY = 8
-"""Of more units of one kind only those with an open step get a page: hundreds of pages are not read."""
+"""Most units of one kind that all get a page; of more, those with an open step: nobody reads hundreds."""
 
 
 def shown(
     histories: Sequence[History], since: datetime | None, last: int | None, say: Callable[[str], object]
-) -> list[Device]:
+) -> list[DeviceLine]:
     """Each device's history, judged; a device without a night to show is reported to `say`.
 
     UserError, one sentence, if none is left.
@@ -52,7 +52,7 @@ def shown(
         several = units[history.device] > 1 and history.unit
         folder = f"{history.device}-{history.unit[:8]}" if several else history.device
         moved = any(step.kind != "machine" for step in seen.open_steps())
-        devices.append(Device(seen, folder, moved or units[history.device] <= MANY))
+        devices.append(DeviceLine(seen, folder, moved or units[history.device] <= MANY))
     if not histories:
         raise UserError(
             "no night to show: no run of our own with a time is among these (imported rows are none)"

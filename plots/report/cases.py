@@ -18,7 +18,7 @@ import pandas as pd
 from bench.case_name import row_name
 from bench.cli.explain import command_again
 from bench.format import alike_texts
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from plots.base import prediction_lines
 
 DIGITS = 4
@@ -49,7 +49,7 @@ class Untimed(NamedTuple):
     sweeps: tuple[str, ...]
 
 
-def cases(runs: Sequence[Run], known: Callable[[str], bool]) -> pd.DataFrame:
+def cases(runs: Sequence[DeviceRun], known: Callable[[str], bool]) -> pd.DataFrame:
     """A row for each timed measurement: its name, WORDS and NUMBERS; the index is (run, place in its frame).
 
     `known` says whether this checkout has a sweep. Rows that were measured as ceilings, probes or for
@@ -59,7 +59,7 @@ def cases(runs: Sequence[Run], known: Callable[[str], bool]) -> pd.DataFrame:
     return pd.concat(parts, keys=range(len(runs)), names=["run", "row"])
 
 
-def _cases(run: Run, known: Callable[[str], bool]) -> pd.DataFrame:
+def _cases(run: DeviceRun, known: Callable[[str], bool]) -> pd.DataFrame:
     frame = run.frame
     here = (frame["role"] == "measurement") & (frame["visit"] == 0) & frame["median_s"].notna()
     rows = frame[here]
@@ -118,7 +118,7 @@ def rounded(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
-def untimed(runs: Sequence[Run]) -> list[Untimed]:
+def untimed(runs: Sequence[DeviceRun]) -> list[Untimed]:
     """Why cases have no time: each reason once for each device, the commonest first."""
     counts: Counter[tuple[str, str, str]] = Counter()
     sweeps: dict[tuple[str, str, str], dict[str, None]] = {}

@@ -97,7 +97,7 @@ def ratios(dense: bool) -> Spec:
 def curves(
     x: Mapping[str, Any],
     y: Mapping[str, Any],
-    looks: Mapping[str, style.Look],
+    looks: Mapping[str, style.LineStyle],
     panels: Sequence[str],
 ) -> Spec:
     """Lines over a swept parameter in a panel each, with intervals, and predictions dashed.

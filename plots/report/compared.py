@@ -1,4 +1,4 @@
-"""What stands beside each other: devices and what they gain, implementations, the library and ours."""
+"""Comparisons side by side: devices and what they gain, implementations, the library and ours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.judge.speedup import Gain, gains, speedups
 from bench.judge.standings import Standing, duels, efficiencies
 from bench.model.bound import bound_text
@@ -25,7 +25,7 @@ class Gained(NamedTuple):
     dtype: str
     bound: str
     on: Mapping[str, Gain]
-    """By device."""
+    """The gain on each device."""
 
 
 class Rival(NamedTuple):
@@ -36,7 +36,7 @@ class Rival(NamedTuple):
     implementation: str
     problems: int
     fastest: int
-    """In how many of them it is the fastest."""
+    """Number of them in which it is the fastest."""
     behind: float
     """Median of its time over the fastest one's."""
 
@@ -49,7 +49,7 @@ class Stands(NamedTuple):
     of: Standing
 
 
-def gained(runs: Sequence[Run]) -> list[Gained]:
+def gained(runs: Sequence[DeviceRun]) -> list[Gained]:
     """The speed-ups of the devices over the first run's, as `python -m bench compare --across device`."""
     sheets = {run.device: run.datasheet for run in runs}
     if len(sheets) < 2:
@@ -62,7 +62,7 @@ def gained(runs: Sequence[Run]) -> list[Gained]:
     return [Gained(*place, on) for place, on in places.items()]
 
 
-def rivals(run: Run) -> Iterator[Rival]:
+def rivals(run: DeviceRun) -> Iterator[Rival]:
     """Every implementation of every operator with more than one; of imported rows the MOST_RIVALS fastest.
 
     Suspect rows are left out.
@@ -90,7 +90,7 @@ def rivals(run: Run) -> Iterator[Rival]:
         )
 
 
-def ours(run: Run) -> Iterator[Stands]:
+def ours(run: DeviceRun) -> Iterator[Stands]:
     """Our GEMMs against the library's by region, and our memory-bound kernels against the best other."""
     if run.imported:
         return

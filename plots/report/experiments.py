@@ -1,4 +1,4 @@
-"""The experiments of a run: each sweep with what was asked, its chart, and what there is to see."""
+"""The experiments of a run: each sweep with its question, its chart, and what there is to see."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from bench.format import count_text, share_text
-from bench.judge.claims import Judged
-from bench.judge.frame import Run
+from bench.judge.claims import JudgedClaim
+from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
 from plots.base import axes, prediction_lines, style, verdict_lines
 from plots.base.parameter_words import axis_words
@@ -57,10 +57,10 @@ class Experiment(NamedTuple):
 
 
 def experiments(
-    run: Run,
+    run: DeviceRun,
     number: int,
     sweeps: Sweeps,
-    judged: Sequence[Judged],
+    judged: Sequence[JudgedClaim],
     places: Mapping[tuple[int, int], int],
 ) -> Iterator[Experiment]:
     """The experiments of a run, by the names of their sweeps; those without a timed row are left out.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bench.cli.run_summary import reached_sentence, trust_lines
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.model.ceilings import Ceilings
 
 STATED, UNMEASURED = "by its datasheet; not measured", "not measured"
@@ -23,7 +23,7 @@ class Number(NamedTuple):
     """The interval, of how many cases it is made, or where it is from."""
 
 
-class Line(NamedTuple):
+class FactLine(NamedTuple):
     """One fact, with its value in each run."""
 
     name: str
@@ -49,17 +49,17 @@ class Head(NamedTuple):
     """(name, value, interval, case) of each ceiling that was measured."""
 
 
-def heads(runs: Sequence[Run]) -> list[Head]:
+def heads(runs: Sequence[DeviceRun]) -> list[Head]:
     """The heads of a page; each has a number for every data type that one of the runs multiplies in."""
     dtypes = list(dict.fromkeys(dtype for run in runs for dtype in _matrix_dtypes(run)))
     made = [_head(run, dtypes) for run in runs]
-    # Of a single run a number that is not there needs no card; beside others it says so.
+    # Of a single run a number that is not there needs no card; next to others it says so.
     if len(made) > 1:
         return made
     return [head._replace(numbers=tuple(each for each in head.numbers if each.value)) for head in made]
 
 
-def _head(run: Run, dtypes: Sequence[str]) -> Head:
+def _head(run: DeviceRun, dtypes: Sequence[str]) -> Head:
     state = [f"imported, not measured by roofbench: {_sources(run)}"] if run.imported else []
     roof = _roof(run)
     listed = [
@@ -77,34 +77,34 @@ def _head(run: Run, dtypes: Sequence[str]) -> Head:
     )
 
 
-def _sources(run: Run) -> str:
+def _sources(run: DeviceRun) -> str:
     """What the sources of its rows share: who, repository and licence, and the file if there is one alone."""
     first, *others = [source.split("; ") for source in dict.fromkeys(row.source or "" for row in run.rows)]
     return "; ".join(part for part in first if all(part in other for other in others))
 
 
-def lines(runs: Sequence[Run]) -> list[Line]:
-    """The facts of the runs beside each other; facts that no run has are left out."""
-    found = [
-        Line("device", tuple(run.device_name for run in runs)),
-        Line("run", tuple(run.name for run in runs)),
-        Line("measured", tuple(_span(run) for run in runs)),
-        Line("cores or SMs", tuple(str(run.rows[0].sm_count) for run in runs)),
-        Line("last-level cache", tuple(memory_text(run.rows[0].cache_byte) for run in runs)),
-        Line("datasheet", tuple(_stated(run) for run in runs)),
+def lines(runs: Sequence[DeviceRun]) -> list[FactLine]:
+    """The facts of the runs side by side; facts that no run has are left out."""
+    lines = [
+        FactLine("device", tuple(run.device_name for run in runs)),
+        FactLine("run", tuple(run.name for run in runs)),
+        FactLine("measured", tuple(_span(run) for run in runs)),
+        FactLine("cores or SMs", tuple(str(run.rows[0].sm_count) for run in runs)),
+        FactLine("last-level cache", tuple(memory_text(run.rows[0].cache_byte) for run in runs)),
+        FactLine("datasheet", tuple(_stated(run) for run in runs)),
     ]
-    found += [Line(fact.name, tuple(_values(run, fact) for run in runs)) for fact in FACTS]
-    known = [line for line in found if any(line.values)]
+    lines += [FactLine(fact.name, tuple(_values(run, fact) for run in runs)) for fact in FACTS]
+    known = [line for line in lines if any(line.values)]
     # The device stands above; a fact that repeats it would only be longer.
     return [line for index, line in enumerate(known) if line.name != "device" or index == 0]
 
 
-def _roof(run: Run) -> Ceilings:
+def _roof(run: DeviceRun) -> Ceilings:
     """What its rows with a cold cache are compared with, else those of its first row's condition."""
     return run.ceilings.get("cold") or run.roof_of(run.rows[0])
 
 
-def _matrix_dtypes(run: Run) -> list[str]:
+def _matrix_dtypes(run: DeviceRun) -> list[str]:
     """Data types of its matrix products, those of the highest rate first."""
     peaks = {
         dtype: peak.per_s for (kind, dtype), peak in _roof(run).peak_flop_per_s.items() if kind == "matrix"
@@ -113,14 +113,14 @@ def _matrix_dtypes(run: Run) -> list[str]:
     return sorted(rates, key=lambda dtype: -rates[dtype])
 
 
-def _fastest(run: Run) -> dict[str, float]:
+def _fastest(run: DeviceRun) -> dict[str, float]:
     """Data type -> the highest rate of a matrix product, FLOP/s, suspect ones left out."""
     frame = run.frame
     sound = frame[(frame["arithmetic"] == "matrix") & ~frame["suspect"] & frame["flop_per_s"].notna()]
     return {str(dtype): float(rate) for dtype, rate in sound.groupby("dtype")["flop_per_s"].max().items()}
 
 
-def _numbers(run: Run, dtypes: Sequence[str]) -> Iterator[Number]:
+def _numbers(run: DeviceRun, dtypes: Sequence[str]) -> Iterator[Number]:
     """A number of every sort; its value is empty where it is not known."""
     roof, sheet = _roof(run), run.datasheet
     memory = "memory bandwidth"
@@ -151,7 +151,7 @@ def _numbers(run: Run, dtypes: Sequence[str]) -> Iterator[Number]:
         yield Number("", "of the roof is reached", "no roof was measured")
 
 
-def _products(what: str, dtype: str, run: Run, fastest: float | None) -> Number:
+def _products(what: str, dtype: str, run: DeviceRun, fastest: float | None) -> Number:
     """The measured peak of this data type, else the fastest case, else what the datasheet promises."""
     peak = _roof(run).peak_flop_per_s.get(("matrix", dtype))
     stated = run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None
@@ -170,7 +170,7 @@ def _interval(low: float, high: float, unit: str) -> str:
     return f"{ends} (95 %)" if low < high else ends
 
 
-def _span(run: Run) -> str:
+def _span(run: DeviceRun) -> str:
     """The first and the last moment of the run, UTC."""
     moments = sorted(row.utc for row in run.rows if row.utc)
     if not moments:
@@ -180,7 +180,7 @@ def _span(run: Run) -> str:
     return f"{first} to {until} UTC" if until != first[11:] else f"{first} UTC"
 
 
-def _stated(run: Run) -> str:
+def _stated(run: DeviceRun) -> str:
     """What the datasheet promises."""
     sheet = run.datasheet
     if sheet is None:
@@ -193,7 +193,7 @@ def _stated(run: Run) -> str:
     )
 
 
-def _values(run: Run, fact: Fact) -> str:
+def _values(run: DeviceRun, fact: Fact) -> str:
     """The values of a fact among the rows of a run, at most three of them by name."""
     if run.rows[0].device_kind not in fact.kinds:
         return ""

@@ -13,10 +13,10 @@ import pandas as pd
 
 from bench.errors import UserError
 from bench.format import count_text
-from bench.judge.claims import Judged
+from bench.judge.claims import JudgedClaim
 from bench.judge.findings import findings
 from bench.judge.flags import FLAGS
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
 from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
@@ -38,7 +38,7 @@ _ROOF_AT = (1e-2, 1e3)
 """Intensities between which roofs are drawn, FLOP/byte, if no case lies beyond."""
 
 
-class Claim(NamedTuple):
+class ClaimRow(NamedTuple):
     """A claim with its verdict on each group of runs that are judged together."""
 
     id: str
@@ -46,8 +46,8 @@ class Claim(NamedTuple):
     rules: str
     says: str
     expected: str
-    verdicts: tuple[Judged | None, ...]
-    """In the order of the groups; None where a group lacks the sweep."""
+    verdicts: tuple[JudgedClaim | None, ...]
+    """The verdicts in the order of the groups; None where a group lacks the sweep."""
 
     @property
     def words(self) -> set[str]:
@@ -56,9 +56,9 @@ class Claim(NamedTuple):
 
 
 def html(
-    runs: Sequence[Run],
+    runs: Sequence[DeviceRun],
     sweeps: Mapping[RunKey, Sweeps],
-    judged: Sequence[tuple[Sequence[Run], Sequence[Judged]]],
+    judged: Sequence[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]],
     known: Callable[[str], bool],
 ) -> str:
     """The page about these runs, the first of which stands first.
@@ -138,7 +138,7 @@ def html(
     )
 
 
-def _roofs(runs: Sequence[Run], span: tuple[float, float]) -> Iterator[dict[str, Any]]:
+def _roofs(runs: Sequence[DeviceRun], span: tuple[float, float]) -> Iterator[dict[str, Any]]:
     """Both ends and the ridge of every roof with a peak, in FLOP/byte and FLOP/s; types may share one."""
     named = len({run.device for run in runs}) > 1
     dtypes: dict[tuple[str, roofs.Roof], dict[str, None]] = {}
@@ -161,9 +161,9 @@ def _roofs(runs: Sequence[Run], span: tuple[float, float]) -> Iterator[dict[str,
             yield {"roof": number, "kind": source, "intensity": x, "flop_per_s": y, "label": words}
 
 
-def _claims(judged: Sequence[Sequence[Judged]]) -> list[Claim]:
+def _claims(judged: Sequence[Sequence[JudgedClaim]]) -> list[ClaimRow]:
     """Every claim with each group's verdict; those that rows decide first."""
-    verdicts: dict[tuple[str, str], dict[int, Judged]] = {}
+    verdicts: dict[tuple[str, str], dict[int, JudgedClaim]] = {}
     for number, of_group in enumerate(judged):
         for each in of_group:
             verdicts.setdefault((each.declared.name, each.claim.id), {})[number] = each
@@ -172,19 +172,19 @@ def _claims(judged: Sequence[Sequence[Judged]]) -> list[Claim]:
         claim = next(iter(by_group.values())).claim
         of_groups = tuple(by_group.get(number) for number in range(len(judged)))
         claims.append(
-            Claim(name, sweep, ", ".join(map(str, claim.rules)), claim.says, claim.expect, of_groups)
+            ClaimRow(name, sweep, ", ".join(map(str, claim.rules)), claim.says, claim.expect, of_groups)
         )
 
-    def order(claim: Claim) -> tuple[int, str]:
+    def order(claim: ClaimRow) -> tuple[int, str]:
         words = [DECIDED.index(each.verdict) for each in claim.verdicts if each and each.verdict in DECIDED]
         return min(words, default=len(DECIDED)), claim.id
 
     return sorted(claims, key=order)
 
 
-def _parts(claims: Sequence[Claim]) -> list[list[Claim]]:
+def _parts(claims: Sequence[ClaimRow]) -> list[list[ClaimRow]]:
     """Claims that some run decides, claims whose interval holds the bar, and those without an effect."""
-    parts: list[list[Claim]] = [[], [], []]
+    parts: list[list[ClaimRow]] = [[], [], []]
     for claim in claims:
         parts[0 if claim.words & set(DECIDED[:2]) else 1 if DECIDED[2] in claim.words else 2].append(claim)
     return parts
@@ -213,7 +213,7 @@ def _filters(rows: pd.DataFrame, runs: int, whose: str) -> list[tuple[str, str, 
 
 def _colours(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
     """Column that points can be coloured by -> value -> colour, those of the figures where they have one."""
-    looks: dict[str, Callable[[str], style.Look]] = {
+    looks: dict[str, Callable[[str], style.LineStyle]] = {
         "operator": style.of_operator,
         "implementation": style.of_implementation,
         "device": style.of_device,

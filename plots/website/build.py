@@ -21,8 +21,8 @@ from bench.errors import UserError
 from bench.fleet.report import judged as judged_fleet
 from bench.format import count_text
 from bench.judge.achieved import by_age
-from bench.judge.claims import Judged
-from bench.judge.frame import Run
+from bench.judge.claims import JudgedClaim
+from bench.judge.frame import DeviceRun
 from bench.judge.speedup import CASE
 from bench.store.parquet import Sweeps
 from bench.store.schema import RunKey
@@ -48,11 +48,11 @@ _HEAD = (
 class Given(NamedTuple):
     """What a site is made of."""
 
-    runs: Sequence[Run]
-    """With datasheets; of devices that others have measured and of ours."""
+    runs: Sequence[DeviceRun]
+    """The runs, with datasheets, on devices that others have measured and on ours."""
     sweeps: Mapping[RunKey, Sweeps]
-    verdicts: Sequence[Judged]
-    """On imported runs, if they are judged already."""
+    verdicts: Sequence[JudgedClaim]
+    """Verdicts on imported runs, if they are judged already."""
     fleet: Path
     accept: Path
     """Result of one unit."""
@@ -132,7 +132,7 @@ class _Site:
         template = path.replace("/", ".").split(".")[0] + ".html.j2"
         self.write(path, self._templates.get_template(template).render(title=title, **words))
 
-    def rules(self, judged: Sequence[Judged]) -> None:
+    def rules(self, judged: Sequence[JudgedClaim]) -> None:
         """A page for each rule."""
         for rule in rules(judged):
             self.render(f"rule/{rule.number}.html", f"Rule {rule.number}: {rule.says}", rule=rule)
@@ -159,14 +159,14 @@ class _Site:
         )
         return True
 
-    def device(self, name: str, groups: Sequence[tuple[Sequence[Run], Sequence[Judged]]]) -> None:
+    def device(self, name: str, groups: Sequence[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]]) -> None:
         """The report of all runs of a device."""
         runs = [run for run in self.given.runs if run.device == name and run.measured]
         count = sum(run.measured for run in runs)
         shown = {run.key: _thinned(run, -(-count // MOST)) for run in runs}
         mine = [([shown[run.key] for run in of], said) for of, said in groups if of[0].key in shown]
-        told = {run.key for of, _ in mine for run in of}
-        mine += [([run], []) for key, run in shown.items() if key not in told]
+        keys = {run.key for of, _ in mine for run in of}
+        mine += [([run], []) for key, run in shown.items() if key not in keys]
         page = report_page.html(list(shown.values()), self.given.sweeps, mine, self.given.ours)
         left = sum(run.measured for run in shown.values())
         note = (
@@ -174,7 +174,7 @@ class _Site:
         )
         self.write(f"device/{name}.html", page, note)
 
-    def start(self, judged: Sequence[Judged], pages: Sequence[str]) -> None:
+    def start(self, judged: Sequence[JudgedClaim], pages: Sequence[str]) -> None:
         """The start page: the rules over all devices."""
         times = int((self.rows["median_s"] > 0).sum())
         sources = {str(source).partition(";")[0] for source in self.rows["source"].dropna().unique()}
@@ -198,7 +198,7 @@ def _sweeps(rows: pd.DataFrame, operator: str) -> Sequence[object]:
     return list(rows.loc[rows["operator"] == operator, "sweep"].unique())
 
 
-def _thinned(run: Run, every: int) -> Run:
+def _thinned(run: DeviceRun, every: int) -> DeviceRun:
     """The run with the rows of every so many-th problem, the same on every device, and all ceilings."""
     kept = [
         row

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.cli.guide_tables import device, summary
-from bench.judge.claims import Judged, Verdict
+from bench.judge.claims import JudgedClaim, Verdict
 from bench.sweep.experiments import HALF, LACKING, RULES
 
 DECIDED: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 class Said(NamedTuple):
     """One claim that speaks to a rule, on every device."""
 
-    first: Judged
+    first: JudgedClaim
     lines: Sequence[Bar]
     silent: Sequence[tuple[str, str]]
     """(verdict or reason, devices) without an effect."""
@@ -42,22 +42,22 @@ class Said(NamedTuple):
 class Bar(NamedTuple):
     """An effect with its interval; places are percent of the width."""
 
-    judged: Judged
+    judged: JudgedClaim
     name: str
     at: float
     begin: float
     width: float
 
 
-def rules(judged: Sequence[Judged]) -> list[Rule]:
+def rules(judged: Sequence[JudgedClaim]) -> list[Rule]:
     """Every rule of the guides."""
     return [_rule(number, [each for each in judged if number in each.claim.rules]) for number in RULES]
 
 
-def _rule(number: int, judged: Sequence[Judged]) -> Rule:
+def _rule(number: int, judged: Sequence[JudgedClaim]) -> Rule:
     counts = Counter(each.verdict for each in judged)
-    by_device: dict[str, list[Judged]] = {}
-    by_claim: dict[tuple[str, str], list[Judged]] = {}
+    by_device: dict[str, list[JudgedClaim]] = {}
+    by_claim: dict[tuple[str, str], list[JudgedClaim]] = {}
     for each in judged:
         by_device.setdefault(device(each), []).append(each)
         by_claim.setdefault((each.declared.name, each.claim.id), []).append(each)
@@ -70,11 +70,11 @@ def _rule(number: int, judged: Sequence[Judged]) -> Rule:
         [(word, counts[word]) for word in DECIDED if counts[word]],
         {name: summary(of) for name, of in by_device.items()},
         missing,
-        sorted(map(_said, by_claim.values()), key=lambda said: (not said.lines, said.first.claim.id)),
+        sorted(map(_said, by_claim.values()), key=lambda line: (not line.lines, line.first.claim.id)),
     )
 
 
-def _said(judged: Sequence[Judged]) -> Said:
+def _said(judged: Sequence[JudgedClaim]) -> Said:
     expected = judged[0].claim.expected
     wanted = [value for value in (expected.low, expected.high) if abs(value) < float("inf")]
     known = [each for each in judged if each.effect is not None and each.verdict in DECIDED]
@@ -98,5 +98,5 @@ def _said(judged: Sequence[Judged]) -> Said:
     for each in judged:
         if each not in known:
             silent.setdefault(each.verdict, []).append(device(each))
-    told = [(word, ", ".join(dict.fromkeys(names))) for word, names in silent.items()]
-    return Said(judged[0], lines, told, [place(value) for value in wanted], (low, high))
+    lists = [(word, ", ".join(dict.fromkeys(names))) for word, names in silent.items()]
+    return Said(judged[0], lines, lists, [place(value) for value in wanted], (low, high))

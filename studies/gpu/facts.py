@@ -35,7 +35,7 @@ CUT_BIAS = -6.3e-4
 
 
 @dataclass
-class Fact:
+class GpuFact:
     """The answer to one question."""
 
     question: str
@@ -45,7 +45,7 @@ class Fact:
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
-def tf32(numbers: Mapping[str, Mapping[str, float]]) -> Fact:
+def tf32(numbers: Mapping[str, Mapping[str, float]]) -> GpuFact:
     """Whether tf32 operands are rounded.
 
     `numbers`: implementation -> `error` (relative, of the whole product) and `bias` (its common part).
@@ -56,7 +56,7 @@ def tf32(numbers: Mapping[str, Mapping[str, float]]) -> Fact:
     answer: Literal["yes", "no", "unknown"] = "unknown"
     if verdicts and len(known) == len(set(verdicts.values())):
         answer = "yes" if known == {"rounds"} else "no"
-    return Fact(
+    return GpuFact(
         "Are tf32 operands rounded?", answer, words, {name: dict(errors) for name, errors in numbers.items()}
     )
 
@@ -89,7 +89,7 @@ class Trials:
     """The problems of which something ran."""
 
 
-def confirmed(question: str, nouns: str, trials: Trials, proof: str = "float64") -> Fact:
+def confirmed(question: str, nouns: str, trials: Trials, proof: str = "float64") -> GpuFact:
     """Whether all `nouns` are right.
 
     What a device refuses is no wrong result: it is said, and makes the answer unknown only if nothing ran.
@@ -100,16 +100,18 @@ def confirmed(question: str, nouns: str, trials: Trials, proof: str = "float64")
     numbers = asdict(trials)
     if trials.broken:
         words = f"{trials.broken}; before it {len(right)} of {of_all} were right"
-        return Fact(question, "no", words, numbers)
+        return GpuFact(question, "no", words, numbers)
     if wrong:
         words = f"{len(wrong)} of {of_all} are wrong, first {wrong[0]}{absent}"
-        return Fact(question, "no", words, numbers)
+        return GpuFact(question, "no", words, numbers)
     if right:
-        return Fact(question, "yes", f"{of_all}, all confirmed by {proof}{absent}", numbers)
-    return Fact(question, "unknown", refused[0] if refused else "nothing ran", numbers)
+        return GpuFact(question, "yes", f"{of_all}, all confirmed by {proof}{absent}", numbers)
+    return GpuFact(question, "unknown", refused[0] if refused else "nothing ran", numbers)
 
 
-def nvml(times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]], expected_s: float) -> Fact:
+def nvml(
+    times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]], expected_s: float
+) -> GpuFact:
     """Whether NVML's energy counter is refreshed every `expected_s` seconds or sooner.
 
     `counters`: name -> its readings at these times; None where NVML did not report it.
@@ -125,9 +127,9 @@ def nvml(times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]
         )
     energy = refreshes.get("energy")
     if energy is None or energy.interval_s is None or energy.longest_s is None:
-        return Fact(question, "unknown", "; ".join(words) or "nothing is known", numbers)
+        return GpuFact(question, "unknown", "; ".join(words) or "nothing is known", numbers)
     answer: Literal["yes", "no"] = "yes" if energy.interval_s <= expected_s else "no"
-    return Fact(question, answer, "; ".join(words), numbers)
+    return GpuFact(question, answer, "; ".join(words), numbers)
 
 
 QUESTIONS = ("tf32", "gluon", "held", "narrow", "nvml")
@@ -148,7 +150,7 @@ def main(words: Sequence[str]) -> int:
             print(unlocked, file=sys.stderr)
         from studies.gpu import on_device  # imports torch, whose environment is ready by now
 
-        fact: Fact = getattr(on_device, name)(device, seconds)
+        fact: GpuFact = getattr(on_device, name)(device, seconds)
     for key, value in fact.numbers.items():
         print(f"{key}: {value}")
     is_cpu = device.kind == "cpu"

@@ -27,7 +27,7 @@ from kernels.layernorm.held import Held
 from kernels.layernorm.problem import LONGEST_IN_CLUSTER, LayerNorm
 from kernels.softmax.problem import Softmax
 from studies.gpu import facts
-from studies.gpu.facts import Fact
+from studies.gpu.facts import GpuFact
 from studies.gpu.trials import Trial, tried
 
 SEED = 20_261_122
@@ -42,7 +42,7 @@ ENERGY_S = 0.1
 Build = Callable[[Gemm, Sequence[torch.Tensor]], Launch]
 
 
-def tf32(device: Device, seconds: float) -> Fact:
+def tf32(device: Device, seconds: float) -> GpuFact:
     """Relative error and bias of tf32 products, by implementation and layout."""
     numbers = {}
     for layout in ("TN", "NN"):
@@ -183,7 +183,7 @@ def _in_turn(problems: Sequence[Problem], implementation: Configurable, device: 
             yield Trial(problem, implementation.implementation, what, partial(made, problem, chosen, turn))
 
 
-def gluon(device: Device, seconds: float) -> Fact:
+def gluon(device: Device, seconds: float) -> GpuFact:
     """Products of random shapes by our kernels in Gluon, each launched twice, in all configurations."""
     until_s, chosen = time.monotonic() + seconds, random.Random(SEED)
     types = _types(device)
@@ -193,7 +193,7 @@ def gluon(device: Device, seconds: float) -> Fact:
     return facts.confirmed(question, "products", trials, "float64 and by their repetition")
 
 
-def held(device: Device, seconds: float) -> Fact:
+def held(device: Device, seconds: float) -> GpuFact:
     """Softmax and layer normalization of long rows in shared memory, each launched twice."""
     until_s, chosen = time.monotonic() + seconds, random.Random(SEED)
     problems = [_long_rows(chosen, number) for number in range(SHAPES)]
@@ -202,7 +202,7 @@ def held(device: Device, seconds: float) -> Fact:
     return facts.confirmed(question, "results", trials, "float64 and by their repetition")
 
 
-def narrow(device: Device, seconds: float) -> Fact:
+def narrow(device: Device, seconds: float) -> GpuFact:
     """8-bit products by every kernel."""
 
     def made(problem: Gemm, name: str, build: Build) -> tuple[tuple[torch.Tensor, ...], Launch]:
@@ -263,7 +263,7 @@ def _long_rows(chosen: random.Random, number: int) -> Softmax | LayerNorm:
     )
 
 
-def nvml(device: Device, seconds: float) -> Fact:
+def nvml(device: Device, seconds: float) -> GpuFact:
     """How often NVML's counters are refreshed while the device computes."""
     if device.kind == "cpu":
         times_s = [0.002 * step for step in range(1000)]

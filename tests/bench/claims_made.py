@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.device.datasheet import find_datasheet
-from bench.judge.claims import Declared, Judged, judge
+from bench.judge.claims import Declared, JudgedClaim, judge
 from bench.judge.frame import runs
 from bench.model.roofline import row_terms
 from bench.store.schema import Measurement
@@ -107,5 +107,5 @@ def judged(
     made = [*(ceilings(H100) if roofs is None else roofs), *rows]
     found = [dataclasses.replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(made)]
     several = claims if isinstance(claims, list) else [claims]
-    answers: list[Judged] = judge(found, [Declared(SWEEP, (SWEEP,), several, cases)])
+    answers: list[JudgedClaim] = judge(found, [Declared(SWEEP, (SWEEP,), several, cases)])
     return answers if isinstance(claims, list) else answers[0]

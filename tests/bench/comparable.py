@@ -184,7 +184,7 @@ def run(
     return joined(made)
 
 
-def runs_of(rows: Sequence[Measurement]) -> list[frame.Run]:
+def runs_of(rows: Sequence[Measurement]) -> list[frame.DeviceRun]:
     """The runs of these rows as a result file gives them back, without the disk."""
     return frame.runs(stored(rows))
 

@@ -7,6 +7,7 @@ longer when their slot is not in the simulated cache (least recently used, by by
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -220,20 +221,12 @@ class Doubling(Problem):
     """y = 2 x: a kernel for the simulated device."""
 
     operator = "doubling"
-    implementations = (
-        Implementation("good", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("escaping", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("uncapturable", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("wrong", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("breaking", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("allocating", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("slow", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("exhausting", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("raising", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("faulting", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("blocking", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("stuck", "", ("cuda",), {"float32": (0, 0)}),
-        Implementation("stuck_at_first", "", ("cuda",), {"float32": (0, 0)}),
+    implementations = tuple(
+        Implementation(name, "", ("cuda",), {"float32": (0, 0)})
+        for name in (
+            *("good", "escaping", "uncapturable", "wrong", "breaking", "allocating", "slow", "exhausting"),
+            *("raising", "faulting", "blocking", "stuck", "stuck_at_first"),
+        )
     )
     size: int
     seconds_each: float = 0.0
@@ -257,22 +250,7 @@ class Doubling(Problem):
 
 def doubling(cuda: SimulatedCuda, cold_s: float = COLD_S, warm_s: float = WARM_S) -> Operator:
     """The operator, its kernels on this simulated device."""
-    runs: dict[str, int] = {}
-
-    def slow(problem: Doubling, x: torch.Tensor) -> Launch:
-        """A fixed time for each element, as where a type has no fast path."""
-        y = torch.empty_like(x)
-
-        def call() -> torch.Tensor:
-            def operation() -> float:
-                cuda.largest = max(cuda.largest, x.numel())
-                torch.mul(x, 2, out=y)
-                return problem.seconds_each * x.numel()
-
-            cuda.launch(operation)
-            return y
-
-        return Launch(call, (y,))
+    runs = itertools.count(1)
 
     def kernel(x: torch.Tensor, y: torch.Tensor, factor: float = 2.0) -> Callable[[], float]:
         def operation() -> float:
@@ -282,82 +260,71 @@ def doubling(cuda: SimulatedCuda, cold_s: float = COLD_S, warm_s: float = WARM_S
 
         return operation
 
-    def good(problem: Doubling, x: torch.Tensor) -> Launch:
-        y = torch.empty_like(x)
+    def built(run: Callable[[Doubling, torch.Tensor, torch.Tensor], None], **facts: Any) -> Any:
+        """The implementation of which each call is `run`, of its problem, x and y."""
 
-        def call() -> torch.Tensor:
-            cuda.launch(kernel(x, y))
-            return y
+        def build(problem: Doubling, x: torch.Tensor) -> Launch:
+            y = torch.empty_like(x)
 
-        return Launch(call, (y,))
+            def call() -> torch.Tensor:
+                run(problem, x, y)
+                return y
 
-    def escaping(problem: Doubling, x: torch.Tensor) -> Launch:
-        """Runs on another stream, which a capture does not see."""
-        y = torch.empty_like(x)
+            return Launch(call, (y,), **facts)
 
-        def call() -> torch.Tensor:
-            if cuda.capturing is None:
-                cuda.launch(kernel(x, y))
-            return y
+        return build
 
-        return Launch(call, (y,))
+    def good(_: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        cuda.launch(kernel(x, y))
 
-    def uncapturable(problem: Doubling, x: torch.Tensor) -> Launch:
-        y = torch.empty_like(x)
+    def wrong(_: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        cuda.launch(kernel(x, y, 2.001))
 
-        def call() -> torch.Tensor:
-            if cuda.capturing is not None:
-                cuda.refuse()
-            cuda.launch(kernel(x, y))
-            return y
-
-        return Launch(call, (y,))
-
-    def wrong(problem: Doubling, x: torch.Tensor) -> Launch:
-        y = torch.empty_like(x)
-
-        def call() -> torch.Tensor:
-            cuda.launch(kernel(x, y, 2.001))
-            return y
-
-        return Launch(call, (y,))
-
-    def breaking(problem: Doubling, x: torch.Tensor) -> Launch:
+    def breaking(_: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
         """Right at first, wrong once it has run a while."""
-        y = torch.empty_like(x)
+        cuda.launch(lambda: kernel(x, y, 2.0 if next(runs) < 50 else 3.0)())
 
-        def call() -> torch.Tensor:
-            def operation() -> float:
-                runs["breaking"] = runs.get("breaking", 0) + 1
-                return kernel(x, y, 2.0 if runs["breaking"] < 50 else 3.0)()
+    def slow(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        """A fixed time for each element, as where a type has no fast path."""
 
-            cuda.launch(operation)
-            return y
+        def operation() -> float:
+            cuda.largest = max(cuda.largest, x.numel())
+            torch.mul(x, 2, out=y)
+            return problem.seconds_each * x.numel()
 
-        return Launch(call, (y,))
+        cuda.launch(operation)
+
+    def escaping(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        """Runs on another stream, which a capture does not see."""
+        if cuda.capturing is None:
+            good(problem, x, y)
+
+    def uncapturable(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        if cuda.capturing is not None:
+            cuda.refuse()
+        good(problem, x, y)
+
+    def blocking(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        """The host waits until it is done, as for a copy of pageable memory; in a capture it may not."""
+        uncapturable(problem, x, y)
+        cuda.synchronize()
+
+    def exhausting(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        """Memory runs out while it is captured; whether that breaks the capture, too, is up to the device."""
+        if cuda.capturing is not None:
+            cuda.broken = cuda.broken_by_shortage
+            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate 2.00 GiB.\n{ADVICE}")
+        good(problem, x, y)
 
     def allocating(problem: Doubling, x: torch.Tensor) -> Launch:
         """Each call writes memory of its own."""
 
         def call() -> torch.Tensor:
             y = torch.empty_like(x)
-            cuda.launch(kernel(x, y))
+            good(problem, x, y)
             return y
 
         return Launch(call)
-
-    def exhausting(problem: Doubling, x: torch.Tensor) -> Launch:
-        """Memory runs out while it is captured; whether that breaks the capture, too, is up to the device."""
-        y = torch.empty_like(x)
-
-        def call() -> torch.Tensor:
-            if cuda.capturing is not None:
-                cuda.broken = cuda.broken_by_shortage
-                raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate 2.00 GiB.\n{ADVICE}")
-            cuda.launch(kernel(x, y))
-            return y
-
-        return Launch(call, (y,))
 
     def raising(problem: Doubling, x: torch.Tensor) -> Launch:
         raise RuntimeError("no tile fits")
@@ -375,37 +342,24 @@ def doubling(cuda: SimulatedCuda, cold_s: float = COLD_S, warm_s: float = WARM_S
         if name.kernel != "old":
             cuda.faulty = True
             raise Stuck(name.kernel, f"{name.kernel} has not ended after 30 s", "timeout")
-        return replace(good(problem, x), passed_over=tuple(given_up))
+        return replace(built(good)(problem, x), passed_over=tuple(given_up))
 
     def stuck_at_first(problem: Doubling, x: torch.Tensor) -> Launch:
         return stuck(problem, x, ("young", "new", "old"))
 
-    def blocking(problem: Doubling, x: torch.Tensor) -> Launch:
-        """The host waits until it is done, as for a copy of pageable memory; in a capture it may not."""
-        y = torch.empty_like(x)
-
-        def call() -> torch.Tensor:
-            if cuda.capturing is not None:
-                cuda.refuse()
-            cuda.launch(kernel(x, y))
-            cuda.synchronize()
-            return y
-
-        return Launch(call, (y,), blocks=True)
-
     def declining(problem: Doubling, x: torch.Tensor) -> Launch:
         raise Unsupported(f"the library takes no {problem.size} elements")
 
+    of_calls = (good, wrong, breaking, slow, escaping, uncapturable, exhausting)
+    whole = (allocating, raising, faulting, stuck, stuck_at_first, declining)
     return Operator(
         problem=Doubling,
         inputs=lambda problem, uniform: (uniform(problem.size),),
         reference=lambda problem, x: 2 * x.double(),
         implementations={
-            f.__name__: f
-            for f in (
-                *(good, escaping, uncapturable, wrong, breaking, allocating, slow, exhausting, raising),
-                *(faulting, declining, blocking, stuck, stuck_at_first),
-            )
+            **{run.__name__: built(run) for run in of_calls},
+            **{build.__name__: build for build in whole},
+            "blocking": built(blocking, blocks=True),
         },
         tolerance=lambda problem, implementation: 1e-6,
         examples=[],

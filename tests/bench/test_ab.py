@@ -22,7 +22,6 @@ from bench.cli import ab_cases, ab_report
 from bench.device.detect import Device, detect
 from bench.runner.ab import AT_END, FALSE, FALSE_IN_ALL, FIRST_SHARE, Contest, Side, Visit, contests, versions
 from bench.sweep.load import Case
-from studies import ab as trial
 from tests.bench.several import gpu, small, stand_in
 from tests.bench.two_versions import START_S, VISIT_S, Machine, committed, git, measured_by, repository
 
@@ -179,17 +178,6 @@ def test_a_line_fits_the_terminal(width: int, cases: list[Case], monkeypatch: py
     shown = ab_report.line(contest).splitlines()
     assert max(map(len, shown)) <= width and shown[-1].endswith(contest.case.name)
     assert re.match(r"slower +\+\d+\.\d % \(", shown[0])
-
-
-def test_with_the_noise_of_a_committed_run_slowdowns_are_found_and_equal_versions_are_not_different(
-    seed: int,
-) -> None:
-    by_name = {machine.name: machine for machine in trial.machines()}
-    calm, restless = by_name["CPU, nights"], by_name["CPU, fresh_nights"]
-    slower = trial.outcomes(seed, restless, ["matrix"], 0.05, 8)  # its matrix products are calm
-    assert slower.of("slower") > 0.8 and slower.of("faster") == 0.0  # 99 % of 1,000 cases
-    equal = [trial.outcomes(seed, machine, ["matrix", "memory"], 0.0, 8) for machine in (calm, restless)]
-    assert sum(made.words["slower"] + made.words["faster"] for made in equal) <= 8  # 0.2 % of 2,000 cases
 
 
 @pytest.mark.parametrize(("kind", "processes"), [("cpu", 6), ("cuda", 2)])

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.accept import judge
-from bench.accept.expected import LANE_BYTE_PER_S, Expected
-from bench.accept.judge import Judged, verdict_of
+from bench.accept.expected import LANE_BYTE_PER_S, ExpectedRates
+from bench.accept.judge import JudgedKind, verdict_of
 from bench.accept.readings import COLUMNS, read
 from bench.accept.report import exit_code, headline, lines
 from bench.accept.usual import usual
@@ -102,7 +102,7 @@ def device(
     return path
 
 
-def judged(path: Path, *baseline: Path) -> dict[str, Judged]:
+def judged(path: Path, *baseline: Path) -> dict[str, JudgedKind]:
     """By kind of work, without predictions, which take seconds."""
     rows = read([path], print)
     earlier = read(baseline, print) if baseline else rows.iloc[:0]
@@ -110,7 +110,7 @@ def judged(path: Path, *baseline: Path) -> dict[str, Judged]:
     return {each.kind: each for each in judge.judged(rows, earlier, usual(), lambda: empty)}
 
 
-def verdicts(found: dict[str, Judged]) -> dict[str, str]:
+def verdicts(found: dict[str, JudgedKind]) -> dict[str, str]:
     return {kind: each.verdict for kind, each in found.items()}
 
 
@@ -228,7 +228,7 @@ def test_earlier_runs_under_another_protocol_say_nothing(fact: dict[str, str], t
 
 
 def test_the_high_end_of_the_interval_is_judged() -> None:
-    expects = Expected("others", 100.0, 200.0, "")
+    expects = ExpectedRates("others", 100.0, 200.0, "")
     ends = {100.0: "PASS", 99.9: "LOW", 90.0: "LOW", 89.9: "FAIL"}
     assert {rate: verdict_of(rate, expects) for rate in ends} == ends
     rough = replace(expects, by="datasheet", is_rough=True)

@@ -13,7 +13,7 @@ from bench.device.datasheet import find_datasheet
 from bench.interop.imported_problems import PROBLEMS
 from bench.interop.imported_rows import device_columns, foreign_row
 from bench.judge.achieved import CLASSES, LAYERS, achieved
-from bench.judge.frame import Run, runs
+from bench.judge.frame import DeviceRun, runs
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
 
@@ -56,7 +56,7 @@ def gemm(device: str, m: int, share: float, dtype: str = "float16") -> Measureme
     return row(device, "gemm", 2 * m * 4096**2 / (share * peak), {}, dtype=dtype, **sizes)
 
 
-def with_sheets(*rows: Measurement) -> list[Run]:
+def with_sheets(*rows: Measurement) -> list[DeviceRun]:
     return [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows)]
 
 

@@ -13,7 +13,7 @@ from bench.device.datasheet import find_datasheet
 from bench.judge.frame import load
 from bench.judge.score import scorecard, scores
 from bench.model import attention
-from bench.model.attention import PRIOR, TAIL, Answer, Kernel, Launches, Softmax, predict
+from bench.model.attention import PRIOR, TAIL, AttentionLaunches, Kernel, PredictedAttention, Softmax, predict
 from bench.model.tile_wave import Machine
 from tests.drawing import drawn
 
@@ -29,7 +29,7 @@ SOFTMAX = Softmax(clock_hz=1.8e9, special_per_clock=16)
 ONLY_PRODUCTS = Kernel(rate=1.0, instructions=0.0, start_s=0.0, tile_s=0.0, beside=1.0)
 
 
-def launches(beside: float = 0.0, **changes: Any) -> Launches:
+def launches(beside: float = 0.0, **changes: Any) -> AttentionLaunches:
     """A prompt of 4096 tokens, but for the changes; a sequence of values makes as many launches."""
     sizes: dict[str, Any] = {
         "batch": 4,
@@ -49,10 +49,10 @@ def launches(beside: float = 0.0, **changes: Any) -> Launches:
     )
     byte = 2.0 * q + 2.0 * k
     more = np.full_like(byte, beside)
-    return Launches(**numbers, causal=causal, byte=byte, beside=more, working_set=byte + more)
+    return AttentionLaunches(**numbers, causal=causal, byte=byte, beside=more, working_set=byte + more)
 
 
-def answer(of: Launches, kernel: Kernel = PRIOR, machine: Machine = MACHINE) -> Answer:
+def answer(of: AttentionLaunches, kernel: Kernel = PRIOR, machine: Machine = MACHINE) -> PredictedAttention:
     return predict(machine, SOFTMAX, kernel, of)
 
 
@@ -129,7 +129,7 @@ def test_bytes_beside_take_their_time() -> None:
 def test_a_fit_finds_the_kernel_again(packs: bool, chance: np.random.Generator) -> None:
     kernel = Kernel(rate=0.8, instructions=8.0, start_s=8e-6, tile_s=4e-6, beside=1.5, packs=packs)
 
-    def some(count: int) -> Launches:
+    def some(count: int) -> AttentionLaunches:
         powers = {"batch": (0, 6), "queries": (4, 13), "heads": (3, 6), "kv_heads": (0, 3)}
         sizes = {name: 2 ** chance.integers(*ends, count) for name, ends in powers.items()}
         return launches(width=chance.choice([64, 128, 256], count), beside=1e6, **sizes)

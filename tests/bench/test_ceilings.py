@@ -11,7 +11,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run
-from bench.model.tile_probe import Line, Point, line
+from bench.model.tile_probe import FittedLine, TilePoint, line
 from bench.spec import parameters_text
 from bench.store.schema import Measurement, RunKey
 from tests.bench.rows import row as any_row
@@ -249,10 +249,10 @@ def test_one_tile_is_no_peak_even_where_there_is_no_other(chance: random.Random)
         assert found.step == cold(alone).step
 
 
-def straight(tile_s: float, step_s: float) -> list[Point]:
+def straight(tile_s: float, step_s: float) -> list[TilePoint]:
     """Times without error, known exactly, above a floor of 2 us."""
     times = [2e-6 + tile_s + k / 64 * step_s for k in STEPS]
-    return [Point(k, seconds, seconds, seconds) for k, seconds in zip(STEPS, times, strict=True)]
+    return [TilePoint(k, seconds, seconds, seconds) for k, seconds in zip(STEPS, times, strict=True)]
 
 
 @pytest.mark.parametrize("odd", range(len(STEPS)))
@@ -296,9 +296,9 @@ def test_points_that_lie_on_no_line_are_told_by_the_interval_alone() -> None:
 def test_the_interval_is_as_wide_as_lines_through_such_points_scatter(chance: random.Random) -> None:
     """Of times whose own 95 % intervals are 0.6 % either side; a deviation from 100 lines is good to 7 %."""
 
-    def measured(noise: float) -> list[Point]:
+    def measured(noise: float) -> list[TilePoint]:
         times = [p.median_s * (1 + noise * chance.gauss(0, 0.006 / 1.96)) for p in straight(1e-6, 2e-7)]
-        return [Point(k, s, 0.994 * s, 1.006 * s) for k, s in zip(STEPS, times, strict=True)]
+        return [TilePoint(k, s, 0.994 * s, 1.006 * s) for k, s in zip(STEPS, times, strict=True)]
 
     lines = [found for _ in range(100) if (found := line(measured(1.0), 2e-6))]
     exact = line(measured(0.0), 2e-6)
@@ -324,7 +324,7 @@ def test_a_k_that_was_measured_twice_is_two_points_of_the_line() -> None:
 
 
 def test_too_few_points_and_lines_that_fall_say_nothing() -> None:
-    some = [Point(k, s, s, s) for k, s in zip(STEPS, (1e-6, 2e-6, 3e-6, 4e-6, 5e-6), strict=True)]
+    some = [TilePoint(k, s, s, s) for k, s in zip(STEPS, (1e-6, 2e-6, 3e-6, 4e-6, 5e-6), strict=True)]
     assert line(some[:4], 1e-7) is not None
     assert line(some[:3], 1e-7) is None
     assert line([*some[:3], *some[:3]], 1e-7) is None  # the same K again is no further point
@@ -347,11 +347,11 @@ def test_the_interval_of_a_step_covers_it_nearly_always(chance: random.Random) -
     for _ in range(50):
         tile_s, step_s = chance.uniform(3e-7, 2e-6), chance.uniform(8e-8, 6e-7)
         points = [
-            Point(k, one.median_s or 0.0, one.low_s or 0.0, one.high_s or 0.0)
+            TilePoint(k, one.median_s or 0.0, one.low_s or 0.0, one.high_s or 0.0)
             for k, one in zip(STEPS, tiles("x", 2e-6, tile_s, step_s, chance), strict=True)
         ]
         found = line(points, 2e-6)
-        assert isinstance(found, Line)
+        assert isinstance(found, FittedLine)
         covered["step"] += found.step_s[1] <= step_s <= found.step_s[2]
         covered["tile"] += found.tile_s[1] <= tile_s <= found.tile_s[2]
         widths.append((found.step_s[2] - found.step_s[1]) / step_s)

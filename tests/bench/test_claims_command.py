@@ -19,7 +19,7 @@ from bench.__main__ import app
 from bench.cli.claims import By, as_json, chosen, claim_lines, decided_lines, verdicts
 from bench.cli.guide_tables import WITHOUT_A_CLAIM
 from bench.interop.imported_rows import CLAIMS
-from bench.judge.claims import Judged
+from bench.judge.claims import JudgedClaim
 from bench.store.parquet import write
 from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES
 from bench.sweep.grammar import table_contents
@@ -101,7 +101,7 @@ def test_what_is_decided_comes_first_and_then_the_command_that_decides_more(tmp_
     assert bool(open_ids) == lines[-1].startswith("next: pytest bench/ --benchmark --bench-visits 3 ")
 
 
-def test_many_devices_fit_a_screen(public: list[Judged]) -> None:
+def test_many_devices_fit_a_screen(public: list[JudgedClaim]) -> None:
     lines = list(decided_lines(public, None))
     assert len(lines) <= 45 and re.search(
         r"^SUPPORTED +1\.\d+ to \d+\.\d+ +\S+ +\d devices: ", "\n".join(lines), re.M
@@ -192,12 +192,12 @@ def test_nvidias_own_points_of_the_tile_quantization_figure(tmp_path: Path) -> N
 
 
 @cache
-def of_devices(*results: str) -> list[Judged]:
+def of_devices(*results: str) -> list[JudgedClaim]:
     """The verdicts on these results, which are paths as the pages have them."""
     return verdicts([ROOT / path for path in results], kernels.problem, ignore, ignore)
 
 
-def committed(*results: str) -> list[Judged]:
+def committed(*results: str) -> list[JudgedClaim]:
     """The same; the public GPUs, which most pages show, are judged once, for each device is by itself."""
     groups = [[path for path in results if (path in PUBLIC_GPUS) == public] for public in (False, True)]
     every = [of_devices(*paths) for paths in groups if paths]
@@ -206,12 +206,12 @@ def committed(*results: str) -> list[Judged]:
 
 
 @pytest.fixture(scope="module")
-def public() -> list[Judged]:
+def public() -> list[JudgedClaim]:
     """The verdicts on the nine public GPUs."""
     return committed(*PUBLIC_GPUS)
 
 
-def test_every_public_gpu_has_a_verdict_or_a_reason_for_every_rule(public: list[Judged]) -> None:
+def test_every_public_gpu_has_a_verdict_or_a_reason_for_every_rule(public: list[JudgedClaim]) -> None:
     devices = {each.device for each in public}
     assert len(devices) == 9 and all(each.imported for each in public)
     for device in devices:
@@ -253,7 +253,7 @@ def test_no_mark_is_without_its_table() -> None:
     assert f"guides' {len(RULES)} rules and the guides' {len(EXPERIMENTS)} experiments" in readme
 
 
-def test_devices_stand_side_by_side(public: list[Judged]) -> None:
+def test_devices_stand_side_by_side(public: list[JudgedClaim]) -> None:
     lines = list(claim_lines(public, 1, markdown=True))
     header, _, *cells = [line for line in lines if line.startswith("|")]
     assert header.count("(imported)") == 9 and all(line.count("|") == header.count("|") for line in cells)
@@ -333,7 +333,7 @@ def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> 
     assert lines[27][-1] == "the rest needs convolution of int8 on a GPU"
 
 
-def test_a_rule_of_imported_rows_alone_may_not_be_in_them(public: list[Judged]) -> None:
+def test_a_rule_of_imported_rows_alone_may_not_be_in_them(public: list[JudgedClaim]) -> None:
     lines = {
         line.split("|")[1].strip(): line
         for line in claim_lines(public, None, False, by="rule")

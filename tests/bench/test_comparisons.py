@@ -12,8 +12,8 @@ import pytest
 import kernels
 from bench.runner.comparisons import (
     POINTS,
+    CaseGroup,
     Claims,
-    Comparison,
     cases_of_suite,
     clusters,
     comparisons,
@@ -43,7 +43,7 @@ def cases(core: LoadedSuite) -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def compared(core: LoadedSuite, cases: list[Case]) -> list[Comparison]:
+def compared(core: LoadedSuite, cases: list[Case]) -> list[CaseGroup]:
     """Whatever the budget: it decides how much of this there is time for."""
     return comparisons(between(cases), claims_of(core.loaded), Prices(H100, protocol("cuda"), None))
 
@@ -70,7 +70,7 @@ def undecided(loaded: list[Loaded], keys: set[str]) -> list[tuple[str, str, int]
 
 
 def test_the_core_suite_decides_every_claim_within_its_budget_on_an_h100(
-    core: LoadedSuite, cases: list[Case], compared: list[Comparison]
+    core: LoadedSuite, cases: list[Case], compared: list[CaseGroup]
 ) -> None:
     prices = Prices(H100, protocol("cuda"), core.suite.limit_s("cuda"))
     prices.limit_ceilings(cases)
@@ -80,7 +80,7 @@ def test_the_core_suite_decides_every_claim_within_its_budget_on_an_h100(
 
 
 def test_with_a_quarter_of_the_time_some_rules_are_whole_and_none_is_half(
-    core: LoadedSuite, cases: list[Case], compared: list[Comparison]
+    core: LoadedSuite, cases: list[Case], compared: list[CaseGroup]
 ) -> None:
     budget_s = (core.suite.limit_s("cuda") or 0.0) / 4
     prices = Prices(H100, protocol("cuda"), budget_s)

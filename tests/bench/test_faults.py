@@ -16,7 +16,7 @@ import pytest
 
 from bench.store import parquet, schema
 from bench.store.journal import Journal
-from studies.killing import Run, ends, trial, worker_of
+from studies.killing import KilledRun, ends, trial, worker_of
 from tests.bench.rows import rows
 from tests.bench.several import UNDISTURBED
 from tests.drawing import drawn
@@ -171,7 +171,7 @@ def test_killed_at_any_moment_a_run_loses_nothing(tmp_path: Path, seed: int) -> 
 
 def test_the_trial_sees_what_is_lost_and_what_is_there_twice(tmp_path: Path) -> None:
     made = rows(3)
-    trial = Run(tmp_path / "run")
+    trial = KilledRun(tmp_path / "run")
     trial.said.write_text("[1/8] gemm\n[ 2/8] gemm\n")
 
     def look(kept: list[schema.Measurement]) -> list[str]:

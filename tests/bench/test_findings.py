@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench.judge.findings import findings
-from bench.judge.frame import Run, runs
+from bench.judge.frame import DeviceRun, runs
 from bench.model.predict import reached
 from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
@@ -24,7 +24,7 @@ def of(*rows: Measurement) -> list[str]:
     return findings([judged(*rows)])
 
 
-def judged(*rows: Measurement) -> Run:
+def judged(*rows: Measurement) -> DeviceRun:
     (run,) = runs([*ceilings(H100), *rows])
     return run
 

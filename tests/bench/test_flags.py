@@ -1,6 +1,5 @@
 """Each flag at both sides of its bar."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -11,8 +10,8 @@ from scipy import stats
 
 from bench.judge.flags import FLAGS, SUSPECT, disturbances, explained, flags
 from bench.model.ceilings import Ceiling, Ceilings
-from bench.spec import parameters_text
 from bench.store.schema import ARROW, Measurement
+from tests.bench.rows import row as any_row
 from tests.bench.rows import stored
 from tests.drawing import run_seed
 
@@ -29,21 +28,15 @@ SEED = run_seed()
 
 
 def row(**facts: Any) -> Measurement:
-    base: dict[str, Any] = {f.name: "" for f in dataclasses.fields(Measurement) if f.type == "str"}
-    base |= {f.name: 0 for f in dataclasses.fields(Measurement) if f.type == "int"}
-    base |= {
+    base: dict[str, Any] = {
         "sweep": "gemm/x",
-        "role": "measurement",
         "device_kind": "cuda",
         "arithmetic": "matrix",
         "dtype": "float32",
-        "cache": "cold",
-        "status": "ok",
     }
-    base |= {"parameters": parameters_text({}), "flop": 10**9, "byte": 12 * 10**6, "byte_moved": 12 * 10**6}
-    base |= {"byte_written": 4 * 10**6, "median_s": 2e-3, "low_s": 2e-3, "high_s": 2e-3}
-    base |= {"stop": "converged", "settled": True}
-    return Measurement(**(base | facts))
+    base |= {"cache": "cold", "parameters": "{}", "flop": 10**9, "byte": 12 * 10**6, "byte_moved": 12 * 10**6}
+    base |= {"byte_written": 4 * 10**6, "median_s": 2e-3, "low_s": 2e-3, "high_s": 2e-3, "samples_s": None}
+    return any_row(**(base | {"stop": "converged", "settled": True} | facts))
 
 
 def visit(change: float, count: int = 30) -> list[float]:

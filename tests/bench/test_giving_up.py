@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -148,19 +147,6 @@ def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
     session.close()
 
 
-def test_ceilings_go_on_beside_an_implementation_that_was_given_up(folder: Path) -> None:
-    made, ceilings = cases(folder), cases(folder, "roofs", [16], "roof")
-    (session,) = opened(folder, [*made, *ceilings], count=1)
-    answering(session, "nothing", [])
-    first = [session.visit(case) for case in ceilings]
-    answering(session, "triton", asked := [])
-    rows = [found for _, found in session.walk()]
-    again = [found for found in rows if found.role == "roof"]
-    assert len(again) >= len(first) and "skipped" not in {found.status for found in again}
-    assert asked.count("triton") == 3 + sum(found.implementation == "triton" for found in again)
-    session.close()
-
-
 def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
     made = cases(folder)
     (session,) = opened(folder, made, count=1)
@@ -223,16 +209,6 @@ def test_a_fact_that_is_no_column_is_named_once_at_the_end(
         == 1
     )
     assert set(read_frame([folder / "results"])["status"]) == {"ok"}
-
-
-def test_any_order_of_cases_costs_at_most_three_failures(folder: Path, seed: int) -> None:
-    made = cases(folder)
-    random.Random(seed).shuffle(made)
-    (session,) = opened(folder, made, count=1, visits=3)
-    answering(session, "triton", asked := [])
-    list(session.walk())
-    assert asked.count("triton") == 3
-    session.close()
 
 
 def test_an_implementation_without_its_function_is_named_once(

@@ -16,9 +16,9 @@ import kernels
 from bench.__main__ import app
 from bench.device.datasheet import datasheets
 from bench.judge.claim_rows import case_rows
-from bench.judge.frame import Run, runs
+from bench.judge.frame import DeviceRun, runs
 from bench.judge.gemm_regions import REGIONS, region
-from bench.judge.goals import Goal, Outcome, cases, goal_of, goals, outcome, outcomes
+from bench.judge.goals import Goal, GoalOutcome, cases, goal_of, goals, outcome, outcomes
 from bench.judge.standings import latest, median_ends, timed
 from bench.selfcheck.blocks import RANDOM_ALIGNED
 from bench.spec import Problem
@@ -48,7 +48,7 @@ def measured(
     return row(H100, f"{problem.operator}/mine", problem, implementation, **facts)
 
 
-def run_of(*rows: Measurement) -> Run:
+def run_of(*rows: Measurement) -> DeviceRun:
     copy_s = COPY.byte / COPY_BYTE_PER_S
     roof = dataclasses.replace(measured(COPY, "aten", copy_s), sweep="ceilings/stream", role="roof")
     floor = row(H100, "ceilings/launch", LaunchFloor(dtype="float32"), "aten", median_s=2e-6)
@@ -61,12 +61,12 @@ def made(**changes: Any) -> Goal:
     return Goal(**given | {"rests_on": "x", "refuted_by": "y"} | changes)
 
 
-def judged(goal: Goal, *rows: Measurement) -> Outcome:
+def judged(goal: Goal, *rows: Measurement) -> GoalOutcome:
     run = run_of(*rows)
     return outcome(goal, latest(timed(run)), run)
 
 
-def median(found: Outcome) -> float:
+def median(found: GoalOutcome) -> float:
     return statistics.median(each.value for each in found.figures)
 
 

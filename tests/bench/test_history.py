@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench.case_name import row_name
-from bench.judge.history.detector import CLASS_FLOOR, FLOOR, Judged, Step, judged
+from bench.judge.history.detector import CLASS_FLOOR, FLOOR, ConfirmedChange, JudgedHistory, judged
 from bench.judge.history.monitor import GONE, HOLDS
 from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import History, Night
@@ -28,7 +28,7 @@ def near(night: int) -> object:
     return pytest.approx(night, abs=1)
 
 
-def only(found: Judged) -> Step:
+def only(found: JudgedHistory) -> ConfirmedChange:
     assert len(found.steps) == 1, found.steps
     return found.steps[0]
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
-from bench.interop.import_csv import Line
+from bench.interop.import_csv import CsvLine
 from bench.store import parquet, schema
 from bench.store.parquet import read_frame
 from bench.sweep.load import load_all, select
@@ -290,7 +290,7 @@ def test_a_parameter_in_another_s_column_is_named_rather_than_the_one_that_is_th
 
 def test_no_operator_has_a_parameter_that_is_a_column_of_every_file() -> None:
     parameters = {name for operator in kernels.names() for name in kernels.problem(operator).model_fields}
-    assert "dtype" in parameters and not parameters & set(Line.model_fields)
+    assert "dtype" in parameters and not parameters & set(CsvLine.model_fields)
 
 
 def test_both_ends_of_what_is_allowed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.interop.cloning import clone
-from bench.interop.import_source import Outcome, imported
+from bench.interop.import_source import SourceOutcome, imported
 from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described, names
 from bench.judge.frame import runs
@@ -98,7 +98,7 @@ tables:
 """
 
 
-def outcome_of(tmp_path: Path, **files: bytes) -> Outcome:
+def outcome_of(tmp_path: Path, **files: bytes) -> SourceOutcome:
     """What is imported of these files, by `MADE`; `_DOT_` and `_IN_` in a name stand for `.` and `/`."""
     (tmp_path / "clone").mkdir(parents=True, exist_ok=True)
     (tmp_path / "made.yaml").write_text(MADE)
@@ -111,7 +111,7 @@ def outcome_of(tmp_path: Path, **files: bytes) -> Outcome:
     return outcome
 
 
-def rows_of(outcome: Outcome) -> list[Measurement]:
+def rows_of(outcome: SourceOutcome) -> list[Measurement]:
     return [row for each in outcome.rows for row in each.rows]
 
 

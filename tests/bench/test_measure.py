@@ -28,12 +28,18 @@ LIMITS = Limits(budget_s=2.0, launch_s=1.0)
 
 
 def run(
-    implementation: str, size: int, cold: bool = True, cache_byte: int = 1 << 14, cold_s: float = COLD_S
+    implementation: str = "good",
+    size: int = 4096,
+    cold: bool = True,
+    cuda: SimulatedCuda | None = None,
+    operator: Operator | None = None,
+    limits: Limits = LIMITS,
+    **more: Any,
 ) -> dict[str, Any]:
-    cuda = SimulatedCuda(cache_byte)
-    bench = simulated_bench(cuda)
-    problem = Doubling(dtype="float32", size=size)
-    facts = measure(bench, doubling(cuda, cold_s), implementation, problem, cold, LIMITS)
+    """The facts of a case, on this device and of this operator or of new ones."""
+    cuda = cuda or SimulatedCuda()
+    problem = Doubling(dtype="float32", size=size, **more)
+    facts = measure(simulated_bench(cuda), operator or doubling(cuda), implementation, problem, cold, limits)
     assert facts.keys() <= FIELDS.keys() | {"uncaptured"}, "a fact that is no column is in no row"
     return facts
 
@@ -45,7 +51,8 @@ def run(
 def test_cold_is_cold_at_every_size(size: int, cache_byte: int) -> None:
     """From a footprint that no ring of 4096 slots can blow up to the cache, to one larger than the cache."""
     cold_s = COLD_S / 2 if size < 64 else COLD_S  # a turn has 4096 launches, and there are many turns
-    facts = run("good", size, cache_byte=cache_byte, cold_s=cold_s)
+    cuda = SimulatedCuda(cache_byte)
+    facts = run("good", size, cuda=cuda, operator=doubling(cuda, cold_s))
     assert facts["flushed"] == (size < 64)
     assert facts["status"] == "ok", facts
     assert facts["median_s"] == pytest.approx(cold_s, rel=0.01)
@@ -86,9 +93,13 @@ def host_clock(flush: Callable[[], None], cuda: SimulatedCuda) -> HostClock:
 
 
 def test_warm_is_warm() -> None:
-    facts = run("good", 4096, cold=False)
+    facts = run(cold=False)
     assert facts["median_s"] == pytest.approx(WARM_S, rel=0.01)
     assert facts["ring_slots"] == 1
+
+
+def test_outputs_allocated_by_each_call_are_checked_too() -> None:
+    assert run("allocating")["median_s"] == pytest.approx(COLD_S, rel=0.01)
 
 
 def test_a_short_ring_would_be_warm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +116,7 @@ def test_every_slot_is_visited_and_the_place_is_kept() -> None:
     turns = Turns(HostClock(lambda: None), calls, 3, False)
     for _ in range(len(turns.batches)):
         turns()
-    assert sorted(seen) == list(range(10))
-    assert seen == list(range(10))
-    assert turns.visited == 10
+    assert seen == list(range(10)) and turns.visited == 10
     turns()
     assert seen[10] == 0 and turns.visited == 10
 
@@ -204,8 +213,7 @@ def test_a_row_says_what_the_clock_adds_and_how_often_the_host_was_late() -> Non
     cuda.graph_start_s = 5e-6
     chance = random.Random(1)
     cuda.stall = lambda: 1e-3 * (cuda.host_s > 0.5 and chance.random() < 1 / 100)
-    problem = Doubling(dtype="float32", size=4096)
-    facts = measure(simulated_bench(cuda), doubling(cuda), "good", problem, True, LIMITS)
+    facts = run(cuda=cuda)
     assert facts["status"] == "ok" and facts["late_samples"] > 0
     assert facts["clock_start_s"] == pytest.approx(5e-6, abs=0.6e-6)
     assert facts["step_s"] == facts["clock_start_s"] / facts["launches"]
@@ -220,8 +228,7 @@ def test_a_row_says_what_the_clock_adds_and_how_often_the_host_was_late() -> Non
 def test_where_a_flushed_ring_makes_samples_short_the_interval_holds_the_clocks_start() -> None:
     cuda = SimulatedCuda(1 << 20)
     cuda.graph_start_s = 400e-6
-    problem = Doubling(dtype="float32", size=16)
-    facts = measure(simulated_bench(cuda), doubling(cuda, 1e-6, 1e-6), "good", problem, True, LIMITS)
+    facts = run(size=16, cuda=cuda, operator=doubling(cuda, 1e-6, 1e-6))
     assert facts["status"] == "ok" and facts["flushed"]
     assert facts["launches"] < 400 * 400, "4096 launches of 1 us are fewer than the start would need"
     assert facts["low_s"] <= 1.0001e-6 < facts["median_s"]
@@ -248,12 +255,6 @@ def test_a_wrong_result_has_no_time(implementation: str, when: str) -> None:
     assert "median_s" not in facts and "samples_s" not in facts
 
 
-def test_outputs_allocated_by_each_call_are_checked_too() -> None:
-    facts = run("allocating", 4096)
-    assert facts["status"] == "ok", facts
-    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
-
-
 def test_a_library_that_declines_is_unsupported_with_its_reason() -> None:
     said = {"status": "unsupported", "reason": "the library takes no 64 elements"}
     facts = run("declining", 64)
@@ -263,64 +264,49 @@ def test_a_library_that_declines_is_unsupported_with_its_reason() -> None:
     assert check(simulated_bench(cuda), doubling(cuda), "declining", problem) == said
 
 
-def with_implementation(cuda: SimulatedCuda, build: Callable[..., Launch]) -> Operator:
+def with_implementation(
+    cuda: SimulatedCuda, build: Callable[..., Launch], reference: Callable[..., Any] | None = None
+) -> Operator:
     """The operator whose `good` is this instead."""
     made = doubling(cuda)
-    return replace(made, implementations={"good": build})
+    return replace(made, implementations={"good": build}, reference=reference or made.reference)
 
 
-def test_launches_of_which_only_a_part_was_captured_have_escaped() -> None:
-    """The second of a launch's two kernels runs on another stream: only the end of the output is poison."""
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_launches_of_which_only_a_part_was_captured_have_escaped(outputs: int) -> None:
+    """The second of a launch's two kernels runs on another stream.
+
+    Only the end of the one output is poison; or, as where dx is captured and dweight is added up by another
+    kernel, all of the second output.
+    """
     cuda = SimulatedCuda()
 
     def half_escaping(problem: Doubling, x: torch.Tensor) -> Launch:
-        y = torch.empty_like(x)
-        begin, end = slice(None, problem.size // 2), slice(problem.size // 2, None)
+        written = tuple(torch.empty_like(x) for _ in range(outputs))
+        halves = slice(None, problem.size // 2), slice(problem.size // 2, None)
+        captured, escaped = (
+            [(x, y) for y in written] if outputs == 2 else [(x[h], written[0][h]) for h in halves]
+        )
 
-        def write(part: slice) -> float:
-            torch.mul(x[part], 2, out=y[part])
+        def write(x: torch.Tensor, y: torch.Tensor) -> float:
+            torch.mul(x, 2, out=y)
             return WARM_S
 
-        def call() -> torch.Tensor:
-            cuda.launch(partial(write, begin))
+        def call() -> Any:
+            cuda.launch(partial(write, *captured))
             if cuda.capturing is None:
-                cuda.launch(partial(write, end))
-            return y
+                cuda.launch(partial(write, *escaped))
+            return written if outputs == 2 else written[0]
 
-        return Launch(call, (y,))
+        return Launch(call, written)
 
-    problem = Doubling(dtype="float32", size=4096)
-    operator = with_implementation(cuda, half_escaping)
-    facts = measure(simulated_bench(cuda), operator, "good", problem, True, LIMITS)
-    assert facts["status"] == "escaped"
-    assert facts["reason"].startswith(f"{facts['ring_slots']} timed launches wrote nothing")
+    def reference(problem: Doubling, x: torch.Tensor) -> Any:
+        return (2 * x.double(),) * 2 if outputs == 2 else 2 * x.double()
 
-
-def test_a_gradient_of_which_only_a_later_output_escaped_has_no_time() -> None:
-    """As where dx is captured, and dweight is added up by a kernel on another stream."""
-    cuda = SimulatedCuda()
-
-    def half_escaping(problem: Doubling, x: torch.Tensor) -> Launch:
-        y, z = torch.empty_like(x), torch.empty_like(x)
-
-        def doubled(to: torch.Tensor) -> float:
-            torch.mul(x, 2, out=to)
-            return WARM_S
-
-        def call() -> tuple[torch.Tensor, torch.Tensor]:
-            cuda.launch(partial(doubled, y))
-            if cuda.capturing is None:
-                cuda.launch(partial(doubled, z))
-            return y, z
-
-        return Launch(call, (y, z))
-
-    operator = replace(
-        with_implementation(cuda, half_escaping), reference=lambda problem, x: (2 * x.double(),) * 2
-    )
-    problem = Doubling(dtype="float32", size=4096)
-    facts = measure(simulated_bench(cuda), operator, "good", problem, True, LIMITS)
+    facts = run(cuda=cuda, operator=with_implementation(cuda, half_escaping, reference))
     assert facts["status"] == "escaped" and "median_s" not in facts
+    if outputs == 1:
+        assert facts["reason"].startswith(f"{facts['ring_slots']} timed launches wrote nothing")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -331,9 +317,7 @@ def test_a_reference_that_is_not_finite_gives_no_time(after: bool) -> None:
     def reference(problem: Doubling, x: torch.Tensor) -> torch.Tensor:
         return 2 * x.double() / (0.0 if next(asked) == int(after) else 1.0)
 
-    operator = replace(doubling(cuda), reference=reference)
-    problem = Doubling(dtype="float32", size=4096)
-    facts = measure(simulated_bench(cuda), operator, "good", problem, True, LIMITS)
+    facts = run(cuda=cuda, operator=replace(doubling(cuda), reference=reference))
     assert facts["status"] == "error" and "median_s" not in facts
     assert facts["reason"].startswith("ValueError: the reference of output 0 is not finite")
 
@@ -342,9 +326,7 @@ def test_what_poisoning_left_in_the_cache_is_flushed_before_a_cold_visit() -> No
     """Once: a ring that displaces its own data needs no flush afterwards."""
     flushes = {}
     for cold in (True, False):
-        cuda = SimulatedCuda()
-        problem = Doubling(dtype="float32", size=4096)
-        facts = measure(simulated_bench(cuda), doubling(cuda), "good", problem, cold, LIMITS)
+        facts = run(cold=cold, cuda=(cuda := SimulatedCuda()))
         assert facts["status"] == "ok" and not facts["flushed"]
         flushes[cold] = cuda.flushes
     assert flushes == {True: 1, False: 0}
@@ -363,9 +345,7 @@ def test_where_the_right_answer_is_zero_the_error_is_absolute(factor: float, sta
 
         return Launch(call, (y,))
 
-    operator = replace(
-        with_implementation(cuda, nearly_zero), reference=lambda problem, x: torch.zeros_like(x).double()
-    )
+    operator = with_implementation(cuda, nearly_zero, lambda problem, x: torch.zeros_like(x).double())
     facts = check(simulated_bench(cuda), operator, "good", Doubling(dtype="float32", size=64))
     assert facts["status"] == status
     assert facts["relative_error"] == pytest.approx(factor, rel=1e-6)
@@ -396,7 +376,7 @@ def test_an_implementation_without_its_function_spoils_no_other(monkeypatch: pyt
         assert lacking["status"] == "error" and "renew" not in lacking
         assert lacking["reason"] == (
             "kernels/stream/operator.py: OPERATOR.implementations lacks triton, "
-            "which problem.py beside it declares"
+            "which problem.py in the same folder declares"
         )
 
 
@@ -404,12 +384,11 @@ def test_the_configuration_and_what_was_passed_over_for_it_are_in_the_row() -> N
     cuda = SimulatedCuda()
     good = doubling(cuda).implementations["good"]
     said = ("256x128 w8: TypeError: cannot convert None", "64x64 w4: out of resource: shared memory")
-    problem = Doubling(dtype="float32", size=4096)
 
     def picky(problem: Doubling, x: torch.Tensor) -> Launch:
         return replace(good(problem, x), passed_over=said, configuration="64x64 w8")
 
-    facts = measure(simulated_bench(cuda), with_implementation(cuda, picky), "good", problem, True, LIMITS)
+    facts = run(cuda=cuda, operator=with_implementation(cuda, picky))
     assert facts["status"] == "ok" and facts["passed_over"] == "; ".join(said)
     assert facts["configuration"] == "64x64 w8"
     assert run("good", 4096)["passed_over"] is None
@@ -434,8 +413,7 @@ def test_a_row_shows_what_the_compiler_stumbled_over_and_not_where() -> None:
 
 def test_a_launch_too_slow_is_skipped_with_its_time() -> None:
     cuda = SimulatedCuda()
-    problem = Doubling(dtype="float32", size=64)
-    facts = measure(simulated_bench(cuda), doubling(cuda, 3.0, 3.0), "good", problem, True, Limits(0.5, 1.0))
+    facts = run(size=64, cuda=cuda, operator=doubling(cuda, 3.0, 3.0), limits=Limits(0.5, 1.0))
     assert facts["status"] == "skipped"
     assert "one launch takes 3 s" in facts["reason"]
 
@@ -450,10 +428,7 @@ def test_what_a_small_probe_shows_to_be_hopeless_is_never_launched() -> None:
         assert facts["status"] == "skipped", facts
         assert "would take about 1e+03 s; the budget allows 1 s" in facts["reason"]
     assert cuda.largest == 64
-    bearable = Doubling(dtype="float32", size=1 << 10, seconds_each=1e-7)
-    assert (
-        measure(simulated_bench(cuda), operator, "slow", bearable, True, Limits(0.5, 1.0))["status"] == "ok"
-    )
+    assert run("slow", 1 << 10, limits=Limits(0.5, 1.0), seconds_each=1e-7)["status"] == "ok"
 
 
 def test_a_slower_clock_halfway_is_not_called_converged_at_the_first_value() -> None:
@@ -525,7 +500,7 @@ def test_the_arena_goes_on_past_its_period(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_arena_refuses_what_was_not_reserved() -> None:
     arena = Arena(torch.device("cpu"), torch.float32, 1, 0)
     arena.reserve(4096)
-    with pytest.raises(MemoryError, match="elements asked for"):
+    with pytest.raises(MemoryError, match="elements requested"):
         arena.view((2000,))
 
 
@@ -555,7 +530,7 @@ def test_more_inputs_than_a_problem_counts_are_refused_however_many_a_slot_has()
 
     many = slots([1] * 999).inputs
     assert len({tensor.data_ptr() for inputs in many for tensor in inputs}) == 3 * 999
-    with pytest.raises(MemoryError, match="elements asked for"):
+    with pytest.raises(MemoryError, match="elements requested"):
         slots([1 << 20])
 
 

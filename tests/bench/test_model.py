@@ -23,6 +23,7 @@ from bench.model.roofline import (
 )
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
+from tests.bench.rows import row as any_row
 from tests.bench.rows import stored
 from tests.our_sweeps import role
 
@@ -32,39 +33,22 @@ MIB = 2**20
 def row(**facts: Any) -> Measurement:
     base: dict[str, Any] = {
         "run_id": "r1",
-        "utc": "2026-01-01T00:00:00Z",
-        "commit": "abc",
         "device": "cpu-test",
-        "device_name": "Test CPU",
         "device_kind": "cpu",
         "device_id": "0",
         "sm_count": 2,
+    }
+    base |= {
         "cache_byte": 32 * MIB,
         "threads": 2,
-        "driver": "6.1",
-        "torch": "2.13.0",
-        "triton": "",
-        "libraries": "MKL",
         "sweep": "ceilings/gemm",
         "operator": "any",
-        "implementation": "onednn",
-        "arithmetic": "matrix",
-        "rate": "flop",
-        "dtype": "float32",
-        "parameters": parameters_text({"dtype": "float32"}),
-        "protocol": "p",
-        "clock": "host",
         "cache": "cold",
-        "fill": "uniform",
-        "seed": 0,
-        "status": "ok",
-        "flop": 0,
-        "byte": 0,
-        "byte_written": 0,
-        "byte_moved": 0,
     }
+    base |= {"implementation": "onednn", "arithmetic": "matrix", "rate": "flop", "dtype": "float32"}
+    base |= {"parameters": parameters_text({"dtype": "float32"}), "median_s": None, "samples_s": None}
     base |= facts
-    return Measurement(**({"role": role(base["sweep"])} | base))
+    return any_row(**({"role": role(base["sweep"])} | base))
 
 
 def gemm(flop: int, median_s: float | None, **facts: Any) -> Measurement:

@@ -25,8 +25,8 @@ from bench.device.detect import detect
 from bench.device.health import Unfit
 from bench.errors import UserError
 from bench.format import count_text
-from bench.judge.history.detector import Step
-from bench.nightly.night import Night, night, worst
+from bench.judge.history.detector import ConfirmedChange
+from bench.nightly.night import Tonight, night, worst
 from bench.nightly.report import nightly_json, nightly_lines
 from bench.runner import run as runs
 from bench.runner.run import Options, RunResult
@@ -92,7 +92,7 @@ class Machine:
         self.options.append(options)
         return [self.leaves(self)]
 
-    def run(self, unfit: Sequence[Unfit] = (), baseline: Path | None = None) -> Night:
+    def run(self, unfit: Sequence[Unfit] = (), baseline: Path | None = None) -> Tonight:
         options = Options(device="cuda:0", results=self.results)
         (found,) = night(
             [self.device], baseline, options, self.measure, lambda line: None, lambda device: list(unfit)
@@ -100,7 +100,7 @@ class Machine:
         self.night += 1
         return found
 
-    def nights(self, count: int) -> Night:
+    def nights(self, count: int) -> Tonight:
         for _ in range(count - 1):
             self.write()
             self.night += 1
@@ -112,7 +112,7 @@ def machine(tmp_path: Path, chance: np.random.Generator) -> Machine:
     return Machine(tmp_path / "results", chance)
 
 
-def page(one: Night) -> str:
+def page(one: Tonight) -> str:
     """The page as people read it; the JSON says the same code."""
     told = json.loads(nightly_json([one], one.exit_code))
     assert told["devices"][0]["exit_code"] == one.exit_code
@@ -171,7 +171,7 @@ def test_a_night_that_did_not_measure_what_got_slower_is_clean_of_it(machine: Ma
 def test_many_single_cases_of_a_class_are_one_line(machine: Machine) -> None:
     found = machine.nights(NIGHTS)
     assert found.judged is not None
-    step = Step("series", "one", 3, 12, 13, None, None, 0.1, 0.02, ())
+    step = ConfirmedChange("series", "one", 3, 12, 13, None, None, 0.1, 0.02, ())
     many = [replace(step, row=row, name=f"case {row}", effect=0.1 + row / 100) for row in (3, 5, 7, 9)]
     few = [replace(step, row=row, name=f"case {row}", effect=-0.1) for row in (2, 4, 6)]
     found.judged = replace(found.judged, steps=(*many, *few))
@@ -385,7 +385,7 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     monkeypatch.setattr(runs, "load_cases", lambda *_: several.small(folder, [1, 2, 3]))
     options = Options(results=folder / "results", visits="3", budget="inf")
 
-    def tonight(options: Options) -> Night:
+    def tonight(options: Options) -> Tonight:
         measure = partial(whole_run.measure, find=kernels.problem, terminal=standard_output())
         (found,) = night([several.gpu(0)], None, options, measure, print, lambda device: [])
         return found

@@ -13,7 +13,7 @@ import pytest
 
 from bench.judge.history.load import histories
 from bench.nightly import verdict_changes
-from bench.nightly.night import Night
+from bench.nightly.night import Tonight
 from bench.nightly.report import nightly_json
 from bench.store.pack import pack
 from tests.bench.test_gathering import run_id
@@ -41,7 +41,7 @@ def machine(tmp_path: Path, chance: np.random.Generator) -> Machine:
     return made
 
 
-def after(machine: Machine, *effects: dict[int, float]) -> Night:
+def after(machine: Machine, *effects: dict[int, float]) -> Tonight:
     """Quiet nights enough, then one of each of these effects; the last of them."""
     machine.effect = effects[0]
     night = machine.nights(NIGHTS)
@@ -50,7 +50,7 @@ def after(machine: Machine, *effects: dict[int, float]) -> Night:
     return night
 
 
-def changes(night: Night) -> list[dict[str, Any]]:
+def changes(night: Tonight) -> list[dict[str, Any]]:
     (device,) = json.loads(nightly_json([night], night.exit_code))["devices"]
     listed: list[dict[str, Any]] = device["verdict_changes"]
     return listed

@@ -21,7 +21,7 @@ from bench.judge.noise import (
     usual_half,
     work_of,
 )
-from bench.sampling.publish import PRIOR_FREEDOM, Spread, student
+from bench.sampling.publish import PRIOR_FREEDOM, MedianSpread, student
 from bench.store.schema import Measurement
 from tests.bench.comparable import (
     CPU,
@@ -286,4 +286,4 @@ def test_every_row_of_a_run_holds_the_noise_of_that_run_once_and_says_so(
 
 
 def test_a_spread_of_nothing_widens_nothing() -> None:
-    assert Spread(0.0, 0.0).widen(1.0, 0.9, 1.2) == pytest.approx((0.9, 1.2))
+    assert MedianSpread(0.0, 0.0).widen(1.0, 0.9, 1.2) == pytest.approx((0.9, 1.2))

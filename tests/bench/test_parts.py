@@ -8,7 +8,7 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
 import kernels
-from bench.runner.price import Work, price
+from bench.runner.price import PricedWork, price
 from bench.runner.supervisor import measure_request
 from bench.sampling.protocol import protocol
 from bench.sweep.load import load, select
@@ -124,6 +124,6 @@ def test_only_a_sweep_that_draws_shares_asks_for_them() -> None:
 
 
 def test_on_a_gpu_a_new_worker_after_the_profiler_is_paid_for() -> None:
-    work = Work("amp", 10**6, True, 1e-3, 1e-4)
+    work = PricedWork("amp", 10**6, True, 1e-3, 1e-4)
     one, other = (price(each, "cuda", 10**7, protocol("cuda")) for each in (work, work._replace(renews=True)))
     assert other.first_s - one.first_s > 5 and other.beside_s == one.beside_s

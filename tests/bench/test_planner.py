@@ -14,11 +14,10 @@ import pytest
 
 import kernels
 from bench.device.detect import Device
-from bench.runner.comparisons import Comparison, comparisons
+from bench.runner.comparisons import CaseGroup, comparisons
 from bench.runner.forecast import AGAIN, Prices
-from bench.runner.planner import LOOKS, Planner, Step
+from bench.runner.planner import LOOKS, NextVisit, Planner
 from bench.runner.rows import visit_row
-from bench.runner.schedule import ONE_VISIT, SEVERAL_VISITS
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
 from bench.sweep.load import SWEEPS, Case, load, load_all
@@ -44,10 +43,10 @@ FACTS: dict[str, Any] = {
 }
 
 GPU = gpu(0)
-Answer = Callable[[Step], dict[str, Any]]
+Answer = Callable[[NextVisit], dict[str, Any]]
 
 
-def quiet(step: Step) -> dict[str, Any]:
+def quiet(step: NextVisit) -> dict[str, Any]:
     """A visit of a tenth of a second that agrees with every other."""
     return timed(1e-3)
 
@@ -181,7 +180,7 @@ def test_cases_that_disagree_get_further_visits_and_no_others(cases: list[Case])
     """Of a GPU's visits 10 % apart no median is known."""
     chosen = cases[:6]
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         return timed(1e-3 * (1 + 0.1 * (step.number % 2) * (step.case == chosen[3])))
 
     order = others(Simulation(planner(chosen, 2), answer).run())
@@ -194,7 +193,7 @@ def test_cases_that_disagree_get_further_visits_and_no_others(cases: list[Case])
 def test_a_case_that_failed_has_no_further_visit_and_one_that_crashed_has_one(cases: list[Case]) -> None:
     wrong, crashed, crashes = cases[:3]
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         if step.case == wrong:
             return {"status": "wrong", "reason": "made so"}
         if step.case == crashes or (step.case == crashed and step.number == 0):
@@ -222,14 +221,6 @@ def test_a_resumed_run_makes_only_the_visits_that_are_missing(
 
 
 # ---- time
-
-
-def test_without_a_budget_everything_has_room_and_the_rest_is_foretold(cases: list[Case]) -> None:
-    plan = planner(cases, 3)
-    assert plan.left_s(0.0) is None and plan.visits_left() == 120
-    simulation = Simulation(plan)
-    left = [plan.visits_left() for _ in iter(simulation.visit, None)]
-    assert left == list(range(119, -1, -1)) and plan.left_s(simulation.at_s) == pytest.approx(0.0, abs=0.1)
 
 
 def test_a_case_has_room_for_all_of_its_visits_or_for_none(cases: list[Case]) -> None:
@@ -266,22 +257,13 @@ def test_the_time_of_the_roofs_is_kept_for_measuring_them_again(
 def test_a_case_that_hangs_says_nothing_of_what_the_others_take(cases: list[Case]) -> None:
     simulation = Simulation(planner(cases, 1, 42.0))
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         hangs = step.case is cases[0]
         simulation.beside_s = 30.0 if hangs else 0.1
         return {"status": "timeout", "reason": "no answer"} if hangs else quiet(step)
 
     simulation.answer = answer
     assert [row.status for _, row in simulation.run()] == ["timeout"] + ["ok"] * (len(cases) - 1)
-
-
-def test_visits_beyond_those_asked_for_end_with_the_budget(cases: list[Case]) -> None:
-    simulation = Simulation(
-        planner(cases[:4], 2, 30.0), lambda step: timed(1e-3 * 1.5 ** (step.number % 2)), beside_s=1.0
-    )
-    made = simulation.run()
-    assert len(made) > 8  # they disagree, so there were further ones
-    assert simulation.at_s <= 30.0 + 1.1  # prices are learned, so that the last may be dearer than foretold
 
 
 @pytest.mark.parametrize(("seconds", "refused"), [(1.4e-3, False), (1.6e-3, True), (8e-3, True)])
@@ -311,20 +293,6 @@ def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
     assert (refusal is not None and "one launch is predicted" in refusal["reason"]) == refused
 
 
-def test_how_long_a_visit_may_sample_follows_from_the_budget(cases: list[Case]) -> None:
-    device = replace(gpu(0), kind="cpu", index=None, capability=None)
-    onednn = [replace(case, implementation="onednn") for case in cases]
-
-    def sampling_s(visits: int, budget_s: float | None) -> float:
-        plan = Planner(device, protocol("cpu", visits), budget_s)
-        plan.plan(onednn)
-        return plan.step(onednn[0], 0.0).sampling_s
-
-    once, often = ONE_VISIT["cpu"], SEVERAL_VISITS["cpu"]
-    assert sampling_s(1, None) == once.most_s > sampling_s(3, None) == often.most_s
-    assert once.least_s <= sampling_s(1, 5.0) < sampling_s(1, 40.0) < once.most_s
-
-
 @pytest.mark.parametrize("dearer", [1.0, 2.0])
 def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: float) -> None:
     """Cases of every sweep on an H100, which take `dearer` times what is expected: comparisons are whole."""
@@ -344,7 +312,7 @@ def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: f
     plan.plan(some, compared)
     simulation = Simulation(plan)
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         *_, work, priced = prices.known(step.case)
         launch_s = work.launch_s or 0.0
         making_s = step.is_first * (priced.kind_s + priced.first_s)
@@ -384,12 +352,12 @@ def test_a_budget_is_kept_though_each_visit_kills_the_worker(
 ) -> None:
     """A start takes longer than ten visits, and each case fails in a way of its own."""
 
-    def answer(step: Step) -> dict[str, Any]:
+    def answer(step: NextVisit) -> dict[str, Any]:
         is_roof = step.case.role == "roof"
         return quiet(step) if is_roof else {"status": "crashed", "reason": f"SIGSEGV {step.case.key}"}
 
     whole = planner([*ceilings, *cases], budget_s=budget_s)
-    whole.plan([*ceilings, *cases], [Comparison(tuple(cases[at : at + 4])) for at in range(0, 40, 4)])
+    whole.plan([*ceilings, *cases], [CaseGroup(tuple(cases[at : at + 4])) for at in range(0, 40, 4)])
     simulation = Simulation(whole, answer, beside_s=0.1, at_s=5.0, start_s=5.0)
     assert any(row.status == "crashed" for _, row in simulation.run())
     assert simulation.at_s <= 1.1 * budget_s

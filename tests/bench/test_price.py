@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bench.runner.price import ASSUMED, Learned, Work, is_bound_by_power, price, slots_of
+from bench.runner.price import ASSUMED, LearnedPrices, PricedWork, is_bound_by_power, price, slots_of
 from bench.runner.schedule import OVERHEAD_S
 from bench.sampling.protocol import protocol
 
 L2 = 50 * 2**20
 ONCE = protocol("cuda")
-LIGHT = Work("cublas", 80 * 2**20, True, 28e-6, 1e-6)
+LIGHT = PricedWork("cublas", 80 * 2**20, True, 28e-6, 1e-6)
 
 
-def sampling_s(work: Work, visits: int = 1) -> float:
+def sampling_s(work: PricedWork, visits: int = 1) -> float:
     found = price(work, "cuda", L2, protocol("cuda", visits)).sampling_s
     assert found is not None
     return found
@@ -67,32 +67,10 @@ def test_a_cpu_samples_for_as_long_as_it_may() -> None:
     assert compiled == (0.0, ASSUMED["inductor_s"].value, OVERHEAD_S, None, None)
 
 
-def test_every_assumption_says_where_it_comes_from() -> None:
-    assert all(assumed.value > 0 and len(assumed.source) > 20 for assumed in ASSUMED.values())
-
-
 def test_what_is_learned_of_all_visits_holds_for_a_kind_not_seen_yet() -> None:
-    learned = Learned()
+    learned = LearnedPrices()
     assert learned.shares()("any") == 1
     for _ in range(100):
         learned.visited("aten", 0.1, 0.2)
     shares = learned.shares()
     assert shares("aten") == pytest.approx(2, rel=0.05) and shares("triton") == pytest.approx(2, rel=0.05)
-
-
-def test_a_kind_that_is_seen_often_is_priced_by_itself() -> None:
-    learned = Learned()
-    for _ in range(50):
-        learned.visited("aten", 0.1, 0.1)
-        learned.visited("triton", 1.5, 6.0)
-    shares = learned.shares()
-    assert shares("aten") == pytest.approx(1, abs=0.2) and shares("triton") == pytest.approx(4, rel=0.1)
-    assert shares("aten") < shares("any") < shares("triton")
-
-
-def test_one_visit_that_took_long_moves_a_price_by_part_of_it() -> None:
-    learned = Learned()
-    learned.visited("aten", 0.1, 10.0)
-    assert 1 < learned.shares()("aten") < 100
-    learned.visited("stream", 0.1, -1.0)  # a clock that lies costs nothing
-    assert learned.shares()("stream") > 0

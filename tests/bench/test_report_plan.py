@@ -12,9 +12,8 @@ import pytest
 
 from bench.cli.closing import _results
 from bench.cli.run_lines import claims_line, forecast_lines, left_out_lines, refined_line
-from bench.format import duration_text
 from bench.judge.frame import runs
-from bench.runner.comparisons import Comparison
+from bench.runner.comparisons import CaseGroup
 from bench.runner.forecast import BUDGET_S, Forecast, Tally, budget_s
 from bench.runner.session import Session, in_turn
 from bench.sweep.claims import Claim
@@ -57,10 +56,10 @@ def test_what_there_is_no_time_for_is_said_as_claims_and_lines() -> None:
     claim |= {"slope": {"x": "n"}}
     made = [SimpleNamespace(sweep=f"gemm/s{number}", key=str(number)) for number in range(9)]
     cases = [cast(Case, case) for case in made]
-    of_claim = Comparison(tuple(cases[:2]), Claim.model_validate(claim))
-    other = Comparison(tuple(cases[:1]), Claim.model_validate({**claim, "id": "MM-02", "rules": []}))
+    of_claim = CaseGroup(tuple(cases[:2]), Claim.model_validate(claim))
+    other = CaseGroup(tuple(cases[:1]), Claim.model_validate({**claim, "id": "MM-02", "rules": []}))
     assert list(left_out_lines([other])) == ["no time for the claims MM-02"]
-    first, second = left_out_lines([of_claim, *(Comparison((case,)) for case in (cases[0], *cases)), other])
+    first, second = left_out_lines([of_claim, *(CaseGroup((case,)) for case in (cases[0], *cases)), other])
     assert first == "no time for the claims MM-01, MM-02 (rules 3, 7)"
     assert second.startswith("no time for 10 lines of plots: 2 of gemm/s0, 1 of gemm/s1, ")
     assert second.endswith(" and of 4 more sweeps")
@@ -77,9 +76,9 @@ def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too
         for number, least in enumerate((3, 99, 99, 99), start=1)
     )
     unmeasured = cast(Case, SimpleNamespace(sweep=SWEEP, key="unmeasured"))
-    compared = [Comparison(cases, decided), Comparison(cases, few)]
-    compared += [Comparison(cases, unsure, enough=lambda: False)]
-    compared += [Comparison((*cases, unmeasured), part), Comparison(cases)]
+    compared = [CaseGroup(cases, decided), CaseGroup(cases, few)]
+    compared += [CaseGroup(cases, unsure, enough=lambda: False)]
+    compared += [CaseGroup((*cases, unmeasured), part), CaseGroup(cases)]
     session = SimpleNamespace(claims={SWEEP: [decided, few, part, unsure]}, comparisons=compared, path=None)
     lines = list(_results(cast(Session, session), run, 20))
     assert "MM-01" in lines[2] and "SUPPORTED" in lines[2]
@@ -94,12 +93,6 @@ def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too
 def test_after_the_ceilings_it_is_said_again() -> None:
     line = refined_line(SOME)
     assert "1,445 of 14,201 cases" in line and "8 min 24 s" in line and "6 h 56 min" in line
-
-
-def test_hours_are_hours() -> None:
-    assert [duration_text(s) for s in (59.4, 60, 3599, 3600, 25000)] == [
-        *("59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min", "6 h 56 min")
-    ]
 
 
 def test_a_gpu_has_ten_minutes_unless_told_otherwise() -> None:

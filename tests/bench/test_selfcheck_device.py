@@ -11,7 +11,7 @@ import pytest
 from bench.device.nvml import NvmlGpu
 from bench.model.ceilings import two_speeds
 from bench.selfcheck import clocks, rows, telemetry
-from bench.selfcheck.clock_agreement import Comparison, Ratio
+from bench.selfcheck.clock_agreement import ClockReadings, Ratio
 from bench.selfcheck.finding import Finding
 from bench.worker.clock import GraphClock, HostClock
 from tests.bench import simulated
@@ -184,9 +184,9 @@ def test_every_fault_is_a_row_and_the_next_is_good() -> None:
 # ---- two clocks
 
 
-def comparison(**middles: float | None) -> Comparison:
+def comparison(**middles: float | None) -> ClockReadings:
     ratios = {n: None if m is None else Ratio(m, m - 0.005, m + 0.005) for n, m in middles.items()}
-    return Comparison("gemm", {"graph": 2e-4, **dict.fromkeys(middles, 2e-4)}, ratios)
+    return ClockReadings("gemm", {"graph": 2e-4, **dict.fromkeys(middles, 2e-4)}, ratios)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_the_profiler_which_is_asked_later_never_fails() -> None:
 
 
 def test_what_a_cpus_scatter_leaves_open_is_no_warning_and_shows() -> None:
-    scattered = Comparison("copy", {"host": 2e-4, "Timer": 2e-4}, {"Timer": Ratio(0.966, 0.845, 1.059)})
+    scattered = ClockReadings("copy", {"host": 2e-4, "Timer": 2e-4}, {"Timer": Ratio(0.966, 0.845, 1.059)})
     found = {kind: clocks.agreed("clocks, copy", scattered, kind) for kind in ("cuda", "cpu")}  # type: ignore[arg-type]
     assert (found["cuda"].level, found["cpu"].level) == ("WARN", "PASS")
     assert "0.966 (0.845 to 1.059) of Timer" in found["cpu"].sentence

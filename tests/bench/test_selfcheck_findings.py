@@ -147,10 +147,10 @@ def test_a_worker_that_does_not_start_is_a_failure(monkeypatch: pytest.MonkeyPat
 # ---- operators
 
 
-def questions(count: int) -> list[operators.Question]:
+def questions(count: int) -> list[operators.OperatorCheck]:
     examples = kernels.problem("softmax")
     problem = examples(dtype="float32", direction="forward", rows=13, length=64)
-    return [operators.Question(f"number-{number}", problem) for number in range(count)]
+    return [operators.OperatorCheck(f"number-{number}", problem) for number in range(count)]
 
 
 def test_each_implementation_is_asked_once_before_any_for_a_second_type() -> None:
@@ -202,7 +202,7 @@ def test_a_wrong_result_a_crash_and_what_was_not_reached_are_said() -> None:
         row("unsupported", "no nvmath"),
         row("crashed", "SIGSEGV"),
     ]
-    answered = [operators.Answer(asked[n], given[n], 0.5) for n in range(4)]
+    answered = [operators.CheckedRow(asked[n], given[n], 0.5) for n in range(4)]
     found = list(operators.judged(answered, asked, {"softmax": Counter({"aten is elsewhere": 2})}))
     assert levels(iter(found)) == {"softmax": "FAIL", "not reached": "WARN"}
     assert "1 of 4 combinations are right" in found[0].sentence and found[0].seconds == 2.0
@@ -218,14 +218,14 @@ def test_a_wrong_result_a_crash_and_what_was_not_reached_are_said() -> None:
 def test_a_library_that_is_wrong_or_nowhere_available_has_its_remedy() -> None:
     for name, remedy in operators.REMEDIES.items():
         softmax = questions(1)[0].problem
-        asked = [operators.Question(name, softmax) for _ in range(2)]
+        asked = [operators.OperatorCheck(name, softmax) for _ in range(2)]
         for given, level in (
             (["unsupported"] * 2, "WARN"),
             (["unsupported", "ok"], "PASS"),
             (["error"], "FAIL"),
         ):
             answered = [
-                operators.Answer(ask, row(status), 0.1) for ask, status in zip(asked, given, strict=False)
+                operators.CheckedRow(ask, row(status), 0.1) for ask, status in zip(asked, given, strict=False)
             ]
             (found,) = operators.judged(answered, asked[: len(given)], {"softmax": Counter()})
             assert (found.level, found.remedy) == (level, "" if level == "PASS" else remedy)

@@ -20,12 +20,12 @@ from bench.device.detect import Device, detect
 from bench.runner.worker_process import WorkerDied
 from bench.selfcheck import report
 from bench.selfcheck.finding import Finding, exit_code, failed, passed, warned
-from bench.selfcheck.groups import GROUPS, Examination, Group, Outcome, asked
+from bench.selfcheck.groups import GROUPS, CheckGroup, Examination, GroupOutcome, asked
 from bench.worker.__main__ import answer, make_bench
 from bench.worker.fault import Fault
 
 ROOT = Path(__file__).parents[2]
-BROKEN = Group("tests.bench.selfcheck_broken:findings", "a group that breaks", 60)
+BROKEN = CheckGroup("tests.bench.selfcheck_broken:findings", "a group that breaks", 60)
 GOOD, BAD, SO_SO = passed("a", "good"), failed("b", "bad", "mend it"), warned("c", "so so", "see to it")
 
 
@@ -99,7 +99,7 @@ def test_a_group_that_does_not_break_is_read_to_its_end(cpu: Device) -> None:
 
 
 def test_a_group_that_is_not_there_is_a_failure(cpu: Device) -> None:
-    outcome = Examination(cpu, {}).outcome(Group("bench.selfcheck.nowhere:findings", "", 60))
+    outcome = Examination(cpu, {}).outcome(CheckGroup("bench.selfcheck.nowhere:findings", "", 60))
     (only,) = outcome.findings
     assert only.level == "FAIL" and only.sentence == (
         "ModuleNotFoundError: No module named 'bench.selfcheck.nowhere'."
@@ -113,7 +113,7 @@ def test_a_group_that_is_not_there_is_a_failure(cpu: Device) -> None:
 def test_a_deadline_is_the_whole_groups(cpu: Device) -> None:
     clock = [100.0]
     child = Child(clock, [GOOD, GOOD])
-    outcome = examination(cpu, child).outcome(Group("x:y", "", 2.5))
+    outcome = examination(cpu, child).outcome(CheckGroup("x:y", "", 2.5))
     assert child.deadlines == [2.5, 1.5, 0.5, 0.0] and child.closed
     assert [one.seconds for one in outcome.findings] == [2.0, 1.0] and outcome.seconds == 4.0
     told = Child(clock, [replace(GOOD, seconds=7.0)])
@@ -123,7 +123,11 @@ def test_a_deadline_is_the_whole_groups(cpu: Device) -> None:
 def test_the_next_group_runs_after_one_has_died(cpu: Device) -> None:
     clock = [0.0]
     dead = Child(clock, [GOOD], WorkerDied("crashed", "the worker was killed (SIGKILL), perhaps for memory"))
-    groups = [Group("x:one", "", 9, quick=True), Group("x:two", "", 9), Group("x:three", "", 9, times=True)]
+    groups = [
+        CheckGroup("x:one", "", 9, quick=True),
+        CheckGroup("x:two", "", 9),
+        CheckGroup("x:three", "", 9, times=True),
+    ]
     found = list(examination(cpu, dead, Child(clock, [GOOD]), Child(clock, [GOOD])).outcomes(groups))
     assert [outcome.group.name for outcome in found] == ["one", "two", "three"]
     assert [[one.level for one in outcome.findings] for outcome in found] == [
@@ -137,18 +141,22 @@ def test_the_next_group_runs_after_one_has_died(cpu: Device) -> None:
 def test_if_no_worker_starts_nothing_else_is_asked(cpu: Device) -> None:
     clock = [0.0]
     broken = failed("worker", "No worker starts: no torch.", "mend it")
-    groups = [Group("x:one", "", 9, quick=True), Group("x:two", "", 9), Group("x:three", "", 9, times=True)]
+    groups = [
+        CheckGroup("x:one", "", 9, quick=True),
+        CheckGroup("x:two", "", 9),
+        CheckGroup("x:three", "", 9, times=True),
+    ]
     found = list(examination(cpu, Child(clock, [broken])).outcomes(groups))
     assert [outcome.group.name for outcome in found] == ["one"]
-    assert "nothing else was asked" in report.verdict(found)
-    assert "nothing else" not in report.verdict([Outcome(BROKEN, [BAD], 1.0)])
+    assert "nothing else was checked" in report.verdict(found)
+    assert "nothing else" not in report.verdict([GroupOutcome(BROKEN, [BAD], 1.0)])
 
 
 def test_an_interruption_kills_what_runs(cpu: Device) -> None:
     clock = [0.0]
     running, last = Child(clock, []), Child(clock, [])
     found = examination(cpu, running, last)
-    groups = found.outcomes([Group("x:one", "", 9), Group("x:two", "", 9)])
+    groups = found.outcomes([CheckGroup("x:one", "", 9), CheckGroup("x:two", "", 9)])
     next(groups)
     found._running.add(running)
     with pytest.raises(KeyboardInterrupt):
@@ -177,13 +185,13 @@ def test_groups_apply_to_their_devices_and_quick_is_a_part() -> None:
 )
 def test_the_worst_line_is_the_exit_code(found: list[Finding], code: int, word: str) -> None:
     assert exit_code(found) == code
-    assert f"{word} (exit code {code})" in report.verdict([Outcome(BROKEN, found, 1.0)])
+    assert f"{word} (exit code {code})" in report.verdict([GroupOutcome(BROKEN, found, 1.0)])
 
 
 def test_every_line_has_its_level_seconds_and_remedy_within_80_columns() -> None:
     text = StringIO()
     long = failed("illegal address", "A [bold]long[/bold] sentence. " * 9, "Do something about it. " * 9)
-    report.show(Console(file=text, width=80), Outcome(BROKEN, [long, GOOD], 12.34))
+    report.show(Console(file=text, width=80), GroupOutcome(BROKEN, [long, GOOD], 12.34))
     lines = text.getvalue().splitlines()
     assert lines[1] == "a group that breaks, 12.3 s" and max(map(len, lines)) <= 80
     assert lines[2].startswith("FAIL  0.0 s illegal address    A [bold]long[/bold] sentence.")
@@ -196,9 +204,9 @@ def test_a_wide_terminal_is_not_filled(cpu: Device, monkeypatch: pytest.MonkeyPa
         def __init__(self, device: Device, parent: Mapping[str, Any]) -> None:
             assert parent["unusable_gpu"] == "" and parent["python"]
 
-        def outcomes(self, groups: list[Group]) -> Iterator[Outcome]:
+        def outcomes(self, groups: list[CheckGroup]) -> Iterator[GroupOutcome]:
             assert [group.name for group in groups] == ["driver", "packages"]
-            yield Outcome(BROKEN, [warned("load", "A long sentence. " * 20, "Wait.")], 1.0)
+            yield GroupOutcome(BROKEN, [warned("load", "A long sentence. " * 20, "Wait.")], 1.0)
 
     monkeypatch.setattr(report, "Examination", Seen)
     text = StringIO()
@@ -213,7 +221,7 @@ def test_a_wide_terminal_is_not_filled(cpu: Device, monkeypatch: pytest.MonkeyPa
 def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     def shown() -> str:
         text = StringIO()
-        report.show(Console(file=text, force_terminal=True, width=80), Outcome(BROKEN, [BAD], 1.0))
+        report.show(Console(file=text, force_terminal=True, width=80), GroupOutcome(BROKEN, [BAD], 1.0))
         return text.getvalue()
 
     monkeypatch.setenv("TERM", "xterm")
@@ -226,7 +234,7 @@ def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.Monk
 def test_the_file_holds_versions_numbers_and_tracebacks(cpu: Device) -> None:
     worker = passed("worker", "started", versions={"torch": "2.13.0"}, starting_s=2.5)
     bad = failed("operator", "KeyError.", "mend it", "Traceback ...", numbers_too=[1, 2])
-    text = report.report(cpu, False, [Outcome(BROKEN, [worker, bad], 3.0)], 4.0)
+    text = report.report(cpu, False, [GroupOutcome(BROKEN, [worker, bad], 3.0)], 4.0)
     read = json.loads(text)
     assert (read["verdict"], read["exit_code"], read["seconds"]) == ("unusable", 2, 4.0)
     assert read["versions"]["torch"] == "2.13.0" and read["device"]["name"] == cpu.name

@@ -38,8 +38,8 @@ from bench.selfcheck.blocks import (
     QUANTIZATION,
     RANDOM_ALIGNED,
     TOUR,
-    Block,
     Command,
+    CommandBlock,
     calls,
     chosen,
     filled,
@@ -94,10 +94,12 @@ def test_shapes_that_nobody_chose_are_aligned_and_run_by_both_sides() -> None:
 
 def test_commands_exist_and_take_their_options() -> None:
     import plots.__main__
+    import studies.__main__
 
     known: dict[str, Any] = {
         "bench": typer.main.get_command(command_line.app),
         "plots": typer.main.get_command(plots.__main__.app),
+        "studies": typer.main.get_command(studies.__main__.app),
     }
     options = {f"--bench-{name}" for name in OPTIONS}
     for block in BLOCKS:
@@ -175,7 +177,7 @@ def test_words_are_filled_in() -> None:
 
 
 def test_minutes_shorten_every_limit_alike_and_lengthen_none() -> None:
-    there = [Block("a", "?", (Command("a", (), 60), Command("b", (), 180)))]
+    there = [CommandBlock("a", "?", (Command("a", (), 60), Command("b", (), 180)))]
     assert shares(there, None) == shares(there, 10) == 1.0
     assert shares(there, 1) == 0.25
 
@@ -220,8 +222,8 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
     return Runner(folder, environment, 1.0, lambda line: None)
 
 
-def block(*names: str, limit_s: float = 60, **more: Any) -> Block:
-    return Block("b", "?", tuple(Command(name, (name, "{folder}"), limit_s, **more) for name in names))
+def block(*names: str, limit_s: float = 60, **more: Any) -> CommandBlock:
+    return CommandBlock("b", "?", tuple(Command(name, (name, "{folder}"), limit_s, **more) for name in names))
 
 
 def test_a_command_that_fails_stops_none_after_it(runner: Runner) -> None:
@@ -270,7 +272,7 @@ def all_gone(runner: Runner) -> bool:
 @pytest.mark.usefixtures("overrunning")
 def test_what_a_stopped_run_had_measured_is_a_result_file(runner: Runner) -> None:
     reading = Command("reading", ("good", "{rows}"), 61)
-    runner.run([Block("b", "?", (*block("measuring").commands, reading))], is_cpu=False)
+    runner.run([CommandBlock("b", "?", (*block("measuring").commands, reading))], is_cpu=False)
     measured, read = runner.outcomes
     assert measured.outcome == "stopped after 60 s" and read.outcome == "done"
     (path,) = runner.rows()
@@ -280,14 +282,14 @@ def test_what_a_stopped_run_had_measured_is_a_result_file(runner: Runner) -> Non
 def test_what_reads_results_reads_those_of_its_block(runner: Runner) -> None:
     reads = Command("reads", ("good", "{rows}"), 60)
     every = Command("every", ("good", "{all}"), 60)
-    runner.run([Block("b", "?", (reads, every))], is_cpu=False)
+    runner.run([CommandBlock("b", "?", (reads, every))], is_cpu=False)
     assert [one.outcome for one in runner.outcomes] == [
         "not run: this block has left no result file",
         "not run: there is no result file in this folder",
     ]
     (runner.folder / "device").mkdir()
     (runner.folder / "device" / "earlier.parquet").touch()
-    runner.run([Block("b", "?", (reads, every))], is_cpu=False)
+    runner.run([CommandBlock("b", "?", (reads, every))], is_cpu=False)
     assert [one.outcome for one in runner.outcomes[2:]] == [
         "not run: this block has left no result file",
         "done",
@@ -300,10 +302,10 @@ def test_on_a_cpu_what_needs_a_gpu_is_said_and_no_failure(runner: Runner) -> Non
     said: list[str] = []
     runner._say = said.append
     both = block("good", gpu_only=True).commands + block("bad", answers=(0, 3)).commands
-    runner.run([Block("b", "?", both, gpu="our side")], is_cpu=True)
+    runner.run([CommandBlock("b", "?", both, gpu="our side")], is_cpu=True)
     assert [one.outcome for one in runner.outcomes] == ["not run: needs a GPU", "done (exit code 3)"]
     assert all(one.is_fine for one in runner.outcomes) and "   needs a GPU: our side" in said
-    runner.run([Block("b", "?", both, gpu="our side")], is_cpu=False)
+    runner.run([CommandBlock("b", "?", both, gpu="our side")], is_cpu=False)
     assert runner.outcomes[2].outcome == "done" and said.count("   needs a GPU: our side") == 1
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import kernels
 from bench.errors import UserError
-from bench.runner.resume import Kind, begin, go_on
+from bench.runner.resume import RunFacts, begin, go_on
 from bench.runner.run import Options, Run
 from bench.runner.shard import Shard
 from bench.store import parquet
@@ -172,7 +172,7 @@ def alive(tmp_path: Path) -> Iterator[Path]:
     process.communicate()
 
 
-ANY = Kind("x", Shard(1, 2), "x", None)
+ANY = RunFacts("x", Shard(1, 2), "x", None)
 
 
 def test_a_run_that_is_going_on_is_left_alone_and_one_that_was_killed_is_not(
@@ -202,7 +202,7 @@ def test_what_is_resumed_is_of_this_shard_and_device(tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path)) == there
     again = go_on(tmp_path, "new", ANY)  # the first is going on with it
     assert again.run_id == "new" and again.rows == []
-    other = go_on(tmp_path, "new", Kind("x", None, "x", None))
+    other = go_on(tmp_path, "new", RunFacts("x", None, "x", None))
     assert other.run_id == "1" and [one.resumed for one in other.left] == [True]
     for one in (begun, again, other):
         one.journal.close()

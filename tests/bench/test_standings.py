@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.__main__ import app
-from bench.judge.frame import Run, runs
+from bench.judge.frame import DeviceRun, runs
 from bench.judge.goals import goal_of
-from bench.judge.standings import Figure, Standing, duels, efficiencies, figures, latest, region, timed
+from bench.judge.standings import CaseFigure, Standing, duels, efficiencies, figures, latest, region, timed
 from bench.spec import Problem
 from bench.store import parquet
 from bench.store.schema import Measurement
@@ -39,14 +39,14 @@ def reaching(problem: Stream | Transfer, implementation: str, share: float, **ch
     return measured(problem, implementation, problem.byte / (share * COPY_BYTE_PER_S), **changes)
 
 
-def run_of(*rows: Measurement) -> Run:
+def run_of(*rows: Measurement) -> DeviceRun:
     copy = reaching(LARGE, "aten", 1.0, sweep="ceilings/stream", role="roof")
     floor = row(H100, "ceilings/launch", LaunchFloor(dtype="float32"), "aten", median_s=2e-6)
     (run,) = runs([copy, floor, *rows])
     return run
 
 
-def fought(*rows: Measurement) -> list[tuple[str, str, Figure]]:
+def fought(*rows: Measurement) -> list[tuple[str, str, CaseFigure]]:
     """(implementation, region, figure) of each duel, those over all shapes left out."""
     found = (each for each in duels(run_of(*rows), "cold")[0] if each.region != "16-bit, all aligned")
     return [(each.implementation, each.region, figure) for each in found for figure in each.figures]
@@ -170,7 +170,7 @@ def test_duels_by_region_and_over_all_aligned_16_bit_shapes() -> None:
 
 def test_an_interval_that_includes_1_is_neither_ahead_nor_behind() -> None:
     ends = ((0.9, 0.99), (0.96, 1.0), (1.0, 1.04), (1.01, 1.2))
-    cases = tuple(Figure((low * high) ** 0.5, low, high, "", "{}") for low, high in ends)
+    cases = tuple(CaseFigure((low * high) ** 0.5, low, high, "", "{}") for low, high in ends)
     one = Standing("gemm", "", "16-bit large", "triton", cases)
     assert (one.ahead, one.behind) == (0.25, 0.25)
     assert (one.least, one.most) == (cases[0].value, cases[-1].value)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.runner.resume import Kind, begin, go_on
+from bench.runner.resume import RunFacts, begin, go_on
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.parquet import read_frame
@@ -53,7 +53,7 @@ def test_a_run_that_was_killed_keeps_them_too(tmp_path: Path, resumed: bool) -> 
     with Journal.named(tmp_path, "r", SWEEPS) as journal:
         journal.append(made)
     if resumed:
-        go_on(tmp_path, "next", Kind(made.device_id, None, made.protocol, None)).journal.close()
+        go_on(tmp_path, "next", RunFacts(made.device_id, None, made.protocol, None)).journal.close()
     begin(tmp_path, "next").journal.close()
     assert parquet.read_sweeps([tmp_path]) == {("d", "x", "r"): {"gemm/mine": SWEEPS["gemm/mine"]}}
 

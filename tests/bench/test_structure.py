@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench.model import tile_wave
-from bench.model.tile_wave import SPLITS, TILES, Answer, Machine, Products, predict, resident
+from bench.model.tile_wave import SPLITS, TILES, Machine, PredictedGemms, Products, predict, resident
 from tests.bench.machines import bfloat16, machine, one, products, sizes
 
 PRIMES = (2, 3, 31, 127, 257, 1009, 4099, 32771)
@@ -78,8 +78,8 @@ def launches(of: Products) -> list[tuple[float, ...]]:
     return [tuple(float(part[i]) for part in of) for i in range(len(of.m))]
 
 
-def same(found: Answer, other: Answer) -> None:
-    for name, a, b in zip(Answer._fields, found, other, strict=True):
+def same(found: PredictedGemms, other: PredictedGemms) -> None:
+    for name, a, b in zip(PredictedGemms._fields, found, other, strict=True):
         np.testing.assert_array_equal(a, b, err_msg=name)
 
 
@@ -300,7 +300,7 @@ def test_together_as_one_by_one(chance: np.random.Generator) -> None:
     for tile in (None, (256, 128)):
         together = predict(of, some, tile)
         alone = [predict(of, one(some, i), tile) for i in range(len(some.m))]
-        same(together, Answer(*(np.concatenate(parts) for parts in zip(*alone, strict=True))))
+        same(together, PredictedGemms(*(np.concatenate(parts) for parts in zip(*alone, strict=True))))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 99, 100, 101])
@@ -322,7 +322,7 @@ def test_more_than_go_together(chance: np.random.Generator) -> None:
     assert all(len(part) == count for part in found)
     at = np.array([0, tile_wave._ROWS - 1, tile_wave._ROWS, count - 1])
     few = predict(of, Products(*(part[at] for part in some)))
-    same(few, Answer(*(part[at] for part in found)))
+    same(few, PredictedGemms(*(part[at] for part in found)))
 
 
 def test_no_launch_at_all(chance: np.random.Generator) -> None:

@@ -20,7 +20,7 @@ from bench.device.detect import Device
 from bench.errors import UserError
 from bench.model.roofline import datasheet_s
 from bench.runner.comparisons import (
-    Comparison,
+    CaseGroup,
     cases_of_suite,
     clusters,
     comparisons,
@@ -203,7 +203,7 @@ def test_the_tour_has_time_for_every_claim_that_it_names(device: Device, least: 
     assert all(planned.issuperset(each.keys) for each in compared), "whole lines, too"
 
 
-def tour(device: Device) -> tuple[LoadedSuite, list[Comparison], frozenset[str]]:
+def tour(device: Device) -> tuple[LoadedSuite, list[CaseGroup], frozenset[str]]:
     """The suite, what it compares, and the keys of the cases for which there is time."""
     suite = load_suite(TOUR, kernels.problem, device.sm_count)
     prices = Prices(device, protocol(device.kind), suite.suite.limit_s(device.kind))
@@ -228,8 +228,8 @@ BROKEN = [
         "mine:\n  titel: t\n",
         ":2: a suite has no key 'titel' (did you mean title?); it has title, budget_s, visits, ",
     ),
-    ("mine:\n  title: t\n", ":2: a suite needs the key 'entries'"),
-    ("mine:\n  entries: [{sweeps: all}]\n", ":2: a suite needs the key 'title'"),
+    ("mine:\n  title: t\n", ":1: a suite needs the key 'entries'"),
+    ("mine:\n  entries: [{sweeps: all}]\n", ":1: a suite needs the key 'title'"),
     (GOOD.replace("t\n", "''\n", 1), ":2: "),
     (GOOD.replace("title: t", "title: t\n  budget_s: 5"), ":3: budget_s must be a mapping, not 5"),
     (GOOD.replace("title: t", "title: t\n  budget_s: {cpu: 5}"), ":3: budget_s needs the key 'cuda'"),

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.environment.torch_build import BUILDS, INDEX, Machine, chosen, machine, offered, pinned, pip_words
+from bench.environment.torch_build import (
+    BUILDS,
+    INDEX,
+    DriverReport,
+    chosen,
+    machine,
+    offered,
+    pinned,
+    pip_words,
+)
 from bench.errors import UserError
 from tests.bench.test_dependencies import HIDING
 
@@ -41,8 +50,8 @@ def driver(tmp_path: Path):
 
 
 def test_what_the_driver_says(driver) -> None:
-    assert machine(driver(12080)) == Machine((12, 8), (H100,))
-    assert machine(driver(13010, count=2)) == Machine((13, 1), (H100, (8, 6)))
+    assert machine(driver(12080)) == DriverReport((12, 8), (H100,))
+    assert machine(driver(13010, count=2)) == DriverReport((13, 1), (H100, (8, 6)))
 
 
 def test_without_a_gpu_the_cpu_is_measured_as_ever(driver) -> None:
@@ -93,19 +102,22 @@ def never(tag: str) -> str:
 @pytest.mark.parametrize("gpu", [(7, 5), (8, 0), H100, B200, (10, 3), (12, 1)])
 def test_pypis_build_is_taken_where_it_runs_and_cublaslt_with_it(gpu: tuple[int, int]) -> None:
     for version in ((13, 0), (13, 2)):
-        words, said = pip_words("2.13.0", Machine(version, (gpu,)), never)
+        words, said = pip_words("2.13.0", DriverReport(version, (gpu,)), never)
         assert (words, said) == ([".[dev,cublaslt]"], "")
 
 
 @pytest.mark.parametrize(
     ("here", "why"),
     [
-        (Machine((12, 0), (H100,)), "needs driver 580 or later; the driver here supports CUDA 12.0 at most"),
-        (Machine((12, 9), (H100, V100)), "the driver here supports CUDA 12.9 at most"),
-        (Machine((13, 0), (V100,)), "has no code for compute capability 7.0"),
+        (
+            DriverReport((12, 0), (H100,)),
+            "needs driver 580 or later; the driver here supports CUDA 12.0 at most",
+        ),
+        (DriverReport((12, 9), (H100, V100)), "the driver here supports CUDA 12.9 at most"),
+        (DriverReport((13, 0), (V100,)), "has no code for compute capability 7.0"),
     ],
 )
-def test_an_older_build_is_taken_where_only_that_runs_and_said(here: Machine, why: str) -> None:
+def test_an_older_build_is_taken_where_only_that_runs_and_said(here: DriverReport, why: str) -> None:
     words, said = pip_words("2.13.0", here, lambda tag: BOTH)
     assert words[-2:] == ["--extra-index-url", "https://download.pytorch.org/whl/cu126"]
     assert why in said and "Instead 2.13.0+cu126 is installed" in said
@@ -114,14 +126,14 @@ def test_an_older_build_is_taken_where_only_that_runs_and_said(here: Machine, wh
 @pytest.mark.parametrize(
     ("here", "listed", "why"),
     [
-        (Machine((12, 8), (H100,)), "", "whl/cu126 does not offer 2.13.0+cu126 here"),
-        (Machine((12, 8), (H100,)), BOTH.replace("2.13.0+cu126", "2.13.0+cpu"), "does not offer"),
-        (Machine((12, 8), (H100,)), BOTH.replace("cu126", "cu1260"), "does not offer"),
-        (Machine((12, 8), (B200,)), BOTH, "no other build does"),
-        (Machine((11, 8), (H100,)), BOTH, "no other build does"),
+        (DriverReport((12, 8), (H100,)), "", "whl/cu126 does not offer 2.13.0+cu126 here"),
+        (DriverReport((12, 8), (H100,)), BOTH.replace("2.13.0+cu126", "2.13.0+cpu"), "does not offer"),
+        (DriverReport((12, 8), (H100,)), BOTH.replace("cu126", "cu1260"), "does not offer"),
+        (DriverReport((12, 8), (B200,)), BOTH, "no other build does"),
+        (DriverReport((11, 8), (H100,)), BOTH, "no other build does"),
     ],
 )
-def test_where_no_build_runs_nothing_is_downloaded(here: Machine, listed: str, why: str) -> None:
+def test_where_no_build_runs_nothing_is_downloaded(here: DriverReport, listed: str, why: str) -> None:
     with pytest.raises(UserError) as raised:
         chosen("2.13.0", here, lambda tag: listed)
     assert why in str(raised.value) and "driver 580" in str(raised.value)
@@ -141,7 +153,7 @@ def test_an_index_that_does_not_answer_offers_nothing(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     assert "2.13.0+cu126" not in offered("cu126")
     with pytest.raises(UserError, match="does not offer"):
-        chosen("2.13.0", Machine((12, 8), (H100,)))
+        chosen("2.13.0", DriverReport((12, 8), (H100,)))
 
 
 # ---- the Makefile

@@ -16,7 +16,7 @@ import kernels
 from bench.__main__ import app
 from bench.cli.run_lines import show
 from bench.judge.compare import compare
-from bench.nightly.night import Night
+from bench.nightly.night import Tonight
 from bench.runner import run as runs
 from bench.runner.run import Options, Run
 from bench.runner.session import Session
@@ -199,7 +199,7 @@ def test_tonight_is_the_night_of_this_unit(tmp_path: Path, chance: np.random.Gen
     other = write(tmp_path / "other.parquet", machine.rows(), machine.sweeps)
     other.rename(machine.results / "h100" / "other.parquet")
     machine.effect, machine.facts = SLOW, {"device_kind": "cpu"}
-    night: Night = machine.run()
+    night: Tonight = machine.run()
     assert night.judged is not None and night.tonight is not None
     assert night.judged.history.nights[night.tonight].file == night.paths[0]
     assert not changes(night), "the other host's claims flipped, not ours"

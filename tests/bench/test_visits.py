@@ -14,7 +14,7 @@ from bench.judge.noise import Noise, Repeated
 from bench.runner.rows import join, joined, wants_another
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
-from bench.store.schema import FIELDS, Measurement
+from bench.store.schema import Measurement
 
 WORK: dict[str, Any] = {"flop": 10**9, "byte": 10**6, "arithmetic": "matrix", "cache": "cold"}
 CPU3, CPU1, CUDA3 = protocol("cpu", 3), protocol("cpu", 1), protocol("cuda", 3)
@@ -79,22 +79,12 @@ def test_part_of_an_energy_is_not_given_for_the_whole() -> None:
     assert join([visit(0, energy_j=None), visit(1, energy_j=2.0)]).energy_j is None
 
 
-def test_every_column_says_how_it_is_joined() -> None:
-    known = {"first", "last", "least", "middle", "most", "mean", "sum", "every"}
-    assert {field.metadata["over"] for field in FIELDS.values()} <= known
-
-
 def test_a_disturbed_visit_is_set_aside_and_named() -> None:
     made = [visit(0), visit(1, 3e-3, pressure=0.9), visit(2), visit(3)]
     row = join(made)
     assert row.visits == 3 and row.set_aside == ["contended"] and row.set_aside_s == [made[1].median_s]
     assert row.median_s == pytest.approx(1e-3, rel=0.002) and row.pressure == 0.0
     assert row.measure_s == pytest.approx(2.0)  # its time was spent all the same
-
-
-def test_where_all_were_disturbed_all_are_published_and_the_row_says_so() -> None:
-    row = join([visit(i, pressure=0.9) for i in range(3)])
-    assert row.visits == 3 and row.pressure == 0.9 and row.set_aside is None
 
 
 def test_what_came_before_the_last_few_is_set_aside_as_earlier() -> None:

@@ -4,6 +4,7 @@ import importlib.util
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from tests.kernels import gluon_examples as examples
 from tests.kernels.gluon_emulator import Emulated, emulate
 from tests.kernels.gluon_machine import Fault
-from tests.kernels.gluon_step import out_of_step
+from tests.kernels.gluon_ptx import out_of_step
 from tests.kernels.gluon_walk import walk
 
 STAGES = 2
@@ -237,10 +238,13 @@ def test_a_planted_fault_is_found(fault: str, broken: Callable[[str, str], Any],
 
 
 def test_an_arrival_before_all_warps_are_there_is_found_in_compiled_code() -> None:
+    def found(*lines: str) -> int:
+        return len(out_of_step(SimpleNamespace(ptx="\n".join(lines))))  # type: ignore[arg-type]
+
     waited, together = "wgmma.wait_group.sync.aligned 0;", "bar.sync 0, 128;"
     arrival = "@%p1 mbarrier.arrive.shared::cta.b64 _, [%r1];"
-    assert out_of_step(f"{waited}\n{together}\n{arrival}") == []
-    assert len(out_of_step(f"{waited}\n{arrival}\n{together}")) == 1
+    assert not found(waited, together, arrival)
+    assert found(waited, arrival, together) == 1
     store = "st.shared.v4.b32 [%r1], {%r2, %r3, %r4, %r5};"
     copy = "@%p1 cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1, {%r1, %r2}], [%r3];"
-    assert len(out_of_step(f"{store}\nfence.proxy.async.shared::cta;\n{copy}")) == 1
+    assert found(store, "fence.proxy.async.shared::cta;", copy) == 1

@@ -77,7 +77,7 @@ def test_who_computes_what_and_what_is_refused() -> None:
 
 def test_a_load_that_need_not_wait_is_seen() -> None:
     pytest.importorskip("triton")
-    from tests.kernels.latency_compiled import independent
+    from tests.kernels.ceilings_compiled import independent
 
     chase = [
         Line(0, "LEA", "R2, P1, R9, R10, 0x2", None),

@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.model.step_memory import Step
+from bench.model.step_memory import TrainingStep
 from bench.spec import Unsupported
 from bench.worker.check import outputs_of, poison
 from bench.worker.memory import HostMemory
@@ -49,7 +49,9 @@ def counted(problem: Training, name: str, seed: int = 0) -> int:
 
 
 def predicted(problem: Training, name: str) -> int:
-    return Step(**{field: getattr(problem, field) for field in Step.__dataclass_fields__}).peak_byte(name)
+    return TrainingStep(
+        **{field: getattr(problem, field) for field in TrainingStep.__dataclass_fields__}
+    ).peak_byte(name)
 
 
 REPEATED = list(itertools.product(("sgd", "adamw"), ("eager", "foreach", "fused")))

@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
+from bench.judge.frame import DeviceRun, load
 from bench.store.parquet import NO_SWEEPS, Sweeps, write
 from bench.store.schema import Measurement
 from plots.base.page import Captioned
 
 
-def loaded(folder: Path, rows: Iterable[Measurement], sweeps: Sweeps = NO_SWEEPS) -> Run:
+def loaded(folder: Path, rows: Iterable[Measurement], sweeps: Sweeps = NO_SWEEPS) -> DeviceRun:
     """The run of these rows, by way of a result file, as figures get it."""
     (run,) = load([write(folder / "run.parquet", list(rows), sweeps)], find_datasheet)
     return run

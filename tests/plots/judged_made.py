@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bench.case_name import row_name
-from bench.judge.history.detector import Judged, Step
+from bench.judge.history.detector import ConfirmedChange, JudgedHistory
 from bench.judge.history.monitor import Track
 from bench.judge.history.series import History
 from plots.history.view import View, view
@@ -19,7 +19,7 @@ HALF = 0.03
 """Half of every band, ln."""
 
 
-def judged(history: History, steps: Sequence[Step] = (), half: float = HALF) -> Judged:
+def judged(history: History, steps: Sequence[ConfirmedChange] = (), half: float = HALF) -> JudgedHistory:
     """Each series against its own median of the first three nights; classes as their members' mean."""
     log = np.where(history.doubted, np.nan, history.log_s)
     centre = pd.DataFrame(log[:, :3]).median(axis=1).to_numpy()[:, None] + np.zeros_like(log)
@@ -30,7 +30,7 @@ def judged(history: History, steps: Sequence[Step] = (), half: float = HALF) -> 
     by_class = departed.mean().reindex(pd.MultiIndex.from_frame(classes[keys])).to_numpy()
     level, narrow = np.zeros_like(by_class), np.full_like(by_class, half / 2)
     machine = np.zeros((2, len(history.nights)))
-    return Judged(
+    return JudgedHistory(
         history=history,
         machine=Track(machine, machine, machine - half, machine + half),
         series=Track(log, centre, centre - half, centre + half),
@@ -41,14 +41,14 @@ def judged(history: History, steps: Sequence[Step] = (), half: float = HALF) -> 
     )
 
 
-def step(history: History, row: int, began: int, effect: float, **facts: Any) -> Step:
+def step(history: History, row: int, began: int, effect: float, **facts: Any) -> ConfirmedChange:
     """A series' open step, raised the night after it began; `facts` change that."""
     name = row_name(history.series.iloc[row])
-    one = Step("series", name, row, began, began + 1, None, None, effect, HALF, ())
+    one = ConfirmedChange("series", name, row, began, began + 1, None, None, effect, HALF, ())
     return replace(one, **facts)
 
 
-def seen(judged: Judged, first: int = 0) -> View:
+def seen(judged: JudgedHistory, first: int = 0) -> View:
     """The history's nights from `first` on."""
     names = [row_name(judged.history.series.iloc[row]) for row in range(len(judged.history.series))]
     found = view(judged, names, None, len(judged.history.nights) - first)

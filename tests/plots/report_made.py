@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.cli.claims import judged_rows
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
+from bench.judge.frame import DeviceRun, load
 from bench.store.parquet import read_sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
@@ -47,7 +47,7 @@ def few(machine: Machine = H100) -> list[Measurement]:
     return rows
 
 
-def read(path: Path) -> list[Run]:
+def read(path: Path) -> list[DeviceRun]:
     """The runs of a file or folder, with datasheets, as the command reads them."""
     return load([path], find_datasheet)
 

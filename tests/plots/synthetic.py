@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.model.quantization import forced_tile, tiles, waves
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
@@ -208,12 +208,12 @@ def paired(
             yield row(machine, where, problem, name, median_s=median_s, samples_s=samples_s, **ends)
 
 
-def only(run: Run, sweeps: Collection[str]) -> Run:
+def only(run: DeviceRun, sweeps: Collection[str]) -> DeviceRun:
     """The run as figures see it that has no other sweeps; its ceilings still predict."""
     return with_frame(run, run.frame[run.frame["sweep"].isin(sweeps)])
 
 
-def with_frame(run: Run, frame: pd.DataFrame) -> Run:
+def with_frame(run: DeviceRun, frame: pd.DataFrame) -> DeviceRun:
     """The run as figures see it with this frame, however its rows came by that."""
     changed = dataclasses.replace(run)
     vars(changed)["frame"] = frame

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages
 from plots.base import style
 from plots.base.plot_spec import Section
 from plots.figures import accuracy
+from plots.figures.every_figure import pages
 from tests.plots.drawn import loaded
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
@@ -30,7 +30,7 @@ def _problem(m: int, dtype: str) -> Gemm:
     return Gemm.model_validate({"m": m, "n": m, "k": m, "layout": "TN", "dtype": dtype, "data": "normal"})
 
 
-def run_of(folder: Path, given: list[Measurement]) -> Run:
+def run_of(folder: Path, given: list[Measurement]) -> DeviceRun:
     declared = {"gemm/x": {"title": "Types", "plot": [{"kind": "accuracy", "x": "m"}]}}
     return loaded(folder, [*ceilings(H100), *given], declared)
 

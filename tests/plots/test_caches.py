@@ -13,7 +13,7 @@ import kernels
 from bench.device.datasheet import find_datasheet
 from bench.interop.imported_problems import PROBLEMS
 from bench.interop.imported_rows import device_columns, foreign_row
-from bench.judge.frame import Run, runs
+from bench.judge.frame import DeviceRun, runs
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
 from plots.base import style
@@ -46,7 +46,7 @@ def reads(rate: float, footprints: list[int], readers: str) -> Iterator[Measurem
         yield row(A100, "cached_read", rate, {}, readers=readers, footprint_byte=each)
 
 
-def made(*rows: Measurement) -> list[Run]:
+def made(*rows: Measurement) -> list[DeviceRun]:
     return [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows)]
 
 

@@ -12,17 +12,17 @@ import pytest
 from PIL import Image
 
 import kernels
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
 from bench.store.schema import Measurement
 from bench.sweep.load import Case, Loaded, every_sweep, load_all
 from kernels.batchnorm.problem import BatchNorm
 from kernels.gemm.problem import Gemm
 from kernels.pooling.problem import Pooling
-from plots.__main__ import sweep_pages
 from plots.base import style
 from plots.base.page import MOST_ENTRIES, Page
 from plots.base.plot_spec import sections
+from plots.figures.every_figure import sweep_pages
 from tests.drawing import drawn
 from tests.our_sweeps import declared
 from tests.plots.drawn import legend, loaded
@@ -31,7 +31,7 @@ from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, only, r
 PANELS = ["kind", "direction", "layout"]
 
 
-def figures(run: Run, sweeps: Sweeps) -> dict[str, Page]:
+def figures(run: DeviceRun, sweeps: Sweeps) -> dict[str, Page]:
     with style.look():
         return dict(sweep_pages(run, sweeps))
 
@@ -172,22 +172,6 @@ def test_axes_are_in_words_and_say_what_else_grows(tmp_path: Path) -> None:
     assert square.figure.axes[-1].get_xlabel() == "rows of A and C, m = n = k"
     assert long.figure.axes[-1].get_xlabel() == "columns of A and rows of B, k"
     assert square.figure.texts[0].get_text() == "Squares (gemm/square): duration"
-
-
-def test_points_that_calibrate_are_ringed(tmp_path: Path) -> None:
-    problems = [Gemm(m=512, n=512, k=k, dtype="float32") for k in (512, 1024, 2048, 4096)]
-    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in problems)])
-    rows = run.frame.copy()
-    rows.loc[(rows["sweep"] == "gemm/x") & rows["k"].isin([1024, 4096]), "calibrating"] = True
-
-    pages_of = figures(with_frame(run, rows), {})
-
-    page = pages_of["gemm/x-duration"]
-    (rings,) = [line for line in page.figure.axes[0].get_lines() if line.get_label() == "_fitted"]
-    assert sorted(rings.get_xdata()) == [1024, 4096]
-    assert "calibrates the prediction" in legend(page.figure)
-    # Of ceilings every point calibrates: a ring around each would tell nothing.
-    assert "calibrates the prediction" not in legend(pages_of["ceilings/gemm-rate"].figure)
 
 
 # ---- every sweep of the checkout

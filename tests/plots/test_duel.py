@@ -10,14 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.judge.gemm_regions import REGIONS
 from bench.judge.goals import goal_of
 from bench.judge.standings import ALL_16_BIT, duels
 from kernels.gemm.problem import BLOCK_SCALED, Gemm
-from plots.__main__ import pages
 from plots.base import style
 from plots.figures import duel
+from plots.figures.every_figure import pages
 from tests.our_sweeps import declared
 from tests.plots.drawn import lines, loaded
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, paired
@@ -32,13 +32,13 @@ OURS = {"triton": 0.97, "triton-split-k": 0.8}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     rows = paired(H100, "gemm/shapes", iter([*LARGE, *SMALL, *ODD]), OURS)
     return loaded(tmp_path_factory.mktemp("duel"), list(rows))
 
 
 @pytest.fixture(scope="module")
-def figures(run: Run) -> dict[str, Figure]:
+def figures(run: DeviceRun) -> dict[str, Figure]:
     with style.look():
         return {name: page.figure for name, page in duel.draw(run)}
 
@@ -67,7 +67,7 @@ def test_a_page_for_each_of_ours_and_a_panel_for_each_region(figures: dict[str, 
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_pair_is_a_point_at_its_ratio(run: Run, figures: dict[str, Figure], name: str) -> None:
+def test_every_pair_is_a_point_at_its_ratio(run: DeviceRun, figures: dict[str, Figure], name: str) -> None:
     rows = run.frame.set_index(["implementation", "parameters"])["median_s"]
     wanted: dict[str, list[tuple[float, str, str]]] = {}
     for region, problems in (("16-bit large", LARGE), ("unaligned", ODD), ("float64", SMALL[1::2])):
@@ -84,7 +84,7 @@ def test_every_pair_is_a_point_at_its_ratio(run: Run, figures: dict[str, Figure]
         assert [tuple(look) for _, _, *look in found] == [tuple(look) for _, *look in sorted(some)]
 
 
-def test_intervals_are_the_judges(run: Run, figures: dict[str, Figure]) -> None:
+def test_intervals_are_the_judges(run: DeviceRun, figures: dict[str, Figure]) -> None:
     found, doubtful = duels(run, "cold")
     assert doubtful == 0
     mine = [each for each in found if each.implementation == "triton" and each.region != ALL_16_BIT]
@@ -126,31 +126,6 @@ def test_every_type_that_a_kernel_of_ours_multiplies_has_a_colour_and_every_regi
     assert {axes.get_title("left").split(":")[0] for axes in page.figure.axes} >= {*REGIONS} - {"batched"}
 
 
-def test_an_interval_that_is_not_known_ends_in_arrows(tmp_path: Path) -> None:
-    rows = list(paired(H100, "gemm/shapes", iter(LARGE[:2]), {"triton": 0.9}))
-    rows[1] = rows[1].__class__(**{**vars(rows[1]), "low_s": None, "high_s": None})
-    with style.look():
-        ((_, page),) = duel.draw(loaded(tmp_path, rows))
-    (axes,) = page.figure.axes
-    bars = [c for c in axes.collections if c.get_label() == "_interval"]
-    spans = [(low[1], high[1]) for bar in bars for low, high in bar.get_segments()]  # type: ignore[attr-defined]
-    (unknown,) = [span for span in spans if span[1] / span[0] > duel.MOST_REACH]
-    assert unknown[1] / unknown[0] == pytest.approx(duel.MOST_REACH**2)
-    arrows = [y for line in lines(axes, "_goes_on") for y in line.get_ydata()]
-    assert sorted(arrows) == pytest.approx(unknown)
-    bottom, top = axes.get_ylim()
-    assert all(bottom < low and high < top for low, high in spans)
-
-
-def test_pairs_left_out_are_counted(tmp_path: Path) -> None:
-    rows = list(paired(H100, "gemm/shapes", iter(LARGE), {"triton": 0.9}))
-    rows[1] = rows[1].__class__(**{**vars(rows[1]), "settled": False})
-    with style.look():
-        ((_, page),) = duel.draw(loaded(tmp_path, rows))
-    assert "Left out: 1 pair with a suspect time" in " ".join(text.get_text() for text in page.figure.texts)
-    assert sum(len(points(axes)) for axes in page.figure.axes) == len(LARGE) - 1
-
-
 def test_warm_pairs_have_a_page_of_their_own(tmp_path: Path) -> None:
     cold = list(paired(H100, "gemm/shapes", iter(LARGE), {"triton": 0.9}))
     warm = [one.__class__(**{**vars(one), "cache": "warm"}) for one in cold[:2]]
@@ -162,7 +137,7 @@ def test_warm_pairs_have_a_page_of_their_own(tmp_path: Path) -> None:
     }
 
 
-def test_it_is_drawn_wherever_two_met_and_nowhere_else(run: Run, tmp_path: Path) -> None:
+def test_it_is_drawn_wherever_two_met_and_nowhere_else(run: DeviceRun, tmp_path: Path) -> None:
     with style.look():
         stems = [stem for stem, _ in pages(run, declared()) if stem.startswith("duel")]
         assert stems == ["duel-triton", "duel-triton-split-k"]

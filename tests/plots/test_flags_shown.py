@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.store.parquet import NO_SWEEPS, Sweeps
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages, sweep_pages
 from plots.base import style
+from plots.figures.every_figure import pages, sweep_pages
 from tests.plots.drawn import legend, loaded, said
 from tests.plots.synthetic import H100, NO_TIME, ceilings, only, paired, quantized, row
 
@@ -25,12 +25,12 @@ UNCONVERGED: Facts = {"stop": "budget"}
 CAPPED: Facts = {"held_power": 0.5}
 
 
-def figures(run: Run, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]:
+def figures(run: DeviceRun, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]:
     with style.look():
         return {stem: page.figure for stem, page in pages(run, sweeps)}
 
 
-def swept(run: Run, sweep: str, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]:
+def swept(run: DeviceRun, sweep: str, sweeps: Sweeps = NO_SWEEPS) -> dict[str, Figure]:
     """The figures of one sweep."""
     with style.look():
         return {stem: page.figure for stem, page in sweep_pages(only(run, [sweep]), sweeps)}

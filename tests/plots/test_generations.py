@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app as bench_app
 from bench.device.datasheet import datasheets, find_datasheet, slug_of
-from bench.judge.frame import Run, load
+from bench.judge.frame import DeviceRun, load
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
@@ -35,7 +35,7 @@ BOUND_BY = ("launch", "memory", "compute")
 PROBLEMS = [Gemm(m=m, n=n, k=4160, dtype="float16") for m, n in itertools.product(SIZES, SIZES)]
 
 
-def scored(folder: Path, rows: list[Measurement]) -> Run:
+def scored(folder: Path, rows: list[Measurement]) -> DeviceRun:
     run = loaded(folder / rows[0].device, rows)
     # Of rows in doubt: tests/bench/test_speedup.py.
     run.frame["suspect"], run.frame["blamed"] = False, False
@@ -50,13 +50,13 @@ def measured(machine: Machine, problems: list[Gemm] = PROBLEMS, **facts: Any) ->
     return [*ceilings(machine), *found]
 
 
-def found_of(runs: list[Run], base: str) -> tuple[speedups.Compared | None, list[str]]:
+def found_of(runs: list[DeviceRun], base: str) -> tuple[speedups.ComparedDevices | None, list[str]]:
     rows = pd.concat([run.frame for run in runs], ignore_index=True)
     return speedups.compare(rows, base, {run.device: run.datasheet for run in runs})
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[DeviceRun]:
     folder = tmp_path_factory.mktemp("generations")
     chance = np.random.default_rng(run_seed())
     some = measured(H200)
@@ -77,7 +77,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def figures(runs: list[Run]) -> dict[str, Figure]:
+def figures(runs: list[DeviceRun]) -> dict[str, Figure]:
     found, apart = found_of(runs, "h100-sxm")
     assert found is not None and apart == []
     with style.look():
@@ -89,7 +89,7 @@ def panel(figure: Figure, title: str) -> Axes:
     return axes
 
 
-def ratios(runs: list[Run], bound_by: str) -> dict[float, float]:
+def ratios(runs: list[DeviceRun], bound_by: str) -> dict[float, float]:
     """parameters -> speed-up of the 16-bit problems that this bounds on the base."""
     before, after = (
         run.frame[(run.frame["operator"] == "gemm") & (run.frame["dtype"] == "float16")] for run in runs
@@ -101,7 +101,7 @@ def ratios(runs: list[Run], bound_by: str) -> dict[float, float]:
 
 @pytest.mark.parametrize("bound_by", BOUND_BY)
 def test_a_marker_at_the_median_and_a_bar_over_the_middle_80(
-    runs: list[Run], figures: dict[str, Figure], bound_by: str
+    runs: list[DeviceRun], figures: dict[str, Figure], bound_by: str
 ) -> None:
     axes = panel(figures["generations"], f"gemm, float16, bound by {bound_by}")
     wanted = list(ratios(runs, bound_by).values())
@@ -133,7 +133,7 @@ def test_the_datasheets_promises_stand_beside(figures: dict[str, Figure]) -> Non
 
 @pytest.mark.parametrize("bound_by", BOUND_BY)
 def test_few_cases_are_points_at_their_speed_up(
-    runs: list[Run], figures: dict[str, Figure], bound_by: str
+    runs: list[DeviceRun], figures: dict[str, Figure], bound_by: str
 ) -> None:
     axes = panel(figures["generations-gemm-float16"], f"bound by {bound_by}: median")
     (points,) = lines(axes, "_case")
@@ -142,12 +142,6 @@ def test_few_cases_are_points_at_their_speed_up(
     assert f"n = {len(wanted)}" in axes.get_title("left")
     low, high = axes.get_xlim()
     assert low < min(points.get_xdata()) and max(points.get_xdata()) < high
-
-
-def test_memory_gained_what_the_bandwidth_did(figures: dict[str, Figure]) -> None:
-    """The made-up H200 is an H100 but for its memory, and the figure says so."""
-    copies = lines(figures["generations-stream-float32"].axes[0], "_case")[0].get_ydata()
-    assert len(copies) == 8 and copies == pytest.approx([4.8 / 3.352] * 8, rel=0.05)
 
 
 def test_ceilings_are_cases_too_and_an_empty_launch_has_no_bytes(figures: dict[str, Figure]) -> None:
@@ -200,7 +194,7 @@ def test_a_band_is_drawn_from_so_many_cases_on(tmp_path: Path) -> None:
         assert [kind for kind in ("_case", "_median") if lines(axes, kind)] == kinds
 
 
-def test_runs_without_a_common_case_say_so(tmp_path: Path, runs: list[Run]) -> None:
+def test_runs_without_a_common_case_say_so(tmp_path: Path, runs: list[DeviceRun]) -> None:
     alone = scored(tmp_path, [row(H200, "gemm/some", Gemm(m=8, n=8, k=8, dtype="float16"), "cublas")])
     found, apart = found_of([runs[0], alone], "h100-sxm")
     assert found is None
@@ -223,18 +217,6 @@ def test_a_cpu_has_no_datasheet_and_says_so(tmp_path: Path) -> None:
     assert lines(axes, "_median") and not lines(axes, "_bandwidth") and not lines(axes, "_peak")
     said = " ".join(" ".join(text.get_text() for text in figure.texts).split())
     assert "No datasheet of amd-epyc-9r14." in said and "their clocks differ" in said
-
-
-def test_imported_rows_are_named_in_the_title(tmp_path: Path) -> None:
-    sources = ("somebody 1.0; their file a", "somebody 1.0; their file b")
-    both = [
-        scored(tmp_path, [dataclasses.replace(one, source=source) for one in measured(machine)])
-        for machine, source in zip((H100, H200), sources, strict=True)
-    ]
-    with style.look():
-        for _, page in compared.draw(both, "h100-sxm", print):
-            said = " ".join(text.get_text() for text in page.figure.texts)
-            assert "imported: somebody 1.0" in said and "their file" not in said
 
 
 def test_a_device_looks_the_same_everywhere_and_like_no_other(figures: dict[str, Figure]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
-from bench.judge.history.detector import Step
+from bench.judge.history.detector import ConfirmedChange
 from plots.history import page as history_page
 from plots.history import write as history
 from tests.bench.nights_made import QUIET, made, rows_of, stepped
@@ -31,14 +31,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     steps = [
         step(moved, row, 10, 0.3, name=LONG),
         ended,
-        Step("machine", "memory", 0, 9, 10, None, None, 0.3, HALF, (0, 2)),
+        ConfirmedChange("machine", "memory", 0, 9, 10, None, None, 0.3, HALF, (0, 2)),
     ]
     nights = [replace(night, remarks=(f"cut short: {LONG}",)) for night in moved.nights]
     view = seen(judged(replace(moved, nights=tuple(nights)), steps))
     view = replace(view, labels=tuple(LONG if i == row else name for i, name in enumerate(view.labels)))
     pages = tmp_path_factory.mktemp("pages")
     history.save(view, pages / "device", "")
-    index = history_page.index_html([history_page.Device(view, "device")])
+    index = history_page.index_html([history_page.DeviceLine(view, "device")])
     (pages / "index.html").write_text(index, "utf-8")
     return pages
 

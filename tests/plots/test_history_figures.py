@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,13 +14,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.text import Annotation
 
-from bench.judge.history.detector import Step
+from bench.judge.history.detector import ConfirmedChange
 from bench.judge.history.series import History
 from plots.base import style
 from plots.base.page import Page
 from plots.history import marks, movers_figure, tracks
 from plots.history import series as history_series
-from plots.history import write as history
 from plots.history.movers import movers
 from plots.history.view import View
 from tests.bench.nights_made import QUIET, doubted, made, missing, rows_of, stepped, throttled
@@ -140,7 +138,7 @@ def test_what_the_machine_moved_is_drawn_beside_what_was_measured(quiet: History
 
 def test_a_members_figure_tells_the_step_of_its_class(quiet: History) -> None:
     rows = rows_of(quiet, "gemm", "triton")
-    one = Step("class", "gemm triton", 1, 20, 21, None, None, np.log(1.1), HALF, tuple(rows[1:]))
+    one = ConfirmedChange("class", "gemm triton", 1, 20, 21, None, None, np.log(1.1), HALF, tuple(rows[1:]))
     view = seen(judged(quiet, [one]))
     texts = {row: [m.text for m in marks.step_marks(view, "series", row)] for row in rows}
     assert texts[rows[0]] == [] and texts[rows[1]] == ["class SLOWER +10.0 %, open"]
@@ -213,7 +211,7 @@ def test_classes_with_an_open_step_come_first_and_dozens_take_pages(chance: np.r
     many = made(chance, 90, 10, per_class=3, noise=QUIET)
     whole = judged(many)
     last = len(whole.classes) - 1
-    one = Step("class", "x", last, 5, 6, None, None, 0.1, HALF, ())
+    one = ConfirmedChange("class", "x", last, 5, 6, None, None, 0.1, HALF, ())
     pages = list(tracks.classes(seen(replace(whole, steps=(one,)))))
     assert len(whole.classes) == 30 and [stem for stem, _ in pages] == ["classes", "classes-2", "classes-3"]
     assert [len(page.figure.axes) for _, page in pages] == [12, 12, 6]
@@ -246,27 +244,6 @@ def test_series_that_read_alike_get_files_of_their_own(quiet: History) -> None:
     view = seen(judged(replace(quiet, series=series)))
     assert view.labels[8] == view.labels[9]
     assert history_series.stem(view, 8) != history_series.stem(view, 9)
-
-
-def test_titles_say_of_what_every_figure_is(quiet: History) -> None:
-    row = rows_of(quiet, "gemm", "triton")[0]
-    view = seen(judged(stepped(quiet, [row], 30, 0.5)))
-    for stem, page in history.pages(view, movers(view), "k=64"):
-        said = " ".join(text.get_text() for text in page.figure.texts).replace(style.NO_BREAK, " ")
-        for word in (
-            "H100",
-            "unit 1f2e3d4c",
-            "driver 550.1",
-            "torch 2.13.0",
-            quiet.nights[-1].commit,
-            "n = 40 nights",
-        ):
-            assert word in said, stem
-        told = [text.get_text() for legend in page.figure.legends for text in legend.get_texts()]
-        assert page.figure.get_label() and ("new segment" in told) == (stem != "movers"), stem
-        for axes in page.figure.axes:
-            assert axes.get_ylabel() or axes.get_xlabel(), stem
-        assert isinstance(pickle.loads(pickle.dumps(page)), Page), stem
 
 
 @pytest.mark.parametrize("nights", [1, 2])
@@ -309,33 +286,8 @@ def test_change_points_are_found_in_all_nights_and_drawn_on_those_shown(
     ]
 
 
-def test_a_real_change_point_stands_where_the_level_changed(quiet: History) -> None:
-    row = rows_of(quiet, "gemm", "triton")[0]
-    view = seen(judged(stepped(quiet, [row], 25, 0.3)))
-    _, axes = panel(view, row)
-    (lines,) = [c for c in axes.collections if c.get_label() == "_change"]
-    assert isinstance(lines, LineCollection)
-    assert view.calendar.x[25] in [float(segment[0][0]) for segment in lines.get_segments()]
-
-
 def test_classes_are_drawn_in_percent(quiet: History) -> None:
     view = seen(judged(stepped(quiet, rows_of(quiet, "activations", "triton"), 20, 0.1)))
     ((_, page),) = tracks.classes(view)
     found = [y for _, y in points(page.figure.axes[0], "_night")]
     assert found == pytest.approx(100 * np.expm1(view.judged.by_class.log[0])) and max(found) > 9
-
-
-def test_movers_point_up_where_slower_and_words_stand_beside(quiet: History) -> None:
-    slow, fast = rows_of(quiet, "gemm", "triton")[0], rows_of(quiet, "activations", "triton")[0]
-    view = seen(judged(stepped(stepped(quiet, [slow], 20, 0.2), [fast], 20, -0.2)))
-    table = movers(view)
-    ((_, page),) = movers_figure.draw(view, table)
-    time, effect = page.figure.axes
-    for axes in (time, effect):
-        marks = {line.get_marker(): line for line in axes.lines if line.get_label() == "_mover"}
-        for marker, row in (("^", slow), ("v", fast)):
-            assert list(np.asarray(marks[marker].get_ydata())) == [list(table["row"]).index(row)]
-    canvas = FigureCanvasAgg(page.figure)
-    canvas.draw()
-    right = effect.get_window_extent().x1
-    assert all(text.get_window_extent(canvas.get_renderer()).x0 > right for text in effect.texts)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.judge.history.detector import Step
+from bench.judge.history.detector import ConfirmedChange
 from bench.judge.history.series import History
 from plots.history.movers import COLUMNS, movers
 from tests.bench.nights_made import QUIET, doubted, made, missing, rows_of, stepped
@@ -127,7 +127,7 @@ def test_a_class_is_told_by_its_median_member_and_its_sum_of_seconds(quiet: Hist
     alone = movers(seen(judged(stepped(quiet, rows[:1], 20, 4.0))))
     assert list(alone["kind"]) == ["series"]
     moved = stepped(quiet, rows, 20, 0.1)
-    of_class = Step("class", "gemm triton", 1, 20, 21, None, None, np.log(1.1), HALF, tuple(rows))
+    of_class = ConfirmedChange("class", "gemm triton", 1, 20, 21, None, None, np.log(1.1), HALF, tuple(rows))
     table = movers(seen(judged(moved, [of_class])))
     assert (table["state"] == "open").all() and (table["since"] == moved.nights[20].utc[:10]).all()
     (one,) = table[table["kind"] == "class"].to_dict("records")

@@ -14,7 +14,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.judge.comparability import Difference
-from bench.judge.history.detector import Step
+from bench.judge.history.detector import ConfirmedChange
 from bench.judge.history.series import History
 from plots.history import page as history_page
 from plots.history import write as history
@@ -118,7 +118,7 @@ def test_nothing_from_a_file_becomes_markup(quiet: History) -> None:
     assert "script" not in found.tags and "img" not in found.tags
     words = "".join(found.words)
     assert words.count(HOSTILE) >= 3 * NIGHTS + 8
-    index = Parsed(history_page.index_html([history_page.Device(seen(judged(hostile)), HOSTILE)]))
+    index = Parsed(history_page.index_html([history_page.DeviceLine(seen(judged(hostile)), HOSTILE)]))
     assert "script" not in index.tags and HOSTILE in "".join(index.words)
     assert all("<" not in link and '"' not in link for link in index.links)
 
@@ -147,8 +147,8 @@ def test_tonight_is_what_is_open_or_came_or_went_tonight(quiet: History) -> None
     went = step(quiet, row, 8, 0.1, ended=last, ending="recovered", name="went")
     still = step(quiet, row, 9, 0.2, name="still")
     came = step(quiet, row, last - 1, -0.1, name="came")
-    hot = Step("machine", "memory", 0, 9, 10, None, None, 0.3, HALF, (0, 2))
-    whole = Step("class", "gemm triton", 1, 9, 10, None, None, 0.06, HALF, (row, row + 1, row + 2))
+    hot = ConfirmedChange("machine", "memory", 0, 9, 10, None, None, 0.3, HALF, (0, 2))
+    whole = ConfirmedChange("class", "gemm triton", 1, 9, 10, None, None, 0.06, HALF, (row, row + 1, row + 2))
     rows = page(seen(judged(quiet, [old, went, still, whole, hot, came]))).table(
         "what else changed that night"
     )
@@ -221,7 +221,7 @@ def test_a_page_of_every_device_and_of_each_unit(quiet: History) -> None:
     row = rows_of(quiet, "gemm", "triton")[0]
     steps = [step(quiet, row, 9, 0.2), step(quiet, row, 9, 0.1), step(quiet, row, 9, -0.2)]
     steps += [step(quiet, row, 3, 0.2, ended=9, ending="accepted"), replace(steps[0], kind="machine", row=0)]
-    found[0] = history_page.Device(seen(judged(quiet, steps)), found[0].folder)
+    found[0] = history_page.DeviceLine(seen(judged(quiet, steps)), found[0].folder)
     index = Parsed(history_page.index_html(found))
     assert index.links == [f"{one.folder}/index.html" for one in found]
     lines = index.table("last night")

@@ -1,7 +1,6 @@
 """The three levels in the figures of a sweep: each drawn where it has something of its own to say."""
 
 import random
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
+from bench.judge.frame import DeviceRun, load
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import measured_points, prediction_lines, style
@@ -25,7 +24,7 @@ SIZES = (256, 512, 1024, 2048, 4096)
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     """Two implementations over five sizes; the structured level is silent."""
     problems = [Gemm(m=m, n=m, k=m, dtype="float16") for m in SIZES]
     rows = [row(H100, "gemm/x", problem, name) for problem in problems for name in ("cublas", "triton")]
@@ -39,7 +38,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def structured(run: Run, ratio: dict[str, Any], limiter: str = "wave tail") -> Run:
+def structured(run: DeviceRun, ratio: dict[str, Any], limiter: str = "wave tail") -> DeviceRun:
     """The structured level says this multiple of the calibrated one, by implementation."""
     rows = run.frame.copy()
     factor = rows["implementation"].map(ratio).astype(float)
@@ -49,7 +48,7 @@ def structured(run: Run, ratio: dict[str, Any], limiter: str = "wave tail") -> R
     return with_frame(run, rows)
 
 
-def drawn(run: Run, quantity: prediction_lines.Quantity = "duration") -> Figure:
+def drawn(run: DeviceRun, quantity: prediction_lines.Quantity = "duration") -> Figure:
     with style.look():
         rows = run.frame[run.frame["sweep"] == "gemm/x"]
         (page,) = sweep.draw(run, rows, Section("m"), quantity)
@@ -57,7 +56,7 @@ def drawn(run: Run, quantity: prediction_lines.Quantity = "duration") -> Figure:
 
 
 @pytest.mark.parametrize("quantity", sweep.QUANTITIES)
-def test_three_levels_three_lines(plain: Run, quantity: prediction_lines.Quantity) -> None:
+def test_three_levels_three_lines(plain: DeviceRun, quantity: prediction_lines.Quantity) -> None:
     chance = random.Random(SEED)
     ratio = {"cublas": chance.uniform(1.1, 2.0), "triton": chance.uniform(0.5, 0.9)}
     run = structured(plain, ratio)
@@ -86,7 +85,7 @@ def test_three_levels_three_lines(plain: Run, quantity: prediction_lines.Quantit
 @pytest.mark.parametrize(
     ("factor", "drawn_twice"), [(1.0, False), (1.004, False), (1.006, True), (0.994, True)]
 )
-def test_what_says_the_same_is_drawn_once(plain: Run, factor: float, drawn_twice: bool) -> None:
+def test_what_says_the_same_is_drawn_once(plain: DeviceRun, factor: float, drawn_twice: bool) -> None:
     figure = drawn(structured(plain, {"cublas": factor, "triton": factor}))
     assert bool(lines(figure, "_structured")) is drawn_twice
     assert (prediction_lines.STRUCTURED.label in legend(figure)[-1]) is drawn_twice
@@ -94,7 +93,7 @@ def test_what_says_the_same_is_drawn_once(plain: Run, factor: float, drawn_twice
     assert ("With structure" in said(figure)) is drawn_twice
 
 
-def test_a_level_that_says_nothing_is_nowhere(plain: Run) -> None:
+def test_a_level_that_says_nothing_is_nowhere(plain: DeviceRun) -> None:
     figure = drawn(plain)
     assert not lines(figure, "_structured") and prediction_lines.STRUCTURED.label not in " ".join(
         legend(figure)
@@ -106,22 +105,14 @@ def test_a_level_that_says_nothing_is_nowhere(plain: Run) -> None:
     assert len(lines(figure, "_ratio_below")) == 1
 
 
-def test_the_datasheet_is_grey_whoever_ran(plain: Run) -> None:
-    rows = plain.frame[plain.frame["implementation"] == "cublas"]
-    figure = drawn(with_frame(plain, rows))
-    (calibrated,), (sheet,) = lines(figure, "_predicted"), lines(figure, "_datasheet")
-    assert sheet.get_color() == style.GREY
-    assert calibrated.get_color() == style.of_implementation("cublas").color
-
-
-def test_structure_speaks_where_the_calibrated_level_is_silent(plain: Run) -> None:
+def test_structure_speaks_where_the_calibrated_level_is_silent(plain: DeviceRun) -> None:
     run = structured(plain, {"cublas": 1.0, "triton": 1.0})
     rows = run.frame.assign(predicted_s=np.nan, predicted_per_s=np.nan)
     figure = drawn(with_frame(run, rows))
     assert lines(figure, "_structured") and not lines(figure, "_predicted")
 
 
-def test_the_strip_tells_the_levels_apart(plain: Run) -> None:
+def test_the_strip_tells_the_levels_apart(plain: DeviceRun) -> None:
     run = structured(plain, {"cublas": 5.0, "triton": 7.0})
     figure = drawn(run)
     rows = run.frame[run.frame["sweep"] == "gemm/x"]
@@ -137,32 +128,7 @@ def test_the_strip_tells_the_levels_apart(plain: Run) -> None:
     assert "dashed calibrated" not in said(drawn(run, "rate"))
 
 
-def test_flagged_ratios_are_hollow(plain: Run) -> None:
-    rows = plain.frame.copy()
-    here = rows["sweep"] == "gemm/x"
-    rows.loc[here & (rows["m"] == 512), "suspect"] = True
-    figure = drawn(with_frame(plain, rows))
-    hollow = [line for line in lines(figure, "_ratio") if line.get_markerfacecolor() == "white"]
-    assert [list(line.get_xdata()) for line in hollow] == [[512], [512]]
-
-
-def test_the_caption_counts_what_bounds_the_rows(plain: Run) -> None:
-    chance = random.Random(SEED)
-    rows = plain.frame[plain.frame["sweep"] == "gemm/x"].copy()
-    terms = [chance.choice(["launch", "compute", "memory", ""]) for _ in range(len(rows))]
-    rows["bound_by"] = terms
-    rows.iloc[0, rows.columns.get_loc("median_s")] = np.nan
-    wanted = Counter(filter(None, terms[1:]))
-    told = prediction_lines.bound(rows)
-    assert told.startswith("Bound by ") and told.endswith(".")
-    found = dict(one.rsplit(" ", 1) for one in told.removeprefix("Bound by ").removesuffix(".").split(", "))
-    assert {term: int(n) for term, n in found.items()} == wanted
-    counts = [int(n) for n in found.values()]
-    assert counts == sorted(counts, reverse=True)
-    assert prediction_lines.bound(rows.assign(bound_by="")) == ""
-
-
-def test_a_normalised_duration_divides_every_level(plain: Run) -> None:
+def test_a_normalised_duration_divides_every_level(plain: DeviceRun) -> None:
     run = structured(plain, {"cublas": 1.5, "triton": 1.7})
     rows = run.frame[run.frame["sweep"] == "gemm/x"]
     with style.look():
@@ -176,7 +142,7 @@ def test_a_normalised_duration_divides_every_level(plain: Run) -> None:
 # --- imported ---------------------------------------------------------------------------------------
 
 
-def imported(run: Run, which: pd.Series) -> Run:
+def imported(run: DeviceRun, which: pd.Series) -> DeviceRun:
     rows = run.frame.assign(imported=which, source=np.where(which, "somebody 1.0", None))
     return with_frame(run, without_interval(rows, which))
 
@@ -186,7 +152,7 @@ def without_interval(rows: pd.DataFrame, which: pd.Series) -> pd.DataFrame:
     return rows.assign(**{name: rows[name].mask(which) for name in ends})
 
 
-def test_imported_points_are_crosses_without_bars(plain: Run) -> None:
+def test_imported_points_are_crosses_without_bars(plain: DeviceRun) -> None:
     run = imported(plain, plain.frame["operator"].notna())
     figure = drawn(run)
     assert not lines(figure, "_measured")
@@ -199,15 +165,8 @@ def test_imported_points_are_crosses_without_bars(plain: Run) -> None:
     assert measured_points.IMPORTED not in {look.marker for look in style.IMPLEMENTATIONS.values()}
 
 
-def test_imported_points_beside_ours(plain: Run) -> None:
-    figure = drawn(imported(plain, plain.frame["implementation"] == "cublas"))
-    for label in ("_measured", "_imported"):
-        assert sum(len(line.get_xdata()) for line in lines(figure, label)) == 5
-    assert "95 % intervals, unknown for 5 of 10; crosses are imported" in said(figure)
-
-
 @pytest.mark.parametrize("quantity", ["duration", "rate"])
-def test_a_time_without_an_interval_has_no_bar(plain: Run, quantity: prediction_lines.Quantity) -> None:
+def test_a_time_without_an_interval_has_no_bar(plain: DeviceRun, quantity: prediction_lines.Quantity) -> None:
     def bars(which: pd.Series) -> tuple[int, str]:
         figure = drawn(with_frame(plain, without_interval(plain.frame, which)), quantity)
         found = [c for axes in figure.axes for c in axes.collections if c.get_label() == "_interval"]
@@ -219,9 +178,3 @@ def test_a_time_without_an_interval_has_no_bar(plain: Run, quantity: prediction_
     number, words = bars(implementation == "cublas")
     assert number == 5 and "Medians with 95 % intervals, unknown for 5 of 10." in words
     assert bars(operator.notna())[0] == 0
-
-
-def test_ours_are_never_called_imported(plain: Run) -> None:
-    figure = drawn(plain)
-    assert not lines(figure, "_imported")
-    assert "mported" not in said(figure) and not any("imported" in word for word in legend(figure))

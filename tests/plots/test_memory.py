@@ -6,11 +6,11 @@ import numpy as np
 
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import load
-from bench.model.step_memory import Step
+from bench.model.step_memory import TrainingStep
 from bench.store.parquet import write
 from kernels.training.problem import Training
-from plots.__main__ import pages
 from plots.base import style
+from plots.figures.every_figure import pages
 from tests.plots.synthetic import CPU, ceilings, row
 
 
@@ -20,7 +20,9 @@ def step(layers: int, segments: int) -> Training:
 
 
 def predicted(problem: Training) -> int:
-    return Step(**{field: getattr(problem, field) for field in Step.__dataclass_fields__}).peak_byte("eager")
+    return TrainingStep(
+        **{field: getattr(problem, field) for field in TrainingStep.__dataclass_fields__}
+    ).peak_byte("eager")
 
 
 def test_points_stand_at_what_was_counted_and_lines_at_what_is_predicted(tmp_path: Path) -> None:

@@ -13,40 +13,40 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bench.errors import UserError
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.__main__ import pages
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.plot_spec import Section, sections
 from plots.figures import notable, roofline, sweep
+from plots.figures.every_figure import pages
 from tests.our_sweeps import declared
 from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
 
 
 @pytest.fixture(scope="module")
-def h100(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def h100(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     return loaded(tmp_path_factory.mktemp("h100"), [*ceilings(H100), *gemms(H100)])
 
 
 @pytest.fixture(scope="module")
-def cpu(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def cpu(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     return loaded(tmp_path_factory.mktemp("cpu"), [*ceilings(CPU), *gemms(CPU)])
 
 
 @pytest.fixture(scope="module")
-def h100_figures(h100: Run) -> dict[str, Figure]:
+def h100_figures(h100: DeviceRun) -> dict[str, Figure]:
     return figures(h100)
 
 
 @pytest.fixture(scope="module")
-def cpu_figures(cpu: Run) -> dict[str, Figure]:
+def cpu_figures(cpu: DeviceRun) -> dict[str, Figure]:
     return figures(cpu)
 
 
-def figures(run: Run) -> dict[str, Figure]:
+def figures(run: DeviceRun) -> dict[str, Figure]:
     with style.look():
         return {stem: page.figure for stem, page in pages(run, declared())}
 
@@ -93,7 +93,7 @@ def test_a_wrong_row_is_not_drawn_even_with_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("which", ["cpu", "h100"])
 def test_every_measured_row_is_a_point(which: str, request: pytest.FixtureRequest) -> None:
-    run: Run = request.getfixturevalue(which)
+    run: DeviceRun = request.getfixturevalue(which)
     drawn: dict[str, Figure] = request.getfixturevalue(f"{which}_figures")
     timed = run.frame[run.frame["median_s"].notna()]
     roofs = [figure for stem, figure in drawn.items() if stem.startswith("roofline")]
@@ -129,7 +129,7 @@ def test_labels_carry_units_and_titles_say_what_ran(h100_figures: dict[str, Figu
         assert "commit 4f2a91c" in said(figure) and "n = " in said(figure)
 
 
-def test_skipped_cases_are_ticks_and_counted(h100: Run, h100_figures: dict[str, Figure]) -> None:
+def test_skipped_cases_are_ticks_and_counted(h100: DeviceRun, h100_figures: dict[str, Figure]) -> None:
     figure = h100_figures["gemm/square-rate"]
     rows = h100.frame[h100.frame["sweep"] == "gemm/square"]
     lost = rows[rows["median_s"].isna()]
@@ -137,7 +137,9 @@ def test_skipped_cases_are_ticks_and_counted(h100: Run, h100_figures: dict[str, 
     assert f"{len(lost)} of {len(rows)} cases have no time ({len(lost)} skipped)" in said(figure)
 
 
-def test_the_prediction_is_drawn_at_unmeasured_sizes_too(cpu: Run, cpu_figures: dict[str, Figure]) -> None:
+def test_the_prediction_is_drawn_at_unmeasured_sizes_too(
+    cpu: DeviceRun, cpu_figures: dict[str, Figure]
+) -> None:
     rows = cpu.frame[(cpu.frame["sweep"] == "gemm/square") & (cpu.frame["implementation"] == "onednn")]
     figure = cpu_figures["gemm/square-rate"]
     assert count(figure, "_predicted") == len(rows) > count(figure, "_measured")
@@ -149,7 +151,9 @@ def test_the_prediction_is_drawn_at_unmeasured_sizes_too(cpu: Run, cpu_figures: 
     assert drawn == pytest.approx(wanted)
 
 
-def test_what_does_not_exist_here_is_counted_not_marked(cpu: Run, cpu_figures: dict[str, Figure]) -> None:
+def test_what_does_not_exist_here_is_counted_not_marked(
+    cpu: DeviceRun, cpu_figures: dict[str, Figure]
+) -> None:
     rows = cpu.frame[cpu.frame["sweep"] == "gemm/square"]
     figure = cpu_figures["gemm/square-rate"]
     skipped, unsupported = (int((rows["status"] == s).sum()) for s in ("skipped", "unsupported"))
@@ -187,7 +191,7 @@ def test_an_interval_beyond_a_factor_of_two_ends_in_an_arrow_inside_the_axes(tmp
 
 
 @pytest.mark.parametrize("x", ["m", "dtype"])
-def test_two_places_or_words_are_bars_from_zero(cpu: Run, x: str) -> None:
+def test_two_places_or_words_are_bars_from_zero(cpu: DeviceRun, x: str) -> None:
     rows = cpu.frame[(cpu.frame["sweep"] == "ceilings/gemm") & cpu.frame["m"].isin([1024, 8192])]
     with style.look():
         (page,) = sweep.draw(cpu, rows, Section(x, ("dtype",) if x == "m" else ("m",)), "rate")
@@ -206,7 +210,7 @@ def test_two_places_or_words_are_bars_from_zero(cpu: Run, x: str) -> None:
 
 @pytest.mark.parametrize(("longest_s", "shown"), [(0.999, "duration"), (1.001, "rate")])
 def test_over_three_decades_the_rate_is_shown_instead_of_the_duration(
-    cpu: Run, longest_s: float, shown: str
+    cpu: DeviceRun, longest_s: float, shown: str
 ) -> None:
     rows = cpu.frame[cpu.frame["rate_per_s"].notna()].head(2).assign(median_s=[1e-3, longest_s])
     assert sweep.quantities(rows, Section("m", quantity="duration")) == (shown,)
@@ -294,7 +298,7 @@ def test_flagged_points_are_hollow(tmp_path: Path) -> None:
 
 
 def test_the_roofline_has_its_roofs_and_ridge(
-    h100: Run, h100_figures: dict[str, Figure], cpu_figures: dict[str, Figure]
+    h100: DeviceRun, h100_figures: dict[str, Figure], cpu_figures: dict[str, Figure]
 ) -> None:
     figure = h100_figures["roofline-float16"]
     assert len(lines(figure, "_roof")) == len(lines(figure, "_ridge")) == 2
@@ -346,7 +350,7 @@ def test_x_is_logarithmic_beyond_a_span_of_sixteen(last: int, log: bool, tmp_pat
 # --- sections ---------------------------------------------------------------------------------------
 
 
-def test_the_sweeps_own_section_is_taken(cpu: Run) -> None:
+def test_the_sweeps_own_section_is_taken(cpu: DeviceRun) -> None:
     rate = {"x": "k", "y": "rate", "lines": ["dtype"], "panels": ["m"], "log": ["x"]}
     duration = {"x": "k", "lines": ["dtype"], "panels": ["m"]}
     rows = cpu.frame[cpu.frame["sweep"] == "gemm/growing_k"]
@@ -356,14 +360,14 @@ def test_the_sweeps_own_section_is_taken(cpu: Run) -> None:
 
 
 @pytest.mark.parametrize("plot", [[], [{"x": "nothing"}]])
-def test_without_a_usable_section_the_most_varied_parameter_is_x(cpu: Run, plot: list[object]) -> None:
+def test_without_a_usable_section_the_most_varied_parameter_is_x(cpu: DeviceRun, plot: list[object]) -> None:
     rows = cpu.frame[cpu.frame["sweep"] == "gemm/growing_k"]
     wanted = Section("k", ("implementation",), ("m", "dtype"))
     assert sections(rows, {"plot": plot}) == sections(rows, {}) == [wanted]
 
 
 @pytest.mark.parametrize("plot", [{"lines": ["k"]}, {"x": "k", "kind": "pie"}, {"x": "k", "colour": "red"}])
-def test_a_plot_that_is_unknown_here_is_refused_by_its_title(cpu: Run, plot: dict[str, object]) -> None:
+def test_a_plot_that_is_unknown_here_is_refused_by_its_title(cpu: DeviceRun, plot: dict[str, object]) -> None:
     rows = cpu.frame[cpu.frame["sweep"] == "gemm/growing_k"]
     with pytest.raises(
         UserError, match="the plot of 'Growing K' in a result file is none this checkout draws"
@@ -371,7 +375,7 @@ def test_a_plot_that_is_unknown_here_is_refused_by_its_title(cpu: Run, plot: dic
         sections(rows, {"title": "Growing K", "plot": [plot]})
 
 
-def test_a_section_that_forgets_a_column_never_zigzags(h100: Run) -> None:
+def test_a_section_that_forgets_a_column_never_zigzags(h100: DeviceRun) -> None:
     rows = h100.frame[h100.frame["sweep"] == "gemm/growing_k"]
     (section,) = sections(rows, {"plot": [{"x": "k", "lines": ["dtype"]}]})
     assert (section.lines, section.panels) == (("implementation", "dtype"), ("m",))
@@ -381,7 +385,7 @@ def test_a_section_that_forgets_a_column_never_zigzags(h100: Run) -> None:
                 assert (np.diff(line.get_xdata()) > 0).all()
 
 
-def test_a_duration_per_element_is_the_duration_divided(h100: Run) -> None:
+def test_a_duration_per_element_is_the_duration_divided(h100: DeviceRun) -> None:
     rows = h100.frame[h100.frame["sweep"] == "gemm/growing_k"]
     (section,) = sections(rows, {"plot": [{"x": "k", "per": ["m", "n"]}]})
     with style.look():
@@ -411,7 +415,7 @@ def test_a_few_values_are_the_ticks_and_a_single_one_has_no_decades(
     assert [tick for tick in axes.xaxis.get_major_locator()() if tick in values] == ticks
 
 
-def test_words_can_be_swept(cpu: Run) -> None:
+def test_words_can_be_swept(cpu: DeviceRun) -> None:
     rows = cpu.frame[(cpu.frame["sweep"] == "ceilings/stream") & (cpu.frame["length"] == 2**26)]
     with style.look():
         (page,) = sweep.draw(cpu, rows, Section("kind"), "rate")
@@ -430,7 +434,7 @@ def test_an_implementation_looks_the_same_everywhere() -> None:
     known = [style.of_implementation(name) for name in style.IMPLEMENTATIONS]
     assert len({(k.color, k.marker) for k in known}) == len(known)
     stranger = style.of_implementation("mine")
-    assert stranger == style.Look("#C23B80", "h")  # and in every process
+    assert stranger == style.LineStyle("#C23B80", "h")  # and in every process
     assert stranger.color not in {k.color for k in known}
     alone = style.of_lines(["implementation"], [("triton",)])
     together = style.of_lines(["implementation"], [("aten",), ("cublas",), ("triton",)])

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages
 from plots.base import style
 from plots.base.plot_spec import Section, sections
 from plots.figures import quantization
+from plots.figures.every_figure import pages
 from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row, with_frame
 
@@ -26,7 +26,7 @@ TILED = ("cublaslt-256x128", "triton-256x128")
 PLAIN = ("cublas", "triton")
 
 
-def drawn(run: Run, x: str = "n", sweep: str = "gemm/waves") -> list[Figure]:
+def drawn(run: DeviceRun, x: str = "n", sweep: str = "gemm/waves") -> list[Figure]:
     with style.look():
         return [
             page.figure for page in quantization.draw(run, run.frame[run.frame["sweep"] == sweep], Section(x))
@@ -34,12 +34,12 @@ def drawn(run: Run, x: str = "n", sweep: str = "gemm/waves") -> list[Figure]:
 
 
 @pytest.fixture(scope="module")
-def waves(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def waves(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     return loaded(tmp_path_factory.mktemp("waves"), list(quantized(H100, "gemm/waves", iter(WAVES))))
 
 
 @pytest.fixture(scope="module")
-def figures(waves: Run) -> list[Figure]:
+def figures(waves: DeviceRun) -> list[Figure]:
     return drawn(waves)
 
 
@@ -56,7 +56,7 @@ def test_a_page_for_each_tile(figures: list[Figure]) -> None:
         assert figure.axes[2].get_xlabel() == "columns of B and C, n"
 
 
-def test_points_and_intervals_are_the_rows(waves: Run, figures: list[Figure]) -> None:
+def test_points_and_intervals_are_the_rows(waves: DeviceRun, figures: list[Figure]) -> None:
     rows = waves.frame[waves.frame["implementation"].isin([*TILED, *PLAIN])]
     assert figures[0].axes[0].get_ylabel() == "rate (TFLOP/s)"
     assert figures[0].axes[1].get_ylabel() == "duration (µs)"
@@ -78,7 +78,7 @@ def wave(n: int) -> int:
     return math.ceil(12 * math.ceil(n / 128) / SMS)
 
 
-def test_the_staircase_has_one_number_from_the_rows(waves: Run, figures: list[Figure]) -> None:
+def test_the_staircase_has_one_number_from_the_rows(waves: DeviceRun, figures: list[Figure]) -> None:
     steps, rates = lines(figures[0].axes[1], "_predicted"), lines(figures[0].axes[0], "_predicted")
     assert len(steps) == len(rates) == len(TILED)
     for name, duration, rate in zip(TILED, steps, rates, strict=True):
@@ -140,17 +140,6 @@ def test_what_stands_still_is_never_mixed(tmp_path: Path) -> None:
             assert sum(f"{dtype}, k=4096, NN, m={m}" in one for one in found) == 2
 
 
-def test_m_may_be_swept_with_n_still(tmp_path: Path) -> None:
-    problems = [Gemm(m=m, n=1408, k=4096, dtype="float16") for m in range(2048, 9217, 256)]
-    figure = drawn(loaded(tmp_path, list(quantized(H100, "gemm/waves", iter(problems)))), x="m")[0]
-    # 11 columns of tiles: 12 rows of them, 3072 in m, are a wave.
-    assert figure.axes[2].get_xlabel() == "rows of A and C, m"
-    assert [line.get_xdata()[0] for line in lines(figure.axes[0], "_wave_edge")] == [3072, 6144]
-    for line in lines(figure.axes[1], "_predicted"):
-        steps = [math.ceil(11 * math.ceil(m / 256) / SMS) for m in line.get_xdata()]
-        assert line.get_ydata() / line.get_ydata()[0] == pytest.approx(steps)
-
-
 def test_m_and_n_that_grow_together(tmp_path: Path) -> None:
     problems = [Gemm(m=s, n=s, k=4096, dtype="float16") for s in range(512, 6145, 512)]
     figure = drawn(loaded(tmp_path, list(quantized(H100, "gemm/waves", iter(problems)))), x="m")[0]
@@ -176,7 +165,7 @@ def test_a_case_without_a_time_is_counted(tmp_path: Path) -> None:
 TILES = {"plot": [{"kind": "quantization", "x": "n"}]}
 
 
-def test_a_sweep_asks_for_it(waves: Run) -> None:
+def test_a_sweep_asks_for_it(waves: DeviceRun) -> None:
     both = {"plot": [*TILES["plot"], {"x": "n", "panels": ["dtype"]}]}
     assert sections(waves.frame, both) == [
         Section("n", kind="quantization"),
@@ -203,12 +192,7 @@ def test_where_no_tile_can_be_forced_there_is_none(tmp_path: Path) -> None:
     assert drawn(run) == []
 
 
-def test_k_is_not_quantized(waves: Run) -> None:
-    found = sections(waves.frame, {"plot": [{"kind": "quantization", "x": "k"}]})
-    assert [one.kind for one in found] == ["curve"]
-
-
-def test_points_that_memory_bounds_do_not_set_the_height_of_the_stair(waves: Run) -> None:
+def test_points_that_memory_bounds_do_not_set_the_height_of_the_stair(waves: DeviceRun) -> None:
     """As the guide's own figure 7, whose first cell reads 226 MB for 108 tiles."""
 
     def height(change: dict[str, Any]) -> float:
@@ -226,7 +210,7 @@ def test_points_that_memory_bounds_do_not_set_the_height_of_the_stair(waves: Run
 # --- the structured level ---------------------------------------------------------------------------
 
 
-def modelled(run: Run, of: tuple[str, ...], seed: int = 0) -> Run:
+def modelled(run: DeviceRun, of: tuple[str, ...], seed: int = 0) -> DeviceRun:
     """The structured level speaks of these implementations: any number for each row."""
     chance = np.random.default_rng(seed)
     rows = run.frame.assign(structured_s=np.nan, structured_limiter="")
@@ -236,7 +220,7 @@ def modelled(run: Run, of: tuple[str, ...], seed: int = 0) -> Run:
     return with_frame(run, rows)
 
 
-def test_the_structured_level_is_drawn_as_it_is(waves: Run, seed: int) -> None:
+def test_the_structured_level_is_drawn_as_it_is(waves: DeviceRun, seed: int) -> None:
     run = modelled(waves, TILED, seed)
     figure = drawn(run)[0]
     rates, steps = lines(figure.axes[0], "_structured"), lines(figure.axes[1], "_structured")
@@ -257,35 +241,10 @@ def test_the_structured_level_is_drawn_as_it_is(waves: Run, seed: int) -> None:
         assert step._dash_pattern != fitted._dash_pattern
 
 
-def test_what_is_fitted_and_what_is_not_is_said(waves: Run, figures: list[Figure]) -> None:
-    def words(figure: Figure) -> list[str]:
-        return [text.get_text() for one in figure.legends for text in one.get_texts()]
-
-    run = modelled(waves, TILED)
-    figure = drawn(run)[0]
-    assert "predicted: waves x seconds fitted to the ringed points, with structure" in words(figure)
-    assert "predicted: waves x seconds fitted to the ringed points" not in words(figure)
-    held = run.frame[run.frame["implementation"].isin(TILED)]
-    off = float((held["structured_s"] / held["median_s"] - 1).abs().mean())
-    assert f"off by {off * 100:.2g} % in the mean, and not fitted" in said(figure)
-    assert f"Bound by compute {len(held)}." in said(figure)
-    assert "predicted: waves x seconds fitted to the ringed points" in words(figures[0])
-    assert "With structure" not in said(figures[0])
-
-
-def test_only_kernels_held_to_this_tile_have_a_modelled_stair(waves: Run) -> None:
+def test_only_kernels_held_to_this_tile_have_a_modelled_stair(waves: DeviceRun) -> None:
     assert not lines(drawn(modelled(waves, PLAIN))[0].axes[1], "_structured")
     only = drawn(modelled(waves, ("triton-256x128",)))
     assert [len(lines(figure.axes[1], "_structured")) for figure in only] == [1, 0]
-
-
-def test_one_prediction_for_two_kernels_is_one_line(waves: Run) -> None:
-    run = modelled(waves, TILED)
-    rows = run.frame.copy()
-    here = rows["implementation"].isin(TILED)
-    rows.loc[here, "structured_s"] = rows["n"][here] * 1e-7
-    found = lines(drawn(with_frame(run, rows))[0].axes[1], "_structured")
-    assert [line.get_color() for line in found] == ["#444444"]
 
 
 def test_between_far_rows_there_is_no_step(tmp_path: Path) -> None:

@@ -6,15 +6,14 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
 from bench.case_name import row_name
 from bench.device.datasheet import find_datasheet
 from bench.format import share_text
-from bench.judge.frame import Run, load
-from bench.model.ceilings import Ceiling, Ceilings
+from bench.judge.frame import DeviceRun, load
+from bench.model.ceilings import Ceiling
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
@@ -22,14 +21,14 @@ from plots.base.measured_points import IMPORTED
 from plots.figures import roofline, roofs
 from tests.drawing import run_seed
 from tests.plots.drawn import legend, lines, said
-from tests.plots.synthetic import CPU, H100, ceilings, row, with_frame
+from tests.plots.synthetic import H100, ceilings, row, with_frame
 
 SEED = run_seed()
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     problems = [Gemm(m=m, n=m, k=m, dtype="float16") for m in SIZES]
     rows = [row(H100, "gemm/x", problem, name) for problem in problems for name in ("cublas", "triton")]
     folder = tmp_path_factory.mktemp("plain")
@@ -38,24 +37,24 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return with_cached(run, {})
 
 
-def with_cached(run: Run, per_s: dict[int, float]) -> Run:
+def with_cached(run: DeviceRun, per_s: dict[int, float]) -> DeviceRun:
     """The run with these bandwidths by working set, and none else."""
     cached = {byte: Ceiling(rate, rate, rate, "") for byte, rate in sorted(per_s.items())}
     changed = {how: dataclasses.replace(one, cached=cached) for how, one in run.ceilings.items()}
     return dataclasses.replace(run, measured_ceilings=changed)
 
 
-def drawn(run: Run) -> Figure:
+def drawn(run: DeviceRun) -> Figure:
     with style.look():
         return dict(roofline.draw(run))["float16"].figure
 
 
-def test_without_cache_ceilings_there_is_no_cache_roof(plain: Run) -> None:
+def test_without_cache_ceilings_there_is_no_cache_roof(plain: DeviceRun) -> None:
     figure = drawn(plain)
     assert not lines(figure, "_cache") and "copy that stays in a cache" not in legend(figure)
 
 
-def test_a_cache_roof_is_dashed_and_ends_at_the_peak(plain: Run) -> None:
+def test_a_cache_roof_is_dashed_and_ends_at_the_peak(plain: DeviceRun) -> None:
     run = with_cached(plain, {2**22: 7e12, 2**24: 6.8e12, 2**28: 3.0e12})
     figure = drawn(run)
     (cache,) = lines(figure, "_cache")
@@ -81,7 +80,9 @@ def test_a_cache_roof_is_dashed_and_ends_at_the_peak(plain: Run) -> None:
         ({2**18: 3.0, 2**20: 6.0, 2**22: 5.9}, [6.0]),  # a small set may be too short to be quick
     ],
 )
-def test_caches_are_told_apart_by_bandwidth(plain: Run, per_s: dict[int, float], wanted: list[float]) -> None:
+def test_caches_are_told_apart_by_bandwidth(
+    plain: DeviceRun, per_s: dict[int, float], wanted: list[float]
+) -> None:
     copy = plain.roof("cold").copy_byte_per_s
     assert copy is not None
     run = with_cached(plain, {byte: rate * copy for byte, rate in per_s.items()})
@@ -89,7 +90,7 @@ def test_caches_are_told_apart_by_bandwidth(plain: Run, per_s: dict[int, float],
     assert [(roof.bandwidth or 0) / copy for roof in found] == pytest.approx(wanted)
 
 
-def test_a_peak_without_a_bandwidth_is_a_flat_roof(plain: Run) -> None:
+def test_a_peak_without_a_bandwidth_is_a_flat_roof(plain: DeviceRun) -> None:
     """As imported rows have it, among which nothing was streamed."""
     flat = {how: dataclasses.replace(c, bandwidth_byte_per_s={}) for how, c in plain.ceilings.items()}
     figure = drawn(dataclasses.replace(plain, measured_ceilings=flat, datasheet=None))
@@ -102,7 +103,7 @@ def test_a_peak_without_a_bandwidth_is_a_flat_roof(plain: Run) -> None:
 # --- points -----------------------------------------------------------------------------------------
 
 
-def test_points_above_a_roof_are_shown_and_counted(plain: Run) -> None:
+def test_points_above_a_roof_are_shown_and_counted(plain: DeviceRun) -> None:
     chance = random.Random(SEED)
     roof = plain.roof("cold")
     peak, copy = roof.peak("matrix", "float16"), roof.copy_byte_per_s
@@ -129,7 +130,7 @@ def test_points_above_a_roof_are_shown_and_counted(plain: Run) -> None:
     assert low < min(shown) and max(shown) < high
 
 
-def test_the_farthest_point_is_that_from_the_drawn_roof_which_has_no_launch(plain: Run) -> None:
+def test_the_farthest_point_is_that_from_the_drawn_roof_which_has_no_launch(plain: DeviceRun) -> None:
     points = plain.frame[(plain.frame["dtype"] == "float16") & plain.frame["flop_per_s"].notna()]
     share = roofs.above(plain, points, "cold")["measured"]
     assert share.idxmin() != points["of_roof"].idxmin(), "else this test shows nothing"
@@ -139,7 +140,7 @@ def test_the_farthest_point_is_that_from_the_drawn_roof_which_has_no_launch(plai
     assert f"{words} ({share_text(far['of_roof'])} with the launch counted)" in said(drawn(plain))
 
 
-def test_operators_have_marks_of_their_own_and_one_alone_shows_its_implementations(plain: Run) -> None:
+def test_operators_have_marks_of_their_own_and_one_alone_shows_its_implementations(plain: DeviceRun) -> None:
     rows = plain.frame[plain.frame["sweep"] == "gemm/x"]
     names = np.where(rows["implementation"] == "cublas", "linear", "softmax")
     figure = drawn(with_frame(plain, rows.assign(operator=names)))
@@ -148,22 +149,7 @@ def test_operators_have_marks_of_their_own_and_one_alone_shows_its_implementatio
     assert legend(figure)[:2] == ["linear", "softmax"] and legend(drawn(plain))[:2] == ["cublas", "triton"]
 
 
-def test_a_letter_stands_where_no_other_point_does(plain: Run) -> None:
-    """Two points at one intensity: the letter of the upper one would lie on the lower."""
-    rows = plain.frame[(plain.frame["sweep"] == "gemm/x") & (plain.frame["m"] == 4096)]
-    rows = pd.concat([rows, rows, rows], ignore_index=True)
-    rows["flop_per_s"] = rows["flop_per_s"].max() * np.geomspace(1.0, 0.7, len(rows))
-    figure = drawn(with_frame(plain, rows))
-    (letter,) = [text for text in figure.axes[0].texts if text.get_text() == "A"]
-    assert letter.get_position()[0] != 0.0, "beside the column, not in it"
-
-
-def test_nothing_above_is_not_told(plain: Run) -> None:
-    rows = plain.frame.assign(flop_per_s=plain.frame["flop_per_s"] * 0.5)
-    assert "Above" not in said(drawn(with_frame(plain, rows)))
-
-
-def test_each_type_is_held_against_its_own_peak(plain: Run) -> None:
+def test_each_type_is_held_against_its_own_peak(plain: DeviceRun) -> None:
     rows = plain.frame[plain.frame["dtype"].isin(["float16", "float64"]) & (plain.frame["flop"] > 0)]
     share = roofs.above(plain, rows, "cold")["measured"]
     for dtype in ("float16", "float64"):
@@ -173,7 +159,7 @@ def test_each_type_is_held_against_its_own_peak(plain: Run) -> None:
         assert peak and share[large].to_numpy() == pytest.approx(rows["flop_per_s"][large] / peak)
 
 
-def test_predictions_are_bars_where_there_is_room(plain: Run) -> None:
+def test_predictions_are_bars_where_there_is_room(plain: DeviceRun) -> None:
     rows = plain.frame.copy()
     here = (rows["sweep"] == "gemm/x") & (rows["implementation"] == "cublas")
     rows.loc[here, "structured_s"] = rows["predicted_s"] * 2
@@ -189,7 +175,7 @@ def test_predictions_are_bars_where_there_is_room(plain: Run) -> None:
     assert not lines(drawn(many), "_expected") and "prediction of a point" not in legend(drawn(many))
 
 
-def test_the_caption_says_what_binds(plain: Run) -> None:
+def test_the_caption_says_what_binds(plain: DeviceRun) -> None:
     rows = plain.frame[plain.frame["flop_per_s"].notna() & (plain.frame["dtype"] == "float16")]
     told = re.search(r"Bound by ([^.]*)\.", said(drawn(plain)))
     assert told
@@ -197,7 +183,7 @@ def test_the_caption_says_what_binds(plain: Run) -> None:
     assert found == rows["bound_by"].value_counts().to_dict()
 
 
-def test_thousands_of_points_are_a_picture_in_the_svg(plain: Run, tmp_path: Path) -> None:
+def test_thousands_of_points_are_a_picture_in_the_svg(plain: DeviceRun, tmp_path: Path) -> None:
     rows = plain.frame[(plain.frame["sweep"] == "gemm/x")]
     times = -(-(roofline.MOST_DRAWN + 1) // len(rows))
     many = with_frame(plain, rows.loc[np.tile(rows.index, times)].reset_index(drop=True))
@@ -213,24 +199,8 @@ def test_thousands_of_points_are_a_picture_in_the_svg(plain: Run, tmp_path: Path
     assert not any(line.get_rasterized() for line in few)
 
 
-def test_thousands_of_imported_points_show_their_operators_and_suspect_ones_are_pale(plain: Run) -> None:
-    rows = plain.frame[plain.frame["sweep"] == "gemm/x"]
-    times = -(-(roofline.MOST_DRAWN + 1) // len(rows))
-    rows = rows.loc[np.tile(rows.index, times)].reset_index(drop=True)
-    operators = np.where(rows["implementation"] == "cublas", "gemm", "rms_norm")
-    rows = rows.assign(operator=operators, imported=True, source="made", suspect=rows.index % 3 == 0)
-    figure = drawn(with_frame(plain, rows))
-    assert legend(figure)[:2] == ["gemm (imported)", "rms norm (imported)"]
-    dots = lines(figure, "_measured")
-    assert {line.get_color() for line in dots} == {style.of_operator(name).color for name in set(operators)}
-    pale = [len(line.get_xdata()) for line in dots if line.get_alpha() < 0.1]
-    assert sum(pale) == rows["suspect"].sum() and len(dots) == 4
-    ours = legend(drawn(with_frame(plain, rows.assign(imported=False, source=None))))
-    assert {"gemm", "rms norm"} <= {*ours} and "cublas" not in ours
-
-
 @pytest.mark.parametrize("of_all", [True, False])
-def test_imported_points_are_crosses_and_named(plain: Run, of_all: bool) -> None:
+def test_imported_points_are_crosses_and_named(plain: DeviceRun, of_all: bool) -> None:
     which = plain.frame["implementation"].eq("cublas") | of_all
     rows = plain.frame.assign(imported=which, source=np.where(which, "somebody 1.0", None))
     figure = drawn(with_frame(plain, rows))
@@ -241,21 +211,3 @@ def test_imported_points_are_crosses_and_named(plain: Run, of_all: bool) -> None
     roofs = "roofs: of the imported rows, datasheet" if of_all else "roofs: measured, datasheet"
     assert roofs in legend(figure)
     assert "mported" not in said(drawn(plain)) and "roofs: measured, datasheet" in legend(drawn(plain))
-
-
-def test_a_cpu_has_its_caches_too(tmp_path: Path) -> None:
-    problem = Gemm(m=512, n=512, k=512, dtype="float32")
-    rows = [*ceilings(CPU), row(CPU, "gemm/x", problem, "onednn")]
-    (run,) = load([write(tmp_path / "run.parquet", rows)], find_datasheet)
-    copy = run.roof("cold").copy_byte_per_s
-    assert copy
-    run = with_cached(run, {2**18: 20 * copy, 2**20: 12 * copy, 2**23: 4 * copy, 2**26: copy})
-    with style.look():
-        figure = dict(roofline.draw(run))["float32"].figure
-    words = " ".join(text.get_text() for text in figure.axes[0].texts)
-    assert len(lines(figure, "_cache")) == 3
-    assert "copy of 256 KiB" in words and "copy of 1 MiB" in words and "copy of 8 MiB" in words
-
-
-def test_no_ceilings_no_cache_roof() -> None:
-    assert roofs._caches(Ceilings(), None) == []

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from bench.device.datasheet import find_datasheet
-from bench.judge.frame import Run, load
+from bench.judge.frame import DeviceRun, load
 from bench.store import parquet
-from plots.__main__ import pages
 from plots.base import saving, style
 from plots.base.page import Page
+from plots.figures.every_figure import pages
 from tests.drawing import is_deep
 from tests.our_sweeps import declared
 from tests.plots.synthetic import H100, ceilings, gemms
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     """A GPU's run with figures of most kinds."""
     rows = [*ceilings(H100), *gemms(H100)]
     path = tmp_path_factory.mktemp("run") / "run.parquet"
@@ -29,12 +29,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return one
 
 
-def first(run: Run, count: int) -> Iterator[tuple[str, Page]]:
+def first(run: DeviceRun, count: int) -> Iterator[tuple[str, Page]]:
     """The first few figures of a run, drawn anew."""
     return itertools.islice(pages(run, declared()), count)
 
 
-def test_every_figure_can_be_sent_to_another_process(run: Run) -> None:
+def test_every_figure_can_be_sent_to_another_process(run: DeviceRun) -> None:
     kinds = set()
     with style.look():
         for stem, page in first(run, 100 if is_deep() else 10):
@@ -43,7 +43,7 @@ def test_every_figure_can_be_sent_to_another_process(run: Run) -> None:
     assert {"roofline", "scorecard", "distribution"} <= kinds
 
 
-def test_the_files_are_the_same(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_are_the_same(run: DeviceRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def saved(to: str) -> list[Path]:
         with style.look():
             return saving.save_all((tmp_path / to / stem, page) for stem, page in first(run, 3))
@@ -59,7 +59,7 @@ def test_the_files_are_the_same(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_place_that_cannot_be_written_is_an_error_from_there_too(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: DeviceRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saving, "ALONE", 0)
     (tmp_path / "file").write_text("no folder")

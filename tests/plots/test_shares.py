@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 from kernels.layer.problem import Layer
-from plots.__main__ import pages
 from plots.base import style
 from plots.base.plot_spec import Section
 from plots.figures import shares
+from plots.figures.every_figure import pages
 from tests.plots.drawn import loaded
 from tests.plots.synthetic import H100, ceilings, row
 
@@ -27,7 +27,7 @@ def layer(width: int, parts: tuple[float, float, float] | None, **given: Any) ->
     return row(H100, "layer/x", problem, "eager", **seconds)
 
 
-def drawn(run: Run) -> list[Any]:
+def drawn(run: DeviceRun) -> list[Any]:
     with style.look():
         of_sweep = run.frame[run.frame["sweep"] == "layer/x"]
         return [axes for page in shares.draw(run, of_sweep, SECTION) for axes in page.figure.axes]

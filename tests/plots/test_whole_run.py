@@ -13,14 +13,14 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bench.judge.frame import Run
+from bench.judge.frame import DeviceRun
 from bench.judge.score import scorecard, scores
 from bench.model.predict import LEARNED, LEVELS
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages
 from plots.base import style
 from plots.figures import distribution, telemetry, transfer
 from plots.figures import scorecard as scored
+from plots.figures.every_figure import pages
 from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
@@ -28,7 +28,7 @@ SIZES = list(itertools.product((64, 512, 4096), (32, 1056, 8192), (96, 4160)))
 PROBLEMS = [Gemm(m=m, n=n, k=k, dtype="float16") for m, n, k in SIZES]
 
 
-def made(folder: Path, machine: Machine = H100, **facts: Any) -> Run:
+def made(folder: Path, machine: Machine = H100, **facts: Any) -> DeviceRun:
     dtype = "float32" if machine is CPU else "float16"
     problems = [Gemm(m=m, n=n, k=k, dtype=dtype) for m, n, k in SIZES]  # type: ignore[arg-type]
     rows = [row(machine, "gemm/some", one, name) for one in problems for name in machine.libraries]
@@ -85,25 +85,6 @@ def test_below_stand_median_and_mean_of_every_level(tmp_path: Path, chance: np.r
     assert names == [f"gemm, h100-sxm ({2 * len(PROBLEMS)})", f"gemm, h200 ({2 * len(PROBLEMS)})"]
     low, high = axes.get_xlim()
     assert all(low <= one.median <= high and low <= one.mape <= high for one in found)
-
-
-def test_many_points_are_pixels(tmp_path: Path) -> None:
-    rows = made(tmp_path).frame
-    for times in (1, 1 + scored.MANY // (2 * len(PROBLEMS))):
-        figure = page(scored.draw(pd.concat([rows] * times, ignore_index=True)))
-        points = [line for axes in figure.axes for line in lines(axes, "_case")]
-        assert {line.get_rasterized() for line in points} == {times > 1}
-
-
-def test_imported_rows_have_a_line_and_a_mark_of_their_own(tmp_path: Path) -> None:
-    ours, theirs = made(tmp_path / "a"), made(tmp_path / "b", source="somebody 1.0; a file", run_id="x")
-    both = pd.concat([ours.frame, theirs.frame], ignore_index=True)
-    figure = page(scored.draw(both))
-    (axes,) = [axes for axes in figure.axes if "percent" in axes.get_xlabel()]
-    names = [text.get_text().split(" (")[0] for text in axes.get_yticklabels()]
-    assert sorted(names) == ["gemm", "gemm, imported"]
-    assert f"imported: somebody 1.0; a file ({2 * len(PROBLEMS)} rows are our own)" in said(figure)
-    assert "imported" not in said(page(scored.draw(ours.frame)))
 
 
 def test_nothing_scored_is_no_figure(tmp_path: Path) -> None:
@@ -174,7 +155,7 @@ def test_without_ceilings_the_datasheets_roof_serves(tmp_path: Path) -> None:
 # ---- telemetry
 
 
-def traced(folder: Path, machine: Machine, chance: np.random.Generator) -> tuple[Run, np.ndarray]:
+def traced(folder: Path, machine: Machine, chance: np.random.Generator) -> tuple[DeviceRun, np.ndarray]:
     """A run whose machine is slow in its middle, rows in any order; (the run, which rows are slow)."""
     run = made(folder, machine)
     n = len(run.frame)
@@ -270,7 +251,7 @@ def test_only_a_large_run_has_a_scorecard_and_a_distribution(
 ) -> None:
     run = made(tmp_path)
     for many, drawn in ((run.measured + 1, set()), (run.measured, {"scorecard", "distribution"})):
-        monkeypatch.setattr("plots.__main__.MANY", many)
+        monkeypatch.setattr("plots.figures.every_figure.MANY", many)
         with style.look():
             assert {stem for stem, _ in pages(run, {})} & {"scorecard", "distribution"} == drawn
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import select
 import signal
 import subprocess
@@ -21,7 +20,6 @@ from studies.contention import (
     NEVER_RESTS,
     ROOT,
     SWEEPS,
-    Figures,
     baseline,
     burning,
     doubts,
@@ -36,11 +34,6 @@ from tests.bench.rows import row
 pytestmark = pytest.mark.deep  # of a trial that people start, not of the product
 
 
-@pytest.fixture
-def seeded(seed: int) -> random.Random:
-    return random.Random(seed)
-
-
 def timed(number: int, median_s: float, half: float = 0.01, **facts: object) -> Measurement:
     """The row of a case, with an interval of this share to either side."""
     ends = {"low_s": median_s * (1 - half), "high_s": median_s * (1 + half)}
@@ -53,38 +46,6 @@ BUSY = {"pressure": 0.5}
 
 
 # ---- what the rows say
-
-
-def test_affected_and_flagged_are_counted(seeded: random.Random) -> None:
-    """Of random numbers of rows of each kind."""
-    kinds = {
-        "moved and flagged": (lambda: seeded.choice((0.5, 0.9, 1.04, 7.0)), BUSY),
-        "moved, no flag": (lambda: seeded.choice((0.9, 1.04, 1.2)), {}),
-        "still and flagged": (lambda: seeded.uniform(0.98, 1.02), BUSY),
-        "still, no flag": (lambda: seeded.uniform(0.98, 1.02), {}),
-    }
-    counts = {kind: seeded.randrange(1, 9) for kind in kinds}
-    quiet, busy, largest = [], [], 0.0
-    for kind, (factor, facts) in kinds.items():
-        for _ in range(counts[kind]):
-            number, median_s, by = len(quiet), seeded.uniform(1e-5, 1), factor()
-            quiet.append(timed(number, median_s))
-            busy.append(timed(number, by * median_s, **facts))
-            largest = max(largest, 0.0 if facts else abs(by - 1))
-    seeded.shuffle(busy)
-    found = figures(looks(baseline(quiet), busy).values())
-    assert found == Figures(
-        affected=counts["moved and flagged"] + counts["moved, no flag"],
-        affected_flagged=counts["moved and flagged"],
-        unflagged=counts["moved, no flag"] + counts["still, no flag"],
-        largest=pytest.approx(largest, rel=1e-6),
-        beyond=counts["moved, no flag"],
-        beyond_apart=found.beyond_apart,
-    )
-    first, second = found.lines()
-    share = 100 * found.affected_flagged / found.affected
-    assert f"{found.affected}, of them flagged {found.affected_flagged}: {share:.0f} %" in first
-    assert f"without a flag: {found.unflagged}, the farthest off by {100 * largest:.1f} %" in second
 
 
 @pytest.mark.parametrize(
@@ -135,11 +96,6 @@ def test_cases_without_a_time_or_a_baseline_are_left_out_and_shown() -> None:
     assert list(shown.columns[3].cells) == ["contended", ""]
 
 
-def test_nothing_affected_is_no_division_by_nothing() -> None:
-    lines = list(figures([]).lines())
-    assert "none to flag" in lines[0] and "the farthest off by 0.0 %" in lines[1]
-
-
 # ---- the neighbours
 
 
@@ -162,13 +118,6 @@ def test_there_is_one_on_every_core_until_the_block_ends(program: str) -> None:
         assert not any(over(pid, wait_s=0) for pid in pids)
     assert sorted(core for one in cores for core in one) == sorted(os.sched_getaffinity(0))
     assert all(len(one) == 1 for one in cores)
-    assert all(over(pid) for pid in pids)
-
-
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, ValueError])
-def test_they_end_whatever_is_raised(raised: type[BaseException]) -> None:
-    with pytest.raises(raised), burning(NEVER_RESTS) as pids:
-        raise raised
     assert all(over(pid) for pid in pids)
 
 

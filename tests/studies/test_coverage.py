@@ -19,8 +19,8 @@ from bench.sampling.publish import Visit
 from studies import interval_coverage
 from studies.__main__ import app
 from studies.interval_coverage import (
-    Run,
-    Score,
+    CoverageScore,
+    SimulatedRun,
     coverage_lines,
     do_bench,
     least,
@@ -54,7 +54,7 @@ REPETITIONS = 30
 
 
 @pytest.fixture(scope="module")
-def scores(seed: int) -> list[Score]:
+def scores(seed: int) -> list[CoverageScore]:
     return [score for stream in STREAMS for score in simulate(stream, REPETITIONS, seed, with_others=False)]
 
 
@@ -62,7 +62,7 @@ def scores(seed: int) -> list[Score]:
 
 
 @pytest.mark.deep
-def test_published_intervals_cover_what_many_runs_say(scores: list[Score], seed: int) -> None:
+def test_published_intervals_cover_what_many_runs_say(scores: list[CoverageScore], seed: int) -> None:
     """On each stream and on all together, with one visit and with several; no flag excuses a miss."""
     for rule in PUBLISHED:
         found = {s.stream: s.covered or 0.0 for s in scores if s.rule == rule}
@@ -73,7 +73,7 @@ def test_published_intervals_cover_what_many_runs_say(scores: list[Score], seed:
 
 
 @pytest.mark.deep
-def test_a_quiet_machine_raises_no_flag(scores: list[Score]) -> None:
+def test_a_quiet_machine_raises_no_flag(scores: list[CoverageScore]) -> None:
     """A promise that flagging everything would keep is none."""
     for score in scores:
         if score.stream in (QUIET.name, "5 % stragglers, 3 times as long", "5 ms, 5 % of white noise"):
@@ -83,14 +83,14 @@ def test_a_quiet_machine_raises_no_flag(scores: list[Score]) -> None:
 
 
 @pytest.mark.deep
-def test_visits_alone_cannot_know_what_lasts(scores: list[Score]) -> None:
+def test_visits_alone_cannot_know_what_lasts(scores: list[CoverageScore]) -> None:
     """One visit to a drifting machine: hardly ever right, and nothing says so: it is never judged alone."""
     alone = {s.stream: s.covered_or_flagged or 0.0 for s in scores if s.rule == "ours, 1 visit, alone"}
     assert alone["slow drift, 2 % up and down"] < at_least(PROMISED, REPETITIONS)
 
 
 @pytest.mark.deep
-def test_short_visits_to_a_loaded_device_replace_one_long_settling(scores: list[Score]) -> None:
+def test_short_visits_to_a_loaded_device_replace_one_long_settling(scores: list[CoverageScore]) -> None:
     for tau_s in (1, 3):
         by_rule = {s.rule: s for s in scores if s.stream == f"clock settles by 12 % in {tau_s} s"}
         one, several = by_rule["ours, 1 visit, in a run"], by_rule["ours, 3 to 8 visits, in a run"]
@@ -143,7 +143,7 @@ def test_launches_are_read_in_steps_while_the_run_goes_on() -> None:
 
 
 def test_the_error_is_held_against_where_the_run_is_for_longest() -> None:
-    run = Run(LONG_STATES, np.random.default_rng(0))
+    run = SimulatedRun(LONG_STATES, np.random.default_rng(0))
     run.case = lambda at_s: np.where(at_s < 0.4 * RUN_S, 1.05, 1.0)
     assert run.typical_level == 1.0
     run.case = lambda at_s: np.where(at_s < 0.6 * RUN_S, 1.05, 1.0)
@@ -161,8 +161,8 @@ def test_a_launchs_true_time_is_the_middle_of_its_noise(seed: int) -> None:
 
 
 def test_the_ceilings_of_a_run_tell_how_restless_it_is(seed: int) -> None:
-    quiet = Run(QUIET, np.random.default_rng(seed)).noise()
-    drifting = Run(BY_NAME["slow drift, 2 % up and down"], np.random.default_rng(seed)).noise()
+    quiet = SimulatedRun(QUIET, np.random.default_rng(seed)).noise()
+    drifting = SimulatedRun(BY_NAME["slow drift, 2 % up and down"], np.random.default_rng(seed)).noise()
     assert quiet.factor < 0.6 and quiet.steps > 12
     # Its steps are at most 4 % where 0.5 % are usual; which of them the sentinels meet, the phase decides:
     # 3.66 to 5.76 over 400 seeds.
@@ -172,7 +172,7 @@ def test_the_ceilings_of_a_run_tell_how_restless_it_is(seed: int) -> None:
 def test_a_gpu_has_a_clock_and_a_processor_none() -> None:
     """A visit waits for a clock that falls; whether there is one, the kind of device says."""
     for name in ("clock settles by 12 % in 3 s", "CPU, two speeds 9 % apart, 5 s each"):
-        run = Run(replace(BY_NAME[name], level=steady), np.random.default_rng(3))
+        run = SimulatedRun(replace(BY_NAME[name], level=steady), np.random.default_rng(3))
         visit, launches = run.visit(10.0, interval_coverage.protocol(run.stream.kind))
         assert launches >= len(visit.samples_s) and visit.settled
         assert float(np.median(visit.samples_s)) == pytest.approx(1e-3, rel=0.01)
@@ -180,7 +180,7 @@ def test_a_gpu_has_a_clock_and_a_processor_none() -> None:
 
 def test_what_a_row_says_alone_and_in_its_run() -> None:
     """A processor that is slow for now: only the run knows its usual speed."""
-    run = Run(BY_NAME["CPU, two speeds 9 % apart, 5 s each"], np.random.default_rng(4))
+    run = SimulatedRun(BY_NAME["CPU, two speeds 9 % apart, 5 s each"], np.random.default_rng(4))
     run.machine = run.case = lambda at_s: np.where(at_s < 100.0, 1.0, 1.09)
     settings = interval_coverage.protocol("cpu")
     found = [run.visit(120.0, settings)]
@@ -197,7 +197,7 @@ def test_what_a_row_says_alone_and_in_its_run() -> None:
 
 
 def test_flags_are_those_of_the_visits_that_are_published() -> None:
-    run = Run(QUIET, np.random.default_rng(5))
+    run = SimulatedRun(QUIET, np.random.default_rng(5))
     settings = interval_coverage.protocol("cuda", visits=3)
     good = Visit(tuple(1e-5 * (1 + 1e-3 * (i % 7)) for i in range(60)), True, 0.0, "converged", 0.0)
     early = Visit(tuple(0.9 * s for s in good.samples_s), False, 0.0, "converged", 0.0)

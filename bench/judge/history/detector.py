@@ -52,14 +52,14 @@ NOISE_KEPT = 1.5
 
 
 @dataclass(frozen=True)
-class Step:
+class ConfirmedChange:
     """One change that two nights running, or more, confirmed."""
 
     kind: Kind
     name: str
     """memory | core (machine), operator and implementation (class), all of the case (series)."""
     row: int
-    """Of `history.series` (series), of `Judged.classes` (class); 0 memory, 1 core (machine)."""
+    """Index into `history.series` (series) or `JudgedHistory.classes` (class); 0 memory, 1 core (machine)."""
     began: int
     """Index of the first night of it."""
     raised: int
@@ -73,11 +73,11 @@ class Step:
     noise: float
     """Half of the band before it, ln: effect / noise is how far it stands out."""
     members: tuple[int, ...]
-    """Of a class and of the machine: rows of `history.series` that moved with it."""
+    """Rows of `history.series` that moved with a class or with the machine."""
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedHistory:
     """A history, and what is to be said of it."""
 
     history: History
@@ -89,13 +89,13 @@ class Judged:
     """A row for each: operator, implementation, count (of its series)."""
     by_class: Track
     """[classes, nights]; the mean departure of the members, ln."""
-    steps: tuple[Step, ...]
-    """Of all nights, in the order they were raised, the largest effect first within a night."""
+    steps: tuple[ConfirmedChange, ...]
+    """The changes of all nights, in the order they were raised, the largest effect of a night first."""
     short: Flags
     """[series] too few nights so far to be judged tonight."""
 
 
-def judged(history: History) -> Judged:
+def judged(history: History) -> JudgedHistory:
     """The history night by night; of each night only what was known by then is used."""
     return _Judge(history).judged()
 
@@ -116,7 +116,7 @@ class _Judge:
         self.by_class = Watch(len(self.classes), days, CLASS_FLOOR, FEW_ODD)
         self.series = Watch(count, days, FLOOR, ODD)
         self.probes = Window(count)
-        """Of the ceilings, less what of the machine's movement has become normal."""
+        """The ceilings, less what of the machine's movement has become normal."""
         self.normal: Floats = np.zeros(2)
         """What has, ln."""
         self.along: Floats = np.full((2, len(days)), np.nan)
@@ -124,7 +124,7 @@ class _Judge:
         self.members = [np.flatnonzero(self.class_of == which) for which in range(len(self.classes))]
         self.changes: list[tuple[Kind, Open]] = []
 
-    def judged(self) -> Judged:
+    def judged(self) -> JudgedHistory:
         segment = self.history.nights[0].segment if self.history.nights else 0
         for at, night in enumerate(self.history.nights):
             if night.segment != segment:
@@ -132,7 +132,7 @@ class _Judge:
                 self._new_segment(at)
             self._night(at)
         counts = self.series.window.usual().nights
-        return Judged(
+        return JudgedHistory(
             history=self.history,
             machine=self.machine.track,
             series=self.series.track,
@@ -198,7 +198,7 @@ class _Judge:
         return np.where(np.isnan(moved), by, moved)
 
     def _means(self) -> Floats:
-        """Of each class tonight, the trimmed mean of its members' departures, ln; NaN for too few."""
+        """The trimmed mean of the departures of each class's members tonight, ln; NaN for too few."""
         means = np.full(len(self.classes), np.nan)
         for which, rows in enumerate(self.members):
             there = self.series.departed_by_day[rows]
@@ -243,14 +243,14 @@ class _Judge:
             self.probes.forget(probes, change.candidate.began)
             self.probes.until[probes] = NEVER
 
-    def _steps(self) -> Iterable[Step]:
+    def _steps(self) -> Iterable[ConfirmedChange]:
         order = sorted(self.changes, key=lambda pair: (pair[1].raised, -abs(pair[1].effect)))
         for kind, change in order:
             row = change.candidate.row
             members = sorted(change.members)
             if kind == "machine":
                 members = np.flatnonzero(self.ceiling & (self.bound == row)).tolist()
-            yield Step(
+            yield ConfirmedChange(
                 kind=kind,
                 name=self._name(kind, row),
                 row=row,

@@ -29,7 +29,7 @@ HOLDS = 7
 GONE = 30
 """Nights without a usable time after which nobody waits for a row: its case is not measured any longer."""
 RATE = 0.1
-"""Of the changes raised in one night, the share that may be chance (Benjamini and Hochberg's q).
+"""Share of the changes raised in one night that may be chance (Benjamini and Hochberg's q).
 
 Consecutive nights share one median and one spread, so p-values are a few times too small: with
 nothing changed 0.1 are raised in a night of 200 series, 0.7 in one of 3,000, faster ones included."""
@@ -75,9 +75,9 @@ class Open:
     candidate: Candidate
     raised: int
     departures: list[float]
-    """Of the usable nights since it began, ln."""
+    """Departures on the usable nights since it began, ln."""
     nights: list[int]
-    """Those nights."""
+    """The nights of `departures`."""
     members: set[int] = field(default_factory=set)
     """Rows of another watch that moved with it."""
     ended: int | None = None
@@ -120,7 +120,7 @@ class Watch:
         self.departed_by_day: Floats = np.full(rows, np.nan)
         """The same with what the weekday does."""
         self.sigma: Floats = np.full(rows, np.nan)
-        """Of a night, ln."""
+        """Standard deviation of a night, ln."""
         self.band: Floats = np.full(rows, np.nan)
         """Half of tonight's band, ln; NaN where not judged."""
         self.open: dict[int, Open] = {}

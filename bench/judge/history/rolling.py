@@ -30,12 +30,12 @@ LEAST = 6
 YOUNG = 3
 """Earlier nights from which on there is a median at all: it tells what a class and the machine did."""
 USUAL = 6.0
-"""How many nights the usual spread counts for, beside a row's own."""
+"""How many nights the usual spread counts for, in addition to a row's own."""
 MAD_TO_SIGMA = 1.4826
 NEVER = np.iinfo(np.int64).max
 
 
-class Usual(NamedTuple):
+class UsualTimes(NamedTuple):
     """What each row usually takes, [rows]; NaN where fewer than YOUNG nights tell."""
 
     centre: Floats
@@ -56,8 +56,8 @@ class Window:
         self.since: Nights = np.zeros(rows, dtype=np.int64)
         self.until: Nights = np.full(rows, NEVER, dtype=np.int64)
 
-    def usual(self) -> Usual:
-        """Of the nights so far, as `since` and `until` have it."""
+    def usual(self) -> UsualTimes:
+        """The usual times over the nights between `since` and `until`."""
         there = ~np.isnan(self._values)
         there &= (self._nights >= self.since[:, None]) & (self._nights < self.until[:, None])
         there &= np.cumsum(there[:, ::-1], axis=1)[:, ::-1] <= WINDOW
@@ -70,7 +70,7 @@ class Window:
         typical = float(np.median(spreads)) if spreads.size else 0.0
         sigma = np.sqrt((count * own**2 + USUAL * typical**2) / (count + USUAL))
         known = count >= YOUNG
-        return Usual(np.where(known, centre, np.nan), np.where(known, sigma, np.nan), count)
+        return UsualTimes(np.where(known, centre, np.nan), np.where(known, sigma, np.nan), count)
 
     def beyond(self, row: int, level: float) -> float:
         """Share of the row's nights that count now on which it was `level` (ln; < 0: below) from its median,

@@ -33,7 +33,7 @@ TRIES = 5.0
 ODD_REACH = 10.0
 """How far odd nights reach, in standard deviations."""
 ASSUMED = 500.0
-"""Nights for which what is assumed counts, beside those counted."""
+"""Nights that the prior counts for, in addition to those observed."""
 KEPT = 0.95
 """What a counted night still counts for one night later: some twenty nights are remembered."""
 RAREST = 1e-4
@@ -44,7 +44,7 @@ REACH = 150
 """Bins on either side of the middle one."""
 
 
-class Run(NamedTuple):
+class Streak(NamedTuple):
     """The last nights that chance explains least, [rows]."""
 
     p: Floats
@@ -72,8 +72,8 @@ class Chance:
         known = scores[~np.isnan(scores)]
         self._counted = KEPT * self._counted + np.bincount(_bins(known), minlength=2 * REACH + 1)
 
-    def run(self, scores: Floats, slower: Flags, enough: Flags | None = None) -> Run:
-        """Of the last nights' scores [rows, LOOK_BACK], the newest last, on the side given for each row.
+    def run(self, scores: Floats, slower: Flags, enough: Flags | None = None) -> Streak:
+        """The rarest streak of the last nights' scores [rows, LOOK_BACK], newest last, on each row's side.
 
         `enough` [rows, LOOK_BACK] says of the last 1, 2, ... nights whether they moved far enough to be
         looked at; None: all are.
@@ -87,7 +87,7 @@ class Chance:
             out = sign * scores[rows]
             best, of = _rarest(out, density[::sign], enough[rows])
             least[rows], length[rows] = np.minimum(2 * TRIES * best, 1.0), of
-        return Run(least, length)
+        return Streak(least, length)
 
 
 def _rarest(out: Floats, density: Floats, enough: Flags) -> tuple[Floats, Nights]:
