@@ -23,18 +23,14 @@ from bench.cli.one_launch import one, profile
 from bench.cli.run_command import run
 from bench.fleet.command import fleet
 from bench.nightly.command import nightly
-from bench.selfcheck.command import doctor, first_minutes, instruments, self_measurement
+from bench.selfcheck.command import doctor, first_minutes
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
 )
-development = typer.Typer(
-    no_args_is_help=True, help="For work on roofbench: generated files, and what the harness itself costs."
-)
+development = typer.Typer(no_args_is_help=True, help="For work on roofbench: generated files.")
 development.command()(sweep_commands.schema)
 development.command()(result_commands.columns)
-development.command()(instruments)
-development.command("self")(self_measurement)
 imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows, marked as theirs.")
 imports.command("csv")(result_commands.import_csv)
 imports.command("all")(import_sources.import_all)

@@ -79,7 +79,7 @@ def half_text(middle: float | None, low: float | None, high: float | None) -> st
 def ends_text(low: float, high: float, unit: str) -> str:
     """The ends of the interval of a time (`s`) or a rate: `1.2 GB/s to 1.3 GB/s`, or `no interval`.
 
-    `1.2 GB/s, unknown above` of a rate whose least time is none beside what is taken off it.
+    `1.2 GB/s, unknown above` of a rate whose least time is nothing after what is subtracted from it.
     """
     if not low < high:  # a ceiling without an interval has its value at both ends
         return "no interval"

@@ -48,9 +48,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
 WITHOUT_MEASURING = {"device", "all-examples"}
-"""Those of them that a check of results takes too."""
+"""The options that a check of results takes too."""
 NOTHING_TIMED = 3
-"""Exit code of a run in which no case that was asked for got a time."""
+"""Exit code of a run in which no requested case got a time."""
 HELP = {
     "suite": "tour (default): statements with large effects; core: what decides every rule; full: all; "
     "or another of sweeps/suites.yaml. --bench-sweep, --bench-case and -k choose among all cases.",
@@ -78,7 +78,7 @@ HELP = {
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Add --benchmark beside pytest-benchmark's own options, and ours under their own prefix.
+    """Add --benchmark to pytest-benchmark's own options, and ours under their own prefix.
 
     UsageError for an option with our prefix that is none: pytest itself would suggest nothing.
     """
@@ -164,9 +164,9 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 def _configure_pytest_benchmark(option: Any, slug: str) -> None:
-    asked = ["bench_run", "benchmark_only", "benchmark_enable", "benchmark_json", "benchmark_save"]
-    asked += ["benchmark_autosave", "benchmark_compare"]
-    if not any(getattr(option, name, None) for name in asked):
+    options = ["bench_run", "benchmark_only", "benchmark_enable", "benchmark_json", "benchmark_save"]
+    options += ["benchmark_autosave", "benchmark_compare"]
+    if not any(getattr(option, name, None) for name in options):
         option.benchmark_disable = True
     if option.benchmark_storage == "file://./.benchmarks":
         # pytest-benchmark's default folder mixes devices, and appears wherever the command is typed.
@@ -349,7 +349,7 @@ VOLATILE = ("hz_actual", "hz_actual_friendly", "hz_advertised", "hz_advertised_f
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    """Add the device that was timed; leave out what changes from run to run, and names if so asked."""
+    """Add the device that was timed; leave out what changes from run to run, and names on request."""
     for name in VOLATILE:
         machine_info.get("cpu", {}).pop(name, None)
     if (run := config.stash.get(RUN, None)) is not None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -28,7 +28,8 @@ from bench.errors import unknown
 if TYPE_CHECKING:
     import torch
 
-    Tensors = tuple[torch.Tensor, ...]
+Tensors: TypeAlias = "tuple[torch.Tensor, ...]"
+"""A text at run time, for this module does not import torch: for annotations only."""
 
 DeviceKind = Literal["cpu", "cuda"]
 Dtype = Literal[
@@ -114,7 +115,7 @@ class Launch:
 
         return cls(call, outputs)
 
-    def then(self, other: Launch, called: str) -> Launch:
+    def then(self, other: Launch, called: str = "") -> Launch:
         """This launch, then the other, as one; `called` names the other's choice in its configuration."""
         outputs, chosen = (*self.outputs, *other.outputs), self.configuration
         if other.configuration:
@@ -148,7 +149,7 @@ class Implementation:
     cpp_on_cpu: bool = False
     """Whether on a CPU every problem is compiled from C++, which takes seconds and needs a compiler."""
     kernel: str = ""
-    """Of a custom kernel: FILE:FUNCTION, with an absolute path; empty for those of kernels/."""
+    """FILE:FUNCTION of a custom kernel, with an absolute path; empty for those of kernels/."""
     on_request: bool = False
     """Whether it runs only where it is named."""
 
@@ -175,7 +176,7 @@ def is_custom(implementation: str) -> bool:
 
 
 def operator_file(operator: str) -> str:
-    """Where the functions of an operator are. A reason that begins with it is about the file, not a case."""
+    """The file of an operator's functions. A reason that begins with it is about the file, not a case."""
     return f"kernels/{operator}/operator.py"
 
 
@@ -183,7 +184,7 @@ def without_function(operator: str, implementation: str) -> str:
     """Why an implementation that only problem.py knows cannot run."""
     return (
         f"{operator_file(operator)}: OPERATOR.implementations lacks {implementation}, "
-        "which problem.py beside it declares"
+        "which problem.py in the same folder declares"
     )
 
 
@@ -241,7 +242,7 @@ class Problem(BaseModel, ABC):
         return dtype
 
     @classmethod
-    @cache  # asked for each of thousands of problems
+    @cache  # called for each of thousands of problems
     def dtypes(cls) -> tuple[Dtype, ...]:
         """Every data type that an implementation has."""
         return tuple(dict.fromkeys(name for candidate in cls.implementations for name in candidate.dtypes))
@@ -300,7 +301,12 @@ class Problem(BaseModel, ABC):
 
     def byte_moved(self, implementation: str) -> int:
         """Bytes that this implementation must move: `byte`, or more (a two-pass algorithm)."""
-        return self.byte
+        again = self.byte_again(implementation)
+        return self.read_once(implementation) + again + self.moved_written(implementation)
+
+    def read_once(self, implementation: str) -> int:
+        """The part of `byte_moved` that is read for the first time: the inputs, as far as they are needed."""
+        return self.byte_read
 
     def byte_again(self, implementation: str) -> int:
         """The part of `byte_moved` that is read a second time: a cache that holds as much serves it."""
@@ -311,7 +317,7 @@ class Problem(BaseModel, ABC):
         return self.byte_written
 
     def byte_beside(self, implementation: str) -> int | None:
-        """The part of `byte_moved` moved by kernels of their own beside those that do the counted `flop`.
+        """The part of `byte_moved` that is moved by kernels other than those that do the counted `flop`.
 
         Their time adds to that of the arithmetic. None if there are no such kernels.
         """

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 
 from bench.launching.stored import stored_dtype
-from bench.spec import Problem, TensorSpec, Uniform
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from bench.spec import Problem, Tensors, TensorSpec, Uniform
 
 
 def made(spec: TensorSpec, make: Callable[..., torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""`python -m studies coverage`, `prediction`: how far intervals and predictions can be trusted."""
+"""`python -m studies coverage`, `prediction`, `instruments`, `self`: how far the numbers can be trusted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.application import Commands, left_out, remark, run_process, show
+from bench.cli.application import Commands, DeviceOption, left_out, remark, run_process, show
+from bench.device.detect import detect
 from bench.errors import UserError, unknown
 
 app = typer.Typer(
@@ -92,6 +93,34 @@ def prediction(
     if draws < 1:
         raise UserError(f"--draws {draws}: give a whole number, 1 or more")
     for line in prediction_lines(draws, remark):
+        typer.echo(line)
+
+
+@app.command()
+def instruments(bench_device: DeviceOption = "auto") -> None:
+    """Our clocks against independent ones: the same launches, interleaved where they can share a process."""
+    from rich.console import Console
+
+    from bench.device.lock import device_lock
+    from studies.instruments import WIDTH, compare_instruments
+
+    device = detect(bench_device)
+    with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
+        if unlocked:
+            remark(unlocked)
+        code = compare_instruments(device, Console(width=WIDTH))
+    raise typer.Exit(code)
+
+
+@app.command("self")
+def self_measurement() -> None:
+    """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""
+    import kernels
+    from studies.harness_overhead import commands_overhead, parent_overhead
+
+    for line in commands_overhead():
+        typer.echo(line)
+    for line in parent_overhead(kernels.problem):
         typer.echo(line)
 
 

@@ -71,7 +71,7 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "nightly", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["studies", "coverage", "--repetitions", "0"], "--repetitions 0: give a whole number"),
     (["studies", "prediction", "--unseen"], "--unseen, --operator and --each are about results"),
-    (["bench", "dev", "instruments", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
+    (["studies", "instruments", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--json", "/proc/nowhere"], "/proc/nowhere: cannot be written"),
     (["bench", "first-minutes", "everything"], "first-minutes has no block 'everything'; it has "),

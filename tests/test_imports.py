@@ -25,18 +25,21 @@ FLOORS = [
     {"bench.accept"},
     {"bench.selfcheck", "bench.pytest_plugin", "plots.accept", "plots.buy", "plots.fleet", "plots.report"},
     {"plots.website"},
+    {"plots.cli"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
     {"studies"},
 ]
 """From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
 
-USE_KERNELS = {"bench.worker", "bench.cli", *FLOORS[-6], *FLOORS[-5], *FLOORS[-4], *FLOORS[-1]}
-USE_KERNELS = {room for room in USE_KERNELS if room.startswith("bench.")}
+USE_KERNELS = {
+    *("bench.worker", "bench.cli", "bench.fleet", "bench.nightly", "bench.accept", "bench.selfcheck"),
+    "bench.pytest_plugin",
+}
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
 
 NEED_TORCH = (
     *("bench.launching", "bench.worker"),
-    *(f"bench.selfcheck.{name}" for name in ("clocks", "tuner", "instruments", "separate_instruments")),
+    *(f"bench.selfcheck.{name}" for name in ("clocks", "tuner", "instruments")),
 )
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
 NO_TORCH_THOUGH_THERE = {"bench.worker.lifeline", "bench.worker.fault"}

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 Basis = Literal["earlier runs", "others", "prediction", "datasheet"]
 UNITS = 0.03
-"""By how much two GPUs of one kind may differ in earlier runs: what `fleet` calls slow."""
+"""Share by which two GPUs of one kind may differ in earlier runs: what `fleet` calls slow."""
 BELOW = {"FLOP/s": 0.15, "byte/s": 0.1}
 """Unit -> by how much a healthy unit may be below what is usual in another source."""
 LEAST_DEVICES = 3
-"""From fewer other kinds of device their datasheets' shares say nothing."""
+"""Fewest other kinds of device whose shares of their datasheets say something."""
 MOST_DEVICES = 0.9
 """Share of the other kinds of GPU that reach the low end of what the datasheet lets expect."""
 STAND_INS = {
@@ -81,13 +81,13 @@ def expected(
 
     `earlier` holds rows of our runs as `readings.read` gives them, `others` what others measured anywhere.
     """
-    found = (
+    candidates = (
         _earlier(row, earlier),
         by_others(row, others),
         _prediction(row, sheet, pool),
         by_datasheet(row, sheet, others),
     )
-    return [each for each in found if each is not None]
+    return [each for each in candidates if each is not None]
 
 
 def promised(kind: Kind, sheet: Datasheet | None, row: Any = None) -> float | None:
@@ -122,21 +122,21 @@ def _earlier(row: Any, earlier: pd.DataFrame) -> ExpectedRates | None:
 
 
 def by_others(row: Any, others: Sequence[UsualRates]) -> ExpectedRates | None:
-    """By what others measured on this kind of device; None if nobody did."""
-    found = _usual(row.kind, [each for each in others if each.device_name == row.device_name])
-    if not found:
+    """The range by what others measured on this kind of device; None if nobody did."""
+    rates = _usual(row.kind, [each for each in others if each.device_name == row.device_name])
+    if not rates:
         return None
-    low = (1 - BELOW[unit_of(row.kind)]) * min(each.usual for each in found)
-    sources = sorted({each.source for each in found})
-    what = f", of {found[0].kind}" if found[0].kind != row.kind else ""
-    timings = count_text(sum(each.rows for each in found), "timing")
+    low = (1 - BELOW[unit_of(row.kind)]) * min(each.usual for each in rates)
+    sources = sorted({each.source for each in rates})
+    what = f", of {rates[0].kind}" if rates[0].kind != row.kind else ""
+    timings = count_text(sum(each.rows for each in rates), "timing")
     return ExpectedRates(
-        "others", low, max(each.best for each in found), f"{timings} by {', '.join(sources)}{what}"
+        "others", low, max(each.best for each in rates), f"{timings} by {', '.join(sources)}{what}"
     )
 
 
 def _usual(kind: Kind, entries: Iterable[UsualRates]) -> list[UsualRates]:
-    """Those of this kind of work, else those of what stands in for it."""
+    """The entries on this kind of work, else on the kind that stands in for it."""
     entries = list(entries)
     same = [each for each in entries if each.kind == kind]
     return same or [each for each in entries if each.kind == STAND_INS.get(kind)]
@@ -158,17 +158,17 @@ def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> 
         return None
     facts = {name: getattr(row, name, np.nan) for name in COLUMNS}
     wanted = with_parameters(pd.DataFrame([{**facts, "device_name": sheet.match[0], "run_id": ""}]))
-    found, source = learned_of(OperatorPool(pool(), known), wanted, sheet)
-    if found is None or not math.isfinite(float(found.low_s[0])):
+    predicted, source = learned_of(OperatorPool(pool(), known), wanted, sheet)
+    if predicted is None or not math.isfinite(float(predicted.low_s[0])):
         return None
     amount = row.rate * row.median_s
     return ExpectedRates(
-        "prediction", amount / float(found.high_s[0]), amount / float(found.low_s[0]), source
+        "prediction", amount / float(predicted.high_s[0]), amount / float(predicted.low_s[0]), source
     )
 
 
 def by_datasheet(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> ExpectedRates | None:
-    """By what is promised, and by the shares of it that others reach; None if either is unknown."""
+    """The range by the datasheet and the shares of it that others reach; None if either is unknown."""
     peak = promised(row.kind, sheet, row)
     if not peak:
         return None
@@ -195,12 +195,12 @@ def _shares(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> 
     shares: dict[str, float] = {}
     for name in sorted({each.device_name for each in others} - {row.device_name}):
         other = find_datasheet(name)
-        found = _usual(row.kind, [each for each in others if each.device_name == name])
-        if not (other and sheet and found and (peak := promised(found[0].kind, other))):
+        rates = _usual(row.kind, [each for each in others if each.device_name == name])
+        if not (other and sheet and rates and (peak := promised(rates[0].kind, other))):
             continue
         alike = bool(dtype_of(row.kind)) or other.memory_type == sheet.memory_type
         if alike and (other.capability is None) == (sheet.capability is None):
-            shares[name] = min(each.usual for each in found) / peak
+            shares[name] = min(each.usual for each in rates) / peak
     return shares
 
 

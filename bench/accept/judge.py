@@ -36,7 +36,7 @@ class JudgedKind:
     row: Any
     """The row that decides, as `readings.read` has it."""
     promised: float | None
-    """By the datasheet, in the unit of the rate."""
+    """The datasheet's rate, in the same unit."""
     evidence: Sequence[ExpectedRates]
     """The strongest first, which decides."""
     causes: Sequence[str]
@@ -63,7 +63,7 @@ def _judged(row: Any, sheet: Datasheet | None, evidence: Sequence[ExpectedRates]
 
 
 def verdict_of(rate: float, expects: ExpectedRates) -> Verdict:
-    """Of a rate, at the high end of its interval: what the measurement leaves open is no fault.
+    """The verdict on a rate at the high end of its interval: what the measurement leaves open is no fault.
 
     Rough evidence says LOW at most: of other kinds of GPU one in six is below what they let expect.
     """

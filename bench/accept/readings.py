@@ -51,8 +51,8 @@ Kind = str
 def read(paths: Iterable[Path], left_out: Callable[[str], object], ours: bool = False) -> pd.DataFrame:
     """The rows of these files that tell what a unit can do.
 
-    Columns beside COLUMNS: `kind` (of work), `rate`, `rate_low`, `rate_high` (its 95 % interval; the rate
-    where there is none) and `who` measured it, empty of ours. Left out are rows without a time, of one
+    Columns in addition to COLUMNS: `kind` (of work), `rate`, `rate_low`, `rate_high` (its 95 % interval; the
+    rate where there is none) and `who` measured it, empty of ours. Left out are rows without a time, of one
     thread, that were taken from an earlier run, of others whose time is mostly the launch (with `ours` all of
     others), and what no single part of the device limits. UserError as for `bench.store.parquet.tables`.
     """
@@ -79,9 +79,9 @@ def _sound(table: pa.Table, ours: bool) -> pa.Table:
         wanted = pc.and_(wanted, pc.is_in(table[column], pa.array(values)))
     for column in ("measured_in", *(("source",) if ours else ())):
         wanted = pc.and_(wanted, pc.is_null(table[column]))
-    one = pc.fill_null(pc.equal(table["threads_asked"], "one"), False)
+    one_thread = pc.fill_null(pc.equal(table["threads_asked"], "one"), False)
     return table.filter(
-        pc.and_(wanted, pc.and_not(pc.fill_null(pc.greater(table["median_s"], 0.0), False), one))
+        pc.and_(wanted, pc.and_not(pc.fill_null(pc.greater(table["median_s"], 0.0), False), one_thread))
     )
 
 
@@ -149,6 +149,6 @@ def dtype_of(kind: Kind) -> str:
 
 
 def fastest(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Of each group and kind of work the row with the highest rate."""
+    """The row with the highest rate of each group and kind of work."""
     ordered = rows.sort_values("rate", kind="stable")
     return ordered.drop_duplicates([*by, "kind"], keep="last")

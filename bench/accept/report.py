@@ -109,11 +109,11 @@ def range_text(kind: Kind, expects: ExpectedRates | None) -> str:
 
 
 def _sources(judged: Sequence[JudgedKind]) -> Iterator[str]:
-    said: dict[str, list[str]] = {}
+    names_by_sentence: dict[str, list[str]] = {}
     for each in judged:
         if each.expects:
-            said.setdefault(f"{each.expects.by}: {each.expects.source}", []).append(each.kind)
-    for source, kinds in said.items():
+            names_by_sentence.setdefault(f"{each.expects.by}: {each.expects.source}", []).append(each.kind)
+    for source, kinds in names_by_sentence.items():
         yield f"{source} ({', '.join(kinds) if len(kinds) < 4 else count_text(len(kinds), 'kind')})"
 
 

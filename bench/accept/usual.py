@@ -44,19 +44,19 @@ class UsualRates(NamedTuple):
 
 
 def usual_of(rows: pd.DataFrame) -> list[UsualRates]:
-    """Of imported rows, as `readings.read` gives them."""
+    """The usual rates by imported rows, as `readings.read` gives them."""
     products = rows["kind"].map(dtype_of) != ""
     alike = rows["flop"].between(PRODUCT_FLOP / ALIKE, PRODUCT_FLOP * ALIKE)
     # How fast a cache is depends on how much of it a copy takes, which nobody chose alike.
     one_size = rows["kind"].map(unit_of).isin(list(QUANTILE)) & ~rows["kind"].str.startswith(CACHE)
     rows = rows[(alike | ~products) & one_size & (rows["who"] != "") & (rows["device_kind"] == "cuda")]
-    found = []
+    usual = []
     for key, rates in rows.groupby(["device_name", "kind", "who"])["rate"]:
         device, kind, who = map(str, cast(tuple[str, str, str], key))
         if len(rates) >= LEAST_ROWS:
             middle = float(rates.quantile(QUANTILE[unit_of(kind)]))
-            found.append(UsualRates(device, kind, who, len(rates), middle, float(rates.max())))
-    return found
+            usual.append(UsualRates(device, kind, who, len(rates), middle, float(rates.max())))
+    return usual
 
 
 @cache

@@ -41,11 +41,11 @@ CODE = ("bench", "kernels")
 NEEDED = (*CODE, "pyproject.toml")
 """What a worker reads of its version."""
 TUNED = "kernels/tuned"
-"""Where the choices of a version's tuner lie."""
+"""Folder of a version's choices by its tuner."""
 MEASURING = ("bench/sampling", "bench/worker")
 """What of them decides how a time is taken."""
 SLOWER, UNKNOWN_SIDE, NOTHING_DECIDED = 1, 2, 3
-"""Exit codes beside 0."""
+"""Exit codes other than 0."""
 CHOSEN_S = 600.0
 """The budget where a suite or a change chooses the cases: as many as it has time for, at CASE_S each."""
 SAME_PERCENT = 2.0
@@ -120,8 +120,8 @@ def ab(
     from bench.device.detect import detect
 
     if sum((bool(names), bool(suite), changed)) != 1 or (kernel and not names):
-        one = "sweeps or cases, or --suite NAME, or --changed: one of the three"
-        raise UserError(f"ab: give {'OPERATOR NAME=VALUES...' if kernel else one}")
+        choices = "sweeps or cases, or --suite NAME, or --changed: one of the three"
+        raise UserError(f"ab: give {'OPERATOR NAME=VALUES...' if kernel else choices}")
     device, where = detect(bench_device), f"--ref {ref}"
     commit, against, cases = "", ref, []
     if not kernel:
@@ -260,7 +260,7 @@ def contested(
 
 
 def exit_code(words: Mapping[Verdict, int]) -> int:
-    """As `ab` documents it."""
+    """The exit code that `ab` documents."""
     if words.get("slower"):
         return SLOWER
     if words.get("failed"):

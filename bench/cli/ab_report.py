@@ -136,7 +136,7 @@ def undecided_lines(
 
 
 def resolution_lines(every: Sequence[Contest]) -> Iterator[str]:
-    """Of an A/A test: how small a change this machine can resolve, in which time, by kind of work."""
+    """The smallest change that an A/A test resolves on this machine, and its time, by kind of work."""
     if not (kinds := _by_kind(every)):
         yield f"too few rounds for an interval: --bench-budget {default_budget_s(len(every)):g} or more"
     yield from _scatter_lines(every)

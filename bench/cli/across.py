@@ -44,11 +44,11 @@ class Across:
 
     @classmethod
     def read(cls, results: Sequence[Path], left_out: Callable[[str], object]) -> Across:
-        """Of these files; `left_out` is called with those that cannot be read."""
+        """The comparison of these files; `left_out` is called with those that cannot be read."""
         return cls([run for result in results for run in load([result], find_datasheet, left_out)])
 
     def lines(self, markdown: bool) -> Iterator[str]:
-        """The report, as Markdown if so asked."""
+        """The report, as Markdown on request."""
         devices = {gain.device: None for gain in self.gains}
         of = f" of {next(iter(devices))}" if len(devices) == 1 else ""
         title = f"Speed{of} relative to {self.base}"

@@ -106,5 +106,5 @@ def show(lines: Iterable[str]) -> None:
 
 
 def remark(sentence: str) -> None:
-    """Say something beside the output."""
+    """Say something on stderr, apart from the output."""
     typer.echo(sentence, err=True)

@@ -34,9 +34,9 @@ from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
 SHOWN: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW")
-"""Verdicts that are listed, in this order; the others are counted, unless all are asked for."""
+"""Verdicts that are listed, in this order; the others are counted, unless --all is given."""
 OPEN = SHOWN[2:]
-"""Those that more rows or visits may change."""
+"""Verdicts that more rows or visits may change."""
 MOST_LINES = 28
 VISITS, MOST_SECONDS = 3, 600.0
 """Visits that narrow an interval; a command that takes longer names one sweep only."""
@@ -136,7 +136,7 @@ def _of_results(known: set[str], own: Sequence[Sweeps], remark: Say) -> list[Dec
 
 
 def chosen(judged: Iterable[JudgedClaim], rule: int | None) -> list[JudgedClaim]:
-    """Those that speak to this rule, all if None, by rule and experiment. UserError if it is no rule."""
+    """The claims on this rule, all if None, by rule and experiment. UserError if it is no rule."""
     if rule is not None and rule not in RULES:
         raise UserError(f"--rule {rule}: there are rules 1 to {max(RULES)}")
     mine = [each for each in judged if rule is None or rule in each.claim.rules]
@@ -210,7 +210,7 @@ def _effects(of: Sequence[JudgedClaim]) -> str:
 
 
 def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iterator[str]:
-    """For each device measured here: what measures more for its open claims, in about how many seconds."""
+    """The commands that measure more for each device's open claims, with about how many seconds they take."""
     for run in {run.device: run for run in runs if not run.imported}.values():
         of = [each for each in judged if not each.imported and each.device == run.device]
         open_claims = [each for each in of if each.verdict in OPEN]
@@ -355,8 +355,8 @@ def from_json(path: Path) -> list[JudgedClaim]:
 
 
 def _judged(each: Mapping[str, Any]) -> JudgedClaim:
-    told = {name: each[name] for name in ("says", "expect", "bar", "least")}
-    claim = Claim.model_construct(id=each["claim"], rules=tuple(each["rules"]), **told)
+    texts = {name: each[name] for name in ("says", "expect", "bar", "least")}
+    claim = Claim.model_construct(id=each["claim"], rules=tuple(each["rules"]), **texts)
     numbers = {field.name: each[field.name] for field in dataclasses.fields(ClaimEffect)}
     effect = ClaimEffect(**numbers) if numbers["value"] is not None else None
     declared = Declared(each["sweep"], (each["sweep"],), (claim,), written=each["written"])

@@ -49,7 +49,7 @@ def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
 
 
 def _in_order(run: Run, session: Session) -> list[Measurement]:
-    places = {asked.case.key: place for place, asked in enumerate(run.cases.values())}
+    places = {requested.case.key: place for place, requested in enumerate(run.cases.values())}
     return sorted(session.rows(), key=lambda row: places.get(row.case, len(places)))
 
 
@@ -136,7 +136,7 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
 
 
 def _places(session: Session) -> Iterator[str]:
-    """Where the rows are, and the commands that show them; paths are never broken."""
+    """The paths of the rows, and the commands that show them; paths are never broken."""
     if session.path is not None:
         yield f"rows: {session.path}"
         yield f"every case: python -m bench table {session.path}"

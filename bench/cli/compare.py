@@ -110,8 +110,8 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
         by_share: dict[float, list[str]] = {}
         for work, share in within.items():
             by_share.setdefault(share, []).append(NAMES[work])
-        told = "; ".join(f"{share_text(share)} ({', '.join(names)})" for share, names in by_share.items())
-        yield f"SAME: no change beyond {told}, the limit of runs on a shared CPU"
+        listed = "; ".join(f"{share_text(share)} ({', '.join(names)})" for share, names in by_share.items())
+        yield f"SAME: no change beyond {listed}, the limit of runs on a shared CPU"
     for shift in comparison.shifts.values():
         yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
     for what, shift in comparison.machine.items():

@@ -45,7 +45,7 @@ def gpus() -> list[str]:
 
 
 def implementations(incomplete: str) -> list[str]:
-    """Those of the operator that the command line names, behind those that are already in the list."""
+    """The implementations of the operator that the command line names, after those already in the list."""
     # As the option has no value yet, typer has parsed nothing: bash, zsh.
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     operator = next((word for word in words.split() if word in kernels.names()), "")

@@ -69,7 +69,7 @@ class Explained(NamedTuple):
     derived: pd.Series
     """The row as the frame of its run holds it, with predictions."""
     evidence: str = ""
-    """Of a prediction learned from timings: which these are."""
+    """The timings from which a prediction is learned."""
 
 
 def explanation(
@@ -207,8 +207,8 @@ def _what(
         summary = "a custom kernel" if own else "not among the implementations of this checkout"
     yield "implementation", f"{row.implementation}: {summary}"
     if row.configuration:
-        said = "its file and the hash of its text:" if is_custom(row.implementation) else "it chose"
-        yield "", f"{said} {row.configuration}"
+        prefix = "its file and the hash of its text:" if is_custom(row.implementation) else "it chose"
+        yield "", f"{prefix} {row.configuration}"
     parameters = json.loads(row.parameters)
     yield "parameters", ", ".join(f"{key} {value}" for key, value in parameters.items())
     threads = ", by one thread" if row.threads_asked == "one" else ""
@@ -324,7 +324,7 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
 
 
 def _widened(row: Measurement) -> str:
-    """From where to where noise widened the interval, and which."""
+    """How far which noise widened the interval."""
     assert row.median_s and row.noise_visits is not None and row.noise_runs is not None
     alone = half_text(row.median_s, *own_interval(row))
     visits, runs = (share_text(math.expm1(half), 1) for half in (row.noise_visits, row.noise_runs))

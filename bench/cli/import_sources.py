@@ -96,9 +96,9 @@ def agreement(results: Results) -> None:
     show(lines_of(shown))
 
 
-def list_sources(asked: bool) -> None:
+def list_sources(wanted: bool) -> None:
     """Print every source with where it is to be had, and end."""
-    if asked:
+    if wanted:
         show(_listed())
         raise typer.Exit
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.device.datasheet import Datasheet
@@ -125,17 +123,3 @@ def _line(case: Case, device: Device) -> str:
         "" if least_s is None else f"at least {seconds_text(least_s)}"
     )
     return f"    {case.name}   {remark}".rstrip()
-
-
-def five_thousand_cases() -> Path:
-    """A sweep of 5,000 cases in a temporary folder, for measuring how long collecting takes."""
-    path = Path(tempfile.mkdtemp()) / "five_thousand.yaml"
-    path.write_text(
-        "title: Five thousand cases\n"
-        "source: {document: none, range: ours}\n"
-        "operator: gemm\n"
-        "implementations: onednn\n"
-        "cases:\n"
-        "  - {m: {from: 1, to: 50}, n: {from: 1, to: 50}, k: 64, dtype: [float32, float64], layout: NN}\n"
-    )
-    return path

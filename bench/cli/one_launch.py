@@ -85,10 +85,10 @@ def profile(words: Words) -> None:
 
     Exit code 2: neither is; else that of the profiler.
     """
-    found = next((tool for tool in (NCU, NSYS) if shutil.which(tool[0])), None)
-    if found is None:
+    profiler = next((tool for tool in (NCU, NSYS) if shutil.which(tool[0])), None)
+    if profiler is None:
         raise UserError("profile: neither ncu (Nsight Compute) nor nsys (Nsight Systems) is on the PATH")
-    command = [*found, "-o", _report(" ".join(words)), sys.executable, "-m", "bench", "one", *words]
+    command = [*profiler, "-o", _report(" ".join(words)), sys.executable, "-m", "bench", "one", *words]
     typer.echo(shlex.join(command))
     raise typer.Exit(subprocess.run(command).returncode)
 
@@ -98,8 +98,8 @@ def ncu_command(row: Measurement, here: bool) -> str:
     parts = [part.partition(" grid ") for part in (row.kernels or "").split("; ")]
     only = "|".join(dict.fromkeys(name for name, grid, _ in parts if grid and name != "?"))
     named = ["--kernel-name-base", "mangled", "--kernel-name", f"regex:^({only})$"] if only else []
-    one = ["python", "-m", "bench", "one", *words_of(row, here)]
-    return shlex.join([*NCU, *named, "-o", _report(row_name(row)), *one])
+    command = ["python", "-m", "bench", "one", *words_of(row, here)]
+    return shlex.join([*NCU, *named, "-o", _report(row_name(row)), *command])
 
 
 def _report(name: str) -> str:

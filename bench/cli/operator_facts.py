@@ -10,7 +10,7 @@ import kernels
 
 
 class Facts(NamedTuple):
-    """Of one operator; paragraphs as its docstrings have them."""
+    """The facts of one operator; paragraphs as its docstrings have them."""
 
     says: str
     """Its first sentence."""

@@ -26,16 +26,16 @@ def pack_lines(
                 "give a folder outside of it"
             )
     any_pack = False
-    for found in pack(results, folder, left_out):
+    for packed in pack(results, folder, left_out):
         any_pack = True
-        files = count_text(len(found.originals), "file")
-        if found.packed_byte:
-            sizes = f"{memory_text(found.byte)} in {memory_text(found.packed_byte)}"
-            line = f"{found.path}: {files}, {sizes}"
+        files = count_text(len(packed.originals), "file")
+        if packed.packed_byte:
+            sizes = f"{memory_text(packed.byte)} in {memory_text(packed.packed_byte)}"
+            line = f"{packed.path}: {files}, {sizes}"
         else:
-            line = f"{found.path}: held {files} of these already"
+            line = f"{packed.path}: held {files} of these already"
         if removing:
-            line += f"; removed {count_text(sum(1 for _ in remove(found)), 'original')}"
+            line += f"; removed {count_text(sum(1 for _ in remove(packed)), 'original')}"
         yield line
     if not any_pack:
         yield "nothing to pack"

@@ -1,7 +1,8 @@
 """`python -m bench predict OPERATOR NAME=VALUES... --on DEVICE`: what launches take, by timings of many GPUs.
 
-Beside each time stands the interval that holds nine launches in ten; below them, what they rest on: how many
-timings of which GPUs and sources, and how far such predictions were off where rows or GPUs were left out.
+Each time has the interval that holds nine launches in ten beside it; below them is what they rest on: how
+many timings of which GPUs and sources, and how far such predictions were off where rows or GPUs were left
+out.
 """
 
 from __future__ import annotations
@@ -89,11 +90,11 @@ def learned_of(
         line += f", beside {beside}" if beside else ""
         left = "timings"
     else:
-        found = known.unseen(wanted, rows)
-        if found is None:
+        predicted = known.unseen(wanted, rows)
+        if predicted is None:
             return None, f"{counts_text(own)} are too few, and no other GPU was timed"
         few = f"{counts_text(own)} are too few" if len(own) else "this GPU was never timed"
-        learned, line, left = found, f"{few}; by {beside}", "GPUs"
+        learned, line, left = predicted, f"{few}; by {beside}", "GPUs"
     if np.isfinite(learned.error):
         line += f". Left out in turn, {left} were off by {share_text(learned.error)} on average"
     return learned, line

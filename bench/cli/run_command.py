@@ -30,7 +30,7 @@ KernelOption = Annotated[
     typer.Option(
         "--kernel",
         metavar="FILE:FUNCTION",
-        help="A kernel of your own, checked and timed beside the others; repeatable.",
+        help="A kernel of your own, checked and timed with the others; repeatable.",
     ),
 ]
 
@@ -149,13 +149,13 @@ def usual_words(operator: str, given: Sequence[str], device: DeviceKind) -> list
     """
     kind = kernels.problem(operator)
     named = {name for word in given for name in word.rpartition("=")[0].split("=")}
-    found = []
+    matches = []
     for name, field in kind.model_fields.items():
         words = kind.dtypes() if name == "dtype" else get_args(field.annotation)
         if name not in named and field.is_required() and words and isinstance(words[0], str):
             usual = "float16" if device == "cuda" else "float32"
-            found.append(f"{name}={usual if name == 'dtype' and usual in words else words[0]}")
-    return found
+            matches.append(f"{name}={usual if name == 'dtype' and usual in words else words[0]}")
+    return matches
 
 
 def _file_to_begin_with(sweep: dict[str, Any], device: Device) -> str:
@@ -165,7 +165,7 @@ def _file_to_begin_with(sweep: dict[str, Any], device: Device) -> str:
 
     operator, block = sweep["operator"], sweep["cases"][0]
     firsts = {name: values[0] for key, values in block.items() for name in key.split("=")}
-    given = {name: one["from"] if isinstance(one, dict) else one for name, one in firsts.items()}
+    given = {name: value["from"] if isinstance(value, dict) else value for name, value in firsts.items()}
     worker = WorkerSupervisor(device, SEED)
     try:
         answer = worker.answer({"do": "example_file", "operator": operator, "given": given})
@@ -177,12 +177,12 @@ def _file_to_begin_with(sweep: dict[str, Any], device: Device) -> str:
 
 
 @contextmanager
-def sweep_file(command: str, asked: dict[str, Any]) -> Iterator[Path]:
+def sweep_file(command: str, values: dict[str, Any]) -> Iterator[Path]:
     """A file of this sweep for a while; UserErrors about it name the command instead of the file."""
-    operator = asked["operator"]
+    operator = values["operator"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{operator}.yaml"
-        path.write_text(yaml.safe_dump(asked, sort_keys=False))
+        path.write_text(yaml.safe_dump(values, sort_keys=False))
         try:
             yield path
         except UserError as error:

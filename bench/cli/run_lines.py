@@ -48,8 +48,8 @@ def opening_lines(run: Run) -> list[str]:
         lines += filter(None, [claims_line(session.planner.comparisons, forecast.keys)])
         lines += [session.unlocked] if session.unlocked else []
         if device.kind == "cuda":
-            asked = [asked for asked in run.asked if asked.session is session]
-            lines += lacking_extras(each.case.implementation for each in asked)
+            requested = [requested for requested in run.asked if requested.session is session]
+            lines += lacking_extras(each.case.implementation for each in requested)
         if session.resume and not any(left.resumed for left in session.left):
             lines.append(f"nothing to resume: no unfinished run in {session.folder}; a new one begins")
         for left in session.left:

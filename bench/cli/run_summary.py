@@ -110,10 +110,13 @@ def account(
 
     Ceilings that were skipped are left out, unless nothing else was measured.
 
-    `started_s` were spent starting workers; None: not told, so part of the rest.
+    `started_s` were spent starting workers; None: unknown, so part of the rest.
     """
-    if asked := [row for row in rows if row.role == "measurement"]:
-        rows = [*asked, *(row for row in rows if row.role != "measurement" and row.status != "skipped")]
+    if measurements := [row for row in rows if row.role == "measurement"]:
+        rows = [
+            *measurements,
+            *(row for row in rows if row.role != "measurement" and row.status != "skipped"),
+        ]
     able = [row for row in rows if row.status != "unsupported"]
     timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
     others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""

@@ -22,27 +22,27 @@ BOUND_BY = {"L1": "limiter", "L2": "structured_limiter", "L3": "structured_limit
 
 def score_lines(card: Scorecard, most: int) -> Iterator[str]:
     """The whole report, with the `most` worst cases below the table."""
-    found = scores(card)
-    if found:
-        yield from lines_of(_table(found))
+    scored = scores(card)
+    if scored:
+        yield from lines_of(_table(scored))
     yield from _scored(card)
     yield from _lost(card)
-    if found and most:
+    if scored and most:
         yield ""
         yield f"Farthest off, by the finest level there is (predicted / measured, at most {most}):"
         yield from lines_of(_worst(card, most))
 
 
-def _table(found: Sequence[Score]) -> Table:
+def _table(scored: Sequence[Score]) -> Table:
     shown = table("operator", "device", "level", ">n", ">MAPE %", ">median %", ">p90 %", ">ratio", "")
-    several = len({one.regime for one in found}) > 1
-    for one in found:
-        marks = [f"imported: {one.source.split(';')[0]}"] if one.source else []
-        marks += [one.regime or "regime unknown"] if several else []
-        marks += [] if one.coverage is None else [f"90 % interval holds {one.coverage:.0f} %"]
-        numbers = (f"{one.mape:.1f}", f"{one.median:.1f}", f"{one.p90:.1f}", f"{one.ratio:.3f}")
-        words = (one.operator, one.device, one.level)
-        shown.add_row(*map(escape, words), str(one.n), *numbers, escape(", ".join(marks)))
+    several = len({score.regime for score in scored}) > 1
+    for score in scored:
+        marks = [f"imported: {score.source.split(';')[0]}"] if score.source else []
+        marks += [score.regime or "regime unknown"] if several else []
+        marks += [] if score.coverage is None else [f"90 % interval holds {score.coverage:.0f} %"]
+        numbers = (f"{score.mape:.1f}", f"{score.median:.1f}", f"{score.p90:.1f}", f"{score.ratio:.3f}")
+        words = (score.operator, score.device, score.level)
+        shown.add_row(*map(escape, words), str(score.n), *numbers, escape(", ".join(marks)))
     return shown
 
 
@@ -54,14 +54,15 @@ def _scored(card: Scorecard) -> Iterator[str]:
 
 
 def _lost(card: Scorecard) -> Iterator[str]:
-    """Where rows are lost to a level that says nothing of them, and to which."""
+    """The groups of which a level leaves rows without a number, and which level."""
     for group in card.groups:
         where = f"{group.operator} on {group.device}" + (" (imported)" if group.source else "")
         if not group.levels:
             yield f"{where}: no level has a prediction, so nothing is scored."
         elif any(group.lost.values()):
-            told = ", ".join(f"{level} {n}" for level, n in group.lost.items() if n)
-            yield f"{where}: all levels on the same {len(group.rows)} rows; rows with a number lost: {told}."
+            missing = ", ".join(f"{level} {n}" for level, n in group.lost.items() if n)
+            shared = f"all levels on the same {len(group.rows)} rows"
+            yield f"{where}: {shared}; rows with a number lost: {missing}."
 
 
 def _worst(card: Scorecard, most: int) -> Table:

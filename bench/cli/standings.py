@@ -69,7 +69,7 @@ def markdown_lines(about: Sequence[Goal]) -> Iterator[str]:
 
 
 def outcome_lines(runs: Sequence[DeviceRun], about: Sequence[Goal], every: bool) -> Iterator[str]:
-    """For each run on a device with goals: the verdicts, then why those that failed were expected.
+    """The verdicts of each run on a device with goals, then why those that failed were expected.
 
     `every`: also goals of which the run has no case, and all reasons. UserError if no run can be judged.
     """
@@ -94,10 +94,10 @@ def outcome_lines(runs: Sequence[DeviceRun], about: Sequence[Goal], every: bool)
     yield f"goals: {', '.join(f'{number} {verdict}' for verdict, number in counts.most_common())}"
 
 
-def _verdicts(found: Sequence[GoalOutcome]) -> Table:
+def _verdicts(outcomes: Sequence[GoalOutcome]) -> Table:
     names = ("operator", "region", "ours", ">goal median (min)", "of what", "verdict")
     shown = table(*names, ">cases", ">median", "95 %", ">min")
-    for goal, verdict, of in found:
+    for goal, verdict, of in outcomes:
         numbers = ("", "", "")
         if of:
             low, high = median_ends(of)
@@ -120,7 +120,7 @@ def _reasons(shown: Sequence[GoalOutcome], most: int) -> Iterator[str]:
 
 
 def efficiency_table(given: Sequence[DeviceRun]) -> Iterator[str]:
-    """For each device and run: every implementation of every memory-bound operator, by region.
+    """Every implementation of every memory-bound operator by region, for each device and run.
 
     Imported rows are left out. UserError if a run has no copy to be compared with.
     """
@@ -136,15 +136,15 @@ def efficiency_table(given: Sequence[DeviceRun]) -> Iterator[str]:
 
 
 def duel_table(given: Sequence[DeviceRun]) -> Iterator[str]:
-    """For each device, run and cache: ours against the library's GEMM, by region, and the worst cases.
+    """Our GEMM against the library's by region, and the worst cases, for each device, run and cache.
 
     Imported rows are left out. UserError if no run has a case that both timed.
     """
     any_pair = False
     for run in _measured(given):
         for cache in run.caches:
-            found, suspect = duels(run, cache)
-            if not found and not suspect:
+            regions, suspect = duels(run, cache)
+            if not regions and not suspect:
                 continue
             any_pair = True
             yield (
@@ -153,7 +153,7 @@ def duel_table(given: Sequence[DeviceRun]) -> Iterator[str]:
             )
             if suspect:
                 yield f"not compared: {count_text(suspect, 'pair')} in which a time is suspect"
-            yield from _duel_lines(found, run.device_name)
+            yield from _duel_lines(regions, run.device_name)
     if not any_pair:
         raise UserError(
             "no GEMM was timed by both triton and a cuBLAS in one run, so there is nothing to compare"
@@ -161,18 +161,18 @@ def duel_table(given: Sequence[DeviceRun]) -> Iterator[str]:
 
 
 def _measured(given: Sequence[DeviceRun]) -> list[DeviceRun]:
-    """The runs that are not imported: times of others are not compared with ours unless asked for."""
+    """The runs that are not imported: times of others are compared with ours only on request."""
     ours = [run for run in given if not run.imported]
     if given and not ours:
         raise UserError("all rows given are imported, so there is none of ours to judge")
     return ours
 
 
-def _duel_lines(found: Sequence[Standing], device_name: str) -> Iterator[str]:
+def _duel_lines(regions: Sequence[Standing], device_name: str) -> Iterator[str]:
     heads = (">cases", ">goal median (min)", ">median", ">min", ">geometric mean", ">ahead", ">behind")
     shown = table("region", "implementation", *heads)
     worst = table("region", "implementation", ">ratio", ">95 %", "library", "lowest three cases")
-    for each in found:
+    for each in regions:
         numbers = [f"{value:.3f}" for value in (each.median, each.least, each.mean)]
         shares = [share_text(share) for share in (each.ahead, each.behind)]
         wanted = goal_of(each.region, device_name)

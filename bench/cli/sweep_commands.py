@@ -70,18 +70,18 @@ def list_cases(
         of_suite = load_suite(suite, kernels.problem, device.sm_count)
         settings = protocol(device.kind, bench_visits or of_suite.suite.visits.of(device.kind))
         prices = Prices(device, settings, budget_s(bench_budget, device.kind, of_suite.suite))
-        loaded, asked = of_suite.loaded, cases_of_suite(of_suite, prices)
+        loaded, selected = of_suite.loaded, cases_of_suite(of_suite, prices)
     else:
         loaded = _loaded(sweeps or [], device.sm_count)
         prices = Prices(device, protocol(device.kind, bench_visits or 1), budget_s(bench_budget, device.kind))
-        asked = [case for each in loaded for case in each.cases]
+        selected = [case for each in loaded for case in each.cases]
     if sweeps:  # a run measures the ceilings that they need, too
         ceilings = [case for each in _loaded(["ceilings"], device.sm_count) for case in each.cases]
-        asked = with_ceilings(asked, ceilings, device)
+        selected = with_ceilings(selected, ceilings, device)
     else:
-        asked = without_idle_roofs(asked)
+        selected = without_idle_roofs(selected)
     claims = {each.name: each.sweep.claims for each in loaded}
-    show(planned(device, asked, claims, prices, named=cases))
+    show(planned(device, selected, claims, prices, named=cases))
 
 
 def schema() -> None:
@@ -139,8 +139,10 @@ def predict(
             raise UserError(
                 f"predict {asked[0]}: {unknown('operator', asked[0], 'kernels/', kernels.names())}"
             )
-        some = predict_operator.cases_of(asked[0], asked[1:], wanted)
-        show(predict_operator.prediction_lines(read_pool(results or [RESULTS], left_out), some, wanted))
+        of_operator = predict_operator.cases_of(asked[0], asked[1:], wanted)
+        show(
+            predict_operator.prediction_lines(read_pool(results or [RESULTS], left_out), of_operator, wanted)
+        )
         return
     loaded = _loaded(asked or [], wanted.sm_count)
     show(prediction_lines(basis(wanted, results or [RESULTS], left_out), loaded, cases))

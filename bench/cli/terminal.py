@@ -54,7 +54,7 @@ def wrapped(line: str, most: int | None = None) -> list[str]:
 
 
 class Live:
-    """Where a run shows its progress: one line that changes, or without a terminal a line for each visit."""
+    """The progress of a run: one line that changes, or without a terminal a line for each visit."""
 
     def __init__(self, write: Callable[[str], object], live: bool) -> None:
         """`write` takes text for standard output; without `live` every line stays."""

@@ -12,7 +12,7 @@ from bench.sweep.load import Find
 
 
 def measure(options: Options, find: Find, terminal: Live) -> list[RunResult]:
-    """Measure every case that is asked for, say what happens, and give what became of it on each device.
+    """Measure every requested case, report progress, and return the outcome on each device.
 
     UserError if it cannot begin. After Ctrl-C, or if results can no longer be written, the results say so and
     where the rows are; a mistake of ours is raised when the rows are safe.

@@ -1,4 +1,4 @@
-"""Packages that this project needs, and which of them are missing, found before anything imports them.
+"""Packages that this project needs, and which of them are missing, checked before anything imports them.
 
 The list is pyproject.toml's. The project runs from its checkout without being installed, so there is no
 metadata of its own to read. Only the standard library is imported here: whatever else is missing, this works.

@@ -1,1 +1,1 @@
-"""Many units of one kind of device beside each other: which of them is slow, in what, and why."""
+"""Many units of one kind of device compared: which of them is slow, in what, and why."""

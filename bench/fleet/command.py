@@ -35,15 +35,15 @@ def fleet(
 
     if as_json and markdown:
         raise UserError("--json and --markdown are two forms of the report: give one of them")
-    told = judged(results, expected, expect)
-    if not told.fleet.units:
+    fleet_report = judged(results, expected, expect)
+    if not fleet_report.fleet.units:
         raise UserError(
             f"{', '.join(map(str, results))}: all rows are imported, so they belong to no unit of a fleet"
         )
     if as_json:
-        typer.echo(json_text(told))
+        typer.echo(json_text(fleet_report))
     else:
-        show(lines(told, markdown))
-        if not told.fit.judged:
+        show(lines(fleet_report, markdown))
+        if not fleet_report.fit.judged:
             remark(NO_FLEET)
-    raise typer.Exit(told.exit_code)
+    raise typer.Exit(fleet_report.exit_code)

@@ -55,9 +55,9 @@ def class_effects(times: pd.DataFrame, run_sd: float) -> Effects:
     there = np.isfinite(log_s)
     use = there.sum(axis=0) >= LEAST_UNITS_OF_CASE
     log_s, half, there = log_s[:, use], half[:, use], there[:, use]
-    some = there.any(axis=1)
-    log_s, half, there = log_s[some], half[some], there[some]
-    units = [str(unit) for unit in table.index[some]]
+    known = there.any(axis=1)
+    log_s, half, there = log_s[known], half[known], there[known]
+    units = [str(unit) for unit in table.index[known]]
     if not units:
         return Effects([], np.empty(0), np.empty(0), np.empty(0, dtype=np.int64))
     with warnings.catch_warnings():

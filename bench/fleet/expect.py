@@ -30,7 +30,7 @@ class Reached:
     klass: str
     units: int
     rate_per_s: float
-    """Of the median unit: FLOP/s of matrix products, bytes/s of the rest."""
+    """Rate of the median unit: FLOP/s of matrix products, bytes/s of the rest."""
     of_datasheet: tuple[float, float, float] | None
     """The 5th, 50th and 95th percentile of the units' share of the datasheet's peak or bandwidth."""
     of_published: tuple[float, float, float] | None

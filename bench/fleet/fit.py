@@ -37,15 +37,15 @@ from bench.format import count_text
 Floats = npt.NDArray[np.float64]
 
 LEAST_UNITS = 8
-"""Of fewer units of a kind none is called slow: nobody knows how far healthy ones are apart."""
+"""Fewest units of a kind to call one slow: of fewer, nobody knows how far healthy ones are apart."""
 LEAST_NODES = 3
-"""Of fewer nodes with several units none is called slow as a whole."""
+"""Fewest nodes with several units to call a node slow as a whole."""
 MANY_NODES = 8
-"""From so many nodes on their own spread tells how far healthy ones are apart."""
+"""Number of nodes from which their own spread shows how far healthy ones are apart."""
 MIDDLE = (0.1587, 0.8413)
-"""Of a normal distribution, one standard deviation to each side."""
+"""Quantiles one standard deviation to each side of a normal distribution's middle."""
 NODES_APART = 0.5
-"""Of fewer nodes it is taken to be this share of the units' spread, besides what their units explain."""
+"""Spread of fewer nodes as a share of the units' spread, besides what their units explain."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Fit:
     its median unit), low, high, units, p, slow.
     """
     spreads: Sequence[ClassSpread]
-    """Of each kind, class and together."""
+    """One for each kind, class and together."""
     slow: Sequence[Slow]
     """Nodes first, then units, each the slowest first."""
     remarks: Sequence[str]
@@ -169,7 +169,7 @@ def fit(fleet: Fleet) -> Fit:
 
 
 def _verdicts(parts: dict[str, Tested]) -> dict[str, Verdict]:
-    """By kind. All kinds are one family: of all that is named one in twenty may be healthy."""
+    """The verdicts by kind. All kinds are one family: of all that is named one in twenty may be healthy."""
     return dict(zip(parts, zip(parts.values(), named(list(parts.values())), strict=True), strict=True))
 
 
@@ -191,19 +191,19 @@ def _remarks(kinds: list[_Kind]) -> Iterator[str]:
 def _kind(fleet: Fleet, kind: str) -> _Kind:
     """The effects of a kind's units, a column for each class, alone and together."""
     times = fleet.of_kind(kind)
-    found: dict[Column, Effects] = {}
+    by_column: dict[Column, Effects] = {}
     for together in (False, True):
         for klass in CLASSES:
             mine = times[(times["together"] == together) & (times["class"] == klass)]
             if not mine.empty:
-                found[klass, together] = class_effects(newest(mine), run_noise(mine))
-    columns: list[Column] = [column for column, effects in found.items() if effects.units]
-    units = sorted({unit for column in columns for unit in found[column].units})
+                by_column[klass, together] = class_effects(newest(mine), run_noise(mine))
+    columns: list[Column] = [column for column, effects in by_column.items() if effects.units]
+    units = sorted({unit for column in columns for unit in by_column[column].units})
     place = {unit: row for row, unit in enumerate(units)}
     effect, se = np.full((2, len(units), len(columns)), np.nan)
     for i, column in enumerate(columns):
-        rows = [place[unit] for unit in found[column].units]
-        effect[rows, i], se[rows, i] = found[column].effect, found[column].se
+        rows = [place[unit] for unit in by_column[column].units]
+        effect[rows, i], se[rows, i] = by_column[column].effect, by_column[column].se
     return _Kind(kind, Wide(units, columns, effect, se), [fleet.units[unit].node for unit in units])
 
 

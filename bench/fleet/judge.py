@@ -51,9 +51,9 @@ class Tested(NamedTuple):
     """p values of rows."""
 
     wide: Wide
-    """With OVERALL as its last column, if there are at least two others."""
+    """The effects, with OVERALL as the last column if there are at least two others."""
     nulls: list[Null]
-    """Of each column."""
+    """The null of each column."""
     p: Floats
     """[row, column] the probability that a healthy row has such an effect."""
     own: Floats
@@ -145,7 +145,7 @@ def _beyond_usual(se: Floats) -> Floats:
 
 
 def with_mean(wide: Wide, nulls: list[Null]) -> Wide:
-    """With each row's mean over its columns, if there are several.
+    """The table with each row's mean over its columns, if there are several.
 
     A column counts the more, the more alike healthy rows are in it.
     """

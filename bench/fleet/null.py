@@ -26,11 +26,11 @@ QN_SMALL = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8: 0.669
 QN_EFFICIENCY = 0.82
 """Qn is as exact as a standard deviation of this share of the values."""
 QN_TAIL = 1.0
-"""So many degrees of freedom fewer: of few values Qn is far too small more often than such a deviation."""
+"""Degrees of freedom to subtract: Qn of few values is far too small more often than such a deviation."""
 MOST_PAIRED = 1500
-"""Of more values only so many, evenly spaced by rank, are compared in pairs."""
+"""Most values that are compared in pairs; of more, so many evenly spaced by rank."""
 MANY = 30
-"""From so many units on they themselves show the tails of their distribution, and how noisy times are."""
+"""Number of units from which they show the tails of their own distribution, and how noisy times are."""
 ROUNDS = 8
 """The null has long settled by then, or goes to and fro over one unit."""
 RARE = 1e-4
@@ -48,7 +48,7 @@ HEAVY = 0.6
 FAR, FAR_EFFECT = 5.0, 0.04
 """A unit so many robust deviations, and so much (ln), beyond the median is slow whatever the tails are."""
 CORE = 2 / 3
-"""Of many units at first this share, the fastest, passes for healthy: the rest may hold an unknown node."""
+"""Share of many units, the fastest, that passes for healthy at first: the rest may hold an unknown node."""
 CUT = 3.7
 """Scores within which tails and skew are fitted: RARE of a normal distribution."""
 FLAT = 1e-2
@@ -63,14 +63,14 @@ class Null:
 
     centre: float
     scale: float
-    """Of a normal distribution (tail 1, skew 0) the standard deviation."""
+    """The standard deviation, if the distribution is normal (tail 1, skew 0)."""
     tail: float
     """Less than 1: heavier tails than a normal distribution's."""
     skew: float
     freedom: float
     """Degrees of freedom with which the scale is known."""
     far: float = np.inf
-    """From this effect on a unit is slow whatever the tails are."""
+    """Effect from which a unit is slow whatever the tails are."""
 
     def scores(self, effects: Floats, more: Floats | float = 0.0) -> Floats:
         """Normal scores of effects; `more` is the standard deviation that each has beyond the usual."""
@@ -147,7 +147,7 @@ def fitted(effects: Floats, least: Floats, like: Null | None = None) -> list[Nul
 
 
 def _settled(effects: Floats, least: float) -> Null:
-    """A normal null, found again without those so slow that a healthy unit would hardly be there."""
+    """A normal null, fitted again without those so slow that a healthy unit would hardly be there."""
     kept = effects <= (np.quantile(effects, CORE) if len(effects) >= MANY else np.inf)
     null = _simple(effects[kept], least)
     for _ in range(ROUNDS):

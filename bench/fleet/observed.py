@@ -32,7 +32,8 @@ CLASSES: tuple[Class, ...] = get_args(Class)
 COMPUTE_FLOP_PER_BYTE = 64
 """A matrix product with at least as much work per byte of operands is limited by arithmetic."""
 EXPECTED = "expected.txt"
-"""The file beside results that says which nodes there should be: `node017`, or `node017 8` with its units."""
+"""The file in the folder of results that lists the expected nodes: `node017`, or `node017 8` with its units.
+"""
 STATE = (
     "sm_clock_hz", "memory_clock_hz", "power_w", "temperature_c", "held_power", "held_thermal",
     "held_hardware", "foreign_processes", "pressure", "steal",
@@ -72,7 +73,7 @@ class Unit:
     tags: Mapping[str, str]
     """What `--bench-tag` said in its newest run: rack, cooling ..."""
     device_name: str = ""
-    """The device as its driver calls it, by which its datasheet is found."""
+    """The device's name by its driver, which identifies its datasheet."""
 
     @property
     def name(self) -> str:
@@ -93,7 +94,7 @@ class Fleet:
     """Units, and what was measured on them."""
 
     units: Mapping[str, Unit]
-    """By id."""
+    """Unit by its id."""
     times: pd.DataFrame
     """A row for each case of each run that has a time.
 
@@ -154,7 +155,7 @@ def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
 
 
 def newest(times: pd.DataFrame) -> pd.DataFrame:
-    """Of each unit the newest time of each case, alone and together."""
+    """The newest time of each case of each unit, alone and together."""
     ordered = times.sort_values("utc", kind="stable")
     return ordered.drop_duplicates(["unit", "case", "together"], keep="last")
 
@@ -170,10 +171,10 @@ def missing(fleet: Fleet) -> list[str]:
     usual = {
         kind: _usual_slots([kinds[kind] for kinds in there.values() if kind in kinds]) for kind in fleet.kinds
     }
-    said = {node: units for node, units in fleet.expected}
+    units_of = {node: units for node, units in fleet.expected}
     sentences = []
-    for node in sorted(said.keys() | there.keys(), key=natural):
-        count = said.get(node)
+    for node in sorted(units_of.keys() | there.keys(), key=natural):
+        count = units_of.get(node)
         if node not in there:
             sentences.append(f"MISSING {node}" + (f" ({count_text(count, 'unit')})" if count else ""))
             continue

@@ -38,13 +38,13 @@ class JudgedFleet:
     fleet: Fleet
     fit: Fit
     why: Sequence[Why]
-    """Of each of fit.slow."""
+    """The reason of each of fit.slow."""
     gathered: Sequence[str]
     missing: Sequence[str]
     failed: pd.DataFrame
     """Cases that fail on a unit and not on most others: unit, name, status."""
     reached: Sequence[Reached]
-    """Empty unless asked for."""
+    """Empty unless requested."""
 
     @property
     def exit_code(self) -> int:
@@ -58,12 +58,12 @@ class JudgedFleet:
 def judged(results: Sequence[Path], expected: Path | None, expect: bool) -> JudgedFleet:
     """Read and judge a fleet. UserError as for `bench.fleet.observed.read`."""
     fleet = read(results, expected)
-    found = fit(fleet)
+    fitted = fit(fleet)
     return JudgedFleet(
         fleet=fleet,
-        fit=found,
-        why=explained(fleet, found),
-        gathered=gathered(fleet, found),
+        fit=fitted,
+        why=explained(fleet, fitted),
+        gathered=gathered(fleet, fitted),
         missing=missing(fleet),
         failed=_failed(fleet),
         reached=reached(fleet) if expect else (),
@@ -87,23 +87,23 @@ def _failed(fleet: Fleet) -> pd.DataFrame:
 # ---- text
 
 
-def lines(told: JudgedFleet, markdown: bool = False) -> Iterator[str]:
+def lines(judged_fleet: JudgedFleet, markdown: bool = False) -> Iterator[str]:
     """The report; `markdown`: for the summary of a CI job."""
-    fleet = told.fleet
+    fleet = judged_fleet.fleet
     yield _looked_at(fleet)
-    yield from told.missing
+    yield from judged_fleet.missing
     yield from (f"left out: {sentence}" for sentence in fleet.left_out)
-    yield from told.fit.remarks
-    if told.fit.slow:
-        yield from _slow_table(told, markdown)
-    elif told.fit.judged:
+    yield from judged_fleet.fit.remarks
+    if judged_fleet.fit.slow:
+        yield from _slow_table(judged_fleet, markdown)
+    elif judged_fleet.fit.judged:
         yield "No unit is slow beyond what healthy units differ by."
-    yield from told.gathered
-    yield from _fast(told)
-    yield from _failures(told)
-    yield from _spreads(told)
-    yield from _costs(told)
-    yield from _reached(told, markdown)
+    yield from judged_fleet.gathered
+    yield from _fast(judged_fleet)
+    yield from _failures(judged_fleet)
+    yield from _spreads(judged_fleet)
+    yield from _costs(judged_fleet)
+    yield from _reached(judged_fleet, markdown)
 
 
 def _looked_at(fleet: Fleet) -> str:
@@ -125,13 +125,13 @@ def _looked_at(fleet: Fleet) -> str:
     )
 
 
-def _slow_table(told: JudgedFleet, markdown: bool) -> Iterator[str]:
+def _slow_table(judged_fleet: JudgedFleet, markdown: bool) -> Iterator[str]:
     names = ("slow", "kind of work", ">time", "95 %", "why")
     rows = []
-    for why in told.why[:MOST_LISTED]:
+    for why in judged_fleet.why[:MOST_LISTED]:
         slow = why.slow
         name = f"{slow.name} (whole node)" if slow.unit is None else slow.name
-        several = len(told.fleet.kinds) > 1
+        several = len(judged_fleet.fleet.kinds) > 1
         rows.append(
             [
                 f"{name} {slow.kind}" if several else name,
@@ -142,12 +142,12 @@ def _slow_table(told: JudgedFleet, markdown: bool) -> Iterator[str]:
             ]
         )
     yield from _table(names, rows, markdown)
-    if len(told.why) > MOST_LISTED:
-        yield f"... and {len(told.why) - MOST_LISTED} more: --json lists them"
+    if len(judged_fleet.why) > MOST_LISTED:
+        yield f"... and {len(judged_fleet.why) - MOST_LISTED} more: --json lists them"
 
 
 def class_text(slow: Slow) -> str:
-    """Where it is slow: `compute together`, and in how many other kinds of work: `memory +2`; `all kinds`."""
+    """The class in which it is slow, `compute together`, and how many others, `memory +2`; or `all kinds`."""
     if slow.klass == OVERALL[0]:
         return "all kinds"
     others = {klass for klass, _ in slow.slow_in} - {slow.klass, OVERALL[0]}
@@ -167,12 +167,12 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) 
     yield from lines_of(shown)
 
 
-def _fast(told: JudgedFleet) -> Iterator[str]:
-    effects = told.fit.effects
+def _fast(judged_fleet: JudgedFleet) -> Iterator[str]:
+    effects = judged_fleet.fit.effects
     fast = effects[effects["fast"].astype(bool)].sort_values("relative").drop_duplicates("unit")
     columns = (fast[name] for name in ("unit", "class", "relative"))
     names = [
-        f"{told.fleet.units[unit].name} ({klass} {change_text(math.exp(relative))})"
+        f"{judged_fleet.fleet.units[unit].name} ({klass} {change_text(math.exp(relative))})"
         for unit, klass, relative in zip(*columns, strict=True)
     ]
     if names:
@@ -180,18 +180,19 @@ def _fast(told: JudgedFleet) -> Iterator[str]:
         yield f"faster than healthy units differ by: {', '.join(names[:3])}{rest}"
 
 
-def _failures(told: JudgedFleet) -> Iterator[str]:
-    for unit, rows in told.failed.groupby("unit", observed=True, sort=True):
+def _failures(judged_fleet: JudgedFleet) -> Iterator[str]:
+    for unit, rows in judged_fleet.failed.groupby("unit", observed=True, sort=True):
         counts = rows["status"].value_counts()
         what = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
         cases = sorted(set(rows["name"].astype(str)))
         rest = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
-        yield f"FAILED {told.fleet.units[str(unit)].name}: {what} ({cases[0]}{rest}), which most others pass"
+        name = judged_fleet.fleet.units[str(unit)].name
+        yield f"FAILED {name}: {what} ({cases[0]}{rest}), which most others pass"
 
 
-def _spreads(told: JudgedFleet) -> Iterator[str]:
-    for kind in told.fleet.kinds:
-        mine = {(s.klass, s.together): s for s in told.fit.spreads if s.kind == kind}
+def _spreads(judged_fleet: JudgedFleet) -> Iterator[str]:
+    for kind in judged_fleet.fleet.kinds:
+        mine = {(s.klass, s.together): s for s in judged_fleet.fit.spreads if s.kind == kind}
         parts = []
         for klass in CLASSES:
             texts = [f"±{share_text(mine[klass, t].sd, 1)}" for t in (False, True) if (klass, t) in mine]
@@ -206,8 +207,8 @@ def _spreads(told: JudgedFleet) -> Iterator[str]:
             )
 
 
-def _costs(told: JudgedFleet) -> Iterator[str]:
-    for cost in costs(told):
+def _costs(judged_fleet: JudgedFleet) -> Iterator[str]:
+    for cost in costs(judged_fleet):
         parts = [f"of {size} units {change_text(ratio)}" for size, ratio in cost["slowest"].items()]
         without = ", ".join(change_text(ratio) for ratio in cost["without_slow"].values())
         yield (
@@ -217,16 +218,16 @@ def _costs(told: JudgedFleet) -> Iterator[str]:
         )
 
 
-def costs(told: JudgedFleet) -> list[dict[str, Any]]:
-    """Of each kind: expected time of the slowest of 8, 64 and 512 units over the median unit's.
+def costs(judged_fleet: JudgedFleet) -> list[dict[str, Any]]:
+    """Expected time of the slowest of 8, 64 and 512 units over the median unit's, by kind.
 
     In compute, together if that was measured; a kind without compute: in the mean of its classes.
     """
-    found = []
-    effects = told.fit.effects
-    nodes = {slow.node for slow in told.fit.slow if slow.unit is None}
-    slow = effects["unit"].isin([each.unit for each in told.fit.slow]) | effects["node"].isin(nodes)
-    for kind in told.fleet.kinds:
+    rows = []
+    effects = judged_fleet.fit.effects
+    nodes = {slow.node for slow in judged_fleet.fit.slow if slow.unit is None}
+    slow = effects["unit"].isin([each.unit for each in judged_fleet.fit.slow]) | effects["node"].isin(nodes)
+    for kind in judged_fleet.fleet.kinds:
         for klass, together in (("compute", True), ("compute", False), ("all", None)):
             mine = (effects["kind"] == kind) & (effects["class"] == klass)
             mine &= effects["together"].isna() if together is None else effects["together"] == together
@@ -239,37 +240,37 @@ def costs(told: JudgedFleet) -> list[dict[str, Any]]:
                     name: {size: slowest_of(part.to_numpy(dtype=float), size) for size in JOBS}
                     for name, part in parts.items()
                 }
-                found.append({"kind": kind, "class": klass, "together": together, **shares})
+                rows.append({"kind": kind, "class": klass, "together": together, **shares})
                 break
-    return found
+    return rows
 
 
-def _reached(told: JudgedFleet, markdown: bool) -> Iterator[str]:
-    if not told.reached:
+def _reached(judged_fleet: JudgedFleet, markdown: bool) -> Iterator[str]:
+    if not judged_fleet.reached:
         return
     names = ("case", ">units", ">median", ">of datasheet 5 %", ">50 %", ">95 %", ">of published 50 %")
     rows = []
-    for row in told.reached:
+    for row in judged_fleet.reached:
         unit = "FLOP/s" if row.klass == "compute" else "byte/s"
         shares = [share_text(share, 1) for share in row.of_datasheet or (None, None, None)]
         published = share_text(row.of_published[1], 1) if row.of_published else ""
         rows.append([row.case, str(row.units), amount_text(row.rate_per_s, unit), *shares, published])
     yield "What the units reach, each alone:"
     yield from _table(names, rows, markdown)
-    yield from short_of_published(list(told.reached))
-    for kind in told.fleet.kinds:
-        if not any(row.of_datasheet for row in told.reached if row.kind == kind):
+    yield from short_of_published(list(judged_fleet.reached))
+    for kind in judged_fleet.fleet.kinds:
+        if not any(row.of_datasheet for row in judged_fleet.reached if row.kind == kind):
             yield f"{kind}: no datasheet here has this device, so there is nothing to expect"
 
 
 # ---- JSON
 
 
-def as_json(told: JudgedFleet) -> str:
+def as_json(judged_fleet: JudgedFleet) -> str:
     """Everything, with the keys that docs/fleet.md lists."""
-    fleet = told.fleet
+    fleet = judged_fleet.fleet
     report = {
-        "exit_code": told.exit_code,
+        "exit_code": judged_fleet.exit_code,
         "units": [
             {
                 **{k: getattr(unit, k) for k in ("id", "kind", "node", "slot", "uuid", "serial")},
@@ -277,12 +278,12 @@ def as_json(told: JudgedFleet) -> str:
             }
             for unit in fleet.units.values()
         ],
-        "missing": list(told.missing),
+        "missing": list(judged_fleet.missing),
         "left_out": list(fleet.left_out),
-        "remarks": list(told.fit.remarks),
-        "slow": [_slow_record(why) for why in told.why],
-        "gathered": list(told.gathered),
-        "failed": _records(told.failed),
+        "remarks": list(judged_fleet.fit.remarks),
+        "slow": [_slow_record(why) for why in judged_fleet.why],
+        "gathered": list(judged_fleet.gathered),
+        "failed": _records(judged_fleet.failed),
         "spreads": [
             {
                 "kind": s.kind,
@@ -293,12 +294,12 @@ def as_json(told: JudgedFleet) -> str:
                 "own_sd": s.own_sd,
                 "heavy": s.null.is_heavy,
             }
-            for s in told.fit.spreads
+            for s in judged_fleet.fit.spreads
         ],
-        "synchronous": costs(told),
-        "effects": _records(told.fit.effects),
-        "nodes": _records(told.fit.nodes),
-        "reached": [dataclasses.asdict(row) for row in told.reached],
+        "synchronous": costs(judged_fleet),
+        "effects": _records(judged_fleet.fit.effects),
+        "nodes": _records(judged_fleet.fit.nodes),
+        "reached": [dataclasses.asdict(row) for row in judged_fleet.reached],
     }
     return json.dumps(report, indent=1, allow_nan=False)
 

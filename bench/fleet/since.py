@@ -70,7 +70,7 @@ class Histories:
     effect: Mapping[Series, Floats]
     """[nights] ln of a unit's time over the fleet's; NaN where there is none."""
     worse: Mapping[Series, Worse]
-    """Of the series that are worse than they were; the others are missing."""
+    """The step of each series that is worse than it was; the others are missing."""
 
     def date_of(self, worse: Worse) -> str:
         """The date of its first night."""
@@ -86,7 +86,7 @@ def histories(times: pd.DataFrame) -> Histories:
     """The histories in the times of one kind of unit (`Fleet.of_kind`)."""
     rows, dates = _by_night(times)
     effect = _effects(rows, len(dates))
-    worse = {series: found for series, values in effect.items() if (found := since(values))}
+    worse = {series: step for series, values in effect.items() if (step := since(values))}
     return Histories(dates, effect, worse)
 
 
@@ -121,11 +121,11 @@ def _effects(rows: pd.DataFrame, nights: int) -> dict[Series, Floats]:
     once["effect"] = once["log_s"] - moved.transform("median") - fleet
     once = once[moved.transform("size") >= LEAST_UNITS]
     means = once.groupby(["unit", "class", "together", "night"], observed=True, sort=False)["effect"].mean()
-    found: dict[Series, Floats] = {}
+    logs: dict[Series, Floats] = {}
     for unit, of, together, night, effect in means.reset_index().itertuples(index=False, name=None):
         series = Series(unit, of, bool(together))
-        found.setdefault(series, np.full(nights, np.nan))[night] = effect
-    return found
+        logs.setdefault(series, np.full(nights, np.nan))[night] = effect
+    return logs
 
 
 def since(values: Floats) -> Worse | None:

@@ -1,7 +1,7 @@
 """Why a unit is slow, as far as its own rows tell: cooling, power, chip, memory clock, shared, settings.
 
-Each figure is the unit's, of the newest rows of the class in which it is slowest, beside the median of the
-units of its kind that are not slow, case by case.
+Each figure is the unit's, of the newest rows of the class in which it is slowest, compared with the median of
+the units of its kind that are not slow, case by case.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LOWER_CLOCK = 0.01
 HOTTER_C = 8.0
 """A unit is hot if it is warmer than the others by so much."""
 HELD = 0.05
-"""It is held back if a limit held its clock for so much more of the time."""
+"""Share of the time, beyond the others', for which a limit must hold a clock that counts as held back."""
 LOWER_LIMIT = 0.01
 AS_MUCH_POWER = 0.95
-"""Of the others' power; a clock that is low with less power than this is not the chip's demand."""
+"""Share of the others' power; a clock that is low with less power than this is not the chip's demand."""
 SHARED = 0.05
 """Share of the time by which a processor waited more, or was taken by the hypervisor, than the others'."""
 MAJORITY = 2 / 3
@@ -51,16 +51,16 @@ class Why:
     slow: Slow
     cause: Cause
     sentence: str
-    """With the figures that it rests on."""
+    """The cause with the figures that it rests on."""
     clock_share: float | None
     """Part of the slowness that the lower SM clock explains, 0 to 1; None where no clock is known."""
 
 
 def explained(fleet: Fleet, fit: Fit) -> list[Why]:
-    """Of everything that is slow, in the order of `fit.slow`."""
+    """The causes of everything that is slow, in the order of `fit.slow`."""
     slow_units = {each.unit for each in fit.slow}
     slow_nodes = {(each.kind, each.node) for each in fit.slow if each.unit is None}
-    found = []
+    causes = []
     for slow in fit.slow:
         times = newest(fleet.of_kind(slow.kind))
         if slow.klass != "all":
@@ -69,12 +69,12 @@ def explained(fleet: Fleet, fit: Fit) -> list[Why]:
         healthy = ~times["unit"].isin(slow_units)
         healthy &= ~nodes.isin([node for kind, node in slow_nodes if kind == slow.kind])
         mine = times["unit"] == slow.unit if slow.unit else nodes == slow.node
-        found.append(_explained(slow, _Beside(times[mine], times[healthy & ~mine])))
-    return found
+        causes.append(_explained(slow, _Beside(times[mine], times[healthy & ~mine])))
+    return causes
 
 
 class _Beside:
-    """The rows of a slow unit beside those of healthy ones."""
+    """The rows of a slow unit, and those of healthy ones."""
 
     def __init__(self, mine: pd.DataFrame, others: pd.DataFrame) -> None:
         key = ["case", "together"]
@@ -95,7 +95,7 @@ class _Beside:
         return math.log(ratio) if ratio == ratio else None
 
     def more(self, name: str) -> float:
-        """By how much the unit's is more than the others'; 0 if unknown."""
+        """The difference of the unit's from the others'; 0 if unknown."""
         pair = self.both(name)
         return pair[0] - pair[1] if pair else 0.0
 
@@ -122,8 +122,8 @@ def _explained(slow: Slow, beside: _Beside) -> Why:
     clock = beside.ln_ratio("sm_clock_hz")
     is_low = clock is not None and clock < -LOWER_CLOCK
     share = None if clock is None else min(max(-clock / slow.effect, 0.0), 1.0) if slow.effect > 0 else None
-    said = ((cause, rule(beside, is_low)) for cause, rule in _RULES)
-    cause, sentence = next((pair for pair in said if pair[1]), None) or _unexplained(beside, clock)
+    explanations = ((cause, rule(beside, is_low)) for cause, rule in _RULES)
+    cause, sentence = next((pair for pair in explanations if pair[1]), None) or _unexplained(beside, clock)
     parts = [sentence]
     if is_low and clock is not None:
         parts.append(
@@ -182,10 +182,10 @@ def _chip(beside: _Beside, is_low: bool) -> str:
     power = beside.ln_ratio("power_w")
     if not is_low or power is None or power < math.log(AS_MUCH_POWER):
         return ""
-    said = f"it draws {share_text(math.exp(power))} of the others' power"
+    sentence = f"it draws {share_text(math.exp(power))} of the others' power"
     if pair := beside.both("temperature_c"):
-        said += f" at {pair[0]:.0f} °C (they {pair[1]:.0f} °C)"
-    return f"{said} without a lower limit"
+        sentence += f" at {pair[0]:.0f} °C (they {pair[1]:.0f} °C)"
+    return f"{sentence} without a lower limit"
 
 
 _Rule = Callable[[_Beside, bool], str]
@@ -197,7 +197,7 @@ _RULES: tuple[tuple[Cause, _Rule], ...] = (
     ("settings", _settings),
     ("chip", _chip),
 )
-"""In this order: the first that has something to say is the cause, its sentence empty otherwise."""
+"""The rules in their order: the first with a sentence is the cause; the others' sentences are empty."""
 
 
 def _unexplained(beside: _Beside, clock: float | None) -> tuple[Cause, str]:

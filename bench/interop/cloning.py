@@ -1,4 +1,4 @@
-"""Where a source's files are: a clone of its folders at the commit that is described, or a package."""
+"""The files of a source: a clone of its folders at the described commit, or a package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def clone(source: Source, folder: Path) -> None:
 def installed(source: Source) -> tuple[Source, Path]:
     """The source at the version of the installed package, and that package's folder.
 
-    It is found, never imported. UserError, with the command to install it, if it is not here.
+    Its path is looked up; it is never imported. UserError, with the command to install it, if it is not here.
     """
     try:
         package = importlib.metadata.distribution(source.installed)

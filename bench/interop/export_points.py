@@ -109,11 +109,11 @@ class Results:
 
 
 def newest(
-    points: Iterable[SeriesPoint], series: Callable[[SeriesPoint], Hashable], one: str
+    points: Iterable[SeriesPoint], series: Callable[[SeriesPoint], Hashable], unit: str
 ) -> tuple[list[SeriesPoint], list[str]]:
     """(the points of each series' newest run, a sentence on those of earlier ones that a format leaves out).
 
-    `one` says of what the format holds one.
+    `unit` says of what the format holds one.
     """
     last: dict[Hashable, tuple[str, dict[str, SeriesPoint]]] = {}
     count = 0
@@ -126,7 +126,7 @@ def newest(
             kept.setdefault(point.name, point)
             last[series(point)] = point.row.run_id, kept
     chosen = [point for _, kept in last.values() for point in kept.values()]
-    omission = f"left out: {count - len(chosen)} times of earlier runs: this format holds {one}"
+    omission = f"left out: {count - len(chosen)} times of earlier runs: this format holds {unit}"
     return chosen, [omission] if count > len(chosen) else []
 
 

@@ -1,4 +1,4 @@
-"""Import of times from a CSV file, a `Line` each. Every mistake is found before anything is written.
+"""Import of times from a CSV file, a `Line` each. Every mistake is reported before anything is written.
 
 Cells may be separated by commas, semicolons or tabs, with any line ends, with or without a byte order mark;
 numbers have a decimal point. results/README.md has an example.
@@ -78,7 +78,7 @@ class CsvLine(BaseModel, extra="allow"):
     __pydantic_extra__: dict[str, Annotated[Any, BeforeValidator(value)]] = Field(init=False)
 
     device: Annotated[str, AfterValidator(_named)]
-    """As its driver calls it."""
+    """The device's name by its driver."""
     operator: str
     implementation: str
     seconds: Time | None = None
@@ -94,7 +94,7 @@ class CsvLine(BaseModel, extra="allow"):
     device_kind: DeviceKind | None = None
     configuration: str = ""
     source: str = ""
-    """Who measured it; if empty, the file's name."""
+    """The author of the measurement; if empty, the file's name."""
     note: str = ""
     library: str = ""
     date: Annotated[str, AfterValidator(_day)] = ""
@@ -218,8 +218,8 @@ def _mistake(names: Sequence[str], parameters: Sequence[str]) -> str:
             return unknown("column", name, "such a file", possible)
     if lacking := [name for name in NEEDED if name not in names]:
         return f"lacks the column {lacking[0]}; every file has {', '.join(NEEDED)}"
-    one = ("seconds" in names) != ("microseconds" in names)
-    return "" if one else "one column is the time, seconds or microseconds"
+    has_one_time = ("seconds" in names) != ("microseconds" in names)
+    return "" if has_one_time else "one column is the time, seconds or microseconds"
 
 
 def _row(line: CsvLine, file: str, run_id: str, find: Find) -> Measurement:

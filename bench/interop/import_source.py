@@ -73,7 +73,7 @@ class SourceOutcome:
     """What came of a source's files."""
 
     rows: Iterable[Imported] = ()
-    """File by file, made as they are asked for, once: all together may not fit in memory."""
+    """File by file, made on demand, once: all together may not fit in memory."""
     aside: Counter[Aside] = field(default_factory=Counter)
     remarks: list[str] = field(default_factory=list)
     """Files that are left out, and devices without a datasheet."""
@@ -151,8 +151,8 @@ class _Import:
             for number, table in enumerate(self.source.tables):
                 if self.operator not in ("", *(entry.operator for entry in table.rows)):
                     continue
-                if found := re.search(rf"(?:^|__)(?:{table.files})$", flat):
-                    named = {k: v for k, v in found.groupdict().items() if v is not None}
+                if match := re.search(rf"(?:^|__)(?:{table.files})$", flat):
+                    named = {k: v for k, v in match.groupdict().items() if v is not None}
                     version = named.get("newest", "")
                     alike = flat.replace(f"__{version}__", "__") if version else str(path)
                     this = [int(part) for part in re.findall("[0-9]+", version)], path, named

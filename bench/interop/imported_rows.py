@@ -45,7 +45,7 @@ class Imported:
         return True
 
     def __str__(self) -> str:
-        """For a person: `results/.../one.parquet: 35,742 rows of NVIDIA H200`."""
+        """`results/.../one.parquet: 35,742 rows of NVIDIA H200`."""
         return f"{self.path}: {count_text(len(self.rows), 'row')} of {self.rows[0].device_name}"
 
 
@@ -101,7 +101,7 @@ def problem_from(kind: type[Problem], parameters: Mapping[str, Any]) -> Problem 
 
 def wrong(errors: ValidationError, of: str, possible: Iterable[str] = ()) -> str:
     """The sentence on one of these mistakes; a misspelt name comes before one that is thus missing."""
-    error = min(errors.errors(include_url=False), key=lambda one: one["type"] == "missing")
+    error = min(errors.errors(include_url=False), key=lambda each: each["type"] == "missing")
     name = str(error["loc"][0]) if error["loc"] else of
     if error["type"] == "missing":
         return f"{of} needs {name}"

@@ -99,18 +99,18 @@ def _text(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
     line, heading = re.compile(reader.line), re.compile(reader.heading) if reader.heading else None
     above: dict[str, Any] = {}
     for text in data.decode("utf-8", errors="replace").splitlines():
-        if heading is not None and (found := heading.search(text)):
-            above = found.groupdict()
-        elif found := line.search(text):
-            yield above | found.groupdict()
+        if heading is not None and (match := heading.search(text)):
+            above = match.groupdict()
+        elif match := line.search(text):
+            yield above | match.groupdict()
 
 
 def _workbook(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
     """The tables of a workbook's sheets. A table begins with a row of headings: columns, in lower case.
 
-    Columns beside those of the headings: the named groups of `heading`; `sheet`; `section`, the text of the
-    first column above the line; `above`, the texts above the sheet's first table; and `sheet.key`, in lower
-    case, for each row of two cells of a sheet whose name `heading` does not match.
+    Columns in addition to those of the headings: the named groups of `heading`; `sheet`; `section`, the text
+    of the first column above the line; `above`, the texts above the sheet's first table; and `sheet.key`, in
+    lower case, for each row of two cells of a sheet whose name `heading` does not match.
     """
     import openpyxl
 
@@ -155,7 +155,7 @@ def _tables(rows: Iterable[dict[int, Any]], column: Callable[[str], str]) -> Ite
 def _documents(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
     """The rows of a document's tables: of Markdown, or of JSON with the section, header and rows of each.
 
-    Columns beside those of the table: `section`, the headings above it; `caption`, the line above it;
+    Columns in addition to those of the table: `section`, the headings above it; `caption`, the line above it;
     `headings`, its own, joined by bars; and `file`, where there are several documents.
     """
     text = data.decode("utf-8")

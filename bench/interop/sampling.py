@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 SAMPLE = 300
-"""Problems of a sample beside those that calibrate the model."""
+"""Problems of a sample, without those that calibrate the model."""
 SEED = 6
 
 

@@ -137,7 +137,7 @@ class Table(_Part):
     device: Value
     libraries: Value = ""
     timing: Timing | None = None
-    """Where it differs from the source's."""
+    """How it was timed, where that differs from the source's."""
     origin: Literal["file", "folder"] = "file"
     """What a row names as its origin: its file, or the folder of that."""
     rows: tuple[Entry, ...]
@@ -170,7 +170,7 @@ class Source(_Part):
     devices: dict[str, str] = Field(default_factory=dict)
     """Their name of a device -> its driver's."""
     usual: str = ""
-    """The operator that is imported unless another is asked for; empty: all."""
+    """The operator that is imported unless another is given; empty: all."""
     calibrates: tuple[str, ...] = ()
     """Sweeps that calibrate the model: rows of their cases are rows of theirs. A sample has the first's."""
     samples: dict[str, tuple[str, ...]] = Field(default_factory=dict)

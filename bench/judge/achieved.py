@@ -1,4 +1,4 @@
-"""What devices achieve by class of work, beside what their datasheets promise: rates, not ratios of cases.
+"""What devices achieve by class of work, and what their datasheets promise: rates, not ratios of cases.
 
 Cases need not be common to two devices, so times of any source may stand side by side. A class counts the
 rows that its limit decides: layers bound by memory of at least `LARGE` times the last-level cache, and others
@@ -64,7 +64,7 @@ class Achieved:
 
 
 def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
-    """By class, data types and device, devices from the oldest compute capability on, those of AMD last.
+    """The rates by class, data types and device, from the oldest compute capability on, those of AMD last.
 
     Rows without a time, suspect ones and devices without a datasheet are left out. Of a pass over memory that
     was timed with several shapes of a launch the fastest counts.
@@ -76,9 +76,9 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
         if (sheet := sheets.get(run.device)) is None:
             continue
         for row, flags in _fastest(zip(run.rows, run.flags, strict=True)):
-            found = _rate(row, sheet) if row.is_timed and SUSPECT.isdisjoint(flags) else None
-            if found is not None:
-                work, width, rate, stated = found
+            reached = _rate(row, sheet) if row.is_timed and SUSPECT.isdisjoint(flags) else None
+            if reached is not None:
+                work, width, rate, stated = reached
                 key = work, width, run.device
                 rates.setdefault(key, []).append(rate)
                 peaks[key] = max(stated, peaks.get(key, 0.0))

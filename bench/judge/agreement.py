@@ -31,16 +31,16 @@ class Agreement:
     """Data types: 16 bits are float16 or bfloat16, which the same units multiply."""
     first: str
     second: str
-    """Who measured, and how: `NeuSight (...), events`."""
+    """Author and clock: `NeuSight (...), events`."""
     cases: int
     low: float
     median: float
     high: float
-    """Of the second's seconds / the first's."""
+    """Quantiles of the second's seconds / the first's."""
 
 
 def agreements(measured_runs: Sequence[DeviceRun]) -> Iterator[Agreement]:
-    """By operator, data types and device, for each two sources; suspect times are left out.
+    """Agreement of each two sources by operator, data types and device; suspect times are left out.
 
     Of the implementations of a source that timed the same work the fastest counts.
     """

@@ -1,6 +1,6 @@
 """The rows that claims are judged on: each with its noise, its units and its roofs, and how one selects them.
 
-Columns beside those of a Measurement and the parameters:
+Columns in addition to those of a Measurement and the parameters:
 
     key       the case, equal in every run
     half      half of the 95 % interval, |ln|, with all noise that the run knows; NaN without an interval
@@ -142,7 +142,7 @@ def _derived(row: Measurement, run: DeviceRun) -> dict[str, Any]:
 
 
 def _shares(row: Measurement, ridge: float) -> dict[str, float]:
-    """Of a row whose time is divided into classes; NaN of another."""
+    """Shares of the classes into which a row's time is divided; NaN if it is not."""
     parts = (row.contraction_s, row.normalization_s, row.elementwise_s)
     if None in parts or not (total := sum(part or 0.0 for part in parts)):
         return dict.fromkeys(SHARES, math.nan)
@@ -153,7 +153,7 @@ def _shares(row: Measurement, ridge: float) -> dict[str, float]:
 
 
 def _roof_errors(row: Measurement, run: DeviceRun) -> dict[str, float]:
-    """Of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
+    """Errors of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
     if run.imported:
         return {f"{term}_{side}": 0.0 for term in ("memory", "compute") for side in ("down", "up")}
     roof = run.roof_of(row)
@@ -179,14 +179,14 @@ def _formula_s(row: Measurement, sheet: Datasheet | None) -> float:
 
 
 def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
-    """Cases that were perhaps never measured, as far as selections can be asked about them."""
+    """Cases that were perhaps never measured, as far as selections can be evaluated on them."""
     return compacted(case_columns(cases, sm_count))
 
 
 def case_columns(cases: Iterable[Case], sm_count: int) -> dict[str, npt.NDArray[Any]]:
     """The columns of `case_rows`, by name."""
-    cases, of_problem = list(cases), cache(_problem_columns)  # several cases solve the same problem
-    facts = [of_problem(case.problem) for case in cases]
+    cases = list(cases)
+    facts = [_problem_columns(case.problem) for case in cases]
     names = dict.fromkeys(name for each in facts for name in each)
     return {name: _array([each.get(name, math.nan) for each in facts]) for name in names} | {
         "key": _array([case.key for case in cases]),
@@ -217,6 +217,7 @@ def compacted(columns: Mapping[str, npt.NDArray[Any]]) -> pd.DataFrame:
     return pd.concat(parts, axis=1) if parts else pd.DataFrame()
 
 
+@cache  # several cases, and the sweeps of several devices, solve the same problem
 def _problem_columns(problem: Problem) -> Mapping[str, Any]:
     parameters = problem.parameters()
     return {
@@ -227,7 +228,7 @@ def _problem_columns(problem: Problem) -> Mapping[str, Any]:
 
 def selected(rows: pd.DataFrame, select: Mapping[str, Any]) -> pd.DataFrame:
     """The rows that a selection names. What is not known of a case (`UNKNOWN`) rules none out."""
-    return rows[holds(rows, select)]
+    return rows[holds(rows, select)] if len(rows) and select else rows
 
 
 def holds(rows: pd.DataFrame, select: Mapping[str, Any]) -> npt.NDArray[np.bool_]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ALIKE = (*RunKey._fields, "implementation", "cache", "threads_asked", "dtype")
-"""Columns beside the parameters in which compared rows agree, unless the test itself names them."""
+"""Columns, in addition to the parameters, in which compared rows agree, unless the test itself names them."""
 COLUMN = 3
 """Points that a column of tiles has at least."""
 SPAN = 2.0
@@ -53,7 +53,7 @@ class Seen(NamedTuple):
     """Half of its own 95 % interval; NaN if it has none."""
     cluster: Hashable
     keys: tuple[str, ...] = ()
-    """The cases it is made of, those that are compared beside each other."""
+    """The cases it is made of, in the order in which they are compared."""
     down: float = 0.0
     up: float = 0.0
     """How far below and above its value all observations may be wrong together, in the unit of `value`."""
@@ -107,7 +107,7 @@ def counts_memory(test: Any) -> bool:
 
 def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> int:
     """How many clusters an effect would rest on: with `less`, the fewer of the two ratios'."""
-    counts = [len({each.cluster for each in some}) for some in (seen, against)]
+    counts = [len({each.cluster for each in side}) for side in (seen, against)]
     return min(counts) if getattr(test, "less", None) is not None else counts[0]
 
 
@@ -203,17 +203,17 @@ def _within(above: pd.DataFrame, below: pd.DataFrame, alike: Sequence[str], pair
     from scipy.spatial import cKDTree
 
     columns = list(pairing.columns)
-    above, below = (some[(some[columns] > 0).all(axis=1)] for some in (above, below))
+    above, below = (side[(side[columns] > 0).all(axis=1)] for side in (above, below))
     reach = math.log(pairing.factor) * (1 + 1e-9)
     groups = pd.concat([above, below]).groupby(list(alike), dropna=False).ngroup().to_numpy()
     of, to = groups[: len(above)], groups[len(above) :]
     parts = [above.iloc[:0].join(below.iloc[:0].add_suffix("_to"))]
     for group in np.intersect1d(of, to):
-        some, others = above[of == group], below[to == group]
+        ours, others = above[of == group], below[to == group]
         places = np.log(others[columns].to_numpy(float))
-        far, at = cKDTree(places).query(np.log(some[columns].to_numpy(float)), p=math.inf)
-        near = others.iloc[at].add_suffix("_to").set_index(some.index)
-        parts.append(some.join(near)[far <= reach])
+        far, at = cKDTree(places).query(np.log(ours[columns].to_numpy(float)), p=math.inf)
+        near = others.iloc[at].add_suffix("_to").set_index(ours.index)
+        parts.append(ours.join(near)[far <= reach])
     return pd.concat(parts)
 
 
@@ -244,7 +244,7 @@ def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
 
 
 def _chance(ranked: pd.DataFrame) -> float:
-    """By how much noise alone takes the first of these rows beyond its true time, on average: |ln|.
+    """Mean distance, |ln|, by which noise alone takes the first of these rows beyond its true time.
 
     Those whose intervals reach its time may truly be as quick, or as slow, as it is. Of so many normal
     deviations the greatest is taken as Blom (1958) approximates it. 0 for rows without intervals.

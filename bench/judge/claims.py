@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, selected
+from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, compact, selected
 from bench.judge.claim_tests import ClaimEffect, both_sides, cluster_count, counts_memory, effect
 from bench.spec import ITEM_BYTE
 from bench.sweep.claims import Claim, Ratio
@@ -80,11 +80,12 @@ def kept(name: str, sweep: Mapping[str, Any]) -> Declared | None:
 def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[JudgedClaim]:
     """Every claim on the runs of one device, in the order given. UserError if they are of several."""
     rows = claim_rows(runs)
+    untimed = cache(partial(_untimed, runs[0]))
     judged = []
     for each in declared:
         of_sweep = rows[rows["sweep"].isin(each.rows)]
-        asked = cache(partial(case_rows, each.cases, runs[0].rows[0].sm_count))
-        judged += [_judged(claim, each, of_sweep, asked, runs) for claim in each.claims]
+        expected_rows = cache(partial(_expected_rows, each, runs[0], untimed))
+        judged += [_judged(claim, each, of_sweep, expected_rows, runs) for claim in each.claims]
     return judged
 
 
@@ -92,10 +93,10 @@ def _judged(
     claim: Claim,
     declared: Declared,
     rows: pd.DataFrame,
-    asked: Callable[[], pd.DataFrame],
+    expected_rows: Callable[[], pd.DataFrame],
     runs: Sequence[DeviceRun],
 ) -> JudgedClaim:
-    """The verdict on a claim; `asked` gives the sweep's cases as rows, which most claims need not."""
+    """The verdict on a claim; `expected_rows` makes the sweep's cases rows; most claims need none."""
     name, test = claim.test
     if counts_memory(test):
         rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
@@ -116,9 +117,9 @@ def _judged(
         answer = claim.expected.answer(of.low, of.high)
         return verdict("UNDECIDED" if answer is None else "SUPPORTED" if answer else "CONTRADICTED", of=of)
     if clusters == 0 and not suspect:
-        refusal, missing = _missing(claim, declared, rows, asked, runs[0])
+        refusal, missing = _missing(claim, declared, rows, expected_rows, runs[0])
         return verdict("NOT APPLICABLE", refusal) if refusal else verdict("NOT MEASURED", missing)
-    missing = _missing(claim, declared, rows, asked, runs[0])[1] if declared.cases else ""
+    missing = _missing(claim, declared, rows, expected_rows, runs[0])[1] if declared.cases else ""
     return verdict("TOO FEW", "; ".join(filter(None, [f"{clusters} of {claim.least}", missing])), of)
 
 
@@ -148,15 +149,26 @@ def _other_device(claim: Claim, runs: Sequence[DeviceRun]) -> str:
     return "" if met else f"about compute capability {least}; this device has {have}"
 
 
-def _untimed(run: DeviceRun, sweeps: Collection[str]) -> pd.DataFrame:
-    """The rows of these sweeps, timed or not, without the columns that a row without a time lacks."""
-    rows = run.columns[run.columns["sweep"].isin(sweeps)]
-    rows = rows.assign(item_byte=rows["dtype"].map(ITEM_BYTE))
-    return rows.drop(columns=[name for name in UNKNOWN if name in rows])
+def _expected_rows(declared: Declared, run: DeviceRun, untimed: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """The sweep's cases as rows; without cases the run's rows of it among `untimed`."""
+    if declared.cases:
+        return case_rows(declared.cases, run.rows[0].sm_count)
+    rows = untimed()
+    return rows[rows["sweep"].isin(declared.rows)]
+
+
+def _untimed(run: DeviceRun) -> pd.DataFrame:
+    """All rows, timed or not, without the columns that a row without a time lacks."""
+    rows = run.columns.assign(item_byte=run.columns["dtype"].map(ITEM_BYTE))
+    return compact(rows.drop(columns=[name for name in UNKNOWN if name in rows]))
 
 
 def _missing(
-    claim: Claim, declared: Declared, timed: pd.DataFrame, asked: Callable[[], pd.DataFrame], run: DeviceRun
+    claim: Claim,
+    declared: Declared,
+    timed: pd.DataFrame,
+    expected_rows: Callable[[], pd.DataFrame],
+    run: DeviceRun,
 ) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
     first = run.rows[0]
@@ -164,13 +176,13 @@ def _missing(
         if count := len(_wanted(timed, claim)):
             alone = f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
             return "", alone
-        untimed = _wanted(_untimed(run, declared.rows), claim)
+        untimed = _wanted(expected_rows(), claim)
         if len(untimed) and (untimed["status"] == "unsupported").all():
             return str(untimed["reason"].iloc[0] or "unsupported"), ""
         return "", "no such rows"
     capability = run.datasheet.capability if run.datasheet else None
     kind: Literal["cpu", "cuda"] = "cpu" if first.device_kind == "cpu" else "cuda"
-    wanted = _wanted(asked(), claim)
+    wanted = _wanted(expected_rows(), claim)
     cases = [declared.cases[index] for index in wanted.index]
     refusals = [case.missing(kind, capability) for case in cases]
     if all(refusals):

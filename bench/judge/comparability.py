@@ -33,11 +33,11 @@ class Fact:
 
 
 OURS = "roofbench"
-"""Who measured a row without a source."""
+"""Author of a row without a source."""
 
 
 def _who(source: str) -> str:
-    """Who measured, without the file that it was found in: files differ from device to device."""
+    """The author in a source, without the name of a file: files differ from device to device."""
     return source.partition(";")[0]
 
 

@@ -10,7 +10,7 @@
     SAME_WITHIN on a CPU.
 *   All else is UNSURE: the effect's interval says how much may be hidden.
 
-The cases of an operator are judged together, too: their mean effect is told with the same words, and counts.
+The cases of an operator are judged together, too: their mean effect has the same verdicts, and counts.
 There, and by its ceilings, a machine that became slower as a whole is SLOWER.
 """
 
@@ -72,7 +72,7 @@ class Compared:
     detail: str = ""
     """What is this case's own about it."""
     effect: Effect | None = None
-    """Of comparable cases, unless an interval is unknown."""
+    """The effect of comparable cases, unless an interval is unknown."""
     before_s: float | None = None
     after_s: float | None = None
     role: str = "measurement"
@@ -100,7 +100,7 @@ class Comparison:
     shifts: Mapping[tuple[RunKey, RunKey], Shift]
     """(run of A, run of B) -> what the machine as a whole did between the two, where its ceilings tell."""
     cases: tuple[Compared, ...]
-    """By verdict in the order of Verdict, then the biggest effect first, then by name."""
+    """The cases by verdict in the order of Verdict, then the biggest effect first, then by name."""
     waved: tuple[Difference, ...] = ()
     """Blocking facts that differed and were waved through."""
     not_blocking: tuple[Difference, ...] = ()
@@ -166,7 +166,7 @@ class Comparison:
 
     @cached_property
     def means(self) -> Sequence[Mean]:
-        """By operator, in order of their names; ceilings, which are no one's aim, apart from the rest.
+        """Mean effects of the operators by name; that of ceilings, which are no one's aim, is a separate one.
 
         The interval adds as squares what all cases of a run may share, the noise between runs, and what the
         cases' own intervals leave: it is that of the mean of these cases, however much they differ. For a

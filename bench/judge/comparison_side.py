@@ -26,9 +26,9 @@ NOT_MEASURED = ("unsupported", "skipped")
 DISTURBING = frozenset(flag.name for flag in FLAGS if flag.disturbed)
 """Flags whose cause is the machine."""
 Bound = Literal["memory", "core"]
-"""Whose speed a row's time follows: memory's, or that of the cores (and of whatever else is not memory)."""
+"""What a row's time follows: the speed of memory, or of the cores (and of whatever else is not memory)."""
 LEAST_CEILINGS, LEAST_ALIKE = 6, 3
-"""From fewer ceilings than this nothing is said of the machine as a whole, or of one kind of its work."""
+"""Fewest ceilings to judge the machine as a whole, and one kind of its work."""
 NEAR_ROOF = 1.25
 """Times its prediction within which a row that memory limits does run at memory's speed. Above, something
 else takes the time: on a CPU the functions of activations, which the model gives no peak of their own."""
@@ -43,7 +43,7 @@ class CaseKey(NamedTuple):
     operator: str
     implementation: str
     parameters: str
-    """As the rows have them: JSON."""
+    """The parameters as JSON, as the rows have them."""
     cache: str
     threads: str
     """all | one"""
@@ -105,7 +105,7 @@ class Side:
 
 
 def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
-    """From the runs of one device. UserError, with `name`, if there is none or they are of several."""
+    """The side made of one device's runs. UserError, with `name`, if there is none or they are of several."""
     devices = sorted({run.device for run in runs})
     if not devices:
         raise UserError(f"{name} holds no row")
@@ -221,7 +221,7 @@ def case_of(row: Measurement) -> CaseKey:
 
 
 def bounds(run: frame.DeviceRun) -> list[Bound]:
-    """Whose speed the time of each row of a run follows."""
+    """What limits each row of a run."""
     return [_bound(row, run.roof_of(row)) for row in run.rows]
 
 

@@ -41,11 +41,11 @@ class _Finding(NamedTuple):
 
 class _Point(NamedTuple):
     value: float
-    """Of the number in which neighbours differ."""
+    """The number in which neighbours differ."""
     median_s: float
     half: float
     best_s: float
-    """As the best level of the model predicts it."""
+    """Seconds by the best level of the model."""
 
 
 def findings(runs: Sequence[DeviceRun]) -> list[str]:

@@ -60,7 +60,7 @@ class Flag:
     disturbed: bool = False
     """Whether the machine is to blame, not the kernel: such a visit is set aside and made again."""
     explains: Callable[[Measurement], float] = lambda row: 0.0
-    """How far its cause, as it was measured beside the row, may have moved the time: natural logarithm."""
+    """How far its cause, which was measured with the row, may have moved the time: natural logarithm."""
 
 
 def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
@@ -69,8 +69,8 @@ def flags(row: Measurement, ceilings: Ceilings | None) -> list[str]:
     A row without a time raises none, but for one whose result was `wrong` or whose launches `escaped`.
     `ceilings` are what the row is compared with; None leaves out the flags that need them.
     """
-    asked = (flag for flag in FLAGS if row.is_timed or flag.name in INVALID)
-    return [flag.name for flag in asked if flag.rule(row, ceilings or Ceilings())]
+    applicable = (flag for flag in FLAGS if row.is_timed or flag.name in INVALID)
+    return [flag.name for flag in applicable if flag.rule(row, ceilings or Ceilings())]
 
 
 def disturbances(row: Measurement) -> list[str]:

@@ -57,7 +57,7 @@ class DeviceRun:
 
     key: RunKey
     name: str
-    """For people, as `bench.store.schema.run_names` gives it."""
+    """The run's name in texts, as `bench.store.schema.run_names` gives it."""
     rows: Sequence[Measurement]
     """Every row, measured or not, in the order in which they were written."""
     measured_ceilings: Mapping[str, Ceilings]
@@ -144,13 +144,17 @@ class DeviceRun:
         import pandas as pd
         import pyarrow as pa
 
-        stored = {name: [getattr(row, name) for row in self.rows] for name in FIELDS}
+        by_column = zip(*map(attrgetter(*FIELDS), self.rows), strict=True)
+        stored = {name: list(values) for name, values in zip(FIELDS, by_column, strict=True)}
         stored["threads_asked"] = [threads or "all" for threads in stored["threads_asked"]]
+        timed = [row.is_timed for row in self.rows]
         for name in ("median_s", "low_s", "high_s"):
-            pairs = zip(self.rows, stored[name], strict=True)
-            stored[name] = [seconds if row.is_timed else None for row, seconds in pairs]
-        parameters = [{**ADDED.get(row.operator, {}), **json.loads(row.parameters)} for row in self.rows]
-        names = sorted({name for given in parameters for name in given} - set(FIELDS))
+            pairs = zip(timed, stored[name], strict=True)
+            stored[name] = [seconds if is_timed else None for is_timed, seconds in pairs]
+        solved = list(zip(stored["operator"], stored["parameters"], strict=True))
+        known = {(of, text): {**ADDED.get(of, {}), **json.loads(text)} for of, text in set(solved)}
+        parameters = [known[problem] for problem in solved]
+        names = sorted({name for given in known.values() for name in given} - set(FIELDS))
         more: dict[str, list[Any]] = {name: [given.get(name) for given in parameters] for name in names}
         more["condition"] = [_condition(row) for row in self.rows]
         frame: pd.DataFrame = pa.table(stored, schema=ARROW).to_pandas(use_threads=False)
@@ -189,7 +193,7 @@ def read(
 
 
 def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> list[Measurement]:
-    """Of each kind of GPU only the rows of the unit that was measured last; the others are reported to `say`.
+    """The rows of the unit of each kind of GPU that was measured last; the others are reported to `say`.
 
     Runs on several GPUs of a node share their name, and a figure has one line for a kind.
     """
@@ -246,7 +250,7 @@ def load(
 
     `datasheet_of` gives the datasheet of a device by its name. A run without ceilings of its own borrows
     those of a run of the same device in the files `calibrate_by`, and the other devices in these are its
-    siblings: asked for, never by itself. `left_out` and `other_units` as in `read`. UserError if no row has
+    siblings: on request, never by default. `left_out` and `other_units` as in `read`. UserError if no row has
     a time.
     """
     paths = list(paths)

@@ -83,7 +83,7 @@ class GoalOutcome(NamedTuple):
     goal: Goal
     verdict: Verdict
     figures: tuple[CaseFigure, ...]
-    """Of the cases, the lowest first."""
+    """The cases' figures, the lowest first."""
 
 
 @cache
@@ -98,7 +98,7 @@ def goal_of(region: str, device_name: str) -> Goal | None:
 
 
 def outcomes(run: DeviceRun) -> Iterator[GoalOutcome]:
-    """Of each goal that is about the run's device."""
+    """The outcome of each goal on the run's device."""
     if about := [goal for goal in goals() if goal.about(run.device_name)]:
         rows = latest(timed(run))
         for goal in about:
@@ -107,8 +107,8 @@ def outcomes(run: DeviceRun) -> Iterator[GoalOutcome]:
 
 def outcome(goal: Goal, rows: pd.DataFrame, run: DeviceRun) -> GoalOutcome:
     """Judge one goal by the sound rows of a run, one for each problem and implementation."""
-    found = figures(cases(goal, rows), run, goal.ours, goal.measure, goal.to)
-    return GoalOutcome(goal, _verdict(goal, found), found)
+    case_figures = figures(cases(goal, rows), run, goal.ours, goal.measure, goal.to)
+    return GoalOutcome(goal, _verdict(goal, case_figures), case_figures)
 
 
 def cases(goal: Goal, rows: pd.DataFrame) -> pd.DataFrame:
@@ -117,14 +117,14 @@ def cases(goal: Goal, rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["region"] == goal.region] if goal.region in REGIONS else rows
 
 
-def _verdict(goal: Goal, found: Sequence[CaseFigure]) -> Verdict:
-    if not found:
+def _verdict(goal: Goal, case_figures: Sequence[CaseFigure]) -> Verdict:
+    if not case_figures:
         return "NO CASE"
     median, least = ExpectedRange(goal.median, math.inf), ExpectedRange(goal.least or 0.0, math.inf)
-    if least.answer(*median_ends(found)) is False:
+    if least.answer(*median_ends(case_figures)) is False:
         return "REFUTED"
-    lowest = min(each.low for each in found), min(each.high for each in found)
-    answers = median.answer(*median_ends(found)), least.answer(*lowest)
+    lowest = min(each.low for each in case_figures), min(each.high for each in case_figures)
+    answers = median.answer(*median_ends(case_figures)), least.answer(*lowest)
     if False in answers:
         return "MISSED"
     return "REACHED" if all(answers) else "UNDECIDED"

@@ -49,7 +49,7 @@ NAMES: Mapping[Work, str] = {
     "cache": "caches",
     "launch": "launches",
 }
-"""For people."""
+"""Names of the kinds of work in texts."""
 SMALL_S: Mapping[str, float] = {"cpu": 2e-4, "cuda": 5e-5}
 """Kind of device -> seconds: ten launches of a GPU; what waking threads up may take on a CPU."""
 
@@ -107,7 +107,7 @@ class Repeated(NamedTuple):
 
     work: Work
     medians_s: Sequence[float]
-    """Of each visit, seconds, in time order."""
+    """The median of each visit, seconds, in time order."""
     undisturbed: bool
     """Whether no neighbour, heat or quota is to blame for any of them."""
 
@@ -117,7 +117,7 @@ class Noise:
     """The noise of one run on one device."""
 
     kind: str
-    """Of device: cpu | cuda."""
+    """Kind of device: cpu | cuda."""
     factor: float = 1.0
     """Times the usual spread, for kinds of work without a factor of their own."""
     steps: int = 0
@@ -140,7 +140,7 @@ class Noise:
 
     @property
     def text(self) -> str:
-        """By how much visits to the same case differed, by kind of work; empty if no visits say so."""
+        """How far visits to the same case differed, by kind of work; empty if no visits say so."""
         usual = USUAL.get(self.kind, USUAL["cpu"])
         parts = (
             f"{NAMES[work]} {share_text(math.expm1(factor * usual[work].visits))}"
@@ -170,7 +170,7 @@ class Noise:
 
 
 def _factor(steps: Sequence[float], quantile: float = QUANTILE) -> float:
-    """By how much more than usual a machine varied that made these steps: 1 if 95 in 100 are no larger.
+    """Factor by which these steps exceed a machine's usual variation: 1 if 95 in 100 are no larger.
 
     A noisy run raises the factor at once; a quiet one lowers it as evidence grows.
     """

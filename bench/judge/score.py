@@ -52,7 +52,7 @@ class Score:
     ratio: float
     """Geometric mean of predicted / measured: 1 is unbiased, below 1 is too optimistic."""
     source: str | None
-    """Who measured, if it was not this suite."""
+    """The author, if it was not this suite."""
     regime: str | None
     """sustained | boost; None where the rows do not say."""
     runs: tuple[str, ...]
@@ -74,7 +74,7 @@ class ScoredGroup:
     source: str | None
     regime: str | None
     levels: tuple[str, ...]
-    """Those with a number for any row of the group."""
+    """The levels with a number for any row of the group."""
     rows: pd.DataFrame
     """What is scored: every level has a number for each of them. May be empty."""
     lost: Mapping[str, int]
@@ -86,7 +86,7 @@ class Scorecard:
     """What is scored, and how many rows are not, each for the first reason that applies."""
 
     groups: tuple[ScoredGroup, ...]
-    """By operator, device, source and regime."""
+    """The groups by operator, device, source and regime."""
     rows: int
     """All rows that were given."""
     without_time: int
@@ -102,15 +102,15 @@ class Scorecard:
 
     @property
     def left_out(self) -> str:
-        """For people: `left out: 3 without a time, 2 suspect (flagged)`; empty if nothing is."""
-        told = (
+        """`left out: 3 without a time, 2 suspect (flagged)`; empty if nothing is."""
+        counts = (
             (self.without_time, "without a time"),
             (self.calibrating, "that calibrate the model"),
             (self.suspect, "suspect (flagged)"),
             (self.without_number, "that not every level has a number for"),
         )
-        said = ", ".join(f"{n} {why}" for n, why in told if n)
-        return said and f"left out: {said}"
+        listed = ", ".join(f"{n} {why}" for n, why in counts if n)
+        return listed and f"left out: {listed}"
 
 
 def scorecard(frame: pd.DataFrame) -> Scorecard:
@@ -153,7 +153,7 @@ def predicted_and_measured(group: ScoredGroup, level: str) -> tuple[np.ndarray, 
 
 
 def finest(group: ScoredGroup) -> str:
-    """The level of a group by which its worst cases are found."""
+    """The level by which a group's worst cases are ranked."""
     return next(level for level in FINEST if level in group.levels)
 
 
@@ -162,15 +162,15 @@ def worst(card: Scorecard, most: int) -> list[tuple[float, ScoredGroup, pd.Serie
 
     Farthest in logarithms, so that half the time and double the time are equally wrong; at most `most`.
     """
-    found = []
+    ranked = []
     for group in card.groups:
         if not len(group.rows):
             continue
         predicted_s, measured_s = predicted_and_measured(group, finest(group))
         ratios = predicted_s / measured_s
         far = np.argsort(-np.abs(np.log(ratios)), kind="stable")[:most]
-        found += [(float(ratios[i]), group, group.rows.iloc[i]) for i in far]
-    return sorted(found, key=lambda one: -abs(np.log(one[0])))[:most]
+        ranked += [(float(ratios[i]), group, group.rows.iloc[i]) for i in far]
+    return sorted(ranked, key=lambda each: -abs(np.log(each[0])))[:most]
 
 
 def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:

@@ -47,7 +47,8 @@ class Gain:
     device: str
     cases: int
     median: float
-    """Of the base's seconds / the device's: above 1 the device is faster. So are `low` and `high`."""
+    """Median of the base's seconds / the device's: above 1 the device is faster; `low` and `high` likewise.
+    """
     low: float
     high: float
     stated: float | None
@@ -57,13 +58,13 @@ class Gain:
     """The gain in work for each joule: by the power of the rows if all tell it, else by what the datasheets
     limit it to; None where neither is known."""
     watts: str = ""
-    """Whose power that is: measured or datasheet."""
+    """Origin of the power: measured or datasheet."""
     sources: Mapping[str, tuple[int, float]] = field(default_factory=dict)
-    """Who measured the device -> (cases, their median): how far the sources are apart."""
+    """Author of the device's rows -> (cases, their median): how far the sources are apart."""
 
 
 def gains(cases: Mapping[str, pd.DataFrame], base: str, sheets: Mapping[str, Datasheet | None]) -> list[Gain]:
-    """By ALIKE, then the devices in the order of `cases`: device -> its cases, as `speedups` gives them."""
+    """The gains by ALIKE, then by device; `cases`: device -> its cases, as `speedups` gives them."""
     gained = []
     for device, of_device in cases.items():
         for (operator, dtype, bound_by), alike in of_device.groupby([*ALIKE], sort=True):
@@ -135,12 +136,12 @@ def _met(before: pd.DataFrame, after: pd.DataFrame, case: list[str]) -> pd.DataF
 def _quickest(rows: pd.DataFrame, case: list[str], sides: dict[str, str]) -> pd.DataFrame:
     """A row for each case, with CARRIED of each side's fastest; `sides`: name -> ending of its columns."""
     grouped = rows.groupby(case, sort=False, dropna=False)
-    found = grouped[[*KEPT]].first()
+    merged = grouped[[*KEPT]].first()
     for side, ending in sides.items():
         fastest = rows.loc[grouped[f"median_s{ending}"].idxmin()]
         for column, end in CARRIED.items():
-            found[f"{side}_{end}"] = fastest[f"{column}{ending}"].to_numpy()
-    return found.reset_index()
+            merged[f"{side}_{end}"] = fastest[f"{column}{ending}"].to_numpy()
+    return merged.reset_index()
 
 
 def stated_gain(

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 Measure = Literal["ratio", "copy", "peak"]
 PROBLEM = ["operator", "parameters"]
-_NAME = [*PROBLEM, "sweep", "implementation", "cache", "threads_asked", "opponent"]
-"""Columns of which the name of a case is made, and the opponent."""
+_NAME = [*PROBLEM, "sweep", "implementation", "cache", "threads_asked"]
+"""Columns of which the name of a case is made."""
+_JUDGED = [*_NAME, "dtype", "byte", "flop", "median_s", "half"]
+"""Columns that a figure is made of. Selecting rows copies every column."""
 LIBRARIES = ("cublas", "cublaslt")
 """The opponents of our GEMMs."""
 ALL_16_BIT = "16-bit, all aligned"
@@ -57,7 +59,7 @@ class CaseFigure(NamedTuple):
     high: float
     """Ends of its 95 % interval; 0 and infinite where a time has none."""
     name: str
-    """Of our case."""
+    """Name of our case."""
     parameters: str
     """JSON."""
     opponent: str = ""
@@ -159,6 +161,7 @@ def figures(
     to: Sequence[str] = (),
 ) -> tuple[CaseFigure, ...]:
     """The figures of an implementation, the lowest first, of rows one for each problem and implementation."""
+    rows = rows[_JUDGED]
     names = rows["implementation"]
     own = rows[names == implementation].assign(opponent="", half_to=0.0)
     seconds = own["median_s"]
@@ -177,16 +180,19 @@ def figures(
     # Without an interval of a time anything is possible.
     halves = np.hypot(own["half"].to_numpy(), own["half_to"].to_numpy())
     spans = np.exp(np.where(np.isnan(halves), math.inf, halves))
-    found = []
-    for value, span, (_, row) in zip(values.tolist(), spans.tolist(), own[_NAME].iterrows(), strict=True):
+    case_figures = []
+    cases = own[[*_NAME, "opponent"]].itertuples(index=False)
+    for value, span, case in zip(values.tolist(), spans.tolist(), cases, strict=True):
         if not math.isnan(value):
             ends = value / span, value * span
-            found.append(CaseFigure(value, *ends, row_name(row), row["parameters"], row["opponent"]))
-    return tuple(sorted(found, key=lambda each: (each.value, each.parameters)))
+            case_figures.append(
+                CaseFigure(value, *ends, row_name(case), str(case.parameters), str(case.opponent))
+            )
+    return tuple(sorted(case_figures, key=lambda each: (each.value, each.parameters)))
 
 
 def _dense_flop_per_s(run: DeviceRun, dtype: str) -> float:
-    """Of the datasheet; NaN if it has none for this type."""
+    """The datasheet's peak without sparsity; NaN if it has none for this type."""
     return (run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None) or math.nan
 
 
@@ -198,15 +204,16 @@ def _is_own(implementation: str) -> bool:
 def standings(
     rows: pd.DataFrame, run: DeviceRun, measure: Measure = "ratio", to: Sequence[str] = ()
 ) -> list[Standing]:
-    """By operator, kind, region and implementation; of a ratio, those of our implementations."""
-    found = []
-    for (operator, kind, place), here in rows.groupby(["operator", "words", "region"]):
+    """The standings by operator, kind, region and implementation; of a ratio, of our implementations."""
+    results = []
+    place_columns = ["operator", "words", "region"]
+    for (operator, kind, place), here in rows[[*_JUDGED, "words", "region"]].groupby(place_columns):
         for name in here["implementation"].unique():
             if measure == "ratio" and not _is_own(name):
                 continue
             if of := figures(here, run, name, measure, to):
-                found.append(Standing(str(operator), str(kind), str(place), name, of))
-    return sorted(found, key=_in_order)
+                results.append(Standing(str(operator), str(kind), str(place), name, of))
+    return sorted(results, key=_in_order)
 
 
 def _in_order(each: Standing) -> tuple[str, str, int, str]:
@@ -220,14 +227,14 @@ def duels(run: DeviceRun, cache: str) -> tuple[list[Standing], int]:
     """
     rows = timed(run, cache)
     rows = rows[rows["operator"] == "gemm"]
-    found, every = (standings(latest(rows, sound), run, "ratio", LIBRARIES) for sound in (True, False))
+    sound_ones, every = (standings(latest(rows, sound), run, "ratio", LIBRARIES) for sound in (True, False))
     of_16_bit: dict[str, list[CaseFigure]] = defaultdict(list)
-    for each in found:
+    for each in sound_ones:
         if each.region.startswith("16-bit"):
             of_16_bit[each.implementation] += each.figures
     whole = [Standing("gemm", "", ALL_16_BIT, name, tuple(sorted(of))) for name, of in of_16_bit.items()]
-    left_out = sum(len(each.figures) for each in every) - sum(len(each.figures) for each in found)
-    return sorted([*found, *whole], key=_in_order), left_out
+    left_out = sum(len(each.figures) for each in every) - sum(len(each.figures) for each in sound_ones)
+    return sorted([*sound_ones, *whole], key=_in_order), left_out
 
 
 def efficiencies(run: DeviceRun) -> Iterator[tuple[Standing, Standing | None]]:

@@ -59,7 +59,7 @@ def counts_text(rows: pd.DataFrame) -> str:
 
 
 def sources_text(rows: pd.DataFrame) -> str:
-    """Who measured these timings."""
+    """The authors of these timings."""
     return ", ".join(sorted(rows["source"].fillna("measured here").str.partition(";")[0].unique()))
 
 
@@ -86,8 +86,8 @@ def with_learned(run: DeviceRun, pool: Pool, operators: Collection[str] | None =
             designated = known.designated(sheet, own)
             learned = known.calibrated(sheet, own.loc[designated], rows)
             frame.loc[_same_cases(rows, designated), "calibrating"] = True
-        elif (found := known.unseen(sheet, rows)) is not None:
-            learned = found
+        elif (predicted := known.unseen(sheet, rows)) is not None:
+            learned = predicted
         else:
             continue
         times = (learned.seconds, learned.low_s, learned.high_s)
@@ -96,10 +96,10 @@ def with_learned(run: DeviceRun, pool: Pool, operators: Collection[str] | None =
     return frame
 
 
-def _same_cases(rows: pd.DataFrame, some: pd.Index) -> pd.Index:
+def _same_cases(rows: pd.DataFrame, wanted: pd.Index) -> pd.Index:
     """These rows, and those of the same case in other sweeps."""
     cases = rows["implementation"] + rows["cache"] + rows["parameters"]
-    return rows.index[cases.isin(cases[some])]
+    return rows.index[cases.isin(cases[wanted])]
 
 
 def _usable(frame: pd.DataFrame) -> pd.Series:

@@ -81,13 +81,13 @@ def trusted(candidates: Sequence[C]) -> tuple[Sequence[C], list[str]]:
     Where every candidate is of a kernel that got stuck, all may be tried; RuntimeError after TRIED times.
     """
     stuck = _STUCK.get() or {}
-    found = {name: stuck[name] for name in dict.fromkeys(map(name_of, candidates)) if name in stuck}
-    if not found:
+    named = {name: stuck[name] for name in dict.fromkeys(map(name_of, candidates)) if name in stuck}
+    if not named:
         return candidates, []
-    others = [candidate for candidate in candidates if name_of(candidate) not in found]
+    others = [candidate for candidate in candidates if name_of(candidate) not in named]
     if others:
-        return others, [f"{name}: {reasons[0]}" for name, reasons in found.items()]
-    if all(len(reasons) >= TRIED for reasons in found.values()):
-        says = "; ".join(f"{name} got stuck {len(of)} times in this run" for name, of in found.items())
-        raise RuntimeError(f"{says}, first: {next(iter(found.values()))[0]}")
+        return others, [f"{name}: {reasons[0]}" for name, reasons in named.items()]
+    if all(len(reasons) >= TRIED for reasons in named.values()):
+        says = "; ".join(f"{name} got stuck {len(of)} times in this run" for name, of in named.items())
+        raise RuntimeError(f"{says}, first: {next(iter(named.values()))[0]}")
     return candidates, []

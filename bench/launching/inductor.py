@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.spec import Launch, Problem
+from bench.spec import Launch, Problem, Tensors
 
 if TYPE_CHECKING:
-    from bench.spec import Tensors
-
     Function = Callable[..., torch.Tensor | Tensors]
 
 
@@ -60,7 +58,9 @@ def compiled(
     if threads:
         from torch._inductor import config
 
-        config.compile_threads = 1  # a pool of processes compiles Triton, and would stay beside what is timed
+        config.compile_threads = (
+            1  # a pool of processes compiles Triton, and would run on while something is timed
+        )
     bound: Callable[..., Any] = functools.partial(function, problem)
     if outputs:
         bound = functools.partial(_filling, bound, outputs)

@@ -2,7 +2,7 @@
 
 Choices lie in kernels/tuned, one JSON file for each device, readable and small: under the versions of
 everything that makes or runs a kernel, under the operator with a hash of its sources, one line for each
-question. A choice is used again only where all of these are the same; otherwise the device is asked anew.
+question. A choice is used again only where all of these are the same; otherwise candidates are timed again.
 What that takes is part of no measured time, and is reported (`Launch.tuning_s`).
 """
 
@@ -272,9 +272,9 @@ def _within_compiler(error: Exception) -> TracebackType | None:
 
 @functools.cache
 def _choices(device: int) -> Choices:
-    found = torch.cuda.get_device_properties(device)
-    made_by = versions(architecture=10 * found.major + found.minor)
-    return Choices(TUNED, f"{found.name} {found.multi_processor_count} SM", made_by)
+    properties = torch.cuda.get_device_properties(device)
+    made_by = versions(architecture=10 * properties.major + properties.minor)
+    return Choices(TUNED, f"{properties.name} {properties.multi_processor_count} SM", made_by)
 
 
 def versions(libcuda: str = "libcuda.so.1", architecture: int = 90) -> str:
@@ -324,6 +324,6 @@ def _imported(path: Path) -> Iterator[Path]:
         if isinstance(node, ast.ImportFrom):  # of a module, or modules of a package
             names = [f"{node.module}", *(f"{node.module}.{name}" for name in names)]
         for name in names:
-            found = _ROOT.joinpath(*name.split(".")).with_suffix(".py")
-            if name.startswith(("kernels.", "bench.launching.")) and found.is_file():
-                yield found
+            file = _ROOT.joinpath(*name.split(".")).with_suffix(".py")
+            if name.startswith(("kernels.", "bench.launching.")) and file.is_file():
+                yield file

@@ -1,4 +1,4 @@
-"""What attention in one pass takes on a GPU: two products and a softmax, tile by tile, and what runs beside.
+"""What attention in one pass takes on a GPU: two products and a softmax, tile by tile, and other kernels.
 
 A program computes the output of 128 rows of queries (64 if there are no more) of one head and walks along
 its keys in steps of 64. With `packs` its rows are those of all heads that share a head of keys. Where there
@@ -13,13 +13,13 @@ is one query, all implementations pack, and split the keys so that all SMs have 
 
 Peak, bandwidths, t0 and the exponent p are those of matrix products (bench/model/tile_wave.py). The exponent
 of a step says that softmax and products overlap, but not wholly; the `exposed` steps of a tile, the first
-and under a causal mask those on the diagonal, do not. Bytes beside q, k, v and o are what the implementation
-moves besides, such as new keys and values that are copied to a cache. Five numbers and `packs` are of the
-implementation: fitted to a few of its rows, which are not scored, or else priors that all share.
+and under a causal mask those on the diagonal, do not. Bytes other than q, k, v and o are what the
+implementation moves besides, such as new keys and values that are copied to a cache. Five numbers and `packs`
+are of the implementation: fitted to a few of its rows, which are not scored, or else priors that all share.
 
 Where it comes from: public timings of FlashAttention 2, 3 and 4 and of TensorRT-LLM's kernels
-(docs/predictions.md). Relatives: the count of softmax's cost beside the products' in FlashAttention-3 (Shah
-et al., 2024, section 3.1).
+(docs/predictions.md). Relatives: the count of softmax's cost relative to the products' in FlashAttention-3
+(Shah et al., 2024, section 3.1).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Kernel:
     rate: float
     """Share of the matrix products' rate that its products reach."""
     instructions: float
-    """Vector instructions for each score beside its exponential: scale, maximum, sum, conversion."""
+    """Vector instructions for each score in addition to its exponential: scale, maximum, sum, conversion."""
     start_s: float
-    """What a launch takes beside the launch floor: further kernels, finding out who computes what."""
+    """What a launch takes on top of the launch floor: further kernels, the scheduling of tiles."""
     tile_s: float
     """Beginning and ending a tile."""
     beside: float
-    """How many times longer the bytes beside take than the bandwidth allows."""
+    """How many times longer the other kernels' bytes take than the bandwidth allows."""
     packs: bool = False
 
 
@@ -96,7 +96,7 @@ class AttentionLaunches:
     """Bytes that launches go through before they come back to the same data."""
 
     def only(self, rows: npt.NDArray[np.int64]) -> AttentionLaunches:
-        """Those of these places."""
+        """The launches at these places."""
         return AttentionLaunches(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 
 
@@ -108,7 +108,7 @@ class PredictedAttention(NamedTuple):
     compute_s: Floats
     """Products and softmax, with tiles and waves."""
     memory_s: Floats
-    """Moving all bytes, those beside too."""
+    """Moving all bytes, those of other kernels included."""
     cache_share: Floats
     """Part of the time for q, k, v and o that is spent on what the cache holds."""
     used: Floats

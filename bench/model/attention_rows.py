@@ -36,7 +36,7 @@ def in_one_pass(rows: pd.DataFrame) -> pd.Series:
 
 
 def predict_attention(
-    found: pd.DataFrame,
+    predictions: pd.DataFrame,
     rows: pd.DataFrame,
     by: Sequence[Calibration],
     sheet: Datasheet | None,
@@ -44,31 +44,32 @@ def predict_attention(
 ) -> None:
     """L2-priors and L2 of attention in one pass, where its data type's products are calibrated.
 
-    `found` has the columns of `predict.structured` for all rows of a run, `rows` are those to predict, `by`
-    the calibrations without a fit and fitted, `working_set` the bytes that each row's launches go through.
+    `predictions` has the columns of `predict.structured` for all rows of a run, `rows` are those to predict,
+    `by` the calibrations without a fit and fitted, `working_set` the bytes that each row's launches go
+    through.
     """
     if not (len(rows) and by and sheet and sheet.boost_clock_hz):
         return
     softmax = Softmax(sheet.boost_clock_hz, special_per_clock(sheet))
     kinds = rows.groupby(["dtype", "implementation", rows["causal"].eq(True)], sort=False)
     of_row = _launches(rows, working_set)
-    for (dtype, _, _), some in kinds:
-        machines = [calibration.machine for one in by if (calibration := one.of(str(dtype)))]
+    for (dtype, _, _), kind in kinds:
+        machines = [calibration.machine for known in by if (calibration := known.of(str(dtype)))]
         if not machines:
             continue
-        launches = of_row.only(rows.index.get_indexer(some.index))
+        launches = of_row.only(rows.index.get_indexer(kind.index))
         plain = attention.predict(machines[0], softmax, attention.PRIOR, launches)
         answer = plain
-        timed = np.flatnonzero(some["median_s"].gt(0) & ~found.loc[some.index, "calibrating"])
+        timed = np.flatnonzero(kind["median_s"].gt(0) & ~predictions.loc[kind.index, "calibrating"])
         if len(machines) > 1 and len(timed) >= attention.LEAST_ROWS:
             chosen = timed[attention.designated(plain.seconds[timed])]
-            seconds = some["median_s"].to_numpy(dtype=float)[chosen]
+            seconds = kind["median_s"].to_numpy(dtype=float)[chosen]
             kernel = attention.fit(machines[-1], softmax, launches.only(chosen), seconds)
             answer = attention.predict(machines[-1], softmax, kernel, launches)
-            mark(found, some, some.iloc[chosen])
-        found.loc[some.index, "priors_s"] = plain.seconds
-        found.loc[some.index, "structured_s"] = answer.seconds
-        found.loc[some.index, "structured_limiter"] = answer.bound_by
+            mark(predictions, kind, kind.iloc[chosen])
+        predictions.loc[kind.index, "priors_s"] = plain.seconds
+        predictions.loc[kind.index, "structured_s"] = answer.seconds
+        predictions.loc[kind.index, "structured_limiter"] = answer.bound_by
 
 
 def _launches(rows: pd.DataFrame, working_set: Floats) -> attention.AttentionLaunches:

@@ -42,7 +42,7 @@ class Errors(NamedTuple):
 
     @classmethod
     def of(cls, predicted_s: Floats, measured_s: Floats) -> Errors:
-        """Of launches with both times. ValueError if there is none."""
+        """The errors over launches with both times. ValueError if there is none."""
         if not len(measured_s):
             raise ValueError("no launch has both a prediction and a time")
         ratio = predicted_s / measured_s
@@ -60,9 +60,9 @@ class Known:
     device_name: str
     run_id: str
     imported: str
-    """Who measured it, if not roofbench."""
+    """The author of the measurement, if not roofbench."""
     rows: pd.DataFrame
-    """Of the condition that has the ceilings."""
+    """The rows of the condition that has the ceilings."""
     ceilings: Ceilings
     sheet: Datasheet
 
@@ -80,7 +80,11 @@ class Known:
     def samples(self) -> Mapping[str, Sample]:
         """dtype -> what its calibration shapes leave of its L2, where there is a fit."""
         by = self.calibrations[-1]
-        return {one.dtype: one.sample for one in (by, *by.others.values()) if one.sample}
+        return {
+            calibration.dtype: calibration.sample
+            for calibration in (by, *by.others.values())
+            if calibration.sample
+        }
 
     @cached_property
     def _scored(self) -> pd.DataFrame:
@@ -88,11 +92,11 @@ class Known:
         sound = rows["product_m"].notna() & (rows["status"] == "ok") & (rows["median_s"] > 0)
         # A launch that is held to a tile is no example of what the quickest of many takes.
         names = zip(rows["implementation"], rows["configuration"], strict=True)
-        free = np.array([stated_tile(*one) is None for one in names], dtype=bool)
+        free = np.array([stated_tile(*name) is None for name in names], dtype=bool)
         return rows[sound & (rows["role"] == "measurement") & free]
 
     def errors(self, by: Calibration) -> Errors | None:
-        """Of this calibration, its own or another's scaled to it, on this run's products of its data type.
+        """Errors of a calibration, its own or another's scaled to it, on the run's products of its type.
 
         The shapes that calibrate are left out. Of many, MOST spread evenly over the rows. None without any.
         """
@@ -100,8 +104,8 @@ class Known:
         if not len(rows):
             return None
         rows = rows.iloc[np.linspace(0, len(rows) - 1, min(MOST, len(rows))).astype(int)]
-        found = by.predict(products(rows)).seconds
-        return Errors.of(found, rows["median_s"].to_numpy(dtype=float))
+        seconds = by.predict(products(rows)).seconds
+        return Errors.of(seconds, rows["median_s"].to_numpy(dtype=float))
 
 
 def known(
@@ -122,24 +126,24 @@ def known(
 
 
 def nearest(known_runs: Sequence[Known], wanted: Datasheet) -> Known | None:
-    """The run to predict a device from: its own if there is one, ours before others', else the likest device.
+    """The run that predicts a device: its own if there is one, ours before others', else of the most similar.
 
     Likest: of the same major compute capability if any is; then what an SM multiplies and what it draws
     from memory differ least, in logarithms. None of none.
     """
 
-    def unlike(one: Known) -> tuple[bool, bool, float, bool]:
-        same = one.sheet.name == wanted.name
-        major = [sheet.capability[0] if sheet.capability else None for sheet in (one.sheet, wanted)]
-        return not same, major[0] != major[1], _distance(one, wanted), bool(one.imported)
+    def unlike(known: Known) -> tuple[bool, bool, float, bool]:
+        same = known.sheet.name == wanted.name
+        major = [sheet.capability[0] if sheet.capability else None for sheet in (known.sheet, wanted)]
+        return not same, major[0] != major[1], _distance(known, wanted), bool(known.imported)
 
     return min(known_runs, key=unlike, default=None)
 
 
-def _distance(one: Known, wanted: Datasheet) -> float:
+def _distance(known: Known, wanted: Datasheet) -> float:
     per_sm = []
-    dtype = dtype_on(one.unfitted.dtype if one.unfitted else "", wanted)
-    for sheet in (one.sheet, wanted):
+    dtype = dtype_on(known.unfitted.dtype if known.unfitted else "", wanted)
+    for sheet in (known.sheet, wanted):
         peak = sheet.peak_flop_per_s("matrix", dtype)
         if not peak or not sheet.bandwidth_byte_per_s:
             return math.inf
@@ -151,7 +155,7 @@ def _distance(one: Known, wanted: Datasheet) -> float:
 
 def transfers(known_runs: Sequence[Known], of: Known) -> Mapping[str, Errors]:
     """Device -> errors of `of`'s calibration on it, scaled by datasheets; its own device as it is."""
-    found = {}
+    calibrations = {}
     for other in known_runs:
         by = of.calibrations[-1]
         if other.sheet.name != of.sheet.name:
@@ -160,5 +164,5 @@ def transfers(known_runs: Sequence[Known], of: Known) -> Mapping[str, Errors]:
             except UserError:
                 continue
         if errors := other.errors(by):
-            found[other.device_name] = errors
-    return found
+            calibrations[other.device_name] = errors
+    return calibrations

@@ -58,7 +58,7 @@ class Calibration:
     """A device as a run saw it, ready to predict matrix products."""
 
     machine: Machine
-    """For `dtype`."""
+    """The rates for `dtype`."""
     dtype: str
     peaks: Mapping[str, float]
     """dtype -> FLOP/s of the largest products, measured, or else the same share of what is stated: for L1 of
@@ -69,13 +69,13 @@ class Calibration:
     error: float | None = None
     """Mean |predicted / measured - 1| on those shapes themselves: smaller than on others."""
     said: str = ""
-    """Whence: the device and the run."""
+    """Its origin: the device and the run."""
     others: Mapping[str, Calibration] = field(default_factory=dict)
     """dtype -> its own calibration, of the run's other data types."""
     sample: Sample | None = field(default=None, compare=False)
     """What the fit leaves of its shapes' times."""
     implementations: frozenset[str] = frozenset()
-    """Those that ran the shapes: the residual is theirs."""
+    """The implementations that ran the shapes: the residual is theirs."""
     siblings: Sequence[Sample] = field(default=(), compare=False)
     """The same data type's samples of other devices."""
 
@@ -95,7 +95,7 @@ class Calibration:
 
     @cached_property
     def residual(self) -> Residual | None:
-        """Learned when it is first asked for; None where there are too few shapes."""
+        """Learned on first use; None where there are too few shapes."""
         return residual.learn(self.sample, self.siblings) if self.sample else None
 
 
@@ -181,8 +181,8 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
 
     # Tiles change by jumps, so that slopes are taken over a percent and from two sides of the start.
     tries = [np.zeros(len(names)), 0.3 * spread * np.where(np.arange(len(names)) % 2, 1.0, -1.0)]
-    found = [least_squares(residuals, x, loss="soft_l1", diff_step=1e-2) for x in tries]  # type: ignore[arg-type]
-    return moved(min(found, key=lambda one: one.cost).x)
+    fits = [least_squares(residuals, x, loss="soft_l1", diff_step=1e-2) for x in tries]  # type: ignore[arg-type]
+    return moved(min(fits, key=lambda fit: fit.cost).x)
 
 
 def error(machine: Machine, shapes: Products, seconds: Floats) -> float:

@@ -132,7 +132,8 @@ class Ceilings:
     step: Mapping[str, Duration] = field(default_factory=dict)
     """dtype -> one step of 128 x 128 x 64 in one program, operands in L2 (GPU)."""
     tile: Mapping[str, Duration] = field(default_factory=dict)
-    """dtype -> what such a tile takes beside its steps and the launch floor: prologue and epilogue (GPU)."""
+    """dtype -> what such a tile takes on top of its steps and the launch floor: prologue and epilogue (GPU).
+    """
     launch: Duration | None = None
     """The launch floor with its interval."""
 
@@ -143,11 +144,11 @@ class Ceilings:
         ValueError if the ceilings come from more than one (device, run, condition): a roof that mixes
         them was never measured. `by_run` separates them.
         """
-        found = by_run(rows)
-        if len(found) > 1:
-            named = ", ".join(" ".join((*run, of)) for run, of in sorted(found))
+        by_key = by_run(rows)
+        if len(by_key) > 1:
+            named = ", ".join(" ".join((*run, of)) for run, of in sorted(by_key))
             raise ValueError(f"ceilings of one device, run and condition are wanted; given {named}")
-        return next(iter(found.values()), cls())
+        return next(iter(by_key.values()), cls())
 
     @cached_property
     def slowest(self) -> Ceilings:
@@ -161,7 +162,7 @@ class Ceilings:
 
     @cached_property
     def slow(self) -> Ceilings:
-        """The same as the slowest visits found them, where visits differ."""
+        """The same by the slowest visits, where visits differ."""
         return self._at(lambda ceiling: ceiling.slow_per_s)
 
     def _at(self, end: Callable[[Ceiling], float]) -> Ceilings:
@@ -220,12 +221,14 @@ class Ceilings:
         if self.sm_byte_per_s:
             rates["memory copy by one SM"] = self.sm_byte_per_s, "byte/s"
         times = {"launch floor": self.launch} if self.launch else {}
-        times |= {f"step 128x128x{tile_probe.STEP_K} {dtype}": one for dtype, one in self.step.items()}
-        times |= {f"tile 128x128 {dtype} without steps": one for dtype, one in self.tile.items()}
+        times |= {
+            f"step 128x128x{tile_probe.STEP_K} {dtype}": duration for dtype, duration in self.step.items()
+        }
+        times |= {f"tile 128x128 {dtype} without steps": duration for dtype, duration in self.tile.items()}
         of_time = [Listed(n, d.seconds, d.low_s, d.high_s, "s", d.row) for n, d in times.items()]
         of_rate = [Listed(n, c.per_s, c.low_per_s, c.high_per_s, u, c.row) for n, (c, u) in rates.items()]
-        floor = [one for one in of_time if one.name == "launch floor"]
-        return [*floor, *of_rate, *(one for one in of_time if one not in floor)]
+        floor = [each for each in of_time if each.name == "launch floor"]
+        return [*floor, *of_rate, *(each for each in of_time if each not in floor)]
 
 
 def condition(cache: str, threads_asked: object = None) -> str:
@@ -243,11 +246,11 @@ def by_run(rows: Iterable[Measurement]) -> dict[tuple[RunKey, str], Ceilings]:
     none but the cold: warm ceilings are there if a launch floor or a peak was measured warm. MixedCeilings if
     the rows of a run are of several drivers, power limits or regimes.
     """
-    found = [row for row in rows if row.role != "measurement" and row.is_timed]
-    _refuse_mixed(found)
+    roofs = [row for row in rows if row.role != "measurement" and row.is_timed]
+    _refuse_mixed(roofs)
     groups: dict[tuple[RunKey, str], list[Measurement]] = {}
     probes: dict[tuple[RunKey, str], list[Measurement]] = {}
-    for row in found:
+    for row in roofs:
         cold = (RunKey.of(row), condition("cold", row.threads_asked))
         if _probe(row):
             probes.setdefault(cold, []).append(row)
@@ -282,11 +285,11 @@ def _refuse_mixed(ceilings: Iterable[Measurement]) -> None:
 
 def _probe(row: Measurement) -> Literal["", "cache", "one SM", "one tile"]:
     """Which probe a ceiling's row is; empty for a floor, a peak or a bandwidth of memory."""
-    asked = json.loads(row.parameters)
+    parameters = json.loads(row.parameters)
     if row.flop > 0:
         tile = forced_tile(row.implementation)
-        return "one tile" if tile and tile == (asked.get("m"), asked.get("n")) else ""
-    if row.byte > 0 and 0 < asked.get("programs", 0) < row.sm_count:
+        return "one tile" if tile and tile == (parameters.get("m"), parameters.get("n")) else ""
+    if row.byte > 0 and 0 < parameters.get("programs", 0) < row.sm_count:
         return "one SM"
     return "cache" if row.byte > 0 and row.cache == "warm" else ""
 
@@ -304,7 +307,7 @@ def _read(key: tuple[RunKey, str], group: list[Measurement]) -> Ceilings:
             _keep_highest(bandwidths, round(row.byte_written / row.byte, 3), _rate(row, row.byte))
         else:
             floors.setdefault(row.implementation, []).append(row)
-    launch = min((_median(floor) for floor in floors.values()), key=lambda one: one.seconds, default=None)
+    launch = min((_median(floor) for floor in floors.values()), key=lambda each: each.seconds, default=None)
     launch_s = launch.seconds if launch else None
     run, of = key
     return Ceilings(
@@ -330,8 +333,8 @@ def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: flo
             _keep_highest(of_one_sm, "", _rate(row, row.byte / programs, floor_s))
         else:
             _keep_highest(cached, row.byte, _rate(row, row.byte, floor_s))
-    lines = {dtype: _line(some, floor_s) for dtype, some in sorted(tiles.items())}
-    fitted = {dtype: found for dtype, found in lines.items() if found}
+    lines = {dtype: _line(rows, floor_s) for dtype, rows in sorted(tiles.items())}
+    fitted = {dtype: line for dtype, line in lines.items() if line}
     return replace(
         ceilings,
         cached=dict(sorted(cached.items())),
@@ -341,25 +344,25 @@ def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: flo
     )
 
 
-def _line(some: list[Measurement], floor_s: float) -> tuple[Duration, Duration] | None:
+def _line(rows: list[Measurement], floor_s: float) -> tuple[Duration, Duration] | None:
     """(step, tile) of one data type; None if no line can be drawn."""
     points = []
-    for row in some:
+    for row in rows:
         median_s = _seconds(row.median_s)
         low_s, high_s = _ends_s(row, median_s)
         points.append(tile_probe.TilePoint(json.loads(row.parameters)["k"], median_s, low_s, high_s))
-    found = tile_probe.line(points, floor_s)
-    if found is None:
+    line = tile_probe.line(points, floor_s)
+    if line is None:
         return None
-    named = f"{some[0].operator} {some[0].implementation} {some[0].dtype} at {len(points)} k"
-    return Duration(*found.step_s, named), Duration(*found.tile_s, named)
+    named = f"{rows[0].operator} {rows[0].implementation} {rows[0].dtype} at {len(points)} k"
+    return Duration(*line.step_s, named), Duration(*line.tile_s, named)
 
 
 def _median(floor: list[Measurement]) -> Duration:
     """The median over the rows of one implementation, interval by interval end."""
     median_s = [_seconds(row.median_s) for row in floor]
     ends_s = [_ends_s(row, middle_s) for row, middle_s in zip(floor, median_s, strict=True)]
-    low_s, high_s = (statistics.median(some) for some in zip(*ends_s, strict=True))
+    low_s, high_s = (statistics.median(ends) for ends in zip(*ends_s, strict=True))
     return Duration(statistics.median(median_s), low_s, high_s, row_name(floor[0]))
 
 

@@ -1,8 +1,8 @@
 """Launches of any operator as numbers, in terms that mean the same on every GPU.
 
 A launch's *base* is its start and the longer of moving its bytes, at the bandwidth that a copy reaches or
-that its few blocks draw, and computing at the datasheet's peak. Beside the base, and the sizes themselves,
-stands what decides how far from it a kernel ends up:
+that its few blocks draw, and computing at the datasheet's peak. In addition to the base and the sizes
+themselves, stands what decides how far from it a kernel ends up:
 
     rows of a softmax or normalization    bytes of the rows in flight on all SMs against the last-level cache
                                           (a row that leaves it is read again), how full blocks and waves
@@ -41,7 +41,7 @@ COLUMNS = (
 PARAMETER = "p."
 """Begins the column of a parameter, so that `rows` of a softmax is no column of the table."""
 START_S = 3e-6
-"""What a launch takes beside its work where its row does not say."""
+"""What a launch takes on top of its work where its row does not say."""
 DRAWN_SHARE, DRAWN_BYTE = 1.4, 5.0
 """What one SM draws from memory: so many times its share of the bandwidth, so many bytes a clock at least
 (the priors of bench/model/calibration.py)."""
@@ -66,7 +66,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> Vocabulary:
-        """Of rows with columns of parameters, as `with_parameters` gives them."""
+        """The vocabulary of rows with columns of parameters, as `with_parameters` gives them."""
         given = [
             name for name in map(str, rows.columns) if name.startswith(PARAMETER) and rows[name].notna().any()
         ]
@@ -109,10 +109,10 @@ def features(
     moving_s, computing_s = rows["byte_moved"] / np.minimum(reached, by_blocks), rows["flop"] / peak
     base = start_s + np.maximum(moving_s, computing_s)
     byte = rows["byte_moved"].clip(lower=1)
-    found: dict[str, pd.Series] = {name: _log(rows[name]) for name in vocabulary.sizes}
+    features: dict[str, pd.Series] = {name: _log(rows[name]) for name in vocabulary.sizes}
     for name, words in vocabulary.words.items():
-        found[f"is {name}"] = rows[name].astype(str).map(words).fillna(-1)
-    found |= {
+        features[f"is {name}"] = rows[name].astype(str).map(words).fillna(-1)
+    features |= {
         "base": _log(base),
         "computing to moving": _log((computing_s / moving_s).clip(lower=1e-6)),
         "bytes to cache": _log(byte / gpu["cache"]),
@@ -126,12 +126,12 @@ def features(
         **{name: gpu[name] for name in ("generation", "threads", "AMD", "HBM")},
     }
     if PARAMETER + "length" in rows and PARAMETER + "rows" in rows:
-        found |= _of_rows(rows, gpu, item)
+        features |= _of_rows(rows, gpu, item)
     if {PARAMETER + "c", PARAMETER + "h", PARAMETER + "n"} <= set(rows):
-        found |= _of_channels(rows, gpu, item)
+        features |= _of_channels(rows, gpu, item)
     if rows["product_m"].notna().all():
-        found |= _of_products(rows, gpu, item)
-    table = pd.DataFrame(found).astype(np.float32)
+        features |= _of_products(rows, gpu, item)
+    table = pd.DataFrame(features).astype(np.float32)
     return table.replace([np.inf, -np.inf], np.nan).fillna(-1.0), base
 
 
@@ -183,7 +183,7 @@ def _peaks(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Series:
 
 
 def _of_rows(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict[str, pd.Series]:
-    """Of a matrix that is worked on row by row, each by a block."""
+    """Features of a matrix that is processed row by row, each by a block."""
     length, count = (rows[PARAMETER + name].astype(float) for name in ("length", "rows"))
     block = (2 ** np.ceil(np.log2(length / 4))).clip(32, MOST_THREADS)
     at_once = gpu["sm"] * gpu["threads"] / block
@@ -202,7 +202,7 @@ def _of_rows(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict[str
 
 
 def _of_channels(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict[str, pd.Series]:
-    """Of images, whose channels are worked on one by one or side by side."""
+    """Features of images, whose channels are processed in turn or side by side."""
     batch, channels, height = (rows[PARAMETER + name].astype(float) for name in "nch")
     width = rows[PARAMETER + "w"].astype(float).fillna(1.0) if PARAMETER + "w" in rows else 1.0
     values = batch * height * width
@@ -217,18 +217,18 @@ def _of_channels(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict
 def _of_products(rows: pd.DataFrame, gpu: pd.DataFrame, item: pd.Series) -> dict[str, pd.Series]:
     m, n, k = (rows[f"product_{side}"].astype(float) for side in "mnk")
     count = (rows["flop"] / (2 * m * n * k)).clip(lower=1).round()
-    found = {f"product {side}": _log(size) for side, size in zip("mnk", (m, n, k), strict=True)}
-    found |= {
+    features = {f"product {side}": _log(size) for side, size in zip("mnk", (m, n, k), strict=True)}
+    features |= {
         f"alignment of {side}": (size % 2 != 0) * 1.0 + (size % 4 != 0) + (size % 8 != 0)
         for side, size in zip("mnk", (m, n, k), strict=True)
     }
     for tile_m, tile_n in TILES:
         waves = np.ceil(m / tile_m) * np.ceil(n / tile_n) * count / gpu["sm"]
-        found |= {
+        features |= {
             f"waves of {tile_m}x{tile_n}": _log(waves),
             f"last wave of {tile_m}x{tile_n}": waves / np.ceil(waves),
         }
-    return found | {
+    return features | {
         "products": _log(count),
         "longer side": _log(m / n).abs(),
         "edge of m": m / (np.ceil(m / 128) * 128),

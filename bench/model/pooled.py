@@ -53,15 +53,15 @@ LARGEST, CACHES = 16, 8
 STREAMING = ("activations", "elementwise")
 """Operators whose launches go through memory once, whatever they compute, but for a power."""
 USUAL_SHARE = 0.85
-"""Of the datasheet's bandwidth, where no GPU was timed."""
+"""Share of the datasheet's bandwidth, where no GPU was timed."""
 
 
 def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:
     """The rows of each GPU that say what its memory reaches; `sheets` are by device name."""
     cache = rows["device_name"].map({name: sheet.l2_byte for name, sheet in sheets.items()})
     streaming = rows["operator"].isin(STREAMING) & ~rows["parameters"].str.contains('"power"')
-    some = rows[streaming & (rows["byte_moved"] > CACHES * cache)].sort_values("byte_moved", kind="stable")
-    return some.groupby("device_name", sort=False).tail(LARGEST).index
+    streams = rows[streaming & (rows["byte_moved"] > CACHES * cache)].sort_values("byte_moved", kind="stable")
+    return streams.groupby("device_name", sort=False).tail(LARGEST).index
 
 
 class PooledPrediction(NamedTuple):
@@ -90,14 +90,14 @@ class Pool:
     @cached_property
     def reached(self) -> Mapping[str, float]:
         """Device name -> share of the datasheet's bandwidth that its largest launches reach."""
-        some = self.rows.loc[self.largest]
+        largest = self.rows.loc[self.largest]
         bandwidth = (
-            some["device_name"]
+            largest["device_name"]
             .map({name: sheet.bandwidth_byte_per_s for name, sheet in self.sheets.items()})
             .astype(float)
         )
-        working_s = some["median_s"] - some["clock_start_s"].astype(float).fillna(START_S)
-        shares = (some["byte_moved"] / bandwidth / working_s).groupby(some["device_name"]).median()
+        working_s = largest["median_s"] - largest["clock_start_s"].astype(float).fillna(START_S)
+        shares = (largest["byte_moved"] / bandwidth / working_s).groupby(largest["device_name"]).median()
         return {str(name): float(share) for name, share in shares.items() if share > 0}
 
     def share(self, sheet: Datasheet, known: Mapping[str, float]) -> float:
@@ -131,7 +131,7 @@ class OperatorPool:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Of all its rows."""
+        """The vocabulary of all its rows."""
         return Vocabulary.of(self.rows)
 
     def own(self, wanted: Datasheet) -> pd.DataFrame:
@@ -151,10 +151,10 @@ class OperatorPool:
         if not len(others):
             return None
         known = {name: s for name, s in self.pool.reached.items() if name not in wanted.match}
-        found = _Forest.of(self, others, known, wanted).predict(rows, wanted)
+        prediction = _Forest.of(self, others, known, wanted).predict(rows, wanted)
         width, error = self._left_out(others, known, wanted)
-        half = width * (found.disagreement + found.spread)
-        return _learned(found.base, found.log, half, error)
+        half = width * (prediction.disagreement + prediction.spread)
+        return _learned(prediction.base, prediction.log, half, error)
 
     def calibrated(self, wanted: Datasheet, own: pd.DataFrame, rows: pd.DataFrame) -> PooledPrediction:
         """Launches of a GPU by designated rows of its own, of one source, and the timings of all others."""
@@ -164,7 +164,7 @@ class OperatorPool:
             forest = _Forest.of(self, others, known, wanted)
             here, there = forest.predict(own, wanted), forest.predict(rows, wanted)
         else:
-            here, there = (_base(self, some, known, wanted) for some in (own, rows))
+            here, there = (_base(self, rows_of_side, known, wanted) for rows_of_side in (own, rows))
         left = np.log(own["median_s"].to_numpy(dtype=float) / here.base) - here.log
         at, wanted_at = (_standardized(of.features, here.features, here.weights) for of in (here, there))
         log, half, error = _process(at, left, wanted_at)
@@ -177,7 +177,7 @@ class OperatorPool:
         count = CALIBRATING if len(rows) > 2 * CALIBRATING else len(rows) // 4
         bare = _base(self, rows, self.pool.reached, wanted)
         at = _standardized(bare.features, bare.features, bare.weights)
-        # Of equal rows there are fewer clusters than are asked for.
+        # Equal rows give fewer clusters than requested.
         count = min(count, len(np.unique(at, axis=0)))
         distances = KMeans(count, n_init=1, random_state=0).fit(at).transform(at)
         return rows.index[np.unique(distances.argmin(axis=0))]
@@ -200,12 +200,12 @@ class OperatorPool:
             unseen = rows.iloc[left_out]
             without = {name: share for name, share in known.items() if name not in set(unseen["device_name"])}
             forest = _Forest.of(self, rows.iloc[learned], without, wanted)
-            for name, some in unseen.groupby("device_name"):
+            for name, of_device in unseen.groupby("device_name"):
                 sheet = self.pool.sheets[str(name)]
-                found = forest.predict(some, sheet)
-                off = found.log - np.log(some["median_s"].to_numpy(dtype=float) / found.base)
+                prediction = forest.predict(of_device, sheet)
+                off = prediction.log - np.log(of_device["median_s"].to_numpy(dtype=float) / prediction.base)
                 errors.append(np.abs(np.expm1(off)))
-                scaled.append(np.abs(off) / (found.disagreement + found.spread))
+                scaled.append(np.abs(off) / (prediction.disagreement + prediction.spread))
                 weights.append(np.full(len(off), _like(sheet, wanted) / len(off)))
         weight = np.concatenate(weights)
         error = float(np.average(np.concatenate(errors), weights=weight))
@@ -213,7 +213,7 @@ class OperatorPool:
 
 
 class _Found(NamedTuple):
-    """Of launches [n]: base in seconds, expected log(t / base), the trees' disagreement."""
+    """Predictions of launches [n]: base in seconds, expected log(t / base), the trees' disagreement."""
 
     base: Floats
     log: Floats
@@ -256,7 +256,7 @@ class _Forest:
         return cls(operator, trees, known, float(np.median(disagreement)) or 1e-9)
 
     def predict(self, rows: pd.DataFrame, sheet: Datasheet) -> _Found:
-        """Of rows of a GPU."""
+        """Predict rows of a GPU."""
         at, base = _features(self.of_operator, rows, self.known, sheet)
         log, disagreement = told(self.trees, at.to_numpy())
         # What the trees split by, and where they end: launches alike in these are alike in what is left.
@@ -291,15 +291,15 @@ def _some(rows: pd.DataFrame) -> pd.DataFrame:
     return shuffled[shuffled.groupby(["device_name", "run_id"]).cumcount() < ROWS_OF_A_SOURCE].sort_index()
 
 
-def _like(one: Datasheet, other: Datasheet) -> float:
+def _like(sheet: Datasheet, other: Datasheet) -> float:
     """How much a GPU counts for another, 0 to 1."""
-    if (one.capability is None) != (other.capability is None):
+    if (sheet.capability is None) != (other.capability is None):
         return UNLIKE_MAKER
     first, second = (
-        major + minor / 10 for major, minor in (one.capability or (0, 0), other.capability or (0, 0))
+        major + minor / 10 for major, minor in (sheet.capability or (0, 0), other.capability or (0, 0))
     )
     cache = 1.0 if (first < FIRST_CACHED) == (second < FIRST_CACHED) else UNLIKE_CACHE
-    memory = 1.0 if (one.memory_type == "HBM") == (other.memory_type == "HBM") else UNLIKE_MEMORY
+    memory = 1.0 if (sheet.memory_type == "HBM") == (other.memory_type == "HBM") else UNLIKE_MEMORY
     return cache * memory * math.exp(-UNLIKE_GENERATION * abs(first - second))
 
 

@@ -83,15 +83,25 @@ def predictions(
 
     The arguments are those of `structured`; NaN and "" where a level cannot say.
     """
-    found = structured(rows, roof, sheet, given, siblings, learns)
-    found["predicted_s"], found["limiter"] = np.nan, ""
-    for how, some in rows.groupby("condition", sort=False):
-        counts = (some["flop"], *rows_traffic(some), some["arithmetic"], some["dtype"])
-        seconds, terms = calibrated_columns(*counts, roof(str(how)), _beside(some))
-        found.loc[some.index, "predicted_s"], found.loc[some.index, "limiter"] = seconds, terms
+    predictions = structured(rows, roof, sheet, given, siblings, learns)
+    predictions["predicted_s"], predictions["limiter"] = np.nan, ""
+    for how, of_condition in rows.groupby("condition", sort=False):
+        counts = (
+            of_condition["flop"],
+            *rows_traffic(of_condition),
+            of_condition["arithmetic"],
+            of_condition["dtype"],
+        )
+        seconds, terms = calibrated_columns(*counts, roof(str(how)), _beside(of_condition))
+        predictions.loc[of_condition.index, "predicted_s"], predictions.loc[of_condition.index, "limiter"] = (
+            seconds,
+            terms,
+        )
     stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
-    found["datasheet_s"] = np.array([datasheet_s(*counts, sheet) or np.nan for counts in stated], dtype=float)
-    return found
+    predictions["datasheet_s"] = np.array(
+        [datasheet_s(*counts, sheet) or np.nan for counts in stated], dtype=float
+    )
+    return predictions
 
 
 def structured(
@@ -110,7 +120,7 @@ def structured(
     """
     import pandas as pd
 
-    found = pd.DataFrame(
+    predictions = pd.DataFrame(
         {
             "structured_s": np.nan,
             "structured_limiter": "",
@@ -122,29 +132,31 @@ def structured(
     )
     matrix = (rows["device_kind"] == "cuda") & (rows["arithmetic"] == "matrix")
     gpu, one_pass = matrix & rows["product_m"].notna(), matrix & in_one_pass(rows)
-    for how, some in rows.groupby("condition", sort=False):
+    for how, of_condition in rows.groupby("condition", sort=False):
         ceilings = roof(str(how))
-        of_gpu = some[gpu[some.index]]
+        of_gpu = of_condition[gpu[of_condition.index]]
         of_products = given
         if of_products is None:
-            of_products = calibrated(some, ceilings, sheet, siblings) if len(of_gpu) else ()
-        for column, one in zip(("priors_s", "structured_s"), of_products, strict=False):
-            _predict_products(found, column, of_gpu, one, learns)
-        others = ~gpu[some.index] & ~some["arithmetic"].isin(WITHOUT_ROOF)
-        _predict_others(found, some[others], ceilings, sheet)
-        of_attention = some[one_pass[some.index]]
-        predict_attention(found, of_attention, of_products, sheet, _working_set(of_attention))
+            of_products = calibrated(of_condition, ceilings, sheet, siblings) if len(of_gpu) else ()
+        for column, seconds in zip(("priors_s", "structured_s"), of_products, strict=False):
+            _predict_products(predictions, column, of_gpu, seconds, learns)
+        others = ~gpu[of_condition.index] & ~of_condition["arithmetic"].isin(WITHOUT_ROOF)
+        _predict_others(predictions, of_condition[others], ceilings, sheet)
+        of_attention = of_condition[one_pass[of_condition.index]]
+        predict_attention(predictions, of_attention, of_products, sheet, _working_set(of_attention))
         if len(of_products) < 2:  # a fit of one data type says nothing of another's
-            unfitted_s = found.loc[of_gpu.index, "priors_s"]
-            found.loc[of_gpu.index, "structured_s"] = unfitted_s
-        found.loc[of_gpu.index, "calibrating"] |= _as_shapes(of_gpu)
-    found["structured_s"] = found["structured_s"].where(gpu, found["structured_s"].fillna(found["priors_s"]))
-    if found["learned_s"].notna().any():
-        found["learned_s"] = found["learned_s"].fillna(found["structured_s"])
+            unfitted_s = predictions.loc[of_gpu.index, "priors_s"]
+            predictions.loc[of_gpu.index, "structured_s"] = unfitted_s
+        predictions.loc[of_gpu.index, "calibrating"] |= _as_shapes(of_gpu)
+    predictions["structured_s"] = predictions["structured_s"].where(
+        gpu, predictions["structured_s"].fillna(predictions["priors_s"])
+    )
+    if predictions["learned_s"].notna().any():
+        predictions["learned_s"] = predictions["learned_s"].fillna(predictions["structured_s"])
     products_of_cpu = (rows["arithmetic"] == "matrix") & (rows["device_kind"] == "cpu")
-    apply_starts(found, rows[products_of_cpu])
-    apply_factors(found, rows[rows["product_m"].isna() & (rows["arithmetic"] != "matrix")], roof)
-    return found
+    apply_starts(predictions, rows[products_of_cpu])
+    apply_factors(predictions, rows[rows["product_m"].isna() & (rows["arithmetic"] != "matrix")], roof)
+    return predictions
 
 
 # ---- matrix products of a GPU
@@ -156,7 +168,7 @@ def calibrated(
     """(without a fit, fitted) for the rows of one run and condition.
 
     The second only where enough calibration shapes have a time; none without a product's ceilings. What it
-    says of data types beside the one with the most shapes is among its `others`.
+    says of data types other than the one with the most shapes is among its `others`.
     """
     plain = unfitted(rows, ceilings, sheet)
     if plain is None:
@@ -197,17 +209,19 @@ def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) ->
     if not sm_count or not cache_byte:
         return None
     capability, clock_hz = (sheet.capability, sheet.boost_clock_hz) if sheet else (None, None)
-    said = f"{rows['device_name'].iloc[0]}, run {rows['run_id'].iloc[0]}"
-    found = {}
+    run_name = f"{rows['device_name'].iloc[0]}, run {rows['run_id'].iloc[0]}"
+    calibrations = {}
     for kind in (dtype, *(of for unit, of in ceilings.peak_flop_per_s if unit == "matrix" and of != dtype)):
         start = calibration.started(ceilings, kind, sm_count, cache_byte, capability, clock_hz)
         if start is not None and ceilings.launch is None and kind in shapes:
             seconds = shapes[kind]["median_s"].to_numpy(dtype=float)
             start = calibration.with_launch(start, products(shapes[kind]), seconds)
         if start is not None:
-            found[kind] = Calibration(start, kind, _peaks(ceilings, kind, sheet), fitted=False, said=said)
-    plain = found.pop(dtype, None)
-    return replace(plain, others=found) if plain else None
+            calibrations[kind] = Calibration(
+                start, kind, _peaks(ceilings, kind, sheet), fitted=False, said=run_name
+            )
+    plain = calibrations.pop(dtype, None)
+    return replace(plain, others=calibrations) if plain else None
 
 
 def _shapes(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -324,30 +338,30 @@ def stated_tile(implementation: str, configuration: str) -> tuple[int, int] | No
     """The tile that a row states, where each is computed by one program from its first step to its last."""
     if forced := forced_tile(implementation):
         return forced
-    found = _STATED_TILE.search(configuration)
+    match = _STATED_TILE.search(configuration)
     shared = any(word in f"{implementation} {configuration}" for word in ("split", "stream"))
-    return (int(found[1]), int(found[2])) if found and not shared else None
+    return (int(match[1]), int(match[2])) if match and not shared else None
 
 
 def _predict_products(
-    found: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration, learns: bool
+    predictions: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration, learns: bool
 ) -> None:
-    tiles = [stated_tile(*one) for one in zip(rows["implementation"], rows["configuration"], strict=True)]
+    tiles = [stated_tile(*pair) for pair in zip(rows["implementation"], rows["configuration"], strict=True)]
     keys = list(zip(rows["dtype"], tiles, strict=True))
     for key in dict.fromkeys(keys):
         of_dtype = by.of(str(key[0]))
         if of_dtype is None:
             continue
-        some = rows[[one == key for one in keys]]
-        of = products(some)
+        own_rows = rows[[own == key for own in keys]]
+        of = products(own_rows)
         answer = of_dtype.predict(of, key[1])
-        found.loc[some.index, column] = answer.seconds
-        found.loc[some.index, "structured_limiter"] = bound_by(of_dtype.machine, answer)
-        alike = some["implementation"].isin(of_dtype.implementations).to_numpy(dtype=bool)
+        predictions.loc[own_rows.index, column] = answer.seconds
+        predictions.loc[own_rows.index, "structured_limiter"] = bound_by(of_dtype.machine, answer)
+        alike = own_rows["implementation"].isin(of_dtype.implementations).to_numpy(dtype=bool)
         if learns and key[1] is None and alike.any() and of_dtype.residual:
-            told = of_dtype.residual.correct(residual.features(of_dtype.machine, of, answer))
-            for name, factor in zip(LEARNED, told, strict=True):
-                found.loc[some.index[alike], name] = (factor * answer.seconds)[alike]
+            corrected = of_dtype.residual.correct(residual.features(of_dtype.machine, of, answer))
+            for name, factor in zip(LEARNED, corrected, strict=True):
+                predictions.loc[own_rows.index[alike], name] = (factor * answer.seconds)[alike]
 
 
 def bound_by(machine: Machine, answer: tile_wave.PredictedGemms) -> list[str]:
@@ -364,7 +378,7 @@ def bound_by(machine: Machine, answer: tile_wave.PredictedGemms) -> list[str]:
 
 
 def _predict_others(
-    found: pd.DataFrame, rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None
+    predictions: pd.DataFrame, rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None
 ) -> None:
     t0 = ceilings.launch_s
     if t0 is None or not len(rows):
@@ -396,12 +410,12 @@ def _predict_others(
         np.where(np.isfinite(terms), terms, 0.0).argmax(axis=0)
     ]
     names[(names == "memory") & (in_cache > in_memory)] = cache
-    found.loc[rows.index, "priors_s"] = seconds
-    found.loc[rows.index, "structured_limiter"] = np.where(np.isfinite(seconds), names, "")
+    predictions.loc[rows.index, "priors_s"] = seconds
+    predictions.loc[rows.index, "structured_limiter"] = np.where(np.isfinite(seconds), names, "")
 
 
 def _beside(rows: pd.DataFrame) -> Floats:
-    """The share of what they move that kernels beside those with the arithmetic move."""
+    """The share of the bytes that is moved by kernels other than those with the arithmetic."""
     beside, moved = (rows[name].fillna(0).to_numpy(dtype=float) for name in ("byte_beside", "byte_moved"))
     return np.asarray(np.divide(beside, moved, out=np.zeros_like(beside), where=moved > 0))
 

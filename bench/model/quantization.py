@@ -26,8 +26,8 @@ FULL = 0.9
 
 def forced_tile(implementation: str) -> tuple[int, int] | None:
     """(tile_m, tile_n) of an implementation that is held to one, as `triton-256x128`; else None."""
-    found = FORCED.search(implementation)
-    return (int(found[1]), int(found[2])) if found else None
+    match = FORCED.search(implementation)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def tiles(m: int, n: int, tile_m: int, tile_n: int) -> int:

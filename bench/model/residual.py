@@ -4,7 +4,7 @@
 
 Extremely randomised trees (scikit-learn), learned from the calibration shapes alone. Far from every shape
 they keep to the nearest ones, so the correction stays within what was measured. `python -m
-studies.learners` prints their error beside that of Gaussian processes and gradient boosting.
+studies.learners` compares their error with that of Gaussian processes and gradient boosting.
 
 A device with few shapes of its own may have siblings: other devices' shapes, each against its own L2. A
 second forest, learned from those, tells the first one what others leave at the same launch.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LEAST_SHAPES = 48
 """Shapes from which a residual is learned; with fewer the level is L2."""
 FEW_SHAPES = 256
-"""Shapes from which siblings are not asked: with 512 of its own they no longer help a device."""
+"""Number of shapes of its own from which siblings no longer help a device."""
 COVERS = 0.9
 """Share of launches whose time the interval is meant to hold."""
 TREES, LEAF, SIBLINGS_LEAF, FOLDS = 100, 2, 5, 5
@@ -80,7 +80,7 @@ class Residual:
     spread: float
     """The usual disagreement of the trees, in logarithms: added to each, so that none is certain."""
     quantile: float
-    """Of errors on shapes that were not seen, over disagreement."""
+    """Quantile of the errors on unseen shapes over disagreement."""
 
     def correct(self, at: Floats) -> Correction:
         """The correction at these features, [n, 15]."""
@@ -121,7 +121,10 @@ def _forest(at: Floats, residual: Floats, leaf: int = LEAF) -> ExtraTreesRegress
 
 def told(forest: ExtraTreesRegressor, at: Floats) -> tuple[Floats, Floats]:
     """(mean, standard deviation) over the trees, each [n]."""
-    trees = np.stack([tree.predict(at) for tree in forest.estimators_])
+    from sklearn.utils import check_array
+
+    checked = check_array(at, dtype=np.float32, order="C")  # once, not by each of a hundred trees
+    trees = np.stack([tree.predict(checked, check_input=False) for tree in forest.estimators_])
     return trees.mean(axis=0), trees.std(axis=0)
 
 

@@ -3,7 +3,7 @@
     datasheet    t = max(flop / peak, byte / bandwidth)
     calibrated   t = t0 + max(flop / peak, traffic / bandwidth(write share))
 
-A launch of several kernels, some with the arithmetic and others beside it (a layer), takes the traffic of the
+A launch of several kernels, some with the arithmetic and others without (a layer), takes the traffic of the
 others on top, since they run one after the other: a sum of maxima, with one maximum for all that multiply.
 
 Seconds, FLOP, bytes. The launch floor t0 is added, not max-ed: replaying about 150,000 public GEMM
@@ -128,7 +128,8 @@ def calibrated(
 ) -> Prediction | None:
     """Seconds = t0 + max(flop / peak, byte / bandwidth(write_share)) and what bounds them.
 
-    The share `beside` of the bytes is moved by kernels beside those with the arithmetic, and adds to them.
+    The share `beside` of the bytes is moved by kernels other than those with the arithmetic, and adds to
+    them.
 
     `byte` reach memory, `write_share` of them written (see `traffic`). None if a ceiling that the launch
     needs was not measured; only vector arithmetic may go without a peak of its own and then has no compute

@@ -1,7 +1,7 @@
 """A device that nobody here has: another's calibration, scaled by what the two datasheets say.
 
 Peak by peak, bandwidth by bandwidth, each SM's share by the share of an SM; SMs and cache are the device's
-own. What a launch, a tile and a split cost beside their work stays as it was measured: no datasheet knows.
+own. What a launch, a tile and a split cost on top of their work stays as it was measured: no datasheet knows.
 How far off that is was measured between devices that have public timings: docs/predictions.md.
 """
 

@@ -51,7 +51,7 @@ class TrainingStep:
         return 2 if self.dtype == "bfloat16" else _FLOAT32
 
     def peak_byte(self, implementation: str) -> int:
-        """Bytes that it holds at most beside its inputs; with an optimizer, its weights are its own."""
+        """Most bytes that it holds in addition to its inputs; with an optimizer, its weights are its own."""
         held = 0
         if self.optimizer != "none":
             eight_bit = implementation == "bitsandbytes"

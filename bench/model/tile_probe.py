@@ -66,7 +66,7 @@ def line(points: Sequence[TilePoint], launch_s: float) -> FittedLine | None:
     ]
     low, high = np.quantile(np.concatenate(refits, axis=1), (0.025, 0.975), axis=1)
     ends = np.stack([fitted, np.minimum(low, fitted), np.maximum(high, fitted)])
-    tile, step = (tuple(map(float, one)) for one in (ends[:, 0] - launch_s, ends[:, 1]))
+    tile, step = (tuple(map(float, part)) for part in (ends[:, 0] - launch_s, ends[:, 1]))
     return FittedLine((tile[0], tile[1], tile[2]), (step[0], step[1], step[2]))
 
 
@@ -82,4 +82,4 @@ def _fit(x: Floats, seconds: Floats, count: int) -> Floats:
     of_line = intercept[..., None] + slope[..., None] * x
     errors = np.sort(np.abs(of_line / seconds[..., None, :] - 1), axis=-1)[..., :count].sum(axis=-1)
     best = errors.argmin(axis=-1, keepdims=True)
-    return np.stack([np.take_along_axis(one, best, axis=-1)[..., 0] for one in (intercept, slope)])
+    return np.stack([np.take_along_axis(part, best, axis=-1)[..., 0] for part in (intercept, slope)])

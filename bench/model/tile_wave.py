@@ -61,7 +61,7 @@ _ROWS = 2048
 
 @dataclass(frozen=True)
 class Machine:
-    """What a device is to a matrix product of one data type. bench/model/calibration.py says whence."""
+    """What a device is to a matrix product of one data type. bench/model/calibration.py fits it."""
 
     sm_count: int
     cache_byte: int
@@ -82,7 +82,7 @@ class Machine:
     tail: float
     """How much of a last wave's empty places is waited for: 1 all (whole tiles), 0 none (shares of them)."""
     beside: float = 2.0
-    """How many times longer the bytes beside take than the bandwidth allows."""
+    """How many times longer the other kernels' bytes take than the bandwidth allows."""
 
 
 class Products(NamedTuple):
@@ -106,7 +106,7 @@ class PredictedGemms(NamedTuple):
     seconds: Floats
     compute_s: Floats
     memory_s: Floats
-    """Moving all bytes, those beside too."""
+    """Moving all bytes, those of other kernels included."""
     cache_share: Floats
     """Part of memory_s that is spent on what the cache holds."""
     used: Floats
@@ -128,11 +128,11 @@ def resident(working_set: npt.ArrayLike, cache_byte: float) -> Floats:
 
 def predict(machine: Machine, products: Products, tile: tuple[int, int] | None = None) -> PredictedGemms:
     """The quickest over tiles and splits; with `tile` that one, unsplit, its last wave waited for whole."""
-    found = [
+    launches = [
         _predict(machine, Products(*(part[i : i + _ROWS] for part in products)), tile)
         for i in range(0, max(len(products.m), 1), _ROWS)
     ]
-    answer = PredictedGemms(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    answer = PredictedGemms(*(np.concatenate(parts) for parts in zip(*launches, strict=True)))
     if not products.beside.any():
         return answer
     beside_s = _beside_s(machine, products)
@@ -143,7 +143,7 @@ class Launches:
     """Launches laid out on a device once, to be predicted for machines that differ in their rates alone."""
 
     def __init__(self, products: Products, sm_count: int) -> None:
-        """For devices with so many SMs."""
+        """Lay the launches out on devices with so many SMs."""
         layouts = list(_layouts(products, None, sm_count))
         self._products, self._layout = products, _side_by_side(layouts)
         self._ends = np.cumsum([len(each.here) for each in layouts])[:-1]
@@ -174,7 +174,7 @@ class _Layout(NamedTuple):
     """Whether the tile is the implementation's own."""
     tiles: npt.NDArray[np.int64]
     elements: Floats
-    """Of D, times the parts."""
+    """Elements of D, times the parts."""
     byte: Floats
     working_set: Floats
     area: Floats
@@ -246,12 +246,12 @@ def _layout(
 def _predict(machine: Machine, products: Products, tile: tuple[int, int] | None) -> PredictedGemms:
     best: PredictedGemms | None = None
     for each in _layouts(products, tile, machine.sm_count):
-        some = _best_tiles(machine, each)
+        tiles = _best_tiles(machine, each)
         if best is None:
-            best = some
+            best = tiles
             continue
-        better = some.seconds < best.seconds[each.here]
-        for kept, new in zip(best, some, strict=True):
+        better = tiles.seconds < best.seconds[each.here]
+        for kept, new in zip(best, tiles, strict=True):
             kept[each.here[better]] = new[better]
     assert best is not None, "one part is always possible"
     return best

@@ -49,7 +49,7 @@ class Tonight:
     device: Device
     unfit: list[Unfit] = field(default_factory=list)
     rows: list[Measurement] = field(default_factory=list)
-    """Of tonight's run; of several shards here, of all."""
+    """Rows of tonight's run; of several shards here, of all."""
     paths: list[Path] = field(default_factory=list)
     """Result files of tonight."""
     refusal: str = ""
@@ -58,7 +58,7 @@ class Tonight:
     """Why there is no result file; empty if there is."""
     wall_s: float = 0.0
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """Where that went: `Session.parts_s`."""
+    """The parts of that time: `Session.parts_s`."""
     judged: JudgedHistory | None = None
     """Everything so far, tonight last; None if there is nothing of tonight."""
     failing: list[Failing] = field(default_factory=list)

@@ -30,7 +30,7 @@ MOST_SHOWN = 20
 ALONE = 3
 """More single series of one class and direction are one line of the page."""
 LAST = 5
-"""Nights before a change that tonight is set beside, where the two cannot be judged."""
+"""Nights before a change with which tonight is compared, where the change cannot be judged."""
 
 
 def nightly_lines(nights: Sequence[Tonight]) -> Iterator[str]:
@@ -223,7 +223,7 @@ def _cells(rows: Sequence[Sequence[str]], where: str) -> Iterator[str]:
 
 
 def _across(device_night: Tonight) -> Iterator[str]:
-    """Where a new segment begins: what tonight is beside the nights before the change, by class."""
+    """Tonight relative to the nights before the change, by class, where a new segment begins."""
     at = device_night.tonight
     if device_night.judged is None or not at:
         return
@@ -261,7 +261,7 @@ def _failing(device_night: Tonight) -> Iterator[str]:
 
 
 def _nights(device_night: Tonight) -> Iterator[str]:
-    """Of the nights before: how many, and what was odd about them."""
+    """The number of nights before, and what was odd about them."""
     if device_night.judged is None:
         return
     history, at = device_night.judged.history, device_night.tonight

@@ -1,4 +1,4 @@
-"""Verdicts on the claims: tonight's beside those of the last nights before, and which of them changed."""
+"""Verdicts on the claims tonight and on the last nights before, and which of them changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from bench.store.parquet import read_rows, read_sweeps
 from bench.store.schema import RunKey
 
 BEFORE = 3
-"""Nights that tonight's verdicts are set beside: reading and judging more would take long after a year."""
+"""Nights with which tonight's verdicts are compared: reading and judging more would take long after a year.
+"""
 DECIDED = ("SUPPORTED", "CONTRADICTED")
 UNHEARD = ("NOT MEASURED", "NOT APPLICABLE")
 
@@ -76,7 +77,7 @@ def verdict_changes(history: History, tonight: int) -> list[VerdictChange]:
         return []
 
     def verdicts(places: Iterable[int]) -> list[JudgedClaim]:
-        # Of tens of thousands of rows without a time nothing is asked here, and flagging them takes seconds.
+        # Tens of thousands of rows without a time play no part here, and flagging them takes seconds.
         every = [row for night in _files(history, places) for row in read_rows(*night)]
         rows = [row for row in every if row.is_timed]
         night = [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows, True)]

@@ -89,7 +89,7 @@ class Contest:
     spent_s: float = 0.0
     """Wall seconds of its visits, with its share of the processes that were started for them."""
     variance: float | None = None
-    """Of one of `logs`, by the last look; None before."""
+    """Variance of one of `logs`, by the last look; None before."""
     borrowed: int = 0
     """Degrees of freedom that `variance` has from other cases."""
     false: float = FALSE
@@ -266,7 +266,7 @@ def versions(
         for supervisor in supervisors.values():
             supervisor.begin()
         for supervisor in supervisors.values():
-            with suppress(WorkerDied):  # what is asked of it will get the reason as its answer
+            with suppress(WorkerDied):  # its requests will get the reason as their answer
                 supervisor.started()
 
     try:

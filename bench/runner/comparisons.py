@@ -107,10 +107,10 @@ def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
     """The ceilings, and the cases of a suite for one device. UserError if a selection holds for no case."""
     device = prices.device
     kept: set[str] = set()
-    asked = [each for each in suite.taken if each[0].device.include(device.kind, device.capability)]
-    needed = {name for _, names, _ in asked for name in names}
+    applicable = [each for each in suite.taken if each[0].device.include(device.kind, device.capability)]
+    needed = {name for _, names, _ in applicable for name in names}
     rows = {each.name: expected_rows(each.cases, device) for each in suite.loaded if each.name in needed}
-    for entry, names, place in asked:
+    for entry, names, place in applicable:
         every = [each for each in suite.loaded if each.name in names]
         held = {each.name: selected(rows[each.name], entry.where) for each in every}
         if not any(map(len, held.values())):
@@ -136,7 +136,7 @@ def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, prices: Prices) 
 
 
 def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], prices: Prices) -> Iterator[CaseGroup]:
-    """Of one sweep: those of claims, the courses of its lines, and their rests."""
+    """The groups of one sweep: of its claims, of the course of its lines, and of the rest of the lines."""
     if claims:
         yield from decisive(cases, claims, prices, expected_rows(cases, prices.device))
     lines = _lines(cases)
@@ -155,8 +155,8 @@ def decisive(
     `rows`: what is expected of each of them.
     """
     by_key, device = {case.key: case for case in cases}, prices.device
-    asked = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
-    if not (asked and cases):
+    applicable = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
+    if not (applicable and cases):
         return
     others = [_if_it_is(*factors, rows) for factors in UNSURE[device.datasheet is not None]]
     expected_s = dict(zip(by_key, rows["median_s"], strict=True))
@@ -169,7 +169,7 @@ def decisive(
     def cost_s(key: str) -> float:
         return 0.0 if key in taken else price_s(key)  # another claim had better use what is there
 
-    for claim in asked:
+    for claim in applicable:
         wanted = holds(rows, claim.where)
         # What holds however fast the device turns out to be is best.
         sure = np.logical_and.reduce([wanted, *(holds(each, claim.where) for each in others)])
@@ -194,7 +194,7 @@ def _lines(cases: Sequence[Case]) -> list[list[Case]]:
 
 
 def evenly(line: Sequence[T], count: int) -> list[T]:
-    """So many of these, evenly spread, with the first and the last."""
+    """`count` elements of the line, evenly spread, with the first and the last."""
     if len(line) <= count:
         return list(line)
     return [line[round(place)] for place in np.linspace(0, len(line) - 1, count)]

@@ -63,11 +63,11 @@ def checked_kernels(cases: Sequence[Case], worker: WorkerSupervisor, device: Dev
     UserError for one that cannot be loaded, fails, hangs or is wrong. NotImplementedError of a kernel says
     that it does not do a size.
     """
-    asked: dict[str, list[Problem]] = {}
+    by_operator: dict[str, list[Problem]] = {}
     for case in cases:
         if is_custom(case.implementation):
-            asked.setdefault(case.implementation, []).append(case.problem)
-    for name, problems in asked.items():
+            by_operator.setdefault(case.implementation, []).append(case.problem)
+    for name, problems in by_operator.items():
         yield _checked(name, problems, worker, device)
 
 
@@ -79,8 +79,8 @@ def _checked(name: str, problems: Sequence[Problem], worker: WorkerSupervisor, d
     if "examples" not in answer:
         raise UserError(f"--kernel {name}: {answer['reason']}")
     every = [kind(**parameters) for parameters in answer["examples"]]
-    able = [one for one in every if not one.missing(name, device.kind, device.capability)]
-    examples = [able[index] for index in cover([check_of(one, name, device.kind) for one in able])]
+    able = [problem for problem in every if not problem.missing(name, device.kind, device.capability)]
+    examples = [able[index] for index in cover([check_of(problem, name, device.kind) for problem in able])]
     done = []
     for example in examples:
         facts = worker.answer(check_request(name, example, quick=False) | {"guarded": True})

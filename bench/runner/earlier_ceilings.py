@@ -28,7 +28,7 @@ RECENT = timedelta(hours=1)
 CLOSE = 0.1
 """A sentinel that is farther off than this confirms nothing, however wide the interval was."""
 SAME = tuple(fact for fact in FACTS if fact.name != "commit")
-"""What two runs must have in common beside unit and boot; own kernels are no sentinels."""
+"""What two runs must have in common in addition to unit and boot; own kernels are no sentinels."""
 
 Rows = Mapping[str, Measurement]
 """Key of a case -> its row."""
@@ -68,7 +68,7 @@ class EarlierCeilings:
     """The ceilings that a run may take from earlier ones."""
 
     cases: Sequence[Case] = ()
-    """Those that the run needs and nobody asked to measure; what is needed most first."""
+    """The ceilings that the run needs and nobody requested; what is needed most first."""
     runs: Sequence[Rows] = ()
     """What recent runs measured, the newest first."""
 
@@ -108,7 +108,7 @@ class EarlierCeilings:
         return copies, f"ceilings of {_origin(rows)}, confirmed by {seen}"
 
     def _confirmed(self, agrees: Callable[[Measurement, Case], bool]) -> Iterator[Measurement]:
-        """Of each ceiling but sentinels the newest row whose run's sentinels agree: (row then, sentinel)."""
+        """The newest row of each ceiling but sentinels whose run's sentinels agree: (row then, sentinel)."""
         sentinels = self.sentinels
         for case in self.cases:
             of_case = [

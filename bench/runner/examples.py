@@ -1,6 +1,6 @@
 """Examples of every operator on the devices of a run, which `pytest bench/` checks without --benchmark.
 
-Unless all are asked for, a few stand for them: for every operator and family of implementations enough to
+Unless all are requested, a few stand for them: for every operator and family of implementations enough to
 cover each implementation of the family, and each value that a parameter has in any example (data type,
 layout, direction, an awkward size). Pairs of values are not covered: --bench-all-examples covers them.
 """

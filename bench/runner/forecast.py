@@ -52,7 +52,7 @@ SENTINEL_LOOKS = 6
 
 
 def again_s(beside_s: float, sampled_s: float) -> float:
-    """Wall seconds of another visit to a roof, from its first one's beside sampling, and of sampling."""
+    """Wall seconds of another visit to a roof, from its first one's without sampling, and of sampling."""
     return AGAIN * beside_s + sampled_s
 
 
@@ -75,7 +75,7 @@ def predicted_s(case: Case, device: Device, ceilings: Ceilings) -> float | None:
 
 
 def stated_s(problem: Problem, sheet: Datasheet | None) -> float | None:
-    """Seconds of one launch beside its floor by the datasheet; over the link to the host, as assumed.
+    """Seconds of one launch on top of its floor, by the datasheet; over the link to the host, as assumed.
 
     None without a datasheet, or where it lacks a number.
     """
@@ -233,7 +233,7 @@ class Prices:
         return again_s(*self._ceiling_parts_s(case))
 
     def _ceiling_parts_s(self, case: Case) -> tuple[float, float]:
-        """Expected wall seconds of the first visit to a ceiling: (beside sampling, of sampling)."""
+        """Expected wall seconds of the first visit to a ceiling: (without sampling, of sampling)."""
         *_, work, priced = self.known(case)
         sampling_s = self.ceiling_s(case)
         if priced.sampling_s is not None:
@@ -271,7 +271,7 @@ class Prices:
         return jobs
 
     def visited(self, case: Case, first: bool, beside_s: float, sampling_s: float | None) -> None:
-        """Learn from a visit: its wall seconds beside sampling, and of sampling (None: it did not sample)."""
+        """Learn from a visit: wall seconds without sampling, and of sampling (None: it did not sample)."""
         _, _, kind, _, priced = self.known(case)
         sort = _sort(case, first)
         expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)

@@ -15,15 +15,15 @@ _SAME_SHARE = 1e-3
 """Two shares of written bytes that are no farther apart are one."""
 
 
-def needed_ceilings(asked: Iterable[Case], ceilings: Iterable[Case], device: Device) -> list[Case]:
-    """Those of these ceilings that the cases are compared with on this device; what is needed most first.
+def needed_ceilings(requested: Iterable[Case], ceilings: Iterable[Case], device: Device) -> list[Case]:
+    """The ceilings with which the cases are compared on this device; what is needed most first.
 
     The launch floor, the copy, the peaks of the cases' arithmetic and data types, then the passes of memory
     whose shares of written bytes are nearest to theirs; of warm cases the caches; and for a GPU's matrix
     products the caches, one SM, one tile and the calibration shapes, of which the model of tiles is made.
     All of as many threads as the cases. None if no case can run.
     """
-    able = [case for case in asked if case.role == "measurement" and impossible(case, device) is None]
+    able = [case for case in requested if case.role == "measurement" and impossible(case, device) is None]
     ceilings = [case for case in ceilings if impossible(case, device) is None]
     needs = _Needs(able, ceilings, device)
     ranked = [(rank, case) for case in ceilings if (rank := needs.rank(case)) is not None]

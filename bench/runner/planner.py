@@ -48,7 +48,7 @@ class NextVisit:
     number: int
     """Number of visits before this one."""
     refusal: Mapping[str, Any] | None
-    """Columns status and reason if the worker is not asked; None if it is."""
+    """Columns status and reason if the worker gets no request; None if it does."""
     sampling_s: float = 0.0
     """Wall seconds that the visit may sample, settling included."""
     is_first: bool = True
@@ -104,7 +104,7 @@ class Planner:
         return [case for case in able if case.role != "measurement"]
 
     def _limit_ceilings(self, elapsed_s: float) -> None:
-        """Leave out the ceilings without a row for which there is no time beside the other cases."""
+        """Leave out the ceilings without a row for which the other cases leave no time."""
         rest = [case for key, case in self._cases.items() if key not in self._rows]
         self.prices.limit_ceilings(rest, elapsed_s)
         most_s = math.inf if self.prices.is_short else self.prices.ceilings_most_s
@@ -117,7 +117,7 @@ class Planner:
             self._rows.setdefault(row.case, []).append(row)
 
     def take(self, rows: Iterable[Measurement]) -> None:
-        """Add the ceilings of an earlier run; what it offered beside them is to be measured."""
+        """Add the ceilings of an earlier run; what else it offered is to be measured."""
         self.resume(rows)
         self.offered, self._launch_s = frozenset(), {}
 
@@ -312,7 +312,7 @@ class Planner:
         return list(sentinels.values())
 
     def _refusal(self, case: Case) -> Mapping[str, Any] | None:
-        """Status and reason of a case that the worker is not asked for; None if it is."""
+        """Status and reason of a case without a request to the worker; None if it has one."""
         if refusal := impossible(case, self.device):
             return refusal
         if reason := self._giving_up.reason(case):

@@ -119,9 +119,9 @@ class Price(NamedTuple):
     first_s: float
     """Once, in the first visit: compiling and tuning for this case alone."""
     beside_s: float
-    """For each visit beside settling and sampling: building, checking, capturing."""
+    """Seconds of each visit on top of settling and sampling: building, checking, capturing."""
     sampling_s: float | None
-    """For settling and sampling of each visit; None: as long as its limit."""
+    """Seconds of settling and sampling of each visit; None: as long as its limit."""
     again_s: float | None = None
     """The same right after another visit that was bound by power, if it is so bound itself; else None."""
 

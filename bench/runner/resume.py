@@ -1,7 +1,8 @@
 """Unfinished runs in a device's folder: they are made into result files, or resumed.
 
-Several runs may begin at once in one folder (tasks of an array job, GPUs of one kind), beside others that are
-going on. So a journal is claimed before it is read, and stays claimed until it is a result file or resumed.
+Several runs may begin at once in one folder (tasks of an array job, GPUs of one kind), next to others that
+are going on. So a journal is claimed before it is read, and stays claimed until it is a result file or
+resumed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bench.store.parquet import NO_SWEEPS, Sweeps, rows, tables
 from bench.store.schema import WITHOUT_SAMPLES, Measurement
 
 EARLIER_RUNS = 10
-"""So many of a device's last runs tell how far its runs differ."""
+"""Number of a device's last runs that show how far its runs differ."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def _gpus(count: int) -> str:
 
 @dataclass
 class ResumedRun:
-    """An open journal, and the unfinished runs that were found when it was opened."""
+    """An open journal, and the unfinished runs that were there when it was opened."""
 
     journal: Journal
     run_id: str
@@ -91,7 +92,7 @@ def begin(folder: Path, run_id: str, sweeps: Sweeps = NO_SWEEPS) -> ResumedRun:
 def earlier_runs(folder: Path) -> list[list[Measurement]]:
     """The rows of the last runs in this folder, in time order, with which their names begin.
 
-    Files that cannot be read are left out here: whoever reads them is told.
+    Files that cannot be read are left out here: whoever reads them gets the error.
     """
     files = sorted(folder.glob("*.parquet"), key=lambda path: path.name)[-EARLIER_RUNS:]
     if not files:

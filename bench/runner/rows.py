@@ -35,9 +35,9 @@ ROOT = Path(__file__).parents[2]
 SEED = 20_231_115
 """Seed of the inputs and of the order of visits."""
 MAX_VISITS = 9
-"""Most visits that can be asked for."""
+"""The most visits that can be requested."""
 EXTRA_VISITS = 1
-"""Visits beyond those asked for that make up for disturbed ones."""
+"""Visits beyond those requested, to make up for disturbed ones."""
 DECISIVE = ("bench", "kernels", "sweeps")
 """Folders that decide what is timed and how: a new file there counts before git tracks it, if not ignored."""
 INVALID = ("wrong", "escaped", "error")
@@ -49,14 +49,14 @@ INVALID = ("wrong", "escaped", "error")
 
 def commit() -> str:
     """Commit of the checkout, `+` behind it if files differ or DECISIVE has new ones; empty if unknown."""
-    asked = (
+    columns = (
         ("describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"),
         ("ls-files", "--others", "--exclude-standard", "--", *DECISIVE),  # `--dirty` sees tracked files only
     )
     try:
         described, untracked = (
             subprocess.run(["git", *words], cwd=ROOT, capture_output=True, timeout=10, check=True).stdout
-            for words in asked
+            for words in columns
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -191,8 +191,8 @@ def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measureme
 def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
     """Whether a case with these visits should be visited again, time permitting.
 
-    It should until the visits asked for are made; once more if the machine disturbed one or one crashed; and,
-    where several are asked for, until they agree and their interval is narrow, but no more than the
+    It should until the requested visits are made; once more if the machine disturbed one or one crashed; and,
+    where several are requested, until they agree and their interval is narrow, but no more than the
     protocol's `most_visits`.
     """
     if not visits:

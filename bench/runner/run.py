@@ -1,4 +1,4 @@
-"""One run on the devices asked for: options in, visits and result files out. Prints nothing."""
+"""One run on the requested devices: options in, visits and result files out. Prints nothing."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Options:
     device: str = "auto"
     sweeps: Sequence[str] = ()
     cases: Sequence[str] = ()
-    """Names of the only cases to measure, beside the ceilings that they need; empty for all."""
+    """Names of the only cases to measure, in addition to the ceilings that they need; empty for all."""
     suite: str | None = None
     """Name of the suite; None for whatever `sweeps` and `cases` say."""
     budget: str | None = None
     visits: str | None = None
-    """Of each case; None for the suite's number, without a suite 1."""
+    """Visits to each case; None for the suite's number, without a suite 1."""
     regime: str = "sustained"
     results: Path = RESULTS
     shard: str | None = None
@@ -75,7 +75,7 @@ class RunResult:
     reason: str = ""
     """Why there is no result file, or why the run ended early; empty if it came to its end."""
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """Where the wall time went: `Session.parts_s`."""
+    """The parts of the wall time: `Session.parts_s`."""
 
 
 class Run:
@@ -168,20 +168,22 @@ class Run:
         Cases of other shards are left out, and cases that their device cannot run, which get rows. The order
         is device by device, with ceilings first, then comparison by comparison.
         """
-        asked = [self.cases[name] for name in names]
-        ours = [index for index, (_, case) in enumerate(asked) if self._is_in_shard(case)]
-        here = [i for i in ours if not asked[i].session.planner.missing(asked[i].case)]
+        requested = [self.cases[name] for name in names]
+        ours = [index for index, (_, case) in enumerate(requested) if self._is_in_shard(case)]
+        here = [i for i in ours if not requested[i].session.planner.missing(requested[i].case)]
         running: list[int] = []
         for session in self.sessions:
-            places = {asked[index].case.key: index for index in here if asked[index].session is session}
-            cases = [asked[index].case for index in places.values()]
+            places = {
+                requested[index].case.key: index for index in here if requested[index].session is session
+            }
+            cases = [requested[index].case for index in places.values()]
             running += [places[case.key] for case in cases if case.role != "measurement"]
             between = [case for case in cases if case.role == "measurement"]
             session.comparisons = comparisons(between, session.claims, session.planner.prices)
             first = {case.key: case for each in session.comparisons for case in each.cases}
             running += [places[key] for key in first]
-        self.elsewhere = [asked[index] for index in sorted(set(ours) - set(here))]
-        self.other_shards = len(asked) - len(ours)
+        self.elsewhere = [requested[index] for index in sorted(set(ours) - set(here))]
+        self.other_shards = len(requested) - len(ours)
         return running
 
     def _is_in_shard(self, case: Case) -> bool:
@@ -194,16 +196,16 @@ class Run:
     def plan(self, names: Iterable[str]) -> None:
         """Set the cases to visit, by name: those that `order` gave. UserError if no device can run one."""
         self.asked = [self.cases[name] for name in names if name in self.cases]
-        asked = [each for each in (*self.asked, *self.elsewhere) if each.case.role == "measurement"]
-        refusals = [impossible(case, session.device) for session, case in asked]
-        if asked and all(refusals):
+        measurements = [each for each in (*self.asked, *self.elsewhere) if each.case.role == "measurement"]
+        refusals = [impossible(case, session.device) for session, case in measurements]
+        if measurements and all(refusals):
             reasons = Counter(refusal["reason"] for refusal in refusals if refusal)
             (reason, count), *_ = reasons.most_common(1)
             where = " or ".join(str(session.device) for session in self.sessions)
-            if len(asked) == 1:
+            if len(measurements) == 1:
                 raise UserError(f"the case that is asked for cannot run on {where}: {reason}")
             raise UserError(
-                f"none of the {len(asked)} cases that are asked for can run on {where}: "
+                f"none of the {len(measurements)} cases that are asked for can run on {where}: "
                 f"{reason} ({count} of them)"
             )
         for session in self.sessions:
@@ -219,13 +221,13 @@ class Run:
 
     @contextmanager
     def visits(self, most_failures: int | None = None) -> Iterator[Iterator[Visited]]:
-        """Every visit of every device, one device after the other, or concurrently if so asked.
+        """Every visit of every device, one device after the other, or concurrently on request.
 
         Once `most_failures` cases have failed (None or 0: no limit) no more are visited. UserError, saying
         which rows are safe, if results can no longer be written.
         """
         for session in self.sessions:
-            session.refuse(asked.case for asked in self.elsewhere if asked.session is session)
+            session.refuse(requested.case for requested in self.elsewhere if requested.session is session)
         if len(self.sessions) > 1:
             prepare_all(self.sessions)
         with at_once(self.sessions) if self.concurrent else nullcontext(in_turn(self.sessions)) as visits:
@@ -259,7 +261,7 @@ class Run:
 
     @property
     def has_a_time(self) -> bool:
-        """Whether a case that was asked for has one, ceilings apart unless nothing else was asked for."""
+        """Whether a requested case has one, ceilings apart unless nothing else was requested."""
         measured = {each.case.key for each in self.asked if each.case.role == "measurement"}
         return any(
             row.is_timed and (row.case in measured or not measured)
@@ -284,10 +286,10 @@ class Run:
 
 
 def load_cases(options: Options, session: Session, find: Callable[[str], type[Problem]]) -> list[Case]:
-    """The cases asked for and their ceilings, since no row can be judged without its roof.
+    """The requested cases and their ceilings, since no row can be judged without its roof.
 
     All ceilings, or those of the suite; of named sweeps and cases those that these need. The session keeps
-    which ones nobody asked for, and what the sweeps declare.
+    which ones nobody requested, and what the sweeps declare.
     """
     if options.suite is not None:
         suite = load_suite(options.suite, find, session.device.sm_count)
@@ -302,16 +304,16 @@ def load_cases(options: Options, session: Session, find: Callable[[str], type[Pr
     if options.suite is not None or not (options.sweeps or options.cases):
         return without_idle_roofs(cases)
     names = {sweep.sweep_name(path) for path in paths}
-    asked = sweep.pick(cases, options.cases) or [case for case in cases if case.sweep in names]
-    measured = with_ceilings(asked, cases, session.device)
-    session.added = {case.key for case in measured} - {case.key for case in asked}
+    requested = sweep.pick(cases, options.cases) or [case for case in cases if case.sweep in names]
+    measured = with_ceilings(requested, cases, session.device)
+    session.added = {case.key for case in measured} - {case.key for case in requested}
     return measured
 
 
-def with_ceilings(asked: Sequence[Case], every: Sequence[Case], device: Device) -> list[Case]:
-    """The cases that are asked for, ceilings first, among them those of `every` that the others need."""
-    measured = [case for case in asked if case.role == "measurement"]
-    own = [case for case in asked if case.role != "measurement"]
+def with_ceilings(requested: Sequence[Case], every: Sequence[Case], device: Device) -> list[Case]:
+    """The requested cases, ceilings first, among them those of `every` that the others need."""
+    measured = [case for case in requested if case.role == "measurement"]
+    own = [case for case in requested if case.role != "measurement"]
     there = {case.key for case in own}
     ceilings = (case for case in every if case.role != "measurement" and case.key not in there)
     return [*own, *needed_ceilings(measured, ceilings, device), *measured]

@@ -60,7 +60,7 @@ class Job:
     visits: int = 1
     """Number of remaining visits."""
     beside_s: float = OVERHEAD_S
-    """Wall seconds of each visit beside its sampling and the launches that set it up."""
+    """Wall seconds of each visit on top of its sampling and the launches that set it up."""
     first_s: float = 0.0
     """Wall seconds once, if the first visit is among them: compiling and tuning."""
     expected_s: float | None = None

@@ -77,7 +77,7 @@ class Session:
     comparisons: Sequence[CaseGroup] | None = None
     """What is measured whole or not at all; None: each case by itself."""
     added: Collection[str] = ()
-    """Keys of the ceilings that nobody asked for, but the cases need; known before `open`."""
+    """Keys of the ceilings that nobody requested, but the cases need; known before `open`."""
     fresh_ceilings: bool = False
     """Whether none of these is taken from an earlier run."""
     suffix: str = ""

@@ -1,4 +1,4 @@
-"""The worker of one device, seen from a run: started when first asked, replaced when it dies.
+"""The worker of one device, seen from a run: started at the first request, replaced when it dies.
 
 It is also replaced when it says itself that it can no longer be trusted (`renew`, bench/worker). A
 row whose status is `error` is no reason: most errors are raised by Python and leave the device as it was.
@@ -68,7 +68,7 @@ def measure_request(
 
 
 class Stopped(Exception):
-    """The run is being ended: nothing more is asked."""
+    """The run is being ended: no more requests are sent."""
 
 
 class WorkerSupervisor:
@@ -105,7 +105,7 @@ class WorkerSupervisor:
     def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
         """The worker's answer, or columns `status` and `reason` that say how it died.
 
-        What cannot be captured is asked for once more, of a new worker and by the stream clock; and where a
+        What cannot be captured is requested once more, from a new worker and by the stream clock; and where a
         kernel got stuck, of a new worker that passes it over. Stopped if it was ended by `stop`, or is to be
         asked after that.
         """
@@ -185,11 +185,11 @@ class WorkerSupervisor:
         """Process id of the worker; None if there is none."""
         return None if self._worker is None else self._worker.pid
 
-    def threads(self, asked: str) -> int | None:
-        """Threads that compute where `all` or `one` are asked for; None leaves them alone, on a GPU."""
+    def threads(self, setting: str) -> int | None:
+        """Threads that compute where `all` or `one` is requested; None leaves them alone, on a GPU."""
         if self.device.kind != "cpu":
             return None
-        return 1 if asked == "one" else self.device.sm_count
+        return 1 if setting == "one" else self.device.sm_count
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -201,7 +201,7 @@ class WorkerSupervisor:
     def stop(self) -> None:
         """Kill the worker, from another thread than the one that asks it, and let none begin after it.
 
-        Who asks gets Stopped; what was asked leaves no row.
+        The caller gets Stopped; the request leaves no row.
         """
         with self._gate:
             self._stopped = True

@@ -1,8 +1,8 @@
 """The parent's side of the worker: starts it, sends requests and survives its death. Needs no torch.
 
 A kernel may do anything to the process it runs in: kill it, hang it, fill its memory, write over it. So what
-comes from there is not taken on trust: an answer must be whole, in time, and to what was asked. A worker that
-fails once is never asked again.
+comes from there is not taken on trust: an answer must be whole, in time, and to the request. A worker that
+fails once gets no further request.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def last_words(text: str) -> str:
 
 
 def place(text: str) -> str:
-    """Where the fault handler found the process, `in function (file:line)`; empty without its report."""
+    """The place that the fault handler reported, `in function (file:line)`; empty without a report."""
     return _place(_parts(text)[1])
 
 

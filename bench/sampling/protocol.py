@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 Regime = Literal["sustained", "boost"]
@@ -23,9 +23,9 @@ class Protocol:
     regime: Regime = "sustained"
     """sustained: the device is kept loaded. boost: short bursts, each after a rest."""
     visits: int = 1
-    """Visits asked for per case."""
+    """Requested visits per case."""
     most_visits: int = 8
-    """Where several are asked for and they do not agree, up to this many are made."""
+    """Most visits where several are requested and they do not agree."""
     keep: int = 3
     """The last this many visits are published; what came before may have been settling."""
     agree: float = 0.01
@@ -82,9 +82,10 @@ class Protocol:
 
 
 SEVERAL = 3
-"""Asked for as many visits as this, a row is meant for a record: it must be narrower."""
+"""Requested visits from which a row is meant for a record: its interval must be narrower."""
 
 
+@cache
 def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "sustained") -> Protocol:
     """The settings for a kind of device, so many visits a case, and a regime."""
     most_visits = max(8, visits)

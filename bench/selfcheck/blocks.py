@@ -17,7 +17,7 @@ RANDOM_ALIGNED = Path(__file__).parent / "random_aligned.yaml"
 LONGEST_CALL_S = 540.0
 """Blocks are laid out for calls of ten minutes, with a minute for transfers."""
 STARTING_S = 25.0
-"""Seconds of a run's limit that its start, its tables and its end may take beside the budget."""
+"""Seconds of a run's limit that its start, its tables and its end may take on top of the budget."""
 
 PYTEST = ("pytest", "bench/", "-p", "no:cacheprovider")
 MEASURE = (
@@ -121,7 +121,7 @@ BLOCKS = (
     CommandBlock(
         "clock",
         "Do our clocks agree with independent ones?",
-        (Command("instruments", ("bench", "dev", "instruments"), 150, r"worst|no case"),),
+        (Command("instruments", ("studies", "instruments"), 150, r"worst|no case"),),
         gpu="graph, stream and the profiler; a CPU has a clock of its own",
     ),
     CommandBlock(
@@ -188,7 +188,7 @@ BLOCKS = (
         gpu="all of it: forced tiles are Triton's",
     ),
 )
-"""Those worth most for their minutes come first."""
+"""The blocks; those worth most for their minutes come first."""
 
 
 def chosen(names: Sequence[str]) -> list[CommandBlock]:

@@ -1,4 +1,4 @@
-"""Checks of our clocks: step, costs, on a GPU the calibration of the spin; and beside independent clocks."""
+"""Checks of our clocks: step, costs, on a GPU the spin's calibration; and agreement with independent ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.format import ratio_text
 from bench.runner.rows import SEED
 from bench.selfcheck.clock_agreement import ClockReadings, Ratio, comparison
 from bench.selfcheck.finding import Finding, checked, failed, passed
-from bench.selfcheck.instruments import Given, cpu_reading, cuda_readings, cupti_reading
+from bench.selfcheck.instruments import Given, cpu_reading, cuda_readings, kernel_reading, profiler
 from bench.selfcheck.rows import Anchor, anchors
 from bench.spec import DeviceKind
 from bench.worker.__main__ import make_bench
@@ -160,11 +160,11 @@ AGREE = 0.02
 APART = 0.10
 """Share beyond which no disturbance explains the difference."""
 AGREE_REMEDY = {
-    "cpu": "Stop what else runs here and look again; python -m bench dev instruments asks at length.",
-    "cuda": "Look again on an idle GPU; python -m bench dev instruments asks at length, on more cases.",
+    "cpu": "Stop what else runs here and look again; python -m studies instruments asks at length.",
+    "cuda": "Look again on an idle GPU; python -m studies instruments asks at length, on more cases.",
 }
 APART_REMEDY = (
-    "Do not measure: one of the clocks lies. Run python -m bench dev instruments and report both outputs."
+    "Do not measure: one of the clocks lies. Run python -m studies instruments and report both outputs."
 )
 
 
@@ -185,7 +185,7 @@ def agreement(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
         # The profiler comes last, since CUPTI stays attached; by then the clock may be another.
         for anchor, (case, turns_s) in readings.items() if device.kind == "cuda" else ():
             first = next(iter(turns_s))
-            seen = cupti_reading("profiler", bench, given_of(anchor), ROUNDS)[1]
+            seen = kernel_reading("profiler", profiler, bench, given_of(anchor), ROUNDS)[1]
             yield profiled(anchor.short, comparison(case, {first: turns_s[first]} | seen))
 
 
@@ -195,7 +195,7 @@ def given_of(anchor: Anchor) -> Given:
 
 
 def profiled(short: str, compared: ClockReadings) -> Finding:
-    """Our clock beside the profiler, which measured later: a difference is never a failure."""
+    """Our clock and the profiler, which measured later: a difference is never a failure."""
     finding = agreed(f"profiler, {short}", compared, "cuda")
     return finding if finding.level != "FAIL" else replace(finding, level="WARN", remedy=AGREE_REMEDY["cuda"])
 

@@ -1,4 +1,4 @@
-"""`python -m bench doctor`, `first-minutes`, `instruments`, `self`: does this machine measure rightly?"""
+"""`python -m bench doctor`, `first-minutes`: does this machine measure rightly?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import kernels
 from bench.cli.application import DeviceOption, remark
 from bench.device.detect import detect, unusable_gpu
 from bench.environment.dependencies import refuse_if_missing
@@ -70,7 +69,7 @@ def first_minutes(
 ) -> None:
     """The first minutes on a GPU: blocks of commands, each a question, one after the other; a table last.
 
-    Exit code 0: every command did its work, whatever it found. 1: some failed or were stopped. On a CPU the
+    Exit code 0: every command did its work, whatever its result. 1: some failed or were stopped. On a CPU the
     same blocks are rehearsed.
     """
     from bench.runner.session import RESULTS
@@ -87,30 +86,3 @@ def first_minutes(
         return
     outcomes = session(chosen(names), device, out or RESULTS / "first-minutes", minutes, typer.echo)
     raise typer.Exit(0 if all(outcome.is_fine for outcome in outcomes) else 1)
-
-
-def instruments(bench_device: DeviceOption = "auto") -> None:
-    """Our clocks against independent ones: the same launches, interleaved where they can share a process."""
-    from rich.console import Console
-
-    from bench.device.lock import device_lock
-    from bench.selfcheck.clock_agreement import WIDTH, compare_instruments
-
-    refuse_if_missing()
-    device = detect(bench_device)
-    with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
-        if unlocked:
-            remark(unlocked)
-        code = compare_instruments(device, Console(width=WIDTH))
-    raise typer.Exit(code)
-
-
-def self_measurement() -> None:
-    """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""
-    from bench.selfcheck.harness_overhead import commands_overhead, parent_overhead
-
-    refuse_if_missing()
-    for line in commands_overhead():
-        typer.echo(line)
-    for line in parent_overhead(kernels.problem):
-        typer.echo(line)

@@ -1,4 +1,4 @@
-"""The same launches timed by our clocks and by independent instruments: a process of clock_agreement.py.
+"""The same launches timed by our clocks and by independent instruments.
 
 A machine changes speed while it is watched (a processor shared with others by a tenth, for seconds). So the
 instruments take short turns, forwards and then backwards, and what is compared is not their medians over the
@@ -10,8 +10,9 @@ of `triton.testing.do_bench`: there both time launches that find their data in m
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -19,63 +20,21 @@ from typing import Any
 import torch
 
 import kernels
-from bench.device.detect import Device
 from bench.sampling.stopping import collect
-from bench.selfcheck import separate_instruments
-from bench.selfcheck.finding import Finding, passed
-from bench.spec import DeviceKind, Problem, first_line
-from bench.worker.__main__ import make_bench
+from bench.spec import Problem
 from bench.worker.cache_ring import Turns, launches_per_sample, plan
 from bench.worker.clock import Clock
 from bench.worker.measure_case import Bench, Slots
 
 TURN_S = 0.12
 """Seconds of launches in one instrument's turn."""
-ROUNDS = {"cpu": 12, "cuda": 6}
-"""Turns of each instrument; an even number, as every other round goes backwards."""
-SEED = 5
 
 Given = tuple[str, str, dict[str, Any]]
 """Operator, implementation, parameters."""
+Recorder = Callable[[Callable[[], Any], int], Callable[[], float]]
+"""Instrument that records kernels: what to call and how often -> a reading, seconds of a launch."""
 Reading = tuple[str, dict[str, list[float]]]
 """A case by name, and each instrument's turns in it, seconds."""
-
-_ACTIVATION = {"n": 64, "c": 64, "h": 32, "w": 32}
-_IMAGES = {"n": 4, "c": 64, "h": 56, "w": 56}
-_WINDOW = {"direction": "forward", "window": 3, "stride": 2, "padding": 1, "layout": "NCHW"}
-
-CASES: Mapping[str, Sequence[Given]] = {
-    "cpu": (
-        ("gemm", "onednn", {"dtype": "float32", "m": 512, "n": 512, "k": 512}),
-        ("gemm", "onednn", {"dtype": "float32", "m": 1024, "n": 1024, "k": 1024, "layout": "TN"}),
-        ("gemm", "onednn", {"dtype": "float64", "m": 512, "n": 512, "k": 512, "layout": "NT"}),
-        ("gemm", "onednn", {"dtype": "bfloat16", "m": 1024, "n": 1024, "k": 1024}),
-        ("gemm", "onednn", {"dtype": "bfloat16", "m": 2048, "n": 2048, "k": 1024, "layout": "TN"}),
-        ("stream", "aten", {"dtype": "float32", "kind": "copy", "length": 1 << 22}),
-        ("stream", "aten", {"dtype": "float32", "kind": "triad", "length": 1 << 24}),
-        ("stream", "aten", {"dtype": "float32", "kind": "read", "length": 1 << 24}),
-        ("activations", "aten", {"dtype": "float32", "function": "sigmoid", **_ACTIVATION}),
-        ("activations", "aten", {"dtype": "bfloat16", "function": "gelu", **_ACTIVATION}),
-        ("pooling", "aten", {"dtype": "float32", "kind": "max", **_IMAGES, **_WINDOW}),
-        ("pooling", "aten", {"dtype": "float32", "kind": "average", **_IMAGES, **_WINDOW}),
-        ("batchnorm", "aten", {"dtype": "float32", **_IMAGES}),
-        ("softmax", "aten", {"dtype": "float32", "direction": "forward", "rows": 4096, "length": 1024}),
-    ),
-    "cuda": (
-        ("gemm", "cublas", {"dtype": "float16", "m": 512, "n": 512, "k": 512}),
-        ("gemm", "cublas", {"dtype": "float16", "m": 2048, "n": 2048, "k": 2048}),
-        ("gemm", "cublas", {"dtype": "float16", "m": 8192, "n": 8192, "k": 8192, "layout": "TN"}),
-        ("gemm", "cublas", {"dtype": "float32", "m": 4096, "n": 4096, "k": 4096}),
-        ("activations", "aten", {"dtype": "float16", "function": "relu", "n": 1 << 18}),
-        ("activations", "aten", {"dtype": "float16", "function": "relu", "n": 1 << 26}),
-        ("activations", "aten", {"dtype": "float32", "function": "gelu", "n": 1 << 26}),
-        ("stream", "aten", {"dtype": "float32", "kind": "copy", "length": 1 << 26}),
-        ("stream", "aten", {"dtype": "float32", "kind": "read", "length": 1 << 26}),
-        ("softmax", "aten", {"dtype": "float16", "direction": "forward", "rows": 16384, "length": 4096}),
-        ("batchnorm", "aten", {"dtype": "float16", "n": 64, "c": 256, "h": 56, "w": 56}),
-    ),
-}
-"""Real operators of several kinds. On a CPU from 0.2 to 10 ms, on a GPU from microseconds to milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +45,7 @@ class Instrument:
     read: Callable[[], float]
     """Median seconds of a launch, of launches that last about TURN_S; NaN if it saw none."""
     launches: int = 1
-    """In each of its samples, where it says so."""
+    """Launches in each of its samples, where it says so."""
 
 
 def alternate(instruments: Sequence[Instrument], rounds: int) -> dict[str, list[float]]:
@@ -122,7 +81,7 @@ def ours(
 
 
 def timer(call: Callable[[], Any], threads: int, launches: int | None = None) -> Instrument:
-    """torch.utils.benchmark. It sets one thread unless it is told.
+    """torch.utils.benchmark. It uses one thread unless `threads` says otherwise.
 
     With `launches` its blocks hold so many, as our samples do, or else what it chooses. A median of
     blocks of ten lies 4 % above one of single launches where those scatter to one side, as on a CPU.
@@ -166,6 +125,27 @@ def triton_instrument(name: str, call: Callable[[], Any]) -> Instrument:
     return Instrument(name, lambda: 1e-3 * float(bench(call, rep=rep, return_mode="median")))
 
 
+def profiler(call: Callable[[], Any], count: int) -> Callable[[], float]:
+    """The kernels' own time as torch.profiler records it: seconds of a launch, over `count` of them."""
+    from torch.profiler import ProfilerActivity, profile
+
+    def read() -> float:
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            for _ in range(count):
+                call()
+            torch.cuda.synchronize()
+        return kernel_s(seen.events() or [], count)
+
+    return read
+
+
+def kernel_s(events: Iterable[Any], launches: int) -> float:
+    """Seconds that the recorded kernels (copies, fills) ran, per launch; NaN if none was recorded."""
+    on_device = [event for event in events if event.device_type.name == "CUDA"]
+    total_us = sum(float(event.time_range.elapsed_us()) for event in on_device)
+    return 1e-6 * total_us / launches if total_us > 0 else math.nan
+
+
 # ---- the cases
 
 
@@ -180,7 +160,7 @@ def cpu_reading(bench: Bench, given: Given, threads: int, rounds: int) -> Readin
     operator, implementation, _ = given
     (call,) = Slots(bench, kernels.operator(operator), implementation, problem_of(given), 1).calls
     host = ours("host", bench, bench.clock, [call], flushed=False)
-    return _name(given), turns_of([host, timer(call, threads, host.launches), plain_loop(call)], rounds)
+    return case_name(given), turns_of([host, timer(call, threads, host.launches), plain_loop(call)], rounds)
 
 
 def cuda_readings(bench: Bench, given: Given, rounds: int) -> Iterator[Reading]:
@@ -196,82 +176,20 @@ def cuda_readings(bench: Bench, given: Given, rounds: int) -> Iterator[Reading]:
     bench.synchronize()
     warm = [ours(clock.name, bench, clock, calls[:1], flushed=False) for clock in clocks]
     warm += [timer(calls[0], 1, warm[0].launches), triton_instrument("do_bench_cudagraph", calls[0])]
-    yield f"{_name(given)} warm", turns_of(warm, rounds)
+    yield f"{case_name(given)} warm", turns_of(warm, rounds)
     cold = [ours(f"{clock.name}, ring", bench, clock, calls, ring.flushed) for clock in clocks]
-    yield f"{_name(given)} cold", turns_of([*cold, triton_instrument("do_bench", calls[0])], rounds)
+    yield f"{case_name(given)} cold", turns_of([*cold, triton_instrument("do_bench", calls[0])], rounds)
 
 
-def cupti_reading(part: str, bench: Bench, given: Given, rounds: int) -> Reading:
-    """Warm, the kernels alone, as `part` records them: the profiler or cupti-python."""
+def kernel_reading(name: str, record: Recorder, bench: Bench, given: Given, rounds: int) -> Reading:
+    """Warm, the kernels alone, as the instrument of this name records them."""
     operator, implementation, _ = given
     slots = Slots(bench, kernels.operator(operator), implementation, problem_of(given), 1)
     count = max(1, min(1000, round(TURN_S / slots.warm_launch_s())))
-    read = separate_instruments.KERNELS[part](slots.calls[0], count)
-    return f"{_name(given)} warm", turns_of([Instrument(part, read)], rounds)
+    read = record(slots.calls[0], count)
+    return f"{case_name(given)} warm", turns_of([Instrument(name, read)], rounds)
 
 
-def nvbench_readings(bench: Bench, given: Sequence[Given], rounds: int) -> Iterator[Reading]:
-    """Cold, one launch after a flush: all cases at once, since nvbench runs what is registered."""
-
-    def building(case: Given) -> Callable[[], Callable[[], Any]]:
-        operator, implementation, _ = case
-        return lambda: Slots(bench, kernels.operator(operator), implementation, problem_of(case), 1).calls[0]
-
-    names = [_name(case) for case in given]
-    for name, turns_s in separate_instruments.nvbench_s(
-        dict(zip(names, map(building, given), strict=True)), rounds, TURN_S
-    ):
-        yield f"{name} cold", {"cuda-bench": turns_s}
-
-
-def _name(given: Given) -> str:
+def case_name(given: Given) -> str:
+    """`gemm onednn float32 ...`, as tables show a case."""
     return f"{given[0]} {given[1]} {problem_of(given)}"
-
-
-def read_part(
-    settings: Mapping[str, Any], bench: Bench, kind: DeviceKind, threads: int, cases: Sequence[Given]
-) -> Iterator[Finding]:
-    """One part's instruments in every case from the `begin`-th on: a line for the person, or `turns_s`.
-
-    The last may have `again_from`: the case that another process must begin with, as this one can no longer
-    be trusted (after a failed capture, say).
-    """
-    part, rounds = settings["part"], ROUNDS[kind]
-    for number, given in enumerate(cases[settings["begin"] :], settings["begin"] + 1):
-        yield passed(part, f"[{number}/{len(cases)}] {_name(given)}")
-        try:
-            if part != "together":
-                readings: Iterable[Reading] = [cupti_reading(part, bench, given, rounds)]
-            elif kind == "cpu":
-                readings = [cpu_reading(bench, given, threads, rounds)]
-            else:
-                readings = cuda_readings(bench, given, rounds)
-            for case, turns_s in readings:
-                yield passed(case, "", turns_s=turns_s)
-        except (RuntimeError, MemoryError) as error:  # torch's for a lack of memory is a RuntimeError
-            yield passed(part, f"  left out: {first_line(error)}")
-        if bench.distrust():
-            if number < len(cases):
-                yield passed(part, "", again_from=number)
-            return
-
-
-def instruments(device: Device, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    """One part, as `read_part`. `settings`: the device's `name`, `part`, and the first case, `begin`."""
-    kind, part = device.kind, settings["part"]
-    if lacking := separate_instruments.lacking(part):
-        yield passed(part, lacking)
-        return
-    threads = device.sm_count if kind == "cpu" else 1
-    torch.set_num_threads(threads)
-    bench = make_bench(kind, device.cache_byte, SEED, device.uuid or None)
-    what = settings["name"] if part == "together" else f"{part}, in a process of its own"
-    yield passed(part, f"{what}, torch {torch.__version__}; {ROUNDS[kind]} rounds of {TURN_S} s turns")
-    begin = time.perf_counter()
-    with torch.no_grad():
-        if part == "cuda-bench":
-            for case, turns_s in nvbench_readings(bench, CASES[kind], ROUNDS[kind]):
-                yield passed(case, "", turns_s=turns_s)
-        else:
-            yield from read_part(settings, bench, kind, threads, CASES[kind])
-    yield passed(part, f"{time.perf_counter() - begin:.0f} s")

@@ -25,7 +25,7 @@ WIDTH = 100
 
 
 def parent_facts(unusable_gpu: str) -> dict[str, Any]:
-    """Facts of the process that a person started, for the groups; found without importing torch.
+    """Facts of the process that a person started, for the groups; without importing torch.
 
     torch's version is read from its own file, as the worker reads it: the metadata of a CUDA wheel from PyPI
     says 2.11.0 where torch says 2.11.0+cu130.
@@ -88,7 +88,7 @@ def verdict(outcomes: list[GroupOutcome]) -> str:
     counts = ", ".join(f"{levels.count(level)} {level}" for level in STYLES)
     code = exit_code(all_findings(outcomes))
     if any(finding.name == "worker" and finding.level == "FAIL" for finding in all_findings(outcomes)):
-        counts += "; nothing else was asked, since no worker starts"
+        counts += "; nothing else was checked, since no worker starts"
     return f"\n{VERDICTS[code]} (exit code {code}): {counts}"
 
 

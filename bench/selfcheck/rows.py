@@ -159,9 +159,9 @@ class Anchor(NamedTuple):
     """What is measured again and again."""
 
     name: str
-    """Of its finding on steadiness."""
+    """Name of its finding on steadiness."""
     short: str
-    """In the names of its other findings."""
+    """Short name, in those of its other findings."""
     noun: str
     implementation: str
     problem: Problem

@@ -319,7 +319,7 @@ def environment(device: Device) -> dict[str, Any]:
             name: None if name in lacking else version(name) or "there, version unknown" for name in packages
         },
         "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)},
-        "nvidia-smi -q": _nvidia_smi() if device.kind == "cuda" else "not asked: no GPU is measured",
+        "nvidia-smi -q": _nvidia_smi() if device.kind == "cuda" else "unknown: no GPU is measured",
     }
 
 

@@ -18,9 +18,9 @@ from bench.selfcheck.finding import Finding, checked, passed, warned
 from bench.worker.telemetry_cuda import POWER_INSTANT, REFRESH_S, CudaTelemetry, counter_fields
 
 LOAD_S = 1.5
-"""Longer than NVML takes to refresh what it refreshes slowest."""
+"""Seconds under load, longer than NVML takes to refresh what it refreshes slowest."""
 COLUMNS = {
-    "sm_clock_hz": "rows cannot be told apart by the clock they ran at",
+    "sm_clock_hz": "rows cannot be distinguished by the clock they ran at",
     "limit_reasons": "a throttled row looks like any other",
     "power_w": "settling is never cut short, and rows have no power",
     "held_power": "throttling for power between the looks goes unseen",

@@ -72,12 +72,12 @@ def looked(
 
     def question() -> Iterator[Finding]:
         forget()
-        asked = build()
-        if asked.tuning_s <= 0:
-            yield failed("tuner asks", "The device was not asked which candidate is fastest.", REMEDY)
+        first = build()
+        if first.tuning_s <= 0:
+            yield failed("tuner asks", "No candidate was timed on the device.", REMEDY)
             return
         answers = written(folder)
-        yield answered(asked.tuning_s, answers)
+        yield answered(first.tuning_s, answers)
         if not answers:
             yield warned("tuner remembers", "The choice was not written down.", WRITE_REMEDY)
             return
@@ -85,7 +85,9 @@ def looked(
         again = build()
         if again.tuning_s > 0:
             yield failed(
-                "tuner remembers", "The choice was written, and the device asked all the same.", REMEDY
+                "tuner remembers",
+                "The choice was written, and the candidates were timed all the same.",
+                REMEDY,
             )
             return
         yield passed("tuner remembers", "The choice was written down, read again and used.")
@@ -98,7 +100,7 @@ def answered(tuning_s: float, answers: Mapping[str, Mapping[str, Any]]) -> Findi
     """The tuner's choices, and the candidates that do not run on the device."""
     numbers: dict[str, Any] = {"tuning_s": tuning_s, "answers": dict(answers)}
     chosen = [f"{answer['configuration']}, {answer['median_us']} us" for answer in answers.values()]
-    sentence = f"The device was asked in {tuning_s:.1f} s and chose {'; '.join(chosen) or 'in silence'}."
+    sentence = f"The tuner took {tuning_s:.1f} s and chose {'; '.join(chosen) or 'in silence'}."
     if passed_over := [text for answer in answers.values() for text in answer.get("passed_over", ())]:
         sentence += f" Candidates that do not run here: {'; '.join(passed_over)}."
         return warned("tuner asks", sentence, PASSED_OVER_REMEDY, **numbers)

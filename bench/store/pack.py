@@ -1,11 +1,11 @@
-"""Packs: all runs of a device in a month as one file, with their samples in a second one beside it.
+"""Packs: all runs of a device in a month as one file, with their samples in a second one.
 
     DIR/<device>/2026-11.parquet    every row of every run; all columns but lists of numbers
     DIR/<device>/2026-11.samples    parquet too: those lists, row by row
 
-Whatever reads result files reads packs: `bench.store.parquet` fetches the second file where lists are asked
-for. A pack is written when its month is over, and is never rewritten: files of that month which come later
-make `2026-11-2.parquet`. Its metadata lists the files that it was made of, with their digests.
+Whatever reads result files reads packs: `bench.store.parquet` fetches the second file where lists are
+requested for. A pack is written when its month is over, and is never rewritten: files of that month which
+come later make `2026-11-2.parquet`. Its metadata lists the files that it was made of, with their digests.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from bench.store.schema import ARROW, FIELDS, SCHEMA, WITHOUT_SAMPLES
 LISTS = tuple(name for name in FIELDS if name not in WITHOUT_SAMPLES)
 """Columns of the second file."""
 REST = ".rest"
-"""In the name of a file with those rows of a run that its own file lacks (bench/store/journal.py)."""
+"""Part of the name of a file with the rows of a run that its own file lacks (bench/store/journal.py)."""
 
 
 class Original(NamedTuple):
     """A result file that a pack holds."""
 
     path: str
-    """Where it was, below the folder that was packed."""
+    """Its path below the packed folder."""
     blake2b: str
-    """Of its bytes, 16 bytes, in hexadecimal."""
+    """Hash of its bytes, 16 bytes, in hexadecimal."""
     byte: int
     rows: int
     sweeps: int
@@ -56,7 +56,7 @@ class _File:
 
     path: Path
     name: str
-    """Where it is, below the folder that is packed."""
+    """Its path below the packed folder."""
     blake2b: str
     device: str
     month: str
@@ -66,7 +66,7 @@ class _File:
 
 
 class Packed(NamedTuple):
-    """One pack, written or found."""
+    """One pack, new or already there."""
 
     path: Path
     originals: Sequence[Path]
@@ -210,12 +210,12 @@ def write(path: Path, table: pa.Table, listed: Sequence[Original], sweeps: Seque
     lists = table.select(LISTS)
     of_lists = dict(use_dictionary=False, use_byte_stream_split=["samples_s.list.element"])
     samples = parquet.sealed(_bytes(lists, {}, **of_lists))
-    said = {
+    columns = {
         "samples": hashlib.blake2b(samples, digest_size=16).hexdigest(),
         "originals": [original._asdict() for original in listed],
         "sweeps": sweeps,
     }
-    facts = {SCHEMA_KEY.decode(): str(SCHEMA), PACK.decode(): json.dumps(said, separators=(",", ":"))}
+    facts = {SCHEMA_KEY.decode(): str(SCHEMA), PACK.decode(): json.dumps(columns, separators=(",", ":"))}
     rows = table.drop_columns(list(LISTS)).append_column(QUICKEST, quickest_s(table))
     try:
         parquet.write_bytes(beside, samples)
@@ -249,38 +249,40 @@ def quickest_s(table: pa.Table) -> pa.Array:
     """`Measurement.quickest_s` of each ceiling, null for other rows: roofs without reading samples."""
     ceilings = pc.and_(pc.not_equal(table["role"], "measurement"), pc.equal(table["status"], "ok"))
     at = np.flatnonzero(ceilings.to_numpy())
-    found = np.full(len(table), np.nan)
-    found[at] = [row.quickest_s for row in parquet.rows(table.take(at))]
-    return pa.array(found, mask=np.isnan(found))
+    values = np.full(len(table), np.nan)
+    values[at] = [row.quickest_s for row in parquet.rows(table.take(at))]
+    return pa.array(values, mask=np.isnan(values))
 
 
-def same(one: pa.Table, other: pa.Table) -> bool:
+def same(table: pa.Table, other: pa.Table) -> bool:
     """Whether two tables have the same columns with the same values, NaN and null being different."""
-    if set(one.column_names) != set(other.column_names) or len(one) != len(other):
+    if set(table.column_names) != set(other.column_names) or len(table) != len(other):
         return False
-    return all(_same(one[name].combine_chunks(), other[name].combine_chunks()) for name in one.column_names)
+    return all(
+        _same(table[name].combine_chunks(), other[name].combine_chunks()) for name in table.column_names
+    )
 
 
-def _same(one: pa.Array, other: pa.Array) -> bool:
-    if pa.types.is_list(one.type) and pa.types.is_list(other.type):
-        lengths = (pc.list_value_length(each) for each in (one, other))
-        return _same(*lengths) and _same(one.flatten(), other.flatten())
-    if pa.types.is_floating(one.type) and one.type == other.type:
-        known = bool(pc.is_null(one).equals(pc.is_null(other)))
+def _same(array: pa.Array, other: pa.Array) -> bool:
+    if pa.types.is_list(array.type) and pa.types.is_list(other.type):
+        lengths = (pc.list_value_length(each) for each in (array, other))
+        return _same(*lengths) and _same(array.flatten(), other.flatten())
+    if pa.types.is_floating(array.type) and array.type == other.type:
+        known = bool(pc.is_null(array).equals(pc.is_null(other)))
         bits = (
-            pc.fill_null(each, 0.0).to_numpy(zero_copy_only=False).view(np.int64) for each in (one, other)
+            pc.fill_null(each, 0.0).to_numpy(zero_copy_only=False).view(np.int64) for each in (array, other)
         )
         return known and bool(np.array_equal(*bits))
-    return bool(one.equals(other))
+    return bool(array.equals(other))
 
 
-def remove(found: Packed) -> Iterator[Path]:
+def remove(packed: Packed) -> Iterator[Path]:
     """Delete the originals of a pack, which was read back when it was written; yields each that is gone.
 
     One whose bytes are no longer those that were packed stays. UserError if one cannot be deleted.
     """
-    digests = {original.blake2b for original in originals(found.path)}
-    for path in found.originals:
+    digests = {original.blake2b for original in originals(packed.path)}
+    for path in packed.originals:
         if _digest(path) in digests:
             try:
                 path.unlink()

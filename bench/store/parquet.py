@@ -35,7 +35,8 @@ PACK = b"roofbench.pack"
 SAMPLES = ".samples"
 """Suffix of the file beside a pack that holds its lists of numbers."""
 QUICKEST = "quickest_s"
-"""Column of a pack beside those of the files that it was made of: `Measurement.quickest_s` of ceilings."""
+"""Column of a pack in addition to those of the files that it was made of: `Measurement.quickest_s` of
+ceilings."""
 _MARK = b"roofseal"
 _DIGEST_BYTE = 16
 _SEAL_BYTE = len(_MARK) + _DIGEST_BYTE
@@ -270,7 +271,7 @@ def _parsed(path: Path, data: bytes, columns: Set[str] | None) -> pa.Table:
 
 
 def _with_samples(path: Path, table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
-    """A pack's rows as its originals had them: with those lists that are asked for, from the file beside it.
+    """A pack's rows as its originals had them: with the requested lists, from the second file.
 
     UserError if that file is missing, or is not the one that was written with the pack.
     """
@@ -308,7 +309,7 @@ def is_broken(data: bytes) -> bool:
 
 
 def _footer_at(data: bytes) -> int:
-    """Where the footer begins: a parquet file's last 8 bytes are the footer's length and a magic word."""
+    """Offset of the footer: a parquet file's last 8 bytes are the footer's length and a magic word."""
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 
 

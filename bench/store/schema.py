@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench.case_name import case_key
+from bench.sampling.publish import median_of
 
 SCHEMA = 2
 """Raised when a column changes its meaning or name; new nullable columns do not raise it.
@@ -120,7 +121,7 @@ class Measurement:
         "confirmed it; null: measured in this run"
     )
     # protocol
-    protocol: str = column("hash of every setting that can change a time; the code is told by commit")
+    protocol: str = column("hash of every setting that can change a time; the commit identifies the code")
     clock: str = column("graph | stream | host | simulated")
     protocol_version: str | None = nullable("name of the protocol, p2 and so on")
     regime: str | None = nullable(
@@ -193,7 +194,7 @@ class Measurement:
     flushed: bool | None = nullable("whether the cache was flushed before each turn of the ring")
     enqueue_s: float | None = mean("host seconds to queue one launch (GPU)")
     peak_byte: int | None = most(
-        "bytes that one launch holds at most beside its inputs: outputs, workspaces and what a call "
+        "bytes that one launch holds at most in addition to its inputs: outputs, workspaces and what a call "
         "allocates meanwhile, by torch's allocator (GPU); on a CPU, of training steps only, by their tensors"
     )
     # parts of the time of one launch, by torch's profiler in calls of their own after the samples
@@ -202,7 +203,7 @@ class Measurement:
     elementwise_s: float | None = mean("seconds of everything else that computes or copies")
     parts_by: str | None = nullable(
         "whose seconds these are: of the kernels that torch's operators launched (GPU), or of the operators "
-        "themselves (CPU). They leave out what autograd and Python take; null where they were not asked for, "
+        "themselves (CPU). They leave out what autograd and Python take; null where they were not requested, "
         "or not known"
     )
     # correctness
@@ -247,7 +248,7 @@ class Measurement:
         "other processes with a context on the GPU, before or after timing; null if none is listed"
     )
     concurrent_gpus: int | None = nullable(
-        "GPUs that this run timed at the same time, 1 unless asked; null in older files (GPU)"
+        "GPUs that this run timed at the same time, 1 unless requested; null in older files (GPU)"
     )
     persistence: str | None = nullable("persistence mode, on | off (GPU)")
     ecc: str | None = nullable("ECC, on | off (GPU)")
@@ -305,7 +306,7 @@ class Measurement:
         vector instructions run at two speeds 9 % apart, for seconds each. The median may miss the faster.
         """
         parts = [
-            _median(part)
+            median_of(part)
             for visit in self.visit_samples_s
             if len(visit) >= 2 * _PARTS
             for part in np.array_split(visit, _PARTS)
@@ -341,12 +342,6 @@ def run_names(runs: Collection[RunKey]) -> dict[RunKey, str]:
         run: f"{run.run_id}-{run.device_id[:8]}" if sharing[run.device, run.run_id] > 1 else run.run_id
         for run in runs
     }
-
-
-def _median(samples_s: npt.NDArray[np.float64]) -> float:
-    """As np.median, which takes ten times as long: a year of a fleet has millions of parts."""
-    ordered, count = np.sort(samples_s), samples_s.size
-    return float((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)
 
 
 FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}

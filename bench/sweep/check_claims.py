@@ -20,62 +20,61 @@ from bench.sweep.claims import (
     conditions,
 )
 from bench.sweep.grammar import parameter_schemas, whole_numbers
-from bench.sweep.yaml_nodes import Mistake, Node, shown
+from bench.sweep.yaml_nodes import Mistake, Place, shown
 
 _NUMBERS = ("median_s", "intensity", "flop", "byte", "byte_moved", *SHARES)
 """Columns of every row that are numbers."""
 
 
-def check_claims(claims: Iterable[Claim], file: Node, kind: type[Problem]) -> None:
+def check_claims(claims: Iterable[Claim], kind: type[Problem]) -> None:
     """Raises Mistake at the first claim that names what the operator does not have, or that stands twice."""
-    lines: dict[str, int] = {}
+    places: dict[str, Place] = {}
     for number, claim in enumerate(claims):
-        node = file.under(["claims", number])
-        if claim.id in lines:
-            raise Mistake(node.line, f"claim {claim.id} stands here again; first on line {lines[claim.id]}")
-        lines[claim.id] = node.line
-        _check_columns(claim, node, kind)
+        at: Place = ("claims", number)
+        if claim.id in places:
+            raise Mistake(at, f"claim {claim.id} stands here again", places[claim.id])
+        places[claim.id] = at
+        _check_columns(claim, at, kind)
         test = claim.test[1]
         if isinstance(test, Share) and not test.of.keys() & MEASURED:
-            line = node.under(["share", "of"]).line
-            raise Mistake(line, f"share of what is counted before a run; name one of {', '.join(MEASURED)}")
+            says = f"share of what is counted before a run; name one of {', '.join(MEASURED)}"
+            raise Mistake((*at, "share", "of"), says)
         for place, select in claim.selections():
             for column, value in select.items():
-                line = node.under([*place, column]).line
-                check_condition(column, value, line, kind, "a claim", FACTS)
+                check_condition(column, value, (*at, *place, column), kind, "a claim", FACTS)
 
 
-def _check_columns(claim: Claim, node: Node, kind: type[Problem]) -> None:
+def _check_columns(claim: Claim, at: Place, kind: type[Problem]) -> None:
     of, numbers = f"a claim about {kind.operator}", [*whole_numbers(kind), "flop", "byte", "byte_moved"]
     for place, column in claim.columns():
         possible = [*kind.model_fields, "implementation"] if place[-1] == "over" else numbers
         if column not in possible:
-            raise Mistake(node.under(place).line, unknown("parameter", column, of, possible))
+            raise Mistake((*at, *place), unknown("parameter", column, of, possible))
 
 
 def check_condition(
-    column: str, value: Any, line: int, kind: type[Problem], owner: str, facts: Sequence[str]
+    column: str, value: Any, at: Place, kind: type[Problem], owner: str, facts: Sequence[str]
 ) -> None:
-    """Raises Mistake if a selection of an operator's rows cannot be; `facts`: columns beside parameters."""
+    """Raises Mistake if an operator's rows cannot be selected so; `facts`: columns other than parameters."""
     of, parameters, numbers = f"{owner} about {kind.operator}", list(kind.model_fields), whole_numbers(kind)
     if column not in (*facts, *parameters):
-        raise Mistake(line, unknown("column", column, of, [*facts, *parameters]))
+        raise Mistake(at, unknown("column", column, of, [*facts, *parameters]))
     for condition in conditions(value):
         if isinstance(condition, Times) and condition.column not in numbers:
-            raise Mistake(line, unknown("number", condition.column, of, numbers))
+            raise Mistake(at, unknown("number", condition.column, of, numbers))
         if isinstance(condition, Among):
-            _check_values(column, condition.values, line, kind)
+            _check_values(column, condition.values, at, kind)
         elif not isinstance(condition, Matching) and column not in (*_NUMBERS, *numbers):
-            raise Mistake(line, f"{column} is no number, so {shown(value)} is no condition of it")
+            raise Mistake(at, f"{column} is no number, so {shown(value)} is no condition of it")
 
 
-def _check_values(column: str, values: Iterable[Any], line: int, kind: type[Problem]) -> None:
+def _check_values(column: str, values: Iterable[Any], at: Place, kind: type[Problem]) -> None:
     field = parameter_schemas(kind).get(column, {})
     possible = ANSWERS.get(column, field.get("enum"))
     if column == "implementation":
         possible = [each.name for each in kind.implementations]
     for value in values:
         if possible and value not in possible:
-            raise Mistake(line, unknown(column, str(value), kind.operator, map(str, possible)))
+            raise Mistake(at, unknown(column, str(value), kind.operator, map(str, possible)))
         if column in whole_numbers(kind) and (isinstance(value, bool) or not isinstance(value, int)):
-            raise Mistake(line, f"{column} is a whole number, not {shown(value)}")
+            raise Mistake(at, f"{column} is a whole number, not {shown(value)}")

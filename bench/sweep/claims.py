@@ -85,7 +85,7 @@ class Times(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """A text in which a regular expression is found."""
+    """A text that a regular expression matches."""
 
     pattern: str
 
@@ -261,7 +261,7 @@ class Jumps(Strict):
 
 
 class Knee(Strict):
-    """Where the line of memory meets the line of arithmetic, over where it should."""
+    """The intensity at which the line of memory meets that of arithmetic, over the expected one."""
 
     x: str = Field(description="The parameter along the line")
     to: str | int = Field(description="Where it should be: ridge, or a number of x")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -14,7 +14,7 @@ from bench.errors import meant
 from bench.spec import Problem
 from bench.sweep.grammar import Range, earliest, worded
 from bench.sweep.models import PerSm
-from bench.sweep.yaml_nodes import MAX_DIGITS, Mistake, Node, shown
+from bench.sweep.yaml_nodes import MAX_DIGITS, Mistake, Place, shown
 
 MAX_CASES = 100_000
 """Most cases of one sweep. At a tenth of a second each they take three hours; more is a typing mistake."""
@@ -24,10 +24,10 @@ Value = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One value and its line. A value `by_device` may equal another one, which is no mistake."""
+    """One value and its place. A value `by_device` may equal another one, which is no mistake."""
 
     value: Value
-    line: int
+    at: Place
     by_device: bool
 
 
@@ -36,7 +36,7 @@ class Part:
     """One entry of a list: a value, or a range whose values are not yet listed."""
 
     values: Sequence[Value]
-    line: int
+    at: Place
     by_device: bool = False
 
 
@@ -59,9 +59,9 @@ class Axis:
             for value in part.values:
                 key = (type(value), value)
                 if key not in by_value:
-                    by_value[key] = Item(value, part.line, part.by_device)
+                    by_value[key] = Item(value, part.at, part.by_device)
                 elif not (part.by_device or by_value[key].by_device):
-                    raise Mistake(part.line, f"{shown(value)} stands twice in {'='.join(self.names)}")
+                    raise Mistake(part.at, f"{shown(value)} stands twice in {'='.join(self.names)}")
         return list(by_value.values())
 
 
@@ -71,7 +71,7 @@ class Block:
 
     kind: type[Problem]
     axes: list[Axis]
-    line: int
+    at: Place
 
     @property
     def count(self) -> int:
@@ -95,41 +95,42 @@ class Block:
                 raise self._mistake(errors, dict(given)) from errors
             # Result files count in 64 bits.
             if max(problem.flop, problem.byte) >= 2**63:
-                raise Mistake(self.line, f"{problem} is too large: more than 2^63 FLOP or bytes")
+                raise Mistake(self.at, f"{problem} is too large: more than 2^63 FLOP or bytes")
             yield problem, any(item.by_device for item in items)
 
     def _mistake(self, errors: ValidationError, given: dict[str, Item]) -> Mistake:
         error = errors.errors(include_url=False)[0]
         name = str(error["loc"][0]) if error["loc"] else ""
         if name in given:
-            return Mistake(given[name].line, worded(error, name))
+            return Mistake(given[name].at, worded(error, name))
         at = " ".join(f"{name}={item.value}" for name, item in given.items())
-        return Mistake(self.line, f"{worded(error, self.kind.operator)} (at {at})")
+        return Mistake(self.at, f"{worded(error, self.kind.operator)} (at {at})")
 
 
-def block(node: Node, kind: type[Problem], sm_count: int) -> Block:
+def block(parameters: Mapping[str, Any], at: Place, kind: type[Problem], sm_count: int) -> Block:
     """One entry of `cases:`. Raises Mistake."""
     fields = kind.model_fields
     operator = kind.operator
-    lines: dict[str, int] = {}
+    places: dict[str, Place] = {}
     axes = []
-    for key, value in node.mapping.items():
-        line = node.key_lines[key]
+    for key, value in parameters.items():
+        of_key = (*at, key)
         names = tuple(key.split("="))
         for name in names:
             if name not in fields:
                 hint = " (join names without spaces)" if name.strip() in fields else meant(name, fields)
                 there = ", ".join(fields)
-                raise Mistake(line, f"{operator} has no parameter {shown(name)}{hint}; it has {there}")
-            if name in lines:
-                raise Mistake(line, f"{name} is given twice in this block, first on line {lines[name]}")
-            lines[name] = line
-        axes.append(Axis(names, [_part(item, key, sm_count) for item in value.items]))
-    if missing := [name for name, f in fields.items() if f.is_required() and name not in lines]:
+                raise Mistake(of_key, f"{operator} has no parameter {shown(name)}{hint}; it has {there}")
+            if name in places:
+                raise Mistake(of_key, f"{name} is given twice in this block", places[name])
+            places[name] = of_key
+        values = value if isinstance(value, list) else [value]
+        axes.append(Axis(names, [_part(each, key, (*of_key, i), sm_count) for i, each in enumerate(values)]))
+    if missing := [name for name, f in fields.items() if f.is_required() and name not in places]:
         needed = ", ".join(name for name, f in fields.items() if f.is_required())
         lacking = ", ".join(f"{name}{_values(kind, name)}" for name in missing)
-        raise Mistake(node.line, f"{operator} needs {needed}; not set here: {lacking}")
-    return Block(kind, axes, node.line)
+        raise Mistake(at, f"{operator} needs {needed}; not set here: {lacking}")
+    return Block(kind, axes, at)
 
 
 def _values(kind: type[Problem], name: str) -> str:
@@ -140,45 +141,45 @@ def _values(kind: type[Problem], name: str) -> str:
     return f" ({' or '.join(words)})" if words and all(isinstance(word, str) for word in words) else ""
 
 
-def _part(node: Node, key: str, sm_count: int) -> Part:
-    if isinstance(node.value, dict):
-        if "per_sm" in node.value:
-            return Part([_per_sm(node, sm_count)], node.line, by_device=True)
-        if not node.value.keys() & {"from", "to"}:
+def _part(value: Any, key: str, at: Place, sm_count: int) -> Part:
+    if isinstance(value, dict):
+        if "per_sm" in value:
+            return Part([_per_sm(value, at, sm_count)], at, by_device=True)
+        if not value.keys() & {"from", "to"}:
             forms = "{from, to, step}, {from, to, factor} and {per_sm}"
-            raise Mistake(node.line, f"{key} has a mapping that is none of {forms}")
-        return Part(_range(node), node.line)
-    if isinstance(node.value, list):
-        raise Mistake(node.line, f"{key} has a list within its list; write one list")
-    return Part([node.value], node.line)
+            raise Mistake(at, f"{key} has a mapping that is none of {forms}")
+        return Part(_range(value, at), at)
+    if isinstance(value, list):
+        raise Mistake(at, f"{key} has a list within its list; write one list")
+    return Part([value], at)
 
 
-def _per_sm(node: Node, sm_count: int) -> int:
+def _per_sm(value: Any, at: Place, sm_count: int) -> int:
     try:
-        given = PerSm.model_validate(node.data())
+        given = PerSm.model_validate(value)
     except ValidationError as errors:
-        raise earliest(errors, node, "per_sm", PerSm) from errors
+        raise earliest(errors, "per_sm", PerSm, at=at) from errors
     number = given.per_sm * sm_count + given.plus
     if number >= 10**MAX_DIGITS:
-        raise Mistake(node.line, f"{number} ({sm_count} SMs) is too large: it has over {MAX_DIGITS} digits")
+        raise Mistake(at, f"{number} ({sm_count} SMs) is too large: it has over {MAX_DIGITS} digits")
     return number
 
 
-def _range(node: Node) -> Sequence[int]:
+def _range(value: Any, at: Place) -> Sequence[int]:
     try:
-        given = Range.model_validate(node.data())
+        given = Range.model_validate(value)
     except ValidationError as errors:
-        raise earliest(errors, node, "a range", Range) from errors
+        raise earliest(errors, "a range", Range, at=at) from errors
     if given.factor is None:
         return range(given.start, given.end + 1, given.step)
     steps = math.log(given.end / given.start) / math.log(given.factor)
     if steps > MAX_CASES:
-        raise Mistake(node.line, f"factor {given.factor} is too near 1: {steps:.0f} steps")
+        raise Mistake(at, f"factor {given.factor} is too near 1: {steps:.0f} steps")
     numbers = {given.start: None}
     for power in range(1, int(steps) + 2):
-        value = given.start * given.factor**power
+        number = given.start * given.factor**power
         # Half a unit: rounding must neither lose the end of the range nor pass it.
-        if value >= given.end + 0.5:
+        if number >= given.end + 0.5:
             break
-        numbers[min(round(value), given.end)] = None
+        numbers[min(round(number), given.end)] = None
     return list(numbers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from bench.errors import meant, unknown
 from bench.spec import Problem
 from bench.sweep.claims import TESTS, Claim, Devices
 from bench.sweep.models import Label, List, OneOrList, Strict, Text
-from bench.sweep.yaml_nodes import Mistake, Node, shown
+from bench.sweep.yaml_nodes import Mistake, Node, Place, shown
 
 Cache = Literal["cold", "warm"]
 Threads = Literal["all", "one"]
@@ -60,7 +60,7 @@ class Plot(Strict):
         "staircase that tiles and waves predict; heatmap: measured / predicted over two parameters; "
         "accuracy: duration over error, a mark for each data type and a panel for each x; shares: the "
         "classes of work that the time over x consists of, for which cases run again under a profiler; "
-        "memory: peak_byte of training steps over x, beside what is predicted",
+        "memory: peak_byte of training steps over x, with what is predicted",
     )
     x: Text = Field(description="The parameter along the horizontal axis")
     y: Text = Field(
@@ -194,13 +194,12 @@ def contents(tree: Node) -> Sweep:
     try:
         sweep = Sweep.model_validate(tree.data())
     except ValidationError as errors:
-        raise earliest(errors, tree, "a sweep", Sweep) from errors
+        raise earliest(errors, "a sweep", Sweep, line_of=tree.line_of) from errors
     for key in ("implementations", "cache", "threads"):
-        seen: set[str] = set()
-        for item in tree.mapping[key].items if key in tree.mapping else []:
-            if str(item.value) in seen:
-                raise Mistake(item.line, f"{key} has {shown(item.value)} twice")
-            seen.add(str(item.value))
+        values = getattr(sweep, key)
+        for number, value in enumerate(values):
+            if value in values[:number]:
+                raise Mistake((key, number), f"{key} has {shown(value)} twice")
     return sweep
 
 
@@ -209,35 +208,40 @@ def table_contents(tree: Node) -> TableClaims:
     try:
         return TableClaims.model_validate(tree.data())
     except ValidationError as errors:
-        raise earliest(errors, tree, "a table's claims", TableClaims) from errors
+        raise earliest(errors, "a table's claims", TableClaims, line_of=tree.line_of) from errors
 
 
 def earliest(
     errors: ValidationError,
-    node: Node,
     owner: str,
     model: type[BaseModel],
     owners: Mapping[str, tuple[str, type[BaseModel]]] = OWNERS,
+    at: Place = (),
+    line_of: Callable[[Place], int] = lambda place: 0,
 ) -> Mistake:
-    """The first mistake in the file, except that a misspelt key comes before the key that is thus missing."""
+    """The first mistake of a value `at` this place, except that a misspelt key comes before a missing one."""
 
     def mistake(error: ErrorDetails) -> Mistake:
         path = error["loc"]
+        place = (*at, *path)
         inside = [step for step in path[:-1] if step in owners]
         of, holder = owners[str(inside[-1])] if inside else (owner, model)
         if error["type"] == "extra_forbidden":
             key = str(path[-1])
             possible = [f.alias or name for name, f in holder.model_fields.items()]
-            return Mistake(node.under(path[:-1]).key_lines[key], unknown("key", key, of, possible))
+            return Mistake(place, unknown("key", key, of, possible))
         if error["type"] == "missing":
-            return Mistake(node.under(path[:-1]).line, f"{of} needs the key {str(path[-1])!r}")
+            return Mistake(place[:-1], f"{of} needs the key {str(path[-1])!r}")
         name = next((step for step in reversed(path) if isinstance(step, str)), owner)
         if len(path) == 2 and path[0] in ITEMS:
             name = ITEMS[str(path[0])]
-        return Mistake(node.under(path).line, worded(error, name))
+        return Mistake(place, worded(error, name))
 
-    mistakes = [(e["type"] == "missing", mistake(e)) for e in errors.errors(include_url=False)]
-    return min(mistakes, key=lambda pair: (pair[0], pair[1].line or 0))[1]
+    first = min(
+        errors.errors(include_url=False),
+        key=lambda error: (error["type"] == "missing", line_of((*at, *error["loc"]))),
+    )
+    return mistake(first)
 
 
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
@@ -262,7 +266,7 @@ _TYPE = {
 
 
 def worded(error: ErrorDetails, name: str) -> str:
-    """The sentence for what pydantic found wrong with the value of `name`."""
+    """The sentence for pydantic's error in the value of `name`."""
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "literal_error":
         # pydantic quotes text but not numbers: `'NN', 'NT' or 'TN'`, `0 or 1`.

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ from bench.sweep.grammar import (
     table_contents,
     whole_numbers,
 )
-from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, tree
+from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Place, tree
 
 Find = Callable[[str], type[Problem]]
 """Gives the problem class of an operator; LookupError, which names the operators, for an unknown one."""
@@ -94,7 +94,7 @@ class Case:
     def missing(self, kind: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Why a device of this kind and compute capability cannot run it; empty if it can."""
         if self.threads == "one" and kind != "cpu":
-            return "one thread can be asked of a CPU only"
+            return "one thread can be requested of a CPU only"
         return self.problem.missing(self.implementation, kind, capability)
 
 
@@ -126,26 +126,26 @@ class Loaded(NamedTuple):
 def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
     """One sweep for a device of `sm_count` SMs. UserError names the file and the line."""
     shown, name = shown_path(path, root), sweep_name(path, root)
+    file = None
     try:
         if not SWEEP_NAME.fullmatch(name):
             raise Mistake(None, f"{name!r} is no name for a sweep: use letters, digits and _ . + -")
         file = tree(file_bytes(path))
         sweep = contents(file)
-        return Loaded(sweep, _cases(name, file, sweep, find, sm_count))
+        return Loaded(sweep, _cases(name, sweep, find, sm_count))
     except Mistake as mistake:
-        where = shown if mistake.line is None else f"{shown}:{mistake.line}"
-        raise UserError(" ".join(f"{where}: {mistake}".splitlines())) from mistake
+        raise mistake.located(shown, file) from mistake
 
 
 def table_claims(path: Path, find: Find) -> TableClaims:
     """Claims about imported rows, which belong to no sweep. UserError names the file and the line."""
+    file = None
     try:
         file = tree(file_bytes(path))
         table = table_contents(file)
-        check_claims(table.claims, file, _kind(table.operator, file, find))
+        check_claims(table.claims, _kind(table.operator, find))
     except Mistake as mistake:
-        where = path.name if mistake.line is None else f"{path.name}:{mistake.line}"
-        raise UserError(f"{where}: {mistake}") from mistake
+        raise mistake.located(path.name, file) from mistake
     return table
 
 
@@ -234,7 +234,13 @@ def every_sweep() -> list[Path]:
 
 
 def _below(folder: Path, on_request: bool = False) -> list[Path]:
-    files = (p for p in folder.rglob("*") if p.suffix in _SUFFIXES and not p.name.startswith("."))
+    # os.walk and not Path.rglob: suites list the folder once for each of their entries.
+    files = (
+        Path(inside, name)
+        for inside, folders, names in os.walk(folder)
+        for name in [*folders, *names]
+        if name.endswith(_SUFFIXES) and not name.startswith(".")
+    )
     files = (p for p in files if p != SUITES)
     return sorted(p for p in files if on_request or ON_REQUEST not in p.relative_to(folder).parts)
 
@@ -242,11 +248,18 @@ def _below(folder: Path, on_request: bool = False) -> list[Path]:
 def sweep_name(path: Path, root: Path = SWEEPS) -> str:
     """Name of the sweep in a file: its path under `root` without suffix."""
     try:
-        real, of = Path(os.path.realpath(path)), Path(os.path.realpath(root))
+        real, of = os.path.realpath(path), _real_folder(root)
     except ValueError:  # a NUL, which no path may hold: refused as a name
         return path.name
-    stem = real.relative_to(of) if real.is_relative_to(of) else Path(path.name)
-    return (stem.with_suffix("") if stem.suffix in _SUFFIXES else stem).as_posix()
+    stem = real.removeprefix(of) if real.startswith(of) else path.name
+    front, suffix = os.path.splitext(stem)
+    return (front if suffix in _SUFFIXES else stem).replace(os.sep, "/")
+
+
+@cache
+def _real_folder(root: Path) -> str:
+    """The folder without symbolic links, and the separator that ends it."""
+    return os.path.join(os.path.realpath(root), "")
 
 
 def shown_path(path: Path, root: Path = SWEEPS) -> str:
@@ -271,67 +284,67 @@ def file_bytes(path: Path) -> bytes:
         raise Mistake(None, f"cannot be read: {error.strerror}") from error
 
 
-def _cases(name: str, file: Node, sweep: Sweep, find: Find, sm_count: int) -> list[Case]:
-    kind = _kind(sweep.operator, file, find)
+def _cases(name: str, sweep: Sweep, find: Find, sm_count: int) -> list[Case]:
+    kind = _kind(sweep.operator, find)
     declared = [i.name for i in kind.implementations]
-    for implementation, node in zip(
-        sweep.implementations, file.under(["implementations"]).items, strict=False
-    ):
+    for number, implementation in enumerate(sweep.implementations):
         if implementation not in declared:
-            raise Mistake(node.line, unknown("implementation", implementation, kind.operator, declared))
+            says = unknown("implementation", implementation, kind.operator, declared)
+            raise Mistake(("implementations", number), says)
     for number, plot in enumerate(sweep.plot):
-        _check_plot(plot, file.under(["plot", number]), kind)
-    check_claims(sweep.claims, file, kind)
+        _check_plot(plot, ("plot", number), kind)
+    check_claims(sweep.claims, kind)
     named = sweep.implementations or [i.name for i in kind.implementations if not i.on_request]
     ways = [Way(i, cache, threads) for i in named for cache in sweep.cache for threads in sweep.threads]
-    blocks = _blocks(file, kind, sm_count, len(ways))
-    return _expanded(name, sweep, blocks, ways)
+    return _expanded(name, sweep, _blocks(sweep, kind, sm_count, len(ways)), ways)
 
 
-def _kind(operator: str, file: Node, find: Find) -> type[Problem]:
+def _kind(operator: str, find: Find) -> type[Problem]:
     try:
         return find(operator)
     except LookupError as error:
-        raise Mistake(file.under(["operator"]).line, str(error)) from error
+        raise Mistake(("operator",), str(error)) from error
 
 
-def _check_plot(plot: Plot, node: Node, kind: type[Problem]) -> None:
+def _check_plot(plot: Plot, at: Place, kind: type[Problem]) -> None:
     parameters = list(kind.model_fields)
     if plot.x not in parameters:
-        raise Mistake(node.under(["x"]).line, unknown("parameter", plot.x, kind.operator, parameters))
+        raise Mistake((*at, "x"), unknown("parameter", plot.x, kind.operator, parameters))
     if plot.kind == "quantization":
         if not {"m", "n"} <= set(parameters):
-            line = node.under(["kind"]).line
-            raise Mistake(line, f"{kind.operator} has no m and n, so no tiles to draw quantization of")
+            says = f"{kind.operator} has no m and n, so no tiles to draw quantization of"
+            raise Mistake((*at, "kind"), says)
         if plot.x not in ("m", "n"):
-            raise Mistake(node.under(["x"]).line, f"tiles quantize m and n; x: {plot.x} is neither")
+            raise Mistake((*at, "x"), f"tiles quantize m and n; x: {plot.x} is neither")
     whole = whole_numbers(kind)
     if plot.kind == "heatmap":
         for key, name in (("x", plot.x), ("y", plot.y)):
             if name not in whole:
-                raise Mistake(node.under([key]).line, unknown("number", name, kind.operator, whole))
+                raise Mistake((*at, key), unknown("number", name, kind.operator, whole))
         if plot.x == plot.y:
-            raise Mistake(node.under(["y"]).line, f"a heatmap has two parameters; x and y are both {plot.x}")
-    for number, name in enumerate(plot.per):
-        if name not in whole:
-            raise Mistake(node.under(["per", number]).line, unknown("number", name, kind.operator, whole))
+            raise Mistake((*at, "y"), f"a heatmap has two parameters; x and y are both {plot.x}")
     columns = [*COLUMNS, *parameters]
-    for key, given in (("lines", plot.lines), ("panels", plot.panels)):
-        for number, column in enumerate(given):
-            if column not in columns:
-                line = node.under([key, number]).line
-                raise Mistake(line, unknown("column", column, f"a plot of {kind.operator}", columns))
+    of_plot = f"a plot of {kind.operator}"
+    for key, names, what, of, possible in (
+        ("per", plot.per, "number", kind.operator, whole),
+        ("lines", plot.lines, "column", of_plot, columns),
+        ("panels", plot.panels, "column", of_plot, columns),
+    ):
+        for number, name in enumerate(names):
+            if name not in possible:
+                raise Mistake((*at, key, number), unknown(what, name, of, possible))
 
 
-def _blocks(file: Node, kind: type[Problem], sm_count: int, ways: int) -> list[Block]:
+def _blocks(sweep: Sweep, kind: type[Problem], sm_count: int, ways: int) -> list[Block]:
     """The blocks; their cases are counted before any exists, as a range can name more than memory holds."""
     blocks: list[Block] = []
     count = 0
-    for node in file.under(["cases"]).items:
-        blocks.append(block(node, kind, sm_count))
+    for number, parameters in enumerate(sweep.cases):
+        blocks.append(block(parameters, ("cases", number), kind, sm_count))
         count += ways * blocks[-1].count
         if count > MAX_CASES:
-            raise Mistake(node.line, f"{count} cases up to here; a sweep has at most {MAX_CASES}")
+            says = f"{count} cases up to here; a sweep has at most {MAX_CASES}"
+            raise Mistake(("cases", number), says)
     return blocks
 
 
@@ -339,16 +352,16 @@ def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> 
     x = sweep.plot[0].x if sweep.plot else None
     divided = any(plot.kind == "shares" for plot in sweep.plot)
     cases = []
-    seen: dict[Problem, tuple[int, bool]] = {}
+    seen: dict[Problem, tuple[Place, bool]] = {}
     for each in blocks:
         moving = each.moving_with(x)
         for problem, by_device in each.problems():
             if problem in seen:
-                line, also = seen[problem]
+                first, also = seen[problem]
                 if by_device or also:
                     continue
-                raise Mistake(each.line, f"{problem} stands here again; first in the block of line {line}")
-            seen[problem] = each.line, by_device
+                raise Mistake(each.at, f"{problem} stands here again", first)
+            seen[problem] = each.at, by_device
             fixed = " ".join(f"{k}={v}" for k, v in problem.parameters().items() if k not in moving)
             cases += [
                 Case(

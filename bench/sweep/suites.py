@@ -21,7 +21,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from bench.errors import UserError, unknown
-from bench.spec import DeviceKind, Problem
+from bench.spec import DeviceKind
 from bench.sweep.check_claims import check_condition
 from bench.sweep.claims import Claim, Devices, Select
 from bench.sweep.grammar import earliest
@@ -37,7 +37,7 @@ from bench.sweep.load import (
     sweep_name,
 )
 from bench.sweep.models import List, OneOrList, Strict, Text
-from bench.sweep.yaml_nodes import Mistake, Node, shown, tree
+from bench.sweep.yaml_nodes import Mistake, Node, Place, shown, tree
 
 ALL = "all"
 """The name that stands for every sweep."""
@@ -46,7 +46,7 @@ CEILINGS = "ceilings"
 TOUR, CORE = "tour", "core"
 """The suites of a run that asks for nothing else, and of a night."""
 KNOWN = ("implementation", "cache", "threads_asked", "intensity", "flop", "byte")
-"""Columns beside the operator's parameters that are known of a case before it is measured."""
+"""Columns in addition to the operator's parameters that are known of a case before it is measured."""
 
 
 class Seconds(Strict):
@@ -99,7 +99,7 @@ class Suite(Strict):
     ceilings: List[str] | None = Field(
         None, description="The sweeps of ceilings/ that come along, such as launch; all if left out"
     )
-    entries: List[Entry] = Field(description="What it measures beside the ceilings")
+    entries: List[Entry] = Field(description="What it measures in addition to the ceilings")
 
     def limit_s(self, kind: DeviceKind) -> float | None:
         """Wall seconds of a run on this kind of device; None for no limit."""
@@ -135,95 +135,86 @@ class LoadedSuite(NamedTuple):
 
 def suites(path: Path = SUITES) -> dict[str, Suite]:
     """Every suite of a file, by name, in its order. UserError names the file and the line."""
-    return {name: suite for name, (suite, _) in _read(path).items()}
+    return _read(path)[0]
 
 
 def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> LoadedSuite:
     """A suite with its sweeps for a device of `sm_count` SMs. UserError names the file and the line."""
-    there = _read(path)
+    there, file = _read(path)
     if name not in there:
         raise UserError(f"--bench-suite: {unknown('suite', name, shown_path(path), there)}")
-    suite, node = there[name]
-    taken, paths = [], _ceilings(suite, node, path)
-    for number, entry in enumerate(suite.entries):
-        of_entry = node.under(["entries", number])
-        mine = _paths(entry, of_entry, path)
-        paths |= mine
-        taken.append(Taken(entry, frozenset(mine), f"{shown_path(path)}:{of_entry.line}"))
-    loaded = load_all(paths.values(), find, sm_count)
-    for number, (entry, names, _) in enumerate(taken):
-        of_entry = node.under(["entries", number])
-        of_sweeps = [each for each in loaded if each.name in names]
-        for each in of_sweeps:
-            _check_where(entry, of_entry.under(["where"]), find(each.sweep.operator), path)
-        _check_claims(entry, of_entry.under(["claims"]), of_sweeps, path)
+    suite = there[name]
+    try:
+        taken, paths = [], _ceilings(suite, (name, "ceilings"))
+        for number, entry in enumerate(suite.entries):
+            at = (name, "entries", number)
+            mine = _paths(entry, (*at, "sweeps"))
+            paths |= mine
+            taken.append(Taken(entry, frozenset(mine), f"{shown_path(path)}:{file.line_of(at)}"))
+        loaded = load_all(paths.values(), find, sm_count)
+        for number, (entry, names, _) in enumerate(taken):
+            at = (name, "entries", number)
+            of_sweeps = [each for each in loaded if each.name in names]
+            for each in of_sweeps:
+                for column, value in entry.where.items():
+                    kind = find(each.sweep.operator)
+                    check_condition(column, value, (*at, "where", column), kind, "an entry", KNOWN)
+            _check_claims(entry, (*at, "claims"), of_sweeps)
+    except Mistake as mistake:
+        raise mistake.located(shown_path(path), file) from mistake
     return LoadedSuite(suite, taken, loaded)
 
 
-def _read(path: Path) -> dict[str, tuple[Suite, Node]]:
-    """Name -> the suite, and where it stands."""
+def _read(path: Path) -> tuple[dict[str, Suite], Node]:
+    """The suites by name, and the contents of their file."""
+    file = None
     try:
         file = tree(file_bytes(path))
         if not file.mapping:
             raise Mistake(file.line, f"suites are a mapping from names to suites, not {shown(file.data())}")
-        return {name: (_suite(node), node) for name, node in file.mapping.items()}
+        return {name: _suite(node, name, file) for name, node in file.mapping.items()}, file
     except Mistake as mistake:
-        raise _located(mistake, path) from mistake
+        raise mistake.located(shown_path(path), file) from mistake
 
 
-def _suite(node: Node) -> Suite:
+def _suite(node: Node, name: str, file: Node) -> Suite:
     if not node.mapping:
         raise Mistake(node.line, f"a suite is a mapping that begins with `title:`, not {shown(node.data())}")
     try:
         return Suite.model_validate(node.data())
     except ValidationError as errors:
-        raise earliest(errors, node, "a suite", Suite, _OWNERS) from errors
+        raise earliest(errors, "a suite", Suite, _OWNERS, (name,), file.line_of) from errors
 
 
-def _paths(entry: Entry, node: Node, path: Path) -> dict[str, Path]:
+def _paths(entry: Entry, at: Place) -> dict[str, Path]:
     """Name -> file of each sweep of an entry."""
-    lines = node.under(["sweeps"]).items
-    found: dict[str, Path] = {}
-    for name, given in zip(entry.sweeps, lines, strict=True):
+    paths: dict[str, Path] = {}
+    for number, name in enumerate(entry.sweeps):
         try:
             of_name = every_sweep() if name == ALL else select(name)
         except UserError as error:
-            raise _located(Mistake(given.line, str(error)), path) from error
-        found |= {sweep_name(each): each for each in of_name}
-    return found
+            raise Mistake((*at, number), str(error)) from error
+        paths |= {sweep_name(each): each for each in of_name}
+    return paths
 
 
-def _ceilings(suite: Suite, node: Node, path: Path) -> dict[str, Path]:
+def _ceilings(suite: Suite, at: Place) -> dict[str, Path]:
     """Name -> file of each sweep of ceilings that comes along."""
     there = {sweep_name(each): each for each in select(CEILINGS)}
     if suite.ceilings is None:
         return there
-    found: dict[str, Path] = {}
-    for name, given in zip(suite.ceilings, node.under(["ceilings"]).items, strict=True):
+    paths: dict[str, Path] = {}
+    for number, name in enumerate(suite.ceilings):
         if (whole := f"{CEILINGS}/{name}") not in there:
             possible = [each.removeprefix(f"{CEILINGS}/") for each in there]
-            mistake = Mistake(given.line, unknown("ceiling", name, f"sweeps/{CEILINGS}/", possible))
-            raise _located(mistake, path)
-        found[whole] = there[whole]
-    return found
+            raise Mistake((*at, number), unknown("ceiling", name, f"sweeps/{CEILINGS}/", possible))
+        paths[whole] = there[whole]
+    return paths
 
 
-def _check_where(entry: Entry, node: Node, kind: type[Problem], path: Path) -> None:
-    for column, value in entry.where.items():
-        try:
-            check_condition(column, value, node.under([column]).line, kind, "an entry", KNOWN)
-        except Mistake as mistake:
-            raise _located(mistake, path) from mistake
-
-
-def _check_claims(entry: Entry, node: Node, loaded: Sequence[Loaded], path: Path) -> None:
+def _check_claims(entry: Entry, at: Place, loaded: Sequence[Loaded]) -> None:
     there = [claim.id for each in loaded for claim in each.sweep.claims]
-    for claim in entry.claims:
+    for number, claim in enumerate(entry.claims):
         if claim not in (ALL, *there):
-            mistake = Mistake(node.line, unknown("claim", claim, ", ".join(entry.sweeps), [ALL, *there]))
-            raise _located(mistake, path)
-
-
-def _located(mistake: Mistake, path: Path) -> UserError:
-    where = shown_path(path) if mistake.line is None else f"{shown_path(path)}:{mistake.line}"
-    return UserError(f"{where}: {mistake}")
+            says = unknown("claim", claim, ", ".join(entry.sweeps), [ALL, *there])
+            raise Mistake((*at, number), says)

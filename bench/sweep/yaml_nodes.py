@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,12 +33,27 @@ _SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-class Mistake(UserError):
-    """A mistake in a sweep, in one sentence with what is possible; `line` from 1, None: the whole file."""
+Place = tuple[int | str, ...]
+"""Keys and indices from the top of a file to a value: `("plot", 0, "x")`."""
 
-    def __init__(self, line: int | None, says: str) -> None:
+
+class Mistake(UserError):
+    """A mistake in a file, in one sentence with what is possible.
+
+    `at`: its place, or its line from 1; None: the whole file. `first`: the earlier place that it repeats.
+    """
+
+    def __init__(self, at: Place | int | None, says: str, first: Place | None = None) -> None:
         super().__init__(says)
-        self.line = line
+        self.at, self.first = at, first
+
+    def located(self, shown: str, file: Node | None = None) -> UserError:
+        """The same with the file as it is `shown` and the line, of places by the contents of the `file`."""
+        line = file.line_of(self.at) if file is not None and isinstance(self.at, tuple) else self.at
+        says = " ".join(str(self).splitlines())
+        if file is not None and self.first is not None:
+            says += f"; first on line {file.line_of(self.first)}"
+        return UserError(f"{shown}: {says}" if line is None else f"{shown}:{line}: {says}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +69,6 @@ class Node:
         """Its entries, in file order; empty if it is no mapping."""
         return self.value if isinstance(self.value, dict) else {}
 
-    @property
-    def items(self) -> list[Node]:
-        """Its items; a value that is no list is its own only item."""
-        return self.value if isinstance(self.value, list) else [self]
-
     def data(self) -> Any:
         """The value as plain Python values."""
         if isinstance(self.value, dict):
@@ -67,15 +77,16 @@ class Node:
             return [node.data() for node in self.value]
         return self.value
 
-    def under(self, path: Sequence[int | str]) -> Node:
-        """The node at `path`, or the last one on the way to it that exists."""
-        node = self
-        for step in path:
+    def line_of(self, place: Place) -> int:
+        """The line of the key or item at this place, or of the last one on the way to it that exists."""
+        node, line = self, self.line
+        for step in place:
             if isinstance(step, str) and step in node.mapping:
-                node = node.mapping[step]
+                node, line = node.mapping[step], node.key_lines[step]
             elif isinstance(step, int) and isinstance(node.value, list) and step < len(node.value):
                 node = node.value[step]
-        return node
+                line = node.line
+        return line
 
 
 def shown(value: object) -> str:

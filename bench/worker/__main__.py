@@ -62,7 +62,7 @@ SHORT_BYTE = 12 * 2**30
 def make_bench(kind: str, cache_byte: int, seed: int, uuid: str | None = None) -> Bench:
     """The device made ready to measure. `cache_byte` is its last-level cache, `seed` fixes the inputs.
 
-    `uuid` is a GPU's as device/detect.py found it, for NVML. Without it NVML knows no fact.
+    `uuid` is a GPU's by device/detect.py, for NVML. Without it NVML knows no fact.
     """
     if kind == "cuda":
         return _cuda_bench(cache_byte, seed, uuid or "")
@@ -90,8 +90,10 @@ def _sentinel() -> Callable[[], torch.Tensor]:
 def _cuda_bench(cache_byte: int, seed: int, uuid: str) -> Bench:
     device = torch.device("cuda", 0)  # the parent made the wanted GPU the only visible one
     flush = Flusher(device, cache_byte)
-    one = torch.ones(1, 1, device=device)
-    torch.mm(one, one)  # cuBLAS's workspace, which stays, is no memory of the first launch that multiplies
+    matrix = torch.ones(1, 1, device=device)
+    torch.mm(
+        matrix, matrix
+    )  # cuBLAS's workspace, which stays, is no memory of the first launch that multiplies
 
     def flushed() -> None:
         flush()
@@ -222,8 +224,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
         except custom_kernel.BadKernel as error:
             return {"status": "error", "reason": str(error)}
         if request["do"] == "awkward":
-            asked = [operator.problem(**parameters) for parameters in request["asked"]]
-            examples = custom_kernel.awkward(operator, kernel, asked, bench.device)
+            problems = [operator.problem(**parameters) for parameters in request["asked"]]
+            examples = custom_kernel.awkward(operator, kernel, problems, bench.device)
             return {"examples": [example.parameters() for example in examples]}
         more = bench.device.type, request.get("guarded", False)
         operator = custom_kernel.with_custom(operator, request["implementation"], kernel, *more)

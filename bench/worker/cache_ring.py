@@ -114,7 +114,7 @@ class Arena:
         """The next contiguous tensor of this shape, uniform in [-1, 1]; MemoryError past what is reserved."""
         count, begin = math.prod(shape), self._used
         if begin + count > self._reserved:
-            raise MemoryError(f"{begin + count} elements asked for, {self._reserved} reserved")
+            raise MemoryError(f"{begin + count} elements requested, {self._reserved} reserved")
         step = ALIGN_BYTE // self.dtype.itemsize
         self._used = -(-(begin + count) // step) * step
         return self._memory[begin : begin + count].view(*shape)

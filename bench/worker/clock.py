@@ -139,7 +139,7 @@ class HostClock(Clock):
 EVENT_STEP_S = 0.5e-6
 """cudaEventElapsedTime's documented resolution."""
 STARTS = 15
-"""Measurements of the time between two events beside the launches; their median is taken."""
+"""Measurements of the time between two events that the launches do not account for; their median is taken."""
 MANY = 65
 """Kernels of the larger of the two graphs whose times give `GraphClock.start_s`."""
 
@@ -171,7 +171,7 @@ class _CudaClock(Clock):
     @property
     @abstractmethod
     def start_s(self) -> float:
-        """Seconds between two events that no launch accounts for; measured when first asked for."""
+        """Seconds between two events that no launch accounts for; measured on first use."""
 
     @property
     def resolution_s(self) -> float:

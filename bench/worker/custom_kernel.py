@@ -46,7 +46,7 @@ class CustomKernel(NamedTuple):
     configuration: str
     """What tells two versions of it apart: the file's name and a hash of its text."""
     takes: frozenset[str]
-    """Those of `out` and `problem` that are its parameters."""
+    """Which of `out` and `problem` are its parameters."""
 
 
 @cache
@@ -96,7 +96,7 @@ def with_custom(operator: Operator, name: str, kernel: CustomKernel, device: str
 
     `guarded`: each launch is checked for what it does to other memory, and for the form of its outputs.
     """
-    library = next((one.name for one in operator.problem.implementations if device in one.devices), name)
+    library = next((each.name for each in operator.problem.implementations if device in each.devices), name)
 
     def build(problem: Problem, *inputs: torch.Tensor) -> Launch:
         if guarded:
@@ -147,12 +147,12 @@ def _guarded(operator: Operator, kernel: CustomKernel, problem: Problem, inputs:
     launch = _launch(kernel, problem, inputs, outputs)
 
     def call() -> torch.Tensor | Tensors:
-        before = [one.clone() for one in inputs]
+        before = [tensor.clone() for tensor in inputs]
         # What a kernel allocates and does not write must not hold an earlier right result.
         poison([torch.empty_like(form, device=device) for form in forms])
         written = launch.call()
-        for number, (one, copy) in enumerate(zip(inputs, before, strict=True), 1):
-            if not torch.equal(one.double(), copy.double()):
+        for number, (tensor, copy) in enumerate(zip(inputs, before, strict=True), 1):
+            if not torch.equal(tensor.double(), copy.double()):
                 raise BadKernel(f"it changes input {number}, which other launches read")
         for memory in memories:
             edges = {"before": memory[:GUARD_BYTE], "behind": memory[-GUARD_BYTE:]}
@@ -172,7 +172,7 @@ def _guarded(operator: Operator, kernel: CustomKernel, problem: Problem, inputs:
 
 def text_of(tensors: Sequence[torch.Tensor]) -> str:
     """`float32 [13, 7], int64 [13]`."""
-    return ", ".join(f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" for one in tensors)
+    return ", ".join(f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in tensors)
 
 
 def forms_of_outputs(operator: Operator, problem: Problem, inputs: Tensors) -> Tensors:
@@ -183,15 +183,15 @@ def forms_of_outputs(operator: Operator, problem: Problem, inputs: Tensors) -> T
     if (form := _FORMS.get((problem.operator, problem))) is not None:
         return form
     kind, of = ("cuda", torch.cuda.get_device_capability()) if inputs[0].is_cuda else ("cpu", None)
-    names = [one.name for one in operator.problem.implementations if one.name in operator.implementations]
+    names = [each.name for each in operator.problem.implementations if each.name in operator.implementations]
     # What compiles or tunes comes last: only the form of its outputs is wanted.
     for name in sorted(names, key=lambda name: name.startswith(("inductor", "triton"))):
         if not problem.missing(name, kind, of):  # type: ignore[arg-type]
             with suppress(Exception):  # a library that is not installed or declines: the next one may do
                 launch = operator.implementations[name](problem, *inputs)
                 outputs = launch.outputs or outputs_of(launch.call())
-                found = tuple(torch.empty_like(one, device="meta") for one in outputs)
-                return _FORMS.setdefault((problem.operator, problem), found)
+                made = tuple(torch.empty_like(tensor, device="meta") for tensor in outputs)
+                return _FORMS.setdefault((problem.operator, problem), made)
     raise Unsupported(f"no implementation of {problem.operator} runs here to show the form of its outputs")
 
 
@@ -199,9 +199,9 @@ def forms_of_outputs(operator: Operator, problem: Problem, inputs: Tensors) -> T
 
 
 def awkward(
-    operator: Operator, kernel: CustomKernel, asked: Sequence[Problem], device: torch.device
+    operator: Operator, kernel: CustomKernel, problems: Sequence[Problem], device: torch.device
 ) -> list[Problem]:
-    """Problems of the sizes of the examples, and else as asked: words, and numbers that no shape shows.
+    """Problems of the examples' sizes, and otherwise as requested: words, and numbers that no shape shows.
 
     A kernel cannot know a window or a stride from its inputs unless it takes `problem`.
     """
@@ -209,13 +209,15 @@ def awkward(
     fixed = {name for name, value in first.items() if isinstance(value, str | bool | float)}
     if "problem" not in kernel.takes:
         fixed |= {name for name in first.keys() - fixed if _is_hidden(operator, name, device)}
-    kinds = dict.fromkeys(tuple((name, getattr(one, name)) for name in sorted(fixed)) for one in asked)
-    found: dict[Problem, None] = {}
+    kinds = dict.fromkeys(
+        tuple((name, getattr(problem, name)) for name in sorted(fixed)) for problem in problems
+    )
+    varied: dict[Problem, None] = {}
     for words in kinds:
         for example in operator.examples:
             with suppress(ValueError):  # such words do not go with every size
-                found[operator.problem(**example.model_dump() | dict(words))] = None
-    return list(found)
+                varied[operator.problem(**example.model_dump() | dict(words))] = None
+    return list(varied)
 
 
 def _is_hidden(operator: Operator, name: str, device: torch.device) -> bool:
@@ -223,7 +225,7 @@ def _is_hidden(operator: Operator, name: str, device: torch.device) -> bool:
     for example in operator.examples:
         with suppress(ValueError):  # the next number may not divide another one: try at another example
             more = operator.problem(**example.model_dump() | {name: getattr(example, name) + 1})
-            shapes = [[x.shape for x in inputs_of(operator, one, device)] for one in (example, more)]
+            shapes = [[x.shape for x in inputs_of(operator, problem, device)] for problem in (example, more)]
             return shapes[0] == shapes[1]
     return False
 
@@ -261,12 +263,12 @@ def {kind}({names}, problem):
 def example_file(operator: Operator, given: dict[str, Any], device: torch.device) -> str:
     """The text of a file with a kernel for a problem like the one given: right, and slow. ValueError."""
     words = {name: value for name, value in given.items() if isinstance(value, str | bool)}
-    alike = [one for one in operator.examples if words.items() <= one.model_dump().items()]
+    alike = [example for example in operator.examples if words.items() <= example.model_dump().items()]
     problem = operator.problem(**{**(alike or operator.examples)[0].model_dump(), **given})
     inputs = inputs_of(operator, problem, device)
     forms = forms_of_outputs(operator, problem, inputs)
     parameters = list(inspect.signature(operator.reference).parameters.values())[1:]
-    several = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
+    several = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     single = isinstance(operator.reference(problem, *inputs), torch.Tensor)
     types = ", ".join(str(form.dtype) for form in forms)
     return EXAMPLE.format(
@@ -274,6 +276,6 @@ def example_file(operator: Operator, given: dict[str, Any], device: torch.device
         asked=" ".join(parameter_words(problem.parameters())),
         inputs=text_of(inputs),
         outputs=text_of(forms),
-        names="*inputs" if several else ", ".join(one.name for one in parameters[: len(inputs)]),
+        names="*inputs" if several else ", ".join(parameter.name for parameter in parameters[: len(inputs)]),
         right=f"right.to({types})" if single else f"tuple(map(torch.Tensor.to, right, [{types}]))",
     )

@@ -89,7 +89,7 @@ class Bench:
         return self.clock
 
     def clock_for(self, launch: Launch, asked: Clock) -> Clock:
-        """The clock that can time this launch: the one asked for, or the host's if it blocks the host."""
+        """The clock that can time this launch: the requested one, or the host's if it blocks the host."""
         return self.host_clock if launch.blocks and self.host_clock is not None else asked
 
     def distrust(self) -> str:
@@ -258,7 +258,7 @@ def _measure(
 def _parts(
     bench: Bench, operator: Operator, implementation: str, problem: Problem, watch: Stopwatch
 ) -> dict[str, Any]:
-    """Of launches that are built anew: those that were timed are gone, and with them their memory."""
+    """Facts of launches that are built anew: those that were timed are gone, and with them their memory."""
     with watch("setup_s"):
         slots = Slots(bench, operator, implementation, problem, 1)
         slots.warm_launch_s()  # compiles, searches
@@ -399,7 +399,8 @@ class Slots:
     def peak_byte(self) -> int | None:
         """Bytes that the launch of a single slot has allocated, and at most allocates when called once more.
 
-        To be asked after `warm_launch_s`, for a first call allocates workspaces that are kept for all others.
+        To be called after `warm_launch_s`, for a first call allocates workspaces that are kept for all
+        others.
         """
         if self._memory is None:
             return None

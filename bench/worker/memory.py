@@ -1,4 +1,4 @@
-"""How much memory a launch needs beside its inputs: by torch's allocator (GPU) or by its tensors (CPU)."""
+"""Memory that a launch needs in addition to its inputs: by torch's allocator (GPU) or its tensors (CPU)."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class HostMemory:
 class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Tells of each storage that an operator returned and had not been given."""
 
-    def __init__(self, found: Callable[[torch.UntypedStorage], None]) -> None:
+    def __init__(self, on_storage: Callable[[torch.UntypedStorage], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._tell = found
+        self._tell = on_storage
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

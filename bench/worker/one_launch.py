@@ -18,7 +18,7 @@ WARM = 3
 def one_launch(bench: Bench, operator: Operator, name: str, problem: Problem, cold: bool) -> dict[str, Any]:
     """Columns status and reason of the launch by the implementation `name`, and its wall_s, seconds.
 
-    Nsight records from cudaProfilerStart to cudaProfilerStop if it is told to.
+    Nsight records from cudaProfilerStart to cudaProfilerStop if its options say so.
     """
     try:
         slots = Slots(bench, operator, name, problem, 1)

@@ -44,7 +44,7 @@ NORMALIZATION = (
     "native_batch_norm", "native_batch_norm_backward", "cudnn_batch_norm", "cudnn_batch_norm_backward",
     "_batch_norm_with_update", "batch_norm_backward", "_softmax", "_softmax_backward_data",
 )  # fmt: skip
-"""Those that reduce and scale."""
+"""Kernels that reduce and scale."""
 ELEMENTWISE = (
     "add", "add_", "sub", "mul", "mul_", "div", "div_", "neg", "pow", "rsqrt", "sum", "mean", "copy_",
     "cat", "fill_", "zero_", "relu", "clamp_min", "threshold_backward", "gelu", "gelu_backward", "silu",

@@ -102,7 +102,7 @@ class CudaTelemetry:
             "nvmlDeviceGetClockInfo", 1e6, self._gpu.nvml.NVML_CLOCK_MEM
         )
         facts["temperature_c"] = self._gpu.temperature_c()
-        # An idle link trains down to save power, so it is asked after work.
+        # An idle link trains down to save power, so it is read after work.
         facts["pcie_generation"] = self._gpu.ask("nvmlDeviceGetCurrPcieLinkGeneration")
         facts["pcie_width"] = self._gpu.ask("nvmlDeviceGetCurrPcieLinkWidth")
         facts |= self._static | self._before
@@ -154,7 +154,7 @@ def counter_fields(driver: str) -> dict[int, str]:
 
     Those by reason were renumbered: 251 to 253 until CUDA 13.0, 269 to 271 from CUDA 13.0 Update 1 and driver
     580 TRD2 (580.82) on, where the old numbers mean power smoothing ("Known Issues" of NVIDIA's NVML
-    reference). Drivers older than both answer that they have none; an unknown version is not asked for them.
+    reference). Drivers older than both answer that they have none; with an unknown version they are not read.
     """
     numbers = [int(part) for part in driver.split(".")[:2] if part.isdigit()]
     if len(numbers) < 2:

@@ -29,6 +29,7 @@ computes at once: 2^x, within 2^-22.5 of the result (PTX ISA, ex2.approx), and 1
 Everything is float32 between load and store, but for relu, which rounds nothing and stays in its type.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from typing import NamedTuple
 
 import torch
@@ -61,20 +62,20 @@ TANH_2U_3 = tl.constexpr(0.07135481627159877)
 
 
 @triton.jit
-def inverse(x):  # type: ignore[no-untyped-def]
+def inverse(x):
     """1/x for x in [1, inf]; a float32 division would also care for arguments that cannot occur."""
     root = tl.rsqrt(x)
     return root * root
 
 
 @triton.jit
-def sigmoid(x):  # type: ignore[no-untyped-def]
+def sigmoid(x):
     """1 / (1 + e^-x)."""
     return inverse(1.0 + tl.exp2(x * -LOG2_E))
 
 
 @triton.jit
-def tanh(x):  # type: ignore[no-untyped-def]
+def tanh(x):
     """1 - 2 / (1 + e^2x), and near 0, where that cancels, two terms of the series."""
     root = tl.rsqrt(1.0 + tl.exp2(x * (2 * LOG2_E)))
     near_0 = x * (1.0 - x * x * 0.3333333333333333)
@@ -82,7 +83,7 @@ def tanh(x):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def normal_distribution(x):  # type: ignore[no-untyped-def]
+def normal_distribution(x):
     """Phi(x): the share of a standard normal variable that is below x."""
     a = tl.abs(x)
     power = a * PHI_8 + PHI_7
@@ -98,7 +99,7 @@ def normal_distribution(x):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def sigmoid_and_slope(z):  # type: ignore[no-untyped-def]
+def sigmoid_and_slope(z):
     """s = sigmoid(z) and s (1 - s), which is exactly 0 where z is large, so that z may multiply it."""
     small = tl.exp2(tl.abs(z) * -LOG2_E)
     large_share = inverse(1.0 + small)
@@ -106,8 +107,8 @@ def sigmoid_and_slope(z):  # type: ignore[no-untyped-def]
     return tl.where(z > 0, large_share, small_share), small_share * large_share
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def value(stored, FUNCTION: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def value(stored, FUNCTION: tl.constexpr):
     """f(x), in float32 but for relu."""
     x = stored.to(tl.float32)
     if FUNCTION == "relu":
@@ -125,8 +126,8 @@ def value(stored, FUNCTION: tl.constexpr):  # type: ignore[no-untyped-def]
         return x * sigmoid(x * (TANH_2U_1 + TANH_2U_3 * (x * x)))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def gradient(stored, stored_dy, FUNCTION: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def gradient(stored, stored_dy, FUNCTION: tl.constexpr):
     """f' dy, in float32 but for relu. `stored` is y for relu, sigmoid and tanh, x for the others."""
     saved = stored.to(tl.float32)
     dy = stored_dy.to(tl.float32)
@@ -149,8 +150,8 @@ def gradient(stored, stored_dy, FUNCTION: tl.constexpr):  # type: ignore[no-unty
         return dy * (s + saved * (TANH_2U_1 + 3 * TANH_2U_3 * square) * slope)
 
 
-@triton.jit(do_not_specialize=["count"])  # type: ignore[untyped-decorator]
-def forward(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["count"])
+def forward(
     x_pointer,  # [count], contiguous
     y_pointer,  # [count], contiguous, in the type of x; every element is written once
     count,
@@ -175,8 +176,8 @@ def forward(  # type: ignore[no-untyped-def]
             tl.store(y, value(tl.load(x, mask=inside), FUNCTION).to(kind), mask=inside)
 
 
-@triton.jit(do_not_specialize=["count"])  # type: ignore[untyped-decorator]
-def backward(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["count"])
+def backward(
     saved_pointer,  # y of relu, sigmoid and tanh, x of the others: [count], contiguous
     dy_pointer,  # [count], contiguous
     dx_pointer,  # [count], contiguous; every element is written once

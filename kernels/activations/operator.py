@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 import torch
 from torch.nn import functional
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch, Operator
+from bench.spec import Dtype, Launch, Operator, Tensors
 from kernels.activations.problem import Activation, Direction, Function
 from kernels.excerpts import one_of_each_block
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY
 from kernels.tensors import inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from bench.spec import Dtype, Tensors
 
 _aten = torch.ops.aten
 _TORCH: Mapping[tuple[Function, Direction], tuple[Callable[..., Any], Callable[..., Any]]] = {

@@ -44,6 +44,7 @@ Grouped heads without a causal mask are one head with more queries here too.
 multiplied; 1 / sqrt(width) is applied to the sums.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -69,8 +70,8 @@ from kernels.attention.forward import (
 from kernels.attention.problem import Attention
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def walk_keys(  # type: ignore[no-untyped-def]
+@triton.jit
+def walk_keys(
     dq,  # [BLOCK_M, BLOCK_D] float32, of the keys before first
     q,  # [BLOCK_M, BLOCK_D]
     do,
@@ -104,8 +105,8 @@ def walk_keys(  # type: ignore[no-untyped-def]
     return dq
 
 
-@triton.jit(do_not_specialize=["q_length", "kv_length", "group"])  # type: ignore[untyped-decorator]
-def query_gradient(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["q_length", "kv_length", "group"])
+def query_gradient(
     q_pointer,  # [heads, q_length, WIDTH], heads of all batches
     k_pointer,  # [heads / group, kv_length, WIDTH]
     v_pointer,
@@ -157,8 +158,8 @@ def query_gradient(  # type: ignore[no-untyped-def]
     write_rows(dq_pointer + row * TILE.width, dq * (to_log2 * LN_2), left, TILE.m, TILE)
 
 
-@triton.jit(do_not_specialize=["q_length", "kv_length", "group"])  # type: ignore[untyped-decorator]
-def key_gradients(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["q_length", "kv_length", "group"])
+def key_gradients(
     q_pointer,  # [heads, q_length, WIDTH], heads of all batches
     k_pointer,  # [heads / group, kv_length, WIDTH]
     v_pointer,

@@ -70,6 +70,7 @@ turn: in FlashAttention 3 and 4 some only load, and exponentials of one tile ove
 another.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 import functools
@@ -118,8 +119,8 @@ tile_list = functools.partial(parsed, Tile)
 """The tiles of a text such as `128x64 w8 s3, 64x64 w4 s4`."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def read_rows(  # type: ignore[no-untyped-def]
+@triton.jit
+def read_rows(
     pointer,  # to the first of them; rows of WIDTH elements
     count,  # how many exist; read only if not WHOLE
     WHOLE: tl.constexpr,
@@ -141,10 +142,8 @@ def read_rows(  # type: ignore[no-untyped-def]
     return rows
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def write_rows(  # type: ignore[no-untyped-def]
-    pointer, rows, count, ROWS: tl.constexpr, TILE: tl.constexpr
-):
+@triton.jit
+def write_rows(pointer, rows, count, ROWS: tl.constexpr, TILE: tl.constexpr):
     """Round [ROWS, BLOCK_D] to the matrix's type and write the part of it that exists."""
     down = tl.arange(0, ROWS)[:, None]
     across = tl.arange(0, TILE.d)[None, :]
@@ -152,8 +151,8 @@ def write_rows(  # type: ignore[no-untyped-def]
     tl.store(pointer + down * TILE.width + across, rows.to(pointer.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def walk_keys(  # type: ignore[no-untyped-def]
+@triton.jit
+def walk_keys(
     total,  # [BLOCK_M, BLOCK_D] float32, as above
     sums,  # [BLOCK_M] float32
     largest,  # [BLOCK_M] float32, in units of log2
@@ -192,8 +191,8 @@ def walk_keys(  # type: ignore[no-untyped-def]
     return total, sums, largest
 
 
-@triton.jit(do_not_specialize=["q_length", "kv_length", "group"])  # type: ignore[untyped-decorator]
-def attend(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["q_length", "kv_length", "group"])
+def attend(
     q_pointer,  # [heads, q_length, WIDTH], heads of all batches
     k_pointer,  # [heads / group, kv_length, WIDTH]
     v_pointer,  # [heads / group, kv_length, WIDTH]

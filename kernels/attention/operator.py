@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.attention import libraries, unfused
 from kernels.attention.problem import Attention, Direction
 from kernels.attention.rounding import tolerance
 from kernels.excerpts import fraction
 from kernels.optional import launched_by
 from kernels.tensors import inputs as declared
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _CHECKED_FLOP = 3e8
 """Work of the reference for an excerpt, about."""
@@ -49,11 +46,7 @@ def _saved(problem: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 
 
 def _scores(
-    problem: Attention,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    rows: torch.Tensor,
-    keys: torch.Tensor | None = None,
+    problem: Attention, q: torch.Tensor, k: torch.Tensor, rows: torch.Tensor, keys: torch.Tensor | None = None
 ) -> torch.Tensor:
     """s [batch, kv_heads, group, rows, keys] of q's rows and k's, whose places in the sequence are given.
 

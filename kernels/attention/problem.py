@@ -142,32 +142,25 @@ class Attention(Problem):
         """Bytes of lse, float32."""
         return self.batch * self.heads * self.q_length * 4
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`, with scores that are written and read again, and lse where a forward pass writes it.
+    def read_once(self, implementation: str) -> int:
+        """The inputs, but for o and lse in the unfused backward pass: it has the whole of p."""
+        unread = self.direction == "backward" and implementation == "unfused"
+        return self.byte_read - (self.q_byte + self.lse_byte if unread else 0)
+
+    def byte_again(self, implementation: str) -> int:
+        """The intermediate results, scores above all, which are read soon after they are written.
 
         A fused implementation keeps scores on the chip. What else its backward pass keeps in memory, such as
         FlashAttention's sums of dq in float32, is not counted: it is too little to be the limit.
         """
-        written, read = self._intermediate_byte(implementation)
-        return self.byte + self._lse_written(implementation) + written + read - self._unread(implementation)
-
-    def byte_again(self, implementation: str) -> int:
-        """The intermediate results, which are read soon after they are written."""
         return self._intermediate_byte(implementation)[1]
 
     def moved_written(self, implementation: str) -> int:
-        """The outputs, lse where it is one of them, and the intermediate results."""
+        """The outputs, lse where a forward pass writes it, and the intermediate results."""
         written, _ = self._intermediate_byte(implementation)
-        return self.byte_written + self._lse_written(implementation) + written
-
-    def _lse_written(self, implementation: str) -> int:
-        writes = self.direction == "forward" and implementation in ("flash", "flash-cpu")
-        return self.lse_byte if writes else 0
-
-    def _unread(self, implementation: str) -> int:
-        """o and lse, which the unfused backward pass does not need: it has the whole of p."""
-        unfused = self.direction == "backward" and implementation == "unfused"
-        return self.q_byte + self.lse_byte if unfused else 0
+        if self.direction == "forward" and implementation in ("flash", "flash-cpu"):
+            written += self.lse_byte
+        return self.byte_written + written
 
     def _intermediate_byte(self, implementation: str) -> tuple[int, int]:
         """Bytes of intermediate results that are written, and that are read.

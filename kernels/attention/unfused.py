@@ -10,16 +10,14 @@ import functools
 import math
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.attention.problem import Attention
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from kernels.precision import sum_in_float32
 
 _ATEN: Any = torch.ops.aten
 
@@ -41,14 +39,8 @@ def _folded(problem: Attention, *tensors: torch.Tensor) -> list[torch.Tensor]:
 
 
 def unfused(problem: Attention, *tensors: torch.Tensor) -> Launch:
-    """bmm, a mask, softmax, bmm, each with a result allocated beforehand; backward see `_unfused_backward`.
-
-    Sums are float32 to the end: cuBLAS may neither sum in 16 bits nor reduce in them.
-    """
-    matmul = torch.backends.cuda.matmul
-    matmul.allow_fp16_accumulation = False
-    matmul.allow_fp16_reduced_precision_reduction = False
-    matmul.allow_bf16_reduced_precision_reduction = False
+    """bmm, a mask, softmax, bmm, each with a result allocated beforehand; or `_unfused_backward`."""
+    sum_in_float32()
     if problem.direction == "backward":
         return _unfused_backward(problem, *tensors)
     softmax_of_rows = _unfused_softmax(problem, *tensors[:2])

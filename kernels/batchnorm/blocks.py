@@ -18,6 +18,7 @@ of one element a channel. A program takes `group` channels, and blocks of them, 
   from its columns once, at the end, and what it needs is spread over its columns once, at the beginning.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from typing import NamedTuple
 
 import triton
@@ -39,8 +40,8 @@ class Cut(NamedTuple):
     stages: int = 1
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def share_of(program, channels, CUT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def share_of(program, channels, CUT: tl.constexpr):
     """Of a program: its group, its part of that, its channels, and which of those exist."""
     groups = tl.cdiv(channels, CUT.group)
     group = program % groups
@@ -48,28 +49,26 @@ def share_of(program, channels, CUT: tl.constexpr):  # type: ignore[no-untyped-d
     return group, program // groups, channel, channel < channels
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def whole_blocks(images, CUT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def whole_blocks(images, CUT: tl.constexpr):
     """How many blocks of a group have all their elements; at most one more has some."""
     return images * CUT.plane // CUT.rows if CUT.columns == 1 else images // CUT.rows
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def zeros(CUT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def zeros(CUT: tl.constexpr):
     """A block of zeros."""
     return tl.full((CUT.rows,) if CUT.columns == 1 else (CUT.rows, CUT.columns), 0.0, tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _owns(CUT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _owns(CUT: tl.constexpr):
     """[group, columns]: whether a column is of that channel; those past the group are of none."""
     return (tl.arange(0, CUT.columns) // CUT.plane)[None, :] == tl.arange(0, CUT.group)[:, None]
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def spread(  # type: ignore[no-untyped-def]
-    of_channel, CUT: tl.constexpr
-):
+@triton.jit
+def spread(of_channel, CUT: tl.constexpr):
     """What each channel has, for each column of a block: [1, columns], 0 past the group; else as it is."""
     if CUT.columns == 1:
         found = of_channel
@@ -80,10 +79,8 @@ def spread(  # type: ignore[no-untyped-def]
     return found
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def collected(  # type: ignore[no-untyped-def]
-    sums, CUT: tl.constexpr
-):
+@triton.jit
+def collected(sums, CUT: tl.constexpr):
     """The sum of each channel's elements of a block: [group], or a scalar of one channel."""
     found = tl.sum(sums, axis=0)
     if CUT.columns > 1 and CUT.plane > 1:
@@ -91,10 +88,8 @@ def collected(  # type: ignore[no-untyped-def]
     return found
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def elements(  # type: ignore[no-untyped-def]
-    block, group, images, channels, CUT: tl.constexpr, WHOLE: tl.constexpr
-):
+@triton.jit
+def elements(block, group, images, channels, CUT: tl.constexpr, WHOLE: tl.constexpr):
     """Offset of a block (64-bit), those of its elements from there, and which exist; WHOLE: of all rows."""
     row = tl.arange(0, CUT.rows)
     if CUT.columns == 1:
@@ -118,10 +113,8 @@ def elements(  # type: ignore[no-untyped-def]
     return first, offset, inside
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def own(  # type: ignore[no-untyped-def]
-    partials_pointer, channel, part, channels, parts, CUT: tl.constexpr
-):
+@triton.jit
+def own(partials_pointer, channel, part, channels, parts, CUT: tl.constexpr):
     """Where a program leaves its sum of each channel: [channels, parts] of one, [parts, channels] of many."""
     if CUT.columns == 1:
         place = partials_pointer + channel.to(tl.int64) * parts + part
@@ -130,10 +123,8 @@ def own(  # type: ignore[no-untyped-def]
     return place
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def total_of(  # type: ignore[no-untyped-def]
-    partials_pointer, channel, channels, parts, CUT: tl.constexpr
-):
+@triton.jit
+def total_of(partials_pointer, channel, channels, parts, CUT: tl.constexpr):
     """Sums of `parts` partials of each of these channels, past the first-level cache."""
     if CUT.columns == 1:
         taken = tl.arange(0, TAKEN)

@@ -14,6 +14,7 @@ third launch, no program waits for another, no atomic addition of data, and the 
 sets the counter back to 0, so that the next launch finds it so.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import triton
 import triton.language as tl
 
@@ -22,7 +23,7 @@ TAKEN = tl.constexpr(128)
 
 
 @triton.jit
-def arrives_last(counter, programs):  # type: ignore[no-untyped-def]
+def arrives_last(counter, programs):
     """Whether this is the last of `programs` programs to come here; the counter is then 0 again.
 
     What the others stored before they came is then visible past the first-level cache.
@@ -34,22 +35,16 @@ def arrives_last(counter, programs):  # type: ignore[no-untyped-def]
     return last
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def finish_statistics(  # type: ignore[no-untyped-def]
-    channel,  # scalar or block: which channels
-    inside,  # which of them exist
-    shift,
-    sum_d,
-    sum_dd,
-    count,  # m, elements of a channel
-    mean_pointer,  # [c]
-    rstd_pointer,  # [c]
-    running_mean_pointer,  # [c], read and written
-    running_variance_pointer,  # [c], read and written
-    EPSILON: tl.constexpr,
-    MOMENTUM: tl.constexpr,
+@triton.jit
+def finish_statistics(
+    channel, inside, shift, sum_d, sum_dd, count, pointers, EPSILON: tl.constexpr, MOMENTUM: tl.constexpr
 ):
-    """Store mean and 1/deviation, move the running statistics. Returns mean and 1/deviation."""
+    """Store mean and 1/deviation, move the running statistics. Returns 1/deviation.
+
+    `channel`, a scalar or a block, is which channels, `inside` which of them exist, `count` m, their
+    elements. `pointers`, all to [c], are of mean, 1/deviation, running mean and running variance.
+    """
+    mean_pointer, rstd_pointer, running_mean_pointer, running_variance_pointer = pointers
     m = tl.cast(count, tl.float32)
     delta = sum_d / m
     mean = shift + delta
@@ -63,63 +58,4 @@ def finish_statistics(  # type: ignore[no-untyped-def]
     running = tl.load(running_variance_pointer + channel, mask=inside, other=0.0)
     unbiased = variance * (m / (m - 1.0))
     tl.store(running_variance_pointer + channel, running + MOMENTUM * (unbiased - running), mask=inside)
-    return mean, rstd
-
-
-@triton.jit
-def finish_gradients(  # type: ignore[no-untyped-def]
-    channel,
-    inside,
-    sum_dy,
-    sum_dyx,  # of dy (x - mean)
-    rstd,
-    dweight_pointer,  # [c]
-    dbias_pointer,  # [c]
-):
-    """Store dweight and dbias."""
-    tl.store(dweight_pointer + channel, sum_dyx * rstd, mask=inside)
-    tl.store(dbias_pointer + channel, sum_dy, mask=inside)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def scale_and_bias(  # type: ignore[no-untyped-def]
-    channel,
-    inside,
-    mean_pointer,  # [c]
-    spread_pointer,  # [c]: variance if FROM_VARIANCE, else 1/deviation
-    weight_pointer,  # [c]
-    bias_pointer,  # [c]
-    EPSILON: tl.constexpr,
-    FROM_VARIANCE: tl.constexpr,
-):
-    """mean, a and b of y = (x - mean) a + b.
-
-    Not a x + (b - a mean), which is one addition less and loses the digits that mean and x have in common.
-    """
-    mean = tl.load(mean_pointer + channel, mask=inside, other=0.0)
-    spread = tl.load(spread_pointer + channel, mask=inside, other=1.0)
-    if FROM_VARIANCE:
-        spread = 1.0 / tl.sqrt_rn(spread + EPSILON)
-    a = spread * tl.load(weight_pointer + channel, mask=inside, other=0.0)
-    return mean, a, tl.load(bias_pointer + channel, mask=inside, other=0.0)
-
-
-@triton.jit
-def slopes(  # type: ignore[no-untyped-def]
-    channel,
-    inside,
-    count,
-    mean_pointer,  # [c]
-    rstd_pointer,  # [c]
-    weight_pointer,  # [c]
-    dweight_pointer,  # [c]
-    dbias_pointer,  # [c]
-):
-    """mean, a, dy's mean and k of dx = a (dy - dy's mean - (x - mean) k), all from what is stored already."""
-    m = tl.cast(count, tl.float32)
-    mean = tl.load(mean_pointer + channel, mask=inside, other=0.0)
-    rstd = tl.load(rstd_pointer + channel, mask=inside, other=0.0)
-    a = rstd * tl.load(weight_pointer + channel, mask=inside, other=0.0)
-    mean_dy = tl.load(dbias_pointer + channel, mask=inside, other=0.0) / m
-    k = tl.load(dweight_pointer + channel, mask=inside, other=0.0) * rstd / m
-    return mean, a, mean_dy, k
+    return rstd

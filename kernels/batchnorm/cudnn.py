@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Iterator
 from ctypes import byref, c_double, c_float, c_int, c_size_t, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from bench.spec import Launch, Unsupported
+from bench.spec import Launch, Tensors, Unsupported
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from kernels.tensors import empty
 
 SPATIAL = 1
 SPATIAL_PERSISTENT = 2
@@ -34,7 +33,7 @@ SPATIAL_PERSISTENT = 2
 
 _TYPE = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 9}
 """cudnnDataType_t."""
-_NORMALIZE_ONLY = 0
+_NORMALIZE_ONLY = c_int(0)
 """cudnnBatchNormOps_t: no activation, no addition."""
 _ONE, _ZERO = c_float(1.0), c_float(0.0)
 """Results replace what was there."""
@@ -108,8 +107,8 @@ def launch(problem: BatchNorm, tensors: Tensors, mode: int, library: Library | N
     shape = (problem.n, problem.c, problem.h, problem.w)
     library.call("cudnnSetTensor4dDescriptorEx", image.value, _TYPE[x.dtype], *shape, *strides)
     library.call("cudnnDeriveBNTensorDescriptor", of_channel.value, image.value, mode)
-    build = {"forward": _forward, "inference": _inference, "backward": _backward}[problem.direction]
-    name, arguments, outputs, others = build(library, mode, image, of_channel, tensors)
+    outputs = empty(problem, x)[:3]
+    name, arguments, others = _called(library, problem, mode, image.value, of_channel.value, tensors, outputs)
     kept = (image, of_channel, tensors, others)  # cuDNN has their addresses only
 
     def call() -> Tensors:
@@ -131,76 +130,61 @@ def _at(tensor: torch.Tensor) -> c_void_p:
     return c_void_p(tensor.data_ptr())
 
 
-def _space(byte: int, like: torch.Tensor) -> torch.Tensor:
-    """Zeroed, since nothing else fills a reserve without a forward pass."""
-    return torch.zeros(byte, dtype=torch.uint8, device=like.device)
+def _called(
+    library: Library,
+    problem: BatchNorm,
+    mode: int,
+    image: c_void_p,
+    channel: c_void_p,
+    tensors: Tensors,
+    outputs: Tensors,
+) -> tuple[str, tuple[Any, ...], Tensors]:
+    """The function, its arguments after handle and mode, and what else must stay alive."""
+    x, at, epsilon = tensors[0], [_at(tensor) for tensor in (*tensors, *outputs)], c_double(EPSILON)
+    one, zero = byref(_ONE), byref(_ZERO)
+    if problem.direction == "inference":
+        x_at, weight, bias, mean, variance, y = at
+        of_images: tuple[Any, ...] = (one, zero, image, x_at, image, y)
+        arguments = (*of_images, channel, weight, bias, mean, variance, epsilon)
+        return "cudnnBatchNormalizationForwardInference", arguments, ()
+    if problem.direction == "forward":
+        x_at, weight, bias, y, mean, rstd = at
+        running = running_statistics(problem.c, x.device)
+        moving = (c_double(MOMENTUM), *map(_at, running))
+        spaces = _spaces(library, "ForwardTraining", mode, (image, None, image), channel, x)
+        of_images = (_NORMALIZE_ONLY, one, zero, image, x_at, None, None, image, y)
+        arguments = (*of_images, channel, weight, bias, *moving, epsilon, mean, rstd, None, *_given(spaces))
+        return "cudnnBatchNormalizationForwardTrainingEx", arguments, (*running, *spaces)
+    x_at, dy, weight, mean, rstd, dx, dweight, dbias = at
+    spaces = _spaces(library, "Backward", mode, (image, None, image, None, image), channel, x)
+    of_images = (image, x_at, None, None, image, dy, None, None, image, dx)
+    of_channel = (channel, weight, None, dweight, dbias, epsilon, mean, rstd)
+    arguments = (_NORMALIZE_ONLY, one, zero, one, zero, *of_images, *of_channel, None, *_given(spaces))
+    return "cudnnBatchNormalizationBackwardEx", arguments, spaces
 
 
-_Call = tuple[str, tuple[Any, ...], "Tensors", "Tensors"]
-"""The function, its arguments after handle and mode, the outputs, and what else must stay alive."""
+def _spaces(
+    library: Library,
+    direction: str,
+    mode: int,
+    images: tuple[c_void_p | None, ...],
+    channel: c_void_p,
+    x: torch.Tensor,
+) -> Tensors:
+    """Workspace and reserve of the size that cuDNN asks for.
 
-
-def _forward(
-    library: Library, mode: int, image: Descriptor, of_channel: Descriptor, tensors: Tensors
-) -> _Call:
-    x, weight, bias = tensors
-    y, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    running = running_statistics(weight.numel(), x.device)
-    one, channel, kind = image.value, of_channel.value, c_int(_NORMALIZE_ONLY)
-    workspace = _space(
-        library.size(
-            "cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize",
-            *(library.handle, mode, kind, one, None, one, channel, None),
-        ),
-        x,
+    Zeroed, since nothing else fills a reserve without a forward pass.
+    """
+    name, same = "cudnnGetBatchNormalization", (library.handle, mode, _NORMALIZE_ONLY)
+    sizes = (
+        library.size(f"{name}{direction}ExWorkspaceSize", *same, *images, channel, None),
+        library.size(f"{name}TrainingExReserveSpaceSize", *same, None, images[0]),
     )
-    reserve = _space(_reserve_byte(library, mode, image), x)
-    arguments = (
-        *(kind, byref(_ONE), byref(_ZERO), one, _at(x), None, None, one, _at(y)),
-        *(channel, _at(weight), _at(bias)),
-        *(c_double(MOMENTUM), _at(running[0]), _at(running[1]), c_double(EPSILON), _at(mean), _at(rstd)),
-        *(None, _at(workspace), c_size_t(workspace.numel()), _at(reserve), c_size_t(reserve.numel())),
-    )
-    kept = (*running, workspace, reserve)
-    return "cudnnBatchNormalizationForwardTrainingEx", arguments, (y, mean, rstd), kept
+    workspace, reserve = (torch.zeros(byte, dtype=torch.uint8, device=x.device) for byte in sizes)
+    return workspace, reserve
 
 
-def _inference(
-    library: Library, mode: int, image: Descriptor, of_channel: Descriptor, tensors: Tensors
-) -> _Call:
-    x, weight, bias, mean, variance = tensors
-    y = torch.empty_like(x)
-    arguments = (
-        *(byref(_ONE), byref(_ZERO), image.value, _at(x), image.value, _at(y), of_channel.value),
-        *(_at(weight), _at(bias), _at(mean), _at(variance), c_double(EPSILON)),
-    )
-    return "cudnnBatchNormalizationForwardInference", arguments, (y,), ()
-
-
-def _backward(
-    library: Library, mode: int, image: Descriptor, of_channel: Descriptor, tensors: Tensors
-) -> _Call:
-    x, dy, weight, mean, rstd = tensors
-    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    one, channel, kind = image.value, of_channel.value, c_int(_NORMALIZE_ONLY)
-    workspace = _space(
-        library.size(
-            "cudnnGetBatchNormalizationBackwardExWorkspaceSize",
-            *(library.handle, mode, kind, one, None, one, None, one, channel, None),
-        ),
-        x,
-    )
-    reserve = _space(_reserve_byte(library, mode, image), x)
-    arguments = (
-        *(kind, byref(_ONE), byref(_ZERO), byref(_ONE), byref(_ZERO)),
-        *(one, _at(x), None, None, one, _at(dy), None, None, one, _at(dx)),
-        *(channel, _at(weight), None, _at(dweight), _at(dbias), c_double(EPSILON), _at(mean), _at(rstd)),
-        *(None, _at(workspace), c_size_t(workspace.numel()), _at(reserve), c_size_t(reserve.numel())),
-    )
-    return "cudnnBatchNormalizationBackwardEx", arguments, (dx, dweight, dbias), (workspace, reserve)
-
-
-def _reserve_byte(library: Library, mode: int, image: Descriptor) -> int:
-    kind = c_int(_NORMALIZE_ONLY)
-    name = "cudnnGetBatchNormalizationTrainingExReserveSpaceSize"
-    return library.size(name, library.handle, mode, kind, None, image.value)
+def _given(spaces: Tensors) -> Iterator[Any]:
+    """Address and size of each, as arguments."""
+    for space in spaces:
+        yield from (_at(space), c_size_t(space.numel()))

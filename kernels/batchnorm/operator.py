@@ -6,21 +6,18 @@ Tensors are [n, c, h, w] for torch whatever the layout; NHWC ones are torch's ch
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm, Direction, Layout
 from kernels.batchnorm.running import running_statistics
 from kernels.excerpts import drawn
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, high, low
 from kernels.tensors import empty, made
-
-if TYPE_CHECKING:
-    from bench.spec import Dtype, Tensors
 
 _CHECKED_ELEMENTS = 1 << 19
 _CHECKED_CHANNELS = 8
@@ -102,26 +99,12 @@ def aten(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
     if problem.direction == "inference":
         # On a GPU it stores mean and 1/deviation here as well; on a CPU it insists on nothing.
         saved = torch.empty(2, problem.c if x.is_cuda else 0, device=x.device).unbind()
-        mean, variance = tensors[3:]
-        return Launch(
-            lambda: run(
-                *(x, weight, bias, mean, variance, False, MOMENTUM, EPSILON),
-                out=outputs[0],
-                save_mean=saved[0],
-                save_invstd=saved[1],
-            )[:1],
-            outputs,
-        )
-    running = running_statistics(problem.c, x.device)
-    return Launch(
-        lambda: run(
-            *(x, weight, bias, *running, True, MOMENTUM, EPSILON),
-            out=outputs[0],
-            save_mean=outputs[1],
-            save_invstd=outputs[2],
-        ),
-        outputs,
-    )
+        written, statistics, train = (*outputs, *saved), tensors[3:], False
+    else:
+        written, statistics, train = outputs, running_statistics(problem.c, x.device), True
+    results = dict(zip(("out", "save_mean", "save_invstd"), written, strict=True))
+    options = (*statistics, train, MOMENTUM, EPSILON)
+    return Launch(lambda: run(x, weight, bias, *options, **results)[: len(outputs)], outputs)
 
 
 def cudnn(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:

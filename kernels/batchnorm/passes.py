@@ -25,36 +25,54 @@ block is the last of its program either way.
 **Arithmetic** is float32 whatever the tensors hold, rounded once when stored.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import triton
 import triton.language as tl
 
 from kernels.batchnorm.blocks import collected, elements, own, share_of, spread, total_of, whole_blocks, zeros
-from kernels.batchnorm.channel import (
-    arrives_last,
-    finish_gradients,
-    finish_statistics,
-    scale_and_bias,
-    slopes,
-)
+from kernels.batchnorm.channel import arrives_last, finish_statistics
 
 _SIZES = ["images", "channels", "parts"]
 """Integers that a compilation does not depend on."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _add_deviations(  # type: ignore[no-untyped-def]
-    sums, squares, x_pointer, shift, block, group, images, channels, CUT: tl.constexpr, WHOLE: tl.constexpr
-):
-    """Sums of d = x - shift and of d^2, with those of a block added; d is 0 where there is no element."""
+@triton.jit
+def _terms(x_pointer, dy_pointer, centre, block, group, sizes, CUT: tl.constexpr, WHOLE: tl.constexpr):
+    """What a block adds to both sums of its channels, with d = x - centre: d and d^2, or dy and dy d."""
+    images, channels, _ = sizes
     first, offset, inside = elements(block, group, images, channels, CUT, WHOLE)
-    d = tl.load(x_pointer + first + offset, mask=inside, other=0.0).to(tl.float32) - shift
-    if not WHOLE:  # else only columns of no channel are missing, whose shift is 0 too
-        d = tl.where(inside, d, 0.0)
-    return sums + d, squares + d * d
+    d = tl.load(x_pointer + first + offset, mask=inside, other=0.0).to(tl.float32) - centre
+    if dy_pointer is None:
+        if not WHOLE:  # else only columns of no channel are missing, whose shift is 0 too
+            d = tl.where(inside, d, 0.0)
+        terms = d, d * d
+    else:
+        dy = tl.load(dy_pointer + first + offset, mask=inside, other=0.0).to(tl.float32)
+        terms = dy, dy * d
+    return terms
 
 
-@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
-def statistics(  # type: ignore[no-untyped-def]
+@triton.jit
+def _sums(x_pointer, dy_pointer, centre, share, sizes, CUT: tl.constexpr):
+    """Both sums of the channels over this program's blocks."""
+    group, part = share
+    images, _, parts = sizes
+    firsts = zeros(CUT)
+    seconds = zeros(CUT)
+    whole = whole_blocks(images, CUT)
+    for block in tl.range(part, whole, parts, num_stages=CUT.stages):
+        first, second = _terms(x_pointer, dy_pointer, centre, block, group, sizes, CUT, True)
+        firsts += first
+        seconds += second
+    if whole % parts == part:
+        first, second = _terms(x_pointer, dy_pointer, centre, whole, group, sizes, CUT, False)
+        firsts += first
+        seconds += second
+    return collected(firsts, CUT), collected(seconds, CUT)
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def statistics(
     x_pointer,  # [images, channels, PLANE], contiguous
     partials_pointer,  # [2, channels * parts] (`own`)
     counter_pointer,  # [groups], int32; 0 before and after
@@ -72,88 +90,22 @@ def statistics(  # type: ignore[no-untyped-def]
     """Mean, 1/deviation and running statistics of every channel. Grid: groups x parts, groups fastest."""
     channels = channels // CUT.align * CUT.align  # changes no value, tells the compiler what divides it
     group, part, channel, exists = share_of(tl.program_id(0), channels, CUT)
-    of_channel = tl.load(x_pointer + channel.to(tl.int64) * CUT.plane, mask=exists, other=0.0).to(tl.float32)
-    shift = spread(of_channel, CUT)
-    sums = zeros(CUT)
-    squares = zeros(CUT)
-    whole = whole_blocks(images, CUT)
-    for block in tl.range(part, whole, parts, num_stages=CUT.stages):
-        sums, squares = _add_deviations(
-            sums, squares, x_pointer, shift, block, group, images, channels, CUT, True
-        )
-    if whole % parts == part:
-        sums, squares = _add_deviations(
-            sums, squares, x_pointer, shift, whole, group, images, channels, CUT, False
-        )
+    shift = tl.load(x_pointer + channel.to(tl.int64) * CUT.plane, mask=exists, other=0.0).to(tl.float32)
+    sums = _sums(x_pointer, None, spread(shift, CUT), (group, part), (images, channels, parts), CUT)
     mine = own(partials_pointer, channel, part, channels, parts, CUT)
     second = tl.cast(channels, tl.int64) * parts
-    tl.store(mine, collected(sums, CUT), mask=exists)
-    tl.store(mine + second, collected(squares, CUT), mask=exists)
+    tl.store(mine, sums[0], mask=exists)
+    tl.store(mine + second, sums[1], mask=exists)
     if arrives_last(counter_pointer + group, parts):
         sum_d = total_of(partials_pointer, channel, channels, parts, CUT)
         sum_dd = total_of(partials_pointer + second, channel, channels, parts, CUT)
-        finish_statistics(
-            channel, exists, of_channel, sum_d, sum_dd, images * CUT.plane, mean_pointer, rstd_pointer,
-            running_mean_pointer, running_variance_pointer, EPSILON, MOMENTUM,
-        )  # fmt: skip
+        pointers = mean_pointer, rstd_pointer, running_mean_pointer, running_variance_pointer
+        count = images * CUT.plane
+        finish_statistics(channel, exists, shift, sum_d, sum_dd, count, pointers, EPSILON, MOMENTUM)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_normalized(  # type: ignore[no-untyped-def]
-    y_pointer, x_pointer, mean, a, b, block, group, images, channels, CUT: tl.constexpr, WHOLE: tl.constexpr
-):
-    """A block of y = (x - mean) a + b."""
-    first, offset, inside = elements(block, group, images, channels, CUT, WHOLE)
-    x = tl.load(x_pointer + first + offset, mask=inside, other=0.0, eviction_policy="evict_first")
-    y = ((x.to(tl.float32) - mean) * a + b).to(y_pointer.dtype.element_ty)
-    tl.store(y_pointer + first + offset, y, mask=inside, eviction_policy="evict_first")
-
-
-@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
-def normalize(  # type: ignore[no-untyped-def]
-    x_pointer,  # [images, channels, PLANE], contiguous
-    y_pointer,  # the same; every element is written once
-    mean_pointer,  # [channels]
-    spread_pointer,  # [channels]: variance if FROM_VARIANCE, else 1/deviation
-    weight_pointer,  # [channels]
-    bias_pointer,  # [channels]
-    images,
-    channels,
-    parts,
-    EPSILON: tl.constexpr,
-    FROM_VARIANCE: tl.constexpr,
-    CUT: tl.constexpr,
-):
-    """y = (x - mean) weight / deviation + bias, on the path of `statistics` but backwards."""
-    channels = channels // CUT.align * CUT.align
-    group, part, channel, exists = share_of(tl.num_programs(0) - 1 - tl.program_id(0), channels, CUT)
-    mean, a, b = scale_and_bias(
-        channel, exists, mean_pointer, spread_pointer, weight_pointer, bias_pointer, EPSILON, FROM_VARIANCE
-    )
-    mean, a, b = spread(mean, CUT), spread(a, CUT), spread(b, CUT)
-    whole = whole_blocks(images, CUT)
-    if whole % parts == part:
-        _store_normalized(y_pointer, x_pointer, mean, a, b, whole, group, images, channels, CUT, False)
-    steps = tl.cdiv(whole - part, parts)
-    for step in tl.range(0, steps, num_stages=CUT.stages):
-        block = part + (steps - 1 - step) * parts
-        _store_normalized(y_pointer, x_pointer, mean, a, b, block, group, images, channels, CUT, True)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _add_products(  # type: ignore[no-untyped-def]
-    sums, products, x_pointer, dy_pointer, mean, block, group, images, channels, CUT: tl.constexpr,
-    WHOLE: tl.constexpr,
-):  # fmt: skip
-    """Sums of dy and of dy (x - mean), with those of a block added."""
-    first, offset, inside = elements(block, group, images, channels, CUT, WHOLE)
-    x = tl.load(x_pointer + first + offset, mask=inside, other=0.0).to(tl.float32)
-    dy = tl.load(dy_pointer + first + offset, mask=inside, other=0.0).to(tl.float32)
-    return sums + dy, products + dy * (x - mean)
-
-
-@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
-def gradient_sums(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=_SIZES)
+def gradient_sums(
     x_pointer,  # [images, channels, PLANE], contiguous
     dy_pointer,  # the same
     partials_pointer,  # [2, channels * parts] (`own`)
@@ -171,44 +123,83 @@ def gradient_sums(  # type: ignore[no-untyped-def]
     channels = channels // CUT.align * CUT.align
     group, part, channel, exists = share_of(tl.program_id(0), channels, CUT)
     mean = spread(tl.load(mean_pointer + channel, mask=exists, other=0.0), CUT)
-    sums = zeros(CUT)
-    products = zeros(CUT)
-    whole = whole_blocks(images, CUT)
-    for block in tl.range(part, whole, parts, num_stages=CUT.stages):
-        sums, products = _add_products(
-            sums, products, x_pointer, dy_pointer, mean, block, group, images, channels, CUT, True
-        )
-    if whole % parts == part:
-        sums, products = _add_products(
-            sums, products, x_pointer, dy_pointer, mean, whole, group, images, channels, CUT, False
-        )
+    sums = _sums(x_pointer, dy_pointer, mean, (group, part), (images, channels, parts), CUT)
     mine = own(partials_pointer, channel, part, channels, parts, CUT)
     second = tl.cast(channels, tl.int64) * parts
-    tl.store(mine, collected(sums, CUT), mask=exists)
-    tl.store(mine + second, collected(products, CUT), mask=exists)
+    tl.store(mine, sums[0], mask=exists)
+    tl.store(mine + second, sums[1], mask=exists)
     if arrives_last(counter_pointer + group, parts):
         sum_dy = total_of(partials_pointer, channel, channels, parts, CUT)
         sum_dyx = total_of(partials_pointer + second, channel, channels, parts, CUT)
         rstd = tl.load(rstd_pointer + channel, mask=exists, other=0.0)
-        finish_gradients(channel, exists, sum_dy, sum_dyx, rstd, dweight_pointer, dbias_pointer)
+        tl.store(dweight_pointer + channel, sum_dyx * rstd, mask=exists)
+        tl.store(dbias_pointer + channel, sum_dy, mask=exists)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_gradient(  # type: ignore[no-untyped-def]
-    dx_pointer, x_pointer, dy_pointer, mean, a, mean_dy, k, block, group, images, channels, CUT: tl.constexpr,
-    WHOLE: tl.constexpr,
-):  # fmt: skip
-    """A block of dx = a (dy - mean_dy - (x - mean) k)."""
+@triton.jit
+def _store(pointers, factors, block, group, sizes, CUT: tl.constexpr, WHOLE: tl.constexpr):
+    """A block of what `_store_backwards` stores."""
+    out_pointer, x_pointer, dy_pointer = pointers
+    mean, a, b, k = factors
+    images, channels, _ = sizes
     first, offset, inside = elements(block, group, images, channels, CUT, WHOLE)
     x = tl.load(x_pointer + first + offset, mask=inside, other=0.0, eviction_policy="evict_first")
-    dy = tl.load(dy_pointer + first + offset, mask=inside, other=0.0, eviction_policy="evict_first")
-    dx = a * (dy.to(tl.float32) - mean_dy - (x.to(tl.float32) - mean) * k)
-    dx = dx.to(dx_pointer.dtype.element_ty)
-    tl.store(dx_pointer + first + offset, dx, mask=inside, eviction_policy="evict_first")
+    if dy_pointer is None:
+        out = (x.to(tl.float32) - mean) * a + b
+    else:
+        dy = tl.load(dy_pointer + first + offset, mask=inside, other=0.0, eviction_policy="evict_first")
+        out = a * (dy.to(tl.float32) - b - (x.to(tl.float32) - mean) * k)
+    out = out.to(out_pointer.dtype.element_ty)
+    tl.store(out_pointer + first + offset, out, mask=inside, eviction_policy="evict_first")
 
 
-@triton.jit(do_not_specialize=_SIZES)  # type: ignore[untyped-decorator]
-def input_gradient(  # type: ignore[no-untyped-def]
+@triton.jit
+def _store_backwards(pointers, factors, share, sizes, CUT: tl.constexpr):
+    """y = (x - mean) a + b, or dx = a (dy - b - (x - mean) k): this program's blocks from the last on."""
+    group, part = share
+    images, _, parts = sizes
+    whole = whole_blocks(images, CUT)
+    if whole % parts == part:
+        _store(pointers, factors, whole, group, sizes, CUT, False)
+    steps = tl.cdiv(whole - part, parts)
+    for step in tl.range(0, steps, num_stages=CUT.stages):
+        _store(pointers, factors, part + (steps - 1 - step) * parts, group, sizes, CUT, True)
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def normalize(
+    x_pointer,  # [images, channels, PLANE], contiguous
+    y_pointer,  # the same; every element is written once
+    mean_pointer,  # [channels]
+    spread_pointer,  # [channels]: variance if FROM_VARIANCE, else 1/deviation
+    weight_pointer,  # [channels]
+    bias_pointer,  # [channels]
+    images,
+    channels,
+    parts,
+    EPSILON: tl.constexpr,
+    FROM_VARIANCE: tl.constexpr,
+    CUT: tl.constexpr,
+):
+    """y = (x - mean) weight / deviation + bias, on the path of `statistics` but backwards.
+
+    Not a x + (b - a mean), which is one addition less and loses the digits that mean and x have in common.
+    """
+    channels = channels // CUT.align * CUT.align
+    group, part, channel, exists = share_of(tl.num_programs(0) - 1 - tl.program_id(0), channels, CUT)
+    mean = tl.load(mean_pointer + channel, mask=exists, other=0.0)
+    rstd = tl.load(spread_pointer + channel, mask=exists, other=1.0)
+    if FROM_VARIANCE:
+        rstd = 1.0 / tl.sqrt_rn(rstd + EPSILON)
+    a = rstd * tl.load(weight_pointer + channel, mask=exists, other=0.0)
+    b = tl.load(bias_pointer + channel, mask=exists, other=0.0)
+    factors = spread(mean, CUT), spread(a, CUT), spread(b, CUT), None
+    pointers = y_pointer, x_pointer, None
+    _store_backwards(pointers, factors, (group, part), (images, channels, parts), CUT)
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def input_gradient(
     x_pointer,  # [images, channels, PLANE], contiguous
     dy_pointer,  # the same
     dx_pointer,  # the same; every element is written once
@@ -222,22 +213,15 @@ def input_gradient(  # type: ignore[no-untyped-def]
     parts,
     CUT: tl.constexpr,
 ):
-    """dx from the channels' sums, on the path of `gradient_sums` but backwards."""
+    """dx from the channels' sums, which are stored already, on the path of `gradient_sums` but backwards."""
     channels = channels // CUT.align * CUT.align
     group, part, channel, exists = share_of(tl.num_programs(0) - 1 - tl.program_id(0), channels, CUT)
-    mean, a, mean_dy, k = slopes(
-        channel, exists, images * CUT.plane, mean_pointer, rstd_pointer, weight_pointer, dweight_pointer,
-        dbias_pointer,
-    )  # fmt: skip
-    mean, a, mean_dy, k = spread(mean, CUT), spread(a, CUT), spread(mean_dy, CUT), spread(k, CUT)
-    whole = whole_blocks(images, CUT)
-    if whole % parts == part:
-        _store_gradient(
-            dx_pointer, x_pointer, dy_pointer, mean, a, mean_dy, k, whole, group, images, channels, CUT, False
-        )
-    steps = tl.cdiv(whole - part, parts)
-    for step in tl.range(0, steps, num_stages=CUT.stages):
-        block = part + (steps - 1 - step) * parts
-        _store_gradient(
-            dx_pointer, x_pointer, dy_pointer, mean, a, mean_dy, k, block, group, images, channels, CUT, True
-        )
+    m = tl.cast(images * CUT.plane, tl.float32)
+    mean = tl.load(mean_pointer + channel, mask=exists, other=0.0)
+    rstd = tl.load(rstd_pointer + channel, mask=exists, other=0.0)
+    a = rstd * tl.load(weight_pointer + channel, mask=exists, other=0.0)
+    mean_dy = tl.load(dbias_pointer + channel, mask=exists, other=0.0) / m
+    k = tl.load(dweight_pointer + channel, mask=exists, other=0.0) * rstd / m
+    factors = spread(mean, CUT), spread(a, CUT), spread(mean_dy, CUT), spread(k, CUT)
+    pointers = dx_pointer, x_pointer, dy_pointer
+    _store_backwards(pointers, factors, (group, part), (images, channels, parts), CUT)

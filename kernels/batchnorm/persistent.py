@@ -14,6 +14,7 @@ a tensor of few channels leaves most of the device idle.
 **Arithmetic**: float32; sums about the first element, as channel.py says.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 import math
@@ -35,8 +36,8 @@ _HELD = {"NCHW": 64, "NHWC": 32}
 """Most elements of a thread: more would spill."""
 
 
-@triton.jit(do_not_specialize=["images", "channels"])  # type: ignore[untyped-decorator]
-def normalize_held(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["images", "channels"])
+def normalize_held(
     x_pointer,  # [images, channels, PLANE], contiguous; an image of NHWC is a pixel, of PLANE 1
     y_pointer,  # the same; every element is written once
     weight_pointer,  # [channels]
@@ -72,10 +73,9 @@ def normalize_held(  # type: ignore[no-untyped-def]
     d = tl.where(inside, x - shift, 0.0)
     sum_d = tl.sum(d, axis=0)
     count = images * PLANE
-    _, rstd = finish_statistics(
-        channel, exists, shift, sum_d, tl.sum(d * d, axis=0), count, mean_pointer, rstd_pointer,
-        running_mean_pointer, running_variance_pointer, EPSILON, MOMENTUM,
-    )  # fmt: skip
+    pointers = mean_pointer, rstd_pointer, running_mean_pointer, running_variance_pointer
+    sum_dd = tl.sum(d * d, axis=0)
+    rstd = finish_statistics(channel, exists, shift, sum_d, sum_dd, count, pointers, EPSILON, MOMENTUM)
     a = rstd * tl.load(weight_pointer + channel, mask=exists, other=0.0)
     b = tl.load(bias_pointer + channel, mask=exists, other=0.0)
     y = (d - sum_d / tl.cast(count, tl.float32)) * a + b

@@ -105,18 +105,14 @@ class BatchNorm(Problem):
 
         return specs(read), specs(written)
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`, and what two passes read again: forward 3 S in all, backward 5 S, S being the bytes of x.
+    def byte_again(self, implementation: str) -> int:
+        """The second reading of x, backward of x and dy: 3 S are moved in all, 5 S, S being the bytes of x.
 
         A mean is not known before all of x is read, and y needs the mean: forward reads x twice and writes y.
         The two sums of the backward pass likewise need all of x and dy, and dx needs the sums. That holds for
         aten, triton and inductor by their kernels, for cudnn and cudnn-spatial by the guide's model ("reads
         at least twice"). The persistent ones keep x on chip and move `byte`, as inference does.
         """
-        return self.byte + self.byte_again(implementation)
-
-    def byte_again(self, implementation: str) -> int:
-        """The second reading of x, backward of x and dy: what a cache may save."""
         # For NHWC torch asks for the persistent mode, though not in inference, which reads nothing again.
         if implementation in _ONE_READ or (implementation == "cudnn" and self.layout == "NHWC"):
             return 0

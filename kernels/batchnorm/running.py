@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from bench.spec import Tensors
 
 
 def running_statistics(c: int, device: torch.device) -> Tensors:

@@ -13,20 +13,17 @@ copies 48 KB or more. An H200 needs 29 KB, a B200 43 (tests/kernels/in_flight.py
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from bench.launching.tuning import tuned
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.batchnorm import passes
 from kernels.batchnorm.blocks import Cut
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
 from kernels.tensors import empty
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 class Tile(NamedTuple):
@@ -59,10 +56,7 @@ _SMALL_COPIES = {
     "NHWC": (Tile(16, 64, 4, 8, 4), Tile(16, 64, 4, 8)),
 }
 """For whole 4 bytes, the least that is copied asynchronously: each takes an address of its own."""
-_IN_REGISTERS = {
-    "NCHW": (Tile(512, 1, 2, 20), Tile(512, 1, 4, 16)),
-    "NHWC": (Tile(16, 64, 4, 5),),
-}
+_IN_REGISTERS = {"NCHW": (Tile(512, 1, 2, 20), Tile(512, 1, 4, 16)), "NHWC": (Tile(16, 64, 4, 5),)}
 """For odd rows or planes of 2-byte elements; more of them would spill."""
 _GROUP = 8
 """Channels of a program of odd planes: as many planes of 2-byte elements as begin 16 bytes apart."""
@@ -144,25 +138,18 @@ def launch(
     if problem.direction == "backward":
         x, dy, weight, mean, rstd = tensors
         dx, dweight, dbias = outputs
-        collect, write = passes.gradient_sums[grid], passes.input_gradient[grid]
-
-        def backward() -> Tensors:
-            collect(x, dy, *scratch, mean, rstd, dweight, dbias, **options)
-            write(x, dy, dx, mean, rstd, weight, dweight, dbias, **options)
-            return outputs
-
-        return Launch(backward, outputs)
+        arguments = x, dy, *scratch, mean, rstd, dweight, dbias
+        sums = Launch.of(passes.gradient_sums[grid], (), *arguments, **options)
+        arguments = x, dy, dx, mean, rstd, weight, dweight, dbias
+        return sums.then(Launch.of(passes.input_gradient[grid], outputs, *arguments, **options))
     x, weight, bias = tensors
     y, mean, rstd = outputs = outputs[:3]
     running = running_statistics(problem.c, x.device)
-    gather, normalize = passes.statistics[grid], passes.normalize[grid]
-
-    def forward() -> Tensors:
-        gather(x, *scratch, mean, rstd, *running, **options, EPSILON=EPSILON, MOMENTUM=MOMENTUM)
-        normalize(x, y, mean, rstd, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=False)
-        return outputs
-
-    return Launch(forward, outputs)
+    arguments, options = (x, *scratch, mean, rstd, *running), options | {"EPSILON": EPSILON}
+    statistics = Launch.of(passes.statistics[grid], (), *arguments, MOMENTUM=MOMENTUM, **options)
+    arguments = x, y, mean, rstd, weight, bias
+    run = passes.normalize[grid]
+    return statistics.then(Launch.of(run, outputs, *arguments, FROM_VARIANCE=False, **options))
 
 
 def _scratch(problem: BatchNorm, tile: Tile, of_parts: int, tensors: Tensors) -> Tensors:

@@ -30,6 +30,7 @@ Loads of dy are 16 bytes wide if k' is a multiple of 16 bytes; loads of w and st
 **Arithmetic.** As in forward.py, without a bias.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 import itertools
@@ -42,14 +43,15 @@ import triton.language as tl
 
 from kernels.convolution import tiles
 from kernels.convolution.problem import Axis, Convolution
+from kernels.convolution.tiles import read
 from kernels.gemm.blocks import grouped, known_multiple
 from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
 from kernels.tensors import empty
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def taps_that_meet(  # type: ignore[no-untyped-def]
+@triton.jit
+def taps_that_meet(
     residue,
     WINDOW: tl.constexpr,
     STRIDE: tl.constexpr,
@@ -63,8 +65,8 @@ def taps_that_meet(  # type: ignore[no-untyped-def]
     return first, tl.where(beyond % COMMON == 0, tl.cdiv(WINDOW - first, STRIDE // COMMON), 0)
 
 
-@triton.jit(do_not_specialize=["n", "h", "w", "p", "q", "c", "k"])  # type: ignore[untyped-decorator]
-def gather_gradient(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["n", "h", "w", "p", "q", "c", "k"])
+def gather_gradient(
     dy_pointer,  # [n, p, q, groups, k]
     w_pointer,  # [groups, k, WINDOW_H, WINDOW_W, c]
     dx_pointer,  # [n, h, w, groups, c]: every element is written once
@@ -128,21 +130,11 @@ def gather_gradient(  # type: ignore[no-untyped-def]
         s = first_s + aside * STEP
         at = (channel * (WINDOW.h * WINDOW.w) + r * WINDOW.w + s) * c
         exists = along_k < terms - start
-        if not WITHIN:
-            in_p = top[:, None] - down[None, :] * REACH
-            in_q = left[:, None] - aside[None, :] * REACH
-            meets = (in_p >= 0) & (in_p < p) & (in_q >= 0) & (in_q < q)
-            if not EVEN:
-                meets = meets & exists[None, :]
-            gradient = tl.load(dy[:, None] + back[None, :], mask=meets, other=0.0)
-        elif EVEN:
-            gradient = tl.load(dy[:, None] + back[None, :])
-        else:
-            gradient = tl.load(dy[:, None] + back[None, :], mask=exists[None, :], other=0.0)
-        if EVEN:
-            kernel = tl.load(weights[None, :] + at[:, None])
-        else:
-            kernel = tl.load(weights[None, :] + at[:, None], mask=exists[:, None], other=0.0)
+        in_p = top[:, None] - down[None, :] * REACH
+        in_q = left[:, None] - aside[None, :] * REACH
+        meets = (in_p >= 0) & (in_p < p) & (in_q >= 0) & (in_q < q)
+        gradient = read(dy[:, None] + back[None, :], meets, exists[None, :], not WITHIN, EVEN)
+        kernel = read(weights[None, :] + at[:, None], None, exists[:, None], False, EVEN)
         total = tl.dot(gradient, kernel, total, input_precision=TILE.precision)
 
     dx = dx_pointer + ((image * h + row) * w + column) * (c * WINDOW.groups)

@@ -24,6 +24,7 @@ k / groups is one; what divides the two is a compile-time constant.
 truncates float32 operands to 10 bits; `float32` uses no matrix unit.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 from typing import Any
@@ -34,14 +35,15 @@ import triton.language as tl
 
 from kernels.convolution import tiles
 from kernels.convolution.problem import Convolution
+from kernels.convolution.tiles import read
 from kernels.gemm.blocks import grouped, known_multiple
 from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
 from kernels.tensors import empty
 
 
-@triton.jit(do_not_specialize=["pixels", "h", "w", "p", "q", "c", "k"])  # type: ignore[untyped-decorator]
-def convolve(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["pixels", "h", "w", "p", "q", "c", "k"])
+def convolve(
     x_pointer,  # [n, h, w, groups, c]
     w_pointer,  # [groups, k, WINDOW_H, WINDOW_W, c]
     bias_pointer,  # [groups, k], or None
@@ -83,28 +85,19 @@ def convolve(  # type: ignore[no-untyped-def]
         across = tap % WINDOW.w * WINDOW.dilation
         at = (down * w + across) * (c * WINDOW.groups) + channel
         weights = w_pointer + row[None, :] + (along_k + start)[:, None]
-        if WINDOW.padding > 0:
-            rows = top[:, None] + down[None, :]
-            columns = left[:, None] + across[None, :]
-            inside = (rows >= 0) & (rows < h) & (columns >= 0) & (columns < w)
-            if not EVEN:
-                inside = inside & (along_k < terms - start)[None, :]
-            image = tl.load(x[:, None] + at[None, :], mask=inside, other=0.0)
-        elif EVEN:
-            image = tl.load(x[:, None] + at[None, :])
-        else:
-            image = tl.load(x[:, None] + at[None, :], mask=(along_k < terms - start)[None, :], other=0.0)
-        if EVEN:
-            kernel = tl.load(weights)
-        else:
-            kernel = tl.load(weights, mask=(along_k < terms - start)[:, None], other=0.0)
+        exists = along_k < terms - start
+        rows = top[:, None] + down[None, :]
+        columns = left[:, None] + across[None, :]
+        inside = (rows >= 0) & (rows < h) & (columns >= 0) & (columns < w)
+        image = read(x[:, None] + at[None, :], inside, exists[None, :], WINDOW.padding > 0, EVEN)
+        kernel = read(weights, None, exists[:, None], False, EVEN)
         total = tl.dot(image, kernel, total, input_precision=TILE.precision)
 
-    exists = along_n < k
+    stored = along_n < k
     if bias_pointer is not None:
-        total += tl.load(bias_pointer + group * k + along_n, mask=exists, other=0.0).to(tl.float32)[None, :]
+        total += tl.load(bias_pointer + group * k + along_n, mask=stored, other=0.0).to(tl.float32)[None, :]
     y = y_pointer + along_m.to(tl.int64)[:, None] * (k * WINDOW.groups) + (group * k + along_n)[None, :]
-    tl.store(y, total.to(y_pointer.dtype.element_ty), mask=(along_m < pixels)[:, None] & exists[None, :])
+    tl.store(y, total.to(y_pointer.dtype.element_ty), mask=(along_m < pixels)[:, None] & stored[None, :])
 
 
 def grid(problem: Convolution, tile: Tile) -> tuple[int, int]:

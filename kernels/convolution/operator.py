@@ -11,22 +11,19 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 
 from bench.launching.inductor import compiled
-from bench.spec import Dtype, Launch, Operator, Unsupported
+from bench.spec import Dtype, Launch, Operator, Tensors, Unsupported
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from kernels.excerpts import crossing, fraction
 from kernels.optional import launched_by
+from kernels.precision import cudnn_precision
 from kernels.tensors import empty, inputs
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _CHECKED_FLOP = 3e8
 """Work of the reference for an excerpt, about."""
@@ -36,34 +33,27 @@ _LIBRARIES = {"Cudnn": "cuDNN", "Mkldnn": "oneDNN"}
 _MAX_AUTOTUNE = (("max_autotune", True), ("coordinate_descent_tuning", True))
 
 
-def reference(
-    problem: Convolution, left: torch.Tensor, right: torch.Tensor, *bias: torch.Tensor
-) -> torch.Tensor | Tensors:
+_SUM_OVER = {"forward": "ngkhw", "activation_gradient": "ngchw", "weight_gradient": "gkc"}
+"""The result's axes at one tap, by `torch.einsum`: of y, x or w."""
+
+
+def reference(problem: Convolution, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
     """y, dx, or dw and with bias db; in float64, tap by tap, no convolution of torch's."""
-    images = functools.partial(left.new_zeros, dtype=torch.float64)
-    one, other = left.double(), right.double()
-    if problem.direction == "forward":
-        y = images(problem.n, problem.k, problem.p, problem.q)
-        for tap, outputs, points in _taps(problem):
-            _grouped(problem, y)[outputs] += torch.einsum(
-                "ngchw,gkc->ngkhw", _grouped(problem, one)[points], _tap_weights(problem, other, tap)
-            )
-        return y + bias[0].double()[:, None, None] if problem.bias else y
-    if problem.direction == "activation_gradient":
-        dx = images(problem.n, problem.c, problem.h, problem.w)
-        for tap, outputs, points in _taps(problem):
-            _grouped(problem, dx)[points] += torch.einsum(
-                "ngkhw,gkc->ngchw", _grouped(problem, one)[outputs], _tap_weights(problem, other, tap)
-            )
-        return dx
-    dw = images(problem.k, problem.c // problem.groups, problem.window_h, problem.window_w)
+    read, written = problem.tensors
+    of = {name: tensor.double() for name, tensor in zip(read, tensors, strict=True)}
+    computed, axes = next(iter(written)), _SUM_OVER[problem.direction]
+    of[computed] = tensors[0].new_zeros(written[computed].shape, dtype=torch.float64)
     for tap, outputs, points in _taps(problem):
-        _tap_weights(problem, dw, tap).copy_(
-            torch.einsum(
-                "ngkhw,ngchw->gkc", _grouped(problem, one)[outputs], _grouped(problem, other)[points]
-            )
-        )
-    return (dw, one.sum((0, 2, 3))) if problem.bias else dw
+        at_tap = {
+            "ngchw": _grouped(problem, of["x"])[points],
+            "gkc": of["w"][:, :, tap[0], tap[1]].view(problem.groups, -1, of["w"].shape[1]),
+            "ngkhw": _grouped(problem, of["y"])[outputs],
+        }
+        result = at_tap.pop(axes)
+        result += torch.einsum(f"{','.join(at_tap)}->{axes}", *at_tap.values())
+    if problem.sums_bias_gradient:
+        return of["w"], of["y"].sum((0, 2, 3))
+    return of[computed] + of["b"][:, None, None] if problem.adds_bias else of[computed]
 
 
 _Index = tuple[EllipsisType, slice, slice]
@@ -85,11 +75,6 @@ def _slice(along: range) -> slice:
 def _grouped(problem: Convolution, image: torch.Tensor) -> torch.Tensor:
     """[n, groups, channels of a group, height, width]: a view."""
     return image.view(problem.n, problem.groups, -1, *image.shape[2:])
-
-
-def _tap_weights(problem: Convolution, w: torch.Tensor, tap: tuple[int, int]) -> torch.Tensor:
-    """[groups, k of a group, c of a group] at one tap: a view."""
-    return w[:, :, tap[0], tap[1]].view(problem.groups, -1, w.shape[1])
 
 
 def _geometry(problem: Convolution) -> tuple[list[int], list[int], list[int]]:
@@ -197,7 +182,7 @@ def _by_cudnn(problem: Convolution, tensors: Tensors, search: bool) -> Launch:
         gradient = _gradient(problem, tensors, "Cudnn").call
 
         def backward() -> torch.Tensor | Tensors:
-            with cudnn_flags(problem, search):
+            with cudnn_precision(problem.dtype, search):
                 return gradient()
 
         return Launch(backward)
@@ -214,15 +199,6 @@ def _by_cudnn(problem: Convolution, tensors: Tensors, search: bool) -> Launch:
         return y if addend is None else y.add_(addend)  # as torch does: cuDNN's is the convolution alone
 
     return Launch(forward, outputs=(y,))
-
-
-def cudnn_flags(problem: Convolution, search: bool) -> AbstractContextManager[None]:
-    """A context in which torch calls cuDNN, with a search or without, TF32 off for float32."""
-    # Of 16-bit types, too, torch keeps off tensor cores unless TF32 is allowed.
-    allow_tf32 = problem.dtype != "float32"
-    return torch.backends.cudnn.flags(
-        enabled=True, benchmark=search, deterministic=False, allow_tf32=allow_tf32
-    )
 
 
 @functools.lru_cache(maxsize=1)
@@ -254,7 +230,7 @@ def inductor(problem: Convolution, *tensors: torch.Tensor) -> Launch:
     run = compiled(_as_a_model_calls_it, problem, _MAX_AUTOTUNE)
 
     def call() -> torch.Tensor | Tensors:
-        with cudnn_flags(problem, True):
+        with cudnn_precision(problem.dtype, search=True):
             return run(*tensors)
 
     return Launch(call)
@@ -314,17 +290,7 @@ def _examples() -> list[Convolution]:
         {"n": 2, "c": 13, "h": 7, "w": 7, "k": 17, "window_h": 3, "window_w": 3, "padding": 1},
         {"n": 2, "c": 3, "h": 17, "w": 19, "k": 8, "window_h": 7, "window_w": 7, "stride": 2, "padding": 3},
         {"n": 3, "c": 8, "h": 9, "w": 11, "k": 16, "window_h": 1, "window_w": 7, "padding": 3},
-        {
-            "n": 2,
-            "c": 16,
-            "h": 13,
-            "w": 10,
-            "k": 8,
-            "window_h": 3,
-            "window_w": 5,
-            "dilation": 2,
-            "padding": 2,
-        },
+        {"n": 2, "c": 16, "h": 13, "w": 9, "k": 8, "window_h": 3, "window_w": 5, "dilation": 2, "padding": 2},
         {"n": 2, "c": 32, "h": 8, "w": 8, "k": 24, "window_h": 1, "window_w": 1, "stride": 2},
         {"n": 1, "c": 6, "h": 5, "w": 7, "k": 4, "window_h": 3, "window_w": 3, "stride": 3, "padding": 4},
         {"n": 2, "c": 12, "h": 7, "w": 9, "k": 18, "window_h": 3, "window_w": 3, "padding": 1, "groups": 3},

@@ -241,23 +241,23 @@ class Convolution(Problem):
         of_point = math.ceil(k * window * self.p * self.q / (self.h * self.w))
         return self.groups * self.n * self.h * self.w, c, of_point
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`, with what is copied or kept as parts and what a bias passes over, less what is not read.
+    def read_once(self, implementation: str) -> int:
+        """The inputs, but for points of x that no window covers.
 
-        A point of x that no window covers need not be read: three of four with a 1 x 1 window and stride 2.
-        That is a lower bound, since memory moves whole sectors. Copies and parts are written and read once
-        more: see `_intermediate_byte`. cuDNN's bias is a kernel of torch's own that reads y and writes it
-        again. db is a kernel of its own that reads dy, of torch beside `cudnn`, of ours beside `triton`.
+        Those are three of four with a 1 x 1 window and stride 2. It is a lower bound, since memory moves
+        whole sectors.
         """
-        return (
-            self.byte
-            - self._uncovered_byte
-            + 2 * sum(self._intermediate_byte(implementation))
-            + self._bias_moved(implementation)
-        )
+        if self.direction == "activation_gradient":
+            return self.byte_read
+        uncovered = self.h * self.w - self.rows.covered * self.columns.covered
+        return self.byte_read - self.n * self.c * uncovered * self.item_byte
 
     def byte_again(self, implementation: str) -> int:
-        """The copies and parts, which are read soon after they are written, and y or dy for the bias."""
+        """Copies and parts, read soon after they are written (`_intermediate_byte`); y or dy for the bias.
+
+        cuDNN's bias is a kernel of torch's own that reads y and writes it again. db is a kernel of its own
+        that reads dy, of torch beside `cudnn`, of ours beside `triton`.
+        """
         again = self._bias_moved(implementation) // (2 if self.adds_bias else 1)
         return sum(self._intermediate_byte(implementation)) + again
 
@@ -298,13 +298,6 @@ class Convolution(Problem):
         eighths = math.ceil(self.pixel_parts / PARTS_AT_A_TIME)
         sums = self.pixel_parts + (eighths if eighths > 1 else 0)
         return 4 * sums * self.w_byte // self.item_byte
-
-    @property
-    def _uncovered_byte(self) -> int:
-        if self.direction == "activation_gradient":
-            return 0
-        uncovered = self.h * self.w - self.rows.covered * self.columns.covered
-        return self.n * self.c * uncovered * self.item_byte
 
     def refusal(self, implementation: str) -> str:
         """`triton` reads NHWC, with 32 bits for pixels, and for places in w and in a padded image."""

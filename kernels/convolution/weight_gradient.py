@@ -27,6 +27,7 @@ if k' is a multiple of 16 bytes; loads of x and stores of dw if c' is.
 **Arithmetic.** As in forward.py; a sum is P shorter ones, added in float32.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 import math
@@ -38,6 +39,7 @@ import triton.language as tl
 
 from kernels.convolution import tiles
 from kernels.convolution.problem import Convolution
+from kernels.convolution.tiles import read
 from kernels.gemm.blocks import grouped, known_multiple, store
 from kernels.gemm.parts import FAN, bring, rows, tiles_of, workspace
 from kernels.gemm.problem import Gemm
@@ -46,10 +48,8 @@ from kernels.prepared import Prepared
 from kernels.tensors import empty
 
 
-@triton.jit(  # type: ignore[untyped-decorator]
-    do_not_specialize=["pixels", "parts", "h", "w", "p", "q", "c", "k"]
-)
-def correlate(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["pixels", "parts", "h", "w", "p", "q", "c", "k"])
+def correlate(
     dy_pointer,  # [n, p, q, groups, k]
     x_pointer,  # [n, h, w, groups, c]
     dw_pointer,  # [groups, k, WINDOW_H, WINDOW_W, c]: every element is written once
@@ -101,21 +101,11 @@ def correlate(  # type: ignore[no-untyped-def]
         corner = ((pixel // q // p).to(tl.int64) * h + top) * w + left
         image = x[None, :] + (corner * (c * WINDOW.groups))[:, None]
         gradient = dy[:, None] + (pixel.to(tl.int64) * (k * WINDOW.groups))[None, :]
-        if WINDOW.padding > 0:
-            in_h = top[:, None] + down[None, :]
-            in_w = left[:, None] + aside[None, :]
-            inside = (in_h >= 0) & (in_h < h) & (in_w >= 0) & (in_w < w)
-            if not EVEN:
-                inside = inside & exists[:, None]
-            right = tl.load(image, mask=inside, other=0.0)
-        elif EVEN:
-            right = tl.load(image)
-        else:
-            right = tl.load(image, mask=exists[:, None], other=0.0)
-        if EVEN:
-            left_factor = tl.load(gradient)
-        else:
-            left_factor = tl.load(gradient, mask=exists[None, :], other=0.0)
+        in_h = top[:, None] + down[None, :]
+        in_w = left[:, None] + aside[None, :]
+        inside = (in_h >= 0) & (in_h < h) & (in_w >= 0) & (in_w < w)
+        right = read(image, inside, exists[:, None], WINDOW.padding > 0, EVEN)
+        left_factor = read(gradient, None, exists[None, :], False, EVEN)
         total = tl.dot(left_factor, right, total, input_precision=TILE.precision)
 
     dw = dw_pointer + (group * k).to(tl.int64) * weights

@@ -6,27 +6,27 @@ Tensors are as in `kernels.convolution`: images [n, channels, height, width], we
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Callable, Mapping
+from typing import get_args
 
 import torch
 from torch.nn import functional
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Uniform
+from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.convolution import operator as convolution
 from kernels.convolution.problem import Layout
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
 from kernels.convolution_block.rounding import tolerance
+from kernels.excerpts import drawn
+from kernels.precision import cudnn_precision
 from kernels.tensors import empty
 from kernels.tensors import inputs as declared
 
-if TYPE_CHECKING:
-    from bench.spec import Tensors
-
-    Step = Callable[[torch.Tensor], torch.Tensor]
+Step = Callable[[torch.Tensor], torch.Tensor]
 
 aten = torch.ops.aten
 
@@ -91,72 +91,61 @@ def _activated(problem: ConvolutionBlock, z: torch.Tensor) -> torch.Tensor:
     return functions[problem.activation](z)
 
 
-def _unfused(library: str) -> Callable[..., Launch]:
-    def build(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> Launch:
-        """A kernel for each step; y preallocated, what oneDNN and layernorm return allocated by each call."""
-        convolve = convolution.OPERATOR.implementations[library](problem.convolution(), x, w).call
-        return _followed(convolve, [*_norm(problem, x, *of), _activation(problem, x)])
-
-    return build
-
-
-def _folded(library: str) -> Callable[..., Launch]:
-    def build(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor) -> Launch:
-        """The convolution with folded weights and a bias, then the activation function; allocated so, too."""
-        with_bias = problem.convolution(bias=True)
-        convolve = convolution.OPERATOR.implementations[library](with_bias, x, *_fold(problem, w, *of)).call
-        return _followed(convolve, [_activation(problem, x)])
-
-    return build
-
-
-def _followed(
-    convolve: Callable[[], torch.Tensor | Tensors], steps: list[tuple[Step, torch.Tensor | None]]
+def _unfused(
+    library: str, problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor
 ) -> Launch:
+    """A kernel for each step; y preallocated, what oneDNN and layernorm return allocated by each call."""
+    convolved = convolution.OPERATOR.implementations[library](problem.convolution(), x, w)
+    return _followed(convolved, problem, x, *_norm(problem, x, *of))
+
+
+def _folded(
+    library: str, problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of: torch.Tensor
+) -> Launch:
+    """The convolution with folded weights and a bias, then the activation function; allocated so, too."""
+    with_bias = problem.convolution(bias=True)
+    convolved = convolution.OPERATOR.implementations[library](with_bias, x, *_fold(problem, w, *of))
+    return _followed(convolved, problem, x)
+
+
+def _followed(convolved: Launch, problem: ConvolutionBlock, x: torch.Tensor, *steps: Step) -> Launch:
+    """These steps after the convolution, and the activation function into a y that is allocated here."""
+    (y,) = empty(problem, x)
+    functions: Mapping[Function, Callable[..., torch.Tensor]] = {
+        "relu": functools.partial(torch.clamp_min, min=0),  # what torch.relu calls
+        "gelu": aten.gelu.out,
+        "silu": aten.silu.out,
+        "sigmoid": torch.sigmoid,
+    }
+    activate = functions[problem.activation]
+
     def call() -> torch.Tensor:
-        z = convolve()
+        z = convolved.call()
         assert isinstance(z, torch.Tensor)
-        for step, _ in steps:
+        for step in steps:
             z = step(z)
-        return z
+        activate(z, out=y)
+        return y
 
-    written = steps[-1][1]
-    return Launch(call, () if written is None else (written,))
+    return Launch(call, (y,))
 
 
-def _norm(
-    problem: ConvolutionBlock, x: torch.Tensor, *of: torch.Tensor
-) -> list[tuple[Step, torch.Tensor | None]]:
+def _norm(problem: ConvolutionBlock, x: torch.Tensor, *of: torch.Tensor) -> list[Step]:
     if problem.norm == "none":
         return []
     if problem.norm == "layernorm":  # with `out` it would copy what it allocates all the same
-        return [(lambda z: _normalized(problem, z, *of), None)]
+        return [lambda z: _normalized(problem, z, *of)]
     weight, shift, mean, variance = of
-    (y,), run = empty(problem.convolution(), x), aten.native_batch_norm.out
+    (y,), run = empty(problem, x), aten.native_batch_norm.out
     # On a GPU it stores mean and 1/deviation here as well; on a CPU it insists on nothing.
     saved = torch.empty(2, problem.k if x.is_cuda else 0, device=x.device).unbind()
 
     def normalize(z: torch.Tensor) -> torch.Tensor:
-        run(
-            *(z, weight, shift, mean, variance, False, 0.0, EPSILON),
-            out=y,
-            save_mean=saved[0],
-            save_invstd=saved[1],
-        )
+        statistics = (weight, shift, mean, variance, False, 0.0, EPSILON)
+        run(z, *statistics, out=y, save_mean=saved[0], save_invstd=saved[1])
         return y
 
-    return [(normalize, y)]
-
-
-def _activation(problem: ConvolutionBlock, x: torch.Tensor) -> tuple[Step, torch.Tensor]:
-    (y,) = empty(problem.convolution(), x)
-    steps: dict[Function, Step] = {
-        "relu": lambda z: torch.clamp_min(z, 0, out=y),  # what torch.relu calls
-        "gelu": lambda z: aten.gelu.out(z, out=y),
-        "silu": lambda z: aten.silu.out(z, out=y),
-        "sigmoid": lambda z: torch.sigmoid(z, out=y),
-    }
-    return steps[problem.activation], y
+    return [normalize]
 
 
 def _fold(problem: ConvolutionBlock, w: torch.Tensor, *of: torch.Tensor) -> Tensors:
@@ -176,7 +165,7 @@ def cudnn_relu(problem: ConvolutionBlock, x: torch.Tensor, w: torch.Tensor, *of:
     geometry = ([problem.stride] * 2, [problem.padding] * 2, [1, 1], 1)
 
     def call() -> torch.Tensor:
-        with convolution.cudnn_flags(alone, True):
+        with cudnn_precision(problem.dtype, search=True):
             y: torch.Tensor = aten.cudnn_convolution_relu(x, weights, bias, *geometry)
             return y
 
@@ -210,7 +199,7 @@ def inductor(problem: ConvolutionBlock, x: torch.Tensor, *others: torch.Tensor) 
     convolution.forget_algorithms(alone, True, x.device)
 
     def call() -> torch.Tensor | Tensors:
-        with convolution.cudnn_flags(alone, True):
+        with cudnn_precision(problem.dtype, search=True):
             return launch.call()
 
     return Launch(call)
@@ -219,10 +208,10 @@ def inductor(problem: ConvolutionBlock, x: torch.Tensor, *others: torch.Tensor) 
 def excerpt(
     problem: ConvolutionBlock, tensors: Tensors, outputs: Tensors
 ) -> tuple[ConvolutionBlock, Tensors, Tensors]:
-    """Three whole images at most: the first, the last, and one by torch's own generator on the CPU."""
+    """Three whole images at most: the first, the last, and one between."""
     if problem.n <= 3:
         return problem, tensors, outputs
-    images = torch.cat([torch.tensor([0, problem.n - 1]), torch.randint(1, problem.n - 1, (1,))])
+    images = drawn(problem.n, 3)
     x, *others = tensors
     smaller = problem.model_copy(update={"n": len(images)})
     return smaller, (x[images.to(x.device)], *others), tuple(y[images.to(y.device)] for y in outputs)
@@ -252,11 +241,11 @@ OPERATOR = Operator(
     inputs=inputs,
     reference=reference,
     implementations={
-        "cudnn": _unfused("cudnn"),
-        "cudnn-folded": _folded("cudnn"),
+        "cudnn": functools.partial(_unfused, "cudnn"),
+        "cudnn-folded": functools.partial(_folded, "cudnn"),
         "cudnn-relu": cudnn_relu,
-        "onednn": _unfused("onednn"),
-        "onednn-folded": _folded("onednn"),
+        "onednn": functools.partial(_unfused, "onednn"),
+        "onednn-folded": functools.partial(_folded, "onednn"),
         "onednn-fused": onednn_fused,
         "inductor": inductor,
     },

@@ -28,7 +28,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from bench.spec import Dtypes, Implementation, Problem, Size
+from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.convolution.problem import Convolution, Layout
 from kernels.implementations import AMPERE, FLOATS, PRODUCTS, inductor, on_cpu, on_cuda
 
@@ -120,37 +120,36 @@ class ConvolutionBlock(Problem):
         return _SPECIAL[self.activation] * self._elements
 
     @property
-    def byte_read(self) -> int:
-        """x and w; four float32 for each channel for batchnorm, two of the data type for layernorm."""
-        of_channel = {"none": 0, "batchnorm": 16, "layernorm": 2 * self.item_byte}[self.norm]
-        return self.convolution().byte_read + of_channel * self.k
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x and w; four float32 for each channel for batchnorm, two of the data type for layernorm; y."""
+        read, written = self.convolution().tensors
+        names = {"none": "", "batchnorm": "weight shift mean variance", "layernorm": "weight shift"}[
+            self.norm
+        ]
+        of_channel = TensorSpec((self.k,), "float32" if self.norm == "batchnorm" else None)
+        return {**read, **dict.fromkeys(names.split(), of_channel)}, written
 
-    @property
-    def byte_written(self) -> int:
-        """y once."""
-        return self.convolution().y_byte
+    def read_once(self, implementation: str) -> int:
+        """What the convolution reads, and the parameters.
 
-    def byte_moved(self, implementation: str) -> int:
-        """What the convolution moves, the parameters, and two y for each pass that follows (see above)."""
-        of_block = self.convolution(bias=self._adds_bias(implementation)).byte_moved(_library(implementation))
-        # What is folded is read as a bias, by cudnn-relu without a pass of its own.
+        What is folded is read as a bias, by cudnn-relu without a pass of its own.
+        """
         parameters = 0 if self.folds(implementation) else self.byte_read - self.convolution().byte_read
         if implementation == "cudnn-relu":
             parameters = self.k * self.item_byte
-        passed = 2 * self._passes(implementation) * self.byte_written
-        return of_block + parameters + passed + self._statistics_byte(implementation)
+        return self._convolved(implementation).read_once(_library(implementation)) + parameters
 
     def byte_again(self, implementation: str) -> int:
-        """What the convolution reads again, and y for each pass."""
-        of_convolution = self.convolution(bias=self._adds_bias(implementation))
+        """What the convolution reads again, and y for each pass that follows (see above)."""
         again = self._passes(implementation) * self.byte_written
-        return of_convolution.byte_again(_library(implementation)) + again
+        return self._convolved(implementation).byte_again(_library(implementation)) + again
 
     def moved_written(self, implementation: str) -> int:
         """What the convolution writes, y for each pass, and layernorm's statistics."""
-        of_convolution = self.convolution(bias=self._adds_bias(implementation))
-        written = self._passes(implementation) * self.byte_written + self._statistics_byte(implementation)
-        return of_convolution.moved_written(_library(implementation)) + written
+        written = self._passes(implementation) * self.byte_written
+        if self.norm == "layernorm" and implementation in ("cudnn", "onednn"):
+            written += STATISTICS_BYTE * self._elements // self.k
+        return self._convolved(implementation).moved_written(_library(implementation)) + written
 
     def folds(self, implementation: str) -> bool:
         """Whether batch normalization is part of the weights and a bias."""
@@ -175,18 +174,14 @@ class ConvolutionBlock(Problem):
     def _elements(self) -> int:
         return self.byte_written // self.item_byte
 
-    def _adds_bias(self, implementation: str) -> bool:
-        """Whether the convolution is one with a bias, which `Convolution` counts."""
-        return self.folds(implementation) and implementation != "cudnn-relu"
+    def _convolved(self, implementation: str) -> Convolution:
+        """The convolution as it is computed: with a bias, which `Convolution` counts, where one is folded."""
+        return self.convolution(bias=self.folds(implementation) and implementation != "cudnn-relu")
 
     def _passes(self, implementation: str) -> int:
         if implementation in ("cudnn", "onednn"):
             return 1 if self.norm == "none" else 2
         return 0 if implementation in ("cudnn-relu", "onednn-fused") else 1
-
-    def _statistics_byte(self, implementation: str) -> int:
-        stored = self.norm == "layernorm" and implementation in ("cudnn", "onednn")
-        return STATISTICS_BYTE * self._elements // self.k if stored else 0
 
 
 def _library(implementation: str) -> str:

@@ -9,6 +9,7 @@ What is left after the last whole tile goes with a mask, by the program whose tu
 **Bytes moved.** x once and y once: 8 n bytes for n elements.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import torch
 import triton
 import triton.language as tl
@@ -17,8 +18,8 @@ from bench.spec import Launch
 from kernels.fma.problem import SHIFT, FusedMultiplyAdd
 
 
-@triton.jit(do_not_specialize=["count", "pairs"])  # type: ignore[untyped-decorator]
-def multiply_add(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["count", "pairs"])
+def multiply_add(
     x_pointer,  # [count] float32, contiguous
     y_pointer,  # [count] float32, contiguous; every element is written once
     count,
@@ -39,8 +40,8 @@ def multiply_add(  # type: ignore[no-untyped-def]
         tl.store(y_pointer + start + along, value, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def chain(value, pairs, SHIFT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def chain(value, pairs, SHIFT: tl.constexpr):
     """`value` after so many pairs."""
     for _ in tl.range(0, pairs, loop_unroll_factor=4):
         value = tl.fma(value, 4.0, 1.0)

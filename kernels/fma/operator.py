@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from bench.spec import Operator, Problem
+from bench.spec import Operator
+from kernels.excerpts import every_nth
 from kernels.fma.problem import SHIFT, FusedMultiplyAdd
 from kernels.optional import launched_by
 from kernels.tensors import inputs
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 def reference(problem: FusedMultiplyAdd, x: torch.Tensor) -> torch.Tensor:
@@ -29,22 +25,13 @@ def tolerance(problem: FusedMultiplyAdd, implementation: str) -> float:
     return 8 * 2.0**-21 / 4 / 0.5
 
 
-def excerpt(
-    problem: FusedMultiplyAdd, tensors: Tensors, outputs: Tensors
-) -> tuple[Problem, Tensors, Tensors]:
-    """About a million evenly spread elements."""
-    step = max(1, problem.length >> 20)
-    (x,), (y,) = tensors, outputs
-    return problem.model_copy(update={"length": y[::step].numel()}), (x[::step],), (y[::step],)
-
-
 OPERATOR = Operator(
     problem=FusedMultiplyAdd,
     inputs=inputs,
     reference=reference,
     implementations={"triton": launched_by("fma.multiply_add")},
     tolerance=tolerance,
-    excerpt=excerpt,
+    excerpt=every_nth,
     examples=[
         # A rest alone, whole tiles and a rest, fewer programs than tiles and more.
         FusedMultiplyAdd(

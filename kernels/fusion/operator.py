@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 from torch.nn import functional
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator
+from bench.spec import Dtype, Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_block
 from kernels.fusion.operands import operands
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
 from kernels.optional import launched_by
 from kernels.tensors import inputs
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _CHECKED = 1 << 20
 """Elements of x above which only some rows are checked."""

@@ -44,12 +44,7 @@ from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import inductor, on_both, on_cuda
 
 Chain = Literal[
-    "bias",
-    "residual",
-    "bias-gelu",
-    "bias-residual",
-    "residual-layernorm",
-    "bias-residual-layernorm",
+    "bias", "residual", "bias-gelu", "bias-residual", "residual-layernorm", "bias-residual-layernorm"
 ]
 
 LONGEST = 1 << 20
@@ -123,20 +118,12 @@ class Fusion(Problem):
             read |= added.get(step, {})
         return read, {"y": x, "h": x} if self.normalized else {"y": x}
 
-    def byte_moved(self, implementation: str) -> int:
-        """For `aten` the sum over its kernels, each of which reads what the one before has written.
-
-        A step reads [rows, length] and what it adds, and writes [rows, length]; layernorm's kernel also
-        writes each row's statistics in float32. The others are fused: `byte`.
-        """
-        return self.byte_read + self.byte_again(implementation) + self.moved_written(implementation)
-
     def byte_again(self, implementation: str) -> int:
-        """For `aten` the value that each step but the first reads back: a cache may still hold it."""
+        """For `aten` the value that each step but the first reads back; the others are fused."""
         return (len(self.steps) - 1) * self.elements * self.item_byte if implementation == "aten" else 0
 
     def moved_written(self, implementation: str) -> int:
-        """For `aten` what every step writes, and layernorm's statistics."""
+        """For `aten` what every step writes, [rows, length], and layernorm's statistics of rows, float32."""
         if implementation != "aten":
             return self.byte_written
         statistics = STATISTICS_BYTE * self.rows if self.normalized else 0

@@ -23,6 +23,7 @@ it. If not, full blocks take a path without a mask, and only the last block load
 of 2 sqrt(2/pi) (s + 0.044715 s^3), which equals 0.5 s (1 + tanh(...)) and needs one exponential.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -51,8 +52,8 @@ CANDIDATES = (Block(1024, 4), Block(2048, 4), Block(2048, 8), Block(4096, 8))
 """8 or 16 elements a thread: one to four loads of 16 bytes in flight from each tensor."""
 
 
-@triton.jit(do_not_specialize=["n", "length"])  # type: ignore[untyped-decorator]
-def chain(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["n", "length"])
+def chain(
     x_pointer,  # [n], contiguous
     bias_pointer,  # [length], or None; n is a multiple of length
     residual_pointer,  # [n], contiguous, or None
@@ -93,10 +94,8 @@ def chain(  # type: ignore[no-untyped-def]
         block(x_pointer, bias_pointer, residual_pointer, y_pointer, start, i, column, i < n - start, GELU)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def block(  # type: ignore[no-untyped-def]
-    x_pointer, bias_pointer, residual_pointer, y_pointer, start, i, column, mask, GELU: tl.constexpr
-):
+@triton.jit
+def block(x_pointer, bias_pointer, residual_pointer, y_pointer, start, i, column, mask, GELU: tl.constexpr):
     """One block of the line, from `start`: the chain for those of its elements `i` that `mask` keeps."""
     value = tl.load(x_pointer + start + i, mask=mask).to(tl.float32)
     if bias_pointer is not None:
@@ -109,7 +108,7 @@ def block(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def gelu(s):  # type: ignore[no-untyped-def]
+def gelu(s):
     """0.5 s (1 + tanh(sqrt(2/pi) (s + 0.044715 s^3))); infinite and NaN where PyTorch's is."""
     # exp(-2 u) is 2 to the power of minus this; 2.302208... = 2 sqrt(2/pi) / ln 2, times 0.044715.
     power = s * (2.302208198 + 0.1029432397 * s * s)
@@ -137,11 +136,7 @@ def operands(problem: Fusion, of: Operands, y: torch.Tensor) -> dict[str, Any]:
 
 def meta(problem: Fusion, block: Block) -> Mapping[str, Any]:
     """What a block of this size adds to `operands`."""
-    return {
-        "SHORT": problem.length < block.elements,
-        "BLOCK": block.elements,
-        "num_warps": block.warps,
-    }
+    return {"SHORT": problem.length < block.elements, "BLOCK": block.elements, "num_warps": block.warps}
 
 
 def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch:

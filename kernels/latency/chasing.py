@@ -4,6 +4,7 @@ One warp, all of whose lanes load the same cell: one request at a time. A step i
 instructions that make an address of an index, a few cycles. The loop counts while the load is waited for.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import torch
 import triton
 import triton.language as tl
@@ -13,7 +14,7 @@ from kernels.latency.problem import Latency
 
 
 @triton.jit(do_not_specialize=["steps"])
-def chase(  # type: ignore[no-untyped-def]
+def chase(
     table_pointer,  # [lines, 32] int32, contiguous; column 0 has the index of the next cell
     begin_pointer,  # [chains] int32, index of each chain's first cell
     end_pointer,  # [chains] int32; every element is written once

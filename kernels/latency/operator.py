@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from bench.spec import Operator, Uniform
+from bench.spec import Operator, Tensors, Uniform
 from kernels.latency.problem import LINE_BYTE, Latency
 from kernels.optional import launched_by
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _CELLS = LINE_BYTE // 4
 """Elements from one cell to the next."""

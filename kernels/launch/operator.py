@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.launch.problem import LaunchFloor
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 def inputs(problem: LaunchFloor, uniform: Uniform) -> Tensors:

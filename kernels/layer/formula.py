@@ -6,14 +6,11 @@ results of its first two ReLUs, which its backward pass keeps (see `kernels.laye
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch.nn import functional
 
-if TYPE_CHECKING:
-    from bench.spec import Tensors
-    from kernels.layer.problem import Layer
+from bench.spec import Tensors
+from kernels.layer.problem import Layer
 
 EPSILON = 1e-5
 """What norms add to the variance."""

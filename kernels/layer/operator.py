@@ -8,23 +8,23 @@ of its engine.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.layer import formula
 from kernels.layer import reference as by_formula
 from kernels.layer.problem import LOSS_SCALE, TRANSFORMERS, Direction, Layer, Weight
 from kernels.layer.rounding import tolerance
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from kernels.precision import cublas_precision, cudnn_precision
+from kernels.tensors import inputs as declared
 
 
 def inputs(problem: Layer, uniform: Uniform) -> Tensors:
@@ -33,21 +33,13 @@ def inputs(problem: Layer, uniform: Uniform) -> Tensors:
     x has variance 1, matrices keep the variance of what they multiply, with GELU behind them a half of it.
     Factors of norms are near 1, shifts and biases small.
     """
-    x = _like_x(problem, uniform) * math.sqrt(3)
-    weights = [_weight(problem, weight, uniform) for weight in problem.weights]
-    return (x, *weights) if problem.direction == "forward" else (x, *weights, _like_x(problem, uniform))
+    x, *others = declared(problem, uniform)
+    count = len(problem.weights)
+    weights = map(functools.partial(_weight, problem), problem.weights, others[:count])
+    return x * math.sqrt(3), *weights, *others[count:]
 
 
-def _like_x(problem: Layer, uniform: Uniform) -> torch.Tensor:
-    dtype = torch.float32 if problem.x_byte == 4 else getattr(torch, problem.dtype)
-    if problem.kind == "bottleneck":
-        shape = (problem.batch, problem.length, problem.length, problem.width)
-        return uniform(*shape, dtype=dtype).permute(0, 3, 1, 2)
-    return uniform(problem.batch, problem.length, problem.width, dtype=dtype)
-
-
-def _weight(problem: Layer, weight: Weight, uniform: Uniform) -> torch.Tensor:
-    random = uniform(*weight.shape, dtype=torch.float32)
+def _weight(problem: Layer, weight: Weight, random: torch.Tensor) -> torch.Tensor:
     if weight.role != "matrix":
         return 0.1 * random + (weight.role == "factor")
     gain = 2 if problem.kind == "mlp" else 1
@@ -133,37 +125,26 @@ def _settings(problem: Layer, device: torch.device, deterministic: bool = False)
     if device.type == "cpu":
         yield
         return
-    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn
-    allow_tf32 = problem.dtype != "float32"
-    matmul.fp32_precision = "tf32" if problem.dtype == "tf32" else "ieee"
-    try:
-        with conv.flags(enabled=True, benchmark=True, deterministic=deterministic, allow_tf32=allow_tf32):
-            yield
-    finally:
-        matmul.fp32_precision = "ieee"  # at tf32 it would contradict torch's older flags
+    with cublas_precision(problem.dtype), cudnn_precision(problem.dtype, True, deterministic):
+        yield
 
 
-def _eager(fused: bool) -> Callable[..., Launch]:
-    def build(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Launch:
-        """torch's operators one after the other; every output allocated by each call."""
-
-        def run(*leaves: torch.Tensor) -> Tensors:
-            with _autocast(problem, x.device):
-                return formula.forward(problem, fused, *leaves)
-
-        return _launch(problem, run, lambda: _settings(problem, x.device), x, *others)
-
-    return build
+def _forward(fused: bool, problem: Layer, *leaves: torch.Tensor) -> Tensors:
+    with _autocast(problem, leaves[0].device):
+        return formula.forward(problem, fused, *leaves)
 
 
-def deterministic(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Launch:
+def eager(
+    problem: Layer, x: torch.Tensor, *others: torch.Tensor, fused: bool = False, deterministic: bool = False
+) -> Launch:
+    """torch's operators one after the other; every output allocated by each call."""
+    run = functools.partial(_forward, fused, problem)
+    return _launch(problem, run, lambda: _settings(problem, x.device, deterministic), x, *others)
+
+
+def deterministic(problem: Layer, *tensors: torch.Tensor) -> Launch:
     """As eager or amp, cuDNN held to algorithms that repeat every bit; RuntimeError if two calls differ."""
-
-    def run(*leaves: torch.Tensor) -> Tensors:
-        with _autocast(problem, x.device):
-            return formula.forward(problem, False, *leaves)
-
-    launch = _launch(problem, run, lambda: _settings(problem, x.device, deterministic=True), x, *others)
+    launch = eager(problem, *tensors, deterministic=True)
     first, second = (
         (each,) if isinstance(each, torch.Tensor) else each for each in (launch.call(), launch.call())
     )
@@ -172,15 +153,14 @@ def deterministic(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Lau
     return launch
 
 
-def _for_compiling(problem: Layer, *leaves: torch.Tensor) -> Tensors:
-    with _autocast(problem, leaves[0].device):
-        return formula.forward(problem, problem.kind in TRANSFORMERS, *leaves)
+def _as_fused(problem: Layer, *leaves: torch.Tensor) -> Tensors:
+    return _forward(problem.kind in TRANSFORMERS, problem, *leaves)
 
 
 def inductor(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Launch:
     """Forward and backward pass compiled when first called; every output allocated by each call."""
     threads = 0 if x.is_cuda else torch.get_num_threads()
-    run = torch_compile.compiled(_for_compiling, problem, threads=threads)
+    run = torch_compile.compiled(_as_fused, problem, threads=threads)
     return _launch(problem, run, lambda: _settings(problem, x.device), x, *others)
 
 
@@ -209,9 +189,9 @@ OPERATOR = Operator(
     inputs=inputs,
     reference=reference,
     implementations={
-        "eager": _eager(fused=False),
-        "amp": _eager(fused=False),
-        "sdpa": _eager(fused=True),
+        "eager": eager,
+        "amp": eager,
+        "sdpa": functools.partial(eager, fused=True),
         "cudnn-deterministic": deterministic,
         "inductor": inductor,
     },

@@ -43,7 +43,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
-from bench.spec import Dtypes, Implementation, Problem, Size
+from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, ANY, PRODUCTS, inductor, on_both, on_cuda
 from kernels.layer import parts
 from kernels.layer.parts import Part, Work
@@ -205,16 +205,16 @@ class Layer(Problem):
         return self.flop_of("contraction")
 
     @property
-    def byte_read(self) -> int:
-        """x, the weights, and for a step dy."""
-        passes = 1 if self.direction == "forward" else 2
-        return passes * self.tokens * self.width * self.x_byte + 4 * self.weight_count
-
-    @property
-    def byte_written(self) -> int:
-        """y, and for a step dx and the gradients of the weights."""
-        y_byte = self.tokens * self.width * self.x_byte
-        return y_byte if self.direction == "forward" else 2 * y_byte + 4 * self.weight_count
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x, the weights in float32, for a step dy; y, for a step dx and the gradients of the weights."""
+        x = TensorSpec((self.batch, self.length, self.width), "float32" if self.x_byte == 4 else None)
+        if self.kind == "bottleneck":
+            image = (self.batch, self.width, self.length, self.length)
+            x = x._replace(shape=image, channels_last=True)
+        weights = {f"w_{i}": TensorSpec(weight.shape, "float32") for i, weight in enumerate(self.weights)}
+        if self.direction == "forward":
+            return {"x": x, **weights}, {"y": x}
+        return {"x": x, **weights, "dy": x}, {"y": x, "dx": x, **weights}
 
     def byte_moved(self, implementation: str) -> int:
         """What all parts read and write."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
+from bench.spec import Tensors
 from kernels.layer.formula import EPSILON
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
-    from kernels.layer.problem import Layer
+from kernels.layer.problem import Layer
 
 
 def layer(problem: Layer, masks: Tensors, x: torch.Tensor, *weights: torch.Tensor) -> Tensors:

@@ -12,6 +12,7 @@ and the partial sums, `2 slices length` float32, written and read.
 **Arithmetic.** float32; as backward.py.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from collections.abc import Sequence
 
 import torch
@@ -30,8 +31,8 @@ def walking(problem: LayerNorm) -> Tile:
     return chunks(problem.length, problem.item_byte)[1]
 
 
-@triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
-def row_sums(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["length"])
+def row_sums(
     x_pointer,  # [rows, length], contiguous; rows is the number of programs
     dy_pointer,  # [rows, length], contiguous
     weight_pointer,  # [length]
@@ -64,8 +65,8 @@ def row_sums(  # type: ignore[no-untyped-def]
     tl.store(sums_pointer + tl.num_programs(0) + row, tl.sum(slope, 0) / length)
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def columns(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def columns(
     x_pointer,  # [rows, length], contiguous
     dy_pointer,  # [rows, length], contiguous
     weight_pointer,  # [length]
@@ -130,18 +131,12 @@ def slices(problem: LayerNorm, tile: Tile, multiprocessors: int) -> int:
 def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows of any length; mean and rstd float32, all contiguous."""
     count = slices(problem, tile, multiprocessors)
-    dx, dweight, dbias = outputs = empty(problem, inputs[0])
+    dx, dweight, dbias = empty(problem, inputs[0])
     partial = dx.new_empty(2, count, problem.length, dtype=torch.float32)
     sums = dx.new_empty(2, problem.rows, dtype=torch.float32)
     of_walk = along_rows(walking(problem), problem.length, problem.item_byte)
     of_tile = along_rows(tile, problem.length, problem.item_byte)
-    row_by_row = row_sums[(problem.rows,)]
-    down_columns = columns[(-(-problem.length // tile.block), count)]
-
-    def call() -> tuple[torch.Tensor, ...]:
-        row_by_row(*inputs, sums, problem.length, **of_walk)
-        down_columns(*inputs, sums, dx, partial, problem.rows, problem.length, ROWS=tile.rows, **of_tile)
-        add(partial, dweight, dbias)
-        return outputs
-
-    return Launch(call, outputs)
+    run, arguments = columns[(-(-problem.length // tile.block), count)], (*inputs, sums, dx, partial)
+    of_sums = Launch.of(row_sums[(problem.rows,)], (), *inputs, sums, problem.length, **of_walk)
+    of_dx = Launch.of(run, (dx,), *arguments, problem.rows, problem.length, ROWS=tile.rows, **of_tile)
+    return of_sums.then(of_dx).then(add(partial, dweight, dbias))

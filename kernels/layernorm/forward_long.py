@@ -13,6 +13,7 @@ second normalises. It goes backwards: what was read last is still in cache.
 chunk, or running means near 1000 would lose digits. Right however large the mean, outliers or not.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from collections.abc import Sequence
 
 import torch
@@ -25,8 +26,8 @@ from kernels.layernorm.tiles import Tile, along_rows, chunks
 from kernels.tensors import empty
 
 
-@triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
-def normalize_long(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["length"])
+def normalize_long(
     x_pointer,  # [rows, length], contiguous; rows is the number of programs
     weight_pointer,  # [length]
     bias_pointer,  # [length]

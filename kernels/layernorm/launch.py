@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bench.launching.tuning import tuned
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm import backward, backward_held, backward_long, forward, forward_held, forward_long
 from kernels.layernorm.held import Held
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.tiles import Tile
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 def designs(problem: LayerNorm) -> tuple[Any, Any, Any]:

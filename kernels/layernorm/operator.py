@@ -7,20 +7,17 @@ x, dy, y, dx are `[rows, length]`, contiguous; weight, bias and their gradients 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Uniform, Unsupported
+from bench.spec import Dtype, Launch, Operator, Tensors, Uniform, Unsupported
 from kernels.excerpts import of_rows, one_of_each_part
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.optional import lacking, launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 from kernels.rows import examples
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _CHECKED = 1 << 19
 """About how many elements an excerpt keeps; a result up to four times as large is checked whole."""

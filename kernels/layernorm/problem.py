@@ -69,8 +69,9 @@ class LayerNorm(Rows):
         read = {"x": x, "dy": x, "weight": of_column} | statistics
         return read, {"dx": x, "dweight": of_column, "dbias": of_column}
 
-    def byte_moved(self, implementation: str) -> int:
-        """More than `byte` for our gradient of the longest rows: it reads x and dy for dx's sums, and again.
+    def byte_again(self, implementation: str) -> int:
+        """The second reading of x and dy in our gradient of the longest rows, and of long ones that are no
+        multiple of 16 bytes: it reads them for dx's sums, and again.
 
         What depends on the device a problem cannot know, and is not counted, for a roof that can be beaten is
         none. So `byte` is too little, and the roof too high, for these: our gradient of rows up to 128 Ki
@@ -79,11 +80,6 @@ class LayerNorm(Rows):
         does not hold them; it reads x the second time at once, from L2. And aten's gradient, which reads x
         and dy twice on a GPU but once on a CPU.
         """
-        return self.byte + self.byte_again(implementation)
-
-    def byte_again(self, implementation: str) -> int:
-        """The second reading of x and dy in our gradient of the longest rows, and of long ones that are no
-        multiple of 16 bytes. 0 for rows that only some devices read twice: see `byte_moved`."""
         held = self.in_registers or (
             self.length <= LONGEST_IN_CLUSTER and self.length * self.item_byte % 16 == 0
         )

@@ -16,9 +16,10 @@ registers left 8 to 16 KB: ptxas issues the second only when the first has been 
 **Arithmetic.** float32 (float64 for float64): running sums of batch / (ROWS parts) terms, added in pairs;
 rounded once.
 
-**Alignment.** As in layer normalization: 16 bytes at a time where a row's length is a multiple of 16 bytes.
+**Alignment.** 16 bytes at a time where a row's length is a multiple of 16 bytes.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import torch
 import triton
 import triton.language as tl
@@ -33,8 +34,8 @@ _STAGES = tl.constexpr(3)
 asynchronous, ignore it."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _sums(  # type: ignore[no-untyped-def]
+@triton.jit
+def _sums(
     pointer,  # [rows, columns], contiguous
     column,  # [COLUMNS], perhaps past the last
     first,
@@ -58,8 +59,8 @@ def _sums(  # type: ignore[no-untyped-def]
     return tl.sum(total, 0)
 
 
-@triton.jit(do_not_specialize=["rows", "columns", "parts"])  # type: ignore[untyped-decorator]
-def column_sums(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "columns", "parts"])
+def column_sums(
     dy_pointer,  # [rows, columns], contiguous
     partial_pointer,  # [parts, columns] of SUM; each written once
     counter_pointer,  # [strips of columns], int32; 0 before and after

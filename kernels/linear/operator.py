@@ -6,20 +6,17 @@ Every pass is the row-major product of its first two inputs, transposed as probl
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 
-from bench.spec import Dtype, Launch, Operator, Uniform
+from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.gemm import operator as gemm
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import Gemm
 from kernels.gemm.rounding import tolerance as of_product
 from kernels.linear.problem import AS_GEMM, Direction, Linear
 from kernels.tensors import inputs as declared
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 def inputs(problem: Linear, uniform: Uniform) -> Tensors:

@@ -117,19 +117,14 @@ class Linear(Problem):
         scales = dict.fromkeys(("x_scale", "w_scale") if self.dtype == "float8_e4m3" else (), scale)
         return {"x": x, "w": w} | bias | scales, {"y": dy._replace(dtype=self.gemm.output_dtype)}
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`; dy once more for its sum; on a CPU torch.addmm first copies the bias to every row of y."""
-        copied = self.gemm.byte_written if self._copies_bias(implementation) else 0
-        return self.byte + copied + self.byte_again(implementation)
-
     def byte_again(self, implementation: str) -> int:
-        """dy, which the bias gradient's own kernel reads after the product; or y, after that copy."""
+        """dy, which the bias gradient's own kernel reads after the product; or y with a copied bias."""
         if self.sums_bias_gradient:
             return self.byte_of(self.tensors[0]["dy"])
         return self.gemm.byte_written if self._copies_bias(implementation) else 0
 
     def moved_written(self, implementation: str) -> int:
-        """The outputs; y twice where the bias is copied to it first."""
+        """The outputs; y twice on a CPU, where torch.addmm first copies the bias to every row of it."""
         return self.byte_written * (2 if self._copies_bias(implementation) else 1)
 
     def _copies_bias(self, implementation: str) -> bool:

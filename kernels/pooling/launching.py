@@ -1,4 +1,13 @@
-"""From a problem to a launch of one of our pooling kernels: which kernel, its arguments, the tiles to try."""
+"""From a problem to a launch of one of our pooling kernels: which kernel, its arguments, the tiles to try.
+
+    forward    one window is the whole image     pool_whole      forward.py
+               else                              pool
+    backward   windows and strides of 3 at most  gather_cells    backward.py
+               else                              gather
+    NCHW, too, where a thread can keep a strip   pool_strips, gather_strips: strips.py
+
+Of tiles and strips the device chooses, by time.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +18,10 @@ import torch
 
 from bench.launching.tuning import tuned
 from bench.spec import Launch
-from kernels.pooling.backward import gather
-from kernels.pooling.cells import gather_cells
-from kernels.pooling.forward import pool
+from kernels.pooling.backward import gather, gather_cells
+from kernels.pooling.forward import pool, pool_whole
 from kernels.pooling.problem import MOST_32_BIT, Axis, Pooling
-from kernels.pooling.strips import pool_strips
-from kernels.pooling.strips_backward import gather_strips
-from kernels.pooling.whole import pool_whole
+from kernels.pooling.strips import gather_strips, pool_strips
 from kernels.pooling.windows import Points, Windows
 from kernels.tensors import empty
 
@@ -115,10 +121,8 @@ def tiles(problem: Pooling) -> list[Tile]:
     found: dict[Tile, None] = {}
     overlap = problem.down.overlap * problem.across.overlap
     if problem.layout == "NHWC":
-        sizes = ((512, 2), (1024, 4), (2048, 4)) + (
-            ((2048, 8),) if max(problem.window, problem.window_w) <= 3 else ()
-        )
-        for elements, warps in sizes:
+        small = max(problem.window, problem.window_w) <= 3
+        for elements, warps in ((512, 2), (1024, 4), (2048, 4), *(((2048, 8),) if small else ())):
             for channels in (64, 128):
                 lanes = min(_power(problem.c), channels)
                 points = elements // lanes
@@ -141,14 +145,14 @@ def _power(number: int) -> int:
 
 
 def is_whole(problem: Pooling) -> bool:
-    """Whether one window is the whole image, and forward a reduction (whole.py)."""
+    """Whether one window is the whole image, and forward a reduction (`pool_whole`)."""
     return problem.direction == "forward" and all(
         axis.padding == 0 and axis.window == axis.size for axis in (problem.down, problem.across)
     )
 
 
 def has_cells(problem: Pooling) -> bool:
-    """Whether backward goes by cells (cells.py): the windows of one are few enough to be held at once."""
+    """Whether backward goes by cells (`gather_cells`): its windows are few enough for the registers."""
     return problem.direction == "backward" and all(
         max(axis.window, axis.stride) <= 3 for axis in (problem.down, problem.across)
     )
@@ -194,25 +198,20 @@ def constants(problem: Pooling, as_codes: bool, shape: Shape) -> dict[str, Any]:
     if isinstance(shape, Strip):
         cut = {"ALIGN": math.gcd(*_written(problem, shape)), "ROWS": shape.rows, "COLUMNS": shape.columns}
         return {"WINDOW": window, **cut, "STRIPS": 32 * shape.warps}
-    channels_last, written = (
-        problem.layout == "NHWC",
-        problem.direction == "forward" and not is_whole(problem),
-    )
-    plane = problem.high * problem.wide if written else problem.h * problem.w
-    align = math.gcd(problem.c if channels_last else plane, 16 // problem.item_byte)
+    channels_last = problem.layout == "NHWC"
+    area = problem.h * problem.w
+    if problem.direction == "forward" and not is_whole(problem):
+        area = problem.high * problem.wide
+    align = math.gcd(problem.c if channels_last else area, 16 // problem.item_byte)
     return {"WINDOW": window, "TILE": Points(channels_last, align, shape.high, shape.wide, shape.lanes)}
 
 
 def sizes(problem: Pooling, shape: Shape) -> dict[str, int]:
     """The run-time arguments of `kernel(problem, shape)` that are not tensors."""
-    planes = {"planes": problem.n * problem.c}
+    lanes = problem.c if problem.layout == "NHWC" else problem.n * problem.c
     if is_whole(problem):
-        return planes | {"c": problem.c, "area": problem.h * problem.w}
-    found = planes | {"h": problem.h, "w": problem.w, "high": problem.high, "wide": problem.wide}
-    if isinstance(shape, Strip):
-        return found
-    areas = {"area_in": problem.h * problem.w, "area_out": problem.high * problem.wide}
-    return found | areas | {"c": problem.c}
+        return {"area": problem.h * problem.w, "lanes": lanes}
+    return {"h": problem.h, "w": problem.w, "high": problem.high, "wide": problem.wide, "lanes": lanes}
 
 
 def grid(problem: Pooling, shape: Shape) -> tuple[int]:
@@ -223,10 +222,9 @@ def grid(problem: Pooling, shape: Shape) -> tuple[int]:
         return (_blocks(count, 32 * shape.warps),)
     h, w = computed(problem)
     if problem.layout == "NHWC":
-        patches = 1 if is_whole(problem) else _blocks(h, shape.high) * _blocks(w, shape.wide)
+        patches = _blocks(h, shape.high) * _blocks(w, shape.wide)
         return (problem.n * patches * _blocks(problem.c, shape.lanes),)
-    runs = 1 if is_whole(problem) else _blocks(h * w, shape.high * shape.wide)
-    return (runs * _blocks(problem.n * problem.c, shape.lanes),)
+    return (_blocks(h * w, shape.high * shape.wide) * _blocks(problem.n * problem.c, shape.lanes),)
 
 
 def _written(problem: Pooling, strip: Strip) -> tuple[int, int]:

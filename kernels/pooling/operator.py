@@ -10,21 +10,18 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Dtype, Launch, Operator, Uniform
+from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.excerpts import crossing, drawn
 from kernels.optional import launched_by
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
 from kernels.tensors import empty, made
 from kernels.tensors import inputs as declared
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _DRAWN = 1 << 22
 """Indices drawn at random; more images repeat them."""

@@ -201,18 +201,17 @@ class Pooling(Problem):
         y = x._replace(shape=(self.n, self.c, self.high, self.wide))
         return ({"x": x}, {"y": y}) if self.direction == "forward" else ({"dy": y}, {"dx": x})
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`, with the places of the maxima, and without what no window holds.
+    def read_once(self, implementation: str) -> int:
+        """The inputs, backward with the places of the maxima, forward without what no window holds.
 
         Places are written forward and read backward: 8 bytes an output as int64 indices, which PyTorch always
         makes; 1 byte as `triton-codes`. Of x only rows and columns in some window need be read: 36 of 49
-        points for 2x2 windows on 7x7, fewer where the stride exceeds the window. That makes it less than
-        `byte` there, and it is a lower bound: memory moves whole sectors.
+        points for 2x2 windows on 7x7, fewer where the stride exceeds the window. That is a lower bound:
+        memory moves whole sectors.
         """
-        unread = 0
         if self.direction == "forward":
-            unread = self.input_elements - self.n * self.c * self.down.read * self.across.read
-        return self.byte - unread * self.item_byte + self._places_byte(implementation)
+            return self.n * self.c * self.down.read * self.across.read * self.item_byte
+        return self.byte_read + self._places_byte(implementation)
 
     def moved_written(self, implementation: str) -> int:
         """y and, of max, the places; backward dx."""

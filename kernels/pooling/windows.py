@@ -13,13 +13,14 @@ for all.
 An image (NHWC) or a plane (NCHW) starts at a 64-bit offset; within it 32 bits suffice (problem.py refuses).
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from typing import NamedTuple
 
 import triton
 import triton.language as tl
 
-SIZES = ["h", "w", "high", "wide", "area_in", "area_out", "c", "planes"]
-"""Integers that a compilation does not depend on."""
+SIZES = ["h", "w", "high", "wide", "lanes"]
+"""Integers that a compilation does not depend on; lanes are c (NHWC) or n c (NCHW)."""
 
 
 class Windows(NamedTuple):
@@ -49,25 +50,19 @@ class Points(NamedTuple):
     lanes: int
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def aligned(c, area, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """c and the area of a plane as they are: so the compiler learns what divides them."""
+@triton.jit
+def aligned(lanes, area, TILE: tl.constexpr):
+    """Lanes and the area of a plane as they are: so the compiler learns what divides them."""
     if TILE.channels_last:
-        c = c // TILE.align * TILE.align
+        lanes = lanes // TILE.align * TILE.align
     else:
         area = area // TILE.align * TILE.align
-    return c, area
+    return lanes, area
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def tile(  # type: ignore[no-untyped-def]
-    high,  # rows and columns of the image whose points are computed
-    wide,
-    c,  # channels
-    planes,  # images x channels
-    TILE: tl.constexpr,
-):
-    """(row, column, lane, image, inside) of this program's tile.
+@triton.jit
+def tile(high, wide, lanes, TILE: tl.constexpr):
+    """(row, column, lane, image, inside) of this program's tile of images of high x wide points.
 
     row and column broadcast along lanes, lane along points; image is 64-bit, 0 in NCHW, where lanes number
     all planes. `inside` is false for what lies beyond the image or the last lane.
@@ -75,7 +70,7 @@ def tile(  # type: ignore[no-untyped-def]
     program = tl.program_id(0)
     point = tl.arange(0, TILE.high * TILE.wide)
     if TILE.channels_last:
-        blocks = tl.cdiv(c, TILE.lanes)
+        blocks = tl.cdiv(lanes, TILE.lanes)
         across = tl.cdiv(wide, TILE.wide)
         patches = tl.cdiv(high, TILE.high) * across
         patch = program // blocks
@@ -84,7 +79,7 @@ def tile(  # type: ignore[no-untyped-def]
         row = (patch // across * TILE.high + point // TILE.wide)[:, None]
         column = (patch % across * TILE.wide + point % TILE.wide)[:, None]
         lane = (program % blocks * TILE.lanes + tl.arange(0, TILE.lanes))[None, :]
-        inside = (row < high) & (column < wide) & (lane < c)
+        inside = (row < high) & (column < wide) & (lane < lanes)
     else:
         blocks = tl.cdiv(high * wide, TILE.high * TILE.wide)
         point = (program % blocks * (TILE.high * TILE.wide) + point)[None, :]
@@ -92,24 +87,28 @@ def tile(  # type: ignore[no-untyped-def]
         column = point % wide
         image = tl.zeros((), tl.int64)
         lane = ((program // blocks).to(tl.int64) * TILE.lanes + tl.arange(0, TILE.lanes))[:, None]
-        inside = (row < high) & (lane < planes)
+        inside = (row < high) & (lane < lanes)
     return row, column, lane, image, inside
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def first(pointer, image, lane, area, c, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def first(pointer, image, lane, area, lanes, TILE: tl.constexpr):
     """Pointers to point 0 of every lane, in a tensor of `area` points an image."""
     if TILE.channels_last:
-        pointer += image * (area * c) + lane
+        pointer += image * (area * lanes) + lane
     else:
         pointer += lane * area
     return pointer
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def divisor(  # type: ignore[no-untyped-def]
-    row, column, h, w, WINDOW: tl.constexpr
-):
+@triton.jit
+def offset(point, lanes, TILE: tl.constexpr):
+    """From point 0 of a lane to its point of this number."""
+    return point * lanes if TILE.channels_last else point
+
+
+@triton.jit
+def divisor(row, column, h, w, WINDOW: tl.constexpr):
     """Points that the window at (row, column) averages over, float32; the window may start in the padding."""
     if WINDOW.include_padding:
         down = tl.minimum(row + WINDOW.h, h + WINDOW.padding_h) - row
@@ -120,8 +119,15 @@ def divisor(  # type: ignore[no-untyped-def]
     return (down * across).to(tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def taken(value, place, tap, number, KIND: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def load(pointer, held, KIND: tl.constexpr):
+    """Points in float32; what is not held is what padding counts as."""
+    padding: tl.constexpr = 0.0 if KIND == "average" else float("-inf")
+    return tl.load(pointer, mask=held, other=padding).to(tl.float32)
+
+
+@triton.jit
+def taken(value, place, tap, number, KIND: tl.constexpr):
     """The sum, or the maximum and its place, of what came before and of the tap with this number."""
     if KIND == "average":
         value += tap

@@ -12,29 +12,26 @@ second time from L2 as far as that holds it.
 none by Triton's; integers by adding and taking off 1.5 * 2^23, which rounds to nearest, ties to even.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 
 from bench.launching.tuning import tuned
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
+from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 PARTS = 1024
 """Parts of a tensor, and most programs of its first pass."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def cast(x, per_scale, y_pointer, LARGEST: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def cast(x, per_scale, y_pointer, LARGEST: tl.constexpr):
     """x times per_scale (broadcast), rounded to the type that y_pointer points to; never beyond LARGEST."""
     y = tl.minimum(tl.maximum(x * per_scale, -LARGEST), LARGEST)
     if y_pointer.dtype.element_ty == tl.int8:
@@ -42,8 +39,8 @@ def cast(x, per_scale, y_pointer, LARGEST: tl.constexpr):  # type: ignore[no-unt
     return y.to(y_pointer.dtype.element_ty)
 
 
-@triton.jit(do_not_specialize=["rows", "length"])  # type: ignore[untyped-decorator]
-def in_registers(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "length"])
+def in_registers(
     x_pointer,  # [rows, length], contiguous
     y_pointer,  # [rows, length], contiguous; every element is written once
     scale_pointer,  # [rows]: float32, or with POWER exponents plus 127; each written once
@@ -57,16 +54,9 @@ def in_registers(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,  # at least length
 ):
     """y and scales of the rows from ROWS x program on."""
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
-    program = tl.program_id(0)
-    along = tl.arange(0, BLOCK)
-    row = program * ROWS + tl.arange(0, ROWS)
-    inside = (row < rows)[:, None]
-    if not EVEN:
-        inside = inside & (along < length)[None, :]
-    start = program.to(tl.int64) * ROWS * length
-    at = start + tl.arange(0, ROWS)[:, None] * length + along[None, :]
-    x = tl.load(x_pointer + at, mask=inside, other=0.0).to(tl.float32)
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    row, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
+    x = tl.load(x_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
     largest = tl.maximum(tl.max(tl.abs(x), 1), 1e-30)
     if POWER:
         # The exponent bits of the largest, and of one over the scale: 2^(127 - e) has the bits 254 - e.
@@ -76,11 +66,11 @@ def in_registers(  # type: ignore[no-untyped-def]
     else:
         tl.store(scale_pointer + row, largest * (1.0 / LARGEST), mask=row < rows)
         per_scale = LARGEST / largest
-    tl.store(y_pointer + at, cast(x, per_scale[:, None], y_pointer, LARGEST), mask=inside)
+    tl.store(y_pointer + start + at, cast(x, per_scale[:, None], y_pointer, LARGEST), mask=inside)
 
 
-@triton.jit(do_not_specialize=["elements", "blocks"])  # type: ignore[untyped-decorator]
-def largest_of_parts(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["elements", "blocks"])
+def largest_of_parts(
     x_pointer,  # [elements]
     part_pointer,  # [programs], float32: the largest |x| of each part, each written once
     elements,
@@ -101,8 +91,8 @@ def largest_of_parts(  # type: ignore[no-untyped-def]
     tl.store(part_pointer + tl.program_id(0), tl.max(largest, 0))
 
 
-@triton.jit(do_not_specialize=["elements", "parts"])  # type: ignore[untyped-decorator]
-def cast_by_parts(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["elements", "parts"])
+def cast_by_parts(
     x_pointer,  # [elements]
     part_pointer,  # [parts]
     y_pointer,  # [elements]; every element is written once
@@ -158,15 +148,11 @@ def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile)
         "EVEN": problem.elements % tile.block == 0, "BLOCK": tile.block,
         "num_warps": tile.warps, "num_stages": 1,
     }  # fmt: skip
-    first, second = largest_of_parts[(programs,)], cast_by_parts[(blocks,)]
-    largest = LARGEST[problem.to]
-
-    def call() -> Tensors:
-        first(x, parts, problem.elements, blocks, **same)
-        second(x, parts, *results, problem.elements, programs, LARGEST=largest, PARTS=PARTS, **same)
-        return results
-
-    return Launch(call, outputs=results)
+    largest = Launch.of(largest_of_parts[(programs,)], (), x, parts, problem.elements, blocks, **same)
+    arguments, numbers = (x, parts, *results, problem.elements, programs), {"LARGEST": LARGEST[problem.to]}
+    return largest.then(
+        Launch.of(cast_by_parts[(blocks,)], results, *arguments, PARTS=PARTS, **numbers, **same)
+    )
 
 
 def launch(problem: Quantize, x: torch.Tensor, results: Tensors = ()) -> Launch:

@@ -6,20 +6,16 @@ x is `[rows, length]`, contiguous; y likewise. Scales are float32 [1] or [rows],
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
 from bench.launching import inductor as torch_compile
 from bench.launching.stored import stored_dtype
-from bench.spec import Launch, Operator
+from bench.spec import Launch, Operator, Tensors
 from kernels.excerpts import of_rows
 from kernels.optional import launched_by
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty, inputs
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _LEAST = 1e-30
 """What a largest |x| of zero is taken for, so that zeros become zeros."""

@@ -80,15 +80,11 @@ class Quantize(Problem):
         scales = mx if self.scaling == "mx" else TensorSpec((self.scales,), "float32")
         return {"x": TensorSpec(x)}, {"y": TensorSpec(x, self.to), "scales": scales}
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`; where all elements share a scale x is read again; `aten` also writes and reads quotients.
+    def byte_again(self, implementation: str) -> int:
+        """x where all elements share a scale, or by `aten`; and the quotients each time `aten` reads them.
 
         They are float32; rounding or clamping them is one more pass. Its work on scales is not counted.
         """
-        return self.byte + self.byte_again(implementation) + self._quotients_written(implementation)
-
-    def byte_again(self, implementation: str) -> int:
-        """x where it is read a second time, and the quotients each time they are read."""
         second = implementation == "aten" or self.scaling == "tensor"
         return second * self.byte_read + self._quotients_written(implementation)
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from bench.spec import Tensors
 from kernels.recurrent.problem import Recurrent
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 def split(problem: Recurrent, tensors: Tensors) -> tuple[torch.Tensor, Tensors, list[Tensors], Tensors]:

@@ -6,18 +6,15 @@ call.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from bench.spec import Launch, Unsupported
+from bench.spec import Launch, Tensors, Unsupported
+from kernels.precision import cublas_precision, cudnn_precision, sum_in_float32
 from kernels.recurrent.formulas import split
 from kernels.recurrent.problem import Recurrent
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _ATEN: Any = torch.ops.aten
 
@@ -62,7 +59,7 @@ def _cudnn(problem: Recurrent, batch_sizes: list[int], *tensors: torch.Tensor) -
     x_shape = (problem.steps, problem.batch, problem.inputs)
 
     def forward(train: bool) -> Tensors:
-        with _precision(problem):
+        with cudnn_precision(problem.dtype):
             written: Tensors = _ATEN._cudnn_rnn(*taken, *sizes, False, 0.0, train, False, batch_sizes, None)
             return written
 
@@ -79,7 +76,7 @@ def _cudnn(problem: Recurrent, batch_sizes: list[int], *tensors: torch.Tensor) -
 
     def back() -> Tensors:
         # cuDNN writes over the reserve.
-        with _precision(problem):
+        with cudnn_precision(problem.dtype):
             dx, dh, dc, of_weights = _ATEN._cudnn_rnn_backward(
                 *(x, weights, 4, flat, h, c, y, rest[0], None, None),
                 *(*sizes, False, 0.0, True, False, batch_sizes, None, reserve.clone(), mask),
@@ -88,14 +85,6 @@ def _cudnn(problem: Recurrent, batch_sizes: list[int], *tensors: torch.Tensor) -
         return dx.view(x_shape), *of_states, *(of_weights if mask[3] else ())
 
     return Launch(back)
-
-
-def _precision(problem: Recurrent) -> contextlib.AbstractContextManager[None]:
-    """A context in which cuDNN multiplies float32 without TF32, and tf32 with it."""
-    allow_tf32 = problem.dtype != "float32"
-    return torch.backends.cudnn.flags(
-        enabled=True, benchmark=False, deterministic=False, allow_tf32=allow_tf32
-    )
 
 
 def onednn(problem: Recurrent, *tensors: torch.Tensor) -> Launch:
@@ -148,18 +137,13 @@ def loop(problem: Recurrent, *tensors: torch.Tensor) -> Launch:
         return x, *(torch.stack(state) for state in zip(*last, strict=True))
 
     launch = _launch(problem, layers, *tensors)
-    matmul = torch.backends.cuda.matmul
-    matmul.allow_fp16_accumulation = False
-    matmul.allow_fp16_reduced_precision_reduction = False
-    matmul.allow_bf16_reduced_precision_reduction = False
+    sum_in_float32()
     if problem.dtype not in ("tf32", "float32"):
         return launch
 
     def with_precision() -> torch.Tensor | Tensors:
-        matmul.fp32_precision = "tf32" if problem.dtype == "tf32" else "ieee"
-        written = launch.call()
-        matmul.fp32_precision = "ieee"  # left at tf32, it would contradict torch's older flags
-        return written
+        with cublas_precision(problem.dtype):
+            return launch.call()
 
     return Launch(with_precision)
 

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 
-from bench.spec import Operator, Uniform
+from bench.spec import Operator, Tensors, Uniform
+from kernels.excerpts import drawn
 from kernels.recurrent import formulas, libraries
-from kernels.recurrent.problem import STATES, Cell, Direction, Recurrent
+from kernels.recurrent.problem import Cell, Direction, Recurrent
 from kernels.recurrent.rounding import tolerance
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from kernels.tensors import inputs as declared
 
 _CHECKED_FLOP = 2e9
 """Work of the reference for an excerpt, about."""
@@ -29,18 +28,11 @@ def inputs(problem: Recurrent, uniform: Uniform) -> Tensors:
     States are [layers, batch, hidden]. Weights are within +-1/sqrt(their row's length), biases within
     +-1/sqrt(hidden), much as torch initialises them: no gate is saturated, however wide the layer.
     """
-    batch, hidden, gates = problem.batch, problem.hidden, problem.gates
-    x = uniform(problem.steps, batch, problem.inputs)
-    states = tuple(uniform(problem.layers, batch, hidden) for _ in range(STATES[problem.cell]))
-    weights = []
-    for width in problem.widths:
-        weights += [
-            uniform(gates * hidden, width) / math.sqrt(width),
-            uniform(gates * hidden, hidden) / math.sqrt(hidden),
-            *(uniform(gates * hidden) / math.sqrt(hidden) for _ in range(2)),
-        ]
-    of_dy = () if problem.direction == "forward" else (uniform(problem.steps, batch, hidden),)
-    return x, *states, *weights, *of_dy
+    x, states, weights, dy = formulas.split(problem, declared(problem, uniform))
+    scaled = []
+    for weight in itertools.chain.from_iterable(weights):
+        scaled.append(weight / math.sqrt(weight.shape[1] if weight.dim() == 2 else problem.hidden))
+    return x, *states, *scaled, *dy
 
 
 def reference(problem: Recurrent, *tensors: torch.Tensor) -> Tensors:
@@ -51,15 +43,14 @@ def reference(problem: Recurrent, *tensors: torch.Tensor) -> Tensors:
 
 
 def excerpt(problem: Recurrent, inputs: Tensors, outputs: Tensors) -> tuple[Recurrent, Tensors, Tensors]:
-    """Some sequences, chosen by torch's own generator on the CPU, the first and the last among them.
+    """Some sequences, the first and the last among them.
 
     Backward everything: all sequences add to the weights' gradients. So is a small problem.
     """
     count = max(2, round(problem.batch * min(1.0, _CHECKED_FLOP / problem.flop)))
     if problem.direction == "backward" or count >= problem.batch:
         return problem, inputs, outputs
-    inner = torch.randperm(problem.batch - 2)[: count - 2] + 1
-    kept = torch.cat([torch.tensor([0, problem.batch - 1]), inner]).to(inputs[0].device)
+    kept = drawn(problem.batch, count).to(inputs[0].device)
     x, states, weights, dy = formulas.split(problem, inputs)
     flat = itertools.chain.from_iterable(weights)
     some = (*(tensor[:, kept] for tensor in (x, *states)), *flat, *(tensor[:, kept] for tensor in dy))

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from bench.spec import DeviceKind, Dtypes, Implementation, Problem, Size
+from bench.spec import DeviceKind, Dtypes, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, ANY, FLOATS, on_both, on_cpu, on_cuda
 
 Cell = Literal["lstm", "gru"]
@@ -88,40 +88,45 @@ class Recurrent(Problem):
         return products * self.batch * self.steps * (2 if self.direction == "backward" else 1)
 
     @property
-    def byte_read(self) -> int:
-        """x, the first states, the weights; dy but for the forward pass. What that kept: see `byte_moved`."""
-        of_dy = 0 if self.direction == "forward" else self._y
-        return (self._x + self._of_states + self._weights + of_dy) * self.item_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x, the first h (and c), w, r, b, d of each layer, and dy but for the forward pass.
 
-    @property
-    def byte_written(self) -> int:
-        """y or dx, the last states or the first ones' gradients; backward also the weights' gradients."""
-        of_weights = self._weights if self.direction == "backward" else 0
-        result = self._y if self.direction == "forward" else self._x
-        return (result + self._of_states + of_weights) * self.item_byte
-
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`, and what passes from layer to layer, what a forward pass kept, and weights of each step.
-
-        * What one layer hands to the next is written and read.
-        * A gradient reads the gates that the forward pass kept, of an LSTM also the cells. cuDNN writes over
-          them, so each launch begins with a copy, as in torch if a graph is retained.
-        * `cudnn` reads its weights once, as the persistent algorithm does. All others read the recurrent
-          weights in each step, a loop those of the inputs too, and in the end it copies its results to y.
-
-        Results that live no longer than a step are not counted: a cache holds them.
+        And y or dx, the last h (and c) or the first ones' gradients, backward also the weights' gradients.
+        What a forward pass kept for a gradient is no input: see `read_once`.
         """
-        written_more = self.moved_written(implementation) - self.byte_written
-        kept = 0 if self.direction == "forward" else self._kept * self.item_byte
-        return self.byte + written_more + kept + self.byte_again(implementation)
+        x = TensorSpec((self.steps, self.batch, self.inputs))
+        y = TensorSpec((self.steps, self.batch, self.hidden))
+        states = dict.fromkeys(("h", "c")[: STATES[self.cell]], TensorSpec((self.layers, *y.shape[1:])))
+        weights: dict[str, TensorSpec] = {}
+        rows = self.gates * self.hidden
+        for layer, width in enumerate(self.widths):
+            shapes = {"w": (rows, width), "r": (rows, self.hidden), "b": (rows,), "d": (rows,)}
+            weights |= {f"{name}_{layer}": TensorSpec(shape) for name, shape in shapes.items()}
+        read = {"x": x, **states, **weights}
+        if self.direction == "forward":
+            return read, {"y": y, **states}
+        return read | {"dy": y}, {"dx": x, **states} | (weights if self.direction == "backward" else {})
+
+    def read_once(self, implementation: str) -> int:
+        """The inputs; of a gradient the gates that the forward pass kept, of an LSTM also the cells."""
+        return self.byte_read + (0 if self.direction == "forward" else self._kept * self.item_byte)
 
     def byte_again(self, implementation: str) -> int:
-        """What was written before it is read, and the weights after the first step."""
+        """What was written before it is read, and the weights after the first step.
+
+        `cudnn` reads its weights once, as the persistent algorithm does. All others read the recurrent
+        weights in each step, a loop those of the inputs too. Results that live no longer than a step are not
+        counted: a cache holds them.
+        """
         written_more = self.moved_written(implementation) - self.byte_written
         return written_more + (self.steps - 1) * self._weights_of_step(implementation) * self.item_byte
 
     def moved_written(self, implementation: str) -> int:
-        """The outputs, what layers hand on, cuDNN's copy of what was kept, and the results of a loop."""
+        """The outputs, what layers hand on, cuDNN's copy of what was kept, and the results of a loop.
+
+        cuDNN writes over what was kept, so each launch begins with a copy, as in torch if a graph is
+        retained. A loop copies its results to y in the end.
+        """
         elements = (self.layers - 1) * self._y
         if self.direction == "forward":
             elements += self.layers * self._y if implementation == "loop" else 0
@@ -152,20 +157,8 @@ class Recurrent(Problem):
         return self.model_copy(update={name: min(limit, getattr(self, name)) for name, limit in most.items()})
 
     @property
-    def _x(self) -> int:
-        return self.steps * self.batch * self.inputs
-
-    @property
     def _y(self) -> int:
         return self.steps * self.batch * self.hidden
-
-    @property
-    def _of_states(self) -> int:
-        return STATES[self.cell] * self.layers * self.batch * self.hidden
-
-    @property
-    def _weights(self) -> int:
-        return sum(self.gates * self.hidden * (width + self.hidden + 2) for width in self.widths)
 
     @property
     def _kept(self) -> int:

@@ -48,12 +48,8 @@ def tolerance(problem: Recurrent, implementation: str) -> tuple[float, ...]:
         return tuple(of_activations)
     gradient += _product(problem, problem.steps * batch)
     gradient += u**2 / 6 * problem.steps if implementation in ("aten", "loop") else 0.0
-    of_weights = []
-    for width in problem.widths:
-        rows = problem.gates * hidden
-        elements = (rows * width, rows * hidden, rows, rows)
-        of_weights += [_error(problem, gradient, count, count) for count in elements]
-    return *of_activations, *of_weights
+    elements = [math.prod(spec.shape) for spec in problem.tensors[1].values()][len(sizes) :]
+    return *of_activations, *(_error(problem, gradient, count, count) for count in elements)
 
 
 def _product(problem: Recurrent, terms: int) -> float:

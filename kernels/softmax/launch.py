@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from bench.launching.tuning import tuned
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.held import Held
 from kernels.layernorm.tiles import Tile
 from kernels.softmax import held_rows, long_rows, whole_rows
 from kernels.softmax.problem import Softmax
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 
 def candidates(problem: Softmax) -> Sequence[Tile | Held]:

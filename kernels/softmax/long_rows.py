@@ -11,6 +11,7 @@ there (132 programs of 64 KB rows are 8 MB); the result once.
 **Arithmetic.** float32; NaN, +inf and rows of -inf as in whole_rows.py.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from collections.abc import Sequence
 
 import torch
@@ -23,8 +24,8 @@ from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
 
 
-@triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
-def forward_long(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["length"])
+def forward_long(
     x_pointer,  # [rows, length], contiguous; rows is the number of programs
     y_pointer,  # [rows, length], contiguous; every element is written once
     length,
@@ -62,8 +63,8 @@ def forward_long(  # type: ignore[no-untyped-def]
         tl.store(y_pointer + start + along, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["length"])  # type: ignore[untyped-decorator]
-def backward_long(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["length"])
+def backward_long(
     y_pointer,  # [rows, length], contiguous; rows is the number of programs
     dy_pointer,  # [rows, length], contiguous
     dx_pointer,  # [rows, length], contiguous; every element is written once

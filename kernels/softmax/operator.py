@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bench.launching import inductor as torch_compile
-from bench.spec import Launch, Operator
+from bench.spec import Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_part
 from kernels.optional import lacking, launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
 from kernels.rows import examples
 from kernels.softmax.problem import Softmax
 from kernels.tensors import inputs
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 _CHECKED = 1 << 20
 """About how many elements an excerpt keeps; a result up to twice as large is checked whole."""

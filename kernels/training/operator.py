@@ -10,22 +10,21 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint_sequential
 
-from bench.spec import Launch, Operator, Uniform
+from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.optional import lacking
+from kernels.precision import cublas_precision
+from kernels.tensors import inputs as declared
 from kernels.training.problem import Training
 from kernels.training.rounding import tolerance
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
 
 LEARNING_RATE, MOMENTUM, BETAS, DECAY = 0.1, 0.9, (0.9, 0.999), 0.01
 EPSILON = 0.1
@@ -40,15 +39,11 @@ _SETTLING = 400
 
 def inputs(problem: Training, uniform: Uniform) -> Tensors:
     """x, t and the weights. W keeps the variance of what it multiplies, so tanh is not saturated."""
-    width, rank = problem.width, problem.lora_rank
-    x, t = uniform(problem.batch, width), uniform(problem.batch, width)
-    shapes = [(width, width), (rank, width), (width, rank)] if rank else [(width, width)]
+    x, t, *random = declared(problem, uniform)
     weights = []
-    for _ in range(problem.layers):
-        for place, shape in enumerate(shapes):
-            gain = math.sqrt(1 / shape[1]) * (_LORA_GAIN if place == 2 else 1)
-            random = uniform(*shape, dtype=torch.float32)
-            weights.append(random * (gain / random.square().mean().sqrt()))
+    for name, weight in zip(list(problem.tensors[0])[2:], random, strict=True):
+        gain = math.sqrt(1 / weight.shape[1]) * (_LORA_GAIN if name[0] == "B" else 1)
+        weights.append(weight * (gain / weight.square().mean().sqrt()))
     return x, t, *weights
 
 
@@ -101,20 +96,6 @@ def _autocast(problem: Training, device: torch.device) -> AbstractContextManager
     return torch.autocast(device.type, dtype=torch.bfloat16) if problem.item_byte == 2 else nullcontext()
 
 
-@contextmanager
-def _precision(problem: Training, device: torch.device) -> Iterator[None]:
-    """float32 or tf32 as the data type says; left at float32."""
-    if device.type == "cpu":
-        yield
-        return
-    matmul = torch.backends.cuda.matmul
-    matmul.fp32_precision = "tf32" if problem.dtype == "tf32" else "ieee"
-    try:
-        yield
-    finally:
-        matmul.fp32_precision = "ieee"  # left at tf32, it would contradict torch's older flags
-
-
 def _gradients(problem: Training, x: torch.Tensor, t: torch.Tensor, weights: Tensors) -> None:
     """Adds each trained weight's gradient up in its `grad`; the backward pass is outside of autocast."""
     functions = [partial(_layer, layer) for layer in _layers(problem, weights)]
@@ -152,11 +133,7 @@ def _bitsandbytes(problem: Training, trained: list[torch.Tensor]) -> torch.optim
 
 
 def _step(
-    problem: Training,
-    optimizer_of: _Optimizing,
-    x: torch.Tensor,
-    t: torch.Tensor,
-    *given: torch.Tensor,
+    optimizer_of: _Optimizing, problem: Training, x: torch.Tensor, t: torch.Tensor, *given: torch.Tensor
 ) -> Launch:
     """The whole step. With an optimizer it works on copies of the weights; moments come of one step here."""
     owns = problem.optimizer != "none"
@@ -169,7 +146,7 @@ def _step(
         with torch.no_grad():
             if optimizer is not None:
                 torch._foreach_copy_(trained, originals)
-        with _precision(problem, x.device):
+        with cublas_precision(problem.dtype) if x.is_cuda else nullcontext():
             _gradients(problem, x, t, weights)
         if optimizer is not None:
             optimizer.step()
@@ -190,34 +167,27 @@ def _taken(weight: torch.Tensor) -> torch.Tensor:
 
 def _settled(problem: Training, *tensors: torch.Tensor) -> Launch:
     """bitsandbytes counts steps on the host, and a graph keeps the count: so moments must move no more."""
-    launch = _step(problem, _bitsandbytes, *tensors)
+    launch = _step(_bitsandbytes, problem, *tensors)
     for _ in range(_SETTLING):
         launch.call()
     return launch
 
 
-def _blocking(empties: bool) -> Callable[..., Launch]:
-    def build(problem: Training, x: torch.Tensor, *others: torch.Tensor) -> Launch:
-        """As eager, timed by the host's clock; `emptying` also gives unused memory back after each step."""
-        step = _step(problem, _one_by_one, x, *others)
+def _blocking(empties: bool, problem: Training, x: torch.Tensor, *others: torch.Tensor) -> Launch:
+    """As eager, timed by the host's clock; `emptying` also gives unused memory back after each step."""
+    step = _step(_one_by_one, problem, x, *others)
 
-        def call() -> torch.Tensor | Tensors:
-            written = step.call()
+    def call() -> torch.Tensor | Tensors:
+        written = step.call()
+        if empties:
+            gc.collect()
+        if x.is_cuda:
             if empties:
-                gc.collect()
-            if x.is_cuda:
-                if empties:
-                    torch.cuda.empty_cache()
-                torch.cuda.synchronize()
-            return written
+                torch.cuda.empty_cache()
+            torch.cuda.synchronize()
+        return written
 
-        return Launch(call, blocks=True)
-
-    return build
-
-
-def _by(optimizer_of: _Optimizing) -> Callable[..., Launch]:
-    return lambda problem, *tensors: _step(problem, optimizer_of, *tensors)
+    return Launch(call, blocks=True)
 
 
 def _examples() -> list[Training]:
@@ -242,12 +212,12 @@ OPERATOR = Operator(
     inputs=inputs,
     reference=reference,
     implementations={
-        "eager": _by(_one_by_one),
-        "foreach": _by(partial(_torch_optimizer, foreach=True, fused=False)),
-        "fused": _by(partial(_torch_optimizer, fused=True)),
+        "eager": partial(_step, _one_by_one),
+        "foreach": partial(_step, partial(_torch_optimizer, foreach=True, fused=False)),
+        "fused": partial(_step, partial(_torch_optimizer, fused=True)),
         "bitsandbytes": _settled,
-        "waiting": _blocking(empties=False),
-        "emptying": _blocking(empties=True),
+        "waiting": partial(_blocking, False),
+        "emptying": partial(_blocking, True),
     },
     tolerance=tolerance,
     examples=_examples(),

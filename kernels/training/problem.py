@@ -35,7 +35,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bench.spec import Dtypes, Implementation, Problem, Size
+from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, ANY, on_both, on_cuda
 
 Optimizer = Literal["none", "sgd", "adamw"]
@@ -96,11 +96,6 @@ class Training(Problem):
         return self
 
     @property
-    def frozen_count(self) -> int:
-        """Parameters that are not trained: W with LoRA."""
-        return self.layers * self.width**2 if self.lora_rank else 0
-
-    @property
     def trained_count(self) -> int:
         """Parameters that are trained."""
         return self.layers * self.width * (2 * self.lora_rank or self.width)
@@ -127,14 +122,22 @@ class Training(Problem):
         return (self.layers + self.again) * self.batch * self.width
 
     @property
-    def byte_read(self) -> int:
-        """x, t and the weights."""
-        return 2 * self._activation_byte + 4 * (self.frozen_count + self.trained_count)
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x, t and float32 weights of each layer: W, with LoRA A and B; and the gradients of what is trained.
 
-    @property
-    def byte_written(self) -> int:
-        """The gradients, and with an optimizer the trained weights."""
-        return (4 if self.optimizer == "none" else 8) * self.trained_count
+        With an optimizer what is trained, too, is written.
+        """
+        x, (width, rank) = TensorSpec((self.batch, self.width)), (self.width, self.lora_rank)
+        of_layer = {"W": (width, width)} | ({"A": (rank, width), "B": (width, rank)} if rank else {})
+        weights = {
+            f"{name}_{layer}": TensorSpec(shape, "float32")
+            for layer in range(self.layers)
+            for name, shape in of_layer.items()
+        }
+        trained = {name: spec for name, spec in weights.items() if not (rank and name[0] == "W")}
+        gradients = {f"d{name}": spec for name, spec in trained.items()}
+        written = gradients if self.optimizer == "none" else gradients | trained
+        return {"x": x, "t": x, **weights}, written
 
     def byte_moved(self, implementation: str) -> int:
         """What products, tangents, casts, loss, sums of gradients and the optimizer read and write."""

@@ -28,7 +28,7 @@ class KindLine(NamedTuple):
     promised: str
     at: float
     begin: float | None
-    """Of what is expected; None if nothing is."""
+    """Left end of the expected range; None if nothing is expected."""
     width: float
     promised_at: float | None
     says: str

@@ -181,7 +181,7 @@ def _label(entry: Entry) -> str:
 
 
 def _one_line(sentences: Sequence[str], columns: int) -> str:
-    """Those of the sentences that fit into so many columns, the first ones first."""
+    """The first sentences that fit into so many columns."""
     line = ""
     for sentence in sentences:
         longer = f"{line} {sentence}".strip()

@@ -23,7 +23,7 @@ from bench.sweep.claims import Among, Claim, Ratio, Spread, conditions
 from bench.sweep.grammar import Plot
 
 IDENTITY = ("operator", "implementation", "dtype", "cache", "threads_asked")
-"""Columns beside the parameters that distinguish the rows of one sweep."""
+"""Columns, in addition to the parameters, that distinguish the rows of one sweep."""
 HOW = ("implementation", "layout")
 """Columns that say how the same problem is computed: their values belong side by side."""
 MOST_LINES = 6
@@ -80,10 +80,10 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
     # An implementation that does not exist here would otherwise make a legend of implementations necessary.
     here = rows.groupby("implementation")["median_s"].transform("count") > 0
     rows = rows[here] if here.any() else rows
-    asked = [section for section in _declared(declared) if _can_show(rows, section)] or _guess(rows)
+    chosen = [section for section in _declared(declared) if _can_show(rows, section)] or _guess(rows)
     sides = _sides(declared)
     merged: dict[Section, tuple[Quantity, frozenset[str]]] = {}
-    for section in asked:
+    for section in chosen:
         # Of declared plots of duration and of rate the first is drawn: it shows what the sweep is about.
         key = replace(section, log=frozenset(), quantity="")
         if section.kind == "curve":

@@ -66,7 +66,7 @@ def structure_adds(rows: pd.DataFrame) -> bool:
 def shown(rows: pd.DataFrame) -> tuple[Level, ...]:
     """The levels with predictions of their own for these rows.
 
-    Ceilings make all levels but the datasheet's: beside their own rows these would say nothing.
+    Ceilings make all levels but the datasheet's: drawn with their own rows these would say nothing.
     """
     ceilings = bool((rows["role"] != "measurement").all())
     levels = LEVELS[:1] if ceilings else LEVELS[:2]

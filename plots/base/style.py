@@ -201,7 +201,7 @@ DEVICES: Mapping[str, LineStyle] = {
 """Slug -> colour and marker, the same in every figure; for other devices see `device_looks`."""
 
 COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
-"""Of what has no colour of its own, in the order of its values."""
+"""Colours for what has none of its own, in the order of its values."""
 _OTHERS = ("#7F5A2E", "#B09A00", "#6B4E9B", "#C23B80")  # of implementations that are not named above
 _MARKERS = ("X", "*", "<", ">", "h", "p", "d", "8")
 _LINE_MARKERS = ("o", "s", "^", "D", "v", "P", *_MARKERS)

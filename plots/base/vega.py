@@ -56,7 +56,7 @@ def library() -> str:
 
 
 def begin_library() -> None:
-    """Begin to bundle what `library` gives: it takes a second and more, in a process beside this one."""
+    """Begin to bundle what `library` gives: it takes a second and more, in a process of its own."""
     _bundling()
 
 

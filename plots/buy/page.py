@@ -1,4 +1,4 @@
-"""What devices gain for a buyer, as a page: work beside its promise, for each joule and each dollar."""
+"""What devices gain for a buyer, as a page: speed-ups measured and promised, by joule and by dollar."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DeviceColumn(NamedTuple):
 
     device: str
     power: str
-    """By datasheet."""
+    """Power by the datasheet."""
     measured_w: str
     price: str
     works: Sequence[WorkRates | None]
@@ -76,7 +76,7 @@ class WorkRates(NamedTuple):
 
 def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, UnitPrice]:
     """Device -> price, of `NAME=USD` or `NAME=USD/h`. UserError if one is none or both are given."""
-    found: dict[str, UnitPrice] = {}
+    prices_by_device: dict[str, UnitPrice] = {}
     for text in given:
         name, _, number = text.partition("=")
         of = [device for device in devices if name and name in (device, device.removeprefix(MAKER))]
@@ -88,10 +88,10 @@ def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, UnitPrice]
             raise UserError(f"--price {text}: give NAME=USD for a unit, or NAME=USD/h for an hour of it")
         if not of:
             raise UserError(f"--price {text}: no device is called {name!r}; there are {', '.join(devices)}")
-        found[of[0]] = price
-    if len({price.hourly for price in found.values()}) > 1:
+        prices_by_device[of[0]] = price
+    if len({price.hourly for price in prices_by_device.values()}) > 1:
         raise UserError("--price: some are for a unit and some for an hour; give all of them in one way")
-    return found
+    return prices_by_device
 
 
 def html(across: Across, priced: Mapping[str, UnitPrice]) -> str:

@@ -1,4 +1,4 @@
-"""Figure of what every GPU achieves by class of work, from the oldest to the newest, beside its datasheet."""
+"""Figure of what every GPU achieves by class of work, from the oldest to the newest, with its datasheet."""
 
 from __future__ import annotations
 

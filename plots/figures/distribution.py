@@ -54,7 +54,7 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     devices = sorted(known["device"].unique())
     pages = math.ceil(len(devices) / MOST_ENTRIES)
     for number in range(pages):
-        here, asked = (part[part["device"].isin(devices[number::pages])] for part in (known, sound))
+        here, shown = (part[part["device"].isin(devices[number::pages])] for part in (known, sound))
         panels: dict[str, list[_Line]] = {}
         for (operator, bound_by), of_panel in here.groupby(["operator", "bound_by"], sort=True):
             lines = [line for line in _lines(of_panel, several, kinds) if line.shares.size >= FEW]
@@ -62,7 +62,7 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
                 panels[f"{operator}, {bound_text(str(bound_by))}"] = lines
         if panels:
             which = f" (page {number + 1} of {pages})" if pages > 1 else ""
-            page = _page(panels, here, roof_name, which, _caption(here, asked, several, roof_name))
+            page = _page(panels, here, roof_name, which, _caption(here, shown, several, roof_name))
             yield f"distribution-{number + 1}" if number else "distribution", page
 
 

@@ -1,4 +1,4 @@
-"""Figure of our GEMM beside the library's: every case's ratio with its interval, a panel for each region.
+"""Figure of our GEMM against the library's: every case's ratio with its interval, a panel for each region.
 
 Above 1 ours is faster. There is a page for each of our implementations with duels. Colour shows the data type
 and the marker the layout; bench/judge/standings.py pairs the cases, bench/judge/goals.yaml has the goals.
@@ -54,10 +54,10 @@ MANY = 60
 def draw(run: DeviceRun) -> Iterator[tuple[str, Page]]:
     """(implementation, with the suffix -warm for that cache; page) of each of ours that has duels."""
     for cache in run.caches:
-        found, suspect = duels(run, cache)
-        found = [each for each in found if each.region != ALL_16_BIT]
-        for name in sorted({each.implementation for each in found}):
-            panels = [each for each in found if each.implementation == name]
+        regions, suspect = duels(run, cache)
+        regions = [each for each in regions if each.region != ALL_16_BIT]
+        for name in sorted({each.implementation for each in regions}):
+            panels = [each for each in regions if each.implementation == name]
             leaf = name if cache == "cold" else f"{name}-{cache}"
             yield leaf, _page(run, cache, name, panels, suspect)
 

@@ -1,4 +1,4 @@
-"""Figure of memory: what training steps hold at most (`peak_byte`) over one parameter, beside the prediction.
+"""Figure of memory: what training steps hold at most (`peak_byte`) over one parameter, with the prediction.
 
 Points are counted, so they have no interval. The dashed line is bench.model.step_memory's, which knows
 the problem alone. Over depth, steps with checkpoints are one line, however many segments each has.
@@ -73,8 +73,8 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
         gaps = {"wspace": _GAP_IN[0] / _PANEL_IN[0], "hspace": _GAP_IN[1] / _PANEL_IN[1]}
         places = page.panels(len(here), _COLUMNS, axis_words(section.x, "training"), "memory, MB", **gaps)
         for axes, (key, panel) in zip(places, here, strict=True):
-            told = zip(apart, key if isinstance(key, tuple) else (key,), strict=bool(apart))
-            axes.set_title(", ".join(style.labelled(name, value) for name, value in told if apart), y=1.0)
+            values = zip(apart, key if isinstance(key, tuple) else (key,), strict=bool(apart))
+            axes.set_title(", ".join(style.labelled(name, value) for name, value in values if apart), y=1.0)
             _panel(axes, panel, section.x, columns, looks)
         yield page
 

@@ -38,7 +38,7 @@ def set_apart(rows: pd.DataFrame, section: Section) -> tuple[pd.DataFrame, Secti
 
 
 def sentences(rows: pd.DataFrame, section: Section, levels: Sequence[Level]) -> Iterator[str]:
-    """Sentences on the rows of a section but suspect ones and ceilings; `levels` are drawn beside them."""
+    """Sentences on the rows of a section but suspect ones and ceilings; `levels` are drawn with them."""
     sound = rows[(rows["role"] == "measurement") & rows["median_s"].notna() & ~rows["suspect"].astype(bool)]
     predicted = sound[sound["predicted_s"].notna()]
     if len(predicted) >= FEWEST:

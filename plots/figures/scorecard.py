@@ -43,7 +43,7 @@ LOOKS: Mapping[str, style.LineStyle] = {
 MANY = 1500
 """Points of a figure from which they are drawn as pixels: an SVG of 30,000 markers opens in no browser."""
 TURNS = 40
-"""In which those are drawn."""
+"""Number of turns in which the points are drawn."""
 _BANDS = ((0.25, "#EDEDED"), (0.10, "#D5D5D5"))
 _WIDTH_IN, _SCATTER_IN, _LINE_IN, _GAP_IN = (8.6, 10.6), 2.5, 0.3, 0.75
 _LABELS = 0.31
@@ -54,8 +54,8 @@ _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     """(stem, page), if any of these rows can be scored; they are one run's, or several runs' together."""
     card = scorecard(rows)
-    found = scores(card)
-    if not found:
+    scored = scores(card)
+    if not scored:
         return
     groups = [group for group in card.groups if len(group.rows) and group.levels]
     levels = [level for level in LEVELS if any(level in group.levels for group in groups)]
@@ -76,7 +76,7 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     for i, level in enumerate(levels):
         first = _scatter(page, above[i], groups, level, shown["median_s"], first)
     below = outer[1].subgridspec(1, 2, width_ratios=[_LABELS, 1 - _LABELS], wspace=0.0)
-    _errors(page.figure.add_subplot(below[1]), groups, found)
+    _errors(page.figure.add_subplot(below[1]), groups, scored)
     yield "scorecard", page
 
 
@@ -124,13 +124,13 @@ def _scatter(
     return axes
 
 
-def _errors(axes: Axes, groups: Sequence[ScoredGroup], found: Sequence[Score]) -> None:
-    places = {_key(one): i for i, one in enumerate(groups)}
-    levels = [level for level in LEVELS if any(one.level == level for one in found)]
-    for one in found:
-        apart = 0.2 * (levels.index(one.level) - (len(levels) - 1) / 2)
-        y, look = places[_key(one)] + apart, LOOKS[one.level]
-        ends = [max(end, _TICKS[0]) for end in (one.median, one.mape)]
+def _errors(axes: Axes, groups: Sequence[ScoredGroup], scored: Sequence[Score]) -> None:
+    places = {_key(group): i for i, group in enumerate(groups)}
+    levels = [level for level in LEVELS if any(score.level == level for score in scored)]
+    for score in scored:
+        apart = 0.2 * (levels.index(score.level) - (len(levels) - 1) / 2)
+        y, look = places[_key(score)] + apart, LOOKS[score.level]
+        ends = [max(end, _TICKS[0]) for end in (score.median, score.mape)]
         axes.plot(ends, [y, y], color=look.color, lw=0.8, zorder=2)
         for end, face, name in zip(ends, (look.color, "white"), ("_median", "_mape"), strict=True):
             axes.plot(end, y, look.marker, color=look.color, mfc=face, ms=4.2, mew=0.9, zorder=3, label=name)
@@ -152,8 +152,8 @@ def _errors(axes: Axes, groups: Sequence[ScoredGroup], found: Sequence[Score]) -
         axes.axvline(goal, color=style.GREY, lw=0.8, ls=":", zorder=1, label="_bar")
 
 
-def _key(one: ScoredGroup | Score) -> tuple[str, str, str | None, str | None]:
-    return one.operator, one.device, one.source, one.regime
+def _key(entry: ScoredGroup | Score) -> tuple[str, str, str | None, str | None]:
+    return entry.operator, entry.device, entry.source, entry.regime
 
 
 def _several(groups: Sequence[ScoredGroup]) -> bool:
@@ -170,13 +170,13 @@ def _name(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> str:
 
 
 def _look(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> style.LineStyle:
-    """Of its device, if there are several, else of its operator."""
+    """The style of its device, if there are several, else of its operator."""
     return style.of_device(group.device) if _several(groups) else style.of_operator(group.operator)
 
 
 def _entries(groups: Sequence[ScoredGroup]) -> list[Entry]:
     """What the colours of the points mean, as far as a legend can hold it: the names below have them too."""
-    named = {one.device if _several(groups) else one.operator: _look(one, groups) for one in groups}
+    named = {group.device if _several(groups) else group.operator: _look(group, groups) for group in groups}
     shown = list(named.items()) if len(named) < MOST_ENTRIES else []
     entries: list[Entry] = [style.marker(name, look.color, look.marker, 4.5) for name, look in shown]
     bands = tuple(Patch(color=color) for _, color in _BANDS[::-1])

@@ -28,7 +28,7 @@ MOST_PANELS = 6
 """Panels on one page."""
 _COLUMNS, _PANEL_IN, _GAP_IN = 2, (3.1, 2.2), (0.35, 0.75)
 _WIDTH = 0.72
-"""Of a stack, of the distance to the next."""
+"""Width of a stack, as a share of the distance to the next."""
 _TOP = 1.13
 """Upper end of the axes, with room for the durations above the stacks."""
 CLASSES = {
@@ -81,12 +81,12 @@ def _page(run: DeviceRun, shown: pd.DataFrame, section: Section, which: str, cou
 def _title(columns: list[str], key: Any) -> str:
     """`transformer, float32, eager`: values that speak for themselves, numbers with their names."""
     values = key if isinstance(key, tuple) else (key,)
-    told = [
+    phrases = [
         (name, value)
         for name, value in zip(columns, values, strict=True)
         if value is not None and value == value
     ]
-    return ", ".join(str(v) if isinstance(v, str) else style.labelled(n, v) for n, v in told)
+    return ", ".join(str(v) if isinstance(v, str) else style.labelled(n, v) for n, v in phrases)
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, x: str) -> None:

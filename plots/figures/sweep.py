@@ -336,7 +336,7 @@ class _Drawing:
                 axes.annotate(text, (x, np.fmax(height, top)), (0, 4), **how)
 
     def _landmarks(self, axes: Axes) -> None:
-        """Where the last-level cache ends, and the rate of a copy in memory, for what a cache may hold."""
+        """Mark the last-level cache's end and the rate of a copy in memory, for what a cache may hold."""
         how: dict[str, Any] = {"size": 7, "color": "#444444", "textcoords": "offset points"}
         cache, memory = int(self.shown["cache_byte"].max()), self.run.roof("cold").copy_byte_per_s
         if self.shown["byte"].min() < cache < self.shown["byte"].max():

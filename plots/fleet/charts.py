@@ -19,7 +19,7 @@ STATES = {
 """What is said of a unit -> colour and shape of its points."""
 MANNERS = ("alone", "together")
 ALL, UNNAMED = "all units", "without those named"
-"""From which units a job is drawn."""
+"""The units from which a job is drawn."""
 HEIGHT = 190
 EFFECTS, SLOWEST, NIGHTS = "effects", "slowest", "nights"
 """Names of datasets: a row for each unit, class and manner; for each size of a job; for each night."""
@@ -40,7 +40,7 @@ _TOOLTIP = [
 
 
 def sorted_units(of: str, manners: Sequence[str], states: Collection[str]) -> Spec:
-    """Every unit of a class by rank with its interval, alone and together beside each other.
+    """Every unit of a class by rank with its interval, alone and together side by side.
 
     EFFECTS has rank, percent, low, high, label, state, class, manner and what tooltips show.
     """

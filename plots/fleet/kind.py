@@ -50,9 +50,9 @@ class KindPage:
     history: str
     """A sentence on the nights."""
     classes: Sequence[tuple[str, str]]
-    """Those that are drawn, each with a sentence on how far its units are apart."""
+    """The classes to draw, each with a sentence on how far its units are apart."""
     choices: Sequence[str]
-    """`compute, alone`: what strips and clocks can show; first what is best to look at first."""
+    """`compute, alone`: the kinds of work to choose from, the most telling first."""
     strips: Sequence[tuple[str, str]]
     """(chart, what it groups by)."""
     clocks: bool
@@ -99,7 +99,7 @@ def kind(fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]) -> tupl
             _line(fleet, each, reasons, nights.since_text(past, track))
             for each, track in zip(slow, tracks, strict=True)
         ],
-        moved=[said for said, _ in moved],
+        moved=[sentence for sentence, _ in moved],
         history=nights.sentence(past),
         classes=[(of, _apart(fit, slug, of)) for of in classes],
         choices=_choices(slow, [f"{of}, {how}" for of in classes for how in manners if (of, how) in drawn]),
@@ -157,12 +157,12 @@ def _shown(value: object) -> str:
 def _apart(fit: Fit, slug: str, of: str) -> str:
     """How far healthy units are apart in a class."""
     spreads = [each for each in fit.spreads if (each.kind, each.klass) == (slug, of)]
-    said = [
+    phrases = [
         f"{share_text(math.expm1(each.sd), 1)} {rows.manner(bool(each.together))}, of which "
         f"{share_text(math.expm1(each.own_sd), 1)} is noise of measuring"
         for each in spreads
     ]
-    return f"Standard deviation of healthy units: {'; '.join(said)}." if said else ""
+    return f"Standard deviation of healthy units: {'; '.join(phrases)}." if phrases else ""
 
 
 def _choices(slow: Sequence[Slow], every: Sequence[str]) -> list[str]:

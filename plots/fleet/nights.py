@@ -85,27 +85,27 @@ def moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[tuple[Move
             name = fleet.units[series.unit].name
             of = _of(series)
             by = change_text(math.exp(worse.by))
-            said = Moved(name, of, past.dates[worse.night], by, worse.nights)
-            yield said, NightTrack(f"{name}: {of}", past.effect[series], worse)
+            moved = Moved(name, of, past.dates[worse.night], by, worse.nights)
+            yield moved, NightTrack(f"{name}: {of}", past.effect[series], worse)
 
 
 def drawn(past: Histories, tracks: Iterable[NightTrack | None]) -> list[NightTrack]:
-    """Those of the tracks that are drawn; none if nights are too few."""
+    """The tracks to draw; none if nights are too few."""
     known = [track for track in tracks if track is not None]
     return known[:MOST_DRAWN] if past.can_tell else []
 
 
 def rows(past: Histories, tracks: Sequence[NightTrack]) -> list[Row]:
     """A row for each track and night with a time; `since` is said in that of its first worse night."""
-    found = []
+    worst = []
     for track in tracks:
         for night, (date, effect) in enumerate(zip(past.dates, track.effect, strict=True)):
             if math.isfinite(effect):
                 began = track.worse is not None and track.worse.night == night
                 fact: Row = {"date": date, "night": date, "since": f"since {date}" if began else ""}
                 fact |= {"percent": percent(effect), "text": change_text(math.exp(effect))}
-                found.append({"panel": track.title, **fact})
-    return found
+                worst.append({"panel": track.title, **fact})
+    return worst
 
 
 def _of(series: Series) -> str:
@@ -115,6 +115,6 @@ def _of(series: Series) -> str:
 def _median(effects: Floats) -> Floats:
     """[nights] of [units, nights]; NaN on nights without any."""
     seen = np.isfinite(effects).any(axis=0)
-    found: Floats = np.full(effects.shape[1], np.nan)
-    found[seen] = np.nanmedian(effects[:, seen], axis=0)
-    return found
+    slowest: Floats = np.full(effects.shape[1], np.nan)
+    slowest[seen] = np.nanmedian(effects[:, seen], axis=0)
+    return slowest

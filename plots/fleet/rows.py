@@ -18,7 +18,7 @@ from plots.fleet import charts
 Row = dict[str, Any]
 
 MOST_LABELS = 10
-"""Points of a panel that have their name beside them; all tell it to the pointer."""
+"""Points of a panel that have their name beside them; all show it under the pointer."""
 APART = 0.07
 """Share of a panel's height by which two labels must be apart."""
 DIGITS = 4
@@ -44,10 +44,10 @@ def of_units(fleet: Fleet, fit: Fit, kind: str) -> list[Row]:
         for rank, row in enumerate(records, 1):
             shift = row["effect"] - row["relative"]
             fact = state.get((row["unit"], of, together), {})
-            said = _verdict(row, (row["node"], of, together) in slow_nodes)
+            verdict = _verdict(row, (row["node"], of, together) in slow_nodes)
             mine.append(
                 _described(fleet, row["unit"])
-                | {"class": of, "manner": manner(together), "rank": rank, "state": said}
+                | {"class": of, "manner": manner(together), "rank": rank, "state": verdict}
                 | {"percent": percent(row["effect"]), "label": ""}
                 | {"low": percent(row["low"] + shift), "high": percent(row["high"] + shift)}
                 | {"text": interval_text(row["effect"], row["low"] + shift, row["high"] + shift), **fact}
@@ -129,7 +129,7 @@ def of_jobs(rows: Sequence[Row], named: set[str], sizes: Sequence[int]) -> list[
     Of units timed together where they were: so a synchronous job sees them.
     """
     of_manner = [row for row in rows if row["manner"] == charts.MANNERS[1]] or rows
-    found = []
+    table = []
     for of in CLASSES:
         mine = [row for row in of_manner if row["class"] == of]
         for among, left in ((charts.ALL, set[str]()), (charts.UNNAMED, named)):
@@ -139,12 +139,12 @@ def of_jobs(rows: Sequence[Row], named: set[str], sizes: Sequence[int]) -> list[
             for size in sizes:
                 ratio = slowest_of(effects, size)
                 fact = {"percent": percent(math.log(ratio)), "text": change_text(ratio)}
-                found.append({"class": of, "among": among, "units": size, **fact})
-    return found
+                table.append({"class": of, "among": among, "units": size, **fact})
+    return table
 
 
 def percent(log: float) -> float:
-    """By how many percent a time is longer, from the ln of the ratio."""
+    """The percentage by which a time is longer, from the ln of the ratio."""
     return float(f"{100 * math.expm1(log):.{DIGITS}g}")
 
 

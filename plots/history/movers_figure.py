@@ -1,4 +1,4 @@
-"""The movers as a figure: the time each gained or lost, beside its size relative to the noise."""
+"""The movers as a figure: the time each gained or lost, and its size relative to the noise."""
 
 from __future__ import annotations
 

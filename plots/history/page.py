@@ -48,7 +48,7 @@ class DeviceLine(NamedTuple):
 
     view: View
     folder: str
-    """Of its page, beside the page over all."""
+    """Folder of its page, relative to the page over all."""
     has_page: bool = True
     """Not if it is one of many units of its kind and has no open step."""
 

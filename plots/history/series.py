@@ -119,7 +119,7 @@ def _caption(view: View, panel: Panel, left_out: int) -> list[str]:
         sentences.append("Lines without words: see the table of nights.")
     if left_out:
         sentences.append(
-            f"{left_out} more series moved or were asked for, and are not drawn; --match TEXT chooses."
+            f"{left_out} more series moved or were requested, and are not drawn; --match TEXT chooses."
         )
     sentences.append(view.calendar.remark())
     if panel.judged:

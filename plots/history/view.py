@@ -66,7 +66,7 @@ class View:
         return " · ".join([facts[0], *(fact.replace(" ", NO_BREAK) for fact in facts[1:])])
 
     def shown(self, values: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Those columns of a [..., nights] array that belong to the nights shown."""
+        """The columns of a [..., nights] array that belong to the nights shown."""
         return values[..., self.first :]
 
     def boundaries(self) -> list[tuple[int, str]]:

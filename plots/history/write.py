@@ -3,7 +3,7 @@
 index.html                     all of it, in one file
 movers.csv movers.png          what moved (plots/history/movers.py)
 machine.png classes.png        how the ceilings and the classes did
-series/<series>.png            those that moved, that stand open or that were asked for; each also as SVG
+series/<series>.png            those that moved, that stand open or that were requested; each also as SVG
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from plots.history.panel import NARROW_IN, WIDE_IN
 from plots.history.view import View, view
 
 MANY = 8
-"""Of more units of one kind only those with an open step get a page: hundreds of pages are not read."""
+"""Most units of one kind that all get a page; of more, those with an open step: nobody reads hundreds."""
 
 
 def shown(

@@ -1,1 +1,1 @@
-"""report.html: one self-contained page about one run, or about several beside each other."""
+"""report.html: one self-contained page about one run, or about several side by side."""

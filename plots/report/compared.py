@@ -1,4 +1,4 @@
-"""What stands beside each other: devices and what they gain, implementations, the library and ours."""
+"""Comparisons side by side: devices and what they gain, implementations, the library and ours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Gained(NamedTuple):
     dtype: str
     bound: str
     on: Mapping[str, Gain]
-    """By device."""
+    """The gain on each device."""
 
 
 class Rival(NamedTuple):
@@ -36,7 +36,7 @@ class Rival(NamedTuple):
     implementation: str
     problems: int
     fastest: int
-    """In how many of them it is the fastest."""
+    """Number of them in which it is the fastest."""
     behind: float
     """Median of its time over the fastest one's."""
 

@@ -1,4 +1,4 @@
-"""The experiments of a run: each sweep with what was asked, its chart, and what there is to see."""
+"""The experiments of a run: each sweep with its question, its chart, and what there is to see."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def heads(runs: Sequence[DeviceRun]) -> list[Head]:
     """The heads of a page; each has a number for every data type that one of the runs multiplies in."""
     dtypes = list(dict.fromkeys(dtype for run in runs for dtype in _matrix_dtypes(run)))
     made = [_head(run, dtypes) for run in runs]
-    # Of a single run a number that is not there needs no card; beside others it says so.
+    # Of a single run a number that is not there needs no card; next to others it says so.
     if len(made) > 1:
         return made
     return [head._replace(numbers=tuple(each for each in head.numbers if each.value)) for head in made]
@@ -84,8 +84,8 @@ def _sources(run: DeviceRun) -> str:
 
 
 def lines(runs: Sequence[DeviceRun]) -> list[FactLine]:
-    """The facts of the runs beside each other; facts that no run has are left out."""
-    found = [
+    """The facts of the runs side by side; facts that no run has are left out."""
+    lines = [
         FactLine("device", tuple(run.device_name for run in runs)),
         FactLine("run", tuple(run.name for run in runs)),
         FactLine("measured", tuple(_span(run) for run in runs)),
@@ -93,8 +93,8 @@ def lines(runs: Sequence[DeviceRun]) -> list[FactLine]:
         FactLine("last-level cache", tuple(memory_text(run.rows[0].cache_byte) for run in runs)),
         FactLine("datasheet", tuple(_stated(run) for run in runs)),
     ]
-    found += [FactLine(fact.name, tuple(_values(run, fact) for run in runs)) for fact in FACTS]
-    known = [line for line in found if any(line.values)]
+    lines += [FactLine(fact.name, tuple(_values(run, fact) for run in runs)) for fact in FACTS]
+    known = [line for line in lines if any(line.values)]
     # The device stands above; a fact that repeats it would only be longer.
     return [line for index, line in enumerate(known) if line.name != "device" or index == 0]
 

@@ -47,7 +47,7 @@ class ClaimRow(NamedTuple):
     says: str
     expected: str
     verdicts: tuple[JudgedClaim | None, ...]
-    """In the order of the groups; None where a group lacks the sweep."""
+    """The verdicts in the order of the groups; None where a group lacks the sweep."""
 
     @property
     def words(self) -> set[str]:

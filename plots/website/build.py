@@ -49,10 +49,10 @@ class Given(NamedTuple):
     """What a site is made of."""
 
     runs: Sequence[DeviceRun]
-    """With datasheets; of devices that others have measured and of ours."""
+    """The runs, with datasheets, on devices that others have measured and on ours."""
     sweeps: Mapping[RunKey, Sweeps]
     verdicts: Sequence[JudgedClaim]
-    """On imported runs, if they are judged already."""
+    """Verdicts on imported runs, if they are judged already."""
     fleet: Path
     accept: Path
     """Result of one unit."""
@@ -165,8 +165,8 @@ class _Site:
         count = sum(run.measured for run in runs)
         shown = {run.key: _thinned(run, -(-count // MOST)) for run in runs}
         mine = [([shown[run.key] for run in of], said) for of, said in groups if of[0].key in shown]
-        told = {run.key for of, _ in mine for run in of}
-        mine += [([run], []) for key, run in shown.items() if key not in told]
+        keys = {run.key for of, _ in mine for run in of}
+        mine += [([run], []) for key, run in shown.items() if key not in keys]
         page = report_page.html(list(shown.values()), self.given.sweeps, mine, self.given.ours)
         left = sum(run.measured for run in shown.values())
         note = (

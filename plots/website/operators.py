@@ -128,27 +128,27 @@ def reading(of: Drawn) -> Iterator[str]:
     unit = "FLOP/s" if of.rate == "flop" else "byte/s"
     fast = sorted(of.curves, key=lambda each: each.best)
     if len(fast) > 1:
-        told = (
+        text = (
             f"The highest curve is that of {fast[-1].device}, {amount_text(fast[-1].best, unit)}; the lowest "
             f"that of {fast[0].device}, {amount_text(fast[0].best, unit)}: a factor of "
             f"{fast[-1].best / fast[0].best:.3g} over {len(fast)} devices."
         )
     else:
-        told = f"The curve of {fast[0].device} reaches {amount_text(fast[0].best, unit)}."
+        text = f"The curve of {fast[0].device} reaches {amount_text(fast[0].best, unit)}."
     shares = sorted((each.best / each.stated, each.device) for each in of.curves if each.stated)
     promise = "bandwidth" if of.rate == "byte" else "peak"
     if len(shares) > 1:
         (least, worst), (most, best) = shares[0], shares[-1]
         middle = float(np.median([share for share, _ in shares]))
-        told += (
+        text += (
             f" Of the {promise} that its datasheet promises, {best} reaches most, {share_text(most)}, and "
             f"{worst} least, {share_text(least)}; the median is {share_text(middle)}."
         )
     elif shares:
-        told += f" That is {share_text(shares[0][0])} of the {promise} of its datasheet."
+        text += f" That is {share_text(shares[0][0])} of the {promise} of its datasheet."
     if of.rate == "byte" and shares and shares[-1][0] > 1:
-        told += " More than all of it is what a cache served."
-    yield told
+        text += " More than all of it is what a cache served."
+    yield text
     halves = sorted((each.half_at, each.device) for each in of.curves)
 
     def size(value: float) -> str:
@@ -157,22 +157,22 @@ def reading(of: Drawn) -> Iterator[str]:
     if len(halves) > 1:
         (first, soonest), (last, latest) = halves[0], halves[-1]
         typical = float(np.median([at for at, _ in halves]))
-        told = (
+        text = (
             f"Half of its own best needs {size(first)} on {soonest} and {size(last)} on {latest}; half of "
             f"the devices have it from {size(typical)} on."
         )
     else:
-        told = f"Half of that needs {size(halves[0][0])}."
+        text = f"Half of that needs {size(halves[0][0])}."
     small = [each.device for each in of.curves if each.half_at == each.size.min()]
     if small:
-        told += f" The smallest size that was measured has it on {_some(small)}."
+        text += f" The smallest size that was measured has it on {_some(small)}."
     falls = [each.device for each in of.curves if each.rate[-1] < 0.8 * each.best]
-    told += " Smaller work takes the time of a launch, and leaves units idle."
+    text += " Smaller work takes the time of a launch, and leaves units idle."
     if falls:
-        told += f" The largest sizes run more than a fifth below the best on {_some(falls)}" + (
+        text += f" The largest sizes run more than a fifth below the best on {_some(falls)}" + (
             ": their data have left the cache." if of.rate == "byte" else "."
         )
-    yield told
+    yield text
 
 
 def _some(devices: Sequence[str]) -> str:

@@ -70,7 +70,7 @@ def _rule(number: int, judged: Sequence[JudgedClaim]) -> Rule:
         [(word, counts[word]) for word in DECIDED if counts[word]],
         {name: summary(of) for name, of in by_device.items()},
         missing,
-        sorted(map(_said, by_claim.values()), key=lambda said: (not said.lines, said.first.claim.id)),
+        sorted(map(_said, by_claim.values()), key=lambda line: (not line.lines, line.first.claim.id)),
     )
 
 
@@ -98,5 +98,5 @@ def _said(judged: Sequence[JudgedClaim]) -> Said:
     for each in judged:
         if each not in known:
             silent.setdefault(each.verdict, []).append(device(each))
-    told = [(word, ", ".join(dict.fromkeys(names))) for word, names in silent.items()]
-    return Said(judged[0], lines, told, [place(value) for value in wanted], (low, high))
+    lists = [(word, ", ".join(dict.fromkeys(names))) for word, names in silent.items()]
+    return Said(judged[0], lines, lists, [place(value) for value in wanted], (low, high))

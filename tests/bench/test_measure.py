@@ -369,7 +369,7 @@ def test_an_implementation_without_its_function_spoils_no_other(monkeypatch: pyt
         assert lacking["status"] == "error" and "renew" not in lacking
         assert lacking["reason"] == (
             "kernels/stream/operator.py: OPERATOR.implementations lacks triton, "
-            "which problem.py beside it declares"
+            "which problem.py in the same folder declares"
         )
 
 
@@ -493,7 +493,7 @@ def test_the_arena_goes_on_past_its_period(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_arena_refuses_what_was_not_reserved() -> None:
     arena = Arena(torch.device("cpu"), torch.float32, 1, 0)
     arena.reserve(4096)
-    with pytest.raises(MemoryError, match="elements asked for"):
+    with pytest.raises(MemoryError, match="elements requested"):
         arena.view((2000,))
 
 
@@ -523,7 +523,7 @@ def test_more_inputs_than_a_problem_counts_are_refused_however_many_a_slot_has()
 
     many = slots([1] * 999).inputs
     assert len({tensor.data_ptr() for inputs in many for tensor in inputs}) == 3 * 999
-    with pytest.raises(MemoryError, match="elements asked for"):
+    with pytest.raises(MemoryError, match="elements requested"):
         slots([1 << 20])
 
 

@@ -148,7 +148,7 @@ def test_if_no_worker_starts_nothing_else_is_asked(cpu: Device) -> None:
     ]
     found = list(examination(cpu, Child(clock, [broken])).outcomes(groups))
     assert [outcome.group.name for outcome in found] == ["one"]
-    assert "nothing else was asked" in report.verdict(found)
+    assert "nothing else was checked" in report.verdict(found)
     assert "nothing else" not in report.verdict([GroupOutcome(BROKEN, [BAD], 1.0)])
 
 

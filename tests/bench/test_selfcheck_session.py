@@ -94,10 +94,12 @@ def test_shapes_that_nobody_chose_are_aligned_and_run_by_both_sides() -> None:
 
 def test_commands_exist_and_take_their_options() -> None:
     import plots.__main__
+    import studies.__main__
 
     known: dict[str, Any] = {
         "bench": typer.main.get_command(command_line.app),
         "plots": typer.main.get_command(plots.__main__.app),
+        "studies": typer.main.get_command(studies.__main__.app),
     }
     options = {f"--bench-{name}" for name in OPTIONS}
     for block in BLOCKS:

@@ -210,7 +210,7 @@ MISTAKES = {
     block("k: 1, o: 2"): f"5: toy has no parameter 'o'; it has {FIELDS}",
     block("k: 1, layuot: NN"): f"5: toy has no parameter 'layuot' (did you mean layout?); it has {FIELDS}",
     block("layout: NN"): "5: toy needs dtype, m, n, k; not set here: k",
-    block("k: 1,\n    k=layout: 2"): "6: k is given twice in this block, first on line 5",
+    block("k: 1,\n    k=layout: 2"): "6: k is given twice in this block; first on line 5",
     block("k: 1,\n    m: 2"): "6: key 'm' is given twice, first on line 5",
     block("k = n: 1"): f"5: toy has no parameter 'k ' (join names without spaces); it has {FIELDS}",
     block("k: x"): "5: k must be a whole number, not 'x'",
@@ -270,7 +270,7 @@ MISTAKES = {
     block("k: " + "9" * 5000): f"5: a number has at most 18 digits; `{'9' * 24}...` does not",
     # the blocks
     block("k: 1") + "  - {m=n: 64, k: [2, 1], dtype: float32}\n": "6: float32-NN-m64-n64-k1-eps0.5 "
-    "stands here again; first in the block of line 5",
+    "stands here again; first on line 5",
     HEAD: "1: a sweep needs the key 'cases'",
     HEAD + "cases: []": "4: key 'cases' has an empty list",
     HEAD + "cases: {m: 1}": "4: cases must be a list, not a mapping",

@@ -12,12 +12,12 @@ import pytest
 import torch
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from bench.spec import Dtype
+from bench.spec import Dtype, Launch
 from kernels.activations.elementwise import CANDIDATES, Tile, launch_with
 from kernels.activations.operator import OPERATOR, aten, inputs, reference
 from kernels.activations.problem import Activation, Direction, Function
 from tests.drawing import covering
-from tests.kernels.interpreted import Tensors, check, check_again, check_far_end, ran
+from tests.kernels.interpreted import Beyond32Bits, Case, Far, Ran, Tensors, ran
 from tests.kernels.tensors import TORCH_TYPE, uniform, used
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -40,48 +40,45 @@ STRADDLING = [
 ]
 
 
-def few() -> list[Activation]:
-    """Every function in both directions and every data type at some example, every number of elements."""
+def cases() -> list[Case]:
+    """Every function in both directions and every data type at some example, every number of elements.
+
+    With tiny blocks and with real ones; and every candidate for two full blocks and a ragged one.
+    """
     examples = covering(
         OURS, "interpreted activations", lambda p: (p.function, p.direction), lambda p: (p.elements, p.dtype)
     )
     straddling = covering(STRADDLING, "straddling activations", lambda p: p.n, lambda p: p.direction)
-    return [*examples, *straddling]
+    candidates = [
+        (Activation(function="gelu", direction=way, n=2 * tile.block + 9, dtype="float16"), tile)
+        for way, tile in itertools.product(DIRECTIONS, CANDIDATES)
+    ]
+    return [*itertools.product((*examples, *straddling), (SMALL, Tile(2048, 4))), *candidates]
+
+
+def far(direction: Direction) -> Far:
+    """A ragged block, and a full one whose offset, 2^31 - 64, is the largest that fits in 32 bits."""
+    problem = Activation(function="relu", direction=direction, n=2**31 + 5, dtype="float16")
+    return Far(problem, SMALL, problem.model_copy(update={"n": 69}), programs=2)
+
+
+class TestActivations(Beyond32Bits):
+    operator = OPERATOR
+    cases = cases()
+    far = tuple(map(far, DIRECTIONS))
+
+    def launch(self, problem: Activation, inputs: Tensors, configuration: Tile) -> Launch:
+        return launch_with(configuration, problem, *inputs)
+
+    def counted(self, problem: Activation, configuration: Tile, inputs: Tensors, done: Ran) -> None:
+        assert done.outputs[0].dtype == inputs[0].dtype
+        assert done.byte == (problem.byte_read, problem.byte_written, 0)
+        assert sum(done.byte) == problem.byte_moved("triton") and done.watch.loads.repeated == 0
 
 
 def result(problem: Activation, tensors: Tensors, tile: Tile) -> torch.Tensor:
     """What the kernel writes."""
     return ran(launch_with(tile, problem, *tensors)).outputs[0]
-
-
-@pytest.mark.parametrize("tile", [SMALL, Tile(2048, 4)], ids=str)
-@pytest.mark.parametrize("problem", few(), ids=str)
-def test_right_in_bounds_and_each_element_once(problem: Activation, tile: Tile, seed: int) -> None:
-    """At every example, with tiny blocks and with real ones; NaN means an element never written."""
-    tensors = inputs(problem, uniform(problem, seed))
-    done = check(OPERATOR, problem, tensors, launch_with(tile, problem, *tensors))
-    assert done.outputs[0].dtype == tensors[0].dtype
-    assert done.byte == (problem.byte_read, problem.byte_written, 0)
-    assert sum(done.byte) == problem.byte_moved("triton") and done.watch.loads.repeated == 0
-
-
-@pytest.mark.parametrize("tile", CANDIDATES, ids=str)
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_every_candidate(direction: Direction, tile: Tile, seed: int) -> None:
-    """Two full blocks and a ragged one; twice, with the same bits."""
-    problem = Activation(function="gelu", direction=direction, n=2 * tile.block + 9, dtype="float16")
-    tensors = inputs(problem, uniform(problem, seed))
-    launch = launch_with(tile, problem, *tensors)
-    check(OPERATOR, problem, tensors, launch)
-    check_again(launch)
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_the_last_blocks_of_a_tensor_beyond_32_bits(direction: Direction, seed: int) -> None:
-    """A ragged one, and a full one whose offset, 2^31 - 64, is the largest that fits in 32 bits."""
-    problem = Activation(function="relu", direction=direction, n=2**31 + 5, dtype="float16")
-    last = problem.model_copy(update={"n": 69})
-    check_far_end(OPERATOR, problem, last, lambda x: launch_with(SMALL, problem, *x), seed, programs=2)
 
 
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 88.0, -88.0, 1000.0, -1000.0, 1.0, -1.0)

@@ -8,90 +8,73 @@ architecture's matrix instruction and no other, no left operand of it overwritte
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
 
 from kernels.attention import backward, forward
+from kernels.attention.backward import Tiles
 from kernels.attention.forward import Tile
 from kernels.attention.problem import Attention
 from tests.kernels.compiled import (
     PARKED_BYTE,
     Built,
+    Call,
     Family,
+    Form,
     arithmetic,
     arithmetic_faults,
-    build,
-    pointer,
+    launched,
     resource_faults,
+    without_memory,
 )
 
 CAPABILITIES = (80, 90, 100)
 WIDTHS = (128, 64, 256, 32, 16, 24, 96)
 """Of a head: all powers of two, and two that are padded to one."""
-KERNELS = {
-    "forward": forward.attend,
-    "dq": backward.query_gradient,
-    "dk dv": backward.key_gradients,
-}
+KERNELS = ("forward", "dq", "dk dv")
 
 
-class Form(NamedTuple):
+def form(kernel: str, problem: Attention, tile: Tile, capability: int) -> Form:
     """One compilation."""
+    rows = tile.n if kernel == "dk dv" else tile.m  # of the result of one program
+    instruction = arithmetic(problem.dtype, capability, rows)
+    # A small result leaves less than 16 bytes for each thread to write.
+    wide = rows * forward.padded(problem) // (32 * tile.warps) >= 8
+    promises = (
+        partial(resource_faults, parked_byte=PARKED_BYTE),
+        partial(arithmetic_faults, expected=instruction),
+        partial(operand_faults, instruction),
+        partial(copy_faults, wide),
+    )
+    shape = f"{problem.q_length}x{problem.kv_length}{' causal' if problem.causal else ''}"
+    name = f"{kernel:8} {problem.head_width:<4} {shape:14} {tile}"
+    return Form(name, call_of(kernel, problem, tile), promises, (capability,))
 
-    kernel: str
-    problem: Attention
-    tile: Tile
-    capability: int
 
-    def __str__(self) -> str:
-        problem = self.problem
-        shape = f"{problem.q_length}x{problem.kv_length}{' causal' if problem.causal else ''}"
-        return f"{self.kernel:8} {problem.head_width:<4} {shape:14} {self.tile!s}"
+def call_of(kernel: str, problem: Attention, tile: Tile) -> Call:
+    """The launch of a kernel with this tile; the forward one writes lse too."""
+    q, k, v, o, lse, do = without_memory(problem)
+    if kernel == "forward":
+        (call,) = launched(forward.launch(problem, q, k, v, lse, tile=tile))
+        return call
+    first, second = launched(backward.launch(problem, q, k, v, o, lse, do, tiles=Tiles(tile, tile)))
+    return first if kernel == "dq" else second
 
-    @property
-    def rows(self) -> int:
-        """Rows of the result of one program."""
-        return self.tile.n if self.kernel == "dk dv" else self.tile.m
 
-    @property
-    def instruction(self) -> str:
-        """What multiplies."""
-        return arithmetic(self.problem.dtype, self.capability, self.rows)
+def operand_faults(instruction: str, built: Built) -> list[str]:
+    """Whether a left operand is overwritten while it may be read, or there is none to check it of."""
+    found = [f"{built.overwritten} registers overwritten that a matrix instruction may read"]
+    found = found if built.overwritten else []
+    if instruction == "HGMMA" and not built.register_operands:
+        found.append("no left operand from registers, whose fate was to be checked")
+    return found
 
-    def compiled(self) -> Built:
-        """As `compiled.Form` has it, and so are the others."""
-        kernel: Any = KERNELS[self.kernel]
-        kinds = {name: "i32" for name in forward.sizes(self.problem)} | {"to_log2": "fp32"}
-        for name in kernel.arg_names:
-            if name.endswith("_pointer"):
-                of_float32 = name in ("lse_pointer", "delta_pointer")
-                kinds[name] = pointer("float32" if of_float32 else self.problem.dtype)
-        constants = backward.key_constants if self.kernel == "dk dv" else forward.constants
-        return build(
-            kernel,
-            kinds,
-            constants(self.problem, self.tile),
-            self.capability,
-            warps=self.tile.warps,
-            stages=self.tile.stages,
-        )
 
-    def faults(self, built: Built) -> list[str]:
-        found = resource_faults(built, self.capability, parked_byte=PARKED_BYTE)
-        found += arithmetic_faults(built, self.instruction)
-        if self.instruction == "HGMMA" and not built.register_operands:
-            found.append("no left operand from registers, whose fate was to be checked")
-        if built.overwritten:
-            found.append(f"{built.overwritten} registers overwritten that a matrix instruction may read")
-        if not built.count("LDGSTS.E.BYPASS.128", "LDGSTS.E.BYPASS.LTC128B.128"):
-            found.append("no 16-byte copy to shared memory")
-        # A small result leaves less than 16 bytes for each thread to write.
-        elements = self.rows * forward.padded(self.problem) // (32 * self.tile.warps)
-        if built.count("LDG.E.U16", "STG.E.U16") or (elements >= 8 and not built.count("STG.E.128")):
-            found.append("narrow loads or stores")
-        return found
-
-    def counts(self, built: Built) -> str:
-        return f"{built.count(self.instruction)} {self.instruction}"
+def copy_faults(wide: bool, built: Built) -> list[str]:
+    """Whether data does not move 16 bytes at a time into shared memory or, if `wide`, to the result."""
+    copied = built.count("LDGSTS.E.BYPASS.128", "LDGSTS.E.BYPASS.LTC128B.128")
+    found = [] if copied else ["no 16-byte copy to shared memory"]
+    if built.count("LDG.E.U16", "STG.E.U16") or (wide and not built.count("STG.E.128")):
+        found.append("narrow loads or stores")
+    return found
 
 
 def attention(width: int, length: int, causal: bool) -> Attention:
@@ -122,7 +105,7 @@ def forms(everything: bool) -> Iterator[Form]:
         for capability in CAPABILITIES:
             for tile in tiles(kernel, problem, capability):
                 if everything or (often and causal) or ((often or causal) and next(turn)):
-                    yield Form(kernel, problem, tile, capability)
+                    yield form(kernel, problem, tile, capability)
 
 
-FAMILY = Family(partial(forms, everything=False), partial(forms, everything=True))
+FAMILIES = {"attention": Family(partial(forms, everything=False), partial(forms, everything=True))}

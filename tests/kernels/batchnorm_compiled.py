@@ -1,92 +1,75 @@
 """What the batch normalization kernels promise of their compiled form, with every configuration they may try.
 
-The promises are those of streaming.py. Kernels that write nothing in bulk, or read one element of x with the
-bulk (the shift), promise 16-byte loads here. The two passes also keep enough bytes in flight (in_flight.py),
-and all programs of a launch run at once.
+Kernels that write nothing in bulk, or read one element of x with the bulk (the shift), promise 16-byte loads
+here. The two passes also keep enough bytes in flight (in_flight.py), and all programs of a launch run at
+once.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from bench.spec import Dtype
-from kernels.batchnorm import passes, persistent, two_pass
+from kernels.batchnorm import persistent, two_pass
 from kernels.batchnorm.problem import BatchNorm, Layout
-from tests.kernels.compiled import Built, pointer
+from tests.kernels.compiled import (
+    CAPABILITIES,
+    Built,
+    Family,
+    Form,
+    launched,
+    narrow_faults,
+    resource_faults,
+    without_memory,
+)
 from tests.kernels.in_flight import NEEDED_BYTE, in_flight, resident
-from tests.kernels.streaming import CAPABILITIES, Variant, family
 
-SIZES = ("images", "channels", "parts")
 LAYOUTS: tuple[Layout, ...] = ("NCHW", "NHWC")
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
-BULK = ("x_pointer", "y_pointer", "dy_pointer", "dx_pointer")
+MULTIPROCESSORS = 132
 
 
-def variant(name: str, kernel: Any, dtype: Dtype, constants: dict[str, Any], warps: int) -> Variant:
-    """One compilation; what is no constant is a pointer or a size."""
-    arguments = {
-        argument: "i32"
-        if argument in SIZES
-        else "*i32"
-        if argument == "counter_pointer"
-        else pointer(dtype if argument in BULK else "float32")
-        for argument in kernel.arg_names
-        if argument not in constants
-    }
-    return Variant(name, kernel, arguments, constants, warps)
-
-
-def constants(kernel: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Of the options, and of those that the launch adds, what this kernel compiles in."""
-    known = options | {"EPSILON": 1e-5, "MOMENTUM": 0.1, "FROM_VARIANCE": False}
-    return {name: known[name] for name in kernel.arg_names if name.isupper()}
-
-
-def two_passes(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Variant]:
+def two_passes(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Form]:
     """The four kernels of a layout with each candidate."""
     c, side = (256, 56) if aligned else (255, 7)
     yield from four_kernels(BatchNorm(n=32, c=c, h=side, w=side, layout=layout, dtype=dtype), aligned)
 
 
-def odd_planes(dtype: Dtype, sides: tuple[int, ...]) -> Iterator[Variant]:
+def odd_planes(dtype: Dtype, sides: tuple[int, ...]) -> Iterator[Form]:
     """The four kernels for groups of odd planes, with each candidate."""
     for side in sides:
-        yield from four_kernels(
-            BatchNorm(n=32, c=256, h=side, w=side, layout="NCHW", dtype=dtype), aligned=True
-        )
+        problem = BatchNorm(n=32, c=256, h=side, w=side, layout="NCHW", dtype=dtype)
+        yield from four_kernels(problem, aligned=True)
 
 
-def four_kernels(problem: BatchNorm, aligned: bool) -> Iterator[Variant]:
+def four_kernels(problem: BatchNorm, aligned: bool) -> Iterator[Form]:
     """The four kernels of a problem with each candidate."""
-    layout, dtype = problem.layout, problem.dtype
+    passes = (("forward", 3), ("backward", 5))  # and how many tensors a launch reads
     for tile in two_pass.candidates(problem):
         filled = min(1.0, 8 * problem.h * problem.w / tile.columns)  # the share of its lanes with an element
-        for kernel in (passes.statistics, passes.normalize, passes.gradient_sums, passes.input_gradient):
-            options = constants(kernel, two_pass.sizes(problem, tile, 4))
-            plane = f" {problem.h}x{problem.w}" if two_pass.grouped(problem) else ""
-            name = f"{layout}{plane} {kernel.__name__} {dtype} {tile}{'' if aligned else ' unaligned'}"
-            writes = "y_pointer" in kernel.arg_names or "dx_pointer" in kernel.arg_names
-            yield replace(
-                variant(name, kernel, dtype, options, tile.warps),
-                wide=aligned and writes,
-                promises=(partial(idle, tile=tile, copied=aligned and tile.stages > 1, filled=filled),),
-            )
+        meanwhile = partial(idle, tile=tile, copied=aligned and tile.stages > 1, filled=filled)
+        for direction, count in passes:
+            way = problem.model_copy(update={"direction": direction})
+            tensors = without_memory(way)[:count]
+            for call in launched(two_pass.launch(way, tensors, tile, MULTIPROCESSORS)):
+                wide = aligned and call.kernel.fn.__name__ in ("normalize", "input_gradient")
+                promises = (resource_faults, meanwhile, *((narrow_faults,) if wide else ()))
+                yield Form(f"{call.kernel.fn.__name__} {problem} {tile}", call, promises)
 
 
-def held(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Variant]:
+def held(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Form]:
     """The persistent kernel with as much as it may hold, and each candidate for that."""
     c, side = (256, 8) if aligned else (255, 7)
     most = BatchNorm(n=1, c=c, h=side, w=side, layout=layout, dtype=dtype).persistent_limit
     problem = BatchNorm(n=most // side**2, c=c, h=side, w=side, layout=layout, dtype=dtype)
-    kernel = persistent.normalize_held
     for one in persistent.candidates(problem):
-        options = constants(kernel, persistent.operands(problem, one))
-        name = f"{layout} {kernel.__name__} {dtype} {one}{'' if aligned else ' unaligned'}"
-        yield replace(variant(name, kernel, dtype, options, one.warps), wide=False)
+        x, weight, bias, *_ = without_memory(problem)
+        (call,) = launched(persistent.launch(problem, x, weight, bias, one))
+        yield Form(f"{call.kernel.fn.__name__} {problem} {one}", call, (resource_faults,))
 
 
-def every() -> Iterator[Variant]:
+def every() -> Iterator[Form]:
     """All of them, for every type on every architecture."""
     for layout in LAYOUTS:
         for dtype in DTYPES:
@@ -98,7 +81,7 @@ def every() -> Iterator[Variant]:
     yield from readers()
 
 
-def variants() -> Iterator[Variant]:
+def chosen() -> Iterator[Form]:
     """Every configuration of every kernel in float16 and float32, the rest in turns.
 
     Each is compiled for one architecture, so that each kernel and each configuration meets all of them.
@@ -117,47 +100,37 @@ def variants() -> Iterator[Variant]:
     yield from readers()
 
 
-def readers() -> Iterator[Variant]:
+def readers() -> Iterator[Form]:
     """Of each kernel that reads aligned data its first configuration, for sm_90, held to how it reads."""
     for layout in LAYOUTS:
         for dtype in ("float16", "float32"):
             aligned = (*two_passes(layout, dtype, True), *held(layout, dtype, True))
-            for kernel in ("statistics", "gradient_sums", "normalize_"):
-                reader = next(each for each in aligned if f" {kernel}" in each.name)
+            for kernel in ("statistics", "gradient_sums", "normalize_held"):
+                reader = next(form for form in aligned if form.name.startswith(kernel))
                 # The shift of an NCHW channel is a single element; those of NHWC columns are vectors too.
                 shift = layout == "NCHW" and dtype == "float16" and kernel != "gradient_sums"
-                yield replace(reader, capabilities=(90,), promises=(partial(misread, most_narrow=shift),))
+                wide = partial(narrow_faults, stores=0, narrow=int(shift))
+                yield replace(reader, capabilities=(90,), promises=(wide, no_maximum))
 
 
 def idle(built: Built, tile: two_pass.Tile, copied: bool, filled: float) -> list[str]:
-    """Whether programs wait for others to end, or asynchronous copies leave the memory idle, as phrases."""
-    capability = int(built.ptx.partition(".target sm_")[2][:3].rstrip("a"))
+    """Whether programs wait for others to end, or asynchronous copies leave the memory idle."""
     if not built.program:
         return []
-    blocks = resident(built, capability, tile.warps)
+    blocks = resident(built, built.capability, tile.warps)
     found = [] if blocks >= tile.programs else [f"{blocks} programs at once, launched {tile.programs}"]
-    under_way = in_flight(built, capability, tile.warps, tile.programs).byte * filled
-    if copied and under_way < NEEDED_BYTE[capability]:
-        found.append(f"{under_way:.0f} bytes in flight, needed {NEEDED_BYTE[capability]:.0f}")
+    under_way = in_flight(built, built.capability, tile.warps, tile.programs).byte * filled
+    if copied and under_way < NEEDED_BYTE[built.capability]:
+        found.append(f"{under_way:.0f} bytes in flight, needed {NEEDED_BYTE[built.capability]:.0f}")
     return found
 
 
-def misread(built: Built, most_narrow: int) -> list[str]:
-    """Whether no loads of 16 bytes, more narrow ones, or a maximum of float32, as phrases.
+def no_maximum(built: Built) -> list[str]:
+    """Whether a maximum of float32 is taken.
 
-    A maximum on the GPU returns the other operand for NaN, while the interpreter's returns NaN.
+    On the GPU it returns the other operand for NaN, while the interpreter's returns NaN.
     """
-    wide = sum(n for name, n in built.instructions.items() if is_load(name) and "128" in name.split("."))
-    narrow = built.count("LDG.E.U16", "LDG.E.S16", "LDG.E.U8")
-    found = [] if wide and narrow <= most_narrow else [f"{wide} loads of 16 bytes, {narrow} of 1 or 2"]
-    if "max.f32" in built.ptx or "max.NaN.f32" in built.ptx:
-        found.append("a maximum of float32")
-    return found
+    return ["a maximum of float32"] if re.search(r"max\.(NaN\.)?f32", built.ptx) else []
 
 
-def is_load(name: str) -> bool:
-    """A load from global memory."""
-    return name.startswith("LDG")
-
-
-FAMILY = family(variants, every)
+FAMILIES = {"batchnorm": Family(chosen, every)}

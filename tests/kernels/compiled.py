@@ -5,23 +5,28 @@ be held to them before it ever meets a device. compile_table.py prints them. Mus
 TRITON_INTERPRET.
 """
 
+from __future__ import annotations
+
 import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
+import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
-from triton.runtime.jit import mangle_type
+from triton.runtime.jit import JITFunction, mangle_type
 
-from bench.spec import Dtype
-from kernels.prepared import Prepared
+from bench.launching.stored import stored_dtype
+from bench.spec import Dtype, Launch, Problem
+from kernels.tensors import inputs
 from tests.kernels.listing import Line, listing, overwritten, register_operands
 
 SHARED_LIMIT_BYTE: Mapping[int, int] = {
@@ -36,25 +41,18 @@ SHARED_LIMIT_BYTE: Mapping[int, int] = {
 """Most shared memory of one block, by compute capability (CUDA C++ Programming Guide, "Technical
 Specifications per Compute Capability")."""
 
+CAPABILITIES = (70, 80, 90, 100)
+"""The architectures that kernels are compiled for, unless they need or lack something."""
+
 _TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-_TRITON_TYPE = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "tf32": "fp32",
-    "float32": "fp32",
-    "float64": "fp64",
-    "float8_e4m3": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-    "uint8": "u8",
-    "int8": "i8",
-    "int32": "i32",
-}
 
 
 @dataclass(frozen=True)
 class Built:
     """What the compiler made of one kernel for one architecture."""
 
+    capability: int
+    """Compute capability; 90 means 9.0."""
     registers: int
     """Of one thread."""
     stack_byte: int
@@ -85,25 +83,73 @@ class Built:
         """How many instructions have a name that begins with any of these."""
         return sum(n for name, n in self.instructions.items() if name.startswith(prefixes))
 
+    def sized(self, prefix: str, size: str) -> int:
+        """How many are such as LDG.E.EF.128: this name, this size, any cache policy between."""
+        return sum(
+            n for name, n in self.instructions.items() if name.startswith(prefix) and size in name.split(".")
+        )
 
-class Form(Protocol):
-    """One kernel in one configuration for one architecture, and what is promised of it.
+    def wide(self, what: str) -> int:
+        """Accesses of 16 bytes to global memory, `ld` or `st`.
 
-    Its text names it in the table.
-    """
+        Where nothing disassembles, the virtual assembly says it: 4 words of 4 bytes, or 2 of 8.
+        """
+        if self.program:
+            return self.sized({"ld": "LDG", "st": "STG"}[what], "128")
+        return len(re.findall(rf"\b{what}\.global\S*\.(?:v4\.b32|v2\.b64)", self.ptx))
+
+    def per_element(self, element: int) -> float:
+        """SASS instructions for each of so many elements, padding left out."""
+        return sum(n for name, n in self.instructions.items() if not name.startswith("NOP")) / element
+
+
+Promise = Callable[[Built], list[str]]
+"""What breaks it, as phrases; empty if it is kept."""
+
+
+class Call(NamedTuple):
+    """A kernel and the arguments that it is launched with."""
+
+    kernel: Any
+    arguments: dict[str, Any]
 
     @property
-    def capability(self) -> int:
-        """Compute capability; 90 means 9.0."""
+    def name(self) -> str:
+        """The kernel's, with what it is cut into and its warps: `normalize 4x1024 w4`."""
+        sizes = [self.arguments[name] for name in _CUT if name in self.arguments]
+        cut = "x".join(map(str, sizes)) + f" w{self.arguments.get('num_warps', 4)}"
+        blocks = self.arguments.get("num_ctas", 1)
+        return f"{self.kernel.fn.__name__} {cut}" + (f" c{blocks}" if blocks > 1 else "")
 
-    def compiled(self) -> Built:
+
+_CUT = ("ROWS", "BLOCK", "COLUMNS", "CHUNKS", "CHUNK", "SIDE")
+"""Compile-time arguments of our kernels that say how large a part of the data a program takes."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kernel as it is launched, and what is promised of its compiled form."""
+
+    name: str
+    """As the table shows it: kernel, problem, configuration."""
+    call: Call
+    promises: tuple[Promise, ...]
+    capabilities: tuple[int, ...] = CAPABILITIES
+    """Compute capabilities that it is compiled for; 90 means 9.0."""
+    least: int = 70
+    """Lowest compute capability that has what the kernel needs."""
+    element: int = 0
+    """Elements of one thread in a straight-line kernel; 0 where instructions per element mean nothing."""
+    slow: bool = False
+    """Whether it takes ten seconds and more to compile: more than an ordinary run of tests has for it."""
+
+    def compiled(self, capability: int) -> Built:
         """Compile and disassemble; Triton's own errors pass through."""
+        return compile_call(self.call, capability)
 
     def faults(self, built: Built) -> list[str]:
         """What breaks a promise, as phrases; empty if nothing does."""
-
-    def counts(self, built: Built) -> str:
-        """What the table shows of its instructions: `16 HGMMA`."""
+        return [phrase for promise in self.promises for phrase in promise(built)]
 
 
 class Family(NamedTuple):
@@ -113,8 +159,38 @@ class Family(NamedTuple):
     """A sample: every configuration in some form."""
     every: Callable[[], Iterable[Form]]
     """All that may ever be compiled."""
-    slow: Callable[[Any], bool] = lambda form: False
-    """Whether a form takes ten seconds and more to compile: more than an ordinary run of tests has for it."""
+
+    @classmethod
+    def of(cls, chosen: Callable[[], Iterable[Form]]) -> Family:
+        """These, and as `every` each of them for every architecture that has what it needs."""
+        return cls(chosen, lambda: everywhere(chosen()))
+
+
+def everywhere(forms: Iterable[Form]) -> Iterator[Form]:
+    """Each of them, by its name once, for every architecture that has what it needs."""
+    for form in {form.name: form for form in forms}.values():
+        yield replace(form, capabilities=tuple(one for one in CAPABILITIES if one >= form.least))
+
+
+def without_memory(problem: Problem) -> tuple[torch.Tensor, ...]:
+    """The tensors that the problem reads, on no device."""
+
+    def make(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype or stored_dtype(problem.dtype), device="meta")
+
+    return inputs(problem, make)
+
+
+def launched(launch: Launch) -> list[Call]:
+    """The kernels that a launch runs, in their order; none is run, so tensors need no memory."""
+    calls: list[Call] = []
+
+    def record(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> None:
+        calls.append(Call(kernel, dict(zip(kernel.arg_names, arguments, strict=False)) | named))
+
+    with patch.object(JITFunction, "run", record):
+        launch.call()
+    return calls
 
 
 PARKED_BYTE = 64
@@ -125,10 +201,8 @@ PARKED_ANYWHERE_BYTE = 8
 """What any kernel may put aside: two registers, as Hopper's masked tile of 128 x 16 with six stages does."""
 
 
-def resource_faults(
-    built: Built, capability: int, *, parked_byte: int = 0, spills_in_loops: int = 0
-) -> list[str]:
-    """What is spilled, and shared memory beyond the architecture's limit, as phrases.
+def resource_faults(built: Built, *, parked_byte: int = 0, spills_in_loops: int = 0) -> list[str]:
+    """What is spilled, and shared memory beyond the architecture's limit.
 
     `parked_byte` of a thread's registers may be put aside outside of loops.
     """
@@ -137,9 +211,29 @@ def resource_faults(
     if spilled or (built.spills and not parked_byte):
         spills = f"{built.spills} spills, {built.spills_in_loops} in loops"
         faults.append(f"{spills}, {built.stack_byte} bytes of stack")
-    if built.shared_byte > SHARED_LIMIT_BYTE[capability]:
+    if built.shared_byte > SHARED_LIMIT_BYTE[built.capability]:
         faults.append(f"{built.shared_byte} bytes of shared memory")
     return faults
+
+
+def narrow_faults(built: Built, *, loads: int = 1, stores: int = 1, narrow: int | None = 0) -> list[str]:
+    """Whether fewer accesses than these move 16 bytes at a time, or more than `narrow` move 1 or 2.
+
+    None: any number may. Narrow stores count only where wide ones are promised.
+    """
+    wide = {"loads": (built.wide("ld"), loads), "stores": (built.wide("st"), stores)}
+    found = [f"{count} {what} of 16 bytes, promised {of}" for what, (count, of) in wide.items() if count < of]
+    accesses = ("LDG", "STG") if stores else ("LDG",)
+    few = sum(built.sized(what, size) for what in accesses for size in ("U8", "S8", "U16", "S16"))
+    return found if narrow is None or few <= narrow else [*found, f"{few} accesses of 1 or 2 bytes"]
+
+
+def length_faults(built: Built, *, element: int, most: float) -> list[str]:
+    """Whether there are more SASS instructions for each element on sm_90, padding left out."""
+    count = built.per_element(element)
+    if built.capability != 90 or not built.program or count <= most:
+        return []
+    return [f"{count} instructions an element, promised {most}"]
 
 
 MATRIX_UNITS = (
@@ -169,16 +263,46 @@ def arithmetic(dtype: Dtype, capability: int, rows: int = 64) -> str:
     return f"UTC{letter}MMA" if capability == 100 and letter != "I" else f"{letter}MMA"
 
 
-def arithmetic_faults(built: Built, expected: str) -> list[str]:
-    """Whether this instruction is missing, or another matrix instruction is there, as phrases."""
-    others = [name for name in MATRIX_UNITS if name != expected and built.count(name)]
+def arithmetic_faults(built: Built, expected: str, *, alone: bool = True) -> list[str]:
+    """Whether this instruction is missing, or, if it is to be alone, another matrix instruction is there."""
+    others = [name for name in MATRIX_UNITS if alone and name != expected and built.count(name)]
     missing = [] if built.count(expected) else [f"no {expected}"]
     return missing + ([f"{expected} but also {others}"] if others else [])
 
 
-def pointer(dtype: str) -> str:
-    """Triton's name of a pointer to this data type of ours."""
-    return f"*{_TRITON_TYPE[dtype]}"
+def register_faults(built: Built) -> list[str]:
+    """Whether a matrix operand comes from registers, which ptxas before 13.1 can overwrite too early."""
+    from_registers = built.register_operands or FROM_REGISTERS.search(built.ptx)
+    return ["a matrix operand from registers"] if from_registers else []
+
+
+def fma_faults(dtype: Dtype, built: Built, *, alone: bool = False) -> list[str]:
+    """Whether an architecture without matrix instructions does not multiply and add, or not by that alone."""
+    fma = "fma.rn.f64" if dtype == "float64" else "fma.rn.f32"
+    computed = fma in built.ptx and not (alone and "mma." in built.ptx)
+    return [] if computed else [f"not computed by {fma}"]
+
+
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""Of a launch, what is Triton's and not the kernel's."""
+
+
+def compile_call(call: Call, capability: int) -> Built:
+    """Compile what this would launch for compute capability `capability` (90 means 9.0) and read the result.
+
+    Types are those of its arguments; pointers are taken to be 16-byte aligned, as torch's allocations are.
+    Raises what Triton's compiler raises.
+    """
+    kernel, arguments = call
+    constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+    constants |= {name for name, value in arguments.items() if value is None}
+    return build(
+        kernel,
+        {name: mangle_type(arguments[name]) for name in kernel.arg_names if name not in constants},
+        {name: arguments[name] for name in kernel.arg_names if name in constants},
+        capability,
+        {name: value for name, value in arguments.items() if name in _OPTIONS},
+    )
 
 
 def build(
@@ -186,38 +310,27 @@ def build(
     arguments: Mapping[str, str],
     constants: Mapping[str, Any],
     capability: int,
-    *,
-    warps: int,
-    stages: int,
-    divisible: Collection[str] = (),
-    registers: int | None = None,
-    blocks: int = 1,
+    options: Mapping[str, Any],
 ) -> Built:
-    """Compile for compute capability `capability` (90 means 9.0) and read the result.
-
-    `arguments` are the run-time arguments with their Triton types; pointers are taken to be 16-byte
-    aligned, as torch's allocations are, and the arguments named `divisible` to be multiples of 16, as
-    Triton specialises when they are. `constants` are the compile-time ones. `registers` is the most that a
-    thread may have, Triton's `maxnreg`, `blocks` how many blocks form a cluster, its `num_ctas`. Kernels of
-    Gluon are compiled as such. Raises what Triton's compiler raises.
-    """
+    """The same of run-time arguments with their Triton types, compile-time ones, and Triton's options."""
     signature = {name: arguments.get(name, "constexpr") for name in kernel.arg_names}
     aligned = {
         (place,): [["tt.divisibility", 16]]
-        for place, (name, kind) in enumerate(signature.items())
-        if kind.startswith("*") or name in divisible
+        for place, kind in enumerate(signature.values())
+        if kind.startswith("*")
     }
     source = GluonASTSource if kernel.is_gluon() else ASTSource
     compiled = triton.compile(
         source(fn=kernel, signature=signature, constexprs=dict(constants), attrs=aligned),
         target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": warps, "num_stages": stages, "num_ctas": blocks, "maxnreg": registers},
+        options={"num_stages": 1} | dict(options),
     )
     usage, program = _disassemble(compiled.asm["cubin"], capability)
     spilling = [line.address for line in program if line.name.startswith(("LDL", "STL"))]
     loops = [(line.target, line.address) for line in program if line.target is not None]
     loops = [(target, at) for target, at in loops if target < at]
     return Built(
+        capability=capability,
         registers=int(usage["REG"]),
         stack_byte=int(usage["STACK"]),
         spills=len(spilling),
@@ -229,23 +342,6 @@ def build(
         overwritten=overwritten(program),
         program=program,
         ptx=compiled.asm["ptx"],
-    )
-
-
-def build_launch(prepared: Prepared, capability: int) -> Built:
-    """Compile what this would launch; tensors may be without memory."""
-    kernel, arguments = prepared.kernel, prepared.arguments
-    constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
-    constants |= {name for name, value in arguments.items() if value is None}
-    return build(
-        kernel,
-        {name: mangle_type(arguments[name]) for name in kernel.arg_names if name not in constants},
-        {name: arguments[name] for name in kernel.arg_names if name in constants},
-        capability,
-        warps=arguments["num_warps"],
-        stages=arguments.get("num_stages", 1),
-        registers=arguments.get("maxnreg"),
-        blocks=arguments.get("num_ctas", 1),
     )
 
 

@@ -9,7 +9,7 @@ with the sum contiguous, and a gradient's other factors are transposed on their 
 import itertools
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 from bench.spec import Dtype
 from kernels.convolution import activation_gradient, forward, tiles, weight_gradient
@@ -19,88 +19,52 @@ from tests.kernels.compiled import (
     PARKED_ANYWHERE_BYTE,
     Built,
     Family,
+    Form,
     arithmetic,
-    build,
-    pointer,
+    arithmetic_faults,
+    launched,
     resource_faults,
+    without_memory,
 )
 
 CAPABILITIES = (80, 90, 100)
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "tf32", "float32")
-KERNELS = {
-    "forward": (forward, forward.convolve, ("x_pointer", "w_pointer", "y_pointer")),
-    "activation_gradient": (
-        activation_gradient,
-        activation_gradient.gather_gradient,
-        ("dy_pointer", "w_pointer", "dx_pointer"),
-    ),
-    "weight_gradient": (
-        weight_gradient,
-        weight_gradient.correlate,
-        ("dy_pointer", "x_pointer", "dw_pointer"),
-    ),
+KERNELS: dict[Direction, Any] = {
+    "forward": forward,
+    "activation_gradient": activation_gradient,
+    "weight_gradient": weight_gradient,
 }
 
 
-class Form(NamedTuple):
+def form(problem: Convolution, tile: Tile, capability: int) -> Form:
     """One compilation."""
+    rows = tile.n if problem.direction == "weight_gradient" else tile.m
+    instruction = arithmetic(problem.dtype, capability, rows)
+    # Of a bias gradient the kernel has no part.
+    of = problem.model_copy(update={"bias": problem.adds_bias})
+    (call,) = launched(KERNELS[problem.direction].prepare(of, tile, *without_memory(of)).launch())
+    promises = (
+        partial(resource_faults, parked_byte=PARKED_ANYWHERE_BYTE),
+        partial(arithmetic_faults, expected=instruction, alone=False),
+        partial(copy_faults, problem, tile),
+    )
+    return Form(f"{problem} {tile}", call, promises, (capability,))
 
-    problem: Convolution
-    tile: Tile
-    capability: int
 
-    def __str__(self) -> str:
-        problem = self.problem
-        window = f"{problem.window_h}x{problem.window_w}/{problem.stride}+{problem.padding}"
-        more = "bias" if problem.bias else "parts" if problem.direction == "weight_gradient" else ""
-        size = f"c={problem.c // problem.groups:<3} {window:7} {more:5}"
-        return f"{problem.direction:19} {problem.dtype:8} {size} {self.tile!s}"
-
-    @property
-    def instruction(self) -> str:
-        """What multiplies."""
-        rows = self.tile.n if self.problem.direction == "weight_gradient" else self.tile.m
-        return arithmetic(self.problem.dtype, self.capability, rows)
-
-    def compiled(self) -> Built:
-        """As `compiled.Form` has it, and so are the others."""
-        module, kernel, tensors = KERNELS[self.problem.direction]
-        arguments = dict.fromkeys(tensors, pointer(self.problem.dtype))
-        constants = module.constants(self.problem, self.tile)
-        if self.problem.direction == "weight_gradient":
-            arguments |= {"slots": "*fp32", "counters": "*i32"}
-        elif self.problem.adds_bias:
-            arguments["bias_pointer"] = pointer(self.problem.dtype)
-        elif self.problem.direction == "forward":
-            constants["bias_pointer"] = None
-        return build(
-            kernel,
-            arguments | dict.fromkeys(module.sizes(self.problem), "i32"),
-            constants,
-            self.capability,
-            warps=self.tile.warps,
-            stages=self.tile.stages,
-            registers=tiles.options(self.tile)["maxnreg"],
-        )
-
-    def faults(self, built: Built) -> list[str]:
-        found = resource_faults(built, self.capability, parked_byte=PARKED_ANYWHERE_BYTE)
-        if not built.count(self.instruction):
-            found.append(f"no {self.instruction}")
-        if tiles.has_wide_loads(self.problem):
-            tile, item_byte = self.tile, self.problem.item_byte
-            pieces = (tile.m + tile.n) * tile.k * item_byte // (16 * 32 * tile.warps)  # of a thread and step
-            wide = built.count("LDGSTS.E.BYPASS.128", "LDGSTS.E.BYPASS.LTC128B.128")
-            gradient_of_tf32 = self.problem.dtype == "tf32" and self.problem.direction != "forward"
-            wanted = max(pieces * tile.stages, built.count("LDGSTS"))
-            if wide < wanted and not (gradient_of_tf32 and self.capability > 80):
-                found.append(f"{wide} copies of 16 bytes, wanted {wanted}")
-            if tile.m * tile.n * item_byte >= 16 * 32 * tile.warps and not built.count("STG.E.128"):
-                found.append("no 16-byte stores")
-        return found
-
-    def counts(self, built: Built) -> str:
-        return f"{built.count(self.instruction)} {self.instruction}"
+def copy_faults(problem: Convolution, tile: Tile, built: Built) -> list[str]:
+    """Whether factors or the result do not move 16 bytes at a time, where channels allow it."""
+    if not tiles.has_wide_loads(problem):
+        return []
+    found, item_byte = [], problem.item_byte
+    pieces = (tile.m + tile.n) * tile.k * item_byte // (16 * 32 * tile.warps)  # of a thread and step
+    wide = built.count("LDGSTS.E.BYPASS.128", "LDGSTS.E.BYPASS.LTC128B.128")
+    gradient_of_tf32 = problem.dtype == "tf32" and problem.direction != "forward"
+    wanted = max(pieces * tile.stages, built.count("LDGSTS"))
+    if wide < wanted and not (gradient_of_tf32 and built.capability > 80):
+        found.append(f"{wide} copies of 16 bytes, wanted {wanted}")
+    if tile.m * tile.n * item_byte >= 16 * 32 * tile.warps and not built.count("STG.E.128"):
+        found.append("no 16-byte stores")
+    return found
 
 
 def convolution(direction: Direction, dtype: Dtype, summed: int, **given: int) -> Convolution:
@@ -127,12 +91,12 @@ def forms(everything: bool) -> Iterator[Form]:
         problem = convolution(direction, dtype, summed, **shape, bias=hardest and direction == "forward")
         for tile in tiles.candidates(problem):
             for capability in CAPABILITIES if everything or hardest else (next(turn),):
-                yield Form(problem, tile, capability)
+                yield form(problem, tile, capability)
     for dtype, channels in itertools.product(DTYPES, (16, 128)):
         few = convolution(
             "weight_gradient", dtype, 0, c=channels, k=channels, groups=16, window_h=1, window_w=1
         )
-        yield from (Form(few, tile, next(turn)) for tile in tiles.candidates(few))
+        yield from (form(few, tile, next(turn)) for tile in tiles.candidates(few))
 
 
-FAMILY = Family(partial(forms, everything=False), partial(forms, everything=True))
+FAMILIES = {"convolution": Family(partial(forms, everything=False), partial(forms, everything=True))}

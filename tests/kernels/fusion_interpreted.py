@@ -14,7 +14,7 @@ from kernels.fusion.operator import OPERATOR, chain, tolerance
 from kernels.fusion.problem import EPSILON, Fusion
 from kernels.fusion.stream import Block
 from tests.drawing import covering, drawn
-from tests.kernels.interpreted import check, check_again, check_far_end, ran
+from tests.kernels.interpreted import Beyond32Bits, Case, Far, Ran, SpoiledByNan, Tensors, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import uniform, used
@@ -40,57 +40,60 @@ STRADDLING = [
 KINDS = (attrgetter("rows", "length"), attrgetter("chain"), attrgetter("dtype"))
 
 
+def cases() -> list[Case]:
+    """Streams at every example with a block of the tuner's, small ones in many tiny blocks too; and norms.
+
+    Each of the tuner's blocks meets problems of several of them, aligned and with a ragged end; norms are run
+    with one row a program, with more rows a program than there are, and with a row that fills the chip.
+    """
+    found: list[Case] = []
+    for problem in covering([*STREAMS, *STRADDLING], "stream", *KINDS):
+        found += [(problem, block) for block in (stream.CANDIDATES[0], TINY)[: 1 + (problem.elements <= 400)]]
+    for block in drawn(stream.CANDIDATES, 1, "blocks"):
+        for length in (2056, 1999):
+            found.append((Fusion(chain="bias-residual", rows=5, length=length, dtype="float16"), block))
+    for problem in covering(NORMS, "norm", *KINDS):
+        found += [(problem, rows) for rows in norm.candidates(problem.length)]
+    longest = Fusion(chain="bias-residual-layernorm", rows=2, length=16384, dtype="float16")
+    return [*found, (longest, norm.candidates(16384)[0])]
+
+
+# The last program, of which half the rows exist.
+LARGE = Fusion(chain="residual-layernorm", rows=(1 << 20) + 3, length=2048, dtype="float16")
+
+
+class TestFusion(SpoiledByNan, Beyond32Bits):
+    operator = OPERATOR
+    cases = cases()
+    spoiled = (
+        (Fusion(chain="bias-residual", rows=5, length=15, dtype="float32"), TINY),
+        (Fusion(chain="residual-layernorm", rows=4, length=256, dtype="float32"), norm.candidates(256)[-1]),
+    )
+    far = (Far(LARGE, norm.Rows(2, 4), LARGE.model_copy(update={"rows": 1})),)
+
+    def launch(self, problem: Fusion, inputs: Tensors, configuration: Block | norm.Rows) -> Launch:
+        return launch(problem, configuration, *inputs)
+
+    def counted(self, problem: Fusion, configuration: Block | norm.Rows, inputs: Tensors, done: Ran) -> None:
+        """Exactly the loads that the essays promise."""
+        assert done.byte[1:] == (problem.byte_written, 0)
+        for tensor in inputs:
+            loaded = done.watch.loads.within(tensor)
+            assert loaded.distinct_byte == tensor.nbytes
+            of_row = problem.elements * problem.item_byte
+            if isinstance(configuration, norm.Rows):
+                of_row = -(-problem.rows // configuration.rows) * tensor.nbytes
+            assert loaded.byte == (tensor.nbytes if tensor.ndim == 2 else of_row)
+        distinct = done.watch.loads.distinct_byte + done.watch.stores.distinct_byte
+        assert distinct == problem.byte == problem.byte_moved("triton")
+
+
 def launch(problem: Fusion, configuration: Block | norm.Rows, *tensors: torch.Tensor) -> Launch:
     """By this configuration of the kernel that the chain takes."""
     of = operands(problem, *tensors)
     if isinstance(configuration, Block):
         return stream.launch(problem, of, configuration)
     return norm.launch(problem, of, configuration)
-
-
-def holds(problem: Fusion, configuration: Block | norm.Rows, seed: int, programs: int) -> None:
-    """Right, every element written once, and exactly the loads that the essays promise."""
-    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
-    ready = launch(problem, configuration, *tensors)
-    done = check(OPERATOR, problem, tensors, ready)
-    assert done.byte[1:] == (problem.byte_written, 0)
-    for tensor in tensors:
-        loaded = done.watch.loads.within(tensor)
-        assert loaded.distinct_byte == tensor.nbytes
-        whole = tensor.ndim == 2
-        per_row = programs * tensor.nbytes if problem.normalized else problem.elements * problem.item_byte
-        assert loaded.byte == (tensor.nbytes if whole else per_row)
-    distinct = done.watch.loads.distinct_byte + done.watch.stores.distinct_byte
-    assert distinct == problem.byte == problem.byte_moved("triton")
-    check_again(ready)
-
-
-@pytest.mark.parametrize("problem", covering([*STREAMS, *STRADDLING], "stream", *KINDS), ids=str)
-def test_stream_is_right_in_bounds_and_writes_each_element_once(problem: Fusion, seed: int) -> None:
-    """At every example, with a block of the tuner's; small ones in many tiny blocks too."""
-    holds(problem, stream.CANDIDATES[0], seed, programs=0)
-    if problem.elements <= 400:
-        holds(problem, TINY, seed, programs=0)
-
-
-@pytest.mark.parametrize("block", drawn(stream.CANDIDATES, 1, "blocks"), ids=str)
-def test_stream_of_several_blocks(block: Block, seed: int) -> None:
-    """Each of the tuner's blocks, in problems of several of them: aligned, and with a ragged end."""
-    for rows, length in ((5, 2056), (5, 1999)):
-        holds(Fusion(chain="bias-residual", rows=rows, length=length, dtype="float16"), block, seed, 0)
-
-
-@pytest.mark.parametrize("problem", covering(NORMS, "norm", *KINDS), ids=str)
-def test_norm_is_right_in_bounds_and_writes_each_element_once(problem: Fusion, seed: int) -> None:
-    """At every example, with one row a program and with more rows a program than there are."""
-    for rows in norm.candidates(problem.length):
-        holds(problem, rows, seed, programs=-(-problem.rows // rows.rows))
-
-
-def test_norm_of_the_longest_row(seed: int) -> None:
-    """A row that fills what is on chip."""
-    problem = Fusion(chain="bias-residual-layernorm", rows=2, length=16384, dtype="float16")
-    holds(problem, norm.candidates(problem.length)[0], seed, programs=2)
 
 
 def test_a_block_never_run_is_found(seed: int) -> None:
@@ -205,10 +208,3 @@ def test_stream_at_the_far_end_of_a_large_tensor(rows: int, length: int, seed: i
     right = 2 * x[begin:].double() + bias[column].double()
     assert (y[begin:].double() - right).abs().max() <= 2 * tolerance(problem, "triton") * right.abs().max()
     assert watch.stores.byte == 2 * (n - begin) and watch.stores.repeated == 0
-
-
-def test_norm_at_the_far_end_of_a_large_tensor(seed: int) -> None:
-    """The last program, of which half the rows exist."""
-    problem = Fusion(chain="residual-layernorm", rows=(1 << 20) + 3, length=2048, dtype="float16")
-    last, rows = problem.model_copy(update={"rows": 1}), norm.Rows(2, 4)
-    check_far_end(OPERATOR, problem, last, lambda inputs: launch(problem, rows, *inputs), seed)

@@ -1,5 +1,6 @@
 """What the GEMM tests have in common: the check of a result against the reference."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -32,6 +33,7 @@ def sizeless(dtype: Dtype, layout: Layout, add: str) -> Gemm:
     return Gemm(m=512, n=512, k=512, dtype=dtype, layout=layout, beta=1 if add == "matrix" else 0)
 
 
+@functools.cache
 def meta_operands(problem: Gemm, add: str = "none") -> Operands:
     """Operands without memory, for a compilation."""
 

@@ -15,7 +15,8 @@ from the compiled program, the overlap:
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple, get_args
+from functools import partial
+from typing import Any, NamedTuple, get_args
 
 from bench.spec import Dtype, Unsupported
 from kernels.gemm import gluon_blackwell, gluon_scaled
@@ -26,13 +27,14 @@ from tests.kernels.compiled import (
     SHARED_LIMIT_BYTE,
     Built,
     Family,
+    Form,
+    Promise,
     arithmetic,
-    build_launch,
+    launched,
     resource_faults,
 )
 from tests.kernels.gemm_cases import meta_operands, sizeless
-from tests.kernels.gluon_ptx import barrier_faults, innermost, order_faults, wait_faults
-from tests.kernels.gluon_step import out_of_step
+from tests.kernels.gluon_ptx import barrier_faults, innermost, order_faults, out_of_step, wait_faults
 
 CAPABILITY = (10, 0)
 SMS = 148
@@ -47,7 +49,7 @@ DESCRIBED = re.compile(r"tcgen05\.mma\.\S+ \[ %r\d+ \+ 0 \], %rd\d+, %rd\d+, (%r
 """Of PTX: the register that describes a matrix instruction."""
 
 
-class Form(NamedTuple):
+class Case(NamedTuple):
     """One compilation."""
 
     dtype: Dtype
@@ -66,94 +68,84 @@ class Form(NamedTuple):
         return self.dtype in BLOCK_SCALED
 
     @property
-    def capability(self) -> int:
-        """Blackwell's."""
-        return 100
+    def module(self) -> Any:
+        """What launches it."""
+        return gluon_scaled if self.scaled else gluon_blackwell
 
     @property
     def unit(self) -> str:
         """What multiplies."""
-        return UNITS.get(self.dtype) or arithmetic(self.dtype, self.capability)
+        return UNITS.get(self.dtype) or arithmetic(self.dtype, 100)
 
-    def __str__(self) -> str:
-        return f"{self.dtype:11} {self.layout:6} {self.add:7} {self.schedule!s}"
+    def form(self) -> Form:
+        """What would be launched, and what is promised of it."""
+        prepared = self.module.prepare(meta_operands(self.problem, self.add), self.schedule, SMS)
+        (call,) = launched(prepared.launch())
+        of = (_faults, _faults_of_arithmetic, _faults_of_loops, _faults_of_parts, _faults_of_barriers)
+        of_case: list[Promise] = [partial(faults, self) for faults in (*of, _faults_of_pairs)]
+        name = f"{self.dtype:11} {self.layout:6} {self.add:7} {self.schedule}"
+        return Form(name, call, (resource_faults, *of_case, out_of_step), (100,))
 
-    def compiled(self) -> Built:
-        """As `compiled.Form` has it, and so are the others."""
-        operands = meta_operands(self.problem, self.add)
-        module = gluon_scaled if self.scaled else gluon_blackwell
-        return build_launch(module.prepare(operands, self.schedule, SMS), self.capability)
 
-    def faults(self, built: Built) -> list[str]:
-        found = resource_faults(built, self.capability)
-        module = gluon_scaled if self.scaled else gluon_blackwell
-        computed = module.shared_byte(self.problem, self.schedule)
-        if not built.shared_byte <= computed <= SHARED_LIMIT_BYTE[100]:
-            found.append(f"{built.shared_byte} bytes of shared memory, {computed} computed")
-        columns = 512 if self.scaled else 2 * self.schedule.tile.m
-        if built.tensor_columns != columns:
-            found.append(f"{built.tensor_columns} columns of tensor memory, {columns} computed")
-        if built.count("STG", "LDGSTS") or built.count("LDG") != 2 * (self.dtype == "float8_e4m3"):
-            found.append("copies by pointers")
-        return [
-            *found,
-            *_faults_of_arithmetic(self, built),
-            *_faults_of_loops(self, built),
-            *_faults_of_parts(self, built),
-            *_faults_of_barriers(self, built),
-            *out_of_step(built.ptx),
-            *_faults_of_pairs(self, built),
-        ]
-
-    def counts(self, built: Built) -> str:
-        return f"{built.count(self.unit)} {self.unit}, {built.tensor_columns} columns of tensor memory"
+def _faults(case: Case, built: Built) -> list[str]:
+    """Whether shared or tensor memory is not as computed, or pointers copy."""
+    found = []
+    computed = case.module.shared_byte(case.problem, case.schedule)
+    if not built.shared_byte <= computed <= SHARED_LIMIT_BYTE[100]:
+        found.append(f"{built.shared_byte} bytes of shared memory, {computed} computed")
+    columns = 512 if case.scaled else 2 * case.schedule.tile.m
+    if built.tensor_columns != columns:
+        found.append(f"{built.tensor_columns} columns of tensor memory, {columns} computed")
+    if built.count("STG", "LDGSTS") or built.count("LDG") != 2 * (case.dtype == "float8_e4m3"):
+        found.append("copies by pointers")
+    return found
 
 
 def every() -> Iterator[Form]:
     """All that could ever be compiled."""
-    for dtype, add in forms():
+    for dtype, add in typed():
         for layout in LAYOUTS if dtype not in BLOCK_SCALED else LAYOUTS[2:3]:
-            yield from cases(dtype, layout, add)
+            yield from (case.form() for case in cases(dtype, layout, add))
 
 
-def forms() -> Iterator[tuple[Dtype, str]]:
+def typed() -> Iterator[tuple[Dtype, str]]:
     """Types, each with what may be added to its products."""
     for dtype in TYPES:
         for add in ADDENDS if dtype in ("float16", "bfloat16") else ADDENDS[:1]:
             yield dtype, add
 
 
-def cases(dtype: Dtype, layout: Layout, add: str) -> Iterator[Form]:
+def cases(dtype: Dtype, layout: Layout, add: str) -> Iterator[Case]:
     """Of every configuration of a type; none where this version of Triton cannot compile it."""
     of = sizeless(dtype, layout, add)
-    module = gluon_scaled if dtype in BLOCK_SCALED else gluon_blackwell
+    module: Any = gluon_scaled if dtype in BLOCK_SCALED else gluon_blackwell
     try:
         listed = module.candidates(of, CAPABILITY, SMS)
     except Unsupported:
         return
     for one in listed:
-        yield Form(dtype, layout, add, one)
+        yield Case(dtype, layout, add, one)
 
 
 def chosen() -> Iterator[Form]:
     """Each tile for each type and addend, layouts taking turns."""
     turn = 0
-    for dtype, add in forms():
+    for dtype, add in typed():
         for case in cases(dtype, LAYOUTS[2], add):
             if case.schedule.group == 8:
-                yield case if case.scaled else case._replace(layout=LAYOUTS[turn % 4])
+                yield (case if case.scaled else case._replace(layout=LAYOUTS[turn % 4])).form()
                 turn += 1
 
 
-def _faults_of_arithmetic(form: Form, built: Built) -> list[str]:
+def _faults_of_arithmetic(case: Case, built: Built) -> list[str]:
     """Also: the instruction's own description says the tile's rows and columns, and what lies across K."""
     found = Counter({name: built.count(name) for name in MATRIX_UNITS if built.count(name)})
-    if found != Counter({form.unit: 4}):
-        return [f"{dict(found)}, not 4 {form.unit}"]
-    tile = form.schedule.tile
-    expected = (tile.n, tile.m, form.layout[1] == "T", form.layout[0] == "N")
+    if found != Counter({case.unit: 4}):
+        return [f"{dict(found)}, not 4 {case.unit}"]
+    tile = case.schedule.tile
+    expected = (tile.n, tile.m, case.layout[1] == "T", case.layout[0] == "N")
     described = {_described(built.ptx, name) for name in re.findall(DESCRIBED, built.ptx)}
-    if not form.scaled and described != {expected}:
+    if not case.scaled and described != {expected}:
         return [f"instructions of {described}, not {expected}"]
     return []
 
@@ -165,10 +157,10 @@ def _described(ptx: str, register: str) -> tuple[int, int, bool, bool]:
     return (bits >> 24 & 31) * 16, (bits >> 17 & 63) * 8, bool(bits >> 15 & 1), bool(bits >> 16 & 1)
 
 
-def _faults_of_loops(form: Form, built: Built) -> list[str]:
+def _faults_of_loops(case: Case, built: Built) -> list[str]:
     """One loop that multiplies and one that copies; neither touches what the other or the sums need."""
     loops = innermost(built.program)
-    products = [loop for loop in loops if any(form.unit in line.name for line in loop)]
+    products = [loop for loop in loops if any(case.unit in line.name for line in loop)]
     copies = [loop for loop in loops if any("UTMALDG" in line.name for line in loop)]
     copies = [loop for loop in copies if not any("LDTM" in line.name for line in loop)]
     if len(products) != 1 or len(copies) != 1:
@@ -185,35 +177,35 @@ def _faults_of_loops(form: Form, built: Built) -> list[str]:
         if max(used, default=0) >= WORKER_REGISTERS:
             found.append(f"register {max(used)} in the loop that {kind}")
     copied = sum("UTMALDG" in line.name for line in copies[0])
-    if copied != _copies(form):
-        found.append(f"{copied} copies a step, not {_copies(form)}")
+    if copied != _copies(case):
+        found.append(f"{copied} copies a step, not {_copies(case)}")
     scales = sum("UTCCP" in line.name for line in products[0])
-    rows, blocks = form.schedule.tile.m + form.schedule.tile.n, 4 if form.dtype == "mxfp8" else 16
-    if scales != form.scaled * rows // 128 * blocks // 4:
+    rows, blocks = case.schedule.tile.m + case.schedule.tile.n, 4 if case.dtype == "mxfp8" else 16
+    if scales != case.scaled * rows // 128 * blocks // 4:
         found.append(f"{scales} copies of scales to tensor memory")
     return found
 
 
-def _copies(form: Form) -> int:
+def _copies(case: Case) -> int:
     """Of one step by one block: blocks along K are copied at once, others in pieces of 128 bytes of a row."""
-    if form.scaled:
+    if case.scaled:
         return 4
-    tile, blocks = form.schedule.tile, form.schedule.blocks
-    item = form.problem.item_byte
-    of_a = tile.m // blocks * item // 128 if form.layout[0] == "N" else 1
-    of_b = tile.n // blocks * item // 128 if form.layout[1] == "T" else 1
+    tile, blocks = case.schedule.tile, case.schedule.blocks
+    item = case.problem.item_byte
+    of_a = tile.m // blocks * item // 128 if case.layout[0] == "N" else 1
+    of_b = tile.n // blocks * item // 128 if case.layout[1] == "T" else 1
     return max(of_a, 1) + max(of_b, 1)
 
 
-def _faults_of_parts(form: Form, built: Built) -> list[str]:
+def _faults_of_parts(case: Case, built: Built) -> list[str]:
     """Parts leave in order, all sums are read, and declared taken when all warps have them."""
-    parts, buffers = _parts(form)
-    adds = form.add == "matrix"
+    parts, buffers = _parts(case)
+    adds = case.add == "matrix"
     found = order_faults(built.ptx[built.ptx.index("tcgen05.ld") :], parts, waits=not adds)
     waits = Counter({1: parts - buffers, 0: 2}) if adds else Counter({buffers - 1: parts}) + Counter([0])
     found += wait_faults(built.ptx, +waits)
     loads = [int(width) for width in re.findall(r"tcgen05\.ld\.\S*\.x(\d+)\.b32", built.ptx)]
-    if sum(loads) != form.schedule.tile.m:
+    if sum(loads) != case.schedule.tile.m:
         found.append(f"{sum(loads)} columns of sums are read")
     before, _, _ = built.ptx.partition("mbarrier.arrive.shared")
     if not re.search(r"tcgen05\.wait::ld[^;]*;\s*(?:\.loc[^\n]*\s*)?bar\.sync[^;]*;[^;]*@%p\d+ \Z", before):
@@ -221,41 +213,41 @@ def _faults_of_parts(form: Form, built: Built) -> list[str]:
     return found
 
 
-def _parts(form: Form) -> tuple[int, int]:
+def _parts(case: Case) -> tuple[int, int]:
     """Parts of a tile, and how many shared memory holds."""
-    tile = form.schedule.tile
-    if form.scaled:
-        columns, buffers = gluon_scaled.part(form.problem, tile.m, tile.stages)
+    tile = case.schedule.tile
+    if case.scaled:
+        columns, buffers = gluon_scaled.part(case.problem, tile.m, tile.stages)
     else:
-        columns, buffers = part(form.problem, tile.m, form.add)
+        columns, buffers = part(case.problem, tile.m, case.add)
     return tile.m // columns, buffers
 
 
-def _faults_of_barriers(form: Form, built: Built) -> list[str]:
+def _faults_of_barriers(case: Case, built: Built) -> list[str]:
     """How many there are, of how many arrivals, who arrives and who waits, and for how many bytes."""
-    tile, blocks = form.schedule.tile, form.schedule.blocks
-    parts, buffers = _parts(form)
+    tile, blocks = case.schedule.tile, case.schedule.blocks
+    parts, buffers = _parts(case)
     # filled and freed; summed and taken; brought
-    barriers = 2 * tile.stages + 4 + {"none": 0, "bias": 1, "matrix": buffers}[form.add]
+    barriers = 2 * tile.stages + 4 + {"none": 0, "bias": 1, "matrix": buffers}[case.add]
     of_step = (tile.m + tile.n) * 128
-    if form.scaled:
-        of_step += (tile.m + tile.n) * (4 if form.dtype == "mxfp8" else 16)
+    if case.scaled:
+        of_step += (tile.m + tile.n) * (4 if case.dtype == "mxfp8" else 16)
     of_part = tile.n // blocks * (tile.m // parts) * 2
     expects = Counter({of_step: 1})
-    expects += Counter({tile.m * 2: form.add == "bias", of_part: (form.add == "matrix") * parts})
+    expects += Counter({tile.m * 2: case.add == "bias", of_part: (case.add == "matrix") * parts})
     return barrier_faults(
         built.ptx,
         Counter({1: barriers}),
         +expects,
         arrivals=1,  # taken
         commits=2,  # freed, summed
-        waits=4 + {"none": 0, "bias": 1, "matrix": parts}[form.add],
+        waits=4 + {"none": 0, "bias": 1, "matrix": parts}[case.add],
     )
 
 
-def _faults_of_pairs(form: Form, built: Built) -> list[str]:
+def _faults_of_pairs(case: Case, built: Built) -> list[str]:
     """Of a pair everything says so; of a block alone nothing does."""
-    paired = form.schedule.blocks == 2
+    paired = case.schedule.blocks == 2
     groups = Counter(re.findall(r"cta_group::(\d)", built.ptx))
     found = [] if set(groups) == {"2" if paired else "1"} else [f"groups {dict(groups)}"]
     commits = re.findall(r"tcgen05\.commit\S*multicast::cluster", built.ptx)
@@ -270,4 +262,4 @@ def _faults_of_pairs(form: Form, built: Built) -> list[str]:
     return found
 
 
-FAMILY = Family(chosen, every)
+FAMILIES = {"gemm_gluon_blackwell": Family(chosen, every)}

@@ -6,81 +6,69 @@ and loads that pass the L1 cache. Every layout and side takes half an hour on tw
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from bench.spec import Dtype
 from kernels.gemm import skinny, split_k, stream_k
 from kernels.gemm.operands import has_wide_loads
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.stream_k import Streams
-from kernels.gemm.tiles import Tile
-from tests.kernels.compiled import MATRIX_UNITS, Built, Family, arithmetic, build_launch, resource_faults
+from tests.kernels.compiled import (
+    Built,
+    Family,
+    Form,
+    Promise,
+    arithmetic,
+    arithmetic_faults,
+    fma_faults,
+    launched,
+    resource_faults,
+)
 from tests.kernels.gemm_cases import meta_operands
 
 CAPABILITIES = (70, 80, 89, 90, 100)
 LAYOUTS: tuple[Layout, ...] = ("NN", "NT", "TN", "TT")
 SAMPLE = 29
 """Of so many forms one is in the sample. A prime, so that the sample follows no property of the list."""
-UNITS = (*MATRIX_UNITS, "FFMA", "DFMA")
+
+Case = tuple[str, Gemm, Any, int]
+"""A kernel in a configuration, for a problem on an architecture."""
 
 
-class Form(NamedTuple):
-    """One compilation: a kernel in a configuration, for a problem on an architecture."""
+def form(kernel: str, problem: Gemm, configuration: Any, capability: int, parts: int = 8) -> Form:
+    """One compilation."""
+    of, tile = meta_operands(problem), configuration.tile
+    if kernel == "stream-k":
+        prepared = stream_k.prepare(of, configuration, 132)
+    else:
+        prepared = split_k.in_parts(of, configuration, parts)
+    promises: list[Promise] = [resource_faults, *([arrival_faults] if parts > 1 else [])]
+    if capability < 75:
+        promises.append(partial(fma_faults, problem.dtype))
+    else:
+        turned = kernel != "stream-k" and split_k.turned(problem, tile)
+        expected = arithmetic(problem.dtype, capability, tile.m if turned else tile.n)
+        promises.append(partial(arithmetic_faults, expected=expected, alone=False))
+        if isinstance(configuration, Streams) and configuration.bulk:
+            promises.append(_bulk_faults)
+        elif has_wide_loads(problem) and is_copied_wide(problem):
+            promises.append(_copy_faults)
+    (call,) = launched(prepared.launch())
+    return Form(f"{kernel:8} {problem!s:55} {configuration}", call, tuple(promises), (capability,))
 
-    kernel: str
-    problem: Gemm
-    configuration: Any
-    capability: int
-    parts: int = 8
 
-    @property
-    def tile(self) -> Tile:
-        """Of its configuration."""
-        tile: Tile = self.configuration.tile
-        return tile
+def _bulk_faults(built: Built) -> list[str]:
+    """Whether operands are moved otherwise than in bulk."""
+    found = [] if built.count("UTMALDG") else ["no bulk copies"]
+    return [*found, "copies by pointer as well"] if built.count("LDGSTS") else found
 
-    @property
-    def bulk(self) -> bool:
-        """Whether operands are moved by bulk copies."""
-        return isinstance(self.configuration, Streams) and self.configuration.bulk
 
-    def __str__(self) -> str:
-        return f"{self.kernel:8} {self.problem!s:55} {self.configuration!s}"
-
-    @property
-    def instruction(self) -> str:
-        """What multiplies."""
-        turned = self.kernel != "stream-k" and split_k.turned(self.problem, self.tile)
-        return arithmetic(self.problem.dtype, self.capability, self.tile.m if turned else self.tile.n)
-
-    def compiled(self) -> Built:
-        """As `compiled.Form` has it, and so are the others."""
-        of = meta_operands(self.problem)
-        if self.kernel == "stream-k":
-            return build_launch(stream_k.prepare(of, self.configuration, 132), self.capability)
-        return build_launch(split_k.in_parts(of, self.configuration, self.parts), self.capability)
-
-    def faults(self, built: Built) -> list[str]:
-        found = resource_faults(built, self.capability)
-        if self.parts > 1:
-            found += arrival_faults(built)
-        if self.capability < 75:
-            fma = "fma.rn.f64" if self.problem.dtype == "float64" else "fma.rn.f32"
-            return found if fma in built.ptx else [*found, f"not computed by {fma}"]
-        found += [] if built.count(self.instruction) else [f"no {self.instruction}"]
-        if self.bulk:
-            found += [] if built.count("UTMALDG") else ["no bulk copies"]
-            found += ["copies by pointer as well"] if built.count("LDGSTS") else []
-        elif has_wide_loads(self.problem) and is_copied_wide(self):
-            found += [] if built.count("LDGSTS.E.BYPASS.128") else ["no 16-byte copy to shared memory"]
-            found += ["narrow loads"] if built.count("LDG.E.U16", "LDG.E.U8") else []
-        return found
-
-    def counts(self, built: Built) -> str:
-        kinds = Counter(name.split(".")[0] for name in built.instructions.elements())
-        return ", ".join(f"{kinds[one]} {one}" for one in UNITS if kinds[one])
+def _copy_faults(built: Built) -> list[str]:
+    """Whether operands are moved less than 16 bytes at a time."""
+    found = [] if built.count("LDGSTS.E.BYPASS.128") else ["no 16-byte copy to shared memory"]
+    return [*found, "narrow loads"] if built.count("LDG.E.U16", "LDG.E.U8") else found
 
 
 def of_kernel(kernel: str, problem: Gemm, capability: int) -> tuple[Any, ...]:
@@ -107,25 +95,30 @@ def problems(dtype: Dtype, layout: Layout) -> Iterator[tuple[str, Gemm]]:
         yield "skinny", Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype)
 
 
-def every() -> Iterator[Form]:
+def cases() -> Iterator[Case]:
     """All layouts; the two 16-bit types compile to the same but for one letter, so one will do."""
     for capability, dtype in types():
         for layout in LAYOUTS if dtype != "bfloat16" else ():
             for kernel, problem in problems(dtype, layout):
                 for configuration in of_kernel(kernel, problem, capability):
-                    yield Form(kernel, problem, configuration, capability)
+                    yield kernel, problem, configuration, capability
+
+
+def every() -> Iterator[Form]:
+    """All of them."""
+    return (form(*case) for case in cases())
 
 
 def chosen() -> Iterator[Form]:
     """A sample in which every kernel meets all types and architectures; and one that splits nothing."""
-    everything = list(every())
-    yield everything[0]._replace(parts=1)
-    yield from everything[::SAMPLE]
+    everything = list(cases())
+    yield form(*everything[0], parts=1)
+    yield from (form(*case) for case in everything[::SAMPLE])
 
 
-def is_copied_wide(form: Form) -> bool:
+def is_copied_wide(problem: Gemm) -> bool:
     """Whether the matrix units take operands as they lie: any of 16 bits, others with K contiguous."""
-    return form.problem.item_byte == 2 or form.problem.layout == "TN" or form.problem.dtype == "float32"
+    return problem.item_byte == 2 or problem.layout == "TN" or problem.dtype == "float32"
 
 
 def arrival_faults(built: Built) -> list[str]:
@@ -143,4 +136,4 @@ def arrival_faults(built: Built) -> list[str]:
     return found
 
 
-FAMILY = Family(chosen, every)
+FAMILIES = {"gemm_parts": Family(chosen, every)}

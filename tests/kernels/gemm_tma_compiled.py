@@ -7,7 +7,8 @@ layout and addend take an hour on two cores.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, get_args
+from functools import partial
+from typing import get_args
 
 from bench.spec import Dtype
 from kernels.gemm import persistent, tma
@@ -15,12 +16,13 @@ from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.tiles import Tile
 from kernels.gemm.tma_tiles import shared_byte
 from tests.kernels.compiled import (
-    FROM_REGISTERS,
     Built,
     Family,
+    Form,
     arithmetic,
     arithmetic_faults,
-    build_launch,
+    launched,
+    register_faults,
     resource_faults,
 )
 from tests.kernels.gemm_cases import meta_operands, sizeless
@@ -32,47 +34,33 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 ADDENDS = ("none", "matrix", "bias")
 
 
-class Form(NamedTuple):
+def form(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str, tile: Tile) -> Form:
     """One compilation."""
+    of = sizeless(dtype, layout, add)
+    (call,) = launched(VARIANTS[variant].prepare(meta_operands(of, add), tile, 132).launch())
+    at = (capability // 10, 0)
+    computed = shared_byte(of, at, tile, persistent=variant == "persistent")
+    promises = (
+        resource_faults,
+        register_faults,
+        partial(arithmetic_faults, expected=arithmetic(dtype, capability)),
+        partial(_faults, dtype == "float8_e4m3", computed),
+    )
+    return Form(f"{variant:12} {dtype:11} {layout:6} {add:7} {tile}", call, promises, (capability,))
 
-    variant: str
-    capability: int
-    dtype: Dtype
-    layout: Layout
-    add: str
-    tile: Tile
 
-    def __str__(self) -> str:
-        return f"{self.variant:12} {self.dtype:11} {self.layout:6} {self.add:7} {self.tile!s}"
+def _faults(has_scales: bool, computed_byte: int, built: Built) -> list[str]:
+    """Whether data moves otherwise than in bulk, or takes more shared memory than tma_tiles.py computes."""
+    found = [] if built.count("UTMALDG") and built.count("UTMASTG") else ["no bulk copies"]
+    if built.count("STG", "LDGSTS") or (built.count("LDG") and not has_scales):
+        found.append("copies by pointers")
+    if built.shared_byte > computed_byte:
+        found.append(f"{built.shared_byte} bytes of shared memory, {computed_byte} computed")
+    return found
 
-    @property
-    def instruction(self) -> str:
-        """What multiplies."""
-        return arithmetic(self.dtype, self.capability)
 
-    def compiled(self) -> Built:
-        """As `compiled.Form` has it, and so are the others."""
-        operands = meta_operands(sizeless(self.dtype, self.layout, self.add), self.add)
-        return build_launch(VARIANTS[self.variant].prepare(operands, self.tile, 132), self.capability)
-
-    def faults(self, built: Built) -> list[str]:
-        found = resource_faults(built, self.capability) + arithmetic_faults(built, self.instruction)
-        if FROM_REGISTERS.search(built.ptx):
-            found.append("a matrix operand from registers")
-        if not built.count("UTMALDG") or not built.count("UTMASTG"):
-            found.append("no bulk copies")
-        has_scales = self.dtype == "float8_e4m3"
-        if built.count("STG", "LDGSTS") or (built.count("LDG") and not has_scales):
-            found.append("copies by pointers")
-        of = sizeless(self.dtype, self.layout, self.add)
-        walks = self.variant == "persistent"
-        computed = shared_byte(of, (self.capability // 10, 0), self.tile, persistent=walks)
-        if built.shared_byte > computed:
-            found.append(f"{built.shared_byte} bytes of shared memory, {computed} computed")
-        return found
-
-    def counts(self, built: Built) -> str:
-        return f"{built.count(self.instruction)} {self.instruction}"
+Case = tuple[str, int, Dtype, Layout, str, Tile]
+"""What `form` takes."""
 
 
 def every() -> Iterator[Form]:
@@ -82,13 +70,13 @@ def every() -> Iterator[Form]:
             for layout in LAYOUTS:
                 for add in ADDENDS if dtype in ("float16", "tf32") else ("none",):
                     for variant in VARIANTS:
-                        yield from cases(variant, capability, dtype, layout, add)
+                        yield from (form(*case) for case in cases(variant, capability, dtype, layout, add))
 
 
-def cases(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str) -> Iterator[Form]:
+def cases(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str) -> Iterator[Case]:
     """Of every tile that the variant lists."""
     for one in VARIANTS[variant].candidates(sizeless(dtype, layout, add), (capability // 10, 0), 132):
-        yield Form(variant, capability, dtype, layout, add, one)
+        yield variant, capability, dtype, layout, add, one
 
 
 def chosen() -> Iterator[Form]:
@@ -100,13 +88,13 @@ def chosen() -> Iterator[Form]:
     for capability in CAPABILITIES:
         for dtype in TYPES:
             for variant in VARIANTS:
-                layout = ("TN", "NT", "NN", "TT")[turn % 4]
+                layout = LAYOUTS[turn % 4]
                 add = ADDENDS[turn % 3] if dtype in ("float16", "tf32") else "none"
                 listed = list(cases(variant, capability, dtype, layout, add))
                 group = (4, 8, 16)[turn % 3]
-                large = [one._replace(tile=one.tile._replace(group=group)) for one in listed[:3:2]]
-                yield from (*large, listed[-3])
+                large = [(*case[:5], case[5]._replace(group=group)) for case in listed[:3:2]]
+                yield from (form(*case) for case in (*large, listed[-3]))
                 turn += 1
 
 
-FAMILY = Family(chosen, every)
+FAMILIES = {"gemm_tma": Family(chosen, every)}

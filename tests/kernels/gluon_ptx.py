@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 
+from tests.kernels.compiled import Built
 from tests.kernels.listing import Line
 
 _EVENTS = {
@@ -14,6 +15,13 @@ _EVENTS = {
     "commit": r"cp\.async\.bulk\.commit_group",
 }
 """What happens to a piece of D, as PTX."""
+
+_FOR_ALL = re.compile(r"mbarrier\.arrive|cp\.async\.bulk\.tensor")
+_OF_EACH = re.compile(
+    r"mbarrier\.try_wait|wgmma\.wait_group|tcgen05\.wait|cp\.async\.bulk\.wait_group"
+    r"|\b(?:ld|st|stmatrix)\.(?:[\w:]+\.)*shared"
+)
+_TOGETHER = re.compile(r"\b(?:bar|barrier)\.(?:warp\.)?sync|barrier\.cluster\.wait")
 
 
 def innermost(program: list[Line]) -> list[list[Line]]:
@@ -66,3 +74,23 @@ def barrier_faults(
         "waits": (len(re.findall(r"mbarrier\.try_wait", ptx)), waits),
     }
     return [f"{name} {count}, not {wanted}" for name, (count, wanted) in counts.items() if count != wanted]
+
+
+def out_of_step(built: Built) -> list[str]:
+    """Arrivals and copies that follow, in the order of the text, what some warps may not have done yet.
+
+    One thread arrives at a barrier, or starts a copy, for all warps of its partition, and the emulator of
+    Gluon takes for granted that they go in step. So each of them must have done its reads, writes and waits
+    before: the compiler has to put a barrier of their own in between.
+    """
+    found = []
+    pending = ""
+    for line in built.ptx.splitlines():
+        if _TOGETHER.search(line):
+            pending = ""
+        elif _FOR_ALL.search(line):
+            if pending:
+                found.append(f"{line.strip()[:60]} after {pending} without a barrier of the warps")
+        elif each := _OF_EACH.search(line):
+            pending = each.group()
+    return found

@@ -6,72 +6,48 @@ promises the loads: as many as its elements fill, and none of 1 or 2 bytes.
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
-import triton.language as tl
+import torch
 
-from bench.spec import ITEM_BYTE, Dtype
-from kernels.layernorm.tiles import Tile, alignment
 from kernels.linear import bias_gradient
-from tests.kernels.compiled import Built, pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, everywhere, family
-from tests.kernels.tensors import TORCH_TYPE
-
-DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32", "float64")
-
-
-def variant(dtype: Dtype, columns: int, tile: Tile) -> Variant:
-    """The kernel as its launching function calls it."""
-    of_sum: Dtype = "float64" if dtype == "float64" else "float32"
-    return Variant(
-        name=f"column_sums {dtype} {columns} {tile}",
-        kernel=bias_gradient.column_sums,
-        arguments={
-            "dy_pointer": pointer(dtype),
-            "partial_pointer": pointer(of_sum),
-            "counter_pointer": "*i32",
-            "sum_pointer": pointer(dtype),
-            **dict.fromkeys(("rows", "columns", "parts"), "i32"),
-        },
-        constants={
-            "SUM": getattr(tl, of_sum),
-            "ALIGN": alignment(columns, ITEM_BYTE[dtype]),
-            "ROWS": tile.rows,
-            "COLUMNS": tile.block,
-        },
-        warps=tile.warps,
-        wide=False,
-    )
+from tests.kernels.compiled import (
+    CAPABILITIES,
+    Family,
+    Form,
+    everywhere,
+    launched,
+    narrow_faults,
+    resource_faults,
+)
+from tests.kernels.tensors import FLOATS, TORCH_TYPE
 
 
-def variants() -> Iterator[Variant]:
-    """Every tile for aligned rows, odd ones, and some that 4 but not 8 divides; architectures take turns."""
+def forms(dtype: str, columns: int, capabilities: Iterator[int], *, counted: bool = False) -> Iterator[Form]:
+    """Every tile for so many columns, its loads counted or not, the architectures taking turns."""
+    kind = TORCH_TYPE[dtype]
+    for tile in bias_gradient.candidates(kind, columns):
+        dy = torch.empty(4096, columns, dtype=kind, device="meta")
+        (call,) = launched(bias_gradient.launch(dy, tile, 132))
+        read = kind.itemsize + (8 if dtype == "float64" else 4)  # an element of dy, a partial sum
+        loads = tile.rows * tile.block * read // (16 * 32 * tile.warps)
+        wide = (partial(narrow_faults, loads=loads, stores=0),) if counted else ()
+        promises = (resource_faults, *wide)
+        yield Form(f"column_sums {dtype} {columns} {tile}", call, promises, (next(capabilities),))
+
+
+def plain() -> Iterator[Form]:
+    """Aligned rows, odd ones, and some that 4 but not 8 divides."""
     turns = itertools.cycle(CAPABILITIES)
-    for columns in (1024, 1001, 1004):
-        for dtype in DTYPES:
-            for tile in bias_gradient.candidates(TORCH_TYPE[dtype], columns):
-                yield replace(variant(dtype, columns, tile), capabilities=(next(turns),))
-            next(turns)  # so that a tile meets all of them
+    for columns, dtype in itertools.product((1024, 1001, 1004), FLOATS):
+        yield from forms(dtype, columns, turns)
+        next(turns)  # so that a tile meets all of them
 
 
-def aligned() -> Iterator[Variant]:
-    """Every tile for aligned rows, whose loads are counted."""
-    for dtype in DTYPES:
-        for tile in bias_gradient.candidates(TORCH_TYPE[dtype], 1024):
-            promises = (partial(narrow, dtype, tile),)
-            yield replace(variant(dtype, 1024, tile), capabilities=(90,), promises=promises)
+def counted() -> Iterator[Form]:
+    """Aligned rows, whose loads are counted."""
+    for dtype in FLOATS:
+        yield from forms(dtype, 1024, itertools.cycle((90,)), counted=True)
 
 
-def narrow(dtype: Dtype, tile: Tile, built: Built) -> list[str]:
-    """Whether rows, of dy and of partial sums, are not loaded 16 bytes at a time, as phrases."""
-    loads = [name for name in built.instructions.elements() if name.startswith("LDG")]
-    wide = sum(".128" in name for name in loads)
-    read = ITEM_BYTE[dtype] + (8 if dtype == "float64" else 4)  # an element of dy, a partial sum
-    wanted = tile.rows * tile.block * read // (16 * 32 * tile.warps)
-    if wide < wanted or any(".U16" in name or ".S16" in name for name in loads):
-        return [f"{wide} loads of 16 bytes, wanted {wanted}, of {loads}"]
-    return []
-
-
-FAMILY = family(lambda: (*variants(), *aligned()), lambda: (*everywhere(variants()), *aligned()))
+FAMILIES = {"linear": Family(lambda: (*plain(), *counted()), lambda: (*everywhere(plain()), *counted()))}

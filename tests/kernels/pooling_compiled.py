@@ -1,17 +1,30 @@
-"""The tiles and strips that our pooling kernels may try, which keep the promises of streaming.py.
+"""The tiles and strips that our pooling kernels may try.
 
 Every combination takes an hour on two cores.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
+
+import torch
 
 from bench.spec import Dtype
 from kernels.pooling import launching
 from kernels.pooling.launching import Shape, Strip, Tile
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
-from tests.kernels.compiled import Built, pointer
-from tests.kernels.streaming import CAPABILITIES, Variant, family
+from tests.kernels.compiled import (
+    CAPABILITIES,
+    Built,
+    Family,
+    Form,
+    Promise,
+    launched,
+    length_faults,
+    narrow_faults,
+    resource_faults,
+    without_memory,
+)
 
 DTYPES: tuple[Dtype, ...] = ("float16", "float32")
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
@@ -44,33 +57,27 @@ def rectangle(
     )  # fmt: skip
 
 
-def variant(problem: Pooling, as_codes: bool, shape: Shape, capabilities: tuple[int, ...]) -> Variant:
+def form(problem: Pooling, as_codes: bool, shape: Shape, capabilities: tuple[int, ...]) -> Form:
     """One compilation of what `launching.launch` would run."""
-    place = {True: "*u8", False: "*i64"}[as_codes] if problem.kind == "max" else pointer(problem.dtype)
-    names = ("dy_pointer", "dx_pointer") if problem.direction == "backward" else ("x_pointer", "y_pointer")
-    pointers = dict.fromkeys(names, pointer(problem.dtype)) | {"place_pointer": place}
-    whole = launching.is_whole(problem)
-    kind = launching.kind(problem, as_codes)
-    window = "whole" if whole else f"{problem.window}x{problem.window_w}/{problem.stride}"
-    size = f"{problem.layout} c={problem.c:<3} {problem.dtype:8}"
+    tensors = without_memory(problem)
+    if problem.direction == "backward" and problem.kind == "max":
+        tensors += (torch.empty_like(tensors[0], dtype=torch.uint8 if as_codes else torch.int64),)
+    (call,) = launched(launching.launch(problem, *tensors, as_codes=as_codes, shape=shape))
     by_strips = isinstance(shape, Strip)
     small = max(problem.window, problem.window_w) <= 3
-    return Variant(
-        name=f"{problem.direction:8} {kind:7} {window:5} {size} {shape!s}",
-        kernel=launching.kernel(problem, shape),
-        arguments=pointers | dict.fromkeys(launching.sizes(problem, shape), "i32"),
-        constants=launching.constants(problem, as_codes, shape),
-        warps=shape.warps,
-        # Unaligned rows allow no wide access, nor do the windows of NCHW, which start anywhere; and global
-        # pooling writes next to nothing.
-        wide=problem.layout == "NHWC" and problem.c % 8 == 0 and not whole,
-        element=outputs_of_thread(problem, shape) if small or by_strips else 0,
-        # A tap at a time takes 120 to 180 forward, and backward at stride 1 as many.
-        most=(100 if problem.direction == "forward" else 60) if small and by_strips else None,
-        capabilities=capabilities,
-        slow=by_strips,
-        promises=(row_by_row(problem, as_codes, shape),) if isinstance(shape, Strip) else (),
-    )
+    element = outputs_of_thread(problem, shape) if small or by_strips else 0
+    promises: list[Promise] = [resource_faults]
+    # Unaligned rows allow no wide access, nor do the windows of NCHW, which start anywhere; and global
+    # pooling writes next to nothing.
+    if problem.layout == "NHWC" and problem.c % 8 == 0 and not launching.is_whole(problem):
+        promises.append(narrow_faults)
+    if isinstance(shape, Strip):
+        promises.append(row_by_row(problem, as_codes, shape))
+        if small:  # a tap at a time takes 120 to 180 forward, and backward at stride 1 as many
+            most = 100 if problem.direction == "forward" else 60
+            promises.append(partial(length_faults, element=element, most=most))
+    name = f"{launching.kind(problem, as_codes):7} {problem} {shape}"
+    return Form(name, call, tuple(promises), capabilities, element=element, slow=by_strips)
 
 
 def outputs_of_thread(problem: Pooling, shape: Shape) -> int:
@@ -82,7 +89,7 @@ def outputs_of_thread(problem: Pooling, shape: Shape) -> int:
     return shape.rows * shape.columns // problem.stride_w
 
 
-def row_by_row(problem: Pooling, as_codes: bool, strip: Strip) -> Callable[[Built], list[str]]:
+def row_by_row(problem: Pooling, as_codes: bool, strip: Strip) -> Promise:
     """The promise that a thread loads each row of its strip once, and once what is on either side of it."""
     down, across = problem.down, problem.across
     if problem.direction == "forward":
@@ -110,7 +117,7 @@ def row_by_row(problem: Pooling, as_codes: bool, strip: Strip) -> Callable[[Buil
     return broken
 
 
-def variants() -> Iterator[Variant]:
+def chosen() -> Iterator[Form]:
     """Every tile in either direction, layout and two data types, with kinds and architectures in turn.
 
     Beside them what is hardest on registers or decides the width of accesses: the unrolled and the looping
@@ -121,32 +128,32 @@ def variants() -> Iterator[Variant]:
         problem = pooling(3, 2, 1, 56, direction, layout, dtype)
         for place, tile in enumerate(launching.tiles(problem)):
             kind, as_codes = KINDS[(place + (dtype == "float32")) % 3]
-            yield variant(problem.model_copy(update={"kind": kind}), as_codes, tile, (next(capabilities),))
+            yield form(problem.model_copy(update={"kind": kind}), as_codes, tile, (next(capabilities),))
             if dtype == "float32":  # five steps of a cycle of four and tiles of eight: no tile keeps its own
                 next(capabilities)
     for layout, direction in itertools.product(LAYOUTS, DIRECTIONS):
         for window, padding in ((3, 1), (7, 3)):
             problem = pooling(window, 1, padding, 56, direction, layout, "float16")
             widest = max(launching.tiles(problem), key=lambda t: t.high * t.wide * t.lanes / t.warps)
-            yield variant(problem, False, widest, (70, 90))
+            yield form(problem, False, widest, (70, 90))
     # Where windows overlap most, ptxas is quickest to put registers aside, and not the same on each.
     for tile in launching.tiles(problem := pooling(3, 1, 1, 56, "backward", "NCHW", "float16")):
-        yield variant(problem.model_copy(update={"kind": "average"}), False, tile, (80, 100))
+        yield form(problem.model_copy(update={"kind": "average"}), False, tile, (80, 100))
     for layout, direction in itertools.product(LAYOUTS, DIRECTIONS):
         for window, window_w in RECTANGLES[:2]:
             problem = rectangle(window, window_w, direction, layout, "float16")
-            yield variant(problem, False, launching.candidates(problem)[-1], (next(capabilities),))
+            yield form(problem, False, launching.candidates(problem)[-1], (next(capabilities),))
     for layout in LAYOUTS:
         problem = pooling(7, 1, 0, 7, "forward", layout, "float16")
-        yield variant(problem, False, launching.candidates(problem)[-1], (70, 100))
+        yield form(problem, False, launching.candidates(problem)[-1], (70, 100))
     for direction in DIRECTIONS:
         for dtype, c in (("bfloat16", 256), ("float16", 100)):
             problem = pooling(3, 2, 1, 56, direction, "NHWC", dtype).model_copy(update={"c": c})
-            yield variant(problem, True, launching.candidates(problem)[-1], (80,))
-    yield from strip_variants()
+            yield form(problem, True, launching.candidates(problem)[-1], (80,))
+    yield from strip_forms()
 
 
-def strip_variants() -> Iterator[Variant]:
+def strip_forms() -> Iterator[Form]:
     """Of each window that there are strips for, those of most rows, with kinds, types, architectures in turn.
 
     And 3 x 3, the most common window, in all its strips.
@@ -165,20 +172,20 @@ def strip_variants() -> Iterator[Variant]:
         common = problem.window == problem.window_w == 3 and problem.dtype == "float16"
         for strip in strips if common else [strips[-1]]:
             capability, (kind, as_codes) = next(turns)
-            yield variant(problem.model_copy(update={"kind": kind}), as_codes, strip, (capability,))
+            yield form(problem.model_copy(update={"kind": kind}), as_codes, strip, (capability,))
 
 
-def every() -> Iterator[Variant]:
+def every() -> Iterator[Form]:
     """All tiles of all kernels, windows, kinds, layouts and two data types, for every architecture."""
     for layout, direction, dtype, (kind, as_codes) in itertools.product(LAYOUTS, DIRECTIONS, DTYPES, KINDS):
         for window, stride, padding, size in WINDOWS:
             problem = pooling(window, stride, padding, size, direction, layout, dtype)
             for tile in launching.candidates(problem):
-                yield variant(problem.model_copy(update={"kind": kind}), as_codes, tile, CAPABILITIES)
+                yield form(problem.model_copy(update={"kind": kind}), as_codes, tile, CAPABILITIES)
         for window, window_w in RECTANGLES:
             problem = rectangle(window, window_w, direction, layout, dtype, kind)
             for tile in launching.candidates(problem):
-                yield variant(problem, as_codes, tile, CAPABILITIES)
+                yield form(problem, as_codes, tile, CAPABILITIES)
 
 
-FAMILY = family(variants, every)
+FAMILIES = {"pooling": Family(chosen, every)}

@@ -7,14 +7,16 @@ import pytest
 
 pytest.importorskip("triton")
 
-from tests.kernels.compile_table import NAMES, few
+from tests.kernels.compile_table import families, few
 from tests.kernels.compiled import Form
 from tests.kernels.listing import listing, overwritten, register_operands
 
+FEW = [pytest.param(*one, id=f"{one[0].name} {one[1]}") for of in families().items() for one in few(*of)]
 
-@pytest.mark.parametrize("form", [form for name in NAMES for form in few(name)], ids=str)
-def test_compiled_kernels_keep_their_promises(form: Form) -> None:
-    assert not form.faults(form.compiled())
+
+@pytest.mark.parametrize(("form", "capability"), FEW)
+def test_compiled_kernels_keep_their_promises(form: Form, capability: int) -> None:
+    assert not form.faults(form.compiled(capability))
 
 
 PROGRAM = """

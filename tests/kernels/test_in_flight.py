@@ -130,8 +130,7 @@ def test_compiled_loops(capability: int, stages: int) -> None:
         {"x_pointer": "*fp32", "y_pointer": "*fp32", "steps": "i32"},
         {"BLOCK": 1024, "STAGES": stages},
         capability,
-        warps=4,
-        stages=1,
+        {"num_warps": 4},
     )
     found = in_flight(built, capability, warps=4)
     assert found.threads == 128 * resident(built, capability, warps=4)

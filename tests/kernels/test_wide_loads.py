@@ -41,7 +41,7 @@ def doubled_by_layout(x_pointer, y_pointer, BLOCK: gl.constexpr):
 @pytest.mark.parametrize("kernel", [doubled, doubled_by_layout], ids=["triton", "gluon"])
 def test_triton_has_no_accesses_of_32_bytes(kernel) -> None:
     pointers = dict.fromkeys(("x_pointer", "y_pointer"), "*fp16")
-    built = build(kernel, pointers, {"BLOCK": 4096}, 100, warps=4, stages=1)
+    built = build(kernel, pointers, {"BLOCK": 4096}, 100, {"num_warps": 4})
     widths = re.findall(r"(?:ld|st)\.global\S*\.(v\d\.b\d+)", built.ptx)
     assert set(widths) == {"v4.b32"} and len(widths) == 8
     assert all("256" not in name for name in built.instructions)

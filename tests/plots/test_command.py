@@ -21,7 +21,9 @@ from bench.store.parquet import write
 from bench.store.schema import SCHEMA
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.__main__ import app, figures, save
+from plots.__main__ import app
+from plots.cli.arguments import figures
+from plots.figures.every_figure import save
 from tests.plots.synthetic import CPU, H100, H200, NO_TIME, Machine, ceilings, row, small
 
 ROOT = Path(__file__).parents[2]

@@ -19,10 +19,10 @@ from bench.sweep.load import Case, Loaded, every_sweep, load_all
 from kernels.batchnorm.problem import BatchNorm
 from kernels.gemm.problem import Gemm
 from kernels.pooling.problem import Pooling
-from plots.__main__ import sweep_pages
 from plots.base import style
 from plots.base.page import MOST_ENTRIES, Page
 from plots.base.plot_spec import sections
+from plots.figures.every_figure import sweep_pages
 from tests.drawing import drawn
 from tests.our_sweeps import declared
 from tests.plots.drawn import legend, loaded

@@ -15,9 +15,9 @@ from bench.judge.gemm_regions import REGIONS
 from bench.judge.goals import goal_of
 from bench.judge.standings import ALL_16_BIT, duels
 from kernels.gemm.problem import BLOCK_SCALED, Gemm
-from plots.__main__ import pages
 from plots.base import style
 from plots.figures import duel
+from plots.figures.every_figure import pages
 from tests.our_sweeps import declared
 from tests.plots.drawn import lines, loaded
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, paired

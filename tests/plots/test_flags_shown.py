@@ -12,8 +12,8 @@ from bench.judge.frame import DeviceRun
 from bench.store.parquet import NO_SWEEPS, Sweeps
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages, sweep_pages
 from plots.base import style
+from plots.figures.every_figure import pages, sweep_pages
 from tests.plots.drawn import legend, loaded, said
 from tests.plots.synthetic import H100, NO_TIME, ceilings, only, paired, quantized, row
 

@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages
 from plots.base import style
 from plots.base.plot_spec import MOST_GUESSED, Section, sections
 from plots.figures import heatmap
+from plots.figures.every_figure import pages
 from tests.drawing import run_seed
 from tests.plots.drawn import loaded, said
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row, with_frame

@@ -9,8 +9,8 @@ from bench.judge.frame import load
 from bench.model.step_memory import TrainingStep
 from bench.store.parquet import write
 from kernels.training.problem import Training
-from plots.__main__ import pages
 from plots.base import style
+from plots.figures.every_figure import pages
 from tests.plots.synthetic import CPU, ceilings, row
 
 

@@ -16,11 +16,11 @@ from bench.errors import UserError
 from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.__main__ import pages
 from plots.base import axes as scale
 from plots.base import measured_points, prediction_lines, style
 from plots.base.plot_spec import Section, sections
 from plots.figures import notable, roofline, sweep
+from plots.figures.every_figure import pages
 from tests.our_sweeps import declared
 from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small

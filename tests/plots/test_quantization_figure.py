@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages
 from plots.base import style
 from plots.base.plot_spec import Section, sections
 from plots.figures import quantization
+from plots.figures.every_figure import pages
 from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row, with_frame
 

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.store.parquet import write
-from plots.__main__ import app, newest
+from plots.__main__ import app
+from plots.cli.arguments import newest
 from tests.drawing import run_seed
 from tests.plots.synthetic import NO_TIME, small
 

@@ -12,9 +12,9 @@ import pytest
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import DeviceRun, load
 from bench.store import parquet
-from plots.__main__ import pages
 from plots.base import saving, style
 from plots.base.page import Page
+from plots.figures.every_figure import pages
 from tests.drawing import is_deep
 from tests.our_sweeps import declared
 from tests.plots.synthetic import H100, ceilings, gemms

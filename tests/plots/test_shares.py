@@ -8,10 +8,10 @@ import pytest
 from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 from kernels.layer.problem import Layer
-from plots.__main__ import pages
 from plots.base import style
 from plots.base.plot_spec import Section
 from plots.figures import shares
+from plots.figures.every_figure import pages
 from tests.plots.drawn import loaded
 from tests.plots.synthetic import H100, ceilings, row
 

@@ -17,8 +17,8 @@ from bench.judge.frame import load
 from bench.store.parquet import read_sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages, sweep_pages
 from plots.base import style, verdict_lines
+from plots.figures.every_figure import pages, sweep_pages
 from tests.our_sweeps import declared
 from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, only, quantized, row
 

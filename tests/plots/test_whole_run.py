@@ -17,10 +17,10 @@ from bench.judge.frame import DeviceRun
 from bench.judge.score import scorecard, scores
 from bench.model.predict import LEARNED, LEVELS
 from kernels.gemm.problem import Gemm
-from plots.__main__ import pages
 from plots.base import style
 from plots.figures import distribution, telemetry, transfer
 from plots.figures import scorecard as scored
+from plots.figures.every_figure import pages
 from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
@@ -251,7 +251,7 @@ def test_only_a_large_run_has_a_scorecard_and_a_distribution(
 ) -> None:
     run = made(tmp_path)
     for many, drawn in ((run.measured + 1, set()), (run.measured, {"scorecard", "distribution"})):
-        monkeypatch.setattr("plots.__main__.MANY", many)
+        monkeypatch.setattr("plots.figures.every_figure.MANY", many)
         with style.look():
             assert {stem for stem, _ in pages(run, {})} & {"scorecard", "distribution"} == drawn
 

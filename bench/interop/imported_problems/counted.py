@@ -35,22 +35,22 @@ class Counted(Problem):
 
     @property
     def flop(self) -> int:
-        """As `counts` says."""
+        """The number in `counts`."""
         return self.counts.flop
 
     @property
     def byte_read(self) -> int:
-        """As `counts` says."""
+        """The number in `counts`."""
         return self.counts.read
 
     @property
     def byte_written(self) -> int:
-        """As `counts` says."""
+        """The number in `counts`."""
         return self.counts.written
 
     @property
     def special_functions(self) -> int:
-        """As `counts` says."""
+        """The number in `counts`."""
         return self.counts.special_functions
 
     def byte_moved(self, implementation: str) -> int:
@@ -59,7 +59,7 @@ class Counted(Problem):
         return self.byte + beyond.read + beyond.written
 
     def byte_again(self, implementation: str) -> int:
-        """As `beyond` says."""
+        """The number in `beyond`."""
         return self.beyond(implementation).again
 
     def moved_written(self, implementation: str) -> int:

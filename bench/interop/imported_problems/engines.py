@@ -18,7 +18,7 @@ class QuantizedLinear(Counted):
     `dtype` is what is multiplied. Each launch quantises x to it; the weights are quantised beforehand.
     `scaling` says what has a scale of its own: all of x (`tensor`) or a `row` of it (the weights have one); a
     `block`, 128 elements of a row of x and 128 x 128 of the weights, in float32; a `group` of 16 elements of
-    a row, in 8 bits, beside one for the tensor (nvfp4).
+    a row, in 8 bits, and one for the tensor (nvfp4).
     """
 
     operator: ClassVar[str] = "quantized_linear"
@@ -60,7 +60,7 @@ class QuantizedLinear(Counted):
 
     @property
     def product(self) -> tuple[int, int, int]:
-        """In BLAS's order: outputs x batch, each a sum over the inputs."""
+        """(m, n, k) in BLAS's order: outputs x batch, each a sum over the inputs."""
         return self.outputs, self.batch, self.inputs
 
     def beyond(self, implementation: str) -> Counts:

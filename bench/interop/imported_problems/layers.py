@@ -89,7 +89,7 @@ class GatedActivation(Counted):
         return Counts(12 * elements, 3 * tensor, 2 * tensor, elements)
 
     def beyond(self, implementation: str) -> Counts:
-        """Of `aten` function(a), which one kernel writes and the next reads (forward)."""
+        """Counts of function(a) by `aten`, which one kernel writes and the next reads (forward)."""
         between = implementation == "aten" and self.direction == "forward"
         tensor = self.rows * self.length * self.item_byte if between else 0
         return Counts(read=tensor, written=tensor, again=tensor)
@@ -149,7 +149,7 @@ class Recurrence(Counted):
 
 
 class Network(Counted):
-    """A whole network that is trained or asked: time of a `step`, or of one GPU for an `item` or a `token`.
+    """A whole network, in training or inference: time of a `step`, or of one GPU for an `item` or a `token`.
 
     Such a time is good for ratios alone: of mixed precision, channels last, checkpointing, 2:4 sparsity, a
     compiler (NVIDIA's Training With Mixed Precision; the guides' checklists). `dtype` is that of the

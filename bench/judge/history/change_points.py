@@ -1,4 +1,4 @@
-"""Where the level of one series changed, looking back over all its nights: for the eye, not for alarms.
+"""Change points of one series, looking back over all its nights: for the eye, not for alarms.
 
 `ruptures` (PELT) finds the split into stretches of constant level that costs least: squared distance to the
 stretch's mean in standard deviations, and PENALTY for each split. Single odd nights are clipped first, so
@@ -43,7 +43,7 @@ def change_points(values: Floats, segments: Sequence[int] | None = None) -> list
 
 
 def _within(values: Floats) -> list[int]:
-    """Of one segment, without gaps."""
+    """The change points of one segment, without gaps."""
     if len(values) < 2 * LEAST:
         return []
     # Neighbours differ by noise alone, but for the few nights at which the level changes.

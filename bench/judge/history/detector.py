@@ -59,7 +59,7 @@ class ConfirmedChange:
     name: str
     """memory | core (machine), operator and implementation (class), all of the case (series)."""
     row: int
-    """Of `history.series` (series), of `JudgedHistory.classes` (class); 0 memory, 1 core (machine)."""
+    """Index into `history.series` (series) or `JudgedHistory.classes` (class); 0 memory, 1 core (machine)."""
     began: int
     """Index of the first night of it."""
     raised: int
@@ -73,7 +73,7 @@ class ConfirmedChange:
     noise: float
     """Half of the band before it, ln: effect / noise is how far it stands out."""
     members: tuple[int, ...]
-    """Of a class and of the machine: rows of `history.series` that moved with it."""
+    """Rows of `history.series` that moved with a class or with the machine."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class JudgedHistory:
     by_class: Track
     """[classes, nights]; the mean departure of the members, ln."""
     steps: tuple[ConfirmedChange, ...]
-    """Of all nights, in the order they were raised, the largest effect first within a night."""
+    """The changes of all nights, in the order they were raised, the largest effect of a night first."""
     short: Flags
     """[series] too few nights so far to be judged tonight."""
 
@@ -116,7 +116,7 @@ class _Judge:
         self.by_class = Watch(len(self.classes), days, CLASS_FLOOR, FEW_ODD)
         self.series = Watch(count, days, FLOOR, ODD)
         self.probes = Window(count)
-        """Of the ceilings, less what of the machine's movement has become normal."""
+        """The ceilings, less what of the machine's movement has become normal."""
         self.normal: Floats = np.zeros(2)
         """What has, ln."""
         self.along: Floats = np.full((2, len(days)), np.nan)
@@ -198,7 +198,7 @@ class _Judge:
         return np.where(np.isnan(moved), by, moved)
 
     def _means(self) -> Floats:
-        """Of each class tonight, the trimmed mean of its members' departures, ln; NaN for too few."""
+        """The trimmed mean of the departures of each class's members tonight, ln; NaN for too few."""
         means = np.full(len(self.classes), np.nan)
         for which, rows in enumerate(self.members):
             there = self.series.departed_by_day[rows]

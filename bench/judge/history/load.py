@@ -1,8 +1,8 @@
 """Result files into histories: which file is which night, and the few columns of each that nights need.
 
 A year of thousands of cases is a million rows of a hundred columns, most of them samples. So one file is read
-after the other, and of each only what is kept. Whose speed a series follows is told by the first night that
-has it, which is read whole.
+after the other, and of each only what is kept. Whose speed a series follows is decided by the first night
+that has it, which is read whole.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GAP = 1.8
 LEAST_GAP = timedelta(hours=36)
 """Runs of a busy day are no nights that anybody misses."""
 FEW = 0.5
-"""Of the cases that nights usually time: with fewer, a night was cut short."""
+"""Share of the cases that nights usually time: with fewer, a night was cut short."""
 
 _Key = tuple[Any, ...]
 
@@ -70,7 +70,7 @@ class _Nights:
     nights: list[_Gathered] = field(default_factory=list)
     series: dict[_Key, int] = field(default_factory=dict)
     described: list[dict[str, Any]] = field(default_factory=list)
-    """Of each series: dtype, bound, ceiling."""
+    """dtype, bound and ceiling of each series."""
 
 
 def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda _: None) -> list[History]:
@@ -82,7 +82,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     devices: dict[tuple[str, str], _Nights] = {}
     seen: dict[tuple[RunKey, str], Path] = {}
     whole = _Whole()
-    # Every flag that looks at no single sample can be asked of every night.
+    # Every flag that looks at no single sample can be evaluated on every night.
     for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
@@ -253,7 +253,7 @@ def _history(device: str, unit: str, gathered: _Nights) -> History:
 
 
 def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
-    """With what is only seen in a row of them: segments, what changed, what is missing."""
+    """The nights with what only their sequence shows: segments, what changed, what is missing."""
     times = [datetime.fromisoformat(night.utc) for night in nights]
     gaps = [after - before for before, after in itertools.pairwise(times)]
     usual = sorted(gaps)[len(gaps) // 2] if len(gaps) > 1 else None

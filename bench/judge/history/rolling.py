@@ -30,7 +30,7 @@ LEAST = 6
 YOUNG = 3
 """Earlier nights from which on there is a median at all: it tells what a class and the machine did."""
 USUAL = 6.0
-"""How many nights the usual spread counts for, beside a row's own."""
+"""How many nights the usual spread counts for, in addition to a row's own."""
 MAD_TO_SIGMA = 1.4826
 NEVER = np.iinfo(np.int64).max
 
@@ -57,7 +57,7 @@ class Window:
         self.until: Nights = np.full(rows, NEVER, dtype=np.int64)
 
     def usual(self) -> UsualTimes:
-        """Of the nights so far, as `since` and `until` have it."""
+        """The usual times over the nights between `since` and `until`."""
         there = ~np.isnan(self._values)
         there &= (self._nights >= self.since[:, None]) & (self._nights < self.until[:, None])
         there &= np.cumsum(there[:, ::-1], axis=1)[:, ::-1] <= WINDOW
@@ -108,7 +108,7 @@ class Window:
 def row_median(values: Floats, count: Nights) -> Floats:
     """[rows] median of each row's numbers, of which there are `count`; the rest is NaN. NaN where all is."""
     ordered = np.sort(values, axis=1)  # NaN comes last
-    lower = np.maximum((count - 1) // 2, 0)[:, None]
-    upper = np.minimum(count // 2, values.shape[1] - 1)[:, None]
-    pair = np.take_along_axis(ordered, lower, 1) + np.take_along_axis(ordered, upper, 1)
-    return np.where(count > 0, pair[:, 0] / 2, np.nan)
+    rows = np.arange(len(values))
+    lower = np.maximum((count - 1) // 2, 0)
+    upper = np.minimum(count // 2, values.shape[1] - 1)
+    return np.where(count > 0, (ordered[rows, lower] + ordered[rows, upper]) / 2, np.nan)

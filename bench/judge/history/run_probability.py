@@ -33,7 +33,7 @@ TRIES = 5.0
 ODD_REACH = 10.0
 """How far odd nights reach, in standard deviations."""
 ASSUMED = 500.0
-"""Nights for which what is assumed counts, beside those counted."""
+"""Nights that the prior counts for, in addition to those observed."""
 KEPT = 0.95
 """What a counted night still counts for one night later: some twenty nights are remembered."""
 RAREST = 1e-4
@@ -73,7 +73,7 @@ class Chance:
         self._counted = KEPT * self._counted + np.bincount(_bins(known), minlength=2 * REACH + 1)
 
     def run(self, scores: Floats, slower: Flags, enough: Flags | None = None) -> Streak:
-        """Of the last nights' scores [rows, LOOK_BACK], the newest last, on the side given for each row.
+        """The rarest streak of the last nights' scores [rows, LOOK_BACK], newest last, on each row's side.
 
         `enough` [rows, LOOK_BACK] says of the last 1, 2, ... nights whether they moved far enough to be
         looked at; None: all are.
@@ -84,6 +84,8 @@ class Chance:
         density = self._assumed + self._counted
         density = density / density.sum()
         for rows, sign in ((slower, 1), (~slower, -1)):
+            if not rows.any():
+                continue
             out = sign * scores[rows]
             best, of = _rarest(out, density[::sign], enough[rows])
             least[rows], length[rows] = np.minimum(2 * TRIES * best, 1.0), of

@@ -58,7 +58,7 @@ class Night:
     remarks: tuple[str, ...] = ()
     """What is odd about it, a sentence each: it was cut short, it began in the second of another ..."""
     file: Path | None = None
-    """Where its rows are; None for a night that was never written."""
+    """File of its rows; None for a night that was never written."""
 
     @property
     def run_id(self) -> str:
@@ -78,7 +78,7 @@ class History:
     unit: str
     """Hash of the GPU's UUID; empty for a CPU, whose host has a name and no identity."""
     nights: tuple[Night, ...]
-    """In time order."""
+    """The nights in time order."""
     series: pd.DataFrame
     """A row for each series, ceilings included. Columns of the case: sweep, operator, implementation,
     parameters, cache, threads_asked, dtype; of the conditions: protocol, regime, clock, fill, threads,

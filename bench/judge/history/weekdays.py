@@ -1,6 +1,6 @@
 """What the day of the week does to each row: a machine may be busier on some days than on others.
 
-A row's departures from its rolling median are kept by weekday. Whether the weekdays differ is asked of their
+A row's departures from its rolling median are kept by weekday. Whether the weekdays differ is tested on their
 ranks (the test of Kruskal and Wallis, and each weekday against the others), so that neither odd nights nor
 two speeds pass for a week. Where chance does not explain it, a weekday's median is what is expected of it;
 everywhere else nothing is.

@@ -1,6 +1,6 @@
 """What the harness costs: its commands, and of the parent a request, a row's way to the disk, a whole visit.
 
-A run survives a kernel because another process runs it; this is the price. Try `python -m bench dev self`.
+A run survives a kernel because another process runs it; this is the price. `python -m studies self`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from statistics import fmean
 
 import numpy as np
 
-from bench.cli.list_cases import five_thousand_cases
 from bench.device.detect import detect
 from bench.environment.dependencies import child_environment
 from bench.errors import UserError
@@ -36,7 +35,21 @@ BUDGET_S = 15.0
 GOAL_S = 5e-3
 """A visit takes some tenths of a second; more than this beside it would be worth saving."""
 DEADLINE_S = 60.0
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
+
+
+def five_thousand_cases() -> Path:
+    """A sweep of 5,000 cases in a temporary folder, for measuring how long collecting takes."""
+    path = Path(tempfile.mkdtemp()) / "five_thousand.yaml"
+    path.write_text(
+        "title: Five thousand cases\n"
+        "source: {document: none, range: ours}\n"
+        "operator: gemm\n"
+        "implementations: onednn\n"
+        "cases:\n"
+        "  - {m: {from: 1, to: 50}, n: {from: 1, to: 50}, k: 64, dtype: [float32, float64], layout: NN}\n"
+    )
+    return path
 
 
 def commands_overhead() -> Iterator[str]:

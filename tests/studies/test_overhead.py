@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from bench.selfcheck import harness_overhead
 from kernels import problem
+from studies import harness_overhead
 
 
 @dataclass

@@ -22,29 +22,28 @@ import torch
 from rich.console import Console
 
 from bench.device.detect import Device, detect
-from bench.selfcheck import clock_agreement, separate_instruments
-from bench.selfcheck.clock_agreement import APART, INCLUDES, Readings, comparison
+from bench.selfcheck.clock_agreement import comparison
 from bench.selfcheck.finding import Finding, failed, passed
 from bench.selfcheck.groups import CheckGroup
 from bench.selfcheck.instruments import (
-    CASES,
-    ROUNDS,
     TURN_S,
     Given,
     Instrument,
     cpu_reading,
     cuda_readings,
+    kernel_s,
     ours,
     plain_loop,
     problem_of,
-    read_part,
     timer,
     triton_instrument,
 )
-from bench.selfcheck.separate_instruments import kernel_s
 from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import plan
 from bench.worker.measure_case import Slots
+from studies import instrument_process, instruments
+from studies.instrument_process import CASES, ROUNDS, read_part
+from studies.instruments import APART, INCLUDES, Readings
 from tests.bench.simulated import COLD_S, WARM_S, Doubling, SimulatedCuda, doubling, simulated_bench
 
 ROOT = Path(__file__).parents[2]
@@ -229,7 +228,7 @@ def test_readings_are_gathered_from_one_process_after_another(monkeypatch: pytes
             assert resolve_name(group.function)
             yield from next(processes)
 
-    monkeypatch.setattr(clock_agreement, "Examination", Processes)
+    monkeypatch.setattr(instruments, "Examination", Processes)
     text = StringIO()
     readings = Readings(detect("cpu"), Console(file=text))
     assert not readings.take("together") and begins == [0, 3]
@@ -239,15 +238,15 @@ def test_readings_are_gathered_from_one_process_after_another(monkeypatch: pytes
 
 
 def test_a_part_that_is_not_installed_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(separate_instruments, "PACKAGES", {"cupti-python": ("nonesuch", "cupti-python")})
-    said = separate_instruments.lacking("cupti-python")
+    monkeypatch.setattr(instrument_process, "PACKAGES", {"cupti-python": ("nonesuch", "cupti-python")})
+    said = instrument_process.lacking("cupti-python")
     assert said.startswith("cupti-python is not installed and left out: ")
     assert said.endswith("-m pip install 'cupti-python'")
     monkeypatch.setattr(
-        separate_instruments, "PACKAGES", {"cuda-bench": ("nonesuch.bench", "cuda-bench[cu{major}]")}
+        instrument_process, "PACKAGES", {"cuda-bench": ("nonesuch.bench", "cuda-bench[cu{major}]")}
     )
-    assert re.search(r"-m pip install 'cuda-bench\[cu1\d\]'$", separate_instruments.lacking("cuda-bench"))
-    assert separate_instruments.lacking("together") == "" == separate_instruments.lacking("profiler")
+    assert re.search(r"-m pip install 'cuda-bench\[cu1\d\]'$", instrument_process.lacking("cuda-bench"))
+    assert instrument_process.lacking("together") == "" == instrument_process.lacking("profiler")
 
 
 # ---- the cases
@@ -342,19 +341,19 @@ def test_cupti_s_records_are_summed_over_the_launches_of_a_turn(monkeypatch: pyt
     cupti = Cupti()
     monkeypatch.setitem(sys.modules, "cupti.cupti", cupti)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    separate_instruments._cupti_records.cache_clear()
+    instrument_process._cupti_records.cache_clear()
 
     def call() -> None:
         cupti.launch(ActivityKind.CONCURRENT_KERNEL, 2000)
         cupti.launch(ActivityKind.MEMSET, 500)
         cupti.launch(ActivityKind.OVERHEAD, 10**6)
 
-    read = separate_instruments.cupti_python(call, 7)
+    read = instrument_process.cupti_python(call, 7)
     call()  # before the turn: not of it
     assert read() == pytest.approx(2.5e-6) == read()
-    assert math.isnan(separate_instruments.cupti_python(lambda: None, 7)())
+    assert math.isnan(instrument_process.cupti_python(lambda: None, 7)())
     assert cupti.registered == 1, "CUPTI stays attached; another case attaches nothing more"
-    separate_instruments._cupti_records.cache_clear()
+    instrument_process._cupti_records.cache_clear()
 
 
 def test_nvbench_measures_each_case_as_often_as_there_are_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,7 +411,7 @@ def test_nvbench_measures_each_case_as_often_as_there_are_rounds(monkeypatch: py
 
         return build
 
-    found = dict(separate_instruments.nvbench_s({name: building(name) for name in "ab"}, 2, 0.12))
+    found = dict(instrument_process.nvbench_s({name: building(name) for name in "ab"}, 2, 0.12))
     assert built == ["a", "a", "b", "b"] and called == ["a"] * 8 + ["b"] * 8
     assert found["a"] == [2e-6, 5e-6]
     assert math.isnan(found["b"][0]) and found["b"][1] == 5e-6

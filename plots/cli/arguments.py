@@ -1,0 +1,111 @@
+"""What the commands of `python -m plots` share: their arguments, reading results, where files go."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.cli.application import left_out, remark
+from bench.device.datasheet import find_datasheet
+from bench.environment.dependencies import ROOT
+from bench.errors import UserError
+from bench.judge.frame import DeviceRun, load, read
+
+COMPARED = "compared"
+"""Folder of the figures of several runs together."""
+
+
+def output(metavar: str, text: str) -> Any:
+    """The option -o, for a FILE or a DIR."""
+    return typer.Option("-o", "--output", metavar=metavar, help=text)
+
+
+Results = Annotated[
+    list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders of them.")
+]
+
+CalibrateBy = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--calibrated-by",
+        metavar="RESULT",
+        help="Runs whose ceilings and calibration stand in, for the same device, where a result has none of "
+        "its own, as points of a published figure. Repeatable.",
+    ),
+]
+
+Compared = Annotated[Path | None, output("DIR", "Folder; figures/compared if left out.")]
+
+EveryRun = Annotated[
+    bool, typer.Option("--every-run", help="Of a folder every run, not only the newest of each device.")
+]
+
+
+def figures() -> Path:
+    """The default folder of figures: `figures` of the checkout inside it, of the current folder elsewhere."""
+    inside = Path.cwd().is_relative_to(ROOT)
+    return Path(os.path.relpath(ROOT / "figures") if inside else "figures")
+
+
+def newest(path: Path) -> list[Path]:
+    """A file itself; of a folder the newest run, or pack, of each folder below it, and every imported table.
+
+    The committed runs in a folder `reference` are left out where there are others.
+    """
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.rglob("*.parquet"))
+    others = [file for file in files if "reference" not in file.relative_to(path).parts]
+    last: dict[tuple[Path, str], Path] = {}
+    for file in others or files:
+        # Run ids begin with their time, packs with their month.
+        is_run = re.match(r"[0-9]{8}T|[0-9]{4}-[0-9]{2}\b", file.stem) is not None
+        last[file.parent, "" if is_run else file.stem] = file
+    return list(last.values()) or [path]
+
+
+def page_file(to: Path, name: str) -> Path:
+    """The page's file: in a folder the one of this name; a browser knows a page by the ending."""
+    if to.is_dir():
+        return to / name
+    return to if to.suffix.lower() in (".html", ".htm") else to.with_name(f"{to.name}.html")
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """UserError if a file of this block cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{error.filename}: {what} cannot be written here: {error.strerror}") from error
+
+
+def load_runs(
+    results: Sequence[Path], calibrate_by: Sequence[Path] | None, one_unit: bool = False
+) -> list[DeviceRun]:
+    """The runs of these files, with a remark on each that another run calibrates.
+
+    `one_unit`: of several units of one kind only one is kept, which is remarked on, too.
+    """
+    runs = load(results, find_datasheet, left_out, calibrate_by or (), remark if one_unit else None)
+    for run in runs:
+        if run.calibrating:
+            remark(f"{run.device} {run.name}: calibrated by run {run.calibrating.run_id}")
+    return runs
+
+
+def first_named(results: Sequence[Path], devices: Sequence[str]) -> str:
+    """The one of these devices that was named first; `load` puts them in alphabetical order."""
+    if len(set(devices)) > 1:
+        for path in results:
+            try:
+                return next(run.device for run in read([path]) if run.device in devices)
+            except (UserError, StopIteration):
+                continue  # left out already, or without a time
+    return devices[0]

@@ -1,0 +1,121 @@
+"""`python -m plots draw`, `achieved`, `caches`: figures of one run, and of several together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.cli.application import left_out, remark
+from bench.cli.terminal import stages
+from bench.device.datasheet import find_datasheet
+from bench.errors import UserError
+from bench.judge.achieved import achieved as achieved_of
+from bench.judge.frame import load
+from bench.store import parquet
+from plots.base import style
+from plots.base.saving import save_all
+from plots.cli.arguments import (
+    COMPARED,
+    CalibrateBy,
+    Compared,
+    EveryRun,
+    Results,
+    figures,
+    first_named,
+    load_runs,
+    newest,
+    output,
+    writing,
+)
+from plots.figures import achieved as achieved_figure
+from plots.figures import caches as caches_figure
+from plots.figures import compared, roofline, telemetry
+from plots.figures.every_figure import said, save
+
+
+def draw(
+    results: Results,
+    to: Annotated[
+        Path | None,
+        output(
+            "DIR",
+            "Folder for the figures; figures/<device>/<run> if left out, of the checkout inside it. "
+            "Several runs get <device>/<run> below it, each its own, and compared/ for what they show "
+            "together.",
+        ),
+    ] = None,
+    calibrate_by: CalibrateBy = None,
+    every_run: EveryRun = False,
+) -> None:
+    """Draw every figure of these results; several runs also together, their devices side by side.
+
+    Of a folder the newest run of each device is drawn. The first device named is the one that others are
+    compared with.
+    """
+    files = results if every_run else [file for path in results for file in newest(path)]
+    with stages() as say:
+        say("reading results")
+        runs = load_runs(files, calibrate_by, one_unit=True)
+    sweeps = parquet.read_sweeps(files)
+    for run in runs:
+        alone = to is not None and len(runs) == 1
+        folder = (to or figures()) if alone else (to or figures()) / run.device / run.name
+        if not run.measured:
+            remark(f"{run.device} {run.name}: no row has a time; nothing drawn")
+            continue
+        with writing("figures"), stages() as say:
+            drawn = save(run, folder, sweeps[run.key], say)
+        for missing in filter(None, (roofline.left_out(run), telemetry.missing(run))):
+            remark(f"{run.device} {run.name}: {missing}")
+        rows = f"{run.measured} of {len(run.rows)} rows measured"
+        typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
+    together = [run for run in runs if run.measured]
+    if len(together) > 1:
+        folder = (to or figures()) / COMPARED
+        base = first_named(files, [run.device for run in together])
+        with style.look(), writing("figures"), stages() as say:
+            apart: list[str] = []
+            pages_together = said(compared.draw(together, base, apart.append), say, folder)
+            drawn = save_all((folder / stem, page) for stem, page in pages_together)
+        for sentence in apart:
+            remark(sentence)
+        typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
+
+
+def achieved(
+    results: Results,
+    to: Compared = None,
+) -> None:
+    """What every device achieves by class of work, from the oldest to the newest, with its datasheet."""
+    runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
+    rates = achieved_of(runs)
+    if len({each.device for each in rates}) < 2:
+        raise UserError(
+            "achieved: fewer than two of these devices have a datasheet and a time that says enough"
+        )
+    sheets = {run.device: run.datasheet for run in runs if run.datasheet is not None}
+    sources = sorted({(run.rows[0].source or "measured here").partition(";")[0] for run in runs})
+    with style.look(), writing("figures"):
+        folder = to or figures() / COMPARED
+        pages = achieved_figure.draw(rates, sheets, sources)
+        drawn = save_all((folder / stem, page) for stem, page in pages)
+    typer.echo(f"{drawn[0]}: {len({each.device for each in rates})} devices")
+
+
+def caches(
+    results: Results,
+    to: Compared = None,
+) -> None:
+    """Rates and latencies of the memory hierarchy over the footprint, every device in the same figure."""
+    runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
+    points = caches_figure.curves(runs)
+    if points.empty:
+        raise UserError(
+            f"caches: no device has warm copies, reads or latencies of {caches_figure.FEWEST} footprints"
+        )
+    with style.look(), writing("figures"):
+        page = caches_figure.draw(points, runs)
+        drawn = save_all([((to or figures() / COMPARED) / "caches", page)])
+    typer.echo(f"{drawn[0]}: {points['device'].nunique()} devices")

@@ -1,0 +1,100 @@
+"""Every figure of one run: of the run as a whole, then of its sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from bench.judge.frame import DeviceRun
+from bench.store.parquet import Sweeps
+from plots.base import style, verdict_lines
+from plots.base.page import Page
+from plots.base.plot_spec import Section, sections
+from plots.base.saving import save_all
+from plots.figures import (
+    accuracy,
+    distribution,
+    duel,
+    heatmap,
+    memory,
+    quantization,
+    roofline,
+    scorecard,
+    shares,
+    sweep,
+    telemetry,
+)
+
+MANY = 300
+"""Timed rows from which a run has a scorecard and a distribution: of fewer the sweeps show each."""
+
+
+def save(run: DeviceRun, folder: Path, sweeps: Sweeps, say: Callable[[str], object]) -> list[Path]:
+    """Write every figure of a run below a folder; their paths, PNG and SVG in turn.
+
+    `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`); `say` gets each name.
+    """
+    with style.look():
+        return save_all((folder / stem, page) for stem, page in said(pages(run, sweeps), say, folder))
+
+
+def said(
+    drawn: Iterable[tuple[str, Page]], say: Callable[[str], object], folder: Path
+) -> Iterator[tuple[str, Page]]:
+    """The same, each reported to `say` as it is drawn."""
+    for number, (stem, page) in enumerate(drawn, 1):
+        say(f"{folder}: figure {number}, {stem}")
+        yield stem, page
+
+
+def pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
+    """(path without ending, page) of every figure: the run as a whole, the duels, then the sweeps by name."""
+    yield from _whole(run)
+    yield from sweep_pages(run, sweeps)
+
+
+def _whole(run: DeviceRun) -> Iterator[tuple[str, Page]]:
+    """The pages of the run as a whole, and the duels."""
+    for name, page in roofline.draw(run):
+        yield f"roofline-{name}", page
+    if run.measured >= MANY:
+        yield from scorecard.draw(run.frame)
+        yield from distribution.draw(run.frame)
+    yield from telemetry.draw(run)
+    for name, page in duel.draw(run):
+        yield f"duel-{name.replace(':', '-')}", page
+
+
+def sweep_pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
+    """The pages of the sweeps by name."""
+    once = run.frame[run.frame["visit"] == 0]
+    decided = verdict_lines.by_sweep(verdict_lines.verdicts(run, sweeps))
+    for path, rows in once.groupby("sweep", sort=True):
+        wanted = sections(rows, sweeps.get(str(path), {}))
+        wanted = [replace(section, decided=decided.get(str(path), ())) for section in wanted]
+        for i, section in enumerate(wanted):
+            which = f"-{i + 1}" if len(wanted) > 1 else ""
+            for drawn, leaves in _drawings(run, rows, section):
+                for number, page in enumerate(leaves, 1):
+                    leaf = f"-{number}" if number > 1 else ""
+                    yield f"{path}{which}-{drawn}{leaf}", page
+
+
+def _drawings(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[tuple[str, Iterator[Page]]]:
+    """(name, pages) of each figure of a section."""
+    if section.kind == "quantization":
+        yield "quantization", quantization.draw(run, rows, section)
+    elif section.kind == "accuracy":
+        yield "accuracy", accuracy.draw(run, rows, section)
+    elif section.kind == "shares":
+        yield "shares", shares.draw(run, rows, section)
+    elif section.kind == "memory":
+        yield "memory", memory.draw(run, rows, section)
+    elif section.kind == "heatmap":
+        yield "heatmap", heatmap.draw(run, rows, section)
+    else:
+        for quantity in sweep.quantities(rows, section):
+            yield quantity, sweep.draw(run, rows, section, quantity)

@@ -1,0 +1,137 @@
+"""What the kernels that measure ceilings promise of their compiled form, beside that nothing is spilled.
+
+STREAM's copy: no shared memory, 1024 threads that fit the registers of an SM, and whole blocks that move 16
+bytes at a time, eight loads of each thread issued before the first value is needed. Only the rest moves
+element by element.
+
+The chain of multiply-adds: no shared memory, a multiply-add for each that is counted, no addition or
+multiplication by itself, and so many registers that an SM holds one block of 1024 threads.
+
+The pointer chase: no shared memory, and in every loop each load has its address from the load before, so that
+none can begin earlier.
+"""
+
+import re
+from collections.abc import Iterator
+
+import torch
+
+from kernels.fma import multiply_add
+from kernels.fma.problem import THREADS, TILE_OF_THREAD, FusedMultiplyAdd
+from kernels.latency import chasing
+from kernels.latency.problem import Latency
+from kernels.stream import copying
+from kernels.stream.problem import Stream
+from tests.kernels.compiled import Built, Family, Form, launched, resource_faults, without_memory
+from tests.kernels.listing import Line, written
+
+LENGTHS = {"i32": 1 << 20, "i64": 1 << 31}
+"""Of fewer elements than 2^31, and of more."""
+LOADS = copying.BLOCK_BYTE // (16 * 32 * copying.WARPS)
+"""Loads of 16 bytes for each thread and block of a copy."""
+MOST_REGISTERS = 65_536 // (32 * copying.WARPS)
+"""Of a thread of a copy, if an SM's registers are to hold one program."""
+UNROLLED = 4
+"""Pairs of multiply-adds of one turn of the loop."""
+HALF_OF_REGISTERS = 32
+"""Of a thread of 1024: with more, an SM's 65,536 hold one block."""
+
+
+def copies() -> Iterator[Form]:
+    """Every size of element, lengths of 32 and of 64 bits."""
+    for dtype in ("float16", "float32", "float64"):
+        for kind, length in LENGTHS.items():
+            problem = Stream(kind="copy", length=length, dtype=dtype)
+            (call,) = launched(copying.launch_with(132, problem, *without_memory(problem)))
+            yield Form(f"copy {dtype} {kind}", call, (resource_faults, unshared, copy_faults))
+
+
+def chains() -> Iterator[Form]:
+    """Every size of block, lengths of 32 and of 64 bits."""
+    for threads in THREADS:
+        for kind, length in LENGTHS.items():
+            problem = FusedMultiplyAdd(dtype="float32", length=length, flop_per_byte=1, block_threads=threads)
+            (call,) = launched(multiply_add.launch(problem, *without_memory(problem)))
+            yield Form(f"{threads} threads {kind}", call, (resource_faults, unshared, chain_faults))
+
+
+def chases() -> Iterator[Form]:
+    """The only one."""
+    problem = Latency(dtype="float32", footprint_byte=1 << 20, steps=1000)
+    table, begin = (torch.empty(2, 32, dtype=torch.int32, device="meta") for _ in range(2))
+    (call,) = launched(chasing.launch(problem, table, begin))
+    yield Form("chase", call, (resource_faults, unshared, chase_faults))
+
+
+def unshared(built: Built) -> list[str]:
+    """Whether it takes shared memory."""
+    return [f"{built.shared_byte} bytes of shared memory"] if built.shared_byte else []
+
+
+def copy_faults(built: Built) -> list[str]:
+    """Whether a copy takes too many registers, or its 16-byte accesses are not all loads, then all stores."""
+    found = [f"{built.registers} registers"] if built.registers > MOST_REGISTERS else []
+    # In the order of the program.
+    wide = [match[1] for match in re.finditer(r"\b(ld|st)\.global\S*\.(?:v4\.b32|v2\.b64)", built.ptx)]
+    if wide != ["ld"] * LOADS + ["st"] * LOADS:
+        found.append(f"16-byte accesses are {' '.join(wide)}")
+    if (built.wide("ld"), built.wide("st")) != (LOADS, LOADS):
+        found.append(f"{built.wide('ld')} 16-byte loads, {built.wide('st')} stores")
+    return found
+
+
+def chain_faults(built: Built) -> list[str]:
+    """Whether multiply-adds are missing, something else is computed, or two blocks fit an SM."""
+    found = [f"{built.registers} registers"] if built.registers <= HALF_OF_REGISTERS else []
+    if not built.program:
+        return found
+    wanted = 2 * 2 * TILE_OF_THREAD * UNROLLED  # of whole tiles and of the rest; turns left over beside
+    count = built.count("FFMA") + built.count("FFMA2")  # Blackwell's FFMA2 is two
+    if count < wanted:
+        found.append(f"{count} multiply-adds, expected {wanted} and more")
+    others = sum(n for name, n in built.instructions.items() if name.split(".")[0] in ("FADD", "FMUL"))
+    return [*found, f"{others} additions or multiplications by themselves"] if others else found
+
+
+def chase_faults(built: Built) -> list[str]:
+    """Whether no loop loads, or a load of one need not wait for the load before."""
+    loops = [loop for loop in bodies(built.program) if any(loads(line) for line in loop)]
+    missing = [] if loops or not built.program else ["no loop of loads"]
+    return missing + [f"{count} loads that need not wait" for loop in loops if (count := independent(loop))]
+
+
+def loads(line: Line) -> bool:
+    """Whether it loads from global memory."""
+    return line.name.startswith("LDG")
+
+
+def bodies(program: list[Line]) -> list[list[Line]]:
+    """The instructions of each loop, from the target of a branch backwards to the branch."""
+    back = [(line.target, line.address) for line in program if line.target is not None]
+    return [[line for line in program if begin <= line.address < end] for begin, end in back if begin < end]
+
+
+def independent(loop: list[Line]) -> int:
+    """Loads of two turns of a loop whose address does not come from the load just before."""
+    origin: dict[int, int] = {}
+    latest, count = -1, 0
+    for place, line in enumerate(loop * 2):
+        results = written(line)
+        _, _, rest = line.operands.partition(",")
+        sources = {int(number) for number in re.findall(r"\bR(\d+)", rest)}
+        if loads(line):
+            wide = {int(number) + 1 for number in re.findall(r"\bR(\d+)\.64", rest)}
+            count += latest >= 0 and any(origin.get(source) != latest for source in sources | wide)
+            latest = place
+            origin |= dict.fromkeys(results, place)
+        else:
+            from_loads = [origin[source] for source in sources if source in origin]
+            origin |= dict.fromkeys(results, max(from_loads, default=-1))
+    return count
+
+
+FAMILIES: dict[str, Family] = {
+    "stream": Family(copies, copies),
+    "fma": Family(chains, chains),
+    "latency": Family(chases, chases),
+}

@@ -1,0 +1,395 @@
+"""Layer normalization's and softmax's kernels, run by the repaired interpreter under the sanitizer."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest.mock import Mock, patch
+
+import pytest
+import torch
+
+from bench.spec import Launch, Unsupported
+from kernels.layernorm import (
+    backward,
+    backward_held,
+    backward_long,
+    forward,
+    forward_held,
+    forward_long,
+    held,
+)
+from kernels.layernorm import launch as of_layernorm
+from kernels.layernorm.held import Held
+from kernels.layernorm.operator import OPERATOR as LAYERNORM
+from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.tiles import Tile, alignment
+from kernels.rows import Rows
+from kernels.softmax import held_rows, long_rows, whole_rows
+from kernels.softmax import launch as of_softmax
+from kernels.softmax.operator import OPERATOR as SOFTMAX
+from kernels.softmax.problem import Softmax
+from tests.drawing import covering
+from tests.kernels.held_emulated import Emulated
+from tests.kernels.interpreted import Beyond32Bits, Case, Far, Ran, SpoiledByNan, Tensors
+from tests.kernels.interpreter import repaired
+from tests.kernels.sanitizer import placed, watched
+from tests.kernels.tensors import relative_error, used
+
+MULTIPROCESSORS = 3
+WAYS = ("forward", "backward")
+DESIGNS: dict[tuple[type[Rows], str], dict[str, ModuleType]] = {
+    (LayerNorm, "forward"): {"whole": forward, "held": forward_held, "long": forward_long},
+    (LayerNorm, "backward"): {"whole": backward, "held": backward_held, "long": backward_long},
+    **{(Softmax, way): {"whole": whole_rows, "held": held_rows, "long": long_rows} for way in WAYS},
+}
+"""The modules for rows in registers, in shared memory, and read twice."""
+GLUON = {forward_held: ["normalize_held"], backward_held: ["gradient_held"]} | {
+    held_rows: ["forward_held", "backward_held"]
+}
+"""Kernels of Gluon, which are interpreted as programs of Triton's."""
+
+
+class By(NamedTuple):
+    """A design and its tile or share, whatever the length of a row."""
+
+    design: str
+    tile: Tile | Held
+
+    def __str__(self) -> str:
+        return f"{self.design} {self.tile}"
+
+
+def rows(kind: type[Rows], direction: str, count: int, length: int, dtype: str = "float32") -> Any:
+    return kind.model_validate({"direction": direction, "rows": count, "length": length, "dtype": dtype})
+
+
+SHARES = (
+    (3, 192, Held(1, 3, 64, 1)),  # whole chunks
+    (2, 136, Held(1, 3, 64, 1)),  # one vector in the last chunk
+    (5, 64, Held(1, 1, 64, 1)),
+    (3, 200, Held(2, 2, 64, 1)),  # a share that ends short, another that is empty behind it
+    (2, 168, Held(4, 1, 64, 1)),
+    (2, 120, Held(4, 1, 64, 1)),  # shares of nothing
+    (1, 1024, Held(16, 1, 64, 1)),
+    (2, 4104, Held(8, 3, 256, 1)),
+)
+"""Rows held by a block or a cluster."""
+CLUSTERS = (
+    (1, 128, Held(2, 3, 64, 16)),  # fewer rows than are on their way
+    (7, 120, Held(2, 3, 64, 8)),
+    (40, 200, Held(4, 3, 64, 16)),  # 12 programs; the last share is short
+    (97, 136, Held(4, 3, 64, 16)),  # the last share is empty
+    (9, 1000, Held(16, 3, 64, 16)),
+)
+"""Of a gradient in clusters, each of which takes many rows."""
+
+
+def cases(kind: type[Rows]) -> Iterator[Case]:
+    """A few of the examples, of chunks of a few elements, and of shares; all of them in a deep run."""
+    operator, launching = (LAYERNORM, of_layernorm) if kind is LayerNorm else (SOFTMAX, of_softmax)
+    examples = [
+        p
+        for p in operator.examples
+        if isinstance(p, LayerNorm | Softmax)
+        and not p.missing("triton", "cuda", (9, 0))
+        and not (p.dtype != "bfloat16" and p.length > 1025)  # the interpreter is slow
+    ]
+    for problem in few(examples, f"interpreted {kind}"):
+        tiles = launching.candidates(problem)  # type: ignore[arg-type]
+        for tile in dict.fromkeys((tiles[0], tiles[-1]) if problem.length < 1025 else tiles[:1]):
+            yield problem, By("whole" if problem.in_registers else "long", tile)
+    # On, one past and one short of chunks; more tiles of rows than slices.
+    sizes = ((1, 64), (7, 65), (23, 200), (10, 127), (3, 192), (2, 1))
+    long = [
+        rows(kind, direction, *size, dtype)
+        for direction, size, dtype in itertools.product(WAYS, sizes, ("bfloat16", "float32"))
+        if kind is Softmax or size[1] >= 64
+    ]
+    for problem in few(long, f"long rows of {kind}"):
+        height = 4 if kind is LayerNorm and problem.direction == "backward" else 1
+        yield problem, By("long", Tile(height, 64, 1))
+    shared = [
+        (rows(kind, direction, count, length, dtype), share)
+        for direction, dtype in itertools.product(WAYS, ("float16", "bfloat16", "float32"))
+        for count, length, share in (CLUSTERS if kind is LayerNorm and direction == "backward" else SHARES)
+    ]
+    for problem, share in covering(
+        shared, f"held {kind}", lambda case: (case[0].direction, case[1]), lambda case: case[0].dtype
+    ):
+        yield problem, By("held", share)
+    if kind is LayerNorm:  # fewer, as many and more tiles than programs, ragged or not
+        for count in (1, 2, 5, 6, 7, 24, 25):
+            yield rows(kind, "backward", count, 24), By("whole", Tile(2, 32, 1))
+
+
+def few(problems: list[Any], of: str) -> list[Any]:
+    """Every size, and every data type in either direction; all of them in a deep run."""
+    return covering(problems, of, lambda p: (p.rows, p.length), lambda p: (p.direction, p.dtype))
+
+
+def far(kind: type[Rows], direction: str) -> Iterator[Far]:
+    """By each design."""
+    problem = rows(kind, direction, (2**31 + 2**20) // 1000 + 1, 1000, "float16")
+    for by in (By("whole", Tile(4, 1024, 1)), By("long", Tile(1, 256, 1)), By("held", Held(1, 4, 256, 1))):
+        count = (problem.rows - 1) % by.tile.rows + 1 if isinstance(by.tile, Tile) else 1
+        yield Far(problem, by, problem.model_copy(update={"rows": count}))
+
+
+SMALL = (By("whole", Tile(4, 256, 1)), By("long", Tile(1, 64, 1)), By("held", Held(1, 4, 64, 1)))
+SMALL += (By("held", Held(4, 2, 32, 1)),)
+"""Of rows of 200 elements."""
+
+
+class RowKernels(SpoiledByNan, Beyond32Bits):
+    """Both operators, by all designs."""
+
+    def launch(self, problem: Any, inputs: Tensors, configuration: By) -> Launch:
+        design = DESIGNS[type(problem), problem.direction][configuration.design]
+        more: tuple[int, ...] = ()
+        if isinstance(problem, LayerNorm) and problem.direction == "backward":
+            *others, mean, rstd = inputs
+            inputs, more = (*others, mean.float(), rstd.float()), (MULTIPROCESSORS,)
+        kernels = {name: Emulated(getattr(design, name)) for name in GLUON.get(design, [])}
+        with patch.multiple(design, **kernels) if kernels else nullcontext():
+            return design.launch(problem, inputs, configuration.tile, *more)  # type: ignore[no-any-return]
+
+    def counted(self, problem: Any, configuration: By, inputs: Tensors, done: Ran) -> None:
+        assert done.byte == (*traffic(problem, configuration), 0) and done.watch.stores.repeated == 0
+        assert done.watch.loads.within(inputs[0]).distinct_byte == inputs[0].nbytes
+        if configuration.design == "whole":
+            assert done.watch.loads.within(inputs[0]).byte == inputs[0].nbytes
+
+
+def traffic(problem: Any, by: By) -> tuple[int, int]:
+    """Bytes loaded and stored, exactly: the least there is, and what the docstrings name beside it."""
+    read, written, blocks = problem.byte_read, problem.byte_written, getattr(by.tile, "blocks", 1)
+    if isinstance(problem, Softmax):
+        numbers = 2 if problem.direction == "forward" else 1
+        told = problem.rows * blocks * 4 * numbers if blocks > 1 else 0
+        return read * (2 if by.design == "long" else 1) + told, written + told
+    weight, data = problem.length * problem.item_byte, problem.elements * problem.item_byte
+    if problem.direction == "forward":
+        programs = problem.rows
+        if isinstance(by.tile, Held):
+            told = problem.rows * 3 * blocks * 4 if blocks > 1 else 0
+            first = 4 * problem.rows if told else 0  # the first share's mean is loaded once more
+            return read + (programs - 1) * 2 * weight + told + first, written + told
+        again = data + problem.rows * by.tile.block * problem.item_byte
+        if by.design == "whole":
+            programs, again = math.ceil(problem.rows / by.tile.rows), 0
+        return read + again + (programs - 1) * 2 * weight, written
+    if isinstance(by.tile, Held):
+        count = backward_held.count(problem, by.tile, MULTIPROCESSORS)
+        beside = problem.rows * 2 * blocks * 4 + partial_byte(problem, count)
+        statistics = 8 * problem.rows * (blocks - 1)
+        return read + (count - 1) * weight + statistics + beside, written + beside
+    if by.design == "whole":
+        count = min(MULTIPROCESSORS * by.tile.per_sm, math.ceil(problem.rows / by.tile.rows))
+        partial = partial_byte(problem, count)
+        return read + (count - 1) * weight + partial, written + partial
+    count = backward_long.slices(problem, by.tile, MULTIPROCESSORS)
+    strips, partial = math.ceil(problem.length / by.tile.block), partial_byte(problem, count)
+    statistics = 8 * problem.rows
+    loaded = read + 2 * data + (problem.rows + count - 1) * weight + 2 * strips * statistics + partial
+    return loaded, written + statistics + partial
+
+
+def partial_byte(problem: LayerNorm, count: int) -> int:
+    return 2 * count * problem.length * 4
+
+
+class TestLayerNorm(RowKernels):
+    operator = LAYERNORM
+    cases = tuple(cases(LayerNorm))
+    spoiled = (
+        *((rows(LayerNorm, "forward", 6, 200), by) for by in SMALL),
+        (rows(LayerNorm, "backward", 6, 200), By("whole", Tile(4, 256, 1))),
+        (rows(LayerNorm, "backward", 6, 200), By("long", Tile(4, 64, 1))),
+        (rows(LayerNorm, "backward", 6, 200), By("held", Held(4, 3, 64, 16))),
+    )
+    far = tuple(far(LayerNorm, "forward"))
+
+    @pytest.mark.parametrize("first", [None, 0.0, 5000.0])
+    @pytest.mark.parametrize(
+        "by",
+        [
+            By("whole", Tile(2, 1024, 1)),
+            By("long", Tile(1, 128, 1)),
+            By("held", Held(1, 4, 256, 1)),
+            By("held", Held(4, 4, 64, 1)),
+        ],
+        ids=str,
+    )
+    def test_a_large_mean_costs_no_digits(self, by: By, first: float | None, seed: int) -> None:
+        """Mean 1000, standard deviation 2, in float32; an outlier in front must not matter either."""
+        problem = rows(LayerNorm, "forward", 6, 1000)
+        x = torch.randn(6, 1000, generator=torch.Generator().manual_seed(seed)) * 2 + 1000
+        if first is not None:
+            x[:, 0] = first
+        inputs = (x, *self.inputs(problem, seed)[1:])
+        outputs = self.outputs(problem, inputs, by)
+        assert relative_error(LAYERNORM, problem, inputs, outputs) < 6 * 2.0**-24
+
+    @pytest.mark.parametrize("by", SMALL, ids=str)
+    def test_infinity_spoils_its_row_as_in_torch(self, by: By, seed: int) -> None:
+        problem = rows(LayerNorm, "forward", 6, 200)
+        x, weight, bias = self.inputs(problem, seed)
+        x[1, 77], x[2, 77] = math.inf, -math.inf
+        y, mean, rstd = self.outputs(problem, (x, weight, bias), by)
+        want, *_ = torch.native_layer_norm(x, [200], weight, bias, EPSILON)
+        assert torch.equal(y.isnan(), want.isnan()) and bool(y[1:3].isnan().all())
+        assert bool(rstd[1:3].isnan().all()) and bool(mean[3:].isfinite().all())
+
+    def test_backward_beyond_2_to_the_31_elements(self, seed: int) -> None:
+        """The last tile of 2^31 elements, and its partial sums, which lie beyond 2^31 as well."""
+        length = 1000
+        problem = rows(LayerNorm, "backward", (2**31 + 2**20) // length + 1, length, "float16")
+        x, dy, dx = (torch.empty(problem.rows, length, dtype=torch.float16) for _ in range(3))
+        mean, rstd = (torch.empty(problem.rows, 1) for _ in range(2))
+        one = problem.model_copy(update={"rows": 1})
+        x[-1:], dy[-1:], weight, mean[-1:], rstd[-1:] = self.inputs(one, seed)
+        inputs = (x[-1:], dy[-1:], weight, mean[-1:], rstd[-1:])
+        partial = torch.empty(2, problem.rows, length)
+        assert partial[1].data_ptr() - partial.data_ptr() > 2**31 * 4
+        with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
+            backward.gradient[(1,)](
+                *(x, dy, weight, mean, rstd, dx, partial, problem.rows, length),
+                **{"ALIGN": 8, "EVEN": False, "ROWS": 1, "BLOCK": 1024, "STAGES": 2},
+            )
+        outputs = (dx[-1:], partial[0, -1], partial[1, -1])
+        assert used(LAYERNORM, "triton", one, inputs, outputs) <= 1
+
+        sums = torch.empty(2, problem.rows)
+        dx[-1] = math.nan
+        with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
+            backward_long.row_sums[(1,)](
+                *(x, dy, weight, mean, rstd, sums, length), **{"ALIGN": 8, "BLOCK": 256}
+            )
+        # With a slice for every row, the first slice is the last row.
+        grid = (math.ceil(length / 256), problem.rows)
+        for block in range(grid[0]):
+            with repaired(), watched(), placed((block, 0), grid):
+                backward_long.columns[(1,)](
+                    *(x, dy, weight, mean, rstd, sums, dx, partial, problem.rows, length),
+                    **{"ALIGN": 8, "ROWS": 1, "BLOCK": 256},
+                )
+        outputs = (dx[-1:], partial[0, 0], partial[1, 0])
+        assert used(LAYERNORM, "triton", one, inputs, outputs) <= 1
+
+    def test_partial_sums_beyond_2_to_the_31_elements(self, seed: int) -> None:
+        """dbias from partial sums that begin beyond 2^31 elements, all but the last rows zero."""
+        length, count = 2**26, 33
+        partial = torch.empty(2, count, length)
+        last = torch.rand(count, 32, generator=torch.Generator().manual_seed(seed))
+        partial[1, :, -32:] = last
+        dweight, dbias = torch.empty(length, dtype=torch.float16), torch.empty(length, dtype=torch.float16)
+        blocks = length // 32
+        with repaired(), watched(), placed((blocks - 1, 1), (blocks, 2)):
+            backward.add_partial_sums[(1,)](
+                *(partial, dweight, dbias, count, length),
+                **{"ALIGN": alignment(length, 4), "ROWS": 32, "BLOCK": 32},
+            )
+        torch.testing.assert_close(dbias[-32:], last.sum(0).half())
+
+    def test_shares_of_a_gradient_hold_a_row(self) -> None:
+        lengths = ((8200, [2, 4]), (16384, [2, 4]), (65536, [8, 16]), (131072, [16]), (131080, []))
+        for length, blocks in lengths:
+            shares = backward_held.candidates(rows(LayerNorm, "backward", 1, length, "float16"))
+            assert [share.blocks for share in shares] == blocks
+            assert all(share.blocks * share.chunk >= length for share in shares)
+
+
+class TestSoftmax(RowKernels):
+    operator = SOFTMAX
+    cases = tuple(cases(Softmax))
+    spoiled = tuple((rows(Softmax, direction, 4, 200), by) for direction in WAYS for by in SMALL)
+    far = tuple(one for direction in WAYS for one in far(Softmax, direction))
+
+    @pytest.mark.parametrize("by", SMALL, ids=str)
+    def test_rows_that_rise_fall_and_are_huge(self, by: By) -> None:
+        """The largest element comes first, last or in between, and no exponential overflows."""
+        rising = torch.linspace(-200, 300, 200)
+        sine, low = rising.sin() * 1e30, torch.full((200,), -1e30)
+        x = torch.stack([rising, rising.flip(0), sine, low, rising * 1e-3])
+        problem = rows(Softmax, "forward", 5, 200)
+        (y,) = self.outputs(problem, (x,), by)
+        torch.testing.assert_close(y.double(), SOFTMAX.reference(problem, x), rtol=3e-5, atol=1e-30)
+
+    @pytest.mark.parametrize("by", SMALL, ids=str)
+    def test_infinity_spoils_what_it_spoils_in_torch(self, by: By, seed: int) -> None:
+        problem = rows(Softmax, "forward", 8, 200)
+        (x,) = self.inputs(problem, seed)
+        x[1, 77], x[2, 77], x[3], x[4] = math.inf, -math.inf, -math.inf, math.nan
+        x[5, :100] = -math.inf  # whole chunks of nothing, then numbers
+        x[6, 40:] = -math.inf
+        x[7, 10], x[7, 150] = math.nan, math.inf
+        (y,) = self.outputs(problem, (x,), by)
+        want = torch.softmax(x, 1)
+        assert want.isnan().all(1).tolist() == [False, True, False, True, True, False, False, True]
+        torch.testing.assert_close(y, want, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "direction", "dtype", "length", "names"),
+    [
+        (LayerNorm, "backward", "float16", 8192, ["whole"]),
+        (LayerNorm, "backward", "float16", 8193, ["long"]),
+        (LayerNorm, "backward", "float16", 8200, ["held", "long"]),
+        (LayerNorm, "forward", "float16", 16384, ["whole"]),
+        (LayerNorm, "forward", "float16", 16385, ["long"]),
+        (LayerNorm, "forward", "float16", 16392, ["held", "long"]),
+        (Softmax, "forward", "float32", 16384, ["whole"]),
+        (Softmax, "forward", "float32", 16385, ["long"]),
+        (Softmax, "forward", "float32", 16388, ["held", "long"]),
+    ],
+)
+def test_the_launch_takes_the_design_that_suits_the_row(
+    kind: type[Rows], direction: str, dtype: str, length: int, names: list[str]
+) -> None:
+    problem = rows(kind, direction, 1, length, dtype)
+    designs = [DESIGNS[kind, direction][name] for name in names]
+    launching, more = (of_layernorm, (MULTIPROCESSORS,)) if kind is LayerNorm else (of_softmax, ())
+    listed = [tile for design in designs for tile in design.candidates(problem)]
+    assert list(launching.candidates(problem)) == listed  # type: ignore[arg-type]
+    for design in designs:
+        tile = design.candidates(problem)[0]
+        with patch.object(design, "launch", lambda *given: given):
+            given = launching.with_tile(problem, (torch.empty(1),) * 5, tile, *more)  # type: ignore[arg-type]
+            assert given[0] is problem and given[2:] in ((tile,), (tile, MULTIPROCESSORS))
+
+
+def test_shares_hold_a_row_within_shared_memory() -> None:
+    """One block while it can, then clusters; none of rows that no copies of 16 bytes make up."""
+    for length, item_byte, tensors, least in (
+        *((16392, 2, 1, 1), (65544, 2, 1, 2), (32776, 2, 2, 2), (32768, 2, 2, 1)),
+        *((131072, 4, 1, 4), (131072, 4, 2, 8), (2**20, 2, 1, 16), (65536, 2, 1, 1)),
+    ):
+        shares = held.candidates(length, item_byte, tensors)
+        assert 1 <= len(shares) <= 3 and shares[0].blocks == least
+        for share in shares:
+            assert share.blocks * share.chunks * share.chunk >= length
+            assert share.blocks * (share.chunks - 1) * share.chunk < length
+            assert share.chunks * share.chunk * item_byte * tensors <= 128 * 1024
+            assert share.chunk * item_byte == 16 * 32 * share.warps
+    assert not held.candidates(16385, 2, 1) and not held.candidates(2**22, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "capability, cluster, blocks, reason",
+    [
+        ((7, 5), True, 1, "asynchronous copies into shared memory need compute capability 8.0"),
+        ((8, 0), True, 2, "clusters of blocks need compute capability 9.0"),
+        ((9, 0), False, 2, "Gluon of this Triton has no barrier of a cluster's blocks"),
+    ],
+)
+def test_what_a_device_cannot_hold_is_unsupported(
+    capability: tuple[int, int], cluster: bool, blocks: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    if not cluster:
+        monkeypatch.setattr(held, "cluster", None)
+    with pytest.raises(Unsupported, match=reason):
+        held.partial_sums(Held(blocks, 2, 64, 1), Mock(is_cuda=True, shape=(2, 200)), 1)
