@@ -306,6 +306,22 @@ def test_a_decimal_comma_is_refused_and_not_misread(tmp_path: Path) -> None:
     assert "must be a number, not '0,00001': the decimal sign is a point" in refusal(tmp_path, head, line)
 
 
+def test_an_implementation_for_both_kinds_on_an_unknown_device(tmp_path: Path) -> None:
+    head = "device,operator,implementation,dtype,rows,length,direction,seconds"
+    line = "Some Chip,softmax,aten,float32,8,16,forward,1e-5"
+    assert "say which it is in a column device_kind" in refusal(tmp_path, head, line)
+    # One that runs on one kind only needs no word.
+    only = LINE.replace("NVIDIA H200", "Some Chip").replace("cublas", "onednn")
+    for place, kind, lines in (
+        ("a", "cpu", (f"{head},device_kind", f"{line},cpu")),
+        ("b", "cuda", (f"{head},device_kind", f"{line},cuda")),
+        ("c", "cpu", (HEAD, only)),
+    ):
+        (tmp_path / place).mkdir()
+        (row,) = rows(tmp_path / place, *lines)
+        assert row.device_kind == kind
+
+
 def test_a_thousand_lines_are_no_matter(tmp_path: Path) -> None:
     lines = [changed("m", str(m)) for m in range(1, 1001)]
     found = rows(tmp_path, HEAD, *lines)
