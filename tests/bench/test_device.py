@@ -131,6 +131,19 @@ def test_a_slice_is_known_by_its_name_if_both_functions_answer_alike(driver, pro
     assert detect("cuda:1", driver(NAME='"NVIDIA MIG 2000"')).uuid.startswith("GPU-")
 
 
+@pytest.mark.parametrize(("told", "known"), [("GPU", "MIG"), ("MIG", "GPU"), ("MIG", "MIG")])
+def test_nvml_has_the_last_word_on_what_is_a_slice(driver, monkeypatch, told: str, known: str) -> None:
+    number = PART if told == "MIG" else WHOLE
+    library = driver(PART=int(told == "MIG"))
+    names = (
+        {"uuid": "GPU-another", "mig_uuid": f"MIG-{number}"} if known == "MIG" else {"uuid": f"GPU-{number}"}
+    )
+    fake = FakeNvml(**names)
+    monkeypatch.setattr(nvml, "pynvml", fake)
+    assert detect("cuda:0", library).uuid == f"{known}-{number}"
+    assert fake.opened == 0, "what was initialised is shut down"
+
+
 def test_a_gpu_of_an_unknown_family_has_a_bandwidth_but_no_peaks(driver) -> None:
     found = detect("cuda:1", driver(NAME='"NVIDIA R999"', MAJOR=15))
     assert found.derived and found.datasheet is not None

@@ -12,6 +12,7 @@ from bench.device.datasheet import Datasheet, find_datasheet
 from bench.model.bound import bounds
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.predict import reached, structured
+from bench.model.roofline import calibrated_columns
 from bench.store.schema import Measurement
 from kernels.activations.problem import Activation
 from kernels.gemm.problem import Gemm
@@ -121,6 +122,22 @@ def test_vector_arithmetic_needs_no_peak_but_heeds_one() -> None:
     assert free.structured_s == one.structured_s
 
 
+def test_matrix_products_of_a_cpu_are_the_second_level(chance: np.random.Generator) -> None:
+    sizes = [tuple(int(s) for s in row) for row in chance.integers(1, 3000, (30, 3))]
+    problems = [Gemm(m=m, n=n, k=k, dtype="bfloat16") for m, n, k in sizes]
+    rows = [timed(p, "onednn", None, **CPU) for p in problems]
+    found = told(rows)
+    share = np.array([p.byte_written / p.byte for p in problems])
+    wanted, limiter = calibrated_columns(
+        found["flop"], found["byte"], share, found["arithmetic"], found["dtype"], ROOF
+    )
+    assert found["structured_s"].to_numpy() == pytest.approx(wanted)
+    assert list(found["structured_limiter"]) == list(limiter)
+    assert not found["calibrating"].any()
+    unknown = told([timed(Gemm(m=8, n=8, k=8, dtype="int8"), "onednn", 1.0, **CPU)])
+    assert unknown["structured_s"].isna().all() and list(unknown["structured_limiter"]) == [""]
+
+
 def products(chance: np.random.Generator, count: int, start_s: float, per_byte_s: float) -> list[Measurement]:
     """Matrix products of a CPU that take this much longer than the second level says."""
     sizes = [tuple(int(2**s) for s in row) for row in chance.uniform(5, 12, (count, 3))]
@@ -147,6 +164,17 @@ def test_products_of_a_cpu_begin_and_pack(chance: np.random.Generator) -> None:
     quick = [dataclasses.replace(r, median_s=(r.median_s or 0) * 0.5) for r in products(chance, 9, 0.0, 0.0)]
     found = told(quick)
     assert found["structured_s"].to_numpy() == pytest.approx(found["priors_s"].to_numpy())
+
+
+def test_five_products_are_too_few_and_kinds_of_them_do_not_mix(chance: np.random.Generator) -> None:
+    five = products(chance, 5, 20e-6, 0.0)
+    other = [dataclasses.replace(row, implementation="aten") for row in products(chance, 8, 90e-6, 0.0)]
+    found = told([*five, *other])
+    assert (found["structured_s"] == found["priors_s"])[:5].all() and not found["calibrating"][:5].any()
+    assert found["structured_s"].to_numpy()[5:] == pytest.approx(found["median_s"].to_numpy()[5:], rel=1e-6)
+    again = [dataclasses.replace(row, sweep="other") for row in other]
+    twice = told([*other, *again])
+    assert twice["calibrating"].sum() in (4, 6)  # each designated case, in both of its sweeps
 
 
 def test_no_launch_floor_or_bandwidth_says_nothing() -> None:
