@@ -72,21 +72,14 @@ from kernels.attention.problem import Attention
 
 @triton.jit
 def walk_keys(
-    dq,  # [BLOCK_M, BLOCK_D] float32, of the keys before first
-    q,  # [BLOCK_M, BLOCK_D]
-    do,
-    lse,  # [BLOCK_M] in units of log2
-    delta,  # [BLOCK_M]
-    k_pointer,  # [kv_length, WIDTH] of this head
-    v_pointer,
-    query,  # the position of the first query
-    first,
-    end,
-    to_log2,
-    WHOLE: tl.constexpr,  # every query sees every key from first to end, whole blocks of them
+    dq, q, do, lse, delta, k_pointer, v_pointer, query, first, end, to_log2, WHOLE: tl.constexpr,
     TILE: tl.constexpr,
-):
-    """sqrt(WIDTH) dq with the keys from first to end."""
+):  # fmt: skip
+    """sqrt(WIDTH) dq, [BLOCK_M, BLOCK_D] as q and do, with the keys from first to end.
+
+    lse is in units of log2; keys and values are those of this head; `query` is the position of the first
+    query. WHOLE: every query sees every key from first to end, whole blocks of them.
+    """
     down = tl.arange(0, TILE.m)[:, None]
     across = tl.arange(0, TILE.n)[None, :]
     for start in range(first, end, TILE.n):
@@ -146,15 +139,9 @@ def query_gradient(
         whole = kv_length // TILE.n * TILE.n
         end = kv_length
     dq = tl.full((TILE.m, TILE.d), 0.0, tl.float32)
-    dq = walk_keys(
-        dq, q, do, lse, delta, k_pointer, v_pointer, query, 0, whole, to_log2,
-        True, TILE,
-    )  # fmt: skip
+    dq = walk_keys(dq, q, do, lse, delta, k_pointer, v_pointer, query, 0, whole, to_log2, True, TILE)
     if TILE.causal or not TILE.even:
-        dq = walk_keys(
-            dq, q, do, lse, delta, k_pointer, v_pointer, query, whole, end, to_log2,
-            False, TILE,
-        )  # fmt: skip
+        dq = walk_keys(dq, q, do, lse, delta, k_pointer, v_pointer, query, whole, end, to_log2, False, TILE)
     write_rows(dq_pointer + row * TILE.width, dq * (to_log2 * LN_2), left, TILE.m, TILE)
 
 

@@ -52,17 +52,12 @@ from kernels.tensors import empty
 
 @triton.jit
 def taps_that_meet(
-    residue,
-    WINDOW: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PADDING: tl.constexpr,
-    COMMON: tl.constexpr,
-    INVERSE: tl.constexpr,
+    residue, SIZE: tl.constexpr, WINDOW: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr
 ):
-    """The first tap, and the number of taps, that meet points of this residue modulo STRIDE."""
-    beyond = (residue + PADDING) % STRIDE
-    first = beyond // COMMON * INVERSE % (STRIDE // COMMON)
-    return first, tl.where(beyond % COMMON == 0, tl.cdiv(WINDOW - first, STRIDE // COMMON), 0)
+    """The first of SIZE taps, and the number of taps, that meet points of this residue modulo the stride."""
+    beyond = (residue + WINDOW.padding) % WINDOW.stride
+    first = beyond // COMMON * INVERSE % (WINDOW.stride // COMMON)
+    return first, tl.where(beyond % COMMON == 0, tl.cdiv(SIZE - first, WINDOW.stride // COMMON), 0)
 
 
 @triton.jit(do_not_specialize=["n", "h", "w", "p", "q", "c", "k"])
@@ -101,8 +96,8 @@ def gather_gradient(
     along_n = tile_n * TILE.n + tl.arange(0, TILE.n)
     along_k = tl.arange(0, TILE.k)
 
-    first_r, taps_h = taps_that_meet(residue_h, WINDOW.h, WINDOW.stride, WINDOW.padding, COMMON, INVERSE)
-    first_s, taps_w = taps_that_meet(residue_w, WINDOW.w, WINDOW.stride, WINDOW.padding, COMMON, INVERSE)
+    first_r, taps_h = taps_that_meet(residue_h, WINDOW.h, WINDOW, COMMON, INVERSE)
+    first_s, taps_w = taps_that_meet(residue_w, WINDOW.w, WINDOW, COMMON, INVERSE)
     rows = tl.cdiv(h - residue_h, WINDOW.stride)
     columns = tl.cdiv(w - residue_w, WINDOW.stride)
     pixels = n * rows * columns

@@ -36,19 +36,13 @@ asynchronous, ignore it."""
 
 @triton.jit
 def _sums(
-    pointer,  # [rows, columns], contiguous
-    column,  # [COLUMNS], perhaps past the last
-    first,
-    step,
-    rows,
-    columns,
-    SUM: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    CACHE: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """[COLUMNS] of SUM: rows of the tiles first, first + step... of ROWS rows, added up."""
+    pointer, column, first, step, rows, columns, SUM: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, CACHE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """[COLUMNS] of SUM: rows of the tiles first, first + step... of ROWS rows, added up.
+
+    Of a matrix [rows, columns], contiguous; `column` may lie past the last.
+    """
     row = tl.arange(0, ROWS)
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     total = tl.zeros((ROWS, COLUMNS), dtype=SUM)
