@@ -287,10 +287,11 @@ def sizes(problem: Attention) -> dict[str, Any]:
     }
 
 
-def constants(problem: Attention, tile: Tile) -> dict[str, Any]:
-    """The compile-time arguments of the kernel."""
-    even = problem.kv_length % tile.n == 0
-    return {"TILE": Blocks(problem.causal, even, problem.head_width, tile.m, tile.n, padded(problem))}
+def options(problem: Attention, tile: Tile, even: bool | None = None) -> dict[str, Any]:
+    """What our kernels are compiled for and with; `even` as Blocks has it, by default along the keys."""
+    even = problem.kv_length % tile.n == 0 if even is None else even
+    blocks = Blocks(problem.causal, even, problem.head_width, tile.m, tile.n, padded(problem))
+    return {"TILE": blocks, "num_warps": tile.warps, "num_stages": tile.stages}
 
 
 def grid(problem: Attention, tile: Tile) -> tuple[int]:
@@ -316,8 +317,7 @@ def launch(
     arguments = pointers | sizes(problem)
 
     def with_tile(tile: Tile) -> Launch:
-        options = constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
-        return Launch.of(attend[grid(problem, tile)], (o,), **arguments, **options)
+        return Launch.of(attend[grid(problem, tile)], (o,), **arguments, **options(problem, tile))
 
     if tile:
         return with_tile(tile)

@@ -16,7 +16,7 @@ from tests.drawing import covering, drawn
 from tests.kernels.interpreted import check, check_again, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.pooling_cases import loads, strip_points
-from tests.kernels.sanitizer import placed, watched
+from tests.kernels.sanitizer import at_the_end, watched
 from tests.kernels.tensors import uniform
 
 LAYOUTS: tuple[Layout, ...] = ("NHWC", "NCHW")
@@ -289,11 +289,8 @@ def test_the_far_end_beyond_32_bits(
         inputs.append(large)
 
     shape = launching.strips(problem)[0] if by_strips else Tile(4, 8, 16, 4)
-    arguments, outputs = launching.allocated(problem, tuple(inputs), as_codes=True)
-    arguments |= launching.sizes(problem, shape) | launching.constants(problem, True, shape)
-    grid = launching.grid(problem, shape)
-    with repaired(), watched() as watch, placed((grid[0] - 1,), grid):
-        launching.kernel(problem, shape)[(1,)](**arguments)
+    with repaired(), watched() as watch, at_the_end(1):
+        outputs = outputs_of(launching.launch(problem, *inputs, as_codes=True, shape=shape).call())
     with repaired():
         want = outputs_of(launching.launch(last, *some, as_codes=True, shape=shape).call())
     for large, small in zip(outputs, want, strict=True):
@@ -307,7 +304,7 @@ def test_the_far_end_beyond_32_bits(
         assert torch.equal(flat[0].reshape(-1)[at], flat[1].reshape(-1)[rest])
 
 
-def test_a_tile_left_out_is_found(seed: int) -> None:
+def test_a_tile_left_out_is_found(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """One program too few leaves poison."""
     problem = Pooling(
         kind="average",
@@ -323,10 +320,9 @@ def test_a_tile_left_out_is_found(seed: int) -> None:
     )
     tile = Tile(4, 4, 8, 4)
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    arguments, outputs = launching.allocated(problem, inputs, as_codes=False)
-    arguments |= launching.sizes(problem, tile) | launching.constants(problem, False, tile)
-    outputs[0].fill_(math.nan)
+    monkeypatch.setattr(launching, "grid", lambda *of, whole=launching.grid: (whole(*of)[0] - 1,))
+    launch = launching.launch(problem, *inputs, shape=tile)
+    launch.outputs[0].fill_(math.nan)
     with repaired():
-        programs = launching.grid(problem, tile)[0] - 1
-        launching.kernel(problem, tile)[(programs,)](**arguments)
-    assert outputs[0].isnan().any()
+        launch.call()
+    assert launch.outputs[0].isnan().any()
