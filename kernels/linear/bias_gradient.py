@@ -27,7 +27,7 @@ import triton.language as tl
 from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm.channel import arrives_last
-from kernels.layernorm.tiles import Tile, alignment, programs
+from kernels.layernorm.tiles import Tile, alignment
 
 _STAGES = tl.constexpr(3)
 """Of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which cannot be
@@ -96,7 +96,7 @@ def candidates(dtype: torch.dtype, columns: int) -> tuple[Tile, ...]:
 def parts(rows: int, columns: int, tile: Tile, sm_count: int) -> int:
     """Programs that share a strip of columns: enough to fill the device, none without a tile."""
     strips = -(-columns // tile.block)
-    return programs(-(-tile.per_sm * sm_count // strips), -(-rows // tile.rows))
+    return min(-(-tile.per_sm * sm_count // strips), -(-rows // tile.rows))
 
 
 def launch(dy: torch.Tensor, tile: Tile, sm_count: int) -> Launch:
