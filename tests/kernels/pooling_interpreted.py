@@ -305,28 +305,3 @@ def test_the_far_end_beyond_32_bits(
         flat = [one.permute(0, 2, 3, 1) if layout == "NHWC" else one for one in (large, small)]
         assert (rest >= 0).all()
         assert torch.equal(flat[0].reshape(-1)[at], flat[1].reshape(-1)[rest])
-
-
-def test_a_tile_left_out_is_found(seed: int) -> None:
-    """One program too few leaves poison."""
-    problem = Pooling(
-        kind="average",
-        direction="backward",
-        n=2,
-        c=8,
-        h=9,
-        w=9,
-        window=3,
-        stride=2,
-        layout="NHWC",
-        dtype="float32",
-    )
-    tile = Tile(4, 4, 8, 4)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    arguments, outputs = launching.allocated(problem, inputs, as_codes=False)
-    arguments |= launching.sizes(problem, tile) | launching.constants(problem, False, tile)
-    outputs[0].fill_(math.nan)
-    with repaired():
-        programs = launching.grid(problem, tile)[0] - 1
-        launching.kernel(problem, tile)[(programs,)](**arguments)
-    assert outputs[0].isnan().any()
