@@ -11,17 +11,8 @@ from bench.worker.check import outputs_of
 from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from kernels.pooling.rounding import tolerance
-from tests.kernels.pooling_cases import error, taps
+from tests.kernels.pooling_cases import error, pooling, taps
 from tests.kernels.tensors import relative_error, uniform
-
-
-def pooling(**given: object) -> Pooling:
-    """Max forward of float32, 3x3 at stride 2, but for what is given."""
-    usual: dict[str, object] = {
-        **{"kind": "max", "direction": "forward", "n": 2, "c": 3, "h": 13, "w": 11},
-        **{"window": 3, "stride": 2, "padding": 1, "layout": "NCHW", "dtype": "float32"},
-    }
-    return Pooling.model_validate(usual | given)
 
 
 def geometries() -> list[dict[str, object]]:
@@ -30,14 +21,8 @@ def geometries() -> list[dict[str, object]]:
     for window, stride, ceil_mode in itertools.product((1, 2, 3, 5, 7), (1, 2, 3), (False, True)):
         for padding in range(window // 2 + 1):
             for h, w in ((7, 7), (13, 10), (1, 6)):
-                given: dict[str, object] = {
-                    "window": window,
-                    "stride": stride,
-                    "padding": padding,
-                    "h": h,
-                    "w": w,
-                }
-                given |= {"ceil_mode": ceil_mode}
+                given: dict[str, object] = {"window": window, "stride": stride, "padding": padding}
+                given |= {"h": h, "w": w, "ceil_mode": ceil_mode}
                 try:
                     pooling(**given)
                 except ValidationError:
