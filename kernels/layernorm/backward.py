@@ -23,7 +23,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, along_rows, of_rows, whole_rows
@@ -131,7 +131,7 @@ def candidates(problem: LayerNorm) -> list[Tile]:
     return found
 
 
-def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
+def launch(problem: LayerNorm, inputs: Tensors, tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows within 8192 elements; mean and rstd float32, all contiguous."""
     count = min(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
     dx, dweight, dbias = empty(problem, inputs[0])

@@ -105,7 +105,7 @@ def readers() -> Iterator[Form]:
     for layout in LAYOUTS:
         for dtype in ("float16", "float32"):
             aligned = (*two_passes(layout, dtype, True), *held(layout, dtype, True))
-            for kernel in ("statistics", "gradient_sums", "normalize_held"):
+            for kernel in ("statistics", "gradient_sums", "normalize_persistent"):
                 reader = next(form for form in aligned if form.name.startswith(kernel))
                 # The shift of an NCHW channel is a single element; those of NHWC columns are vectors too.
                 shift = layout == "NCHW" and dtype == "float16" and kernel != "gradient_sums"
