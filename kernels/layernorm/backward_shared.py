@@ -94,16 +94,16 @@ def gradient_shared(
     weight_sums = gl.full([BLOCKS, CHUNK], 0.0, gl.float32, LAYOUT)
     bias_sums = gl.full([BLOCKS, CHUNK], 0.0, gl.float32, LAYOUT)
 
-    # The sums of one row are told, and while the cluster's blocks arrive those of the next are made.
+    # The sums of one row are written, and while the cluster's blocks arrive those of the next are made.
     async_copy.wait_group(CHUNKS - 1)
     mean, rstd = read(kept_mean, 0, LAYOUT), read(kept_rstd, 0, LAYOUT)
     standard, dy = terms(kept_x, kept_dy, 0, mean, rstd, here, LAYOUT)
     offset, slope = gl.sum(dy * weight, 1), gl.sum(dy * weight * standard, 1)
     stage = 0
     for row in range(program, rows, of):
-        told = partial_pointer + gl.cast(row, gl.int64) * (2 * BLOCKS)
-        gl.store(told + part, offset)
-        gl.store(told + BLOCKS + part, slope)
+        row_sums = partial_pointer + gl.cast(row, gl.int64) * (2 * BLOCKS)
+        gl.store(row_sums + part, offset)
+        gl.store(row_sums + BLOCKS + part, slope)
         arrive()
         after = (stage + 1) % CHUNKS
         async_copy.wait_group(CHUNKS - 2)
@@ -112,8 +112,8 @@ def gradient_shared(
         offset, slope = gl.sum(dy * weight, 1), gl.sum(dy * weight * standard, 1)
 
         meet()
-        mean_of_g = gl.sum(gl.load(told + other, cache_modifier=".cg"), 0) / length
-        mean_of_gh = gl.sum(gl.load(told + BLOCKS + other, cache_modifier=".cg"), 0) / length
+        mean_of_g = gl.sum(gl.load(row_sums + other, cache_modifier=".cg"), 0) / length
+        mean_of_gh = gl.sum(gl.load(row_sums + BLOCKS + other, cache_modifier=".cg"), 0) / length
         standard, dy = terms(kept_x, kept_dy, stage, mean, rstd, here, LAYOUT)
         weight_sums += dy * standard
         bias_sums += dy

@@ -88,8 +88,8 @@ def normalize_shared(
 
     if BLOCKS > 1:
         partial_pointer += row * (3 * BLOCKS)
-        other, told = exchange(partial_pointer, (mean, missed, square), part, BLOCKS)
-        means, misses, within = told
+        other, received = exchange(partial_pointer, (mean, missed, square), part, BLOCKS)
+        means, misses, within = received
         counts = elements(other, length, BLOCKS, CHUNKS, CHUNK)
         first = gl.load(partial_pointer, cache_modifier=".cg")
         away = means - first + misses

@@ -192,7 +192,7 @@ def exchange(pointer, numbers, part, BLOCKS: gl.constexpr):
     arrive()
     meet()
     other = gl.arange(0, BLOCKS, layout=gl.SliceLayout(0, everywhere(BLOCKS, gl.num_warps())))
-    told = ()
+    received = ()
     for i in gl.static_range(len(numbers)):
-        told = told + (gl.load(pointer + i * BLOCKS + other, cache_modifier=".cg"),)  # noqa: RUF005
-    return other, told
+        received = received + (gl.load(pointer + i * BLOCKS + other, cache_modifier=".cg"),)  # noqa: RUF005
+    return other, received

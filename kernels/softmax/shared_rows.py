@@ -67,8 +67,8 @@ def forward_shared(
     total = gl.sum(sums, 1)
 
     if BLOCKS > 1:
-        _, told = exchange(partial_pointer + row * (2 * BLOCKS), (most, total), part, BLOCKS)
-        mosts, totals = told
+        _, received = exchange(partial_pointer + row * (2 * BLOCKS), (most, total), part, BLOCKS)
+        mosts, totals = received
         highest = gl.max(mosts, 0)
         inverse = 1.0 / gl.sum(totals * gl.exp(mosts - highest), 0)
     else:
@@ -112,8 +112,8 @@ def backward_shared(
     total = gl.sum(sums, 1)
 
     if BLOCKS > 1:
-        _, told = exchange(partial_pointer + row * BLOCKS, (total,), part, BLOCKS)
-        whole = gl.sum(told[0], 0)
+        _, received = exchange(partial_pointer + row * BLOCKS, (total,), part, BLOCKS)
+        whole = gl.sum(received[0], 0)
     else:
         whole = total[:, None]
     for chunk in gl.static_range(CHUNKS):
