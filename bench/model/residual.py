@@ -91,12 +91,12 @@ class Residual:
 
 def learn(own: Sample, siblings: Sequence[Sample] = ()) -> Residual | None:
     """The residual of this sample; None where it is too small. Deterministic."""
-    # Importing it takes two seconds, more than most commands that import this module.
-    from sklearn.model_selection import KFold
-
     count = len(own.residual)
     if count < LEAST_SHAPES:
         return None
+    # Importing it takes two seconds, more than most commands that import this module.
+    from sklearn.model_selection import KFold
+
     others = None
     if siblings and count < FEW_SHAPES:
         at, left = (np.concatenate(parts) for parts in zip(*siblings, strict=True))
