@@ -185,7 +185,7 @@ def figures(
     for value, span, case in zip(values.tolist(), spans.tolist(), cases, strict=True):
         if not math.isnan(value):
             ends = value / span, value * span
-            found.append(CaseFigure(value, *ends, row_name(case), case.parameters, case.opponent))
+            found.append(CaseFigure(value, *ends, row_name(case), str(case.parameters), str(case.opponent)))
     return tuple(sorted(found, key=lambda each: (each.value, each.parameters)))
 
 
