@@ -325,7 +325,7 @@ def test_how_long_a_visit_may_sample_follows_from_the_budget(cases: list[Case]) 
     assert once.least_s <= sampling_s(1, 5.0) < sampling_s(1, 40.0) < once.most_s
 
 
-@pytest.mark.parametrize("dearer", [1.0, 2.0])
+@pytest.mark.parametrize("dearer", [pytest.param(1.0, marks=pytest.mark.deep), 2.0])
 def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: float) -> None:
     """Cases of every sweep on an H100, which take `dearer` times what is expected: comparisons are whole."""
     loaded = load_all(SWEEPS, kernels.problem, H100.sm_count)

@@ -205,7 +205,7 @@ def on_h100(cases: Iterable[Case]) -> Iterator[Measurement]:
         yield dataclasses.replace(made, cache=case.cache, role=case.role)
 
 
-@pytest.mark.parametrize("sweep", drawn(SWEEPS, 4, "sweeps whose figures are drawn"), ids=lambda of: of.name)
+@pytest.mark.parametrize("sweep", drawn(SWEEPS, 3, "sweeps whose figures are drawn"), ids=lambda of: of.name)
 def test_the_figures_of_a_sweep_can_be_read(sweep: Loaded, tmp_path: Path) -> None:
     run = loaded(tmp_path, [*ceilings(H100), *on_h100(case for case in sweep.cases if case.threads == "all")])
     one = only(run, [sweep.name])
