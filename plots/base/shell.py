@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
+@cache
 def templates(folder: Path) -> Environment:
     """Templates of this folder, which extend `shell.html.j2`; words from files are escaped."""
     return Environment(

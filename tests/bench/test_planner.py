@@ -293,7 +293,7 @@ def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
     assert (refusal is not None and "one launch is predicted" in refusal["reason"]) == refused
 
 
-@pytest.mark.parametrize("dearer", [1.0, 2.0])
+@pytest.mark.parametrize("dearer", [pytest.param(1.0, marks=pytest.mark.deep), 2.0])
 def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: float) -> None:
     """Cases of every sweep on an H100, which take `dearer` times what is expected: comparisons are whole."""
     loaded = load_all(SWEEPS, kernels.problem, H100.sm_count)
