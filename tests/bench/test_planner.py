@@ -205,21 +205,6 @@ def test_a_case_that_failed_has_no_further_visit_and_one_that_crashed_has_one(ca
     assert not [key for key, count in made.items() if count > 4]
 
 
-def test_a_resumed_run_makes_only_the_visits_that_are_missing(
-    ceilings: list[Case], cases: list[Case]
-) -> None:
-    chosen = [*ceilings, *cases[:3]]
-    whole = Simulation(planner(chosen, 2))
-    before = [whole.visit() for _ in range(4)]  # both ceilings, the first visits of two cases
-    resumed = planner(chosen, 2)
-    resumed.resume(row for visited in before if visited for row in visited[1:])
-    order = [case for case, _ in Simulation(resumed).run()]
-    keys = [case.key for case in order if case.role == "measurement"]
-    assert keys[0] == cases[2].key, "first visits come before second ones"
-    assert Counter(keys) == {cases[0].key: 1, cases[1].key: 1, cases[2].key: 2}
-    assert order[-2:] == ceilings and ceilings[1] not in order[:-1]
-
-
 # ---- time
 
 
