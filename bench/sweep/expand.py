@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from bench.errors import meant
 from bench.spec import Problem
-from bench.sweep.grammar import Range, earliest, worded
+from bench.sweep.grammar import Range, validated, worded
 from bench.sweep.models import PerSm
 from bench.sweep.yaml_nodes import MAX_DIGITS, Mistake, Place, shown
 
@@ -155,10 +155,7 @@ def _part(value: Any, key: str, at: Place, sm_count: int) -> Part:
 
 
 def _per_sm(value: Any, at: Place, sm_count: int) -> int:
-    try:
-        given = PerSm.model_validate(value)
-    except ValidationError as errors:
-        raise earliest(errors, "per_sm", PerSm, at=at) from errors
+    given = validated(PerSm, value, "per_sm", at=at)
     number = given.per_sm * sm_count + given.plus
     if number >= 10**MAX_DIGITS:
         raise Mistake(at, f"{number} ({sm_count} SMs) is too large: it has over {MAX_DIGITS} digits")
@@ -166,10 +163,7 @@ def _per_sm(value: Any, at: Place, sm_count: int) -> int:
 
 
 def _range(value: Any, at: Place) -> Sequence[int]:
-    try:
-        given = Range.model_validate(value)
-    except ValidationError as errors:
-        raise earliest(errors, "a range", Range, at=at) from errors
+    given = validated(Range, value, "a range", at=at)
     if given.factor is None:
         return range(given.start, given.end + 1, given.step)
     steps = math.log(given.end / given.start) / math.log(given.factor)

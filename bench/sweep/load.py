@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,10 +34,10 @@ from bench.sweep.grammar import (
     TableClaims,
     Threads,
     contents,
-    table_contents,
+    validated,
     whole_numbers,
 )
-from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Place, tree
+from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, Place, tree
 
 Find = Callable[[str], type[Problem]]
 """Gives the problem class of an operator; LookupError, which names the operators, for an unknown one."""
@@ -126,27 +127,19 @@ class Loaded(NamedTuple):
 def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
     """One sweep for a device of `sm_count` SMs. UserError names the file and the line."""
     shown, name = shown_path(path, root), sweep_name(path, root)
-    file = None
-    try:
-        if not SWEEP_NAME.fullmatch(name):
-            raise Mistake(None, f"{name!r} is no name for a sweep: use letters, digits and _ . + -")
-        file = tree(file_bytes(path))
+    if not SWEEP_NAME.fullmatch(name):
+        raise UserError(f"{shown}: {name!r} is no name for a sweep: use letters, digits and _ . + -")
+    with reading(path, shown) as file:
         sweep = contents(file)
         return Loaded(sweep, _cases(name, sweep, find, sm_count))
-    except Mistake as mistake:
-        raise mistake.located(shown, file) from mistake
 
 
 def table_claims(path: Path, find: Find) -> TableClaims:
     """Claims about imported rows, which belong to no sweep. UserError names the file and the line."""
-    file = None
-    try:
-        file = tree(file_bytes(path))
-        table = table_contents(file)
+    with reading(path, path.name) as file:
+        table = validated(TableClaims, file.data(), "a table's claims", line_of=file.line_of)
         check_claims(table.claims, _kind(table.operator, find))
-    except Mistake as mistake:
-        raise mistake.located(path.name, file) from mistake
-    return table
+        return table
 
 
 def load_all(
@@ -256,8 +249,18 @@ def shown_path(path: Path, root: Path = SWEEPS) -> str:
     return str(path)
 
 
-def file_bytes(path: Path) -> bytes:
-    """The content of a file of this folder, or of one like it. Raises Mistake."""
+@contextmanager
+def reading(path: Path, shown: str) -> Iterator[Node]:
+    """The contents of a file; a Mistake about them becomes a UserError with the file as `shown`, and line."""
+    file = None
+    try:
+        file = tree(_bytes(path))
+        yield file
+    except Mistake as mistake:
+        raise mistake.located(shown, file) from mistake
+
+
+def _bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
             raise Mistake(None, "this is a folder; a sweep is a YAML file")
@@ -350,17 +353,9 @@ def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> 
                 raise Mistake(each.at, f"{problem} stands here again", first)
             seen[problem] = each.at, by_device
             fixed = " ".join(f"{k}={v}" for k, v in problem.parameters().items() if k not in moving)
-            cases += [
-                Case(
-                    name,
-                    way.implementation,
-                    problem,
-                    way.cache,
-                    f"{way.words} {fixed}",
-                    sweep.role,
-                    way.threads,
-                    divided,
+            for way in ways:
+                series, of = f"{way.words} {fixed}", sweep.role
+                cases.append(
+                    Case(name, way.implementation, problem, way.cache, series, of, way.threads, divided)
                 )
-                for way in ways
-            ]
     return cases
