@@ -121,7 +121,7 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
     yield from trust_lines(judged_run)
     if not any(result.journal for result in run.results):
         yield from left_out_lines(session.planner.left_out)
-    yield from session.planner.given_up
+    yield from session.planner.giving_up.lines
     for cause, count in session.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
     if lost := sorted(session.without_column):

@@ -138,13 +138,15 @@ class Run:
             raise
 
     def _session(self, options: Options, device: Device, count: int) -> Session:
+        if options.regime not in get_args(Regime):
+            raise UserError(f"--bench-regime: {unknown('regime', options.regime, 'a run', get_args(Regime))}")
         return Session(
             device,
             options.results,
             budget_s(options.budget, device.kind, self.suite),
             options.resume,
             _visits(options.visits, self.suite, device.kind),
-            _regime(options.regime),
+            cast(Regime, options.regime),
             shard=self.shard,
             concurrent_gpus=count if self.concurrent else 1,
             tags=tags_of(options.tags),
@@ -345,12 +347,6 @@ def short_name(device: Device) -> str:
 def _suite(name: str | None) -> Suite | None:
     """The suite of this name; None if there is none, which is refused when its sweeps are loaded."""
     return None if name is None else suites().get(name)
-
-
-def _regime(given: str) -> Regime:
-    if given not in get_args(Regime):
-        raise UserError(f"--bench-regime: {unknown('regime', given, 'a run', get_args(Regime))}")
-    return cast(Regime, given)
 
 
 def _visits(given: str | None, suite: Suite | None, kind: DeviceKind) -> int:

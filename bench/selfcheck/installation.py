@@ -21,7 +21,6 @@ from bench.device.detect import Device
 from bench.device.health import fitness
 from bench.device.nvml import NvmlGpu
 from bench.environment.dependencies import Requirement, missing, pip_install
-from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.selfcheck.finding import Finding, failed, passed, warned
@@ -161,7 +160,7 @@ def packages(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     lacking = missing()
     yield required(lacking)
     try:
-        with closing(WorkerSupervisor(device, SEED)) as supervisor:
+        with closing(WorkerSupervisor(device)) as supervisor:
             supervisor.started()
             yield worker(supervisor.hello, supervisor.starting_s)
             yield agreement(supervisor.hello, parent)
