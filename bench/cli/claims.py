@@ -91,7 +91,9 @@ def judged_together(
                     ]:
                         declared.append(Declared(rows[0], tuple(rows), each.claims))
             judged = judge(of_device, declared)
-            yield of_device, [each for each in judged if not _unasked(each, of_device)]
+            if of_device[0].rows[0].timed_by is not None:  # nobody expects a claim of a described source
+                judged = [each for each in judged if each.effect is not None]
+            yield of_device, judged
 
 
 def _together(runs: Sequence[DeviceRun]) -> list[list[DeviceRun]]:
@@ -104,11 +106,6 @@ def _together(runs: Sequence[DeviceRun]) -> list[list[DeviceRun]]:
         alone = run.imported and run.rows[0].timed_by is not None
         groups.setdefault((run.device, run.run_id) if alone else (run.device,), []).append(run)
     return list(groups.values())
-
-
-def _unasked(judged: JudgedClaim, runs: Sequence[DeviceRun]) -> bool:
-    """Whether a claim finds nothing to judge in a described source, of which nobody expected it."""
-    return runs[0].rows[0].timed_by is not None and judged.effect is None
 
 
 def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declared]:
@@ -220,16 +217,13 @@ def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iter
         claims = Counter(each.declared.name for each in open_claims)
         visit_s = _visit_s(run)
         seconds = visit_s * sum(row.role != "measurement" and row.is_timed for row in run.rows)
-        costs = {
-            each.declared.name: VISITS
-            * visit_s
-            * sum(not case.missing(kind, capability) for case in each.declared.cases)
-            for each in open_claims
-        }
+        costs = {}
+        for each in open_claims:
+            able = sum(not case.missing(kind, capability) for case in each.declared.cases)
+            if cost := VISITS * visit_s * able:
+                costs[each.declared.name] = cost
         chosen_sweeps: list[str] = []
-        for name in sorted(
-            (name for name in costs if costs[name]), key=lambda name: costs[name] / claims[name]
-        ):
+        for name in sorted(costs, key=lambda name: costs[name] / claims[name]):
             if not chosen_sweeps or seconds + costs[name] <= MOST_SECONDS:
                 chosen_sweeps.append(name)
                 seconds += costs[name]
@@ -333,9 +327,8 @@ def entry(judged: JudgedClaim) -> dict[str, Any]:
     """A verdict with its claim, for JSON."""
     of_claim = judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
     numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(ClaimEffect)}
-    place = (judged.device, judged.imported, judged.declared.name, judged.claim.id)
     return (
-        dict(zip(_PLACE, place, strict=True))
+        dict(zip(_PLACE, _place(judged), strict=True))
         | of_claim
         | {"verdict": judged.verdict, "reason": judged.reason}
         | numbers
@@ -344,6 +337,10 @@ def entry(judged: JudgedClaim) -> dict[str, Any]:
 
 
 _PLACE = ("device", "imported", "sweep", "claim")
+
+
+def _place(judged: JudgedClaim) -> tuple[str, bool, str, str]:
+    return judged.device, judged.imported, judged.declared.name, judged.claim.id
 
 
 def from_json(path: Path) -> list[JudgedClaim]:
@@ -378,12 +375,11 @@ def expected_verdicts(expected: Path) -> dict[tuple[Any, ...], str]:
 
 def differing(judged: Iterable[JudgedClaim], wanted: Mapping[tuple[Any, ...], str]) -> list[str]:
     """A sentence for each verdict that is another than the one wanted."""
-    have = {(each.device, each.imported, each.declared.name, each.claim.id): each for each in judged}
+    have = {_place(each): each.verdict for each in judged}
     sentences = []
     for place, verdict in wanted.items():
         slug, imported, sweep, claim = place
-        word = have[place].verdict if place in have else "not judged"
-        if word != verdict:
+        if (word := have.get(place, "not judged")) != verdict:
             of = f"{slug}{' (imported)' if imported else ''}: {claim} of {sweep}"
             sentences.append(f"{of} is {word}, expected {verdict}")
     return sentences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import kernels
 from bench.cli.ab import BudgetOption
 from bench.cli.application import Results, ResultsOption, left_out, remark, result_files, show
 from bench.errors import UserError
+from bench.format import count_text, memory_text
 
 
 def columns() -> None:
@@ -220,16 +222,8 @@ def explain(
 ) -> None:
     """One case: what it is, what was predicted and why, what was measured, and how to measure it again."""
     from bench.cli.explain import explanation
-    from bench.sweep.load import load_all, select
 
-    def title(name: str) -> str | None:
-        try:
-            loaded = load_all(select(name), kernels.problem, sm_count=1)
-            return next((each.sweep.title for each in loaded if each.name == name), None)
-        except UserError:  # a sweep that is not in this checkout has left its rows only
-            return None
-
-    show(explanation(case, result, kernels.problem, title, left_out, others or ()))
+    show(explanation(case, result, others or ()))
 
 
 def export(
@@ -258,9 +252,38 @@ def pack(
     ] = False,
 ) -> None:
     """Months that are over: all runs of a device in one file; docs/queries.md says what it keeps."""
-    from bench.cli.pack import pack_lines
+    show(_pack_lines(results, output, remove))
 
-    show(pack_lines(results, output, remove, left_out))
+
+def _pack_lines(results: Sequence[Path], folder: Path, removing: bool) -> Iterator[str]:
+    """Pack these results below `folder`; a line for each pack that holds some of them.
+
+    UserError if the folder is one of those that are packed, or in it: whoever reads that would find every run
+    twice.
+    """
+    from bench.store.pack import pack, remove
+
+    into = folder.resolve()
+    for root in results:
+        if root.resolve() in (into, *into.parents):
+            raise UserError(
+                f"-o {folder}: is inside {root}, where every run would then be found twice; "
+                "give a folder outside of it"
+            )
+    any_pack = False
+    for packed in pack(results, folder, left_out):
+        any_pack = True
+        files = count_text(len(packed.originals), "file")
+        if packed.packed_byte:
+            sizes = f"{memory_text(packed.byte)} in {memory_text(packed.packed_byte)}"
+            line = f"{packed.path}: {files}, {sizes}"
+        else:
+            line = f"{packed.path}: held {files} of these already"
+        if removing:
+            line += f"; removed {count_text(sum(1 for _ in remove(packed)), 'original')}"
+        yield line
+    if not any_pack:
+        yield "nothing to pack"
 
 
 def import_csv(
