@@ -328,7 +328,7 @@ def entry(judged: JudgedClaim) -> dict[str, Any]:
     of_claim = judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
     numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(ClaimEffect)}
     return (
-        dict(zip(_PLACE, _place(judged), strict=True))
+        dict(zip(("device", "imported", "sweep", "claim"), _place(judged), strict=True))
         | of_claim
         | {"verdict": judged.verdict, "reason": judged.reason}
         | numbers
@@ -336,19 +336,21 @@ def entry(judged: JudgedClaim) -> dict[str, Any]:
     )
 
 
-_PLACE = ("device", "imported", "sweep", "claim")
-
-
 def _place(judged: JudgedClaim) -> tuple[str, bool, str, str]:
     return judged.device, judged.imported, judged.declared.name, judged.claim.id
 
 
-def from_json(path: Path) -> list[JudgedClaim]:
-    """The verdicts of a file that `--json` wrote, as far as tables need them. UserError if it is none."""
+def from_json(path: Path, option: str = "") -> list[JudgedClaim]:
+    """The verdicts of a file that `--json` wrote, as far as tables need them.
+
+    UserError, which begins with the option that named the file, if it is none.
+    """
     try:
         return [_judged(each) for each in json.loads(path.read_text("utf-8"))]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: holds no verdicts as `claims --json` writes them") from error
+    except OSError as error:
+        raise UserError(f"{option}{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{option}{path}: holds no verdicts as `claims --json` writes them") from error
 
 
 def _judged(each: Mapping[str, Any]) -> JudgedClaim:
@@ -361,25 +363,10 @@ def _judged(each: Mapping[str, Any]) -> JudgedClaim:
     return JudgedClaim(each["device"], each["imported"], declared, claim, *verdict)
 
 
-def expected_verdicts(expected: Path) -> dict[tuple[Any, ...], str]:
-    """(device, imported, sweep, claim) -> verdict, of a file that `--json` wrote. UserError if it is none."""
-    try:
-        return {
-            tuple(each[name] for name in _PLACE): each["verdict"] for each in json.loads(expected.read_text())
-        }
-    except OSError as error:
-        raise UserError(f"--expect {expected}: cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
-        raise UserError(f"--expect {expected}: holds no verdicts as `claims --json` writes them") from error
-
-
-def differing(judged: Iterable[JudgedClaim], wanted: Mapping[tuple[Any, ...], str]) -> list[str]:
+def differing(judged: Iterable[JudgedClaim], wanted: Iterable[JudgedClaim]) -> Iterator[str]:
     """A sentence for each verdict that is another than the one wanted."""
-    have = {_place(each): each.verdict for each in judged}
-    sentences = []
-    for place, verdict in wanted.items():
-        slug, imported, sweep, claim = place
-        if (word := have.get(place, "not judged")) != verdict:
-            of = f"{slug}{' (imported)' if imported else ''}: {claim} of {sweep}"
-            sentences.append(f"{of} is {word}, expected {verdict}")
-    return sentences
+    verdicts = {_place(each): each.verdict for each in judged}
+    for each in wanted:
+        if (word := verdicts.get(_place(each), "not judged")) != each.verdict:
+            claim = f"{each.claim.id} of {each.declared.name}"
+            yield f"{device(each)}: {claim} is {word}, expected {each.verdict}"

@@ -51,11 +51,8 @@ def _counts(comparison: Comparison) -> Iterator[str]:
     counts = Counter(compared.verdict for compared in comparison.cases)
     yield f"{len(comparison.cases)} cases: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
     if comparison.same_commit and comparison.comparable:
-        dirty = (
-            ", both with changes that are not committed"
-            if comparison.before.facts["commit"][0][-1] == "+"
-            else ""
-        )
+        is_dirty = comparison.before.facts["commit"][0].endswith("+")
+        dirty = ", both with changes that are not committed" if is_dirty else ""
         alarms = len(comparison.of("SLOWER", "FASTER"))
         judged = alarms + len(comparison.of("SAME"))
         yield (

@@ -87,8 +87,7 @@ def goals(
 def compare(
     results: Annotated[list[Path], typer.Argument(metavar="A B...", help="Parquet files, or folders.")],
     across: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FACT", help="What may differ: device, driver ... Repeatable."),
+        list[str] | None, typer.Option(metavar="FACT", help="What may differ: device, driver ... Repeatable.")
     ] = None,
     all_cases: Annotated[
         bool, typer.Option("--all", help="Every case and fact, not only those that changed.")
@@ -182,7 +181,7 @@ def claims(
         claim_lines,
         decided_lines,
         differing,
-        expected_verdicts,
+        from_json,
         next_lines,
         verdicts,
     )
@@ -191,7 +190,7 @@ def claims(
     if as_json + by_rule + by_experiment > 1:
         raise UserError("--json lists claims, --rules rules and --experiments experiments: give one of them")
     chosen([], rule)  # refuses what is no rule before judging, which takes long
-    wanted = expected_verdicts(expect) if expect is not None else None
+    wanted = from_json(expect, "--expect ") if expect is not None else None
     every = verdicts(results, kernels.problem, left_out, remark)
     judged = chosen(every, rule)
     if as_json:
@@ -206,7 +205,7 @@ def claims(
         show(decided_lines(judged, rule))
         show(next_lines(judged, read(results)))
     if wanted is not None:
-        sentences = differing(every, wanted)
+        sentences = list(differing(every, wanted))
         for sentence in sentences:
             remark(sentence)
         raise typer.Exit(1 if sentences else 0)
@@ -230,8 +229,7 @@ def export(
     form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark or openmetrics.")],
     results: Results,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", metavar="FILE", help="Where to; default: standard output."),
+        Path | None, typer.Option("-o", metavar="FILE", help="Where to; default: standard output.")
     ] = None,
 ) -> None:
     """Our times as other tools read them: docs/nightly.md says what each does with them."""

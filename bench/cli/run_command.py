@@ -88,7 +88,7 @@ def run(
     from bench.runner.session import RESULTS
 
     device, words = chosen(bench_device)[0], [operator, *(given or [])]
-    find, sweep = asked("run", words, device, implementation, kernel or [], cache)
+    find, sweep = requested("run", words, device, implementation, kernel or [], cache)
     if show_inputs:
         typer.echo(_file_to_begin_with(sweep, device), nl=False)
         return
@@ -108,7 +108,7 @@ def run(
         raise typer.Exit(3)
 
 
-def asked(
+def requested(
     command: str,
     words: Sequence[str],
     device: Device,
@@ -135,8 +135,8 @@ def asked(
 
 
 def cases_of(command: str, words: Sequence[str], device: Device, **more: Any) -> list[Case]:
-    """The cases of `asked` by these words; with a custom kernel those of it alone. UserError."""
-    find, sweep = asked(command, words, device, **more)
+    """The cases of `requested` by these words; with a custom kernel those of it alone. UserError."""
+    find, sweep = requested(command, words, device, **more)
     with sweep_file(command, sweep) as path:
         cases = load(path, find, device.sm_count).cases
     return [case for case in cases if is_custom(case.implementation)] if more.get("kernel") else cases

@@ -113,10 +113,8 @@ def account(
     `started_s` were spent starting workers; None: unknown, so part of the rest.
     """
     if measurements := [row for row in rows if row.role == "measurement"]:
-        rows = [
-            *measurements,
-            *(row for row in rows if row.role != "measurement" and row.status != "skipped"),
-        ]
+        ceilings = (row for row in rows if row.role != "measurement" and row.status != "skipped")
+        rows = [*measurements, *ceilings]
     able = [row for row in rows if row.status != "unsupported"]
     timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
     others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""

@@ -21,7 +21,10 @@ def score_lines(card: Scorecard, most: int) -> Iterator[str]:
     scored = scores(card)
     if scored:
         yield from lines_of(_table(scored))
-    yield from _scored(card)
+    yield (
+        f"Scored: {card.scored} of {card.rows} rows, by |predicted / measured - 1|; "
+        f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
+    )
     yield from _lost(card)
     if scored and most:
         yield ""
@@ -40,13 +43,6 @@ def _table(scored: Sequence[Score]) -> Table:
         words = (score.operator, score.device, score.level)
         shown.add_row(*map(escape, words), str(score.n), *numbers, escape(", ".join(marks)))
     return shown
-
-
-def _scored(card: Scorecard) -> Iterator[str]:
-    yield (
-        f"Scored: {card.scored} of {card.rows} rows, by |predicted / measured - 1|; "
-        f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
-    )
 
 
 def _lost(card: Scorecard) -> Iterator[str]:

@@ -237,10 +237,8 @@ def versions(
     `kernels` are the two versions of the custom kernel that the cases are of: FILE:FUNCTION.
     """
     settings, sampling_s = protocol(device.kind, 3), SAMPLING_S[device.kind]
-    supervisors: dict[Side, WorkerSupervisor] = {
-        "old": WorkerSupervisor(device, root=old),
-        "new": WorkerSupervisor(device, root=new),
-    }
+    roots: dict[Side, Path] = {"old": old, "new": new}
+    supervisors = {side: WorkerSupervisor(device, root=root) for side, root in roots.items()}
 
     def visit(case: Case, side: Side) -> Mapping[str, Any]:
         threads = supervisors[side].threads(case.threads)

@@ -158,6 +158,7 @@ def decisive(
     applicable = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
     if not (applicable and cases):
         return
+    # The rows of a device that has so many times the expected speed, ridge and launch floor.
     others = [
         rows.assign(
             median_s=rows["median_s"] / faster,

@@ -314,6 +314,10 @@ class Visited(NamedTuple):
     """Sentences that follow from this visit: on the ceilings, on an implementation that is given up."""
 
 
+Messages = SimpleQueue[Visited | BaseException | None]
+"""The visits of a session, last of all the error that ended it, None if all were made."""
+
+
 def in_turn(sessions: Sequence[Session]) -> Iterator[Visited]:
     """The visits of one session after the other; each has a budget of its own."""
     for session in sessions:
@@ -328,7 +332,7 @@ def at_once(sessions: Sequence[Session]) -> Iterator[Iterator[Visited]]:
 
     What is raised in a session's thread (UserError) is raised where the stream is read.
     """
-    messages: SimpleQueue[Visited | BaseException | None] = SimpleQueue()
+    messages: Messages = SimpleQueue()
     threads: list[threading.Thread] = []
     try:
         for session in sessions:
@@ -366,8 +370,8 @@ def _walk(session: Session) -> Iterator[Visited]:
         yield Visited(session, case, row, planner.visits_left(), left_s, forecast, new)
 
 
-def _send(session: Session, messages: SimpleQueue[Visited | BaseException | None]) -> None:
-    """Walk a session and send its visits; last of all the error that ended it, None if all were made."""
+def _send(session: Session, messages: Messages) -> None:
+    """Walk a session and send its visits, then that it has ended, whatever happens."""
     error: BaseException | None = None
     try:
         session.begin()
@@ -383,7 +387,7 @@ def _send(session: Session, messages: SimpleQueue[Visited | BaseException | None
         messages.put(error)
 
 
-def _received(messages: SimpleQueue[Visited | BaseException | None], going: int) -> Iterator[Visited]:
+def _received(messages: Messages, going: int) -> Iterator[Visited]:
     while going:
         message = messages.get()
         if isinstance(message, BaseException):

@@ -19,9 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.environment.dependencies import child_environment
-
-ROOT = Path(__file__).parents[2]
+from bench.environment.dependencies import ROOT, child_environment
 
 ENVIRONMENT = {
     # Freed memory stays with the worker: a fresh page for every output would be timed as the kernel's.

@@ -114,11 +114,8 @@ def datasheet(device: Device) -> Finding:
     """Whether a file of bench/device/datasheets describes the GPU."""
     sheet, name = device.datasheet, "datasheet"
     assert sheet is not None, "a GPU has a datasheet, if only a derived one"
-    numbers: dict[str, Any] = {
-        "sm_count": device.sm_count,
-        "memory_byte": device.memory_byte,
-        "l2_byte": device.cache_byte,
-    }
+    numbers: dict[str, Any] = {"sm_count": device.sm_count, "memory_byte": device.memory_byte}
+    numbers["l2_byte"] = device.cache_byte
     if not device.derived:
         path = f"bench/device/datasheets/{sheet.slug}.yaml"
         sentence = f"{device.name} with {device.sm_count} SMs is described by {path}."

@@ -119,11 +119,8 @@ def load_finding(
 ) -> Finding:
     """Whether the clock went up under load and what held it back meanwhile."""
     shares = {name: value for name, value in row.items() if name.startswith("held_")}
-    facts: dict[str, Any] = {
-        "idle_hz": idle_hz,
-        "busy_hz": busy_hz,
-        "fields": {str(n): v for n, v in numbers.items()},
-    }
+    facts: dict[str, Any] = {"idle_hz": idle_hz, "busy_hz": busy_hz}
+    facts["fields"] = {str(number): value for number, value in numbers.items()}
     clocks = f"{1e-6 * (idle_hz or 0):.0f} MHz idle, {1e-6 * (busy_hz or 0):.0f} MHz under load"
     held = ", ".join(f"{name} {share_text(share)}" for name, share in shares.items() if share > 0)
     sentence = f"SM clock {clocks}; held back: {held or 'not at all'}."

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,17 +100,8 @@ class Case:
         return self.problem.missing(self.implementation, kind, capability)
 
 
-class Way(NamedTuple):
-    """One way to solve a problem; every problem of a sweep is solved in every way."""
-
-    implementation: str
-    cache: Cache
-    threads: Threads
-
-    @property
-    def words(self) -> str:
-        """Text that distinguishes it from the other ways of its sweep."""
-        return f"{self.implementation} {self.cache}" + (" one thread" if self.threads == "one" else "")
+Way = tuple[str, Cache, Threads]
+"""How a problem is solved: implementation, cache, threads. A sweep solves each problem in every way."""
 
 
 class Loaded(NamedTuple):
@@ -285,7 +277,7 @@ def _cases(name: str, sweep: Sweep, find: Find, sm_count: int) -> list[Case]:
         _check_plot(plot, ("plot", number), kind)
     check_claims(sweep.claims, kind)
     named = sweep.implementations or [i.name for i in kind.implementations if not i.on_request]
-    ways = [Way(i, cache, threads) for i in named for cache in sweep.cache for threads in sweep.threads]
+    ways = list(product(named, sweep.cache, sweep.threads))
     return _expanded(name, sweep, _blocks(sweep, kind, sm_count, len(ways)), ways)
 
 
@@ -353,9 +345,8 @@ def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> 
                 raise Mistake(each.at, f"{problem} stands here again", first)
             seen[problem] = each.at, by_device
             fixed = " ".join(f"{k}={v}" for k, v in problem.parameters().items() if k not in moving)
-            for way in ways:
-                series, of = f"{way.words} {fixed}", sweep.role
-                cases.append(
-                    Case(name, way.implementation, problem, way.cache, series, of, way.threads, divided)
-                )
+            for implementation, cache, threads in ways:
+                few = " one thread" if threads == "one" else ""
+                way = implementation, problem, cache, f"{implementation} {cache}{few} {fixed}"
+                cases.append(Case(name, *way, sweep.role, threads, divided))
     return cases
