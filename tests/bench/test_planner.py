@@ -367,4 +367,4 @@ def test_any_order_of_cases_costs_at_most_three_failures_of_a_kind(cases: list[C
     simulation = Simulation(planner(cases, 3), lambda step: {"status": "error", "reason": "no tile fits"})
     statuses = Counter(row.status for _, row in simulation.run())
     assert statuses == {"error": 3, "skipped": 37}
-    assert len(simulation.planner.given_up) == 1
+    assert len(simulation.planner.giving_up.lines) == 1
