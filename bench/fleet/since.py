@@ -72,10 +72,6 @@ class Histories:
     worse: Mapping[Series, Worse]
     """The step of each series that is worse than it was; the others are missing."""
 
-    def date_of(self, worse: Worse) -> str:
-        """The date of its first night."""
-        return self.dates[worse.night]
-
     @property
     def can_tell(self) -> bool:
         """Whether there are enough nights for a change of level to be seen at all."""
