@@ -20,8 +20,7 @@ from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
 from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
-from plots.base import style
-from plots.base.shell import templates
+from plots.base import shell, style
 from plots.base.vega import inlined, library
 from plots.figures import roofs
 from plots.report import charts, compared, facts
@@ -106,11 +105,11 @@ def html(
         "colours": _colours(rows),
         "whose": whose,
     }
-    template = templates(Path(__file__).parent).get_template("report.html.j2")
     heads = facts.heads(runs)
     if whose == "run":
         heads = [head._replace(name=label) for head, label in zip(heads, labels, strict=True)]
-    return template.render(
+    return shell.page(
+        Path(__file__).with_name("report.html.j2"),
         title=f"roofbench: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}",
         heads=heads,
         numbers=list(dict.fromkeys(number.what for head in heads for number in head.numbers)),
@@ -124,8 +123,8 @@ def html(
         rules=RULES,
         decided=DECIDED,
         experiments=[list(of) for _, of in itertools.groupby(drawn, key=lambda each: each.device)],
-        rivals=[each._replace(device=label) for run, label in labelled for each in compared.rivals(run)],
-        standings=[each._replace(device=label) for run, label in labelled for each in compared.ours(run)],
+        rivals=[(label, each) for run, label in labelled for each in compared.rivals(run)],
+        standings=[(label, *each) for run, label in labelled for each in compared.ours(run)],
         untimed=untimed(runs),
         timed=len(rows),
         filters=_filters(rows, len(runs), whose),
