@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -12,9 +11,6 @@ from bench.case_name import row_name
 from bench.cli.table import lines_of, table
 from bench.format import seconds_text
 from bench.judge.score import Score, Scorecard, finest, scores, worst
-
-if TYPE_CHECKING:
-    pass
 
 BOUND_BY = {"L1": "limiter", "L2": "structured_limiter", "L3": "structured_limiter"}
 """Level -> the column that says what its prediction is bound by."""

@@ -41,30 +41,16 @@ class Chart(NamedTuple):
     """Panels for which there was no room."""
 
 
-class Experiment(NamedTuple):
-    """One sweep of one run."""
-
-    anchor: str
-    sweep: str
-    device: str
-    title: str
-    source: str
-    """Document, section and figure, as the sweep names them."""
-    decided: Sequence[str]
-    """What the rows say of the claims."""
-    remark: str
-    charts: Sequence[Chart]
-
-
 def experiments(
     run: DeviceRun,
     number: int,
     sweeps: Sweeps,
     judged: Sequence[JudgedClaim],
     places: Mapping[tuple[int, int], int],
-) -> Iterator[Experiment]:
+) -> Iterator[dict[str, Any]]:
     """The experiments of a run, by the names of their sweeps; those without a timed row are left out.
 
+    Each has a title, its source as the sweep names it, what is `decided` of claims, a remark and charts.
     `judged` are the verdicts on the run's claims; `places` gives the place of (`number`, row of the run's
     frame) among the page's cases.
     """
@@ -85,15 +71,14 @@ def experiments(
         # Of tables that others made many have no curve; the table of cases has their rows.
         if run.imported and not drawn and sweep not in decided:
             continue
-        yield Experiment(
-            f"{sweep.replace('/', '-')}-{number}" if number else sweep.replace("/", "-"),
-            sweep,
-            run.device,
-            str(declared.get("title", "")) or _of_table(sweep),
-            _source(declared.get("source", {})),
-            decided.get(sweep, ()),
-            remark(timed),
-            drawn,
+        yield dict(
+            anchor="-".join([sweep.replace("/", "-"), *([str(number)] if number else [])]),
+            sweep=sweep,
+            title=str(declared.get("title", "")) or _of_table(sweep),
+            source=_source(declared.get("source", {})),
+            decided=decided.get(sweep, ()),
+            remark=remark(timed),
+            charts=drawn,
         )
 
 
