@@ -115,7 +115,7 @@ class Launch:
 
         return cls(call, outputs)
 
-    def then(self, other: Launch, called: str) -> Launch:
+    def then(self, other: Launch, called: str = "") -> Launch:
         """This launch, then the other, as one; `called` names the other's choice in its configuration."""
         outputs, chosen = (*self.outputs, *other.outputs), self.configuration
         if other.configuration:

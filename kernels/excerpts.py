@@ -13,6 +13,9 @@ from bench.spec import Problem, Tensors
 
 P = TypeVar("P", bound=Problem)
 
+SPREAD = 1 << 20
+"""Elements of a long pass that are compared, about."""
+
 
 def drawn(total: int, count: int) -> torch.Tensor:
     """`count` different numbers below `total`, the ends among them if there is room for both.
@@ -46,6 +49,14 @@ def one_of_each_block(total: int, width: int) -> torch.Tensor:
     inside = (starts + torch.randint(width, starts.shape)).clamp(max=total - 1)
     numbers: torch.Tensor = torch.unique(torch.cat([torch.tensor([0, total - 1]), inside]))
     return numbers
+
+
+def every_nth(problem: P, tensors: Tensors, outputs: Tensors) -> tuple[P, Tensors, Tensors]:
+    """About a million evenly spread elements of a pass over arrays of `length`; of a short one all."""
+    step = max(1, len(outputs[0]) // SPREAD)
+    parts = tuple(output[::step] for output in outputs)
+    smaller = problem.model_copy(update={"length": len(parts[0])})
+    return smaller, tuple(tensor[::step] for tensor in tensors), parts
 
 
 def crossing(tensor: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,6 @@ work offline. What the scripts do: test_workflow_scripts.py.
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import subprocess
 import sys
@@ -99,36 +98,26 @@ def test_linters_find_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "by"),
+    ("linter", "says", "by"),
     [
-        ("unpinned-uses", ("@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2", "@v6")),
-        ("artipacked", ("          persist-credentials: false\n", "          fetch-depth: 1\n")),
-        ("template-injection", ("make .venv/.ready", "make ${{ github.event.inputs.sweeps }}")),
-        ("dangerous-triggers", ("  workflow_dispatch:\n", "  pull_request_target:\n  workflow_dispatch:\n")),
-        ("excessive-permissions", ("permissions:\n  contents: read\n", "permissions: write-all\n")),
+        (
+            zizmor,
+            "dangerous-triggers",
+            ("  workflow_dispatch:\n", "  pull_request_target:\n  workflow_dispatch:\n"),
+        ),
+        (
+            schema,
+            "is not valid under any of the given schemas",
+            ("timeout-minutes: 360", "timeout-minutes: soon"),
+        ),
     ],
 )
-def test_zizmor_sees_what_it_should(tmp_path: Path, what: str, by: tuple[str, str]) -> None:
+def test_each_linter_sees_a_fault(tmp_path: Path, linter: Any, says: str, by: tuple[str, str]) -> None:
     assert by[0] in NIGHTLY.read_text()
     broken = tmp_path / "nightly.yml"
     broken.write_text(NIGHTLY.read_text().replace(*by))
-    done = zizmor(broken)
-    assert done.returncode != 0 and what in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(
-    "by",
-    [
-        ("runs-on: ubuntu-latest", "run-on: ubuntu-latest"),
-        ("timeout-minutes: 45", "timeout-minutes: soon"),
-        ("  pull_request:", "  pullrequest:"),
-    ],
-)
-def test_the_schema_sees_what_it_should(tmp_path: Path, by: tuple[str, str]) -> None:
-    assert by[0] in CI.read_text()
-    broken = tmp_path / "ci.yml"
-    broken.write_text(CI.read_text().replace(*by))
-    assert schema(broken).returncode != 0
+    done = linter(broken)
+    assert done.returncode != 0 and says in done.stdout, done.stdout + done.stderr
 
 
 @EACH
@@ -206,21 +195,6 @@ def test_the_environment_is_a_target_of_make() -> None:
     made = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     assert subprocess.run(["make", "-n", target + "x"], cwd=ROOT, capture_output=True).returncode != 0
-
-
-def test_a_push_is_tested_as_anywhere_on_both_pythons() -> None:
-    workflow = yaml.safe_load(CI.read_text())
-    assert set(workflow[True]) == {"push", "pull_request", "schedule"}
-    assert workflow["concurrency"]["cancel-in-progress"] is True
-    assert set(workflow["jobs"]) == {"test", "contract", "deep"}
-    deep = workflow["jobs"]["deep"]
-    assert deep["if"] == "github.event_name == 'schedule'" and deep["steps"][-1]["run"] == "make test-deep"
-    job = workflow["jobs"]["test"]
-    assert job["runs-on"] == "ubuntu-latest" and job["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
-    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)
-    # The CUDA build of torch is 2 GB that no hosted runner can use.
-    assert job["env"] == {"PIP_EXTRA_INDEX_URL": "https://download.pytorch.org/whl/cpu"}
 
 
 def test_the_contract_is_checked_in_each_of_its_environments() -> None:

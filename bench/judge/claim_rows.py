@@ -174,8 +174,8 @@ def case_rows(cases: Iterable[Case], sm_count: int) -> pd.DataFrame:
 
 def case_columns(cases: Iterable[Case], sm_count: int) -> dict[str, npt.NDArray[Any]]:
     """The columns of `case_rows`, by name."""
-    cases, of_problem = list(cases), cache(_problem_columns)  # several cases solve the same problem
-    facts = [of_problem(case.problem) for case in cases]
+    cases = list(cases)
+    facts = [_problem_columns(case.problem) for case in cases]
     names = dict.fromkeys(name for each in facts for name in each)
     return {name: _array([each.get(name, math.nan) for each in facts]) for name in names} | {
         "key": _array([case.key for case in cases]),
@@ -206,6 +206,7 @@ def compacted(columns: Mapping[str, npt.NDArray[Any]]) -> pd.DataFrame:
     return pd.concat(parts, axis=1) if parts else pd.DataFrame()
 
 
+@cache  # several cases, and the sweeps of several devices, solve the same problem
 def _problem_columns(problem: Problem) -> Mapping[str, Any]:
     parameters = problem.parameters()
     return {
@@ -216,7 +217,7 @@ def _problem_columns(problem: Problem) -> Mapping[str, Any]:
 
 def selected(rows: pd.DataFrame, select: Mapping[str, Any]) -> pd.DataFrame:
     """The rows that a selection names. What is not known of a case (`UNKNOWN`) rules none out."""
-    return rows[holds(rows, select)]
+    return rows[holds(rows, select)] if len(rows) and select else rows
 
 
 def holds(rows: pd.DataFrame, select: Mapping[str, Any]) -> npt.NDArray[np.bool_]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, selected
+from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, compact, selected
 from bench.judge.claim_tests import ClaimEffect, both_sides, cluster_count, counts_memory, effect
 from bench.spec import ITEM_BYTE
 from bench.sweep.claims import Claim, Ratio
@@ -80,10 +80,11 @@ def kept(name: str, sweep: Mapping[str, Any]) -> Declared | None:
 def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[JudgedClaim]:
     """Every claim on the runs of one device, in the order given. UserError if they are of several."""
     rows = claim_rows(runs)
+    untimed = cache(partial(_untimed, runs[0]))
     judged = []
     for each in declared:
         of_sweep = rows[rows["sweep"].isin(each.rows)]
-        expected_rows = cache(partial(case_rows, each.cases, runs[0].rows[0].sm_count))
+        expected_rows = cache(partial(_expected_rows, each, runs[0], untimed))
         judged += [_judged(claim, each, of_sweep, expected_rows, runs) for claim in each.claims]
     return judged
 
@@ -95,7 +96,7 @@ def _judged(
     expected_rows: Callable[[], pd.DataFrame],
     runs: Sequence[DeviceRun],
 ) -> JudgedClaim:
-    """The verdict on a claim; `expected_rows` gives the sweep's cases as rows, which most claims need not."""
+    """The verdict on a claim; `expected_rows` makes the sweep's cases rows; most claims need none."""
     name, test = claim.test
     if counts_memory(test):
         rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
@@ -148,11 +149,18 @@ def _other_device(claim: Claim, runs: Sequence[DeviceRun]) -> str:
     return "" if met else f"about compute capability {least}; this device has {have}"
 
 
-def _untimed(run: DeviceRun, sweeps: Collection[str]) -> pd.DataFrame:
-    """The rows of these sweeps, timed or not, without the columns that a row without a time lacks."""
-    rows = run.columns[run.columns["sweep"].isin(sweeps)]
-    rows = rows.assign(item_byte=rows["dtype"].map(ITEM_BYTE))
-    return rows.drop(columns=[name for name in UNKNOWN if name in rows])
+def _expected_rows(declared: Declared, run: DeviceRun, untimed: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """The sweep's cases as rows; without cases the run's rows of it among `untimed`."""
+    if declared.cases:
+        return case_rows(declared.cases, run.rows[0].sm_count)
+    rows = untimed()
+    return rows[rows["sweep"].isin(declared.rows)]
+
+
+def _untimed(run: DeviceRun) -> pd.DataFrame:
+    """All rows, timed or not, without the columns that a row without a time lacks."""
+    rows = run.columns.assign(item_byte=run.columns["dtype"].map(ITEM_BYTE))
+    return compact(rows.drop(columns=[name for name in UNKNOWN if name in rows]))
 
 
 def _missing(
@@ -168,7 +176,7 @@ def _missing(
         if count := len(_wanted(timed, claim)):
             alone = f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
             return "", alone
-        untimed = _wanted(_untimed(run, declared.rows), claim)
+        untimed = _wanted(expected_rows(), claim)
         if len(untimed) and (untimed["status"] == "unsupported").all():
             return str(untimed["reason"].iloc[0] or "unsupported"), ""
         return "", "no such rows"

@@ -144,13 +144,17 @@ class DeviceRun:
         import pandas as pd
         import pyarrow as pa
 
-        stored = {name: [getattr(row, name) for row in self.rows] for name in FIELDS}
+        by_column = zip(*map(attrgetter(*FIELDS), self.rows), strict=True)
+        stored = {name: list(values) for name, values in zip(FIELDS, by_column, strict=True)}
         stored["threads_asked"] = [threads or "all" for threads in stored["threads_asked"]]
+        timed = [row.is_timed for row in self.rows]
         for name in ("median_s", "low_s", "high_s"):
-            pairs = zip(self.rows, stored[name], strict=True)
-            stored[name] = [seconds if row.is_timed else None for row, seconds in pairs]
-        parameters = [{**ADDED.get(row.operator, {}), **json.loads(row.parameters)} for row in self.rows]
-        names = sorted({name for given in parameters for name in given} - set(FIELDS))
+            pairs = zip(timed, stored[name], strict=True)
+            stored[name] = [seconds if is_timed else None for is_timed, seconds in pairs]
+        solved = list(zip(stored["operator"], stored["parameters"], strict=True))
+        known = {(of, text): {**ADDED.get(of, {}), **json.loads(text)} for of, text in set(solved)}
+        parameters = [known[problem] for problem in solved]
+        names = sorted({name for given in known.values() for name in given} - set(FIELDS))
         more: dict[str, list[Any]] = {name: [given.get(name) for given in parameters] for name in names}
         more["condition"] = [_condition(row) for row in self.rows]
         frame: pd.DataFrame = pa.table(stored, schema=ARROW).to_pandas(use_threads=False)

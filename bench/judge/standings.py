@@ -39,8 +39,10 @@ if TYPE_CHECKING:
 
 Measure = Literal["ratio", "copy", "peak"]
 PROBLEM = ["operator", "parameters"]
-_NAME = [*PROBLEM, "sweep", "implementation", "cache", "threads_asked", "opponent"]
-"""Columns of which the name of a case is made, and the opponent."""
+_NAME = [*PROBLEM, "sweep", "implementation", "cache", "threads_asked"]
+"""Columns of which the name of a case is made."""
+_JUDGED = [*_NAME, "dtype", "byte", "flop", "median_s", "half"]
+"""Columns that a figure is made of. Selecting rows copies every column."""
 LIBRARIES = ("cublas", "cublaslt")
 """The opponents of our GEMMs."""
 ALL_16_BIT = "16-bit, all aligned"
@@ -159,6 +161,7 @@ def figures(
     to: Sequence[str] = (),
 ) -> tuple[CaseFigure, ...]:
     """The figures of an implementation, the lowest first, of rows one for each problem and implementation."""
+    rows = rows[_JUDGED]
     names = rows["implementation"]
     own = rows[names == implementation].assign(opponent="", half_to=0.0)
     seconds = own["median_s"]
@@ -178,10 +181,13 @@ def figures(
     halves = np.hypot(own["half"].to_numpy(), own["half_to"].to_numpy())
     spans = np.exp(np.where(np.isnan(halves), math.inf, halves))
     case_figures = []
-    for value, span, (_, row) in zip(values.tolist(), spans.tolist(), own[_NAME].iterrows(), strict=True):
+    cases = own[[*_NAME, "opponent"]].itertuples(index=False)
+    for value, span, case in zip(values.tolist(), spans.tolist(), cases, strict=True):
         if not math.isnan(value):
             ends = value / span, value * span
-            case_figures.append(CaseFigure(value, *ends, row_name(row), row["parameters"], row["opponent"]))
+            case_figures.append(
+                CaseFigure(value, *ends, row_name(case), str(case.parameters), str(case.opponent))
+            )
     return tuple(sorted(case_figures, key=lambda each: (each.value, each.parameters)))
 
 
@@ -200,7 +206,8 @@ def standings(
 ) -> list[Standing]:
     """The standings by operator, kind, region and implementation; of a ratio, of our implementations."""
     results = []
-    for (operator, kind, place), here in rows.groupby(["operator", "words", "region"]):
+    place_columns = ["operator", "words", "region"]
+    for (operator, kind, place), here in rows[[*_JUDGED, "words", "region"]].groupby(place_columns):
         for name in here["implementation"].unique():
             if measure == "ratio" and not _is_own(name):
                 continue

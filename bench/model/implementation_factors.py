@@ -33,18 +33,22 @@ def apply_factors(predictions: pd.DataFrame, rows: pd.DataFrame, roof: Callable[
     and layout, if those suffice. `predictions` has the columns of `predict.structured` for all rows, `rows`
     are those to look at.
     """
+    # Every group of rows is copied, column by column.
+    rows = rows[["condition", "operator", "implementation", "byte_moved", "median_s", *TIES]]
     base = predictions["structured_s"].copy()
     usable = _usable(predictions, rows)
     floor = rows["condition"].map(lambda how: roof(str(how)).launch_s or 0.0).astype(float)
     waiting = rows.index
     for without in ((), ("dtype", "layout")):
-        words = [_words(text, without) for text in rows["parameters"]]
+        known = {text: _words(text, without) for text in rows["parameters"].unique()}
+        words = [known[text] for text in rows["parameters"]]
         kinds = zip(rows["condition"], rows["operator"], rows["implementation"], words, strict=True)
         for _, alike in rows.groupby(np.array([repr(kind) for kind in kinds]), sort=False):
             to = alike.index.intersection(waiting)
-            timed = alike[usable[alike.index]].sort_values(["byte_moved", *TIES], kind="stable")
+            timed = alike[usable[alike.index]]
             if not len(to) or timed["parameters"].nunique() < LEAST_OF_A_KIND:
                 continue
+            timed = timed.sort_values(["byte_moved", *TIES], kind="stable")
             last = len(timed) - 1
             designated = timed.iloc[[round(0.25 * last), round(0.75 * last)]]
             above = designated["median_s"] - floor[designated.index]
@@ -68,8 +72,10 @@ def apply_starts(predictions: pd.DataFrame, rows: pd.DataFrame) -> None:
     # Importing it takes longer than most that imports this module.
     from scipy.optimize import nnls
 
+    alike = ["condition", "operator", "implementation", "dtype"]
+    rows = rows[[*alike, "flop", "byte_moved", "median_s", *TIES]]
     usable = _usable(predictions, rows)
-    for _, kind in rows.groupby(["condition", "operator", "implementation", "dtype"], sort=False):
+    for _, kind in rows.groupby(alike, sort=False):
         timed = kind[usable[kind.index]].sort_values(["flop", *TIES], kind="stable")
         if timed["parameters"].nunique() < LEAST_PRODUCTS:
             continue

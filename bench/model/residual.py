@@ -121,7 +121,10 @@ def _forest(at: Floats, residual: Floats, leaf: int = LEAF) -> ExtraTreesRegress
 
 def told(forest: ExtraTreesRegressor, at: Floats) -> tuple[Floats, Floats]:
     """(mean, standard deviation) over the trees, each [n]."""
-    trees = np.stack([tree.predict(at) for tree in forest.estimators_])
+    from sklearn.utils import check_array
+
+    checked = check_array(at, dtype=np.float32, order="C")  # once, not by each of a hundred trees
+    trees = np.stack([tree.predict(checked, check_input=False) for tree in forest.estimators_])
     return trees.mean(axis=0), trees.std(axis=0)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 Regime = Literal["sustained", "boost"]
@@ -85,6 +85,7 @@ SEVERAL = 3
 """Requested visits from which a row is meant for a record: its interval must be narrower."""
 
 
+@cache
 def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "sustained") -> Protocol:
     """The settings for a kind of device, so many visits a case, and a regime."""
     most_visits = max(8, visits)

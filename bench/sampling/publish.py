@@ -16,11 +16,11 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import numpy.typing as npt
 
 from bench.sampling.protocol import Protocol
 
-Floats = NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
 Stop = Literal["converged", "budget", "samples", "visits"]
 MODERATED, PRIOR_FREEDOM = 3, 4
 """From so many visits on their own scatter is moderated by that of the run's other cases, which counts as so
@@ -116,9 +116,9 @@ def interval(
     """
     values = np.asarray(samples_s, dtype=np.float64)
     if len(values) < 2 * settings.blocks:
-        return float(np.median(values)), 0.0, math.inf
-    blocks_s = [float(np.median(block)) for block in np.array_split(values, settings.blocks)]
-    least = max(step_s, settings.floor * float(np.median(values)))
+        return median_of(values), 0.0, math.inf
+    blocks_s = [median_of(block) for block in np.array_split(values, settings.blocks)]
+    least = max(step_s, settings.floor * median_of(values))
     return median_interval(values, effective_count(values), blocks_s, least, settings.confidence)
 
 
@@ -135,8 +135,8 @@ def publish(
     `spread` is what the run knows of the machine (bench/judge/noise.py). It widens the interval further; it
     moves no median and undoes no convergence. `outvoted`: earlier visits, not among these, were elsewhere.
     """
-    each_s = [float(np.median(visit.samples_s)) for visit in visits]
-    level_s = float(np.median(each_s[-settings.keep :]))
+    each_s = [median_of(visit.samples_s) for visit in visits]
+    level_s = median_of(each_s[-settings.keep :])
     near_s = settings.agree * level_s
     at_level = [abs(value_s - level_s) <= near_s for value_s in each_s]
     first = min(max(0, len(visits) - settings.keep), [*at_level, True].index(True))
@@ -148,7 +148,7 @@ def publish(
     else:
         parts = [np.asarray(visit.samples_s, dtype=np.float64) for visit in taken]
         worth, values = sum(effective_count(part) for part in parts), np.concatenate(parts)
-        least = max(step_s, settings.floor * float(np.median(values)))
+        least = max(step_s, settings.floor * median_of(values))
         median, low, high = median_interval(values, worth, each_s[first:], least, settings.confidence)
 
     last_s = each_s[-settings.keep :]
@@ -213,6 +213,12 @@ def _stop(half_s: float, median_s: float, settings: Protocol, last: Stop) -> Sto
 # ---- the interval of a median
 
 
+def median_of(values: npt.ArrayLike) -> float:
+    """As np.median, which takes ten times as long: a year of a fleet has millions of parts. At least one."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    return float((ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2)
+
+
 @cache
 def _rank(count: int, confidence: float) -> int:
     """1-based rank r such that [x_r, x_(n+1-r)] covers the median with at least this confidence; 0: none."""
@@ -262,7 +268,7 @@ def median_interval(
     the medians of their `parts`, at least two, in time order (right when values drift together); `least`
     either side. 0 and infinite where there are too few values to say.
     """
-    median = float(np.median(values))
+    median = median_of(values)
     low, high = _of_order(values, worth, least, confidence)
     if not math.isfinite(high):
         return median, low, high
@@ -276,7 +282,7 @@ def median_interval(
 def _of_order(values: Floats, worth: float, least: float, confidence: float) -> tuple[float, float]:
     """(low, high) of the median by order statistics, `least` either side at least; 0 and infinite without."""
     ordered = np.sort(values)
-    median = float(np.median(ordered))
+    median = median_of(ordered)
     count = int(worth)
     rank = _rank(count, confidence)
     if rank < 1:
@@ -290,7 +296,7 @@ def trend(windows: Sequence[Sequence[float]]) -> float:
 
     A straight line through the medians of a fifth of a window each; chance explains two standard errors.
     """
-    parts = [np.median(part) for window in windows for part in np.array_split(window, 5) if len(part)]
+    parts = [median_of(part) for window in windows for part in np.array_split(window, 5) if len(part)]
     count = len(parts)
     if count < 5:
         return 0.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bench.sampling.protocol import Protocol
-from bench.sampling.publish import Stop, Visit, effective_count, interval, trend
+from bench.sampling.publish import Stop, Visit, effective_count, interval, median_of, trend
 
 Sample = Callable[[], tuple[float, float]]
 """The next sample: (seconds per launch, seconds it took)."""
@@ -73,8 +73,8 @@ def settle(
         clocks = [*clocks, clock_hz() if clock_hz else None][-settings.settle_windows :]
         if len(windows) < settings.settle_windows:
             continue
-        medians = [float(np.median(values)) for values in windows]
-        level = float(np.median(medians))
+        medians = [median_of(values) for values in windows]
+        level = median_of(medians)
         chance = CHANCE_SPAN * max(map(_standard_error, windows))
         steady = max(medians) - min(medians) <= settings.settle_span * level + chance
         falling = clocks[0] is not None and clocks[-1] is not None and clocks[-1] < clocks[0]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench.case_name import case_key
+from bench.sampling.publish import median_of
 
 SCHEMA = 2
 """Raised when a column changes its meaning or name; new nullable columns do not raise it.
@@ -305,7 +306,7 @@ class Measurement:
         vector instructions run at two speeds 9 % apart, for seconds each. The median may miss the faster.
         """
         parts = [
-            _median(part)
+            median_of(part)
             for visit in self.visit_samples_s
             if len(visit) >= 2 * _PARTS
             for part in np.array_split(visit, _PARTS)
@@ -341,12 +342,6 @@ def run_names(runs: Collection[RunKey]) -> dict[RunKey, str]:
         run: f"{run.run_id}-{run.device_id[:8]}" if sharing[run.device, run.run_id] > 1 else run.run_id
         for run in runs
     }
-
-
-def _median(samples_s: npt.NDArray[np.float64]) -> float:
-    """The same as np.median, which takes ten times as long: a year of a fleet has millions of parts."""
-    ordered, count = np.sort(samples_s), samples_s.size
-    return float((ordered[(count - 1) // 2] + ordered[count // 2]) / 2)
 
 
 FIELDS = {f.name: f for f in dataclasses.fields(Measurement)}

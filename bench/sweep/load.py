@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -234,7 +234,13 @@ def every_sweep() -> list[Path]:
 
 
 def _below(folder: Path, on_request: bool = False) -> list[Path]:
-    files = (p for p in folder.rglob("*") if p.suffix in _SUFFIXES and not p.name.startswith("."))
+    # os.walk and not Path.rglob: suites list the folder once for each of their entries.
+    files = (
+        Path(inside, name)
+        for inside, folders, names in os.walk(folder)
+        for name in [*folders, *names]
+        if name.endswith(_SUFFIXES) and not name.startswith(".")
+    )
     files = (p for p in files if p != SUITES)
     return sorted(p for p in files if on_request or ON_REQUEST not in p.relative_to(folder).parts)
 
@@ -242,11 +248,18 @@ def _below(folder: Path, on_request: bool = False) -> list[Path]:
 def sweep_name(path: Path, root: Path = SWEEPS) -> str:
     """Name of the sweep in a file: its path under `root` without suffix."""
     try:
-        real, of = Path(os.path.realpath(path)), Path(os.path.realpath(root))
+        real, of = os.path.realpath(path), _real_folder(root)
     except ValueError:  # a NUL, which no path may hold: refused as a name
         return path.name
-    stem = real.relative_to(of) if real.is_relative_to(of) else Path(path.name)
-    return (stem.with_suffix("") if stem.suffix in _SUFFIXES else stem).as_posix()
+    stem = real.removeprefix(of) if real.startswith(of) else path.name
+    front, suffix = os.path.splitext(stem)
+    return (front if suffix in _SUFFIXES else stem).replace(os.sep, "/")
+
+
+@cache
+def _real_folder(root: Path) -> str:
+    """The folder without symbolic links, and the separator that ends it."""
+    return os.path.join(os.path.realpath(root), "")
 
 
 def shown_path(path: Path, root: Path = SWEEPS) -> str:

@@ -138,25 +138,18 @@ def launch(
     if problem.direction == "backward":
         x, dy, weight, mean, rstd = tensors
         dx, dweight, dbias = outputs
-        collect, write = passes.gradient_sums[grid], passes.input_gradient[grid]
-
-        def backward() -> Tensors:
-            collect(x, dy, *scratch, mean, rstd, dweight, dbias, **options)
-            write(x, dy, dx, mean, rstd, weight, dweight, dbias, **options)
-            return outputs
-
-        return Launch(backward, outputs)
+        arguments = x, dy, *scratch, mean, rstd, dweight, dbias
+        sums = Launch.of(passes.gradient_sums[grid], (), *arguments, **options)
+        arguments = x, dy, dx, mean, rstd, weight, dweight, dbias
+        return sums.then(Launch.of(passes.input_gradient[grid], outputs, *arguments, **options))
     x, weight, bias = tensors
     y, mean, rstd = outputs = outputs[:3]
     running = running_statistics(problem.c, x.device)
-    gather, normalize = passes.statistics[grid], passes.normalize[grid]
-
-    def forward() -> Tensors:
-        gather(x, *scratch, mean, rstd, *running, **options, EPSILON=EPSILON, MOMENTUM=MOMENTUM)
-        normalize(x, y, mean, rstd, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=False)
-        return outputs
-
-    return Launch(forward, outputs)
+    arguments, options = (x, *scratch, mean, rstd, *running), options | {"EPSILON": EPSILON}
+    statistics = Launch.of(passes.statistics[grid], (), *arguments, MOMENTUM=MOMENTUM, **options)
+    arguments = x, y, mean, rstd, weight, bias
+    run = passes.normalize[grid]
+    return statistics.then(Launch.of(run, outputs, *arguments, FROM_VARIANCE=False, **options))
 
 
 def _scratch(problem: BatchNorm, tile: Tile, of_parts: int, tensors: Tensors) -> Tensors:

@@ -43,6 +43,7 @@ import triton.language as tl
 
 from kernels.convolution import tiles
 from kernels.convolution.problem import Axis, Convolution
+from kernels.convolution.tiles import read
 from kernels.gemm.blocks import grouped, known_multiple
 from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
@@ -129,21 +130,11 @@ def gather_gradient(
         s = first_s + aside * STEP
         at = (channel * (WINDOW.h * WINDOW.w) + r * WINDOW.w + s) * c
         exists = along_k < terms - start
-        if not WITHIN:
-            in_p = top[:, None] - down[None, :] * REACH
-            in_q = left[:, None] - aside[None, :] * REACH
-            meets = (in_p >= 0) & (in_p < p) & (in_q >= 0) & (in_q < q)
-            if not EVEN:
-                meets = meets & exists[None, :]
-            gradient = tl.load(dy[:, None] + back[None, :], mask=meets, other=0.0)
-        elif EVEN:
-            gradient = tl.load(dy[:, None] + back[None, :])
-        else:
-            gradient = tl.load(dy[:, None] + back[None, :], mask=exists[None, :], other=0.0)
-        if EVEN:
-            kernel = tl.load(weights[None, :] + at[:, None])
-        else:
-            kernel = tl.load(weights[None, :] + at[:, None], mask=exists[:, None], other=0.0)
+        in_p = top[:, None] - down[None, :] * REACH
+        in_q = left[:, None] - aside[None, :] * REACH
+        meets = (in_p >= 0) & (in_p < p) & (in_q >= 0) & (in_q < q)
+        gradient = read(dy[:, None] + back[None, :], meets, exists[None, :], not WITHIN, EVEN)
+        kernel = read(weights[None, :] + at[:, None], None, exists[:, None], False, EVEN)
         total = tl.dot(gradient, kernel, total, input_precision=TILE.precision)
 
     dx = dx_pointer + ((image * h + row) * w + column) * (c * WINDOW.groups)

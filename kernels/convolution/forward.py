@@ -35,6 +35,7 @@ import triton.language as tl
 
 from kernels.convolution import tiles
 from kernels.convolution.problem import Convolution
+from kernels.convolution.tiles import read
 from kernels.gemm.blocks import grouped, known_multiple
 from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
@@ -84,28 +85,19 @@ def convolve(
         across = tap % WINDOW.w * WINDOW.dilation
         at = (down * w + across) * (c * WINDOW.groups) + channel
         weights = w_pointer + row[None, :] + (along_k + start)[:, None]
-        if WINDOW.padding > 0:
-            rows = top[:, None] + down[None, :]
-            columns = left[:, None] + across[None, :]
-            inside = (rows >= 0) & (rows < h) & (columns >= 0) & (columns < w)
-            if not EVEN:
-                inside = inside & (along_k < terms - start)[None, :]
-            image = tl.load(x[:, None] + at[None, :], mask=inside, other=0.0)
-        elif EVEN:
-            image = tl.load(x[:, None] + at[None, :])
-        else:
-            image = tl.load(x[:, None] + at[None, :], mask=(along_k < terms - start)[None, :], other=0.0)
-        if EVEN:
-            kernel = tl.load(weights)
-        else:
-            kernel = tl.load(weights, mask=(along_k < terms - start)[:, None], other=0.0)
+        exists = along_k < terms - start
+        rows = top[:, None] + down[None, :]
+        columns = left[:, None] + across[None, :]
+        inside = (rows >= 0) & (rows < h) & (columns >= 0) & (columns < w)
+        image = read(x[:, None] + at[None, :], inside, exists[None, :], WINDOW.padding > 0, EVEN)
+        kernel = read(weights, None, exists[:, None], False, EVEN)
         total = tl.dot(image, kernel, total, input_precision=TILE.precision)
 
-    exists = along_n < k
+    stored = along_n < k
     if bias_pointer is not None:
-        total += tl.load(bias_pointer + group * k + along_n, mask=exists, other=0.0).to(tl.float32)[None, :]
+        total += tl.load(bias_pointer + group * k + along_n, mask=stored, other=0.0).to(tl.float32)[None, :]
     y = y_pointer + along_m.to(tl.int64)[:, None] * (k * WINDOW.groups) + (group * k + along_n)[None, :]
-    tl.store(y, total.to(y_pointer.dtype.element_ty), mask=(along_m < pixels)[:, None] & exists[None, :])
+    tl.store(y, total.to(y_pointer.dtype.element_ty), mask=(along_m < pixels)[:, None] & stored[None, :])
 
 
 def grid(problem: Convolution, tile: Tile) -> tuple[int, int]:

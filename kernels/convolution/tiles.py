@@ -7,11 +7,15 @@ sum contiguous in memory, so what is not (w for dx, both factors for dw) is turn
 time.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
 
 from kernels.convolution.problem import Convolution
 from kernels.gemm.parts import registers
@@ -71,6 +75,18 @@ def sizes(problem: Convolution) -> dict[str, int]:
         "c": problem.c // problem.groups,
         "k": problem.k // problem.groups,
     }
+
+
+@triton.jit
+def read(pointers, inside, exists, MASKED: tl.constexpr, EVEN: tl.constexpr):
+    """A block of a factor, 0 where it is not `inside`, if MASKED, or beyond the sum's end, unless EVEN."""
+    if MASKED:
+        block = tl.load(pointers, mask=inside if EVEN else inside & exists, other=0.0)
+    elif EVEN:
+        block = tl.load(pointers)
+    else:
+        block = tl.load(pointers, mask=exists, other=0.0)
+    return block
 
 
 class Windows(NamedTuple):

@@ -39,6 +39,7 @@ import triton.language as tl
 
 from kernels.convolution import tiles
 from kernels.convolution.problem import Convolution
+from kernels.convolution.tiles import read
 from kernels.gemm.blocks import grouped, known_multiple, store
 from kernels.gemm.parts import FAN, bring, rows, tiles_of, workspace
 from kernels.gemm.problem import Gemm
@@ -100,21 +101,11 @@ def correlate(
         corner = ((pixel // q // p).to(tl.int64) * h + top) * w + left
         image = x[None, :] + (corner * (c * WINDOW.groups))[:, None]
         gradient = dy[:, None] + (pixel.to(tl.int64) * (k * WINDOW.groups))[None, :]
-        if WINDOW.padding > 0:
-            in_h = top[:, None] + down[None, :]
-            in_w = left[:, None] + aside[None, :]
-            inside = (in_h >= 0) & (in_h < h) & (in_w >= 0) & (in_w < w)
-            if not EVEN:
-                inside = inside & exists[:, None]
-            right = tl.load(image, mask=inside, other=0.0)
-        elif EVEN:
-            right = tl.load(image)
-        else:
-            right = tl.load(image, mask=exists[:, None], other=0.0)
-        if EVEN:
-            left_factor = tl.load(gradient)
-        else:
-            left_factor = tl.load(gradient, mask=exists[None, :], other=0.0)
+        in_h = top[:, None] + down[None, :]
+        in_w = left[:, None] + aside[None, :]
+        inside = (in_h >= 0) & (in_h < h) & (in_w >= 0) & (in_w < w)
+        right = read(image, inside, exists[:, None], WINDOW.padding > 0, EVEN)
+        left_factor = read(gradient, None, exists[None, :], False, EVEN)
         total = tl.dot(left_factor, right, total, input_precision=TILE.precision)
 
     dw = dw_pointer + (group * k).to(tl.int64) * weights

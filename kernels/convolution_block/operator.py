@@ -21,6 +21,7 @@ from kernels.convolution import operator as convolution
 from kernels.convolution.problem import Layout
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
 from kernels.convolution_block.rounding import tolerance
+from kernels.excerpts import drawn
 from kernels.precision import cudnn_precision
 from kernels.tensors import empty
 from kernels.tensors import inputs as declared
@@ -207,10 +208,10 @@ def inductor(problem: ConvolutionBlock, x: torch.Tensor, *others: torch.Tensor) 
 def excerpt(
     problem: ConvolutionBlock, tensors: Tensors, outputs: Tensors
 ) -> tuple[ConvolutionBlock, Tensors, Tensors]:
-    """Three whole images at most: the first, the last, and one by torch's own generator on the CPU."""
+    """Three whole images at most: the first, the last, and one between."""
     if problem.n <= 3:
         return problem, tensors, outputs
-    images = torch.cat([torch.tensor([0, problem.n - 1]), torch.randint(1, problem.n - 1, (1,))])
+    images = drawn(problem.n, 3)
     x, *others = tensors
     smaller = problem.model_copy(update={"n": len(images)})
     return smaller, (x[images.to(x.device)], *others), tuple(y[images.to(y.device)] for y in outputs)

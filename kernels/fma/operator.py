@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from bench.spec import Operator, Problem, Tensors
+from bench.spec import Operator
+from kernels.excerpts import every_nth
 from kernels.fma.problem import SHIFT, FusedMultiplyAdd
 from kernels.optional import launched_by
 from kernels.tensors import inputs
@@ -24,22 +25,13 @@ def tolerance(problem: FusedMultiplyAdd, implementation: str) -> float:
     return 8 * 2.0**-21 / 4 / 0.5
 
 
-def excerpt(
-    problem: FusedMultiplyAdd, tensors: Tensors, outputs: Tensors
-) -> tuple[Problem, Tensors, Tensors]:
-    """About a million evenly spread elements."""
-    step = max(1, problem.length >> 20)
-    (x,), (y,) = tensors, outputs
-    return problem.model_copy(update={"length": y[::step].numel()}), (x[::step],), (y[::step],)
-
-
 OPERATOR = Operator(
     problem=FusedMultiplyAdd,
     inputs=inputs,
     reference=reference,
     implementations={"triton": launched_by("fma.multiply_add")},
     tolerance=tolerance,
-    excerpt=excerpt,
+    excerpt=every_nth,
     examples=[
         # A rest alone, whole tiles and a rest, fewer programs than tiles and more.
         FusedMultiplyAdd(

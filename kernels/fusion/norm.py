@@ -11,8 +11,8 @@ Longer rows would need two passes, another idea.
     loads  = 2 rows length + P (2 + [bias]) length   elements; bias, weight and shift come from the cache
     stores = 2 rows length                           elements
 
-**Alignment.** Loads and stores are 16 bytes wide if `length` is a multiple of 16 bytes, so that every row
-begins at one; else they move single elements. A row is masked to its length, 16 bytes at a time.
+**Alignment.** As kernels/layernorm/registers.py says; narrower than 16 bytes, accesses are single elements. A
+row is masked to its length, 16 bytes at a time.
 
 **Arithmetic.** All in float32. The variance is that of the differences from the mean, so that no large
 numbers are subtracted; they are at hand. y is made from the h that was summed, not from the rounded one that
@@ -31,6 +31,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.fusion.operands import Operands
 from kernels.fusion.problem import EPSILON, Fusion
+from kernels.layernorm.registers import known_length, rows_of
 
 
 class Rows(NamedTuple):
@@ -77,15 +78,10 @@ def chain(
     PADDED: tl.constexpr,  # the power of two that length is at most
 ):
     """h = x + bias + residual; y = (h - mean) / sqrt(variance + epsilon) * weight + shift, row by row."""
-    # Changes no value: it is how the compiler learns what divides it (a hint on an argument is lost).
-    length = length // ALIGN * ALIGN
-    first = tl.program_id(0) * ROWS
-    start = first.to(tl.int64) * length
-    row = tl.arange(0, ROWS)[:, None]
+    length = known_length(length, ALIGN, False, PADDED)
+    _, start, i, inside = rows_of(tl.program_id(0), rows, length, False, ROWS, PADDED)
     column = tl.arange(0, PADDED)
     in_row = column < length
-    inside = (row < rows - first) & in_row[None, :]
-    i = row * length + column[None, :]
 
     h = tl.load(x_pointer + start + i, mask=inside, other=0.0).to(tl.float32)
     if bias_pointer is not None:

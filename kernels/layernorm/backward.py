@@ -16,8 +16,6 @@ multiple of 16 bytes, loaded narrowly, 4096 are the most.
 written and read again from L2.
 
 **Arithmetic.** float32; sums down a column are as long as a program's share of the rows.
-
-**Alignment.** As in forward.py: 16 bytes at a time where a row's length is a multiple of 16 bytes.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
@@ -27,7 +25,8 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.layernorm.problem import LayerNorm
-from kernels.layernorm.tiles import Tile, alignment, of_rows, programs, whole_rows
+from kernels.layernorm.registers import known_length, rows_of
+from kernels.layernorm.tiles import Tile, along_rows, of_rows, programs, whole_rows
 from kernels.tensors import empty
 
 
@@ -49,21 +48,16 @@ def gradient(
     STAGES: tl.constexpr,  # tiles under way at a time
 ):
     """Tiles `program`, `program + programs`...: dx, and this program's share of dweight and dbias."""
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
+    length = known_length(length, ALIGN, EVEN, BLOCK)
     along = tl.arange(0, BLOCK)
     here = along < length
-    at = tl.arange(0, ROWS)[:, None] * length + along[None, :]
     weight = tl.load(weight_pointer + along, mask=here, other=0.0).to(tl.float32)
 
     weight_sums = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
     bias_sums = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
     program, of = tl.program_id(0), tl.num_programs(0)
     for tile in tl.range(program, tl.cdiv(rows, ROWS), of, num_stages=STAGES):
-        row = tile * ROWS + tl.arange(0, ROWS)
-        inside = (row < rows)[:, None]
-        if not EVEN:
-            inside = inside & here[None, :]
-        start = tl.cast(tile, tl.int64) * ROWS * length
+        row, start, at, inside = rows_of(tile, rows, length, EVEN, ROWS, BLOCK)
         # Where masked, dy is 0 and so is all that is summed below.
         x = tl.load(x_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
         dy = tl.load(dy_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
@@ -117,21 +111,12 @@ SUM_ROWS, SUM_BLOCK = 128, 32
 """Partial sums by columns that one program of `add_partial_sums` takes at a time: 128 bytes of a row."""
 
 
-def add(partial: torch.Tensor, dweight: torch.Tensor, dbias: torch.Tensor) -> None:
+def add(partial: torch.Tensor, dweight: torch.Tensor, dbias: torch.Tensor) -> Launch:
     """dweight and dbias `[length]` from their partial sums `[2, count, length]`."""
     count, length = partial.shape[1:]
-    add_partial_sums[(-(-length // SUM_BLOCK), 2)](
-        partial,
-        dweight,
-        dbias,
-        count,
-        length,
-        ALIGN=alignment(length, partial.element_size()),
-        ROWS=SUM_ROWS,
-        BLOCK=SUM_BLOCK,
-        num_warps=4,
-        num_stages=1,
-    )
+    options = along_rows(Tile(SUM_ROWS, SUM_BLOCK, 4), length, partial.element_size()) | {"ROWS": SUM_ROWS}
+    run, arguments = add_partial_sums[(-(-length // SUM_BLOCK), 2)], (partial, dweight, dbias, count, length)
+    return Launch.of(run, (dweight, dbias), *arguments, **options)
 
 
 def candidates(problem: LayerNorm) -> list[Tile]:
@@ -149,14 +134,8 @@ def candidates(problem: LayerNorm) -> list[Tile]:
 def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows within 8192 elements; mean and rstd float32, all contiguous."""
     count = programs(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
-    dx, dweight, dbias = outputs = empty(problem, inputs[0])
+    dx, dweight, dbias = empty(problem, inputs[0])
     partial = dx.new_empty(2, count, problem.length, dtype=torch.float32)
-    run = gradient[(count,)]
     options = of_rows(tile, problem.length, problem.item_byte) | {"STAGES": 2}
-
-    def call() -> tuple[torch.Tensor, ...]:
-        run(*inputs, dx, partial, problem.rows, problem.length, **options)
-        add(partial, dweight, dbias)
-        return outputs
-
-    return Launch(call, outputs)
+    arguments = *inputs, dx, partial, problem.rows, problem.length
+    return Launch.of(gradient[(count,)], (dx,), *arguments, **options).then(add(partial, dweight, dbias))

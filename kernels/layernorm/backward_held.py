@@ -163,15 +163,9 @@ def count(problem: LayerNorm, share: Held, multiprocessors: int) -> int:
 def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], share: Held, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows of a multiple of 16 bytes; mean and rstd float32, all contiguous."""
     started = count(problem, share, multiprocessors)
-    dx, dweight, dbias = outputs = empty(problem, inputs[0])
+    dx, dweight, dbias = empty(problem, inputs[0])
     sums = dx.new_empty(2, started, problem.length, dtype=torch.float32)
     partial = held.partial_sums(share, dx, 2)
-    run = gradient_held[(started,)]
-    options = share.constants(problem.item_byte)
-
-    def call() -> tuple[torch.Tensor, ...]:
-        run(*inputs, dx, sums, partial, problem.rows, problem.length, **options)
-        add(sums, dweight, dbias)
-        return outputs
-
-    return Launch(call, outputs)
+    arguments = *inputs, dx, sums, partial, problem.rows, problem.length
+    gradient = Launch.of(gradient_held[(started,)], (dx,), *arguments, **share.constants(problem.item_byte))
+    return gradient.then(add(sums, dweight, dbias))

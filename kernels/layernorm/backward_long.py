@@ -131,18 +131,12 @@ def slices(problem: LayerNorm, tile: Tile, multiprocessors: int) -> int:
 def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows of any length; mean and rstd float32, all contiguous."""
     count = slices(problem, tile, multiprocessors)
-    dx, dweight, dbias = outputs = empty(problem, inputs[0])
+    dx, dweight, dbias = empty(problem, inputs[0])
     partial = dx.new_empty(2, count, problem.length, dtype=torch.float32)
     sums = dx.new_empty(2, problem.rows, dtype=torch.float32)
     of_walk = along_rows(walking(problem), problem.length, problem.item_byte)
     of_tile = along_rows(tile, problem.length, problem.item_byte)
-    row_by_row = row_sums[(problem.rows,)]
-    down_columns = columns[(-(-problem.length // tile.block), count)]
-
-    def call() -> tuple[torch.Tensor, ...]:
-        row_by_row(*inputs, sums, problem.length, **of_walk)
-        down_columns(*inputs, sums, dx, partial, problem.rows, problem.length, ROWS=tile.rows, **of_tile)
-        add(partial, dweight, dbias)
-        return outputs
-
-    return Launch(call, outputs)
+    run, arguments = columns[(-(-problem.length // tile.block), count)], (*inputs, sums, dx, partial)
+    of_sums = Launch.of(row_sums[(problem.rows,)], (), *inputs, sums, problem.length, **of_walk)
+    of_dx = Launch.of(run, (dx,), *arguments, problem.rows, problem.length, ROWS=tile.rows, **of_tile)
+    return of_sums.then(of_dx).then(add(partial, dweight, dbias))

@@ -1,8 +1,6 @@
 """Layer normalization, rows up to 16384: one program holds whole rows in registers and reads them once.
 
-**Why this algorithm.** Mean, variance and the result all need the row. Held in registers it is read from
-memory once and the sums cost shuffles, not bandwidth. 16384 elements are 32 a thread of 16 warps, the most
-that any supported architecture holds without spilling. Rows shorter than 1024 share a program.
+**Why this algorithm**, and alignment: registers.py.
 
 **Bytes moved.** x once, y once, 8 bytes of statistics a row: the least there is. Every program also reads
 weight and bias, which stay in cache: `2 length ceil(rows / ROWS)` elements from there.
@@ -10,9 +8,6 @@ weight and bias, which stay in cache: `2 length ceil(rows / ROWS)` elements from
 **Arithmetic.** float32. The variance is the mean of squares of x - mean, never a difference of large sums.
 The float32 mean of numbers near 1000 is itself off by 3e-5; the mean of what remains says by how much, and
 is taken off: right to the last digits of float32 however large the mean.
-
-**Alignment.** A row whose length is a multiple of 16 bytes is read and written 16 bytes at a time; any
-other length is right but narrower, down to one element at a time for odd ones.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
@@ -22,6 +17,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.tensors import empty
 
@@ -43,17 +39,10 @@ def normalize(
     BLOCK: tl.constexpr,  # at least length
 ):
     """The rows from ROWS x program on."""
-    # Changes no value: it is how the compiler learns what divides it.
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
-    program = tl.program_id(0)
-    row = program * ROWS + tl.arange(0, ROWS)
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    row, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
     along = tl.arange(0, BLOCK)
     here = along < length
-    inside = (row < rows)[:, None]
-    if not EVEN:
-        inside = inside & here[None, :]
-    start = program.to(tl.int64) * ROWS * length
-    at = tl.arange(0, ROWS)[:, None] * length + along[None, :]
 
     x = tl.load(x_pointer + start + at, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
     mean = tl.sum(x, 1) / length

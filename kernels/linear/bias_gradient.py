@@ -16,7 +16,7 @@ registers left 8 to 16 KB: ptxas issues the second only when the first has been 
 **Arithmetic.** float32 (float64 for float64): running sums of batch / (ROWS parts) terms, added in pairs;
 rounded once.
 
-**Alignment.** As in layer normalization: 16 bytes at a time where a row's length is a multiple of 16 bytes.
+**Alignment.** 16 bytes at a time where a row's length is a multiple of 16 bytes.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"

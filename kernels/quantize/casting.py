@@ -21,6 +21,7 @@ import triton.language as tl
 
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Tensors
+from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty
@@ -53,16 +54,9 @@ def in_registers(
     BLOCK: tl.constexpr,  # at least length
 ):
     """y and scales of the rows from ROWS x program on."""
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
-    program = tl.program_id(0)
-    along = tl.arange(0, BLOCK)
-    row = program * ROWS + tl.arange(0, ROWS)
-    inside = (row < rows)[:, None]
-    if not EVEN:
-        inside = inside & (along < length)[None, :]
-    start = program.to(tl.int64) * ROWS * length
-    at = start + tl.arange(0, ROWS)[:, None] * length + along[None, :]
-    x = tl.load(x_pointer + at, mask=inside, other=0.0).to(tl.float32)
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    row, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
+    x = tl.load(x_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
     largest = tl.maximum(tl.max(tl.abs(x), 1), 1e-30)
     if POWER:
         # The exponent bits of the largest, and of one over the scale: 2^(127 - e) has the bits 254 - e.
@@ -72,7 +66,7 @@ def in_registers(
     else:
         tl.store(scale_pointer + row, largest * (1.0 / LARGEST), mask=row < rows)
         per_scale = LARGEST / largest
-    tl.store(y_pointer + at, cast(x, per_scale[:, None], y_pointer, LARGEST), mask=inside)
+    tl.store(y_pointer + start + at, cast(x, per_scale[:, None], y_pointer, LARGEST), mask=inside)
 
 
 @triton.jit(do_not_specialize=["elements", "blocks"])
@@ -154,15 +148,11 @@ def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile)
         "EVEN": problem.elements % tile.block == 0, "BLOCK": tile.block,
         "num_warps": tile.warps, "num_stages": 1,
     }  # fmt: skip
-    first, second = largest_of_parts[(programs,)], cast_by_parts[(blocks,)]
-    largest = LARGEST[problem.to]
-
-    def call() -> Tensors:
-        first(x, parts, problem.elements, blocks, **same)
-        second(x, parts, *results, problem.elements, programs, LARGEST=largest, PARTS=PARTS, **same)
-        return results
-
-    return Launch(call, outputs=results)
+    largest = Launch.of(largest_of_parts[(programs,)], (), x, parts, problem.elements, blocks, **same)
+    arguments, numbers = (x, parts, *results, problem.elements, programs), {"LARGEST": LARGEST[problem.to]}
+    return largest.then(
+        Launch.of(cast_by_parts[(blocks,)], results, *arguments, PARTS=PARTS, **numbers, **same)
+    )
 
 
 def launch(problem: Quantize, x: torch.Tensor, results: Tensors = ()) -> Launch:

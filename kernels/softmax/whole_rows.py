@@ -1,18 +1,12 @@
 """Softmax and its gradient, rows up to 16384: one program holds whole rows in registers, read once.
 
-**Why this algorithm.** Every element of the result needs a sum over its row. Held in registers the row is
-read from memory once and the sums cost shuffles, not bandwidth. 16384 elements are 32 a thread of 16 warps,
-the most that any supported architecture holds without spilling. Rows shorter than 1024 share a program, so
-that each thread has several 16-byte loads under way.
+**Why this algorithm**, and alignment: kernels/layernorm/registers.py.
 
 **Bytes moved.** Forward: x once, y once. Backward: y and dy once, dx once. The least there is.
 
 **Arithmetic.** float32. The largest of the row is taken off before the exponential, so nothing overflows.
 As in torch, a row with a NaN, with +inf, or of nothing but -inf becomes NaN: the first in its sum, the others
 as inf - inf.
-
-**Alignment.** A row whose length is a multiple of 16 bytes is read and written 16 bytes at a time; any
-other length is right but narrower, down to one element at a time for odd ones.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
@@ -21,22 +15,10 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
+from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
-
-
-@triton.jit
-def places(rows, length, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Where this program's rows start, where their elements are from there, and which of them exist."""
-    program = tl.program_id(0)
-    row = program * ROWS + tl.arange(0, ROWS)
-    along = tl.arange(0, BLOCK)
-    inside = (row < rows)[:, None]
-    if not EVEN:
-        inside = inside & (along < length)[None, :]
-    start = program.to(tl.int64) * ROWS * length
-    return start, tl.arange(0, ROWS)[:, None] * length + along[None, :], inside
 
 
 @triton.jit(do_not_specialize=["rows", "length"])
@@ -51,9 +33,8 @@ def forward(
     BLOCK: tl.constexpr,  # at least length
 ):
     """y of the rows from ROWS x program on."""
-    # Changes no value: it is how the compiler learns what divides it.
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
-    start, at, inside = places(rows, length, EVEN, ROWS, BLOCK)
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    _, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
     x = tl.load(x_pointer + start + at, mask=inside, other=float("-inf")).to(tl.float32)
     raised = tl.exp(x - tl.max(x, 1)[:, None])
     y = raised * (1.0 / tl.sum(raised, 1))[:, None]
@@ -73,8 +54,8 @@ def backward(
     BLOCK: tl.constexpr,
 ):
     """dx of the rows from ROWS x program on."""
-    length = BLOCK if EVEN else length // ALIGN * ALIGN
-    start, at, inside = places(rows, length, EVEN, ROWS, BLOCK)
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    _, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
     y = tl.load(y_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
     dy = tl.load(dy_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
     dx = y * (dy - tl.sum(y * dy, 1)[:, None])

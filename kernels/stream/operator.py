@@ -7,6 +7,7 @@ import math
 import torch
 
 from bench.spec import Launch, Operator, Problem, Tensors, Uniform
+from kernels.excerpts import every_nth
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF
 from kernels.stream.problem import Stream
@@ -77,13 +78,7 @@ def excerpt(problem: Stream, tensors: Tensors, outputs: Tensors) -> tuple[Proble
     if problem.kind == "read":
         beside = torch.full_like(outputs[0], 4 * math.sqrt(problem.length), dtype=torch.float64)
         return problem, (*tensors, beside), (outputs[0] + beside,)
-    if problem.length <= 1 << 20:
-        return problem, tensors, outputs
-    step = problem.length >> 20
-    (y,) = outputs
-    part = y[::step]
-    smaller = problem.model_copy(update={"length": part.numel()})
-    return smaller, tuple(x[::step] if x.numel() else x for x in tensors), (part,)
+    return every_nth(problem, tensors, outputs)
 
 
 OPERATOR = Operator(

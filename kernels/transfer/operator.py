@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from bench.spec import Dtype, Launch, Operator, Problem, Tensors, Uniform
+from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
+from kernels.excerpts import every_nth
 from kernels.transfer.problem import Direction, Memory, Transfer
 
 COPIES: Sequence[tuple[Direction, Memory]] = (
@@ -17,8 +18,6 @@ COPIES: Sequence[tuple[Direction, Memory]] = (
     ("device-to-host", "pageable"),
 )
 FLOATS: Sequence[Dtype] = ("float16", "bfloat16", "float32", "float64")
-CHECKED = 1 << 20
-"""About so many elements of a long copy are compared."""
 
 
 def inputs(problem: Transfer, uniform: Uniform) -> Tensors:
@@ -79,23 +78,13 @@ def tolerance(problem: Transfer, implementation: str) -> float:
     return 0.0
 
 
-def excerpt(problem: Transfer, tensors: Tensors, outputs: Tensors) -> tuple[Problem, Tensors, Tensors]:
-    """About a million evenly spread elements of long copies."""
-    if problem.length <= CHECKED:
-        return problem, tensors, outputs
-    step = problem.length // CHECKED
-    parts = tuple(output[::step] for output in outputs)
-    smaller = problem.model_copy(update={"length": parts[0].numel()})
-    return smaller, tuple(tensor[::step] for tensor in tensors), parts
-
-
 OPERATOR = Operator(
     problem=Transfer,
     inputs=inputs,
     reference=reference,
     implementations={"aten": aten},
     tolerance=tolerance,
-    excerpt=excerpt,
+    excerpt=every_nth,
     examples=[
         Transfer(dtype=dtype, direction=direction, memory=memory, length=length)
         for dtype in FLOATS

@@ -2,8 +2,7 @@
 
 With several blocks they mean what Triton 3.7.1's compiled code says: `mbarrier.arrive` stays within its
 block; of a barrier that two blocks share only the first block waits and expects, for both, and copies of both
-complete it; a copy with `multicast` is issued by the first of the blocks that receive it and completes each
-one's own barrier.
+complete it.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import ampere, hopper
 
 from tests.kernels.gluon_agents import Agent, current
 from tests.kernels.gluon_language import Barriers, Held, stands_for
 from tests.kernels.gluon_machine import Fault
-from tests.kernels.gluon_memory import Descriptor, bases, spoil
+from tests.kernels.gluon_memory import Descriptor, spoil
 
 
 @stands_for(hopper.mbarrier.allocate_mbarrier)
@@ -29,11 +27,6 @@ def allocate_mbarrier(batch: int | None = None, two_ctas: bool = False) -> Barri
 def init(barrier: Barriers, count: int) -> None:
     agent = current()
     agent.step("init", barrier=barrier.in_block(agent.cta), amount=count)
-
-
-@stands_for(hopper.mbarrier.invalidate)
-def invalidate(barrier: Barriers) -> None:
-    pass
 
 
 @stands_for(hopper.mbarrier.wait)
@@ -80,13 +73,6 @@ def cluster_wait() -> None:
     current().cluster_wait()
 
 
-@stands_for(gl.barrier)
-def barrier(*, cluster: bool = False) -> None:
-    if cluster and current().launch.ctas > 1:
-        cluster_arrive()
-        cluster_wait()
-
-
 # Bulk copies.
 
 
@@ -97,42 +83,20 @@ def async_copy_global_to_shared(
     barrier: Barriers,
     result: Held,
     pred: Any = True,
-    multicast: bool = False,
 ) -> None:
     agent = current()
     _fits(agent, descriptor, result)
     if not pred:
         return
     at = [int(one) for one in coordinates]
-    of = bases(result.layout)
-    if not (multicast and of and not any(of[0])):
-        _copy_in(agent, descriptor, at, barrier.waited(agent.cta), result, agent.cta, counted=True)
-        return
-    if len(of) > 1 or barrier.shared:
-        raise NotImplementedError("a copy to more than two blocks, or to two that share a barrier")
-    if agent.cta == 0:
-        for cta in range(agent.launch.ctas):
-            _copy_in(agent, descriptor, at, barrier.waited(cta), result, cta, counted=cta == 0)
-
-
-def _copy_in(
-    agent: Agent,
-    descriptor: Descriptor,
-    at: list[int],
-    barrier: int,
-    result: Held,
-    cta: int,
-    *,
-    counted: bool,
-) -> None:
-    target = result.of(cta)
+    target = result.of(agent.cta)
     spoil(target)
 
     def effect() -> None:
-        result.put(cta, descriptor.read(at, cta, counted=counted))
+        result.put(agent.cta, descriptor.read(at, agent.cta))
 
-    byte = target.numel() * target.element_size()
-    agent.issue("load", writes=(result.region(cta),), brings=((barrier, byte),), effect=effect)
+    brings = ((barrier.waited(agent.cta), target.numel() * target.element_size()),)
+    agent.issue("load", writes=(result.region(agent.cta),), brings=brings, effect=effect)
 
 
 @stands_for(hopper.tma.async_copy_shared_to_global)

@@ -109,10 +109,6 @@ class Barriers:
         """Where this block's copies complete it and its leader waits."""
         return self.in_block(0 if self.shared else cta)
 
-    @property
-    def shape(self) -> list[int]:
-        return [self.count, 1]
-
 
 # Values.
 
@@ -142,71 +138,37 @@ def load(pointer: Pointer, mask: Any = None, other: Any = None, **_: Any) -> Ten
     return found
 
 
-@stands_for(gl.where)
-def where(condition: Any, one: Any, two: Any) -> Any:
-    if not isinstance(condition, Tensor):
-        return one if condition else two
-    return condition.like(torch.where(condition.value, *(getattr(x, "value", x) for x in (one, two))))
-
-
-@stands_for(gl.convert_layout)
-def convert_layout(value: Tensor, layout: Any, **_: Any) -> Tensor:
-    return Tensor(value.value, value.dtype, value.shape, layout)
-
-
-@stands_for(gl.expand_dims)
-def expand_dims(value: Tensor, axis: int) -> Tensor:
-    shape = [*value.shape[:axis], 1, *value.shape[axis:]]
-    return value.like(value.value.unsqueeze(axis), shape)
-
-
 for _original, _ours in (
     (gl.minimum, min),
     (gl.maximum, max),
     (gl.static_range, range),
-    (gl.to_tensor, lambda value: value),
-    (gl.assume, lambda condition: None),
-    (gl.multiple_of, lambda value, _: value),
-    (gl.constexpr, lambda value: value),
     (gl.num_warps, lambda: current().warps),
-    (gl.num_ctas, lambda: current().launch.ctas),
     (gl.program_id, lambda axis=0: current().launch.program[axis]),
     (gl.num_programs, lambda axis=0: current().launch.grid[axis]),
 ):
     stands_for(_original)(_ours)
 
 
-@stands_for(gl.static_assert)
-def static_assert(condition: Any, message: str = "") -> None:
-    assert condition, message
-
-
 # Memory.
 
 
 @stands_for(gl.allocate_shared_memory)
-def allocate_shared_memory(dtype: Any, shape: Sequence[int], layout: Any, value: Any = None) -> Any:
+def allocate_shared_memory(dtype: Any, shape: Sequence[int], layout: Any) -> Any:
     agent = current()
     name = agent.named()
     if isinstance(layout, hopper.mbarrier.MBarrierLayout):
         of = bases(layout)
         return Barriers(name, shape[0] if len(shape) > 1 else 1, any(one == [0] for one in of))
-    made = _allocated(agent, name, dtype, shape, layout, bases(layout), shared=True)
-    if value is not None:
-        made.store(value)
-    return made
+    return _allocated(agent, name, dtype, shape, layout, bases(layout), shared=True)
 
 
 @stands_for(blackwell.allocate_tensor_memory)
-def allocate_tensor_memory(dtype: Any, shape: Sequence[int], layout: Any, value: Any = None) -> Held:
+def allocate_tensor_memory(dtype: Any, shape: Sequence[int], layout: Any) -> Held:
     agent = current()
     rows, columns = getattr(layout, "cta_split_num", None) or (1, 1)
     split = [[1, 0]] * (rows > 1) + [[0, 1]] * (columns > 1)
     agent.launch.paired |= bool(getattr(layout, "two_ctas", False))
-    made = _allocated(agent, agent.named(), dtype, shape, layout, split, shared=False)
-    if value is not None:
-        made.store(value)
-    return made
+    return _allocated(agent, agent.named(), dtype, shape, layout, split, shared=False)
 
 
 def _allocated(

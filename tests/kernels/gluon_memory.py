@@ -91,10 +91,6 @@ class Tensor:
         """As the compiler's tensors have it: what asks for `.type.layout` finds it."""
         return self
 
-    @property
-    def numel(self) -> int:
-        return math.prod(self.shape)
-
     def like(self, value: torch.Tensor, shape: Sequence[int] | None = None) -> Tensor:
         """A new value with this layout."""
         return Tensor(value, NAMES[value.dtype], list(self.shape if shape is None else shape), self.layout)
@@ -145,20 +141,11 @@ class Tensor:
     def __radd__(self, other: Any) -> Tensor:
         return self + other
 
-    def __sub__(self, other: Any) -> Tensor:
-        return self._with(other, torch.sub)
-
     def __mul__(self, other: Any) -> Tensor:
         return self._with(other, torch.mul)
 
-    def __rmul__(self, other: Any) -> Tensor:
-        return self * other
-
     def __lt__(self, other: Any) -> Tensor:
         return self._with(other, torch.lt)
-
-    def __and__(self, other: Any) -> Tensor:
-        return self._with(other, torch.logical_and)
 
 
 @dataclass(eq=False)
@@ -168,10 +155,6 @@ class Pointer:
     of: torch.Tensor
     at: Any = 0
     """Elements after its first: an integer or a Tensor of them."""
-
-    @property
-    def dtype(self) -> Any:
-        return gl.pointer_type(NAMES[self.of.dtype])
 
     def __add__(self, more: Any) -> Pointer:
         return Pointer(self.of, more if isinstance(self.at, int) and not self.at else self.at + more)
@@ -206,7 +189,7 @@ class Block:
 
 @dataclass
 class Traffic:
-    """Bytes moved between tensors in global memory and a chip; a copy to two blocks counts once."""
+    """Bytes moved between tensors in global memory and a chip."""
 
     loaded: int = 0
     """By bulk copies."""
@@ -240,10 +223,6 @@ class Descriptor:
         return self.block_type.shape
 
     @property
-    def type(self) -> Descriptor:
-        return self
-
-    @property
     def nbytes_per_cta(self) -> int:
         split = math.prod(size // own for size, (_, own) in self._shares(0))
         return self.block_type.nbytes // split
@@ -264,13 +243,13 @@ class Descriptor:
     def _whole(self) -> torch.Tensor:
         return torch.as_strided(self.base, self.shape, self.strides)
 
-    def read(self, coordinates: Sequence[int], cta: int, *, counted: bool) -> torch.Tensor:
+    def read(self, coordinates: Sequence[int], cta: int) -> torch.Tensor:
         """A block's share from these coordinates on, zeros outside the tensor."""
         inside, within = self._box(coordinates, cta)
         block = torch.zeros([own for _, (_, own) in self._shares(cta)], dtype=self.base.dtype)
         bits = self._whole()[inside]
         block[within] = bits
-        self.traffic.loaded += counted * bits.numel() * bits.element_size()
+        self.traffic.loaded += bits.numel() * bits.element_size()
         return block
 
     def write(self, coordinates: Sequence[int], cta: int, block: torch.Tensor) -> None:
@@ -325,18 +304,6 @@ class View:
     @property
     def dtype(self) -> Any:
         return self.memory.dtype
-
-    @property
-    def type(self) -> View:
-        return self
-
-    @property
-    def element_ty(self) -> Any:
-        return self.memory.dtype
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
 
     def of(self, cta: int) -> torch.Tensor:
         """The numbers that it names in this block, to read or write."""

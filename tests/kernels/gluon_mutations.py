@@ -1,4 +1,4 @@
-"""Copies of a Gluon kernel's module, each with one synchronising call left out or displaced.
+"""Copies of a Gluon kernel's module, each with one synchronising call changed, or with a fault planted.
 
 What tests do not notice when it is broken, they do not test: of every such copy the emulator or the walk must
 find the fault, unless the call orders nothing.
@@ -7,52 +7,65 @@ find the fault, unless the call orders nothing.
 from __future__ import annotations
 
 import ast
+import copy
 import importlib.util
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
-_LEFT_OUT = (
-    "wait",
-    "arrive",
-    "expect",
-    "fence_async_shared",
-    "store_wait",
-    "tcgen05_commit",
-    "sync_cluster_init",
-)
 _WAYS = {
-    "left out": _LEFT_OUT,
-    "early": ("arrive", "tcgen05_commit"),
+    "left out": (
+        *("init", "wait", "arrive", "expect", "fence_async_shared", "store_wait", "tcgen05_commit"),
+        *("sync_cluster_init", "warpgroup_mma_wait"),
+    ),
+    "early": ("arrive", "tcgen05_commit", "fence_async_shared"),
     "wrong phase": ("wait",),
-    "one more under way": ("store_wait", "warpgroup_mma_wait"),
+    "one more": ("init", "store_wait", "warpgroup_mma_wait"),
     "fewer bytes": ("expect",),
+    "more bytes": ("expect",),
     "swapped": ("async_copy_global_to_shared", "async_copy_shared_to_global"),
 }
-"""What is done to which calls."""
+"""What is done to which calls; one more arrival, or operation under way."""
+
+_FREED = "mbarriers=None); mbarrier.arrive(freed.index(stage))"
+_NEVER = "        if False:\n            mbarrier.wait"
+_SHARED = "taken = mbarrier.allocate_mbarrier(two_ctas=PAIRED, "
+PLANTED: dict[str, list[tuple[str, str, str]]] = {
+    "hopper": [
+        ("a phase that turns every step", "index(stage), step // STAGES & 1)", "index(stage), step & 1)"),
+        ("a buffer of another step", "right.index(stage))", "right.index(0))"),
+        ("the barrier of another step", "full.index(stage), buffer)", "full.index(0), buffer)"),
+        ("too many arrivals", "STAGES - 1) % STAGES))", "STAGES - 1) % STAGES), count=2)"),
+    ],
+    "blackwell": [
+        ("old sums added", "use_acc=at_k > 0", "use_acc=True"),
+        (
+            "buffers freed by a product's issue",
+            "=[freed.index(stage)])",
+            "=None); mbarrier.arrive(freed.index(stage))",
+        ),
+        ("sums freed in the first block alone", "        if PAIRED:\n            mbarrier.wait", _NEVER),
+        ("a barrier of each block where both share one", "batch=STAGES, two_ctas=PAIRED", "batch=STAGES"),
+        ("sums behind a shared barrier", "taken = mbarrier.allocate_mbarrier(", _SHARED),
+    ],
+}
+"""Of a kernel: what is wrong, the text of its module that is replaced wherever it stands, and by what."""
 
 
-@dataclass(frozen=True)
-class Mutation:
+class Mutation(NamedTuple):
     """One change of a module."""
 
-    source: Path
-    how: str
-    place: int
-    """Of the changed statement among those that are calls."""
     what: str
     """What was done, in which function, to which call."""
+    text: str
+    """The changed module."""
 
     def load(self, folder: Path) -> ModuleType:
         """The changed module, from a file in this folder."""
-        tree = ast.parse(self.source.read_text())
-        for place, (_, body, at) in enumerate(_statements(tree)):
-            if place == self.place:
-                _change(self.how, body, at)
-                break
-        path = folder / f"mutated_{self.place}_{self.how.replace(' ', '_')}.py"
-        path.write_text(ast.unparse(ast.fix_missing_locations(tree)))
+        path = folder / f"mutated_{zlib.crc32(self.text.encode())}.py"
+        path.write_text(self.text)
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -60,16 +73,28 @@ class Mutation:
         return module
 
 
-def mutations(module: ModuleType) -> list[Mutation]:
-    """All of this module's."""
+def mutations(module: ModuleType) -> Iterator[Mutation]:
+    """All of this module's calls, each in all ways."""
     assert module.__file__ is not None
-    source = Path(module.__file__)
-    return [
-        Mutation(source, how, place, f"{how}, in {function}: {ast.unparse(body[at])}")
-        for place, (function, body, at) in enumerate(_statements(ast.parse(source.read_text())))
-        for how in _WAYS
-        if _can(how, body, at)
-    ]
+    tree = ast.parse(Path(module.__file__).read_text())
+    for function, body, at in list(_statements(tree)):
+        before = body[:]
+        for how in _WAYS:
+            if _can(how, body, at):
+                body[at] = copy.deepcopy(before[at])
+                _change(how, body, at)
+                text = ast.unparse(ast.fix_missing_locations(tree))
+                body[:] = before
+                yield Mutation(f"{how}, in {function}: {ast.unparse(before[at])}", text)
+
+
+def planted(kernel: str, module: ModuleType) -> Iterator[Mutation]:
+    """The faults that no single call is responsible for."""
+    assert module.__file__ is not None
+    text = Path(module.__file__).read_text()
+    for what, old, new in PLANTED.get(kernel, []):
+        assert old in text
+        yield Mutation(what, text.replace(old, new))
 
 
 def _statements(tree: ast.AST) -> Iterator[tuple[str, list[ast.stmt], int]]:
@@ -108,9 +133,14 @@ def _change(how: str, body: list[ast.stmt], at: int) -> None:
         body[at - 1], body[at] = body[at], body[at - 1]
     elif how == "wrong phase":
         call.args[1] = ast.BinOp(ast.Constant(1), ast.Sub(), call.args[1])
-    elif how == "one more under way":
-        call.args[0] = ast.BinOp(call.args[0], ast.Add(), ast.Constant(1))
-    elif how == "fewer bytes":
-        call.args[1] = ast.BinOp(call.args[1], ast.Sub(), ast.Constant(16))
+    elif how == "one more":
+        number = next((named for named in call.keywords if named.arg == "count"), None)
+        if number is not None:
+            number.value = ast.BinOp(number.value, ast.Add(), ast.Constant(1))
+        else:
+            call.args[0] = ast.BinOp(call.args[0], ast.Add(), ast.Constant(1))
+    elif how in ("fewer bytes", "more bytes"):
+        operator = ast.Sub() if how == "fewer bytes" else ast.Add()
+        call.args[1] = ast.BinOp(call.args[1], operator, ast.Constant(16))
     elif isinstance(coordinates := call.args[1], ast.List):
         coordinates.elts.reverse()

@@ -15,12 +15,7 @@ from triton.experimental.gluon.language.nvidia import blackwell, hopper
 from tests.kernels.gluon_agents import current
 from tests.kernels.gluon_language import Barriers, Held, stands_for
 from tests.kernels.gluon_machine import Fault
-from tests.kernels.gluon_memory import KINDS, Pending, Tensor, View
-
-
-@stands_for(hopper.warpgroup_mma_init)
-def warpgroup_mma_init(value: Tensor) -> Tensor:
-    return value
+from tests.kernels.gluon_memory import Pending, Tensor, View
 
 
 @stands_for(hopper.warpgroup_mma)
@@ -37,7 +32,7 @@ def warpgroup_mma(
 
     def effect() -> None:
         left = a.of(agent.cta) if isinstance(a, View) else a.value
-        product = multiplied(left, b.of(agent.cta), KINDS[acc.dtype])
+        product = multiplied(left, b.of(agent.cta))
         assert acc.held is not None
         result.held = product + acc.held if use_acc else product
 
@@ -57,22 +52,14 @@ def warpgroup_mma_wait(num_outstanding: int = 0, deps: Sequence[Any] = ()) -> An
     return deps[0] if len(deps) == 1 else tuple(deps)
 
 
-def multiplied(a: torch.Tensor, b: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-    """a b, summed in float32, or exactly where the sums are integers; tf32 drops 13 bits of its operands."""
-    if kind == torch.int32:
-        return (a.double() @ b.double()).to(kind)
-    return _operand(a) @ _operand(b)
-
-
-def _operand(x: torch.Tensor) -> torch.Tensor:
-    if x.dtype == torch.float32:
-        return (x.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
-    return x.float()
+def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a b, summed in float32."""
+    return a.float() @ b.float()
 
 
 @stands_for(blackwell.tcgen05_mma)
 def tcgen05_mma(a: Held, b: Held, acc: Held, *, mbarriers: Any = None, **named: Any) -> None:
-    _tensor_product(a, b, acc, (), lambda left, right: multiplied(left, right, torch.float32), **named)
+    _tensor_product(a, b, acc, (), multiplied, **named)
     _commits(mbarriers, **named)
 
 
@@ -127,9 +114,9 @@ def _tensor_product(
     agent.issue("tcgen05", reads=reads + (sums if use_acc else ()), writes=sums, effect=effect)
 
 
-def _commits(barriers: Any, *, pred: Any = True, mbarrier_preds: Any = None, **_: Any) -> None:
-    for one, wanted in zip(barriers or (), mbarrier_preds or [True] * len(barriers or ()), strict=True):
-        tcgen05_commit(one, pred=pred and wanted)
+def _commits(barriers: Any, *, pred: Any = True, **_: Any) -> None:
+    for one in barriers or ():
+        tcgen05_commit(one, pred=pred)
 
 
 def scaled(packed: torch.Tensor, scale: torch.Tensor, kind: str) -> torch.Tensor:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from bench.spec import Dtype, Launch, Unsupported
 from bench.worker.check import outputs_of
-from kernels.convolution.operator import OPERATOR, excerpt
+from kernels.convolution.operator import OPERATOR
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from tests.drawing import covering
@@ -121,29 +121,6 @@ def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses(seed: int) -> No
             continue
         assert (problem.n, problem.k, problem.p, problem.q) == tuple(shape)
     assert 10 < refused < 300
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"window_h": 12}, "the output is empty: no window of 12 x 3 fits into the padded input of 11 x 9"),
-        ({"dilation": 5}, r"no window of 11 x 11 \(dilation 5\) fits into the padded input of 11 x 9"),
-        ({"groups": 3}, "groups 3 does not divide c = 4"),
-        ({"groups": 4}, "groups 4 does not divide k = 6"),
-        ({"direction": "activation_gradient", "bias": True}, "an activation gradient knows no bias"),
-        (
-            {"window_h": 1, "window_w": 1, "h": 1, "stride": 3, "padding": 1},
-            "with padding 1 and stride 3 no window meets the image",
-        ),
-        ({"dtype": "int8", "layout": "NCHW"}, "int8 is for inference: forward, in NHWC, without a bias"),
-        ({"dtype": "int8", "bias": True}, "int8 is for inference: forward, in NHWC, without a bias"),
-        ({"dtype": "int8", "direction": "weight_gradient"}, "int8 is for inference: forward, in NHWC"),
-        ({"dtype": "float64"}, "convolution has no dtype 'float64'"),
-    ],
-)
-def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        convolution(**given)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -256,23 +233,6 @@ def test_parts_of_weights_are_moved_too() -> None:
     assert convolution(**layer | {"n": 1, "h": 14, "w": 14}, c=64, k=64).pixel_parts == 1
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_what_triton_does_not_do_is_said_in_a_sentence(direction: Direction) -> None:
-    def refusal(**given: object) -> str:
-        return convolution(direction=direction, **given).refusal("triton")
-
-    assert not refusal()
-    assert refusal(layout="NCHW") == "triton reads NHWC, not NCHW"
-    many = refusal(c=65_536, k=65_536, groups=65_536)
-    assert many == "triton has a grid of at most 65535 groups, too few for 65536"
-    for large in (
-        {"n": 2**20, "h": 64, "w": 64},
-        {"h": 2**13, "w": 2**13, "c": 32},
-        {"c": 2**15, "k": 2**15},
-    ):
-        assert refusal(**large).startswith("triton counts pixels and elements with 32 bits, too few for ")
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_onednn_copies_what_is_counted(
@@ -333,36 +293,6 @@ def test_a_16_bit_sum_would_be_noticed(dtype: Dtype, seed: int) -> None:
         part = torch.nn.functional.conv2d(x[:, [channel]].double(), w[:, [channel]].double(), padding=1)
         total += part.to(x.dtype)
     assert relative_error(OPERATOR, problem, (x, w), (total,)) > tolerance(problem, "cudnn")
-
-
-LARGE: list[dict[str, object]] = [
-    {"n": 4, "c": 64, "h": 28, "w": 28, "k": 64, "bias": True},
-    {"n": 4, "c": 128, "h": 28, "w": 28, "k": 128, "groups": 2, "bias": True, "layout": "NCHW"},
-    {"n": 5, "c": 128, "h": 72, "w": 72, "k": 128, "groups": 128},
-]
-
-
-@pytest.mark.parametrize("given", LARGE, ids=str)
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_excerpt_is_part_of_the_problem(
-    direction: Direction, given: dict[str, object], seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Right parts have no more error than the whole; a wrong first or last point shows."""
-    # A tenth of what is checked in earnest: the float64 reference of a depthwise problem takes seconds.
-    monkeypatch.setattr("kernels.convolution.operator._CHECKED_FLOP", 3e7)
-    torch.manual_seed(seed)
-    given = given | {"bias": False} if direction == "activation_gradient" else given
-    problem = convolution(direction=direction, **given)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    right = outputs_of(OPERATOR.implementations["onednn"](problem, *inputs).call())
-    smaller, some, _ = excerpt(problem, inputs, right)
-    assert smaller.flop < 1e8 and smaller.flop < problem.flop
-    assert [t.shape for t in some] == [t.shape for t in OPERATOR.inputs(smaller, uniform(smaller, seed))]
-    assert used(OPERATOR, "onednn", problem, inputs, right) <= 1
-    for end in (0, -1):
-        wrong = [t.clone() for t in right]
-        wrong[0][end, end] = 0
-        assert used(OPERATOR, "onednn", problem, inputs, tuple(wrong)) > 1
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

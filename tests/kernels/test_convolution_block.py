@@ -4,7 +4,6 @@ from typing import get_args
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.nn import functional
 
 from bench.spec import Unsupported
@@ -161,43 +160,13 @@ def test_bytes_are_those_of_each_pass() -> None:
     assert (plain.flop, plain.product) == (plain.convolution().flop, plain.convolution().product)
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"window": 12}, "the output is empty: no window of 12 x 12 fits into the padded input of 11 x 9"),
-        ({"norm": "layernorm", "layout": "NCHW"}, "which lie together in NHWC, not in NCHW"),
-        ({"norm": "layernorm", "k": 15}, "layernorm needs at least 16 channels, not k = 15"),
-    ],
-)
-def test_what_is_impossible_is_said_in_a_sentence(given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence) as raised:
-        block(**given)
-    assert len(raised.value.errors()) == 1
-
-
-@pytest.mark.parametrize(
-    ("implementation", "given", "sentence"),
-    [
-        ("cudnn-folded", {"norm": "none"}, "none cannot be folded"),
-        ("onednn-folded", {"norm": "layernorm"}, "layernorm cannot be folded"),
-        ("onednn-fused", {"norm": "layernorm"}, "has no layernorm in the convolution's kernel"),
-        ("cudnn-relu", {"activation": "silu"}, "cudnn-relu has relu in cuDNN's kernel, not silu"),
-    ],
-)
-def test_what_a_way_cannot_do_is_refused(
-    implementation: str, given: dict[str, object], sentence: str
-) -> None:
-    assert sentence in block(**given).refusal(implementation)
-    assert not block().refusal(implementation)
-
-
 def test_an_excerpt_has_the_ends_and_another_image(seed: int) -> None:
     problem = block(n=7)
     x, *others = OPERATOR.inputs(problem, uniform(problem, seed))
     launch = OPERATOR.implementations["onednn"](problem, x, *others)
     torch.manual_seed(seed)
     smaller, (images, *kept), (y,) = excerpt(problem, (x, *others), outputs_of(launch.call()))
-    assert smaller.n == len(images) == len(y) == 3 and torch.equal(images[:2], x[[0, 6]])
+    assert smaller.n == len(images) == len(y) == 3 and torch.equal(images[[0, 2]], x[[0, 6]])
     assert all(one is other for one, other in zip(kept, others, strict=True))
     assert relative_error(OPERATOR, smaller, (images, *kept), (y,)) <= tolerance(problem, "onednn")
     small = block(n=3)

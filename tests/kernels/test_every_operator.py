@@ -23,6 +23,8 @@ from tests.kernels.tensors import FLOATS, relative_error, uniform, used
 Block = Mapping[str, Sequence[Any]]
 """Parameters with their values, of which every combination is a problem."""
 WAYS = ("forward", "backward")
+LAYOUTS = ("NCHW", "NHWC")
+CONVOLVED = ("forward", "activation_gradient", "weight_gradient")
 LARGER: dict[str, list[Block]] = {
     "activations": [{"function": get_args(Function), "direction": WAYS, "n": [50_000], "dtype": FLOATS[:3]}],
     "batchnorm": [
@@ -59,19 +61,71 @@ LARGER: dict[str, list[Block]] = {
     "softmax": [{"direction": WAYS, "rows": [70], "length": [20_011], "dtype": FLOATS}],
 }
 """Problems whose sums are long enough to err, in addition to the examples."""
+IN_ROWS: list[Block] = [
+    {"direction": WAYS, "rows": [rows], "length": [length]}
+    for rows, length in ((1499, 3000), (70_000, 70), (40, 130_001))
+]
 LARGE: dict[str, list[Block]] = {
-    "fma": [{"length": [(1 << 21) + 5], "flop_per_byte": [1], "block_threads": [256], "dtype": ["float32"]}],
-    "layernorm": [
-        {"direction": WAYS, "rows": [rows], "length": [length], "dtype": ["float32"]}
-        for rows, length in ((1499, 3000), (70_000, 70), (40, 130_001))
+    "activations": [{"function": ["silu"], "direction": WAYS, "n": [61], "c": [17], "h": [32], "w": [33]}],
+    "attention": [
+        {"direction": WAYS, "batch": [2], "heads": [6], "kv_heads": [2], "q_length": [700]} | more
+        for more in ({"causal": [True, False], "head_width": [32]}, {"kv_length": [1100], "head_width": [32]})
     ],
-    "softmax": [
-        {"direction": WAYS, "rows": [rows], "length": [length], "dtype": ["float32"]}
-        for rows, length in ((1499, 3000), (70_000, 70), (40, 130_001))
+    "batchnorm": [
+        {"direction": (*WAYS, "inference"), "layout": LAYOUTS, "n": [2], "c": [48], "h": [128], "w": [128]}
     ],
-    "stream": [{"kind": ["copy"], "length": [(1 << 21) + 5], "dtype": ["float32"]}],
+    "convolution": [
+        {"direction": CONVOLVED, "window_h": [3], "window_w": [3], "padding": [1], "h": [28], "w": [28]}
+        | more
+        for more in (
+            {"n": [4], "c": [64], "k": [64], "layout": LAYOUTS},
+            {"n": [4], "c": [128], "k": [128], "groups": [2], "layout": ["NHWC"]},
+            {"n": [25], "c": [128], "k": [128], "groups": [128], "layout": ["NHWC"]},
+        )
+    ],
+    "convolution_block": [
+        {
+            "n": [7],
+            "c": [24],
+            "h": [9],
+            "w": [7],
+            "k": [32],
+            "window": [3],
+            "padding": [1],
+            "layout": ["NHWC"],
+        }
+        | {"norm": ["batchnorm"], "activation": ["relu"]}
+    ],
+    "fma": [{"length": [(1 << 21) + 5], "flop_per_byte": [1], "block_threads": [256]}],
+    "fusion": [
+        {"chain": ["residual", "bias-residual-layernorm"], "rows": [rows], "length": [length]}
+        for rows, length in ((9001, 300), (70, 40_001))
+    ],
+    "gemm": [{"m": [1000], "n": [417], "k": [301], "layout": ["NN", "NT", "TN", "TT"], "batch": [1, 3]}],
+    "layernorm": IN_ROWS,
+    "linear": [
+        {"direction": [direction], "bias": [False, *bias], "batch": [417], "inputs": [1000], "outputs": [601]}
+        for direction, *bias in (("forward", True), ("activation_gradient",), ("weight_gradient", True))
+    ],
+    "pooling": [
+        {"kind": ["max", "average"], "direction": WAYS, "layout": LAYOUTS, "n": [30], "c": [40]}
+        | {"h": [17], "w": [17], "window": [17], "stride": [1], "padding": [8]}
+    ],
+    "quantize": [
+        {"to": ["float8_e4m3"], "scaling": ["tensor", "row", "mx"], "rows": [4000], "length": [1024]}
+    ],
+    "recurrent": [
+        {"cell": ["lstm", "gru"], "direction": ["forward", "activation_gradient"], "batch": [40]}
+        | {"inputs": [6], "hidden": [9], "steps": [7], "layers": [2]}
+    ],
+    "softmax": IN_ROWS,
+    "stream": [{"kind": ["copy"], "length": [(1 << 21) + 5]}],
 }
-"""Problems too large to be checked whole."""
+"""Problems of float32 too large to be checked whole."""
+CHECKED_FLOP = {"attention": 2e7, "convolution": 2e7, "recurrent": 2e5}
+"""Of some operators, how much of such a problem is checked: less than in earnest, where it takes seconds."""
+WITHOUT_END = ("attention", "quantize")
+"""Their excerpts need not have the last element, or not as it is."""
 COUNTED_APART = ("batchnorm", "latency", "layer", "layernorm", "pooling", "transfer")
 """Their bytes are not those of their tensors; tests of their own count them."""
 OF_MANY_STEPS = ("convolution_block", "layer", "recurrent", "training")
@@ -181,31 +235,86 @@ def test_a_small_problem_is_checked_whole(name: str, seed: int) -> None:
         assert sum(tensor.numel() for tensor in part) == sum(tensor.numel() for tensor in outputs)
 
 
+OF_FLOAT32 = {name: [{"dtype": ["float32"], **block} for block in blocks] for name, blocks in LARGE.items()}
 TO_CUT = covering(
-    [(name, problem) for name in LARGE for problem in problems(name, LARGE)],
+    [(name, problem) for name in LARGE for problem in problems(name, OF_FLOAT32)],
     "excerpts",
-    lambda case: (case[0], case[1].parameters().get("direction")),
-    lambda case: (case[0], case[1].parameters().get("rows")),
+    *(
+        lambda case, field=field: (case[0], case[1].parameters().get(field))
+        for field in (
+            "direction",
+            "rows",
+            "layout",
+            "kind",
+            "groups",
+            "bias",
+            "chain",
+            "scaling",
+            "cell",
+            "causal",
+        )
+    ),
 )
 
 
 @pytest.mark.parametrize(("name", "problem"), TO_CUT, ids=str)
 def test_an_excerpt_is_part_of_the_problem_and_notices_an_error(
-    name: str, problem: Problem, seed: int
+    name: str, problem: Problem, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In every third row, or column, of an output; the last element is always there."""
+    """An error in every third row, or column, of an output. The last element is always there."""
     torch.manual_seed(seed)
+    if name in CHECKED_FLOP:
+        monkeypatch.setattr(f"kernels.{name}.operator._CHECKED_FLOP", CHECKED_FLOP[name])
     operator = kernels.operator(name)
     assert operator.excerpt
     inputs = operator.inputs(problem, uniform(problem, seed))
     outputs = outputs_of(operator.reference(problem, *inputs))
     smaller, some, part = operator.excerpt(problem, inputs, outputs)
-    assert smaller.byte <= 0.6 * problem.byte
+    assert (smaller.flop or smaller.byte) <= 0.6 * (problem.flop or problem.byte)
     for kept, want, whole in zip(part, outputs_of(operator.reference(smaller, *some)), outputs, strict=True):
         torch.testing.assert_close(kept, want, rtol=1e-9, atol=1e-9)
-        assert kept.flatten()[-1] == whole.flatten()[-1]
+        assert name in WITHOUT_END or (kept == whole.flatten()[-1]).any()
     for place, output in enumerate(outputs):
         wrong = output.clone()
-        wrong[::3] += 0.1 * output.abs().max()
+        rows = wrong if wrong.dim() == 1 else wrong.movedim(-2, 0)
+        rows[::3] += 0.1 * output.abs().max()
         changed = (*outputs[:place], wrong, *outputs[place + 1 :])
         assert relative_error(operator, problem, inputs, changed) > 0.05
+
+
+MET: dict[str, tuple[int, ...]] = {
+    "activations": (64, 1, 1, 1),
+    "fusion": (3, 1),
+    "gemm": (32, 32),
+    "linear": (32, 32),
+}
+"""Of some operators the smallest block of an output in which an error is always noticed."""
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    covering(
+        [(name, problem) for name in MET for problem in problems(name, OF_FLOAT32)],
+        "blocks",
+        lambda case: (case[0], case[1].parameters().get("direction")),
+        lambda case: (case[0], case[1].parameters().get("layout")),
+    ),
+    ids=str,
+)
+def test_an_error_in_any_block_is_noticed(name: str, problem: Problem, seed: int) -> None:
+    torch.manual_seed(seed)
+    operator = kernels.operator(name)
+    inputs = operator.inputs(problem, uniform(problem, seed))
+    outputs = outputs_of(operator.reference(problem, *inputs))
+    for place, output in enumerate(outputs):
+        wrong = output.reshape(-1, 1, 1, 1).clone() if name == "activations" else output.clone()
+        sizes = MET[name][-wrong.dim() :]
+        starts = [
+            int(torch.randint(-(-n // size), ())) * size
+            for n, size in zip(wrong.shape[-len(sizes) :], sizes, strict=True)
+        ]
+        wrong[..., *(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))] += (
+            0.01 * output.abs().max()
+        )
+        changed = (*outputs[:place], wrong.view(output.shape), *outputs[place + 1 :])
+        assert relative_error(operator, problem, inputs, changed) > 0.005

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from kernels.fma.operator import OPERATOR, tolerance
 from kernels.fma.problem import FusedMultiplyAdd
@@ -38,17 +37,3 @@ def test_the_reference_is_the_chain_and_a_pair_more_or_less_is_seen(flop_per_byt
     assert relative_error(OPERATOR, problem, (x,), (computed(problem, x, problem.pairs),)) <= allowed
     for pairs in (problem.pairs - 1, problem.pairs + 1):
         assert relative_error(OPERATOR, problem, (x,), (computed(problem, x, pairs),)) > 10 * allowed
-
-
-def test_who_computes_what_and_what_is_refused() -> None:
-    assert fma().missing("triton", "cpu", None) == "triton runs on cuda, not on cpu"
-    assert not fma().missing("triton", "cuda", (8, 0))
-    for wrong, sentence in (
-        ({"block_threads": 48}, "block_threads is one of 32, 64, 128, 256, 512, 1024, not 48"),
-        ({"length": 1023}, "greater than or equal to 1024"),
-        ({"flop_per_byte": 0}, "greater than or equal to 1"),
-        ({"programs": -1}, "greater than or equal to 0"),
-        ({"dtype": "float16"}, "fma has no dtype 'float16'"),
-    ):
-        with pytest.raises(ValidationError, match=sentence):
-            fma(**wrong)

@@ -4,7 +4,6 @@ from typing import get_args
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.nn import functional
 
 from bench.spec import Dtype
@@ -197,31 +196,6 @@ def test_16_bit_statistics_are_noticed(seed: int) -> None:
     assert error(problem, (x, residual, weight, shift), wrong) > tolerance(problem, "aten")
 
 
-@pytest.mark.parametrize("chain", ["residual", "bias-residual-layernorm"])
-@pytest.mark.parametrize("rows, length", [(9001, 300), (70, 40_001)])
-def test_excerpt_is_part_of_the_problem_and_meets_every_block(
-    chain: Chain, rows: int, length: int, seed: int
-) -> None:
-    problem = Fusion(chain=chain, rows=rows, length=length, dtype="float32")
-    inputs = made(problem, seed)
-    outputs = together(OPERATOR.implementations["aten"](problem, *inputs).call())
-    smaller, some, parts = excerpt(problem, inputs, outputs)
-    assert smaller.elements <= (1 << 20) + 3 * length and smaller.length == length
-    assert error(smaller, some, parts) <= tolerance(problem, "aten")
-    for tensor, part in zip((inputs[0], *outputs), (some[0], *parts), strict=True):
-        assert torch.equal(part[0], tensor[0]) and torch.equal(part[-1], tensor[-1])
-
-    torch.manual_seed(seed)
-    block = math.ceil(rows / max(1, (1 << 20) // length))
-    first = int(torch.randint(rows // block, ())) * block
-    for place in range(len(outputs)):
-        wrong = [output.clone() for output in outputs]
-        wrong[place][first : first + block, 7] += 0.01
-        assert (
-            error(smaller, *excerpt(problem, inputs, tuple(wrong))[1:]) > 0.001 > tolerance(problem, "aten")
-        )
-
-
 def test_excerpt_of_one_long_row() -> None:
     problem = Fusion(chain="bias", rows=3, length=1 << 20, dtype="float16")
     x = torch.zeros(3, 1 << 20, dtype=torch.float16)
@@ -239,22 +213,6 @@ def test_inputs_are_named_as_they_are_made(chain: Chain, seed: int) -> None:
     assert (named.bias is not None) == ("bias" in problem.steps)
     assert (named.residual is not None) == ("residual" in problem.steps)
     assert (named.weight is not None) == (named.shift is not None) == problem.normalized
-
-
-def test_layernorm_of_a_short_row_is_impossible() -> None:
-    with pytest.raises(ValidationError, match="rows of at least 256 features, not 255"):
-        Fusion(chain="residual-layernorm", rows=1, length=255, dtype="float32")
-    Fusion(chain="bias-residual", rows=1, length=1, dtype="float32")
-
-
-@pytest.mark.parametrize("length, refused", [(16384, False), (16385, True)])
-def test_triton_refuses_rows_that_leave_the_chip(length: int, refused: bool) -> None:
-    problem = Fusion(chain="bias-residual-layernorm", rows=1, length=length, dtype="float32")
-    assert bool(problem.missing("triton", "cuda", (9, 0))) == refused
-    assert "16384 features at most" in problem.refusal("triton") or not refused
-    assert not problem.refusal("aten") and not problem.refusal("inductor")
-    pointwise = problem.model_copy(update={"chain": "bias"})
-    assert not pointwise.refusal("triton")
 
 
 def test_every_row_that_is_not_refused_has_candidates() -> None:

@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.spec import Dtype, Operator
@@ -181,28 +180,6 @@ def test_the_parts_are_the_kernels_that_torch_runs(kind: str, dtype: Dtype) -> N
     assert count == sum(part.work == "contraction" for part in problem.parts(name))
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "says"),
-    [
-        ("mlp", {"group": 2}, "a layer of kind mlp has no group; given 2"),
-        ("transformer", {"depth": 2}, "a layer of kind transformer has no depth; given 2"),
-        ("transformer", {"head_width": 48}, "head_width 48 does not divide width 64"),
-        ("transformer-modern", {"group": 3}, "group 3 does not divide the 4 heads"),
-        ("bottleneck", {"width": 30}, "4 does not divide width 30 of a bottleneck"),
-    ],
-)
-def test_impossible_layers_are_refused_in_a_sentence(kind: str, given: dict[str, int], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
-        layer(kind, **given)
-
-
 def test_only_what_a_kind_has_is_in_its_name() -> None:
     assert str(layer("mlp")) == "float32-step-mlp-batch24-depth2-width32"
     assert "depth" not in str(layer("transformer")) and "head_width32" in str(layer("transformer"))
-
-
-def test_an_implementation_refuses_what_it_does_not_change() -> None:
-    assert "has none" in layer("mlp").refusal("sdpa")
-    assert "has none" in layer("transformer").refusal("cudnn-deterministic")
-    assert layer("bottleneck").missing("eager", "cpu", None) == ""
-    assert "not bfloat16" in layer("mlp", dtype="bfloat16").missing("eager", "cpu", None)

@@ -1,11 +1,9 @@
-import re
 from typing import Any
 
 import pytest
 import torch
 
-from bench.worker.check import relative_errors
-from kernels.quantize.operator import LARGEST, OPERATOR, excerpt, tolerance
+from kernels.quantize.operator import LARGEST, OPERATOR
 from kernels.quantize.problem import Quantize
 from tests.kernels.tensors import uniform, used
 
@@ -51,40 +49,6 @@ def test_bytes_are_what_each_implementation_makes_of_them() -> None:
     )  # and rounded
     assert quantize(scaling="mx").byte_written == n + n // 32
     assert row.flop == 0
-
-
-@pytest.mark.parametrize(
-    "given, reason",
-    [
-        ({"scaling": "mx", "length": 48}, "whole blocks of 32, not length=48"),
-        ({"scaling": "mx", "to": "int8"}, "for 8-bit floating point, not for to=int8"),
-    ],
-)
-def test_impossible_problems_say_why(given: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(reason)):
-        quantize(**given)
-
-
-def test_what_our_kernels_do_not_do_is_said() -> None:
-    assert "up to 16384 elements, not 16385" in quantize(length=16385).missing("triton", "cuda", (9, 0))
-    assert not quantize(length=16385, scaling="tensor").missing("triton", "cuda", (9, 0))
-    assert "from compute capability 8.9" in quantize().missing("triton", "cuda", (8, 0))
-    assert not quantize(to="float8_e5m2").missing("triton", "cuda", (8, 0))
-
-
-@pytest.mark.parametrize("scaling", ["tensor", "row", "mx"])
-def test_excerpt_is_part_of_the_problem_and_notices_an_error(scaling: str, seed: int) -> None:
-    problem = quantize(rows=4000, length=1024, scaling=scaling)
-    x = drawn(problem, seed)
-    x[1234, 5] = 1.5  # of a whole tensor this row decides every quotient
-    y, scales = OPERATOR.implementations["aten"](problem, x).call()
-    smaller, (part,), _ = excerpt(problem, (x,), (y, scales))
-    assert smaller.elements <= problem.elements / 2 and part.shape == (smaller.rows, 1024)
-    assert used(OPERATOR, "aten", problem, (x,), (y, scales)) <= 1
-    wrong = y.double()
-    wrong[::3] *= 1.2
-    errors = relative_errors(OPERATOR, problem, (x,), (wrong.clamp(-448, 448).to(y.dtype), scales))
-    assert errors[0] > tolerance(problem, "aten")[0]
 
 
 def test_plausible_bugs_would_be_noticed(seed: int) -> None:

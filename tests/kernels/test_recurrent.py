@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from bench.worker.check import outputs_of
 from kernels.recurrent import formulas
@@ -25,36 +24,6 @@ def layer(**given: Any) -> Recurrent:
 
 def drawn(problem: Recurrent, seed: int) -> tuple[torch.Tensor, ...]:
     return OPERATOR.inputs(problem, uniform(problem, seed))
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"cell": "rnn"}, "cell"),
-        ({"direction": "weight_gradient"}, "direction"),
-        ({"layers": 0}, "layers"),
-        ({"dtype": "int8"}, "recurrent has no dtype 'int8'"),
-    ],
-)
-def test_what_is_impossible_is_said(given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        layer(**given)
-
-
-@pytest.mark.parametrize(
-    ("implementation", "device", "given", "sentence"),
-    [
-        ("onednn", "cpu", {"cell": "gru"}, "onednn has no gru in torch"),
-        ("onednn", "cpu", {"direction": "activation_gradient"}, "onednn has one gradient of activations and"),
-        ("aten", "cpu", {}, "aten has no lstm of its own here"),
-        ("loop", "cuda", {"direction": "backward"}, "loop has no gradient on a GPU"),
-        ("cudnn", "cpu", {}, "cudnn runs on cuda, not on cpu"),
-    ],
-)
-def test_what_a_library_lacks_is_said(
-    implementation: str, device: Any, given: dict[str, Any], sentence: str
-) -> None:
-    assert layer(**given).missing(implementation, device, None).startswith(sentence)
 
 
 @pytest.mark.parametrize(("cell", "direction"), PASSES)
@@ -79,21 +48,6 @@ def test_the_formulas_are_torchs_modules_and_autograds_gradients(cell: str, laye
     wanted = torch.autograd.grad(y, tensors[:-1], dy.detach())
     with torch.no_grad():
         torch.testing.assert_close(OPERATOR.reference(problem, *tensors), wanted)
-
-
-@pytest.mark.parametrize(("cell", "direction"), PASSES[:2] + PASSES[3:5])
-def test_an_excerpt_is_a_part_of_the_whole(
-    cell: str, direction: str, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setattr("kernels.recurrent.operator._CHECKED_FLOP", 2e5)
-    torch.manual_seed(seed)
-    problem = layer(cell=cell, direction=direction, batch=40)
-    inputs = drawn(problem, seed)
-    whole = outputs_of(OPERATOR.reference(problem, *inputs))
-    smaller, some, outputs = excerpt(problem, inputs, whole)
-    assert 2 <= smaller.batch < problem.batch
-    torch.testing.assert_close(outputs_of(OPERATOR.reference(smaller, *some)), outputs)
-    assert torch.equal(some[0][:, [0, -1]], inputs[0][:, [0, -1]])
 
 
 def test_gradients_of_weights_are_checked_whole(seed: int) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from bench.spec import parameters_text
 from bench.worker.check import outputs_of
@@ -13,19 +12,6 @@ from tests.kernels.tensors import relative_error, uniform
 
 def stream(kind: str = "copy", length: int = 1000, dtype: str = "float32", programs: int = 0) -> Stream:
     return Stream(kind=kind, length=length, dtype=dtype, programs=programs)  # type: ignore[arg-type]
-
-
-def test_a_number_of_programs_is_asked_of_our_copy_alone() -> None:
-    assert not stream(programs=4).missing("triton", "cuda", (7, 0))
-    assert stream(programs=4).refusal("aten") == "aten fills the device; programs=4 is for triton"
-    assert not stream().refusal("aten")
-    for kind in ("triad", "read", "write"):
-        assert stream(kind).refusal("triton") == f"triton does kind=copy, not {kind}"
-        assert not stream(kind).refusal("aten")
-    assert stream().missing("triton", "cpu", None) == "triton runs on cuda, not on cpu"
-    for wrong in (-1, 65_537):
-        with pytest.raises(ValidationError):
-            stream(programs=wrong)
 
 
 def test_a_pass_that_asks_for_no_number_is_the_case_it_always_was() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.model.step_memory import TrainingStep
@@ -149,18 +148,6 @@ def test_memory_is_as_predicted(draw: int, seed: int) -> None:
     name = "eager" if problem.optimizer == "none" else random_.choice(["eager", "foreach", "fused"])
     unknown = problem.lora_rank / width if problem.segments > 1 else 0.0
     assert counted(problem, name) == pytest.approx(predicted(problem, name), rel=0.02 + unknown)
-
-
-def test_impossible_steps_are_refused_in_a_sentence() -> None:
-    for given, says in (
-        ({"segments": 5}, "4 layers cannot be cut into 5 segments"),
-        ({"micro_batches": 5}, "micro_batches 5 does not divide batch 12"),
-        ({"lora_rank": 25}, "rank 25 is above width 24"),
-    ):
-        with pytest.raises(ValidationError, match=says):
-            step(**given)
-    assert step().refusal("fused") == "fused is a way to run the optimizer, and there is none"
-    assert "not for sgd" in step(optimizer="sgd").refusal("bitsandbytes")
 
 
 def test_without_bitsandbytes_its_step_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,26 +38,6 @@ def test_a_turned_operand_is_read_written_and_read_again() -> None:
             assert problem.facts("triton-tma")["byte_beside"] is None
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"layout": "TN"}, "of layout TN none is"),
-        ({"layout": "NN", "m": 72}, "needs m, k in multiples of 16 bytes; given 72 x 64 x 64 NN"),
-        ({"layout": "NN", "n": 1}, ""),
-        ({"layout": "TT", "m": 1}, ""),
-        ({"layout": "TT", "n": 7}, "needs n, k in multiples"),
-        ({"layout": "NT", "k": 24}, "needs m, n, k in multiples"),
-        ({"layout": "NT", "k": 24, "dtype": "tf32"}, ""),
-        ({"layout": "NT", "k": 26, "dtype": "tf32", "pitch": "padded"}, "needs m, n, k"),
-        ({"layout": "NN", "batch": 2}, "computes one product"),
-        ({"layout": "NN", "dtype": "float16"}, "not float16"),
-    ],
-)
-def test_what_cannot_be_turned_says_why(given: dict[str, Any], reason: str) -> None:
-    found = square(64, **given).missing("triton-turned", "cuda", HOPPER)
-    assert reason in found and bool(found) == bool(reason)
-
-
 def test_it_is_multiplied_as_layout_tn_by_what_is_proposed_for_that(seed: int) -> None:
     cases = list(
         itertools.product(("NN", "NT", "TT"), TYPES, (HOPPER, BLACKWELL), ((4096, 4096), (2048, 16)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from bench.judge.history.rolling import LEAST, NEVER, USUAL, Nights, Window, row_median
 from bench.judge.history.run_probability import LOOK_BACK, Chance
@@ -190,9 +190,11 @@ class Watch:
         p = np.ones(len(rows))
         slower = self.departed[rows] > 0
         near = np.flatnonzero(np.abs(self.departed[rows]) > self.floor / 2)
+        if not len(near):
+            return []
         run = self._chance.run(self._scores[rows[near]], slower[near], self._far(rows[near]))
         p[near] = run.p
-        if not len(near) or p.min() > ALONE:
+        if p.min() > ALONE:
             return []
         length = np.zeros(len(rows), dtype=np.int64)
         length[near] = run.length
@@ -203,7 +205,10 @@ class Watch:
     def _far(self, rows: Nights) -> Flags:
         """[rows, LOOK_BACK] whether the median of the last 1, 2, ... departures is beyond the floor."""
         last = self._departures[rows][:, ::-1]
-        medians = [row_median(last[:, :n], np.full(len(rows), n)) for n in range(1, LOOK_BACK + 1)]
+        medians = []
+        for nights in range(1, LOOK_BACK + 1):
+            ordered = np.sort(last[:, :nights], axis=1)  # NaN comes last
+            medians.append((ordered[:, (nights - 1) // 2] + ordered[:, nights // 2]) / 2)
         return np.asarray(np.abs(np.stack(medians, axis=1)) > self.floor)
 
     def raise_(self, night: int, candidate: Candidate) -> Open:
@@ -276,7 +281,7 @@ class Watch:
         self._chance.count(self._scores[judged & quiet, 0])
         known = self.departed[judged] / np.maximum(sigma[judged], LEAST_SIGMA)
         freedom = (count[judged] + USUAL) / 2
-        score = -stats.norm.ppf(stats.t.sf(np.abs(known), freedom)) * np.sign(known)
+        score = -special.ndtri(special.stdtr(freedom, -np.abs(known))) * np.sign(known)
         for kept, new in ((self._scores, score), (self._departures, self.departed[judged])):
             kept[judged, :-1] = kept[judged, 1:]
             kept[judged, -1] = new

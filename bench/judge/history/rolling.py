@@ -108,7 +108,7 @@ class Window:
 def row_median(values: Floats, count: Nights) -> Floats:
     """[rows] median of each row's numbers, of which there are `count`; the rest is NaN. NaN where all is."""
     ordered = np.sort(values, axis=1)  # NaN comes last
-    lower = np.maximum((count - 1) // 2, 0)[:, None]
-    upper = np.minimum(count // 2, values.shape[1] - 1)[:, None]
-    pair = np.take_along_axis(ordered, lower, 1) + np.take_along_axis(ordered, upper, 1)
-    return np.where(count > 0, pair[:, 0] / 2, np.nan)
+    rows = np.arange(len(values))
+    lower = np.maximum((count - 1) // 2, 0)
+    upper = np.minimum(count // 2, values.shape[1] - 1)
+    return np.where(count > 0, (ordered[rows, lower] + ordered[rows, upper]) / 2, np.nan)

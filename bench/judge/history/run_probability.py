@@ -84,6 +84,8 @@ class Chance:
         density = self._assumed + self._counted
         density = density / density.sum()
         for rows, sign in ((slower, 1), (~slower, -1)):
+            if not rows.any():
+                continue
             out = sign * scores[rows]
             best, of = _rarest(out, density[::sign], enough[rows])
             least[rows], length[rows] = np.minimum(2 * TRIES * best, 1.0), of
