@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -18,3 +19,8 @@ def templates(folder: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def page(template: Path, **words: Any) -> str:
+    """The page of this template with these words."""
+    return templates(template.parent).get_template(template.name).render(words)
