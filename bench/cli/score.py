@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -12,9 +11,6 @@ from bench.case_name import row_name
 from bench.cli.table import lines_of, table
 from bench.format import seconds_text
 from bench.judge.score import Score, Scorecard, finest, scores, worst
-
-if TYPE_CHECKING:
-    pass
 
 BOUND_BY = {"L1": "limiter", "L2": "structured_limiter", "L3": "structured_limiter"}
 """Level -> the column that says what its prediction is bound by."""
@@ -25,7 +21,10 @@ def score_lines(card: Scorecard, most: int) -> Iterator[str]:
     scored = scores(card)
     if scored:
         yield from lines_of(_table(scored))
-    yield from _scored(card)
+    yield (
+        f"Scored: {card.scored} of {card.rows} rows, by |predicted / measured - 1|; "
+        f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
+    )
     yield from _lost(card)
     if scored and most:
         yield ""
@@ -44,13 +43,6 @@ def _table(scored: Sequence[Score]) -> Table:
         words = (score.operator, score.device, score.level)
         shown.add_row(*map(escape, words), str(score.n), *numbers, escape(", ".join(marks)))
     return shown
-
-
-def _scored(card: Scorecard) -> Iterator[str]:
-    yield (
-        f"Scored: {card.scored} of {card.rows} rows, by |predicted / measured - 1|; "
-        f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
-    )
 
 
 def _lost(card: Scorecard) -> Iterator[str]:

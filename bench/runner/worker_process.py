@@ -19,9 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.environment.dependencies import child_environment
-
-ROOT = Path(__file__).parents[2]
+from bench.environment.dependencies import ROOT, child_environment
 
 ENVIRONMENT = {
     # Freed memory stays with the worker: a fresh page for every output would be timed as the kernel's.
@@ -150,8 +148,10 @@ class Worker:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
-            if not self._hear(min(left_s, LOOK_S)) and self._is_over():
-                raise self._ended()
+            if not self._hear(min(left_s, LOOK_S)):
+                closed = self._process.stdout not in self._heard.get_map()
+                if closed or self._process.poll() is not None:
+                    raise self._ended()
             if len(self._answers) > LONGEST_ANSWER_BYTE:
                 raise WorkerDied("crashed", "the worker's answer has no end")
         line, _, rest = bytes(self._answers).partition(b"\n")
@@ -172,10 +172,6 @@ class Worker:
                 self._heard.unregister(key.fileobj)
         del self._errors[:-ERRORS_KEPT_BYTE]
         return heard
-
-    def _is_over(self) -> bool:
-        """Whether no answer can arrive any more."""
-        return self._process.stdout not in self._heard.get_map() or self._process.poll() is not None
 
     def _ended(self) -> WorkerDied:
         """The exception that the exit status and the last output call for."""

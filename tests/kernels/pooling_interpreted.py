@@ -13,7 +13,7 @@ from kernels.pooling.launching import Shape, Strip, Tile
 from kernels.pooling.operator import OPERATOR, codes, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from tests.drawing import covering, drawn
-from tests.kernels.interpreted import check, check_again, ran
+from tests.kernels.interpreted import Case, Kernels, Ran, Tensors
 from tests.kernels.interpreter import repaired
 from tests.kernels.pooling_cases import loads, pooling, strip_points
 from tests.kernels.sanitizer import at_the_end, watched
@@ -118,48 +118,47 @@ def strip_cases() -> list[tuple[Pooling, bool, Shape]]:
     return found
 
 
-def few() -> list[tuple[Pooling, bool, Shape]]:
-    """Every kernel in either layout, every window on its image, every type; a deep run has all cases."""
-    return covering(
-        cases(),
-        "interpreted pooling",
-        lambda case: (case[0].kind, case[0].direction, case[0].layout, case[1]),
-        lambda case: (case[0].down, case[0].across),
-        lambda case: case[0].dtype,
-    )
+def few(as_codes: bool) -> list[Case]:
+    """Every kernel in either layout, every window on its image, every type, of tiles and of strips."""
+    return [
+        (case[0], case[2])
+        for name, every in (("pooling", cases()), ("strips", strip_cases()))
+        for case in covering(
+            every,
+            f"interpreted {name}",
+            lambda case: (case[0].kind, case[0].direction, case[0].layout, case[1]),
+            lambda case: (case[0].down, case[0].across),
+            lambda case: case[0].dtype,
+        )
+        if case[1] == as_codes
+    ]
 
 
-def few_strips() -> list[tuple[Pooling, bool, Shape]]:
-    """Every window on its image, every kind and type of strips; a deep run has all cases."""
-    return covering(
-        strip_cases(),
-        "interpreted strips",
-        lambda case: (case[0].kind, case[0].direction, case[1]),
-        lambda case: (case[0].down, case[0].across),
-        lambda case: case[0].dtype,
-    )
+class TestIndices(Kernels):
+    operator = OPERATOR
+    cases = few(as_codes=False)
+
+    def launch(self, problem: Pooling, inputs: Tensors, configuration: Shape) -> Launch:
+        return launched(problem, inputs, self.way == "triton-codes", configuration)
+
+    def counted(self, problem: Pooling, configuration: Shape, inputs: Tensors, done: Ran) -> None:
+        stored = sum(one.nbytes for one in done.outputs)
+        place = 0
+        if problem.kind == "max" and problem.direction == "backward":
+            place = 1 if self.way == "triton-codes" else 8
+        assert done.byte == (loads(problem, configuration) * (problem.item_byte + place), stored, 0)
+        moved = problem.byte_moved(self.way)
+        # Wide loads bring columns that no window holds.
+        if isinstance(configuration, Strip) and problem.direction == "forward":
+            rows, columns = (set(along) for along in strip_points(problem, configuration))
+            unread = len(rows) * (len(columns) - problem.across.read)
+            moved += problem.n * problem.c * unread * problem.item_byte
+        assert done.watch.loads.distinct_byte + stored == moved
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "shape"), [*few(), *few_strips()], ids=str)
-def test_right_in_bounds_and_each_element_written_once(
-    problem: Pooling, as_codes: bool, shape: Shape, seed: int
-) -> None:
-    """Errors within the tolerance, bytes as the formulas say."""
-    torch.manual_seed(seed)
-    name = "triton-codes" if as_codes else "triton"
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    done = check(OPERATOR, problem, inputs, launched(problem, inputs, as_codes, shape), name)
-    stored = sum(one.nbytes for one in done.outputs)
-    place = 0 if problem.kind == "average" or problem.direction == "forward" else 1 if as_codes else 8
-    assert done.byte == (loads(problem, shape) * (problem.item_byte + place), stored, 0)
-    moved = problem.byte_moved(name)
-    if (
-        isinstance(shape, Strip) and problem.direction == "forward"
-    ):  # wide loads bring columns that no window holds
-        rows, columns = (set(along) for along in strip_points(problem, shape))
-        unread = len(rows) * (len(columns) - problem.across.read)
-        moved += problem.n * problem.c * unread * problem.item_byte
-    assert done.watch.loads.distinct_byte + stored == moved
+class TestCodes(TestIndices):
+    way = "triton-codes"
+    cases = few(as_codes=True)
 
 
 @pytest.mark.parametrize(("problem", "as_codes", "shape"), drawn(strip_cases(), 4, "strips"), ids=str)
@@ -181,16 +180,6 @@ def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: 
     assert got[0].isnan().any() or x.numel() < 200
     torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(got[0].signbit() & ~got[0].isnan(), want[0].signbit() & ~want[0].isnan())
-
-
-AGAIN = [*drawn(cases(), 3, "pooled again"), *drawn(strip_cases(), 2, "strips again")]
-
-
-@pytest.mark.parametrize(("problem", "as_codes", "shape"), AGAIN, ids=str)
-def test_a_second_launch_writes_the_same(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
-    launch = launched(problem, OPERATOR.inputs(problem, uniform(problem, seed)), as_codes, shape)
-    ran(launch)
-    check_again(launch)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
