@@ -151,11 +151,6 @@ def formulas(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
     return (y,) if problem.direction == "inference" else (y, mean, rstd)
 
 
-def triton(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
-    """Our two kernels; tuned for this problem when first asked (two_pass.py)."""
-    return launched_by("batchnorm.two_pass")(problem, tensors)
-
-
 def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
     """For each output the largest |error| that rounding explains, as a fraction of its largest |value|.
 
@@ -246,7 +241,7 @@ OPERATOR = Operator(
         "cudnn-persistent": partial(library.launch, mode=library.SPATIAL_PERSISTENT),
         "aten": aten,
         "inductor": inductor,
-        "triton": triton,
+        "triton": launched_by("batchnorm.two_pass"),
         "triton-persistent": launched_by("batchnorm.persistent"),
     },
     tolerance=tolerance,

@@ -52,7 +52,7 @@ def four_kernels(problem: BatchNorm, aligned: bool) -> Iterator[Form]:
         for direction, count in passes:
             way = problem.model_copy(update={"direction": direction})
             tensors = without_memory(way)[:count]
-            for call in launched(two_pass.launch(way, tensors, tile, MULTIPROCESSORS)):
+            for call in launched(two_pass.launch(way, *tensors, tile=tile, multiprocessors=MULTIPROCESSORS)):
                 wide = aligned and call.kernel.fn.__name__ in ("normalize", "input_gradient")
                 promises = (resource_faults, meanwhile, *((narrow_faults,) if wide else ()))
                 yield Form(f"{call.kernel.fn.__name__} {problem} {tile}", call, promises)
