@@ -220,7 +220,7 @@ def _examples() -> list[BatchNorm]:
     sizes = [(2, 1, 1, 1), (3, 5, 1, 1), (2, 13, 7, 7), (3, 65, 5, 3), (5, 8, 16, 16), (2, 136, 9, 8)]
     sizes += [(1, 3, 37, 59), (4, 32, 14, 14), (1, 1, 1, 4097)]
     dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
-    found = [
+    problems = [
         # A type for each, so turned that every direction and layout meets all three.
         BatchNorm(direction=direction, n=n, c=c, h=h, w=w, layout=layout, dtype=dtypes[(i + j + k) % 3])
         for i, (n, c, h, w) in enumerate(sizes)
@@ -228,7 +228,7 @@ def _examples() -> list[BatchNorm]:
         for k, direction in enumerate(get_args(Direction))
     ]
     # A single value, which only inference can have.
-    return [*found, BatchNorm(direction="inference", n=1, c=1, h=1, w=1, dtype="float32")]
+    return [*problems, BatchNorm(direction="inference", n=1, c=1, h=1, w=1, dtype="float32")]
 
 
 OPERATOR = Operator(

@@ -103,15 +103,15 @@ def candidates(problem: BatchNorm) -> list[Block]:
     wide = 16 // problem.item_byte
     columns = [1] if problem.layout == "NCHW" else [wide, 2 * wide, 4 * wide, 8 * wide]
     most = _HELD[problem.layout]
-    found: list[Block] = []
+    blocks: list[Block] = []
     for block in (Block(rows, each, 0) for each in columns):
         elements = block.rows * block.columns
         for a_thread in (16, most):
             warps = min(16, max(1, elements // (_THREADS * a_thread)))
-            one = block._replace(warps=warps)
-            if elements <= most * _THREADS * warps and one not in found:
-                found.append(one)
-    return found
+            chosen = block._replace(warps=warps)
+            if elements <= most * _THREADS * warps and chosen not in blocks:
+                blocks.append(chosen)
+    return blocks
 
 
 def launch(

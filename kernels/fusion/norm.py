@@ -50,14 +50,14 @@ def candidates(length: int) -> tuple[Rows, ...]:
     Few elements a thread leave more threads to wait for memory, many need fewer exchanges between warps.
     """
     padded = triton.next_power_of_2(length)
-    found = []
+    listed = []
     for warps in (1, 2, 4, 8, 16):
         for each in (8, 16, 32):
             rows = 32 * warps * each // padded
             # One row may take all the warps there are; several rows are worth it for four warps.
             if rows == 1 or (rows > 1 and warps == 4):
-                found.append(Rows(rows, warps))
-    return tuple(found)
+                listed.append(Rows(rows, warps))
+    return tuple(listed)
 
 
 @triton.jit(do_not_specialize=["rows", "length"])

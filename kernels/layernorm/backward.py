@@ -124,11 +124,11 @@ def candidates(problem: LayerNorm) -> list[Tile]:
 
     Up to 8 of short rows, whose sums over many rows of a program take registers too.
     """
-    found = []
+    tiles = []
     for tile in whole_rows(problem.length, most=16 if problem.length > 512 else 8):
         few = tile.rows * tile.block <= 8 * 32 * tile.warps
-        found.append(tile._replace(per_sm=(32 if few else 16) // tile.warps))
-    return found
+        tiles.append(tile._replace(per_sm=(32 if few else 16) // tile.warps))
+    return tiles
 
 
 def launch(problem: LayerNorm, inputs: Tensors, tile: Tile, multiprocessors: int) -> Launch:

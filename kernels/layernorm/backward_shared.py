@@ -144,13 +144,13 @@ def candidates(problem: LayerNorm) -> Sequence[Share]:
     """
     if problem.length * problem.item_byte % 16 or problem.length > LONGEST_IN_CLUSTER:
         return []
-    found = []
+    shares = []
     for warps in (16, 8):
         chunk = 16 * 32 * warps
         blocks = 1 << (-(-problem.length // chunk) - 1).bit_length()
         if 2 <= blocks <= 16:
-            found.append(Share(blocks, STAGES, chunk, warps))
-    return found
+            shares.append(Share(blocks, STAGES, chunk, warps))
+    return shares
 
 
 def count(problem: LayerNorm, share: Share, multiprocessors: int) -> int:

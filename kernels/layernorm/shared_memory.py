@@ -67,14 +67,14 @@ def candidates(length: int, item_byte: int, tensors: int) -> list[Share]:
     """
     if length * item_byte % 16:
         return []
-    found = []
+    shares = []
     for blocks in (1, 2, 4, 8, LARGEST_CLUSTER):
         warps = 16 if length * item_byte * tensors >= blocks * 64 * 1024 else 8
         chunk = warps * 32 * vector(item_byte)  # a copy of 16 bytes by every thread
         chunks = -(-length // (blocks * chunk))
         if chunks * chunk * item_byte * tensors <= MOST_BYTE and length >= blocks * chunk:
-            found.append(Share(blocks, chunks, chunk, warps))
-    return found[:3]
+            shares.append(Share(blocks, chunks, chunk, warps))
+    return shares[:3]
 
 
 def partial_sums(share: Share, x: torch.Tensor, count: int) -> torch.Tensor | None:

@@ -253,7 +253,7 @@ def _examples() -> list[Pooling]:
     ]
     sizes = [(2, 3), (1, 64), (3, 17)]
     dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
-    found = []
+    problems = []
     for place, (h, w, *windows, ceil_mode) in enumerate(shapes):
         pairs = [size if isinstance(size, tuple) else (size, size) for size in windows]
         (window, window_w), (stride, stride_w), (padding, padding_w) = pairs
@@ -269,8 +269,8 @@ def _examples() -> list[Pooling]:
                 padding=padding, padding_w=padding_w, ceil_mode=ceil_mode,
                 count_include_pad=kind == "max" or place % 2 == 0,
             )  # fmt: skip
-            found.append(problem)
-    return found
+            problems.append(problem)
+    return problems
 
 
 OPERATOR = Operator(
