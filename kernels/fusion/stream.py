@@ -24,7 +24,6 @@ of 2 sqrt(2/pi) (s + 0.044715 s^3), which equals 0.5 s (1 + tanh(...)) and needs
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -32,7 +31,6 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.fusion.operands import Operands
 from kernels.fusion.problem import Fusion
 
 
@@ -114,16 +112,15 @@ def gelu(s):
     return s / (1.0 + tl.exp2(-power))
 
 
-def arguments(problem: Fusion, of: Operands, y: torch.Tensor, block: Block) -> dict[str, Any]:
+def arguments(problem: Fusion, block: Block, y: torch.Tensor, *tensors: torch.Tensor) -> dict[str, Any]:
     """What `chain` is called with, in blocks of this size.
 
     x, residual, y [rows, length], contiguous and 16-byte aligned; bias [length] likewise.
     """
     wide = 16 // problem.item_byte
+    of = dict(zip(problem.tensors[0], tensors, strict=True))
     return {
-        "x_pointer": of.x,
-        "bias_pointer": of.bias,
-        "residual_pointer": of.residual,
+        **{f"{name}_pointer": of.get(name) for name in ("x", "bias", "residual")},
         "y_pointer": y,
         "n": problem.elements,
         "length": problem.length,
@@ -136,7 +133,7 @@ def arguments(problem: Fusion, of: Operands, y: torch.Tensor, block: Block) -> d
     }
 
 
-def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch:
+def launch(problem: Fusion, *tensors: torch.Tensor, chosen: Block | None = None) -> Launch:
     """y [rows, length] in the type of x, on its device, in blocks of `chosen`; else of what is fastest.
 
     The first launch of a problem in a process compiles and times every candidate; later ones remember.
@@ -144,7 +141,8 @@ def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch
     if chosen is None:
         from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
 
-        return tuned(("fusion", problem), CANDIDATES, functools.partial(launch, problem, of))
-    y = torch.empty_like(of.x)
+        blocks = CANDIDATES
+        return tuned(("fusion", problem), blocks, lambda block: launch(problem, *tensors, chosen=block))
+    y = torch.empty_like(tensors[0])
     run = chain[(triton.cdiv(problem.elements, chosen.elements),)]
-    return Launch.of(run, (y,), **arguments(problem, of, y, chosen))
+    return Launch.of(run, (y,), **arguments(problem, chosen, y, *tensors))

@@ -5,7 +5,6 @@ from functools import partial
 
 from bench.spec import Dtype
 from kernels.fusion import norm, stream
-from kernels.fusion.operands import operands
 from kernels.fusion.problem import Chain, Fusion
 from tests.kernels.compiled import (
     CAPABILITIES,
@@ -34,9 +33,8 @@ def form(
 ) -> Form:
     """A problem of this size. Its data moves 16 bytes at a time if its sizes allow it."""
     problem = Fusion(chain=chain, dtype=dtype, rows=rows, length=length)
-    of = operands(problem, *without_memory(problem))
     launch = norm.launch if isinstance(configuration, norm.Rows) else stream.launch
-    (call,) = launched(launch(problem, of, configuration))  # type: ignore[arg-type]
+    (call,) = launched(launch(problem, *without_memory(problem), chosen=configuration))  # type: ignore[arg-type]
     promises: list[Promise] = [resource_faults]
     if isinstance(configuration, norm.Rows):
         element = configuration.rows * call.arguments["PADDED"] // (32 * configuration.warps)

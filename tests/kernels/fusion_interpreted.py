@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from bench.spec import Launch
 from kernels.fusion import norm, stream
-from kernels.fusion.operands import Operands, operands
 from kernels.fusion.operator import OPERATOR, chain, tolerance
 from kernels.fusion.problem import EPSILON, Fusion
 from kernels.fusion.stream import Block
@@ -90,10 +89,9 @@ class TestFusion(SpoiledByNan, Beyond32Bits):
 
 def launch(problem: Fusion, configuration: Block | norm.Rows, *tensors: torch.Tensor) -> Launch:
     """By this configuration of the kernel that the chain takes."""
-    of = operands(problem, *tensors)
     if isinstance(configuration, Block):
-        return stream.launch(problem, of, configuration)
-    return norm.launch(problem, of, configuration)
+        return stream.launch(problem, *tensors, chosen=configuration)
+    return norm.launch(problem, *tensors, chosen=configuration)
 
 
 def test_a_block_never_run_is_found(seed: int) -> None:
@@ -102,14 +100,14 @@ def test_a_block_never_run_is_found(seed: int) -> None:
     (x, bias) = OPERATOR.inputs(problem, uniform(problem, seed))
     y = torch.full_like(x, math.nan)
     with repaired():
-        stream.chain[(2,)](**stream.arguments(problem, Operands(x, bias), y, TINY))
+        stream.chain[(2,)](**stream.arguments(problem, TINY, y, x, bias))
     assert math.isinf(used(OPERATOR, "triton", problem, (x, bias), (y,)))
 
 
 def test_columns_of_16_bytes_are_contiguous() -> None:
     """What the kernel tells the compiler of the bias's columns, which the interpreter takes no notice of."""
     for problem in [*STREAMS, *STRADDLING]:
-        align = stream.arguments(problem, Operands(torch.empty(0)), torch.empty(0), TINY)["ALIGN_LENGTH"]
+        align = stream.arguments(problem, TINY, *[torch.empty(0)] * (1 + problem.sums))["ALIGN_LENGTH"]
         column = torch.arange(-(-problem.elements // align) * align).reshape(-1, align) % problem.length
         assert (column[:, 0] % align == 0).all() and (column.diff(dim=1) == 1).all()
         assert all(block.elements % align == 0 for block in stream.CANDIDATES)
@@ -201,7 +199,7 @@ def test_stream_at_the_far_end_of_a_large_tensor(rows: int, length: int, seed: i
     with repaired(), watched() as watch:
         for program in (programs - 2, programs - 1):
             with placed((program,), (programs,)):
-                stream.chain[(1,)](**stream.arguments(problem, Operands(x, bias, x), y, block))
+                stream.chain[(1,)](**stream.arguments(problem, block, y, x, bias, x))
     column = (torch.arange(begin, n) % length).long()
     right = 2 * x[begin:].double() + bias[column].double()
     assert (y[begin:].double() - right).abs().max() <= 2 * tolerance(problem, "triton") * right.abs().max()

@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional
 
 from bench.spec import Dtype
-from kernels.fusion.operands import operands
 from kernels.fusion.operator import OPERATOR, excerpt
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
@@ -198,18 +197,6 @@ def test_excerpt_of_one_long_row() -> None:
     x = torch.zeros(3, 1 << 20, dtype=torch.float16)
     smaller, (some, _), (part,) = excerpt(problem, (x, x[0]), (x,))
     assert 2 <= smaller.rows == len(some) == len(part) <= 3
-
-
-@pytest.mark.parametrize("chain", CHAINS)
-def test_inputs_are_named_as_they_are_made(chain: Chain, seed: int) -> None:
-    problem = Fusion(chain=chain, rows=2, length=256, dtype="float32")
-    inputs = made(problem, seed)
-    named = operands(problem, *inputs)
-    there = [one for one in named if one is not None]
-    assert all(one is other for one, other in zip(there, inputs, strict=True))
-    assert (named.bias is not None) == ("bias" in problem.steps)
-    assert (named.residual is not None) == ("residual" in problem.steps)
-    assert (named.weight is not None) == (named.shift is not None) == problem.normalized
 
 
 def test_every_row_that_is_not_refused_has_candidates() -> None:
