@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from bench.spec import Dtype
+from kernels.activations.elementwise import Tile
 from kernels.fusion import norm, stream
 from kernels.fusion.problem import Chain, Fusion
 from tests.kernels.compiled import (
@@ -26,7 +27,7 @@ ON_90 = (90,)
 def form(
     chain: Chain,
     dtype: Dtype,
-    configuration: stream.Block | norm.Rows,
+    configuration: Tile | norm.Rows,
     rows: int,
     length: int,
     capabilities: tuple[int, ...] = CAPABILITIES,
@@ -41,9 +42,9 @@ def form(
         wide = call.arguments["ALIGN"] > 1
     else:
         straight = call.arguments["ALIGN_N"] > 1
-        element = configuration.elements // (32 * configuration.warps) if straight else 0
+        element = configuration.block // (32 * configuration.warps) if straight else 0
         wide = call.arguments["ALIGN_N" if chain == "residual" else "ALIGN_LENGTH"] > 1
-        if wide and length >= configuration.elements and problem.elements < 1 << 31:
+        if wide and length >= configuration.block and problem.elements < 1 << 31:
             promises.append(partial(length_faults, element=element, most=MOST[chain]))
     promises += [narrow_faults] if wide else []
     return Form(f"{problem} {configuration}", call, tuple(promises), capabilities, element=element)
