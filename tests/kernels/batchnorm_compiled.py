@@ -118,11 +118,11 @@ def idle(built: Built, tile: two_pass.Tile, copied: bool, filled: float) -> list
     if not built.program:
         return []
     blocks = resident(built, built.capability, tile.warps)
-    found = [] if blocks >= tile.programs else [f"{blocks} programs at once, launched {tile.programs}"]
+    faults = [] if blocks >= tile.programs else [f"{blocks} programs at once, launched {tile.programs}"]
     under_way = in_flight(built, built.capability, tile.warps, tile.programs).byte * filled
     if copied and under_way < NEEDED_BYTE[built.capability]:
-        found.append(f"{under_way:.0f} bytes in flight, needed {NEEDED_BYTE[built.capability]:.0f}")
-    return found
+        faults.append(f"{under_way:.0f} bytes in flight, needed {NEEDED_BYTE[built.capability]:.0f}")
+    return faults
 
 
 def no_maximum(built: Built) -> list[str]:

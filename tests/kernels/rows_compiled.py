@@ -211,9 +211,9 @@ def _copies(count: int, built: Built) -> list[str]:
     """Whether the copies are not those of each element once, before the first wait."""
     names = [line.name for line in built.program]
     copies = [at for at, name in enumerate(names) if name.startswith("LDGSTS") and "128" in name.split(".")]
-    found = [] if len(copies) == count else [f"{len(copies)} copies of 16 bytes, promised {count}"]
+    faults = [] if len(copies) == count else [f"{len(copies)} copies of 16 bytes, promised {count}"]
     waits = [at for at, name in enumerate(names) if name.startswith("DEPBAR.LE")]
-    return found if copies and waits and copies[-1] < waits[0] else [*found, "a wait before the last copy"]
+    return faults if copies and waits and copies[-1] < waits[0] else [*faults, "a wait before the last copy"]
 
 
 def _arrived(built: Built) -> list[str]:
