@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -357,6 +357,10 @@ class Problem(BaseModel, ABC):
     def probe(self) -> Problem:
         """A small problem of the same kind, timed first to learn whether there is time for this one."""
         return self
+
+    def at_most(self, **limits: int) -> Self:
+        """The same problem, no parameter beyond its limit."""
+        return self.model_copy(update={name: min(most, getattr(self, name)) for name, most in limits.items()})
 
     @classmethod
     def implementation(cls, name: str) -> Implementation:

@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 SUITE = "accept"
 Given = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="[RESULT...]", help="Judge this run instead of measuring one."),
+    list[Path] | None, typer.Argument(metavar="[RESULT...]", help="Judge this run instead of measuring one.")
 ]
 Baseline = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable."),
+    list[Path] | None, typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable.")
 ]
 Budget = Annotated[str | None, typer.Option(metavar="SECONDS", help="Wall time, as for pytest.")]
 Json = Annotated[

@@ -9,12 +9,12 @@ of each kind counts: shapes differ between those who measure, and the fastest is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,9 +22,6 @@ from bench.fleet.observed import COMPUTE_FLOP_PER_BYTE, SETTINGS, STATE, class_o
 from bench.format import memory_text
 from bench.judge.flags import OVERHEAD
 from bench.store import parquet
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PRODUCT, LINK, CACHE = "matrix multiplications in ", "link, ", "cache, "
 """How the names of kinds begin of which there are several."""
@@ -87,8 +84,6 @@ def _sound(table: pa.Table, ours: bool) -> pa.Table:
 
 def _kinds(rows: pd.DataFrame) -> pd.Series:
     """The name of each row's kind of work; empty for one that tells nothing of a single part."""
-    import pandas as pd
-
     klass, dtype = rows["class"], rows["dtype"]
     product = rows["operator"].isin(PRODUCTS) & (rows["arithmetic"] == "matrix")
     intense = product & (rows["flop"] >= COMPUTE_FLOP_PER_BYTE * rows["byte"])
@@ -146,9 +141,3 @@ def unit_of(kind: Kind) -> str:
 def dtype_of(kind: Kind) -> str:
     """The data type of products; empty for other kinds."""
     return kind.removeprefix(PRODUCT) if kind.startswith(PRODUCT) else ""
-
-
-def fastest(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The row with the highest rate of each group and kind of work."""
-    ordered = rows.sort_values("rate", kind="stable")
-    return ordered.drop_duplicates([*by, "kind"], keep="last")

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.device.datasheet import Datasheet
 from bench.judge.flags import SUSPECT
-
-if TYPE_CHECKING:
-    from bench.device.datasheet import Datasheet
-    from bench.judge.frame import DeviceRun
-    from bench.store.schema import Measurement
+from bench.judge.frame import DeviceRun
+from bench.store.schema import Measurement
 
 Flags = Sequence[str]
 LARGE, CLEAR = 4, 2

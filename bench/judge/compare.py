@@ -22,18 +22,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from bench.format import change_text
 from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
 from bench.judge.comparison_side import CaseInRun, CaseKey, Shift, Side, between_runs, side
+from bench.judge.frame import DeviceRun
 from bench.judge.noise import HOUR_S, HOURS_APART, NAMES, Work, work_of
 from bench.store.schema import Measurement, RunKey
-
-if TYPE_CHECKING:
-    from bench.judge.frame import DeviceRun
 
 Verdict = Literal["SLOWER", "FASTER", "SAME", "UNSURE", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
 JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNSURE")

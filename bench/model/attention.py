@@ -24,12 +24,13 @@ Where it comes from: public timings of FlashAttention 2, 3 and 4 and of TensorRT
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from bench.model.calibration import nearest
 from bench.model.roofline import Floats
 from bench.model.tile_wave import MOST_OVERLAP, MOSTLY_EMPTY, OVERLAP_STEPS, Machine, memory_terms
 
@@ -42,8 +43,6 @@ LEAST_ROWS = 16
 """Rows of a kind from which a part is designated to fit its numbers."""
 MOST_DESIGNATED = 32
 """Rows that are designated at most; else a quarter."""
-ERROR = 0.10
-"""The error of one row's prediction that is taken for granted, as a share."""
 
 
 @dataclass(frozen=True)
@@ -173,37 +172,14 @@ def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: AttentionLau
 
 
 def fit(machine: Machine, softmax: Softmax, of: AttentionLaunches, seconds: Floats) -> Kernel:
-    """The kernel whose predictions come nearest to these times, not far from PRIOR; packed or not.
+    """The kernel whose predictions come nearest to these times, not far from PRIOR; packed or not."""
 
-    Least squares of log(predicted / measured) / ERROR and of each number's log change over its spread, with
-    a loss that outliers do not rule (soft L1). Deterministic.
-    """
-    # Importing it takes longer than most that imports this module.
-    from scipy.optimize import least_squares
+    def predicted(kernel: Kernel) -> Floats:
+        return predict(machine, softmax, kernel, of).seconds
 
-    prior, spread = vars(PRIOR), np.array(list(SPREAD.values()))
-    measured = np.log(seconds)
-
-    def moved(x: Floats, packs: bool) -> Kernel:
-        numbers = {n: prior[n] * float(np.exp(v)) for n, v in zip(SPREAD, x, strict=True)}
-        return Kernel(**numbers, packs=packs)
-
-    def residuals(x: Floats, packs: bool) -> Floats:
-        predicted = np.log(predict(machine, softmax, moved(x, packs), of).seconds)
-        return np.concatenate([(predicted - measured) / ERROR, x / spread])
-
-    fits = {
-        packs: least_squares(
-            residuals,
-            np.zeros(len(spread)),
-            loss="soft_l1",
-            diff_step=np.full(len(spread), 1e-2),
-            args=(packs,),
-        )
-        for packs in (False, True)
-    }
-    packs = min(fits, key=lambda choice: float(fits[choice].cost))
-    return moved(fits[packs].x, packs)
+    starts, at_start = (PRIOR, replace(PRIOR, packs=True)), [np.zeros(len(SPREAD))]
+    fits = [nearest(start, SPREAD, predicted, seconds, at_start) for start in starts]
+    return min(fits, key=lambda fit: fit[1])[0]
 
 
 def designated(predicted_s: Floats) -> npt.NDArray[np.int64]:

@@ -69,9 +69,6 @@ def apply_starts(predictions: pd.DataFrame, rows: pd.DataFrame) -> None:
     smallest by FLOP, and those a third and two thirds of the way. Where the start is most of it, `launch`
     binds.
     """
-    # Importing it takes longer than most that imports this module.
-    from scipy.optimize import nnls
-
     alike = ["condition", "operator", "implementation", "dtype"]
     rows = rows[[*alike, "flop", "byte_moved", "median_s", *TIES]]
     usable = _usable(predictions, rows)
@@ -79,6 +76,9 @@ def apply_starts(predictions: pd.DataFrame, rows: pd.DataFrame) -> None:
         timed = kind[usable[kind.index]].sort_values(["flop", *TIES], kind="stable")
         if timed["parameters"].nunique() < LEAST_PRODUCTS:
             continue
+        # Importing it takes longer than most that imports this module.
+        from scipy.optimize import nnls
+
         last = len(timed) - 1
         designated = timed.iloc[[0, round(last / 3), round(2 * last / 3)]]
         measured = designated["median_s"].to_numpy(dtype=float)

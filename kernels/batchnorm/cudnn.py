@@ -92,7 +92,7 @@ def loaded(device: int) -> Library:
         return Library(functions)
 
 
-def launch(problem: BatchNorm, tensors: Tensors, mode: int, library: Library | None = None) -> Launch:
+def launch(problem: BatchNorm, *tensors: torch.Tensor, mode: int, library: Library | None = None) -> Launch:
     """The problem's outputs as operator.py has them, by cuDNN in this mode, on torch's current stream.
 
     `library` defaults to the one on the tensors' device.

@@ -6,12 +6,14 @@ Tensors are [n, c, h, w] for torch whatever the layout; NHWC ones are torch's ch
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import get_args
 
 import torch
 
 from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
+from kernels.batchnorm import cudnn as library
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm, Direction, Layout
 from kernels.batchnorm.running import running_statistics
 from kernels.excerpts import drawn
@@ -61,15 +63,9 @@ def reference(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
     return (y,) if problem.direction == "inference" else (y, mean, rstd)
 
 
-def _gradients(
-    problem: BatchNorm,
-    x: torch.Tensor,
-    dy: torch.Tensor,
-    weight: torch.Tensor,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-) -> Tensors:
+def _gradients(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
     """dx, dweight, dbias in the type of the arguments."""
+    x, dy, weight, mean, rstd = tensors
     centred = x - _wide(mean)
     dbias = dy.sum(dim=(0, 2, 3))
     dweight = (dy * centred).sum(dim=(0, 2, 3)) * rstd
@@ -125,20 +121,6 @@ def cudnn(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
     reserve = normalize(x, weight, weight, *running, True, MOMENTUM, EPSILON)[3]
     gradients = torch.ops.aten.cudnn_batch_norm_backward
     return Launch(lambda: gradients(x, dy, weight, *running, mean, rstd, EPSILON, reserve))
-
-
-def cudnn_spatial(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
-    """cuDNN's own function, CUDNN_BATCHNORM_SPATIAL (cudnn.py)."""
-    from kernels.batchnorm import cudnn as library
-
-    return library.launch(problem, tensors, library.SPATIAL)
-
-
-def cudnn_persistent(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
-    """cuDNN's own function, CUDNN_BATCHNORM_SPATIAL_PERSISTENT (cudnn.py)."""
-    from kernels.batchnorm import cudnn as library
-
-    return library.launch(problem, tensors, library.SPATIAL_PERSISTENT)
 
 
 def inductor(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
@@ -260,8 +242,8 @@ OPERATOR = Operator(
     reference=reference,
     implementations={
         "cudnn": cudnn,
-        "cudnn-spatial": cudnn_spatial,
-        "cudnn-persistent": cudnn_persistent,
+        "cudnn-spatial": partial(library.launch, mode=library.SPATIAL),
+        "cudnn-persistent": partial(library.launch, mode=library.SPATIAL_PERSISTENT),
         "aten": aten,
         "inductor": inductor,
         "triton": triton,

@@ -18,7 +18,7 @@ a tensor of few channels leaves most of the device idle.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -114,15 +114,6 @@ def candidates(problem: BatchNorm) -> list[Held]:
     return found
 
 
-def operands(problem: BatchNorm, held: Held) -> dict[str, Any]:
-    """Sizes and compile-time constants of the kernel; EPSILON and MOMENTUM as problem.py has them."""
-    plane = problem.h * problem.w if problem.layout == "NCHW" else 1
-    align = 1 if problem.layout == "NCHW" else math.gcd(problem.c, 16 // problem.item_byte)
-    sizes = {"images": problem.channel_elements // plane, "channels": problem.c}
-    cut = {"PLANE": plane, "ALIGN": align, "ROWS": held.rows, "COLUMNS": held.columns}
-    return sizes | cut | {"EPSILON": EPSILON, "MOMENTUM": MOMENTUM}
-
-
 def launch(
     problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, held: Held | None = None
 ) -> Launch:
@@ -131,6 +122,11 @@ def launch(
         question = ("batchnorm", "triton-persistent", problem)
         return tuned(question, candidates(problem), lambda held: launch(problem, x, weight, bias, held))
     y, mean, rstd = outputs = empty(problem, x)[:3]
+    plane = problem.h * problem.w if problem.layout == "NCHW" else 1
+    align = 1 if problem.layout == "NCHW" else math.gcd(problem.c, 16 // problem.item_byte)
+    options = {"EPSILON": EPSILON, "MOMENTUM": MOMENTUM, "num_warps": held.warps}
+    cut = {"PLANE": plane, "ALIGN": align, "ROWS": held.rows, "COLUMNS": held.columns}
     run = normalize_held[(-(-problem.c // held.columns),)]
     tensors = (x, y, weight, bias, mean, rstd, *running_statistics(problem.c, x.device))
-    return Launch.of(run, outputs, *tensors, **operands(problem, held), num_warps=held.warps)
+    sizes = problem.channel_elements // plane, problem.c
+    return Launch.of(run, outputs, *tensors, *sizes, **options, **cut)

@@ -21,8 +21,7 @@ is written. Sums run in a fixed order: results are the same each time.
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import functools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -98,42 +97,20 @@ def chain(
     tl.store(y_pointer + start + i, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
-def operands(problem: Fusion, of: Operands, y: torch.Tensor, h: torch.Tensor) -> dict[str, Any]:
-    """What `chain` is called with, but for the rows of a program: tensors, sizes, what is known of them.
-
-    x, residual, y, h [rows, length], contiguous and 16-byte aligned; bias, weight, shift [length] likewise.
-    """
-    wide = 16 // problem.item_byte
-    return {
-        "x_pointer": of.x,
-        "bias_pointer": of.bias,
-        "residual_pointer": of.residual,
-        "weight_pointer": of.weight,
-        "shift_pointer": of.shift,
-        "y_pointer": y,
-        "h_pointer": h,
-        "rows": problem.rows,
-        "length": problem.length,
-        "epsilon": EPSILON,
-        "ALIGN": wide if problem.length % wide == 0 else 1,
-    }
-
-
-def meta(problem: Fusion, chosen: Rows) -> Mapping[str, Any]:
-    """What this many rows a program add to `operands`."""
-    return {"ROWS": chosen.rows, "PADDED": triton.next_power_of_2(problem.length), "num_warps": chosen.warps}
-
-
 def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
     """y and h [rows, length] in the type of x, on its device, with `chosen`; else with what is fastest.
 
-    The first launch of a problem in a process compiles and times every candidate; later ones remember.
+    x, residual, y, h are contiguous and 16-byte aligned; bias, weight, shift [length] likewise. The first
+    launch of a problem in a process compiles and times every candidate; later ones remember.
     """
     if chosen is None:
         from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
 
         return tuned(("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of))
     y, h = torch.empty_like(of.x), torch.empty_like(of.x)
-    arguments = operands(problem, of, y, h)
     run = chain[(triton.cdiv(problem.rows, chosen.rows),)]
-    return Launch.of(run, (y, h), **arguments, **meta(problem, chosen))
+    wide = 16 // problem.item_byte
+    cut = {"ALIGN": wide if problem.length % wide == 0 else 1, "ROWS": chosen.rows, "num_warps": chosen.warps}
+    cut |= {"PADDED": triton.next_power_of_2(problem.length)}
+    tensors = of.x, of.bias, of.residual, of.weight, of.shift, y, h
+    return Launch.of(run, (y, h), *tensors, problem.rows, problem.length, EPSILON, **cut)

@@ -25,7 +25,6 @@ of 2 sqrt(2/pi) (s + 0.044715 s^3), which equals 0.5 s (1 + tanh(...)) and needs
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import functools
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -115,8 +114,8 @@ def gelu(s):
     return s / (1.0 + tl.exp2(-power))
 
 
-def operands(problem: Fusion, of: Operands, y: torch.Tensor) -> dict[str, Any]:
-    """What `chain` is called with, but for the block: tensors, sizes, and what is known of them.
+def arguments(problem: Fusion, of: Operands, y: torch.Tensor, block: Block) -> dict[str, Any]:
+    """What `chain` is called with, in blocks of this size.
 
     x, residual, y [rows, length], contiguous and 16-byte aligned; bias [length] likewise.
     """
@@ -131,12 +130,10 @@ def operands(problem: Fusion, of: Operands, y: torch.Tensor) -> dict[str, Any]:
         "GELU": "gelu" in problem.steps,
         "ALIGN_N": wide if problem.elements % wide == 0 else 1,
         "ALIGN_LENGTH": wide if problem.length % wide == 0 else 1,
+        "SHORT": problem.length < block.elements,
+        "BLOCK": block.elements,
+        "num_warps": block.warps,
     }
-
-
-def meta(problem: Fusion, block: Block) -> Mapping[str, Any]:
-    """What a block of this size adds to `operands`."""
-    return {"SHORT": problem.length < block.elements, "BLOCK": block.elements, "num_warps": block.warps}
 
 
 def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch:
@@ -149,6 +146,5 @@ def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch
 
         return tuned(("fusion", problem), CANDIDATES, functools.partial(launch, problem, of))
     y = torch.empty_like(of.x)
-    arguments = operands(problem, of, y)
     run = chain[(triton.cdiv(problem.elements, chosen.elements),)]
-    return Launch.of(run, (y,), **arguments, **meta(problem, chosen))
+    return Launch.of(run, (y,), **arguments(problem, of, y, chosen))

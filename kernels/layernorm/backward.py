@@ -26,7 +26,7 @@ import triton.language as tl
 from bench.spec import Launch
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.registers import known_length, rows_of
-from kernels.layernorm.tiles import Tile, along_rows, of_rows, programs, whole_rows
+from kernels.layernorm.tiles import Tile, along_rows, of_rows, whole_rows
 from kernels.tensors import empty
 
 
@@ -133,7 +133,7 @@ def candidates(problem: LayerNorm) -> list[Tile]:
 
 def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows within 8192 elements; mean and rstd float32, all contiguous."""
-    count = programs(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
+    count = min(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
     dx, dweight, dbias = empty(problem, inputs[0])
     partial = dx.new_empty(2, count, problem.length, dtype=torch.float32)
     options = of_rows(tile, problem.length, problem.item_byte) | {"STAGES": 2}

@@ -37,7 +37,6 @@ from kernels.layernorm import held
 from kernels.layernorm.backward import add
 from kernels.layernorm.held import Held, arrive, everywhere, fetch, meet, parts, places, read, room
 from kernels.layernorm.problem import LONGEST_IN_CLUSTER, LayerNorm
-from kernels.layernorm.tiles import programs
 from kernels.tensors import empty
 
 STAGES = 3
@@ -157,7 +156,7 @@ def candidates(problem: LayerNorm) -> Sequence[Held]:
 def count(problem: LayerNorm, share: Held, multiprocessors: int) -> int:
     """Programs to start."""
     at_a_time = multiprocessors * 16 // share.warps // share.blocks
-    return programs(_WAVES * max(1, at_a_time), problem.rows)
+    return min(_WAVES * max(1, at_a_time), problem.rows)
 
 
 def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], share: Held, multiprocessors: int) -> Launch:

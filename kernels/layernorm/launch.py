@@ -43,14 +43,9 @@ def with_tile(problem: LayerNorm, inputs: Tensors, tile: Tile | Held, multiproce
 
 def launch(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
     """The launch with what is fastest for this problem on the current device."""
-    multiprocessors = _multiprocessors(inputs[0])
+    multiprocessors = torch.cuda.get_device_properties(inputs[0].device).multi_processor_count
     return tuned(
         ("layernorm", problem),
         candidates(problem),
         lambda tile: with_tile(problem, inputs, tile, multiprocessors),
     )
-
-
-def _multiprocessors(x: torch.Tensor) -> int:
-    count: int = torch.cuda.get_device_properties(x.device).multi_processor_count
-    return count

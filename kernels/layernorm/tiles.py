@@ -57,11 +57,6 @@ def of_rows(tile: Tile, length: int, item_byte: int) -> dict[str, Any]:
     return along_rows(tile, length, item_byte) | {"EVEN": length == tile.block, "ROWS": tile.rows}
 
 
-def programs(count: int, tiles: int) -> int:
-    """Programs to start: at most `count`, none without a tile."""
-    return min(count, tiles)
-
-
 def chunks(length: int, item_byte: int) -> Sequence[Tile]:
     """Chunks of a long row that one program may walk along: 16 elements a thread.
 

@@ -143,8 +143,7 @@ class Linear(Problem):
 
     def probe(self) -> Linear:
         """At most 256 a side: a few milliseconds even where a type has no fast path."""
-        sizes = {size: min(256, getattr(self, size)) for size in ("batch", "inputs", "outputs")}
-        return self.model_copy(update=sizes)
+        return self.at_most(batch=256, inputs=256, outputs=256)
 
 
 def _of_gemm(refusal: str) -> str:

@@ -206,14 +206,6 @@ def constants(problem: Pooling, as_codes: bool, shape: Shape) -> dict[str, Any]:
     return {"WINDOW": window, "TILE": Points(channels_last, align, shape.high, shape.wide, shape.lanes)}
 
 
-def sizes(problem: Pooling, shape: Shape) -> dict[str, int]:
-    """The run-time arguments of `kernel(problem, shape)` that are not tensors."""
-    lanes = problem.c if problem.layout == "NHWC" else problem.n * problem.c
-    if is_whole(problem):
-        return {"area": problem.h * problem.w, "lanes": lanes}
-    return {"h": problem.h, "w": problem.w, "high": problem.high, "wide": problem.wide, "lanes": lanes}
-
-
 def grid(problem: Pooling, shape: Shape) -> tuple[int]:
     """One program for each tile, ragged ones included, or for so many strips as it has threads."""
     if isinstance(shape, Strip):
@@ -248,28 +240,23 @@ def launch(
     compiles and times the candidates (seconds); later ones remember.
     """
     as_codes = as_codes or tensors[-1].dtype == torch.uint8
-    arguments, outputs = allocated(problem, tensors, as_codes)
+    outputs = empty(problem, tensors[0])
+    arguments = tensors[0], tensors[-1], *outputs
+    if problem.direction == "forward":
+        if problem.kind == "max":
+            outputs += (torch.empty_like(outputs[0], dtype=torch.uint8 if as_codes else torch.int64),)
+        # An average has no places; its kernel never touches the pointer.
+        arguments = tensors[0], outputs[0], outputs[-1]
+    sizes = (
+        (problem.h * problem.w,) if is_whole(problem) else (problem.h, problem.w, problem.high, problem.wide)
+    )
+    lanes = problem.c if problem.layout == "NHWC" else problem.n * problem.c
 
     def shaped(shape: Shape) -> Launch:
         run = kernel(problem, shape)[grid(problem, shape)]
         options = constants(problem, as_codes, shape) | {"num_warps": shape.warps, "num_stages": 1}
-        return Launch.of(run, outputs, **arguments, **sizes(problem, shape), **options)
+        return Launch.of(run, outputs, *arguments, *sizes, lanes, **options)
 
     if shape:
         return shaped(shape)
     return tuned(("pooling", "codes" if as_codes else "indices", problem), candidates(problem), shaped)
-
-
-def allocated(
-    problem: Pooling, tensors: tuple[torch.Tensor, ...], as_codes: bool
-) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
-    """The tensors among the run-time arguments of a kernel, and those of them that it writes."""
-    (result,) = empty(problem, tensors[0])
-    if problem.direction == "backward":
-        pointers = {"dy_pointer": tensors[0], "place_pointer": tensors[-1], "dx_pointer": result}
-        return pointers, (result,)
-    outputs: tuple[torch.Tensor, ...] = (result,)
-    if problem.kind == "max":
-        outputs += (torch.empty_like(result, dtype=torch.uint8 if as_codes else torch.int64),)
-    # An average has no places; its kernel never touches the pointer.
-    return {"x_pointer": tensors[0], "y_pointer": result, "place_pointer": outputs[-1]}, outputs

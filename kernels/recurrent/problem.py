@@ -153,8 +153,7 @@ class Recurrent(Problem):
 
     def probe(self) -> Recurrent:
         """At most 4 steps of 32 sequences, of 128 inputs and 128 hidden."""
-        most = {"batch": 32, "inputs": 128, "hidden": 128, "steps": 4}
-        return self.model_copy(update={name: min(limit, getattr(self, name)) for name, limit in most.items()})
+        return self.at_most(batch=32, inputs=128, hidden=128, steps=4)
 
     @property
     def _y(self) -> int:

@@ -100,7 +100,11 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
             "The fastest kernel at each footprint counts.",
         ],
     )
-    looks = _looks(devices, points)
+    ours = points.groupby("device")["ours"].all()
+    looks = {
+        device: look | {"lw": 2.4 if ours[device] else 1.1}
+        for device, look in style.of_devices(devices, 4.2).items()
+    }
     page.legend([Line2D([], [], **looks[each], label=style.short_name(names[each])) for each in devices])
     at = points["footprint_byte"]
     drawn = page.panels(len(measures), 1, "footprint (bytes)", "", hspace=_GAP_IN / _HEIGHT_IN)
@@ -110,18 +114,6 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
         axes.set_xlim(at.min() / 2, at.max() * 2)
         axes.tick_params(axis="x", labelbottom=bool(axes.get_xlabel()))
     return page
-
-
-def _looks(devices: Sequence[str], points: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """How the line of each device is drawn; of those that share a hue the first is solid."""
-    looks: dict[str, dict[str, Any]] = {}
-    for device in devices:
-        look = style.of_device(device)
-        alike = sum(drawn["color"] == look.color for drawn in looks.values())
-        ours = bool(points.loc[points["device"] == device, "ours"].all())
-        looks[device] = {"color": look.color, "marker": look.marker, "ms": 4.2, "lw": 2.4 if ours else 1.1}
-        looks[device]["ls"] = ("-", (0, (5, 1.4)), (0, (1.5, 1.2)))[alike % 3]
-    return looks
 
 
 def _panel(axes: Axes, measure: str, points: pd.DataFrame, looks: Mapping[str, dict[str, Any]]) -> None:

@@ -114,7 +114,7 @@ def _against(
         name, promise = speedups.PROMISES[bound_by]
         axes.axhline(stated, zorder=2, label=f"_{name}", **promise)
         axes.annotate(f"{name} {stated:.2f} x", (0.02, 0.04), xycoords="axes fraction", size=6.5)
-    speedups.ratio_axis(axes, shown)
+    scale.ratio(axes, shown, speedups.TICKS)
     title = bound_text(bound_by)
     if not len(rows):
         axes.set_title(f"{title}: no case")

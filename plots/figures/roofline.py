@@ -122,11 +122,7 @@ def _kinds(points: pd.DataFrame, most: int) -> tuple[str, Mapping[str, tuple[str
 
 
 def _points(
-    axes: Axes,
-    points: pd.DataFrame,
-    factor: float,
-    by: str,
-    kinds: Mapping[str, tuple[str, style.LineStyle]],
+    axes: Axes, points: pd.DataFrame, factor: float, by: str, kinds: Mapping[str, tuple[str, style.LineStyle]]
 ) -> None:
     many = len(points) > MOST_DRAWN
     for name, line_rows in points.groupby(by, sort=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from plots.base import style
-from plots.base.vega import CONFIG, SCHEMA, Spec
+from plots.base.vega import Spec, faceted, tooltip, wide
 
 STATES = {
     "usual": (style.GREY, "circle"),
@@ -20,23 +20,17 @@ STATES = {
 MANNERS = ("alone", "together")
 ALL, UNNAMED = "all units", "without those named"
 """The units from which a job is drawn."""
-HEIGHT = 190
+HEIGHT, _LABEL = 190, 320
+"""Height of a panel, and width of what stands above it at most, in pixels."""
 EFFECTS, SLOWEST, NIGHTS = "effects", "slowest", "nights"
 """Names of datasets: a row for each unit, class and manner; for each size of a job; for each night."""
 _PERCENT = "(datum.value > 0 ? '+' : '') + format(datum.value, '~g') + ' %'"
-_TOOLTIP = [
-    {"field": field, "title": title}
-    for field, title in (
-        ("unit", "unit"),
-        ("text", "time over the fleet"),
-        ("state", "verdict"),
-        ("tags", "tags"),
-        ("serial", "serial"),
-        ("clock", "SM clock"),
-        ("power", "power"),
-        ("heat", "temperature"),
-    )
-]
+_TOOLTIP = tooltip(
+    {
+        **{"unit": "unit", "text": "time over the fleet", "state": "verdict", "tags": "tags"},
+        **{"serial": "serial", "clock": "SM clock", "power": "power", "heat": "temperature"},
+    }
+)
 
 
 def sorted_units(of: str, manners: Sequence[str], states: Collection[str]) -> Spec:
@@ -51,7 +45,7 @@ def sorted_units(of: str, manners: Sequence[str], states: Collection[str]) -> Sp
         "axis": {"labels": False, "ticks": False, "grid": False},
     }
     x["scale"] = {"nice": False, "padding": 8}
-    y = _percent("percent", "time over the fleet")
+    y, (color, shape) = _percent("percent", "time over the fleet"), _looks(states)
     layers: list[Spec] = [
         {
             "mark": {"type": "rule", "opacity": 0.45},
@@ -59,7 +53,7 @@ def sorted_units(of: str, manners: Sequence[str], states: Collection[str]) -> Sp
         },
         {
             "mark": {"type": "point", "size": 22, "filled": True, "opacity": 1},
-            "encoding": {"y": y, "shape": _shape(states), "tooltip": _TOOLTIP},
+            "encoding": {"y": y, "shape": shape, "tooltip": _TOOLTIP},
         },
         {
             "transform": [{"filter": "datum.label"}],
@@ -67,8 +61,9 @@ def sorted_units(of: str, manners: Sequence[str], states: Collection[str]) -> Sp
             "encoding": {"y": y, "text": {"field": "label"}, "color": {"value": "#1b1b1b"}},
         },
     ]
-    panel = {"layer": layers, "encoding": {"x": x, "color": _color(states)}, "height": HEIGHT}
-    return _faceted(EFFECTS, panel, "manner", manners, [{"filter": {"field": "class", "equal": of}}])
+    panel = {"layer": layers, "encoding": {"x": x, "color": color}, "height": HEIGHT}
+    of_class = [{"filter": {"field": "class", "equal": of}}]
+    return faceted(EFFECTS, panel, "manner", manners, _LABEL, transform=of_class)
 
 
 def strips(field: str, title: str, values: Sequence[str], states: Collection[str]) -> Spec:
@@ -79,7 +74,7 @@ def strips(field: str, title: str, values: Sequence[str], states: Collection[str
     """
     x: Spec = {"field": field, "type": "nominal", "title": title, "sort": list(values)}
     x["axis"] = {"labelOverlap": True, "labelAngle": 0 if sum(map(len, values)) < 120 else -90}
-    y = _percent("percent", "time over the fleet")
+    y, (color, shape) = _percent("percent", "time over the fleet"), _looks(states)
     width = max(4, min(40, 600 // len(values)))
     across = {"field": "jitter", "type": "quantitative", "scale": {"domain": [-1.6, 1.6]}}
     layers: list[Spec] = [
@@ -89,13 +84,7 @@ def strips(field: str, title: str, values: Sequence[str], states: Collection[str
         },
         {
             "mark": {"type": "point", "filled": True, "size": 28, "opacity": 0.8},
-            "encoding": {
-                "y": y,
-                "xOffset": across,
-                "color": _color(states),
-                "shape": _shape(states),
-                "tooltip": _TOOLTIP,
-            },
+            "encoding": {"y": y, "xOffset": across, "color": color, "shape": shape, "tooltip": _TOOLTIP},
         },
     ]
     return _chosen({"encoding": {"x": x}, "layer": layers, "height": 230})
@@ -112,7 +101,8 @@ def clocks(states: Collection[str]) -> Spec:
     }
     y = {"field": "clock_mhz", "type": "quantitative", "title": "SM clock (MHz)", "scale": {"zero": False}}
     mark = {"type": "point", "filled": True, "size": 40, "opacity": 0.8}
-    encoding = {"x": x, "y": y, "color": _color(states), "shape": _shape(states), "tooltip": _TOOLTIP}
+    color, shape = _looks(states)
+    encoding = {"x": x, "y": y, "color": color, "shape": shape, "tooltip": _TOOLTIP}
     label = {
         "transform": [{"filter": "datum.label"}],
         "mark": {"type": "text", "align": "left", "dx": 7, "fontSize": 11},
@@ -146,16 +136,7 @@ def slowest(classes: Sequence[str], several: bool) -> Spec:
         encoding["strokeDash"] = {"field": "among", "type": "nominal", "scale": dash, "legend": None}
     encoding["tooltip"] = [{"field": f} for f in ("class", "among", "units", "text")]
     mark = {"type": "line", "strokeWidth": 1.6, "point": {"size": 16, "filled": True}}
-    return {
-        "$schema": SCHEMA,
-        "config": CONFIG,
-        "data": {"name": SLOWEST},
-        "width": "container",
-        "height": 260,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "mark": mark,
-        "encoding": encoding,
-    }
+    return wide(data={"name": SLOWEST}, height=260, mark=mark, encoding=encoding)
 
 
 def nights(panels: Sequence[str]) -> Spec:
@@ -169,11 +150,7 @@ def nights(panels: Sequence[str]) -> Spec:
         },
         {
             "mark": {"type": "point", "filled": True, "size": 12, "color": style.BLUE},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "tooltip": [{"field": f} for f in ("panel", "night", "text")],
-            },
+            "encoding": {"x": x, "y": y, "tooltip": [{"field": f} for f in ("panel", "night", "text")]},
         },
         {
             "transform": [{"filter": "datum.since"}],
@@ -186,7 +163,7 @@ def nights(panels: Sequence[str]) -> Spec:
             "encoding": {"x": x, "text": {"field": "since"}},
         },
     ]
-    spec = _faceted(NIGHTS, {"layer": layers, "height": 110}, "panel", panels, [])
+    spec = faceted(NIGHTS, {"layer": layers, "height": 110}, "panel", panels, _LABEL)
     # The unit and the class, a line each.
     spec["facet"]["header"]["labelExpr"] = "split(datum.label, ': ')"
     return spec
@@ -197,41 +174,16 @@ def _percent(field: str, title: str) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, "scale": {"zero": False}, "axis": axis}
 
 
-def _color(states: Collection[str]) -> Spec:
+def _looks(states: Collection[str]) -> list[Spec]:
+    """The channels of colour and shape."""
     domain = [state for state in STATES if state in states]
-    scale = {"domain": domain, "range": [STATES[state][0] for state in domain]}
-    return {"field": "state", "type": "nominal", "scale": scale, "legend": {} if len(domain) > 1 else None}
-
-
-def _shape(states: Collection[str]) -> Spec:
-    domain = [state for state in STATES if state in states]
-    scale = {"domain": domain, "range": [STATES[state][1] for state in domain]}
-    return {"field": "state", "type": "nominal", "scale": scale, "legend": {} if len(domain) > 1 else None}
+    channel: Spec = {"field": "state", "type": "nominal", "legend": {} if len(domain) > 1 else None}
+    ranges = ([STATES[state][place] for state in domain] for place in (0, 1))
+    return [{**channel, "scale": {"domain": domain, "range": of}} for of in ranges]
 
 
 def _chosen(spec: Spec, filters: Sequence[Spec] = ()) -> Spec:
     """A chart of the class and the manner that the page's choice says."""
     chosen = {"filter": "datum.class === of && datum.manner === manner"}
-    return {
-        "$schema": SCHEMA,
-        "config": CONFIG,
-        "data": {"name": EFFECTS},
-        "params": [{"name": "of", "value": ""}, {"name": "manner", "value": ""}],
-        "transform": [chosen, *filters],
-        "width": "container",
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        **spec,
-    }
-
-
-def _faceted(data: str, panel: Spec, field: str, values: Sequence[str], transform: Sequence[Spec]) -> Spec:
-    facet = {"field": field, "type": "nominal", "sort": list(values), "header": {"labelLimit": 320}}
-    return {
-        "$schema": SCHEMA,
-        "config": CONFIG,
-        "data": {"name": data},
-        "transform": list(transform),
-        "facet": facet,
-        "columns": 1,
-        "spec": panel,
-    }
+    choice = [{"name": "of", "value": ""}, {"name": "manner", "value": ""}]
+    return wide(data={"name": EFFECTS}, params=choice, transform=[chosen, *filters], **spec)

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,16 +37,6 @@ NUMBERS = (
 for rows that predictions are fitted to, which say nothing of how good these are."""
 NAME = "{}"
 """Stands for the case's name in the command that measures it again."""
-
-
-class Untimed(NamedTuple):
-    """Cases without a time that share a reason."""
-
-    device: str
-    status: str
-    reason: str
-    cases: int
-    sweeps: tuple[str, ...]
 
 
 def cases(runs: Sequence[DeviceRun], known: Callable[[str], bool]) -> pd.DataFrame:
@@ -118,8 +108,8 @@ def rounded(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
-def untimed(runs: Sequence[DeviceRun]) -> list[Untimed]:
-    """Why cases have no time: each reason once for each device, the commonest first."""
+def untimed(runs: Sequence[DeviceRun]) -> list[tuple[str, str, str, int, list[str]]]:
+    """(device, status, reason, cases, their sweeps) of cases without a time, the commonest reason first."""
     counts: Counter[tuple[str, str, str]] = Counter()
     sweeps: dict[tuple[str, str, str], dict[str, None]] = {}
     texts = alike_texts(row.reason for run in runs for row in run.rows if not row.is_timed)
@@ -129,4 +119,4 @@ def untimed(runs: Sequence[DeviceRun]) -> list[Untimed]:
                 key = run.device, row.status, re.sub(r"\s+", " ", texts[row.reason])
                 counts[key] += 1
                 sweeps.setdefault(key, {})[row.sweep] = None
-    return [Untimed(*key, count, tuple(sweeps[key])) for key, count in counts.most_common()]
+    return [(*key, count, list(sweeps[key])) for key, count in counts.most_common()]

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plots.base import style
-from plots.base.vega import CONFIG, DARK, SCHEMA, Spec
+from plots.base.vega import DARK, Spec, faceted, tooltip, wide
 
 ROWS = "rows"
 """Name of the dataset that the page fills in."""
 CELL = 250
 """Width of a panel of an experiment, in pixels, which the page makes fit; its height is HEIGHT."""
-HEIGHT = 170
+HEIGHT, _HIGH = 170, 340
 SHAPES = {
     "o": "circle",
     "s": "square",
@@ -36,17 +36,12 @@ _PREFIXED = "format(datum.value, '~s')"
 _SIZE = "datum.value >= 1e6 ? format(datum.value, '.3~s') : format(datum.value, '~d')"
 _SECONDS = "format(datum.value, '~s') + 's'"
 """10 us instead of 0.00001: d3 writes the prefix."""
-_TOOLTIP = [
-    {"field": field, "title": title}
-    for field, title in (
-        ("name", "case"),
-        ("time", "time"),
-        ("rate_text", "rate"),
-        ("prediction", "predicted"),
-        ("bound_by", "bound by"),
-        ("flag_text", "flags"),
-    )
-]
+_TOOLTIP = tooltip(
+    {
+        **{"name": "case", "time": "time", "rate_text": "rate", "prediction": "predicted"},
+        **{"bound_by": "bound by", "flag_text": "flags"},
+    }
+)
 _LOG: Spec = {"type": "log"}
 _BINARY: Spec = {"type": "log", "base": 2}
 
@@ -79,26 +74,19 @@ def roofline(roofs: Sequence[Mapping[str, Any]], dense: bool) -> Spec:
         }
         for rim in ({"stroke": "#ffffff", "strokeWidth": 3, "color": "#ffffff"}, {"color": DARK})
     ]
-    return _whole([lines, _points(x, y, dense), *words])
+    return wide(height=_HIGH, layer=[lines, _points(x, y, dense), *words])
 
 
 def ratios(dense: bool) -> Spec:
     """Measured over predicted time against the predicted time; `rows` has predicted_s and ratio."""
     x = _axis("predicted_s", "predicted time", _LOG, _SECONDS, "1")
     y = _axis("ratio", "measured / predicted time", _BINARY, _PLAIN)
-    line = {
-        "data": {"values": [{"ratio": 1}]},
-        "mark": {"type": "rule", "color": DARK},
-        "encoding": {"y": y},
-    }
-    return _whole([line, _points(x, y, dense)])
+    line = {"data": {"values": [{"ratio": 1}]}, "mark": {"type": "rule", "color": DARK}, "encoding": {"y": y}}
+    return wide(height=_HIGH, layer=[line, _points(x, y, dense)])
 
 
 def curves(
-    x: Mapping[str, Any],
-    y: Mapping[str, Any],
-    looks: Mapping[str, style.LineStyle],
-    panels: Sequence[str],
+    x: Mapping[str, Any], y: Mapping[str, Any], looks: Mapping[str, style.LineStyle], panels: Sequence[str]
 ) -> Spec:
     """Lines over a swept parameter in a panel each, with intervals, and predictions dashed.
 
@@ -143,7 +131,8 @@ def curves(
         },
     ]
     panel = {"layer": layers, "encoding": {"x": across, "color": color}, "width": CELL, "height": HEIGHT}
-    return _faceted(panel, panels, "shared" if y["log"] else "independent")
+    alike = "shared" if y["log"] else "independent"
+    return faceted(ROWS, panel, "panel", panels, CELL, resolve={"scale": {"y": alike}})
 
 
 def heatmap(x: str, y: str, panels: Sequence[str]) -> Spec:
@@ -173,7 +162,7 @@ def heatmap(x: str, y: str, panels: Sequence[str]) -> Spec:
         "width": CELL,
         "height": CELL,
     }
-    return _faceted(panel, panels, "shared")
+    return faceted(ROWS, panel, "panel", panels, CELL)
 
 
 def filled(spec: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Spec:
@@ -217,23 +206,3 @@ def _axis(field: str, title: str, scale: Spec, label: str, digits: str = "") -> 
     else:
         axis["tickCount"] = 5
     return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
-
-
-def _whole(layers: Sequence[Spec]) -> Spec:
-    """A chart as wide as the page gives it room."""
-    shared = {"$schema": SCHEMA, "config": CONFIG, "width": "container", "height": 340}
-    # The page grows with the legend instead of squeezing the chart.
-    return {**shared, "autosize": {"type": "fit-x", "contains": "padding"}, "layer": list(layers)}
-
-
-def _faceted(panel: Spec, panels: Sequence[str], scale: str) -> Spec:
-    facet = {"field": "panel", "type": "nominal", "sort": list(panels), "header": {"labelLimit": CELL}}
-    return {
-        "$schema": SCHEMA,
-        "config": CONFIG,
-        "data": {"name": ROWS},
-        "facet": facet,
-        "columns": 1,
-        "spec": panel,
-        "resolve": {"scale": {"y": scale}},
-    }

@@ -155,7 +155,7 @@ class _Site:
             drawn=drawn,
             figure=figure,
             reading=list(operators.reading(drawn)),
-            sweep=any(self.given.ours(str(sweep)) for sweep in _sweeps(self.rows, name)),
+            sweep=any(map(self.given.ours, self.rows.loc[self.rows["operator"] == name, "sweep"].unique())),
         )
         return True
 
@@ -192,10 +192,6 @@ class _Site:
 
     def _times(self, name: str) -> int:
         return sum(run.measured for run in self.given.runs if run.device == name)
-
-
-def _sweeps(rows: pd.DataFrame, operator: str) -> Sequence[object]:
-    return list(rows.loc[rows["operator"] == operator, "sweep"].unique())
 
 
 def _thinned(run: DeviceRun, every: int) -> DeviceRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -98,25 +98,16 @@ def page(operator: str, of: Drawn, sheets: Mapping[str, Datasheet | None]) -> Pa
         f"{count_text(len(of.curves), 'device')}, {count_text(cases, 'case')}",
         ["Medians of neighbouring sizes; at each problem the fastest implementation counts."],
     )
-    dashes = ("-", (0, (5, 1.4)), (0, (1.5, 1.2)))
-    looks = [style.of_device(each.device) for each in of.curves]
-    alike = [sum(look.color == before.color for before in looks[:n]) for n, look in enumerate(looks)]
-    lines: list[dict[str, Any]] = [
-        {"color": look.color, "marker": look.marker, "ms": 3.6, "lw": 1.2, "ls": dashes[n % 3]}
-        for look, n in zip(looks, alike, strict=True)
-    ]
-    names = [sheet.name if (sheet := sheets[each.device]) else each.device for each in of.curves]
+    looks = style.of_devices([each.device for each in of.curves], 3.6)
+    names = {device: sheet.name if (sheet := sheets[device]) else device for device in looks}
     made.legend(
-        [
-            Line2D([], [], **line, label=style.short_name(name))
-            for line, name in zip(lines, names, strict=True)
-        ]
+        [Line2D([], [], **look, lw=1.2, label=style.short_name(names[it])) for it, look in looks.items()]
     )
     values = np.concatenate([each.rate for each in of.curves])
     factor, words = scale.scaled(pd.Series(values), f"{of.rate}/s")
     (axes,) = made.panels(1, 1, f"{unit} of a launch", words)
-    for each, line in zip(of.curves, lines, strict=True):
-        axes.plot(each.size, factor * each.rate, **line)
+    for each in of.curves:
+        axes.plot(each.size, factor * each.rate, lw=1.2, **looks[each.device])
     sizes = np.concatenate([each.size for each in of.curves])
     scale.swept(axes.xaxis, sizes, log=True, width_in=_WIDTH_IN)
     scale.measured(axes.yaxis, factor * values, log=True)

@@ -130,19 +130,6 @@ def test_a_slice_is_known_by_its_name_if_both_functions_answer_alike(driver, pro
     assert detect("cuda:1", driver(NAME='"NVIDIA MIG 2000"')).uuid.startswith("GPU-")
 
 
-@pytest.mark.parametrize(("told", "known"), [("GPU", "MIG"), ("MIG", "GPU"), ("MIG", "MIG")])
-def test_nvml_has_the_last_word_on_what_is_a_slice(driver, monkeypatch, told: str, known: str) -> None:
-    number = PART if told == "MIG" else WHOLE
-    library = driver(PART=int(told == "MIG"))
-    names = (
-        {"uuid": "GPU-another", "mig_uuid": f"MIG-{number}"} if known == "MIG" else {"uuid": f"GPU-{number}"}
-    )
-    fake = FakeNvml(**names)
-    monkeypatch.setattr(nvml, "pynvml", fake)
-    assert detect("cuda:0", library).uuid == f"{known}-{number}"
-    assert fake.opened == 0, "what was initialised is shut down"
-
-
 def test_a_gpu_of_an_unknown_family_has_a_bandwidth_but_no_peaks(driver) -> None:
     found = detect("cuda:1", driver(NAME='"NVIDIA R999"', MAJOR=15))
     assert found.derived and found.datasheet is not None
@@ -171,18 +158,6 @@ def test_clocks_come_from_nvml_where_the_driver_tells_none(driver, monkeypatch: 
     assert found.driver == "580.65.06"
     assert found.datasheet.bandwidth_byte_per_s == 2 * 2e9 * 384 / 8
     assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1e9
-
-
-def test_a_part_of_a_gpu_has_its_clock_and_no_memory_clock_of_its_own(driver, monkeypatch) -> None:
-    """Memory's width and clock are the whole GPU's, and a part has a share of them: they say nothing."""
-    fake = FakeNvml(uuid="GPU-another", mig_uuid=f"MIG-{PART}")
-    monkeypatch.setattr(nvml, "pynvml", fake)
-    found = detect("cuda:0", driver(NO_CLOCKS=1, PART=1, H100_SM=66))
-    assert found.datasheet is not None
-    assert found.datasheet.peak_flop_per_s("vector", "float32") == 66 * 128 * 2 * 1980e6
-    assert found.datasheet.bandwidth_byte_per_s is None
-    part = nvml.NvmlGpu(f"MIG-{PART}", fake)
-    assert (part.max_memory_clock_hz(), part.bus_bit()) == (None, None)
 
 
 @pytest.mark.parametrize("serial", ["1650522001234", None])

@@ -91,22 +91,6 @@ def test_what_was_found_before_a_group_broke_is_kept(
             os.kill(before.numbers["pid"], 0)
 
 
-def test_a_group_that_does_not_break_is_read_to_its_end(cpu: Device) -> None:
-    outcome = Examination(cpu, {"act": "nothing"}).outcome(BROKEN)
-    assert [(one.level, one.name) for one in outcome.findings] == [("PASS", "before"), ("PASS", "after")]
-    assert outcome.findings[1].numbers == {"infinite": None}  # as JSON can hold it
-    assert outcome.seconds >= sum(one.seconds for one in outcome.findings) > 0
-
-
-def test_a_group_that_is_not_there_is_a_failure(cpu: Device) -> None:
-    outcome = Examination(cpu, {}).outcome(CheckGroup("bench.selfcheck.nowhere:findings", "", 60))
-    (only,) = outcome.findings
-    assert only.level == "FAIL" and only.sentence == (
-        "ModuleNotFoundError: No module named 'bench.selfcheck.nowhere'."
-    )
-    assert "Traceback (most recent call last)" in only.error
-
-
 # ---- with a stand-in
 
 

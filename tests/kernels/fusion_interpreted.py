@@ -102,14 +102,14 @@ def test_a_block_never_run_is_found(seed: int) -> None:
     (x, bias) = OPERATOR.inputs(problem, uniform(problem, seed))
     y = torch.full_like(x, math.nan)
     with repaired():
-        stream.chain[(2,)](**stream.operands(problem, Operands(x, bias), y), **stream.meta(problem, TINY))
+        stream.chain[(2,)](**stream.arguments(problem, Operands(x, bias), y, TINY))
     assert math.isinf(used(OPERATOR, "triton", problem, (x, bias), (y,)))
 
 
 def test_columns_of_16_bytes_are_contiguous() -> None:
     """What the kernel tells the compiler of the bias's columns, which the interpreter takes no notice of."""
     for problem in [*STREAMS, *STRADDLING]:
-        align = stream.operands(problem, Operands(torch.empty(0)), torch.empty(0))["ALIGN_LENGTH"]
+        align = stream.arguments(problem, Operands(torch.empty(0)), torch.empty(0), TINY)["ALIGN_LENGTH"]
         column = torch.arange(-(-problem.elements // align) * align).reshape(-1, align) % problem.length
         assert (column[:, 0] % align == 0).all() and (column.diff(dim=1) == 1).all()
         assert all(block.elements % align == 0 for block in stream.CANDIDATES)
@@ -201,9 +201,7 @@ def test_stream_at_the_far_end_of_a_large_tensor(rows: int, length: int, seed: i
     with repaired(), watched() as watch:
         for program in (programs - 2, programs - 1):
             with placed((program,), (programs,)):
-                stream.chain[(1,)](
-                    **stream.operands(problem, Operands(x, bias, x), y), **stream.meta(problem, block)
-                )
+                stream.chain[(1,)](**stream.arguments(problem, Operands(x, bias, x), y, block))
     column = (torch.arange(begin, n) % length).long()
     right = 2 * x[begin:].double() + bias[column].double()
     assert (y[begin:].double() - right).abs().max() <= 2 * tolerance(problem, "triton") * right.abs().max()

@@ -17,6 +17,7 @@ from tests.kernels.tensors import uniform
 CHAINS: tuple[Chain, ...] = get_args(Chain)
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
 LARGER = [Fusion(chain=chain, rows=300, length=1024, dtype=dtype) for chain in CHAINS for dtype in DTYPES]
+SIXTEEN_BITS = [problem for problem in LARGER if problem.dtype != "float32"]
 KINDS = (attrgetter("rows", "length"), attrgetter("chain"), attrgetter("dtype"))
 Tensors = tuple[torch.Tensor, ...]
 
@@ -147,15 +148,11 @@ def fused(problem: Fusion, *inputs: torch.Tensor) -> Tensors:
     return tuple(output.to(inputs[0].dtype) for output in together(launch.call()))
 
 
-@pytest.mark.parametrize("problem", covering(LARGER, "tolerance", *KINDS), ids=str)
-def test_tolerance_is_what_each_way_explains_and_little_more(problem: Fusion, seed: int) -> None:
+@pytest.mark.parametrize("problem", covering(SIXTEEN_BITS, "tolerance", *KINDS), ids=str)
+def test_tolerance_of_a_fused_chain_is_one_rounding(problem: Fusion, seed: int) -> None:
     inputs = made(problem, seed)
-    unfused = together(OPERATOR.implementations["aten"](problem, *inputs).call())
-    share = error(problem, inputs, unfused) / tolerance(problem, "aten")
-    assert (0.05 if problem.dtype == "float32" else 0.1) < share <= 1
-    if problem.dtype != "float32":
-        share = error(problem, inputs, fused(problem, *inputs)) / tolerance(problem, "triton")
-        assert 0.3 < share <= 1
+    share = error(problem, inputs, fused(problem, *inputs)) / tolerance(problem, "triton")
+    assert 0.3 < share <= 1
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
