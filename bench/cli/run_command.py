@@ -81,7 +81,6 @@ def run(
 
     Exit code 2: bad input, a kernel that is wrong, or nothing of it can run here. 3: no case got a time.
     """
-    from bench.cli.terminal import standard_output
     from bench.cli.whole_run import measure
     from bench.device.detect import chosen
     from bench.runner.run import Options
@@ -101,7 +100,7 @@ def run(
             results=(bench_results or RESULTS).absolute(),
             fresh_ceilings=fresh_ceilings,
         )
-        results = measure(options, find, standard_output())
+        results = measure(options, find)
     if any(result.reason for result in results):
         raise typer.Exit(2)
     if not any(row.is_timed and row.role == "measurement" for result in results for row in result.rows):

@@ -185,7 +185,7 @@ class Worker:
             how = f"ended with {_signal_name(-code)}"
         else:
             how = f"ended with exit code {code}"
-        words = last_words(self._all_errors())
+        words = ", ".join(filter(None, last_words(self._all_errors())))
         return WorkerDied("crashed", f"the worker {how}" + (f": {words}" if words else ""))
 
     def _stopped(self, deadline_s: float) -> WorkerDied:
@@ -193,7 +193,7 @@ class Worker:
         self._errors.clear()
         self._process.send_signal(signal.SIGABRT)
         self._until_over(LAST_WORDS_S)
-        where = place(self._all_errors())
+        _, where = last_words(self._all_errors())
         reason = f"no answer within {deadline_s:.0f} s; the worker was stopped"
         return WorkerDied("timeout", f"{reason} {where}".rstrip())
 
@@ -255,26 +255,18 @@ _HARNESS = re.compile("^<frozen|/lib/python|/bench/(worker|launching|selfcheck)/
 """Files of frames that are neither an operator's nor a custom kernel's."""
 
 
-def last_words(text: str) -> str:
-    """The last line before the fault handler's report, and where the fault was; empty if there is neither."""
-    lines, report = _parts(text)
-    # C++ says what it threw before a long list of addresses.
-    thrown = [line for line in lines if line.startswith("what():")]
-    words = (thrown or lines or [""])[-1]
-    words = words if len(words) <= 300 else f"{words[:300]} ..."
-    return ", ".join(filter(None, (words, _place(report))))
+def last_words(text: str) -> tuple[str, str]:
+    """(the last line before the fault handler's report, the place it names: `in function (file:line)`).
 
-
-def place(text: str) -> str:
-    """The place that the fault handler reported, `in function (file:line)`; empty without a report."""
-    return _place(_parts(text)[1])
-
-
-def _parts(text: str) -> tuple[list[str], list[str]]:
-    """The lines before the fault handler's report, and the report."""
+    Each is empty if there is none.
+    """
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     begin = max((at for at, line in enumerate(lines) if line.startswith(_FATAL)), default=len(lines))
-    return [line.strip() for line in lines[:begin]], lines[begin:]
+    before = [line.strip() for line in lines[:begin]]
+    # C++ says what it threw before a long list of addresses.
+    thrown = [line for line in before if line.startswith("what():")]
+    words = (thrown or before or [""])[-1]
+    return words if len(words) <= 300 else f"{words[:300]} ...", _place(lines[begin:])
 
 
 def _place(report: list[str]) -> str:
