@@ -111,8 +111,7 @@ class _Site:
     def __init__(self, folder: Path, given: Given, rows: pd.DataFrame) -> None:
         self.folder, self.given, self.rows = folder, given, rows
         self.sheets = {run.device: run.datasheet for run in given.runs}
-        known = {name: sheet for name, sheet in self.sheets.items() if sheet is not None}
-        self.devices = list(dict.fromkeys([*by_age(known), *self.sheets]))
+        self.devices = by_age(self.sheets)
         self._templates = templates(Path(__file__).parent)
         (folder / _LIBRARY).write_text(_shared(library()), "utf-8")
 
