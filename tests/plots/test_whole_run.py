@@ -87,6 +87,14 @@ def test_below_stand_median_and_mean_of_every_level(tmp_path: Path, chance: np.r
     assert all(low <= one.median <= high and low <= one.mape <= high for one in found)
 
 
+def test_many_points_are_pixels(tmp_path: Path) -> None:
+    rows = made(tmp_path).frame
+    for times in (1, 1 + scored.MANY // (2 * len(PROBLEMS))):
+        figure = page(scored.draw(pd.concat([rows] * times, ignore_index=True)))
+        points = [line for axes in figure.axes for line in lines(axes, "_case")]
+        assert {line.get_rasterized() for line in points} == {times > 1}
+
+
 def test_nothing_scored_is_no_figure(tmp_path: Path) -> None:
     rows = made(tmp_path).frame
     rows["calibrating"], rows["scored"] = True, False
