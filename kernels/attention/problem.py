@@ -223,15 +223,7 @@ class Attention(Problem):
 
     def probe(self) -> Attention:
         """One batch of one group of heads, of up to 256 queries and keys."""
-        return self.model_copy(
-            update={
-                "batch": 1,
-                "heads": self.group,
-                "kv_heads": 1,
-                "q_length": min(self.q_length, 256),
-                "kv_length": min(self.kv_length, 256),
-            }
-        )
+        return self.at_most(batch=1, heads=self.group, kv_heads=1, q_length=256, kv_length=256)
 
 
 PROBLEM = Attention

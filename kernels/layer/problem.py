@@ -244,8 +244,7 @@ class Layer(Problem):
     def probe(self) -> Layer:
         """The same layer for one sequence or image, of up to 64 tokens or 14 pixels a side."""
         longest = 14 if self.kind == "bottleneck" else 64
-        batch = min(self.batch, 64) if self.kind == "mlp" else 1
-        return self.model_copy(update={"batch": batch, "length": min(self.length, longest)})
+        return self.at_most(batch=64 if self.kind == "mlp" else 1, length=longest)
 
 
 PROBLEM = Layer

@@ -23,10 +23,10 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.registers import known_length, rows_of
-from kernels.layernorm.tiles import Tile, along_rows, of_rows, programs, whole_rows
+from kernels.layernorm.tiles import Tile, along_rows, of_rows, whole_rows
 from kernels.tensors import empty
 
 
@@ -124,16 +124,16 @@ def candidates(problem: LayerNorm) -> list[Tile]:
 
     Up to 8 of short rows, whose sums over many rows of a program take registers too.
     """
-    found = []
+    tiles = []
     for tile in whole_rows(problem.length, most=16 if problem.length > 512 else 8):
         few = tile.rows * tile.block <= 8 * 32 * tile.warps
-        found.append(tile._replace(per_sm=(32 if few else 16) // tile.warps))
-    return found
+        tiles.append(tile._replace(per_sm=(32 if few else 16) // tile.warps))
+    return tiles
 
 
-def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
+def launch(problem: LayerNorm, inputs: Tensors, tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows within 8192 elements; mean and rstd float32, all contiguous."""
-    count = programs(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
+    count = min(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
     dx, dweight, dbias = empty(problem, inputs[0])
     partial = dx.new_empty(2, count, problem.length, dtype=torch.float32)
     options = of_rows(tile, problem.length, problem.item_byte) | {"STAGES": 2}

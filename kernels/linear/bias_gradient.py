@@ -27,7 +27,7 @@ import triton.language as tl
 from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm.channel import arrives_last
-from kernels.layernorm.tiles import Tile, alignment, programs
+from kernels.layernorm.tiles import Tile, alignment
 
 _STAGES = tl.constexpr(3)
 """Of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which cannot be
@@ -36,19 +36,13 @@ asynchronous, ignore it."""
 
 @triton.jit
 def _sums(
-    pointer,  # [rows, columns], contiguous
-    column,  # [COLUMNS], perhaps past the last
-    first,
-    step,
-    rows,
-    columns,
-    SUM: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    CACHE: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """[COLUMNS] of SUM: rows of the tiles first, first + step... of ROWS rows, added up."""
+    pointer, column, first, step, rows, columns, SUM: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, CACHE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """[COLUMNS] of SUM: rows of the tiles first, first + step... of ROWS rows, added up.
+
+    Of a matrix [rows, columns], contiguous; `column` may lie past the last.
+    """
     row = tl.arange(0, ROWS)
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     total = tl.zeros((ROWS, COLUMNS), dtype=SUM)
@@ -102,7 +96,7 @@ def candidates(dtype: torch.dtype, columns: int) -> tuple[Tile, ...]:
 def parts(rows: int, columns: int, tile: Tile, sm_count: int) -> int:
     """Programs that share a strip of columns: enough to fill the device, none without a tile."""
     strips = -(-columns // tile.block)
-    return programs(-(-tile.per_sm * sm_count // strips), -(-rows // tile.rows))
+    return min(-(-tile.per_sm * sm_count // strips), -(-rows // tile.rows))
 
 
 def launch(dy: torch.Tensor, tile: Tile, sm_count: int) -> Launch:

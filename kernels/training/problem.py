@@ -180,9 +180,7 @@ class Training(Problem):
 
     def probe(self) -> Training:
         """The same step of fewer layers and rows."""
-        layers = min(self.layers, 4)
-        smaller = {"layers": layers, "batch": min(self.batch, 64), "segments": min(self.segments, layers)}
-        return self.model_copy(update=smaller | {"micro_batches": 1})
+        return self.at_most(layers=4, batch=64, segments=4, micro_batches=1)
 
     @property
     def _activation_byte(self) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
+@cache
 def templates(folder: Path) -> Environment:
     """Templates of this folder, which extend `shell.html.j2`; words from files are escaped."""
     return Environment(

@@ -103,25 +103,21 @@ def test_versions_take_turns_and_drift_cancels(cases: list[Case]) -> None:
     assert contest.effect.ratio == pytest.approx(3.0, rel=0.1)
 
 
-def test_a_version_that_cannot_run_a_case_is_named(cases: list[Case]) -> None:
-    def visit(case: Case, side: Side) -> Mapping[str, Any]:
-        if side == "new":
-            return {"status": "wrong", "reason": "off by 3"}
-        return Machine(0).visit(case, side)
+def failing(side: Side, status: str, reason: str) -> Visit:
+    """Visits of which this version's all end so."""
+    failed = {"status": status, "reason": reason}
+    return lambda case, of: failed if of == side else Machine(0).visit(case, of)
 
+
+def test_a_version_that_cannot_run_a_case_is_named(cases: list[Case]) -> None:
+    visit = failing("new", "wrong", "off by 3")
     (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
     assert contest.verdict == "failed" and contest.failure == "new: wrong: off by 3"
     assert "new: wrong: off by 3" in ab_report.line(contest)
 
 
 def test_a_case_that_the_other_version_does_not_know_is_new_and_no_failure(cases: list[Case]) -> None:
-    def visit(case: Case, side: Side) -> Mapping[str, Any]:
-        return (
-            {"status": "error", "reason": "no such | thing"}
-            if side == "old"
-            else Machine(0).visit(case, side)
-        )
-
+    visit = failing("old", "error", "no such | thing")
     (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
     assert contest.verdict == "new" and command.exit_code({"new": 1, "same": 1}) == 0
     assert command.exit_code({"new": 1}) == 3

@@ -88,19 +88,6 @@ def test_public_gpus_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "vLLM 0.14.0 (nvidia-a100-sxm4-80gb)" in text.replace("\n  ", " ")
 
 
-def test_bad_input_is_one_sentence(two: tuple[Path, Path]) -> None:
-    for given, says in (
-        (two[:1], "--across device: all rows are of a; give results of two devices or more"),
-        ((*two, "--again"), "two devices cannot be interleaved"),
-        ((*two, two[0], "--all"), "compare: give two results, not 3"),
-        ((*two, "--across", "weather"), "--across weather: no condition that must agree"),
-    ):
-        code, text = compare(*given)
-        assert code == 2 and says in text and text.count("\n") == 1, text
-    done = CliRunner().invoke(app, ["compare", *map(str, two), "--markdown"])
-    assert done.exit_code == 2 and "--markdown" in done.output
-
-
 def test_all_shows_each_case_of_two_devices_too(two: tuple[Path, Path]) -> None:
     code, text = compare(*two, "--all", "--across", "driver")
     assert code == 0 and text.count("FASTER") >= 3 and "Speed of b relative to a" in text

@@ -1,8 +1,6 @@
 """Ceilings of caches, of one SM and of one tile: a device made up at random, read back from its rows."""
 
 import dataclasses
-import itertools
-import math
 import random
 from typing import Any
 
@@ -94,35 +92,6 @@ def caches(chance: random.Random, launch_s: float) -> tuple[dict[int, float], li
     return true, found
 
 
-def test_a_warm_copy_tells_the_bandwidth_of_its_working_set_without_the_floor(chance: random.Random) -> None:
-    launch_s = chance.uniform(5e-7, 3e-6)
-    true, some = caches(chance, launch_s)
-    for given in ([launch(launch_s), *some], stored([launch(launch_s), *some])):
-        found = cold(given)
-        assert list(found.cached) == SETS and all(type(size) is int for size in found.cached)
-        assert [c.per_s for c in found.cached.values()] == pytest.approx(list(true.values()))
-        assert not found.bandwidth_byte_per_s  # no cache is taken for memory
-
-
-def test_its_interval_is_that_of_its_row_without_the_floor() -> None:
-    found = cold([launch(1e-6), copied(MIB, 11e-6, low_s=10e-6, high_s=13e-6)]).cached[MIB]
-    assert (found.low_per_s, found.per_s, found.high_per_s) == pytest.approx(
-        (MIB / 12e-6, MIB / 1e-5, MIB / 9e-6)
-    )
-    quick = [11e-6] * 40 + [10.5e-6] * 10
-    found = cold([launch(1e-6), copied(MIB, 11e-6, low_s=10.9e-6, high_s=11.1e-6, samples_s=quick)]).cached[
-        MIB
-    ]
-    assert found.per_s == found.high_per_s == pytest.approx(MIB / 9.5e-6)
-    wild = cold([launch(1e-6), copied(MIB, 11e-6, low_s=0.9e-6, high_s=1.0)]).cached[MIB]
-    assert wild.high_per_s == math.inf and 0 < wild.low_per_s < wild.per_s
-
-
-def test_of_two_rows_of_one_working_set_the_quicker_counts() -> None:
-    found = cold([launch(1e-6), copied(MIB, 11e-6), copied(MIB, 6e-6, dtype="float16"), copied(MIB, 9e-6)])
-    assert found.cached[MIB].per_s == pytest.approx(MIB / 5e-6)
-
-
 @pytest.mark.parametrize(("floors", "kept"), [(1.99, False), (2.01, True)])
 def test_what_is_mostly_launch_tells_nothing_of_a_cache(floors: float, kept: bool) -> None:
     found = cold([launch(1e-6), copied(MIB, floors * 1e-6), by_programs(1, floors * 1e-6)])
@@ -155,51 +124,7 @@ def test_warm_probes_make_no_warm_ceilings_but_belong_to_them(chance: random.Ran
     assert warm.copy_byte_per_s == pytest.approx(2**29 / 1e-3)
 
 
-def test_one_thread_and_other_runs_have_caches_of_their_own() -> None:
-    given = [launch(1e-6), copied(MIB, 11e-6)]
-    given += [launch(1e-6, threads_asked="one"), copied(MIB, 21e-6, threads_asked="one")]
-    given += [launch(2e-6, run_id="r2"), copied(MIB, 42e-6, run_id="r2")]
-    found = by_run(given)
-    rates = {(run.run_id, of): ceilings.cached[MIB].per_s for (run, of), ceilings in found.items()}
-    wanted = {("r1", "cold"): 1e-5, ("r1", "cold, one thread"): 2e-5, ("r2", "cold"): 4e-5}
-    assert rates == pytest.approx({key: MIB / seconds for key, seconds in wanted.items()})
-
-
-def test_between_working_sets_logarithms_are_joined_by_a_line(chance: random.Random) -> None:
-    true, some = caches(chance, 1e-6)
-    found = cold([launch(1e-6), *some])
-    assert found.cached_byte_per_s(SETS) == pytest.approx(list(true.values()))
-    for small, large in itertools.pairwise(SETS):
-        middle = found.cached_byte_per_s(math.sqrt(small * large))
-        assert middle == pytest.approx(math.sqrt(true[small] * true[large]))
-    with np.errstate(all="raise"):
-        beyond = found.cached_byte_per_s([[0, 1, SETS[0] - 1], [SETS[-1] + 1, 1e12, 1e30]])
-    assert beyond is not None and beyond.shape == (2, 3)
-    assert beyond[0] == pytest.approx(true[SETS[0]]) and beyond[1] == pytest.approx(true[SETS[-1]])
-    assert np.isnan(np.asarray(found.cached_byte_per_s(math.nan)))
-    assert Ceilings().cached_byte_per_s(1e6) is None
-
-
 # --- one SM --------------------------------------------------------------------------------------------
-
-
-def test_one_sm_draws_what_few_programs_move_each(chance: random.Random) -> None:
-    rate, launch_s = chance.uniform(1e10, 1e11), 2e-6
-    alone = [by_programs(p, launch_s + 2**29 / (rate * p * 0.9 ** (p > 1))) for p in (2, 1, 8)]
-    found = cold([launch(launch_s), *alone])
-    assert found.sm_byte_per_s is not None and found.sm_byte_per_s.per_s == pytest.approx(rate)
-    assert "-programs1-" in found.sm_byte_per_s.row
-    assert not found.bandwidth_byte_per_s  # a device is not one SM
-
-
-def test_our_copy_by_the_whole_device_is_a_second_opinion_on_memory() -> None:
-    torchs = by_programs(0, 1e-3, implementation="aten", sweep="ceilings/stream")
-    programs = (0, 100, 101, 400)  # of 100 SMs; 99 leave one idle
-    assert not cold([launch(1e-6), by_programs(99, 1e-4)]).bandwidth_byte_per_s
-    for (seconds, best), many in itertools.product(((0.9e-3, "triton"), (1.1e-3, "aten")), programs):
-        found = cold([launch(1e-6), torchs, by_programs(many, seconds)])
-        assert found.sm_byte_per_s is None and best in found.bandwidth_byte_per_s[0.5].row
-        assert found.copy_byte_per_s == pytest.approx(2**29 / min(seconds, 1e-3))
 
 
 # --- one tile ------------------------------------------------------------------------------------------
@@ -216,37 +141,6 @@ def tiles(
         ends = {"low_s": seconds * (1 - 0.006), "high_s": seconds * (1 + 0.006)}
         found.append(product(128, 128, k, seconds, dtype=dtype, **ends))
     return found
-
-
-def test_step_and_tile_of_each_data_type_are_slope_and_rest(chance: random.Random) -> None:
-    true = {
-        d: (chance.uniform(3e-7, 2e-6), chance.uniform(8e-8, 6e-7)) for d in ("bfloat16", "float16", "tf32")
-    }
-    some = [launch(2e-6), *(one for d, (t, s) in true.items() for one in tiles(d, 2e-6, t, s, chance))]
-    some = some[::-1]
-    for given in (some, stored(some)):
-        found = cold(given)
-        assert list(found.step) == list(found.tile) == sorted(true)
-        for dtype, (tile_s, step_s) in true.items():
-            assert found.step[dtype].seconds == pytest.approx(step_s, rel=0.03)
-            assert found.tile_s[dtype] == pytest.approx(tile_s, abs=0.03 * (2e-6 + tile_s + step_s))
-            for one in (found.step[dtype], found.tile[dtype]):
-                assert one.low_s <= one.seconds <= one.high_s
-            assert "128x128" in found.step[dtype].row
-
-
-def test_one_tile_is_no_peak_even_where_there_is_no_other(chance: random.Random) -> None:
-    alone = [launch(2e-6), *tiles("bfloat16", 2e-6, 1e-6, 2e-7, chance)]
-    assert not cold(alone).peak_flop_per_s and cold(alone).step
-    assert list(by_run(alone)) == [(RUN, "cold")]
-    # The same kernel with more tiles, and a tile that no name forces, count as any product does.
-    for other in (
-        product(256, 128, 64, 1e-6, cache="cold"),
-        product(128, 128, 64, 1e-6, implementation="cublas", cache="cold"),
-    ):
-        found = cold([*alone, other])
-        assert found.peak("matrix", "bfloat16") == pytest.approx(other.flop / 1e-6)
-        assert found.step == cold(alone).step
 
 
 def straight(tile_s: float, step_s: float) -> list[TilePoint]:
@@ -267,32 +161,6 @@ def test_a_single_odd_point_does_not_move_the_line(odd: int, factor: float) -> N
     assert bent is not None and (bent.step_s[0], bent.tile_s[0]) == pytest.approx((2e-7, 1e-6))
 
 
-def test_no_other_line_has_a_smaller_sum_of_relative_errors_but_for_the_worst(chance: random.Random) -> None:
-    for _ in range(20):
-        some = [p._replace(median_s=p.median_s * chance.uniform(0.8, 1.2)) for p in straight(1e-6, 2e-7)]
-        found = line(some, 0.0)
-        if found is None:
-            continue
-        k, seconds = np.array([point[:2] for point in some]).T
-
-        def error(tile_s: float, step_s: float, k: Any = k, seconds: Any = seconds) -> float:
-            return float(np.sort(np.abs((tile_s + k / 64 * step_s) / seconds - 1))[:-1].sum())
-
-        least = error(found.tile_s[0], found.step_s[0])
-        for _ in range(500):
-            other = found.tile_s[0] * chance.uniform(0.7, 1.3), found.step_s[0] * chance.uniform(0.7, 1.3)
-            assert error(*other) >= least * (1 - 1e-9)
-
-
-def test_points_that_lie_on_no_line_are_told_by_the_interval_alone() -> None:
-    """Each time is known exactly, and yet they do not agree: what one of them adds is what is not known."""
-    bent = [p._replace(median_s=p.median_s * (1 + 0.01 * n * n)) for n, p in enumerate(straight(1e-6, 2e-7))]
-    found = line([p._replace(low_s=p.median_s, high_s=p.median_s) for p in bent], 2e-6)
-    assert found is not None
-    for middle, low, high in found:
-        assert low <= middle <= high and high - low > 0.01 * abs(middle)
-
-
 def test_the_interval_is_as_wide_as_lines_through_such_points_scatter(chance: random.Random) -> None:
     """Of times whose own 95 % intervals are 0.6 % either side; a deviation from 100 lines is good to 7 %."""
 
@@ -308,21 +176,6 @@ def test_the_interval_is_as_wide_as_lines_through_such_points_scatter(chance: ra
     assert 0.7 * scatter_s < (high_s - low_s) / 2 < 1.5 * scatter_s
 
 
-def test_the_interval_holds_the_line_itself(chance: random.Random) -> None:
-    for _ in range(60):
-        some = [p._replace(median_s=p.median_s * chance.uniform(0.7, 1.3)) for p in straight(1e-6, 2e-7)]
-        found = line([p._replace(low_s=p.median_s, high_s=p.median_s) for p in some], 2e-6)
-        for middle, low, high in found or ():
-            assert low <= middle <= high
-
-
-def test_a_k_that_was_measured_twice_is_two_points_of_the_line() -> None:
-    some = straight(1e-6, 2e-7)
-    with np.errstate(all="raise"):
-        found = line([*some, some[0], some[2]], 2e-6)
-    assert found is not None and found.step_s == pytest.approx((2e-7,) * 3)
-
-
 def test_too_few_points_and_lines_that_fall_say_nothing() -> None:
     some = [TilePoint(k, s, s, s) for k, s in zip(STEPS, (1e-6, 2e-6, 3e-6, 4e-6, 5e-6), strict=True)]
     assert line(some[:4], 1e-7) is not None
@@ -331,13 +184,6 @@ def test_too_few_points_and_lines_that_fall_say_nothing() -> None:
     assert line([point._replace(median_s=6e-6 - point.median_s) for point in some], 1e-7) is None
     short = [launch(2e-6), *(product(128, 128, k, 1e-6 * (1 + k)) for k in STEPS[:3])]
     assert not cold(short).step and not cold(short).peak_flop_per_s
-
-
-def test_a_tile_that_comes_out_negative_is_told_so_but_used_as_nothing() -> None:
-    some = [launch(2e-6), *(product(128, 128, k, 1.9e-6 + k * 1e-9) for k in STEPS)]
-    found = cold(some)
-    assert found.tile["bfloat16"].seconds == pytest.approx(-1e-7)
-    assert found.tile_s["bfloat16"] == 0.0
 
 
 def test_the_interval_of_a_step_covers_it_nearly_always(chance: random.Random) -> None:
@@ -394,13 +240,6 @@ def test_ceilings_of_several_drivers_limits_or_regimes_are_no_calibration(
     elsewhere.append(dataclasses.replace(mixed[1], median_s=None, status="skipped"))
     for other in elsewhere:
         assert by_run([mixed[0], other])[RUN, "cold"].launch_s == 1e-6
-
-
-@pytest.mark.parametrize("name", ["power_limit_w", "regime"])
-def test_a_state_that_is_not_known_contradicts_none(name: str) -> None:
-    some = [launch(1e-6, **{name: None}), copied(MIB, 1e-5, **{name: STATES[name][0]}), copied(MIB, 1e-5)]
-    for given in (some, stored(some)):
-        assert cold(given).cached
 
 
 # --- for people ----------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import kernels
 from bench.errors import UserError
 from bench.interop.imported_rows import CLAIMS
 from bench.sweep.claims import Claim
-from bench.sweep.experiments import EXPERIMENTS, RULES
 from bench.sweep.load import SWEEPS, load, load_all, table_claims
 
 HEAD = """title: A sweep
@@ -160,7 +159,3 @@ def test_what_a_result_keeps_of_our_claims_is_the_claims_to_the_letter() -> None
     for each in load_all(SWEEPS, kernels.problem, sm_count=132):
         kept = json.loads(json.dumps(each.sweep.declared))
         assert tuple(Claim.model_validate(claim) for claim in kept.get("claims", ())) == each.sweep.claims
-
-
-def test_the_guides_have_124_experiments_and_54_rules() -> None:
-    assert len(EXPERIMENTS) == len(set(EXPERIMENTS)) == 124 and len(RULES) == 54

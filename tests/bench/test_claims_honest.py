@@ -42,7 +42,7 @@ def test_on_a_quiet_gpu_few_verdicts_are_wrong_and_three_percent_are_seen(name: 
 
 
 @pytest.mark.parametrize("name", drawn(TIMES, 1, "honest claims on a CPU"))
-@pytest.mark.parametrize("machine", drawn([name for name in MACHINES if name.startswith("CPU")], 2, "CPUs"))
+@pytest.mark.parametrize("machine", drawn([name for name in MACHINES if name.startswith("CPU")], 1, "CPUs"))
 def test_with_the_noise_of_measured_runs_few_verdicts_are_wrong(machine: str, name: str, seed: int) -> None:
     found = counted(seed, MACHINES[machine], RUNS, [name])[name]
     for beyond in BEYOND:
@@ -72,15 +72,6 @@ def test_what_noise_alone_adds_to_a_spread_is_in_its_interval() -> None:
     assert apart.verdict == "SUPPORTED" and apart.effect.low > 1.3
     quiet = judged(claim("spread", "below 1.02"), several(0.001, 100))
     assert quiet.verdict == "SUPPORTED"
-
-
-def test_a_line_without_one_of_its_rows_has_no_spread() -> None:
-    """Else the rest would be narrower than the whole, by chance or because the slowest row is in doubt."""
-    rows = several(0.001, 20, apart=0.3)
-    slowest = [index for index, each in enumerate(rows) if '"TT"' in each.parameters]
-    spoilt = [dataclasses.replace(each, settled=index not in slowest[:15]) for index, each in enumerate(rows)]
-    found = judged(claim("spread", "above 1.3"), spoilt)
-    assert (found.verdict, found.effect.clusters, found.suspect) == ("SUPPORTED", 5, 15)
 
 
 def test_imported_rows_have_no_noise_that_could_be_added_to_their_spread() -> None:

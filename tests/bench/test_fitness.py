@@ -38,21 +38,6 @@ def test_an_idle_gpu_in_good_order_is_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    "readings",
-    [
-        {"initialised": False},
-        {"lost": True},
-        {"uuid": "GPU-another"},
-        dict.fromkeys(
-            "pids mig persistence limit_mw default_limit_mw margin slowdown temperature bits".split()
-        ),
-    ],
-)
-def test_what_is_not_told_is_no_fault(readings: dict[str, Any]) -> None:
-    assert found(**readings) == {}
-
-
-@pytest.mark.parametrize(
     ("pids", "says"),
     [
         ([4711], "in use by 1 other process (4711)"),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bench.errors import UserError
-from bench.fleet.observed import CLASSES, EXPECTED, missing, newest, read, tags_of_all
+from bench.fleet.observed import EXPECTED, missing, newest, read, tags_of_all
 from bench.store.parquet import write
-from tests.bench.fleet_made import CASES, CLASS, H100, Gpu, cpu, gpus, run, written
+from tests.bench.fleet_made import CASES, H100, Gpu, gpus, run, written
 
 Chance = np.random.Generator
 
@@ -28,42 +27,9 @@ def test_a_gpu_is_a_unit_and_its_host_the_node(tmp_path: Path, chance: Chance) -
     assert len(per_case) == len(CASES) and (per_case == 3).all()
 
 
-def test_each_case_has_its_class(tmp_path: Path, chance: Chance) -> None:
-    times = read([written(tmp_path, [Gpu("a", 0)], chance)]).times
-    found = {
-        name.split("/")[1].rsplit("-x-")[0]: klass
-        for name, klass in zip(times["name"], times["class"], strict=True)
-    }
-    assert found == CLASS and set(found.values()) == set(CLASSES)
-
-
-def test_the_tag_node_replaces_the_host(tmp_path: Path, chance: Chance) -> None:
-    unit = next(
-        iter(read([written(tmp_path, [Gpu("a", 0, tags={"node": "rack1-7"})], chance)]).units.values())
-    )
-    assert unit.node == "rack1-7" and unit.tags == {}
-
-
 def test_a_tag_that_all_units_have_is_said_of_all(tmp_path: Path, chance: Chance) -> None:
     units = [Gpu("a", i, tags={"simulated": "yes", "rack": f"r{i}"}) for i in range(2)]
     assert tags_of_all(read([written(tmp_path, units, chance)]).units.values()) == ["simulated yes"]
-
-
-def test_cpu_nodes_that_share_a_host_are_two_units(tmp_path: Path, chance: Chance) -> None:
-    for name, node in (("1", "n1"), ("2", "n2"), ("3", None)):
-        write(tmp_path / f"{name}.parquet", cpu(node, "host", chance))
-    fleet = read([tmp_path])
-    assert sorted(unit.name for unit in fleet.units.values()) == ["host", "n1", "n2"]
-    assert {unit.slot for unit in fleet.units.values()} == {""} and not missing(fleet)
-
-
-def test_units_whose_rows_tell_no_host_are_told_apart_and_share_no_node(
-    tmp_path: Path, chance: Chance
-) -> None:
-    units = [Gpu("a", 0), Gpu("b", 0), Gpu("b", 1)]
-    fleet = read([written(tmp_path, units, chance, change=lambda each: replace(each, host=None))])
-    assert {unit.node for unit in fleet.units.values()} == {f"unknown-{unit}" for unit in fleet.units}
-    assert len({unit.name for unit in fleet.units.values()}) == 3 and not missing(fleet)
 
 
 def test_alone_and_together_are_kept_apart(tmp_path: Path, chance: Chance) -> None:
@@ -78,13 +44,6 @@ def test_the_newest_time_counts_whatever_the_order_of_the_files(tmp_path: Path, 
     assert len(kept) == len(CASES) and set(kept["run_id"]) == {"20261109T030000Z-abc"}
 
 
-def test_other_protocols_are_other_cases(tmp_path: Path, chance: Chance) -> None:
-    write(tmp_path / "a.parquet", run(Gpu("a", 0), chance))
-    write(tmp_path / "b.parquet", [replace(each, protocol="other") for each in run(Gpu("a", 1), chance)])
-    times = read([tmp_path]).times
-    assert times["case"].nunique() == 2 * len(CASES) and times["name"].nunique() == len(CASES)
-
-
 def test_a_row_that_failed_is_no_time_and_one_that_cannot_run_no_failure(
     tmp_path: Path, chance: Chance
 ) -> None:
@@ -92,12 +51,6 @@ def test_a_row_that_failed_is_no_time_and_one_that_cannot_run_no_failure(
         [written(tmp_path, [Gpu("a", 0, fails={"square8": "unsupported", "copy": "wrong"})], chance)]
     )
     assert fleet.failed["status"].tolist() == ["wrong"] and len(fleet.times) == len(CASES) - 2
-
-
-def test_imported_rows_are_nobodys_unit(tmp_path: Path, chance: Chance) -> None:
-    written(tmp_path, [Gpu("a", 0)], chance)
-    written(tmp_path / "theirs", [Gpu("b", 0)], chance, change=lambda each: replace(each, source="NVIDIA"))
-    assert {unit.node for unit in read([tmp_path]).units.values()} == {"a"}
 
 
 def test_a_damaged_file_is_left_out_with_a_sentence(tmp_path: Path, chance: Chance) -> None:

@@ -55,13 +55,6 @@ def test_these_are_not_worse(values: Floats) -> None:
     assert since(values) is None
 
 
-def test_nights_without_a_time_are_passed_over() -> None:
-    values = stepped(40, (20, 0.05))
-    values[[5, 21, 22, 33]] = np.nan
-    worse = since(values)
-    assert worse is not None and worse.night == 20 and worse.nights == 17
-
-
 def times(effect: Floats, hours: Sequence[float] = (2.0,)) -> pd.DataFrame:
     """Rows of units [units, nights] in two cases; what the whole fleet does moves on its twelfth night."""
     rows = []

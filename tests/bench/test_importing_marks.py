@@ -63,9 +63,6 @@ def test_theirs_against_ours_is_not_comparable(chance: np.random.Generator) -> N
         assert found.verdict == "NOT COMPARABLE" and "source" in found.reason
     found = judged(ours, foreign(ours))
     assert "source roofbench -> Doe 2026" in found.detail and "doe.csv" not in found.detail
-
-
-def test_ours_against_ours_is_comparable_as_ever(chance: np.random.Generator) -> None:
     assert judged(timed(chance), timed(chance)).verdict == "SAME"
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from bench.store import journal as journals
 from bench.store import schema
-from bench.store.journal import Journal, finish, recover, unfinished
+from bench.store.journal import Journal, Recovered, finish, recover, unfinished
 from bench.store.schema import ARROW, FIELDS, READABLE, Measurement
 from tests.bench.rows import row, rows, written
 
@@ -162,23 +162,20 @@ def test_a_journal_damaged_in_many_places_never_changes_a_row(tmp_path: Path) ->
         assert found.damage or found.rows == made[: len(places)]  # cut at a row's end, as by a kill
 
 
-def test_bytes_that_belong_to_no_row_are_said_though_no_row_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("twice", [True, False])
+def test_what_is_there_twice_or_belongs_to_no_row_is_said_though_no_row_is_lost(
+    tmp_path: Path, twice: bool
+) -> None:
     made = rows(2)
-    lines = written(tmp_path / "r.journal", made).splitlines(keepends=True)
+    head, first, second = written(tmp_path / "r.journal", made).splitlines(keepends=True)
     path = tmp_path / "more.journal"
-    path.write_bytes(b"".join((*lines[:2], random.randbytes(20).replace(b"\n", b""), b"\n", lines[2])))
-    found = recover(path)
-    assert found.rows == made and found.damage == [f"{path}: there is damage before row 2; no row is lost"]
-
-
-def test_a_row_that_is_there_twice_is_counted_once(tmp_path: Path) -> None:
-    made = rows(2)
-    data = written(tmp_path / "r.journal", made)
-    lines = data.splitlines(keepends=True)
-    path = tmp_path / "twice.journal"
-    path.write_bytes(b"".join((lines[0], lines[1], lines[1], lines[2])))
-    found = recover(path)
-    assert found.rows == made and found.damage == [f"{path}: row 1 is there twice; it is counted once"]
+    path.write_bytes(b"".join((head, first, first if twice else b"no row\n", second)))
+    says = (
+        "row 1 is there twice; it is counted once"
+        if twice
+        else "there is damage before row 2; no row is lost"
+    )
+    assert recover(path) == Recovered(made, [f"{path}: {says}"])
 
 
 def test_a_journal_that_cannot_be_opened_is_a_sentence(tmp_path: Path) -> None:

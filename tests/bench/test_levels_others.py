@@ -166,17 +166,6 @@ def test_products_of_a_cpu_begin_and_pack(chance: np.random.Generator) -> None:
     assert found["structured_s"].to_numpy() == pytest.approx(found["priors_s"].to_numpy())
 
 
-def test_five_products_are_too_few_and_kinds_of_them_do_not_mix(chance: np.random.Generator) -> None:
-    five = products(chance, 5, 20e-6, 0.0)
-    other = [dataclasses.replace(row, implementation="aten") for row in products(chance, 8, 90e-6, 0.0)]
-    found = told([*five, *other])
-    assert (found["structured_s"] == found["priors_s"])[:5].all() and not found["calibrating"][:5].any()
-    assert found["structured_s"].to_numpy()[5:] == pytest.approx(found["median_s"].to_numpy()[5:], rel=1e-6)
-    again = [dataclasses.replace(row, sweep="other") for row in other]
-    twice = told([*other, *again])
-    assert twice["calibrating"].sum() in (4, 6)  # each designated case, in both of its sweeps
-
-
 def test_no_launch_floor_or_bandwidth_says_nothing() -> None:
     for lacking in ({"launch_s": None}, {"bandwidth_byte_per_s": {}}):
         found = told([copy(2**20, 1e-3)], dataclasses.replace(ROOF, **lacking))  # type: ignore[arg-type]

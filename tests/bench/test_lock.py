@@ -126,16 +126,6 @@ def test_a_holder_that_ends_or_is_killed_frees_the_device(tmp_path: Path) -> Non
         assert taken(tmp_path) == ""
 
 
-def test_within_one_process_it_is_refused_as_well_and_freed_at_the_end_of_the_block(tmp_path: Path) -> None:
-    with device_lock(UUID, GPU, "results in r", tmp_path) as why:
-        assert why == ""
-        assert f"process {os.getpid()} since" in refused(tmp_path)
-    assert taken(tmp_path) == ""
-    with pytest.raises(ZeroDivisionError), device_lock(UUID, GPU, "results in r", tmp_path):
-        raise ZeroDivisionError
-    assert taken(tmp_path) == ""
-
-
 def test_a_child_that_has_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path: Path) -> None:
     told, tell = os.pipe()
     with device_lock(UUID, GPU, "results in r", tmp_path):
@@ -240,16 +230,6 @@ def test_whatever_the_file_says_the_sentence_names_nobody_wrongly(
 ) -> None:
     file(tmp_path).write_text(text, encoding="latin-1")
     assert refused(tmp_path) == f"{GPU} is being measured by {who}{WAY_OUT}"
-
-
-def test_the_note_of_a_holder_that_was_killed_is_replaced(tmp_path: Path) -> None:
-    """By its own, shorter or longer: nothing of the old text stays behind."""
-    for text in (note(doing=4000 * "x"), "x"):
-        file(tmp_path).write_text(text)
-        with device_lock(UUID, GPU, "mine", tmp_path):
-            assert json.loads(file(tmp_path).read_text())["doing"] == "mine"
-            assert f"process {os.getpid()} since" in refused(tmp_path)
-        assert file(tmp_path).read_text() == ""
 
 
 def test_everyone_may_take_it_whatever_the_umask(tmp_path: Path) -> None:

@@ -205,21 +205,6 @@ def test_a_case_that_failed_has_no_further_visit_and_one_that_crashed_has_one(ca
     assert not [key for key, count in made.items() if count > 4]
 
 
-def test_a_resumed_run_makes_only_the_visits_that_are_missing(
-    ceilings: list[Case], cases: list[Case]
-) -> None:
-    chosen = [*ceilings, *cases[:3]]
-    whole = Simulation(planner(chosen, 2))
-    before = [whole.visit() for _ in range(4)]  # both ceilings, the first visits of two cases
-    resumed = planner(chosen, 2)
-    resumed.resume(row for visited in before if visited for row in visited[1:])
-    order = [case for case, _ in Simulation(resumed).run()]
-    keys = [case.key for case in order if case.role == "measurement"]
-    assert keys[0] == cases[2].key, "first visits come before second ones"
-    assert Counter(keys) == {cases[0].key: 1, cases[1].key: 1, cases[2].key: 2}
-    assert order[-2:] == ceilings and ceilings[1] not in order[:-1]
-
-
 # ---- time
 
 
@@ -293,7 +278,7 @@ def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
     assert (refusal is not None and "one launch is predicted" in refusal["reason"]) == refused
 
 
-@pytest.mark.parametrize("dearer", [1.0, 2.0])
+@pytest.mark.parametrize("dearer", [pytest.param(1.0, marks=pytest.mark.deep), 2.0])
 def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: float) -> None:
     """Cases of every sweep on an H100, which take `dearer` times what is expected: comparisons are whole."""
     loaded = load_all(SWEEPS, kernels.problem, H100.sm_count)
@@ -382,4 +367,4 @@ def test_any_order_of_cases_costs_at_most_three_failures_of_a_kind(cases: list[C
     simulation = Simulation(planner(cases, 3), lambda step: {"status": "error", "reason": "no tile fits"})
     statuses = Counter(row.status for _, row in simulation.run())
     assert statuses == {"error": 3, "skipped": 37}
-    assert len(simulation.planner.given_up) == 1
+    assert len(simulation.planner.giving_up.lines) == 1

@@ -1,8 +1,5 @@
 """Tiles and waves: the guide's own numbers, and the staircase that they make."""
 
-import math
-import random
-
 import pytest
 
 from bench.model.quantization import (
@@ -119,23 +116,6 @@ def test_one_wave_that_memory_bounds_does_not_spoil_the_staircase() -> None:
     for n, (count, measured_s) in points.items():
         error = abs(seconds * waves(count, A100) / measured_s - 1)
         assert error > 0.25 if n == 128 else error < 0.05, n
-
-
-def test_tiles_cover_and_waves_hold_them() -> None:
-    draw = random.Random(20)
-    for _ in range(300):
-        m, n, tile_m, tile_n = (draw.randint(1, 5000) for _ in range(4))
-        sm_count, per_sm = draw.randint(1, 160), draw.randint(1, 4)
-        count = tiles(m, n, tile_m, tile_n)
-        covered = {(i, j) for i in range(0, m, tile_m) for j in range(0, n, tile_n)} if count < 5000 else None
-        assert covered is None or len(covered) == count
-        assert tile_efficiency(m, n, tile_m, tile_n) == pytest.approx(
-            m * n / (math.ceil(m / tile_m) * tile_m * math.ceil(n / tile_n) * tile_n)
-        )
-        places = sm_count * per_sm
-        whole, rest = divmod(count, places)
-        assert waves(count, sm_count, per_sm) == whole + bool(rest)
-        assert last_wave(count, sm_count, per_sm) == pytest.approx(rest / places if rest else 1.0)
 
 
 @pytest.mark.parametrize(

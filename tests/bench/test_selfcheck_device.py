@@ -78,8 +78,6 @@ def test_a_clock_that_heat_or_hardware_holds_back_is_said(counter: int, level: s
 
 # ---- our clock
 
-CLOCK_NAMES = ("spin", "event step", "empty pair", "empty graphs")
-
 
 def on(cuda: SimulatedCuda, empty_s: float = 1e-6) -> dict[str, str]:
     return levels(clocks.gpu(cuda, lambda: cuda.launch(lambda: empty_s), cuda.host_now))

@@ -185,15 +185,6 @@ def test_questions_go_to_workers_until_the_time_is_up() -> None:
     assert [one.question.implementation for one in several] == [f"number-{n}" for n in range(9)]
 
 
-def test_a_check_that_the_end_cuts_short_is_no_hang() -> None:
-    slow = row("timeout", "no answer")
-    assert not operators.answers(questions(1), lambda: Stub({}, slow), 1, 19.0, lambda: 0.0)
-    (hung,) = operators.answers(
-        questions(1), lambda: Stub({}, slow), 1, 20.0, iter((0.0, 0.0, 0.0, 99.0, 99.0)).__next__
-    )
-    assert hung.row["status"] == "timeout"
-
-
 def test_a_wrong_result_a_crash_and_what_was_not_reached_are_said() -> None:
     asked = questions(5)
     given = [

@@ -20,7 +20,7 @@ from bench.device.detect import Device, detect
 from bench.runner.worker_process import WorkerDied
 from bench.selfcheck import report
 from bench.selfcheck.finding import Finding, exit_code, failed, passed, warned
-from bench.selfcheck.groups import GROUPS, CheckGroup, Examination, GroupOutcome, asked
+from bench.selfcheck.groups import GROUPS, CheckGroup, Examination, GroupOutcome, applicable
 from bench.worker.__main__ import answer, make_bench
 from bench.worker.fault import Fault
 
@@ -91,22 +91,6 @@ def test_what_was_found_before_a_group_broke_is_kept(
             os.kill(before.numbers["pid"], 0)
 
 
-def test_a_group_that_does_not_break_is_read_to_its_end(cpu: Device) -> None:
-    outcome = Examination(cpu, {"act": "nothing"}).outcome(BROKEN)
-    assert [(one.level, one.name) for one in outcome.findings] == [("PASS", "before"), ("PASS", "after")]
-    assert outcome.findings[1].numbers == {"infinite": None}  # as JSON can hold it
-    assert outcome.seconds >= sum(one.seconds for one in outcome.findings) > 0
-
-
-def test_a_group_that_is_not_there_is_a_failure(cpu: Device) -> None:
-    outcome = Examination(cpu, {}).outcome(CheckGroup("bench.selfcheck.nowhere:findings", "", 60))
-    (only,) = outcome.findings
-    assert only.level == "FAIL" and only.sentence == (
-        "ModuleNotFoundError: No module named 'bench.selfcheck.nowhere'."
-    )
-    assert "Traceback (most recent call last)" in only.error
-
-
 # ---- with a stand-in
 
 
@@ -165,10 +149,10 @@ def test_an_interruption_kills_what_runs(cpu: Device) -> None:
 
 
 def test_groups_apply_to_their_devices_and_quick_is_a_part() -> None:
-    names = {kind: [group.name for group in asked(kind, False)] for kind in ("cpu", "cuda")}  # type: ignore[arg-type]
+    names = {kind: [group.name for group in applicable(kind, False)] for kind in ("cpu", "cuda")}  # type: ignore[arg-type]
     assert names["cuda"] == [group.name for group in GROUPS]
     assert set(names["cuda"]) - set(names["cpu"]) == {"tuner", "capture", "telemetry"}
-    assert [group.name for group in asked("cpu", True)] == ["driver", "packages"]
+    assert [group.name for group in applicable("cpu", True)] == ["driver", "packages"]
 
 
 # ---- what is shown and written

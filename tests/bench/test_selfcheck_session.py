@@ -240,15 +240,6 @@ def test_a_command_that_fails_stops_none_after_it(runner: Runner) -> None:
     assert log.startswith(f"python -m good {runner.folder}\nlimit 60 s\n") and "noise" in log
 
 
-@pytest.mark.usefixtures("overrunning")
-def test_a_command_that_overruns_is_stopped_with_all_it_has_started(runner: Runner) -> None:
-    runner.run([block("stubborn"), block("good", limit_s=61)], is_cpu=False)
-    stopped, after = runner.outcomes
-    assert stopped.outcome == "stopped after 60 s" and not stopped.is_fine
-    assert after.outcome == "done"
-    assert all_gone(runner)
-
-
 def test_a_command_that_ends_leaves_nothing_running(runner: Runner) -> None:
     runner.run([block("leaving")], is_cpu=False)
     assert runner.outcomes[0].outcome == "done" and all_gone(runner)
@@ -400,7 +391,6 @@ def test_without_a_block_the_plan_is_shown_and_nothing_is_run(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["everything"], "first-minutes has no block 'everything'; it has doctor, right, clock,"),
         (["model", "--minutes", "0"], "--minutes 0: give a number of minutes, more than 0"),
         (["model", "--out", "/proc/nowhere"], "--out /proc/nowhere: "),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from bench.judge.tensor_cores import tensor_cores
 from tests.bench.claims_made import claim as claim_of
 from tests.bench.claims_made import judged, timed
@@ -39,16 +37,6 @@ UNKNOWN = (
     "an_elementwise_kernel_of_16816_elements",
     "?",
 )
-
-
-@pytest.mark.parametrize(
-    ("answer", "names"),
-    [("used", USED), ("unused", UNUSED), ("unknown", UNKNOWN)],
-    ids=["used", "unused", "?"],
-)
-def test_names_of_kernels_that_were_seen(answer: str, names: tuple[str, ...]) -> None:
-    found = {name: tensor_cores(timed(1.0, kernels=f"{name} grid 16816x1x1 block 128")) for name in names}
-    assert found == dict.fromkeys(names, answer)
 
 
 def test_a_row_needs_one_kernel_that_did_or_to_know_that_none_did() -> None:

@@ -13,7 +13,6 @@ import pytest
 from bench.judge.noise import Noise, Repeated
 from bench.runner.rows import join, joined, wants_another
 from bench.sampling.protocol import protocol
-from bench.sampling.publish import Visit, publish
 from bench.store.schema import Measurement
 
 WORK: dict[str, Any] = {"flop": 10**9, "byte": 10**6, "arithmetic": "matrix", "cache": "cold"}
@@ -36,19 +35,6 @@ def visit(number: int = 0, level_s: float = 1e-3, samples: int = 60, **facts: An
     values |= {"settled": True, "settle_s": 0.1, "stop": "converged", "step_s": 1e-9, "measure_s": 0.5}
     values |= {"visit_at_s": [10.0 * number], "pressure": 0.0, "steal": 0.0, "on_processor": 1.0}
     return Measurement(**(values | facts))
-
-
-def test_a_row_publishes_what_the_protocol_makes_of_its_visits() -> None:
-    made = [visit(i) for i in range(3)]
-    row = join(made)
-    looks = [Visit(tuple(v.samples_s or ()), True, 0.1, "converged", 1e-9) for v in made]
-    expected = publish(looks, CPU3)
-    assert (row.median_s, row.low_s, row.high_s) == (expected.median_s, expected.low_s, expected.high_s)
-    assert row.stop == "converged" and row.visits == 3 and row.visit == 0
-    assert row.samples_s == [sample for v in made for sample in v.samples_s or []]
-    assert row.visit_samples == [60, 60, 60] and row.visit_at_s == [0.0, 10.0, 20.0]
-    assert row.set_aside is None and row.set_aside_s is None
-    assert row.measure_s == pytest.approx(1.5) and row.settle_s == pytest.approx(0.3)
 
 
 def test_each_column_is_joined_as_it_says() -> None:
@@ -85,14 +71,6 @@ def test_a_disturbed_visit_is_set_aside_and_named() -> None:
     assert row.visits == 3 and row.set_aside == ["contended"] and row.set_aside_s == [made[1].median_s]
     assert row.median_s == pytest.approx(1e-3, rel=0.002) and row.pressure == 0.0
     assert row.measure_s == pytest.approx(2.0)  # its time was spent all the same
-
-
-def test_what_came_before_the_last_few_is_set_aside_as_earlier() -> None:
-    made = [visit(i, level_s) for i, level_s in enumerate([0.9e-3, 0.95e-3, 1e-3, 1e-3, 1e-3])]
-    row = join(made)
-    assert row.visits == 3 and row.set_aside == ["earlier", "earlier"]
-    assert row.set_aside_s == [made[0].median_s, made[1].median_s]
-    assert row.median_s == pytest.approx(1e-3, rel=0.002)
 
 
 def test_times_of_two_clocks_are_not_mixed() -> None:

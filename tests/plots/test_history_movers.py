@@ -33,12 +33,12 @@ def test_a_quiet_history_has_no_movers_and_all_columns(quiet: History) -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_both_sides_of_the_band(quiet: History, sign: int) -> None:
-    row = rows_of(quiet, "gemm", "triton")[3]
-    for share, listed in ((0.8, False), (1.2, True)):
-        moved = stepped(quiet, [row], 20, float(np.expm1(sign * share * HALF)))
-        table = single(movers(seen(judged(moved))))
-        assert list(table["row"]) == ([row] if listed else []), share
+@pytest.mark.parametrize(("members", "half", "kind"), [(1, HALF, "series"), (20, HALF / 2, "class")])
+def test_both_sides_of_the_band(quiet: History, sign: int, members: int, half: float, kind: str) -> None:
+    rows = rows_of(quiet, "gemm", "triton")[:members]
+    for share, listed in ((0.8, []), (1.2, [kind])):
+        moved = stepped(quiet, rows, 20, float(np.expm1(sign * share * half)))
+        assert list(movers(seen(judged(moved)))["kind"]) == listed, share
 
 
 def test_every_number_of_a_mover(quiet: History, chance: np.random.Generator) -> None:
@@ -111,17 +111,6 @@ def test_a_step_that_recovered_is_no_mover(quiet: History) -> None:
     assert movers(seen(judged(moved, [back]))).empty
 
 
-def test_of_two_steps_before_is_before_the_first_and_since_is_the_second(quiet: History) -> None:
-    row = rows_of(quiet, "gemm", "triton")[0]
-    moved = stepped(stepped(quiet, [row], 3, 0.3), [row], 20, 0.3)
-    steps = [
-        step(moved, row, 3, np.log(1.3), ended=11, ending="accepted"),
-        step(moved, row, 20, np.log(1.3)),
-    ]
-    (one,) = single(movers(seen(judged(moved, steps)))).to_dict("records")
-    assert one["effect"] == pytest.approx(1.3**2 - 1, abs=0.02) and one["since"] == moved.nights[20].utc[:10]
-
-
 def test_a_class_is_told_by_its_median_member_and_its_sum_of_seconds(quiet: History) -> None:
     rows = rows_of(quiet, "gemm", "triton")
     alone = movers(seen(judged(stepped(quiet, rows[:1], 20, 4.0))))
@@ -147,14 +136,6 @@ def test_a_ceiling_is_called_one_and_belongs_to_no_class(quiet: History) -> None
     table = movers(seen(judged(stepped(moved, range(8), 20, 0.2))))
     (of_class,) = table[table["kind"] == "class"].to_dict("records")
     assert of_class["moved_s"] == pytest.approx(single(table)["moved_s"].sum())
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_both_sides_of_a_classs_band(quiet: History, sign: int) -> None:
-    rows = rows_of(quiet, "gemm", "triton")
-    for share, listed in ((0.8, []), (1.2, ["class"])):
-        moved = stepped(quiet, rows, 20, float(np.expm1(sign * share * HALF / 2)))
-        assert list(movers(seen(judged(moved)))["kind"]) == listed, share
 
 
 def test_too_few_nights_are_no_movers(quiet: History) -> None:
