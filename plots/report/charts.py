@@ -18,16 +18,8 @@ CELL = 250
 """Width of a panel of an experiment, in pixels, which the page makes fit; its height is HEIGHT."""
 HEIGHT, _HIGH = 170, 340
 SHAPES = {
-    "o": "circle",
-    "s": "square",
-    "D": "diamond",
-    "d": "diamond",
-    "^": "triangle-up",
-    "v": "triangle-down",
-    "<": "triangle-left",
-    ">": "triangle-right",
-    "P": "cross",
-    "X": "cross",
+    **{"o": "circle", "s": "square", **dict.fromkeys("Dd", "diamond"), **dict.fromkeys("PX", "cross")},
+    **{"^": "triangle-up", "v": "triangle-down", "<": "triangle-left", ">": "triangle-right"},
 }
 """Marker of the figures -> shape of Vega."""
 

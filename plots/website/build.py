@@ -134,7 +134,7 @@ class _Site:
     def rules(self, judged: Sequence[JudgedClaim]) -> None:
         """A page for each rule."""
         for rule in rules(judged):
-            self.render(f"rule/{rule.number}.html", f"Rule {rule.number}: {rule.says}", rule=rule)
+            self.render(f"rule/{rule['number']}.html", f"Rule {rule['number']}: {rule['says']}", rule=rule)
 
     def operator(self, name: str) -> bool:
         """The page of an operator, if it has a curve."""
