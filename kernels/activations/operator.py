@@ -42,7 +42,7 @@ _TORCH: Mapping[tuple[Function, Direction], tuple[Callable[..., Any], Callable[.
     ),
     ("silu", "backward"): (_aten.silu_backward, _aten.silu_backward.grad_input),
 }
-"""As a model calls it, of x, or of dy and what was saved; and torch's kernel that writes into a tensor."""
+"""The call in a model, of x, or of dy and what was saved; and torch's kernel that writes into a tensor."""
 
 _ROUNDINGS: Mapping[Function, tuple[int, int]] = {
     "relu": (0, 0), "sigmoid": (8, 3), "tanh": (18, 3), "gelu": (8, 9), "gelu-tanh": (10, 15), "silu": (9, 12)

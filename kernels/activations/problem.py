@@ -31,7 +31,7 @@ _FLOP: Mapping[Function, tuple[int, int]] = {
 _SPECIAL: Mapping[Function, tuple[int, int]] = {
     "relu": (0, 0), "sigmoid": (2, 0), "tanh": (1, 0), "gelu": (1, 2), "gelu-tanh": (1, 1), "silu": (2, 2)
 }  # fmt: skip
-"""Of an element: operations, and special functions, forward and backward."""
+"""Operations and special functions for an element, forward and backward."""
 
 
 class Activation(Problem):

@@ -206,7 +206,7 @@ QUERY_TILES: dict[int, tuple[Tile, ...]] = {
 }
 """Tiles of `query_gradient` to try by the padded width of a head; tests/kernels shows that no loop spills."""
 MORE_QUERY_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {(9, 128): tile_list("128x64 w8 s2")}
-"""By major compute capability and padded width: those that spill on another architecture."""
+"""More tiles by major compute capability and padded width: they spill on another architecture."""
 KEY_TILES: dict[int, tuple[Tile, ...]] = {
     16: tile_list("64x64 w4 s3, 64x16 w4 s2"),
     32: tile_list("64x128 w8 s2, 64x64 w4 s3, 64x16 w4 s2"),
@@ -216,17 +216,17 @@ KEY_TILES: dict[int, tuple[Tile, ...]] = {
     128: tile_list("32x128 w8 s2, 16x128 w8 s2, 64x64 w8 s2, 32x64 w4 s2, 64x16 w4 s2"),
     256: tile_list("32x64 w8 s2, 16x64 w8 s2, 32x32 w8 s2, 32x16 w4 s2"),
 }
-"""Those of `key_gradients`: m queries a step, n keys a program."""
+"""Tiles of `key_gradients`: m queries a step, n keys a program."""
 
 
 class Tiles(NamedTuple):
-    """Of `query_gradient` and of `key_gradients`."""
+    """The tiles of `query_gradient` and of `key_gradients`."""
 
     query: Tile
     key: Tile
 
     def __str__(self) -> str:
-        """As people write it: `64x64 w4 s2, dk dv 32x128 w8 s2`."""
+        """`64x64 w4 s2, dk dv 32x128 w8 s2`."""
         return f"{self.query}, dk dv {self.key}"
 
 

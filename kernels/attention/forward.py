@@ -98,7 +98,7 @@ class Tile(NamedTuple):
     stages: int
 
     def __str__(self) -> str:
-        """As people write it: `128x64 w8 s3`."""
+        """`128x64 w8 s3`."""
         return f"{self.m}x{self.n} w{self.warps} s{self.stages}"
 
 
@@ -246,7 +246,7 @@ MORE_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {
     (9, 256): tile_list("128x32 w8 s2"),
     (10, 256): tile_list("128x32 w8 s2"),
 }
-"""By major compute capability and padded width: those that spill on another architecture."""
+"""More tiles by major compute capability and padded width: they spill on another architecture."""
 
 
 def candidates(problem: Attention, capability: tuple[int, int]) -> tuple[Tile, ...]:

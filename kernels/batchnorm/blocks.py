@@ -42,7 +42,7 @@ class Cut(NamedTuple):
 
 @triton.jit
 def share_of(program, channels, CUT: tl.constexpr):
-    """Of a program: its group, its part of that, its channels, and which of those exist."""
+    """A program's group, its part of that, its channels, and which of those exist."""
     groups = tl.cdiv(channels, CUT.group)
     group = program % groups
     channel = group if CUT.columns == 1 else group * CUT.group + tl.arange(0, CUT.group)
@@ -115,7 +115,7 @@ def elements(block, group, images, channels, CUT: tl.constexpr, WHOLE: tl.conste
 
 @triton.jit
 def own(partials_pointer, channel, part, channels, parts, CUT: tl.constexpr):
-    """Where a program leaves its sum of each channel: [channels, parts] of one, [parts, channels] of many."""
+    """Pointers to a program's sum of each channel: [channels, parts] of one, [parts, channels] of many."""
     if CUT.columns == 1:
         place = partials_pointer + channel.to(tl.int64) * parts + part
     else:

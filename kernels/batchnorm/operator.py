@@ -152,7 +152,7 @@ def formulas(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
 
 
 def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
-    """For each output the largest |error| that rounding explains, as a fraction of its largest |value|.
+    """The largest |error| of each output that rounding explains, as a fraction of its largest |value|.
 
     x and dy are uniform in [-1, 1], of variance 1/3; a channel has m of each, k channels are checked.
     Arithmetic is float32, v = 2^-24; u is the unit roundoff of what is stored. Bounds hold but once in 10,000

@@ -77,7 +77,7 @@ class BatchNorm(Problem):
 
     @property
     def elements(self) -> int:
-        """Of x."""
+        """Elements of x."""
         return self.channel_elements * self.c
 
     @property

@@ -32,14 +32,14 @@ TILES: Mapping[tuple[str, bool], tuple[Tile, ...]] = {
     ("tf32", False): tile_list("64x64x16 w4 s2, 64x32x16 w4 s2, 64x16x16 w4 s2"),
     ("float32", False): tile_list("64x64x16 w8 s3, 64x32x16 w4 s2, 64x16x16 w4 s2"),
 }
-"""By type and width of load. M, N and K are pixels, channels and terms of each sum for y and dx; for dw they
-are weights, channels of dy and pixels."""
+"""Tiles by type and width of load. M, N and K are pixels, channels and terms of each sum for y and dx; for dw
+they are weights, channels of dy and pixels."""
 FEW: Mapping[str, Tile] = {
     "16-bit": Tile(16, 16, 64, 4, 4),
     "tf32": Tile(16, 16, 32, 4, 4),
     "float32": Tile(16, 16, 32, 4, 3),
 }
-"""For dw of few weights and channels, such as a depthwise convolution has."""
+"""Tiles for dw of few weights and channels, such as a depthwise convolution has."""
 
 
 def candidates(problem: Convolution) -> tuple[Tile, ...]:

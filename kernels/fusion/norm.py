@@ -39,7 +39,7 @@ class Rows(NamedTuple):
     warps: int
 
     def __str__(self) -> str:
-        """As `4 rows w4`."""
+        """`4 rows w4`."""
         return f"{self.rows} row{'s' if self.rows > 1 else ''} w{self.warps}"
 
 

@@ -106,7 +106,7 @@ class Fusion(Problem):
 
     @property
     def flop(self) -> int:
-        """By convention, for each element: 1 for bias, 1 for residual, 12 for gelu, 8 for layernorm."""
+        """FLOP by convention: for each element 1 for bias, 1 for residual, 12 for gelu, 8 for layernorm."""
         return sum(_FLOP[step] for step in self.steps) * self.elements
 
     @property
@@ -124,11 +124,11 @@ class Fusion(Problem):
         return read, {"y": x, "h": x} if self.normalized else {"y": x}
 
     def byte_again(self, implementation: str) -> int:
-        """For `aten` the value that each step but the first reads back; the others are fused."""
+        """Bytes that each step of `aten` but the first reads back; the other implementations are fused."""
         return (len(self.steps) - 1) * self.elements * self.item_byte if implementation == "aten" else 0
 
     def moved_written(self, implementation: str) -> int:
-        """For `aten` what every step writes, [rows, length], and layernorm's statistics of rows, float32."""
+        """Bytes that `aten` writes in each step, [rows, length], and layernorm's statistics of rows, float32."""
         if implementation != "aten":
             return self.byte_written
         statistics = STATISTICS_BYTE * self.rows if self.normalized else 0

@@ -122,7 +122,7 @@ class _Product:
         return Question(self.library, self.operation(of), self.matrices, wishes)
 
     def arguments(self, of: Operands, algorithm: Algorithm, operation: Held) -> tuple[int, ...]:
-        """Of cublasLtMatmul, but for the stream."""
+        """The arguments of cublasLtMatmul, but for the stream."""
         a, b, c, d = (matrix.address for matrix in self.matrices)
         return (
             *(self.library.handle, operation.address, self.alpha.ctypes.data),

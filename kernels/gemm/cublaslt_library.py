@@ -28,7 +28,7 @@ _ENUM = {
     "matmul_algo_config": "MatmulAlgoConfigAttribute",
     "matmul_algo_cap": "MatmulAlgoCapAttribute",
 }
-"""Where the bindings name the attributes of each kind of object."""
+"""Kind of object -> the enumeration in which the bindings name its attributes."""
 
 
 class Library:
@@ -92,7 +92,7 @@ class Algorithm:
 
     @property
     def address(self) -> int:
-        """Where cuBLASLt finds it."""
+        """Its address for cuBLASLt."""
         return int(self._opaque.ctypes.data)
 
     def get(self, name: str) -> int:

@@ -65,7 +65,7 @@ def _kernel(problem: Gemm, capability: tuple[int, int]) -> Any:
 
 
 def shared_arguments(of: Operands, tile: Tile) -> dict[str, Any]:
-    """Those that these kernels have in common with the others."""
+    """The arguments that these kernels have in common with the others."""
     kept = ("a_scale", "b_scale", "m", "n", "k", "ROWS_ARE_K", "ADD", "BLOCK_M", "BLOCK_N", "BLOCK_K")
     found = of.arguments(tile)
     return {name: found[name] for name in kept}

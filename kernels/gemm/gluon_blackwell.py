@@ -63,9 +63,9 @@ from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
 
 ROWS = 128
-"""Of D, that one block computes: all lanes of tensor memory."""
+"""Rows of D that one block computes: all lanes of tensor memory."""
 SLACK_BYTE = 1024
-"""Of shared memory: barriers, and what warps of several kinds hand to each other when they start."""
+"""Shared memory for barriers, and for what warps of several kinds hand to each other when they start."""
 
 
 class Schedule(NamedTuple):
@@ -119,7 +119,7 @@ def computed(problem: Gemm, chosen: Schedule, sm_count: int) -> int:
 
 
 def _most_stages(problem: Gemm, wide: int, blocks: int) -> int:
-    """As many as fit with the parts of D on their way out, at most 8, whatever is added."""
+    """The most stages that fit beside the parts of D on their way out, at most 8, whatever is added."""
     step = 128 * (ROWS + wide // blocks)
     left = 227 * 1024 - SLACK_BYTE - 4 * wide - _staged_byte(problem, wide)
     return min(8, left // step)

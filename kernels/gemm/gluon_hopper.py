@@ -296,7 +296,7 @@ class Schedule(NamedTuple):
     group: int
 
     def __str__(self) -> str:
-        """As people write it: `256x128x64 w8 s4 lag1 g8`."""
+        """`256x128x64 w8 s4 lag1 g8`."""
         return f"{self.tile} lag{self.lag} g{self.group}"
 
 
@@ -308,7 +308,7 @@ _SHAPES = {
 """M x N -> lags and groups, the likeliest of both first."""
 _ROOM_BYTE = 227 * 1024
 _SLACK_BYTE = 1024
-"""Of one block: barriers, and what it takes to begin on a multiple of 1024 bytes."""
+"""Shared memory of one block for barriers, and to begin on a multiple of 1024 bytes."""
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Schedule, ...]:

@@ -58,7 +58,7 @@ from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
 
 _STEP_BYTE = 128
-"""Of a row, brought at a time: the widest pattern of TMA."""
+"""Bytes of a row that are brought at a time: the widest pattern of TMA."""
 _ROOM_BYTE = 227 * 1024
 _SECOND = {256: 192, 128: 128}
 """Columns of a tile -> the column of tensor memory where the second tile of sums begins."""
@@ -87,7 +87,7 @@ def _step(problem: Gemm) -> int:
 
 
 def _step_byte(problem: Gemm, wide: int) -> int:
-    """Of one step in shared memory: numbers and scales."""
+    """Bytes of one step in shared memory: numbers and scales."""
     return (ROWS + wide) * (_STEP_BYTE + _step(problem) // BLOCK_SCALED[problem.dtype])
 
 

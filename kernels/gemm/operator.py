@@ -62,7 +62,7 @@ def inputs(problem: Gemm, uniform: Uniform) -> Tensors:
 
 
 def _normal(problem: Gemm) -> Tensors:
-    """The A [m, k] and B [n, k] that every type rounds, in float64: the same whenever asked for."""
+    """The A [m, k] and B [n, k] that every type rounds, in float64: the same at every call."""
     generator = torch.Generator().manual_seed(problem.k)
     return tuple(
         torch.randn(rows, problem.k, dtype=torch.float64, generator=generator)

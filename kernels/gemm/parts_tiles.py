@@ -80,7 +80,8 @@ def _long_loads_are_wide(problem: Gemm, *, n_is_short: bool) -> bool:
 MOST_TAKEN: Mapping[str, int] = {"tf32": 64, "8-bit": 56}
 """Registers of a thread for sums and a step's operands, where skinny.py turns these and must not spill."""
 SHARED_BYTE: Mapping[str, int] = {"ampere": 96 * 1024, "hopper": 227 * 1024, "blackwell": 227 * 1024}
-"""Of a multiprocessor, for the programs on it: the least of an architecture and its smaller siblings."""
+"""Shared memory of a multiprocessor for the programs on it: the least of an architecture and its smaller
+siblings."""
 
 _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
     "16-bit": {

@@ -46,7 +46,7 @@ from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
 
 UNIT_ROWS = 64
-"""Of the matrix instructions of Hopper and Blackwell; a tile with fewer is left to those of Ampere."""
+"""Rows of the matrix instructions of Hopper and Blackwell; a tile with fewer is left to those of Ampere."""
 LEAST_STEPS = 4
 """Steps along K that a part has at least: about as many as it takes to fill its pipeline."""
 

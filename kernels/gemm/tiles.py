@@ -40,7 +40,7 @@ class Tile(NamedTuple):
     group: int = GROUP
 
     def __str__(self) -> str:
-        """As people write it: `256x128x64 w8 s3`, and ` g16` if another number than 8 runs together."""
+        """`256x128x64 w8 s3`, and ` g16` if another number than 8 runs together."""
         text = f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
         return text if self.group == GROUP else f"{text} g{self.group}"
 

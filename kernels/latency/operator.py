@@ -26,7 +26,7 @@ def inputs(problem: Latency, uniform: Uniform) -> Tensors:
 
 
 def reference(problem: Latency, table: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
-    """Where each chain ends `[chains]`, in float64: the cycle is squared for each bit of the steps."""
+    """The end of each chain `[chains]`, in float64: the cycle is squared for each bit of the steps."""
     ahead, at = table[:, 0].long() // _CELLS, begin.long() // _CELLS
     for bit in range(problem.steps.bit_length()):
         if problem.steps >> bit & 1:

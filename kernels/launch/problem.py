@@ -1,7 +1,7 @@
 """The launch floor: the time of a kernel that does nothing, t0 of every prediction.
 
 triton  a kernel with an empty body
-aten    the negation of one element: the least that torch can be asked to do
+aten    the negation of one element: the least that torch can do
 
 Strongest known: none, for this measures the device.
 """

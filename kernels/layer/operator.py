@@ -143,7 +143,7 @@ def eager(
 
 
 def deterministic(problem: Layer, *tensors: torch.Tensor) -> Launch:
-    """As eager or amp, cuDNN held to algorithms that repeat every bit; RuntimeError if two calls differ."""
+    """Eager or amp with algorithms of cuDNN that repeat every bit; RuntimeError if two calls differ."""
     launch = eager(problem, *tensors, deterministic=True)
     first, second = (
         (each,) if isinstance(each, torch.Tensor) else each for each in (launch.call(), launch.call())

@@ -11,7 +11,7 @@ while one is computed (`STAGES`).
 8192 elements are 16 a thread of 16 warps; x, dy and both column sums of 32 do not fit. Of rows that are no
 multiple of 16 bytes, loaded narrowly, 4096 are the most.
 
-**Bytes moved.** x and dy once, dx once, 8 bytes of statistics a row, dweight and dbias. Beside them
+**Bytes moved.** x and dy once, dx once, 8 bytes of statistics a row, dweight and dbias. In addition
 `length` elements of weight for each program, from cache, and `2 programs length` float32 partial sums,
 written and read again from L2.
 

@@ -10,7 +10,7 @@ Where the registers allow, two blocks run on a multiprocessor.
 How many clusters run at a time depends on how multiprocessors are grouped, and differs between devices of one
 kind. So four programs are started for each that could: one that must wait for its turn is a quarter as long.
 
-**Bytes moved.** x and dy once, dx once, 8 bytes of statistics a row, dweight and dbias. Beside them, from
+**Bytes moved.** x and dy once, dx once, 8 bytes of statistics a row, dweight and dbias. In addition, from
 cache, `length` elements of weight for each program and the statistics for every further block of a cluster;
 `2 programs length` float32 partial sums, written and read again; and 8 bytes of each block for every row,
 written once and read by all of its cluster.

@@ -5,7 +5,7 @@ holds it. Here all of the row is on its way at once into the shared memory of a 
 blocks (shared_memory.py), and the walks along it for the mean, for the variance and for the result stay
 there.
 
-**Bytes moved.** x once, y once, 8 bytes of statistics a row: the least there is. Beside them, from cache,
+**Bytes moved.** x once, y once, 8 bytes of statistics a row: the least there is. In addition, from cache,
 weight and bias once a row, some chunks ahead of their use, and in a cluster 12 bytes of each block, written
 once and read by all of them (the first mean twice).
 

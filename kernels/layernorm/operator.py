@@ -147,7 +147,7 @@ def _statistics(inputs: Tensors, in_16_bits: bool) -> Tensors:
 
 
 def tolerance(problem: LayerNorm, implementation: str) -> tuple[float, float, float]:
-    """For each output the largest |error| that rounding explains, as a fraction of its largest |value|.
+    """The largest |error| of each output that rounding explains, as a fraction of its largest |value|.
 
     u is the unit roundoff of the problem's type, u' that of the arithmetic, float32 (float64 for float64,
     where the reference errs as much: twice). Inputs are uniform in [-1, 1]. `low` (n) is what the largest
@@ -196,7 +196,7 @@ def _arithmetic(problem: LayerNorm) -> tuple[float, int]:
 
 
 def _sums_error(problem: LayerNorm, summed_in: Dtype | Literal["float32"]) -> float:
-    """Of dweight and dbias, by their running sums in this type, as a share of the largest."""
+    """Error of dweight and dbias by their running sums in this type, as a share of the largest."""
     columns = _excerpt_columns(problem)
     scatter = math.log(columns / UNLIKELY) / low(columns)
     return UNIT_ROUNDOFF[summed_in] * math.sqrt(problem.rows) / 3 * scatter

@@ -23,7 +23,7 @@ def known_length(length, ALIGN: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def rows_of(tile, rows, length, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Of the tile with this number: its rows, where they start (64-bit), elements from there, which exist.
+    """The tile with this number: its rows, where they start (64-bit), elements from there, which exist.
 
     EVEN: `length` is BLOCK, and columns need no mask.
     """

@@ -33,7 +33,7 @@ except ImportError:  # Triton 3.6
     cluster = None
 
 MOST_BYTE = 128 * 1024
-"""Of shared memory for the data of one block: 16 chunks by 16 warps. Hopper has 227 KiB, but walks along 19
+"""Shared memory for the data of one block: 16 chunks by 16 warps. Hopper has 227 KiB, but walks along 19
 chunks and more spill registers, and of such blocks a multiprocessor holds only one as of these."""
 LARGEST_CLUSTER = 16
 """Blocks. More than 8 are not portable, and need leave: Triton asks for it."""
@@ -43,7 +43,7 @@ class Share(NamedTuple):
     """How a row is cut up, and the threads that hold a share of it."""
 
     blocks: int
-    """Of a cluster; a power of two."""
+    """Blocks of a cluster; a power of two."""
     chunks: int
     chunk: int
     """Elements of a chunk in one block."""
@@ -78,9 +78,9 @@ def candidates(length: int, item_byte: int, tensors: int) -> list[Share]:
 
 
 def partial_sums(share: Share, x: torch.Tensor, count: int) -> torch.Tensor | None:
-    """Where the blocks tell each other `count` numbers a row: [rows, count, blocks]; None for a single block.
+    """Memory by which blocks exchange `count` numbers a row: [rows, count, blocks]; None for a single block.
 
-    Raises Unsupported on devices without asynchronous copies, or without clusters where they are asked for.
+    Raises Unsupported on devices without asynchronous copies, or without clusters where they are needed.
     """
     capability = torch.cuda.get_device_capability(x.device) if x.is_cuda else None
     if capability is not None and capability < (8, 0):

@@ -53,7 +53,7 @@ def along_rows(tile: Tile, length: int, item_byte: int) -> dict[str, Any]:
 
 
 def of_rows(tile: Tile, length: int, item_byte: int) -> dict[str, Any]:
-    """Those of kernels that hold some rows whole."""
+    """Arguments of kernels that hold some rows whole."""
     return along_rows(tile, length, item_byte) | {"EVEN": length == tile.block, "ROWS": tile.rows}
 
 

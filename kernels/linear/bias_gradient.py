@@ -11,7 +11,7 @@ way; this is a kernel of its own, which finds in L2 what the product has just re
 added up: 56 to 64 KB on a multiprocessor, where a B200 needs 43 (tests/kernels/in_flight.py). Loads into
 registers left 8 to 16 KB: ptxas issues the second only when the first has been used.
 
-**Bytes moved.** dy once, db once. Beside them a partial sum a column for each part, written and read in L2.
+**Bytes moved.** dy once, db once. In addition a partial sum a column for each part, written and read in L2.
 
 **Arithmetic.** float32 (float64 for float64): running sums of batch / (ROWS parts) terms, added in pairs;
 rounded once.
@@ -30,8 +30,8 @@ from kernels.batchnorm.channel import arrives_last
 from kernels.layernorm.tiles import Tile, alignment
 
 _STAGES = tl.constexpr(3)
-"""Of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which cannot be
-asynchronous, ignore it."""
+"""Stages of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which
+cannot be asynchronous, ignore it."""
 
 
 @triton.jit

@@ -82,7 +82,7 @@ def cublaslt(problem: Linear, *inputs: torch.Tensor) -> Launch:
 
 
 def triton(problem: Linear, *inputs: torch.Tensor) -> Launch:
-    """Our kernels, tuned for this problem when first asked; outputs preallocated."""
+    """Our kernels, tuned for this problem on first use; outputs preallocated."""
     from kernels.gemm import choosing  # Triton is not everywhere, and a run on a CPU needs none.
 
     product = choosing.launch(problem.gemm, _operands(problem, *inputs), "triton")

@@ -14,7 +14,7 @@ the documents, which are column-major and call the weights A:
 
 So batch is the length of no row in memory: an odd one misaligns nothing.
 
-`bias` adds the vector to y, forward, and sums its gradient beside dw. dx knows no bias.
+`bias` adds the vector to y, forward, and sums its gradient along with dw. dx knows no bias.
 
 Strongest known: cuBLASLt, which adds the bias as it stores; raced as `cublaslt`.
 """
@@ -131,13 +131,13 @@ class Linear(Problem):
         return self.adds_bias and implementation == "onednn"
 
     def refusal(self, implementation: str) -> str:
-        """What the GEMM refuses; and cuBLASLt is asked for no bias gradient."""
+        """What the GEMM refuses; and no bias gradient by cuBLASLt."""
         if implementation == "cublaslt" and self.sums_bias_gradient:
             return "cublaslt is the product alone here, so it does no weight_gradient with bias"
         return _of_gemm(self.gemm.refusal(implementation))
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
-        """Also what the GEMM lacks on this device."""
+        """Why this device cannot run it, also by what the GEMM lacks there."""
         reason = super().missing(implementation, device, capability)
         return reason or _of_gemm(self.gemm.missing(implementation, device, capability))
 

@@ -1,4 +1,4 @@
-"""From a problem to a launch of one of our pooling kernels: which kernel, its arguments, the tiles to try.
+"""Launches of our pooling kernels: which kernel, its arguments, the tiles to try.
 
     forward    one window is the whole image     pool_whole      forward.py
                else                              pool
@@ -71,7 +71,7 @@ def strips(problem: Pooling) -> list[Strip]:
     """Strips worth timing; none where `pool_strips` or `gather_strips` does not compute the problem.
 
     As wide as one access of 16 bytes if rows begin at multiples of that, or of four columns, which takes
-    fewer registers; no narrower than what windows reach beside a strip. The more rows, the fewer are loaded
+    fewer registers; no narrower than what windows reach beyond a strip. The more rows, the fewer are loaded
     twice, and the more there are in flight.
     """
     down, across = problem.down, problem.across

@@ -113,7 +113,7 @@ def _divisors(problem: Pooling, device: torch.device) -> torch.Tensor:
 
 
 def _taps(problem: Pooling, x: torch.Tensor, fill: float) -> list[torch.Tensor]:
-    """For each tap of the window, row by row, what all windows hold there: views `[n, c, high, wide]`."""
+    """The taps of the window, row by row, each as what all windows hold there: views `[n, c, high, wide]`."""
     padded = _padded(problem, x, fill)
     return [padded[:, :, rows, columns] for rows, columns in _tap_slices(problem)]
 
@@ -127,7 +127,7 @@ def _tap_slices(problem: Pooling) -> list[tuple[slice, slice]]:
 
 
 def _padded(problem: Pooling, x: torch.Tensor, fill: float) -> torch.Tensor:
-    """With padding on all sides, and at the end room for an overhanging window."""
+    """x with padding on all sides, and at the end room for an overhanging window."""
     sides = []
     for axis in (problem.across, problem.down):
         reach = (axis.windows - 1) * axis.stride + axis.window - axis.padding - axis.size

@@ -145,7 +145,7 @@ class Recurrent(Problem):
         return ""
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
-        """On a GPU a loop has no gradient: autograd's kernels cannot be captured in a graph by themselves."""
+        """Why a device cannot run it: on a GPU no graph captures the kernels of a loop's gradient alone."""
         reason = super().missing(implementation, device, capability)
         if not reason and implementation == "loop" and device == "cuda" and self.direction != "forward":
             return "loop has no gradient on a GPU: autograd runs it outside the graph that is timed"

@@ -107,7 +107,7 @@ class Training(Problem):
 
     @property
     def flop(self) -> int:
-        """Of each layer 3 products of W, 4 where it is computed again; of LoRA see the code."""
+        """FLOP: of each layer 3 products of W, 4 where it is computed again; of LoRA see the code."""
         square, thin = 2 * self.batch * self.width**2, 4 * self.batch * self.width * self.lora_rank
         forward = (self.layers + self.again) * (square + thin)
         through = (self.layers - 1) * square  # gradients of a layer's input, which x does not need

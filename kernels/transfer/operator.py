@@ -39,7 +39,7 @@ def _on_host(problem: Transfer, length: int, dtype: torch.dtype) -> torch.Tensor
 
 
 def reference(problem: Transfer, x: torch.Tensor, y: torch.Tensor) -> Tensors:
-    """In float64 what arrives on the device, on the device, and what arrives on the host, on the host."""
+    """What arrives on the device, there, and what arrives on the host, there, in float64."""
     arrived = (x.double().to(y.device), y.cpu().double())
     return tuple(each for each in arrived if each.numel())
 
