@@ -121,17 +121,6 @@ def test_the_spin_rate_is_that_of_a_loaded_device(rise_s: float) -> None:
     assert GraphClock(cuda, cuda.flush, cuda.host_now).cycles_per_s == pytest.approx(CLOCK_HZ, rel=0.03)
 
 
-@pytest.mark.parametrize("make", [StreamClock, GraphClock])
-def test_on_a_device_that_was_idle_the_host_is_hidden_too(make: Make) -> None:
-    cuda = SimulatedCuda()
-    cuda.idle_hz, cuda.rise_s = 0.17 * CLOCK_HZ, 0.08
-    clock = make(cuda, cuda.flush, cuda.host_now)
-    batch = clock.batch(kernels(cuda, 100, 2e-6), False)
-    for _ in range(20):
-        assert batch() == pytest.approx(200e-6, abs=1.1e-6)
-    assert clock.late == 0
-
-
 def test_calibrating_ends_though_the_clock_never_comes_to_rest() -> None:
     cuda = SimulatedCuda()
     chance = random.Random(1)

@@ -12,7 +12,6 @@ from bench.device.datasheet import Datasheet, find_datasheet
 from bench.model.bound import bounds
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.predict import reached, structured
-from bench.model.roofline import calibrated_columns
 from bench.store.schema import Measurement
 from kernels.activations.problem import Activation
 from kernels.gemm.problem import Gemm
@@ -120,22 +119,6 @@ def test_vector_arithmetic_needs_no_peak_but_heeds_one() -> None:
     assert bound.structured_s == pytest.approx(FLOOR_S + row.flop / 1e10)
     (free,) = told([row], dataclasses.replace(ROOF, peak_flop_per_s={})).itertuples()
     assert free.structured_s == one.structured_s
-
-
-def test_matrix_products_of_a_cpu_are_the_second_level(chance: np.random.Generator) -> None:
-    sizes = [tuple(int(s) for s in row) for row in chance.integers(1, 3000, (30, 3))]
-    problems = [Gemm(m=m, n=n, k=k, dtype="bfloat16") for m, n, k in sizes]
-    rows = [timed(p, "onednn", None, **CPU) for p in problems]
-    found = told(rows)
-    share = np.array([p.byte_written / p.byte for p in problems])
-    wanted, limiter = calibrated_columns(
-        found["flop"], found["byte"], share, found["arithmetic"], found["dtype"], ROOF
-    )
-    assert found["structured_s"].to_numpy() == pytest.approx(wanted)
-    assert list(found["structured_limiter"]) == list(limiter)
-    assert not found["calibrating"].any()
-    unknown = told([timed(Gemm(m=8, n=8, k=8, dtype="int8"), "onednn", 1.0, **CPU)])
-    assert unknown["structured_s"].isna().all() and list(unknown["structured_limiter"]) == [""]
 
 
 def products(chance: np.random.Generator, count: int, start_s: float, per_byte_s: float) -> list[Measurement]:

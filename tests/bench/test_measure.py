@@ -384,23 +384,6 @@ def test_the_configuration_and_what_was_passed_over_for_it_are_in_the_row() -> N
     assert run("good", 4096)["passed_over"] is None
 
 
-def test_a_row_shows_what_the_compiler_stumbled_over_and_not_where() -> None:
-    cuda = SimulatedCuda()
-    problem = Doubling(dtype="float32", size=64)
-
-    def uncompilable(problem: Doubling, x: torch.Tensor) -> Launch:
-        try:
-            raise TypeError("cannot convert None to tensor")
-        except TypeError as error:
-            raise RuntimeError("at 27:17:\n    return a, b, c, d\n    ^") from error
-
-    operator, bench = with_implementation(cuda, uncompilable), simulated_bench(cuda)
-    facts = measure(bench, operator, "good", problem, True, LIMITS)
-    said = {"status": "error", "reason": "TypeError: cannot convert None to tensor"}
-    assert said.items() <= facts.items()
-    assert check(bench, operator, "good", problem) == said
-
-
 def test_a_launch_too_slow_is_skipped_with_its_time() -> None:
     cuda = SimulatedCuda()
     facts = run(size=64, cuda=cuda, operator=doubling(cuda, 3.0, 3.0), limits=Limits(0.5, 1.0))

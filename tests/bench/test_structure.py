@@ -185,25 +185,6 @@ def _arithmetic_only(chance: np.random.Generator) -> Machine:
     return dataclasses.replace(machine(chance), **free)
 
 
-def test_a_known_tile_climbs_a_staircase(chance: np.random.Generator) -> None:
-    for tile in ((256, 128), (128, 128), (64, 64)):
-        of = _arithmetic_only(chance)
-        rows = tile[0] * of.sm_count * (2 if tile == (64, 64) else 1)  # every column of tiles is one wave
-        n = np.arange(1, 6 * tile[1] + 1, dtype=np.float64)
-        k = float(chance.integers(500, 5000))
-        some = bfloat16(np.stack([np.full_like(n, rows), n, np.full_like(n, k)], axis=1))
-        body = predict(of, some, tile).seconds - of.launch_s
-        assert (np.diff(body) >= 0).all()
-        columns = np.ceil(n / tile[1])
-        for step in range(1, 6):
-            plateau, after = body[columns == step], body[columns == step + 1]
-            assert plateau[-1] <= plateau[0] * 1.15  # nearly flat inside
-            assert plateau[-1] > plateau[0] * (1 + 0.05 / step)  # but it does climb, as NVIDIA's do
-            # Full waves at both ends: the next column costs one wave, less what its empty places save.
-            assert after[-1] / plateau[-1] == pytest.approx((step + 1) / step)
-            assert after[0] / plateau[-1] > 1 + 0.6 / step
-
-
 def test_the_tail_of_a_known_tile_is_waited_for_whole(chance: np.random.Generator) -> None:
     of = machine(chance)
     some = products(chance, sizes(chance, 100))
@@ -251,25 +232,6 @@ def test_loading_overlaps_the_more_the_more_steps(chance: np.random.Generator) -
 
 
 # ---- what is chosen
-
-
-def test_splits_have_a_step_each_and_help(chance: np.random.Generator) -> None:
-    split = 0
-    for _ in range(10):
-        of = machine(chance)
-        some = products(chance, sizes(chance, 300, 2**16))
-        found = predict(of, some)
-        steps = np.ceil(some.k * some.item_byte / tile_wave.STEP_BYTE)
-        assert (found.parts <= steps).all()
-        split += int((found.parts > 1).sum())
-        never = predict(dataclasses.replace(of, split_s=1.0), some)
-        assert (never.parts == 1).all()
-        assert (found.seconds <= never.seconds).all()
-        assert (found.seconds[found.parts > 1] < never.seconds[found.parts > 1]).all()
-        # What fills the device twice over has no reason to be split.
-        usual = np.ceil(some.m / 128) * np.ceil(some.n / 128)
-        assert (found.parts[usual >= 2 * of.sm_count] == 1).all()
-    assert split > 100
 
 
 def test_no_more_parts_than_fill_a_device_twice(chance: np.random.Generator) -> None:
