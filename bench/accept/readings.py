@@ -9,9 +9,10 @@ of each kind counts: shapes differ between those who measure, and the fastest is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -91,28 +92,20 @@ def _kinds(rows: pd.DataFrame) -> pd.Series:
     words = partial(np.array, dtype=object)
     written = rows["byte_written"] / rows["byte"].where(rows["byte"] > 0)
     streaming = rows["operator"].isin(STREAMING) & (klass == "memory") & large
-    names = np.select(
-        [
-            klass == "launch",
-            klass == "transfer",
+    kinds: Sequence[tuple[Any, Any]] = (
+        (klass == "launch", "launch"),
+        (klass == "transfer", words([_direction(text) for text in rows["parameters"]])),
+        (
             (klass == "cache") & (rows["operator"] == "stream"),
-            intense,
-            product & (klass == "memory") & large,
-            streaming & written.between(*READ),
-            streaming & written.between(*COPY),
-        ],
-        [
-            "launch",
-            words([_direction(text) for text in rows["parameters"]]),
             words([f"{CACHE}{memory_text(byte)}" for byte in rows["byte"]]),
-            words([f"{PRODUCT}{name}" for name in dtype]),
-            "narrow matrix multiplication",
-            "memory, read",
-            "memory, copy",
-        ],
-        "",
+        ),
+        (intense, words([f"{PRODUCT}{name}" for name in dtype])),
+        (product & (klass == "memory") & large, "narrow matrix multiplication"),
+        (streaming & written.between(*READ), "memory, read"),
+        (streaming & written.between(*COPY), "memory, copy"),
     )
-    return pd.Series(names, index=rows.index)
+    which, names = zip(*kinds, strict=True)
+    return pd.Series(np.select(which, names, ""), index=rows.index)
 
 
 def _direction(parameters: str) -> str:

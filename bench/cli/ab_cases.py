@@ -70,12 +70,20 @@ def _imports(path: Path) -> set[str]:
         tree = ast.parse(path.read_text("utf-8"))
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno}: {error.msg}") from error
-    for node in ast.walk(tree):
+    for node in _statements(tree.body):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
     return names
+
+
+def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """These statements and those within them. Expressions, of which there are many more, import nothing."""
+    for node in body:
+        yield node
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from _statements(getattr(node, name, ()))
 
 
 def named(names: Sequence[str], sm_count: int) -> list[Case]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,7 +43,13 @@ def apply_factors(predictions: pd.DataFrame, rows: pd.DataFrame, roof: Callable[
         known = {text: _words(text, without) for text in rows["parameters"].unique()}
         words = [known[text] for text in rows["parameters"]]
         kinds = zip(rows["condition"], rows["operator"], rows["implementation"], words, strict=True)
-        for _, alike in rows.groupby(np.array([repr(kind) for kind in kinds]), sort=False):
+        of_kind: dict[tuple[Any, ...], list[int]] = {}
+        for place, kind in enumerate(kinds):
+            of_kind.setdefault(kind, []).append(place)
+        for places in of_kind.values():
+            if usable.to_numpy()[places].sum() < LEAST_OF_A_KIND:
+                continue
+            alike = rows.iloc[places]
             to = alike.index.intersection(waiting)
             timed = alike[usable[alike.index]]
             if not len(to) or timed["parameters"].nunique() < LEAST_OF_A_KIND:

@@ -30,7 +30,7 @@ import numpy as np
 
 from bench.case_name import row_name
 from bench.model import calibration, residual, tile_wave
-from bench.model.attention_rows import in_one_pass, predict_attention, special_per_clock
+from bench.model.attention import in_one_pass, predict_attention, special_per_clock
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts

@@ -119,8 +119,8 @@ def aten(problem: Activation, *tensors: torch.Tensor) -> Launch:
 def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
     """y or dx, as a model calls it: what Inductor compiles."""
     call, _ = _TORCH[problem.function, problem.direction]
-    found: torch.Tensor = call(*reversed(tensors))
-    return found
+    result: torch.Tensor = call(*reversed(tensors))
+    return result
 
 
 def tolerance(problem: Activation, implementation: str) -> float:

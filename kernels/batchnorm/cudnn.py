@@ -58,9 +58,9 @@ class Library:
 
     def size(self, name: str, *arguments: Any) -> int:
         """What a function that ends in `size_t *sizeInBytes` answers."""
-        found = c_size_t()
-        self.call(name, *arguments, byref(found))
-        return found.value
+        byte = c_size_t()
+        self.call(name, *arguments, byref(byte))
+        return byte.value
 
 
 class Descriptor:

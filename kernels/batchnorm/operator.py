@@ -151,11 +151,6 @@ def formulas(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
     return (y,) if problem.direction == "inference" else (y, mean, rstd)
 
 
-def triton(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
-    """Our two kernels; tuned for this problem when first asked (two_pass.py)."""
-    return launched_by("batchnorm.two_pass")(problem, tensors)
-
-
 def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
     """For each output the largest |error| that rounding explains, as a fraction of its largest |value|.
 
@@ -225,7 +220,7 @@ def _examples() -> list[BatchNorm]:
     sizes = [(2, 1, 1, 1), (3, 5, 1, 1), (2, 13, 7, 7), (3, 65, 5, 3), (5, 8, 16, 16), (2, 136, 9, 8)]
     sizes += [(1, 3, 37, 59), (4, 32, 14, 14), (1, 1, 1, 4097)]
     dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
-    found = [
+    problems = [
         # A type for each, so turned that every direction and layout meets all three.
         BatchNorm(direction=direction, n=n, c=c, h=h, w=w, layout=layout, dtype=dtypes[(i + j + k) % 3])
         for i, (n, c, h, w) in enumerate(sizes)
@@ -233,7 +228,7 @@ def _examples() -> list[BatchNorm]:
         for k, direction in enumerate(get_args(Direction))
     ]
     # A single value, which only inference can have.
-    return [*found, BatchNorm(direction="inference", n=1, c=1, h=1, w=1, dtype="float32")]
+    return [*problems, BatchNorm(direction="inference", n=1, c=1, h=1, w=1, dtype="float32")]
 
 
 OPERATOR = Operator(
@@ -246,7 +241,7 @@ OPERATOR = Operator(
         "cudnn-persistent": partial(library.launch, mode=library.SPATIAL_PERSISTENT),
         "aten": aten,
         "inductor": inductor,
-        "triton": triton,
+        "triton": launched_by("batchnorm.two_pass"),
         "triton-persistent": launched_by("batchnorm.persistent"),
     },
     tolerance=tolerance,

@@ -114,7 +114,7 @@ def sizes(problem: BatchNorm, tile: Tile, of_parts: int) -> dict[str, Any]:
 
 
 def launch(
-    problem: BatchNorm, tensors: Tensors, tile: Tile | None = None, multiprocessors: int | None = None
+    problem: BatchNorm, *tensors: torch.Tensor, tile: Tile | None = None, multiprocessors: int | None = None
 ) -> Launch:
     """The problem's outputs as operator.py has them; the fastest of the candidates unless a tile is given.
 
@@ -122,7 +122,7 @@ def launch(
     """
     if tile is None:
         question = ("batchnorm", "triton", problem)
-        return tuned(question, candidates(problem), lambda tile: launch(problem, tensors, tile))
+        return tuned(question, candidates(problem), lambda tile: launch(problem, *tensors, tile=tile))
     if multiprocessors is None:
         multiprocessors = torch.cuda.get_device_properties(tensors[0].device).multi_processor_count
     of_parts = parts(problem, tile, multiprocessors)

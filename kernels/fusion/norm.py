@@ -20,7 +20,6 @@ is written. Sums run in a fixed order: results are the same each time.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-import functools
 from typing import NamedTuple
 
 import torch
@@ -28,9 +27,9 @@ import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.fusion.operands import Operands
 from kernels.fusion.problem import EPSILON, Fusion
 from kernels.layernorm.registers import known_length, rows_of
+from kernels.tensors import empty
 
 
 class Rows(NamedTuple):
@@ -50,14 +49,14 @@ def candidates(length: int) -> tuple[Rows, ...]:
     Few elements a thread leave more threads to wait for memory, many need fewer exchanges between warps.
     """
     padded = triton.next_power_of_2(length)
-    found = []
+    listed = []
     for warps in (1, 2, 4, 8, 16):
         for each in (8, 16, 32):
             rows = 32 * warps * each // padded
             # One row may take all the warps there are; several rows are worth it for four warps.
             if rows == 1 or (rows > 1 and warps == 4):
-                found.append(Rows(rows, warps))
-    return tuple(found)
+                listed.append(Rows(rows, warps))
+    return tuple(listed)
 
 
 @triton.jit(do_not_specialize=["rows", "length"])
@@ -97,7 +96,7 @@ def chain(
     tl.store(y_pointer + start + i, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
-def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
+def launch(problem: Fusion, *tensors: torch.Tensor, chosen: Rows | None = None) -> Launch:
     """y and h [rows, length] in the type of x, on its device, with `chosen`; else with what is fastest.
 
     x, residual, y, h are contiguous and 16-byte aligned; bias, weight, shift [length] likewise. The first
@@ -106,11 +105,13 @@ def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
     if chosen is None:
         from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
 
-        return tuned(("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of))
-    y, h = torch.empty_like(of.x), torch.empty_like(of.x)
+        tiles = candidates(problem.length)
+        return tuned(("fusion", problem), tiles, lambda rows: launch(problem, *tensors, chosen=rows))
+    y, h = outputs = empty(problem, tensors[0])
     run = chain[(triton.cdiv(problem.rows, chosen.rows),)]
     wide = 16 // problem.item_byte
     cut = {"ALIGN": wide if problem.length % wide == 0 else 1, "ROWS": chosen.rows, "num_warps": chosen.warps}
     cut |= {"PADDED": triton.next_power_of_2(problem.length)}
-    tensors = of.x, of.bias, of.residual, of.weight, of.shift, y, h
-    return Launch.of(run, (y, h), *tensors, problem.rows, problem.length, EPSILON, **cut)
+    of = dict(zip(problem.tensors[0], tensors, strict=True))
+    arguments = [of.get(name) for name in ("x", "bias", "residual", "weight", "shift")]
+    return Launch.of(run, outputs, *arguments, y, h, problem.rows, problem.length, EPSILON, **cut)

@@ -95,6 +95,11 @@ class Fusion(Problem):
         return "layernorm" in self.steps
 
     @property
+    def sums(self) -> int:
+        """How many of the inputs are added up: x and what of bias and residual there is, the first ones."""
+        return 1 + sum(step in ("bias", "residual") for step in self.steps)
+
+    @property
     def elements(self) -> int:
         """rows length: the elements of x."""
         return self.rows * self.length

@@ -7,6 +7,7 @@ import torch
 from bench.spec import Operator, Tensors, Uniform
 from kernels.latency.problem import LINE_BYTE, Latency
 from kernels.optional import launched_by
+from kernels.rounding import exact
 
 _CELLS = LINE_BYTE // 4
 """Elements from one cell to the next."""
@@ -34,17 +35,12 @@ def reference(problem: Latency, table: torch.Tensor, begin: torch.Tensor) -> tor
     return (at * _CELLS).double()
 
 
-def tolerance(problem: Latency, implementation: str) -> float:
-    """0: an index is exact."""
-    return 0.0
-
-
 OPERATOR = Operator(
     problem=Latency,
     inputs=inputs,
     reference=reference,
     implementations={"triton": launched_by("latency.chasing")},
-    tolerance=tolerance,
+    tolerance=exact,  # an index
     examples=[
         # Two cells, more steps than cells, an odd number of cells, and several chains.
         Latency(dtype="float32", footprint_byte=LINE_BYTE * lines, steps=steps)

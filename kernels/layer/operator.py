@@ -109,8 +109,8 @@ def _launch(
 def _unscale(gradients: list[torch.Tensor]) -> None:
     """What GradScaler.unscale_ calls: divides by the scale, and sets a flag if a number is not finite."""
     device = gradients[0].device
-    found, inverse = torch.zeros(1, device=device), torch.full((1,), 1 / LOSS_SCALE, device=device)
-    torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
+    infinite, inverse = torch.zeros(1, device=device), torch.full((1,), 1 / LOSS_SCALE, device=device)
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, infinite, inverse)
 
 
 def _autocast(problem: Layer, device: torch.device) -> AbstractContextManager[Any]:

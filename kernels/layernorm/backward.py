@@ -23,7 +23,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, along_rows, of_rows, whole_rows
@@ -124,14 +124,14 @@ def candidates(problem: LayerNorm) -> list[Tile]:
 
     Up to 8 of short rows, whose sums over many rows of a program take registers too.
     """
-    found = []
+    tiles = []
     for tile in whole_rows(problem.length, most=16 if problem.length > 512 else 8):
         few = tile.rows * tile.block <= 8 * 32 * tile.warps
-        found.append(tile._replace(per_sm=(32 if few else 16) // tile.warps))
-    return found
+        tiles.append(tile._replace(per_sm=(32 if few else 16) // tile.warps))
+    return tiles
 
 
-def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
+def launch(problem: LayerNorm, inputs: Tensors, tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows within 8192 elements; mean and rstd float32, all contiguous."""
     count = min(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
     dx, dweight, dbias = empty(problem, inputs[0])

@@ -67,8 +67,8 @@ def _functional(problem: LayerNorm, *inputs: torch.Tensor) -> Tensors:
     x, dy, weight, mean, rstd = inputs
     # The bias is not read: only its being there, its type and shape count.
     gradient: Any = torch.ops.aten.native_layer_norm_backward.default
-    found: Tensors = gradient(dy, x, shape, mean, rstd, weight, weight, [True, True, True])
-    return found
+    written: Tensors = gradient(dy, x, shape, mean, rstd, weight, weight, [True, True, True])
+    return written
 
 
 def aten(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:

@@ -80,10 +80,10 @@ class LayerNorm(Rows):
         does not hold them; it reads x the second time at once, from L2. And aten's gradient, which reads x
         and dy twice on a GPU but once on a CPU.
         """
-        held = self.in_registers or (
+        read_once = self.in_registers or (
             self.length <= LONGEST_IN_CLUSTER and self.length * self.item_byte % 16 == 0
         )
-        if implementation == "triton" and self.direction == "backward" and not held:
+        if implementation == "triton" and self.direction == "backward" and not read_once:
             return 2 * self.elements * self.item_byte
         return 0
 

@@ -41,9 +41,9 @@ AS_GEMM: Mapping[Direction, tuple[str, str, str, Layout]] = {
 
 def _like_gemm(name: str, summary: str) -> Implementation:
     """The GEMM's implementation of this name, on its devices, for the data types that cuBLASLt has too."""
-    found, common = Gemm.implementation(name), Gemm.implementation("cublaslt").dtypes
-    dtypes = {dtype: lowest for dtype, lowest in found.dtypes.items() if dtype in common}
-    return Implementation(name, summary, found.devices, dtypes)
+    of_gemm, common = Gemm.implementation(name), Gemm.implementation("cublaslt").dtypes
+    dtypes = {dtype: lowest for dtype, lowest in of_gemm.dtypes.items() if dtype in common}
+    return Implementation(name, summary, of_gemm.devices, dtypes)
 
 
 class Linear(Problem):
@@ -138,8 +138,8 @@ class Linear(Problem):
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Also what the GEMM lacks on this device."""
-        found = super().missing(implementation, device, capability)
-        return found or _of_gemm(self.gemm.missing(implementation, device, capability))
+        reason = super().missing(implementation, device, capability)
+        return reason or _of_gemm(self.gemm.missing(implementation, device, capability))
 
     def probe(self) -> Linear:
         """At most 256 a side: a few milliseconds even where a type has no fast path."""

@@ -94,7 +94,7 @@ def strips(problem: Pooling) -> list[Strip]:
         widths = [widest, min(widest, 4)] if few else []
         heights = {rows: rows // down.stride for rows in (1, 2, 4, 8) if rows % down.stride == 0}
         kept = down.overlap + 1  # both dy and place: a row more than their windows is what does not spill
-    found = {
+    listed = {
         Strip(rows, columns, 4): None
         for columns in widths
         for rows, read in heights.items()
@@ -102,7 +102,7 @@ def strips(problem: Pooling) -> list[Strip]:
         if rows <= _power(written) and (rows > 1 or written == 1)
     }
     # They are numbered with 32 bits.
-    return [strip for strip in found if grid(problem, strip)[0] * 32 * strip.warps <= MOST_32_BIT]
+    return [strip for strip in listed if grid(problem, strip)[0] * 32 * strip.warps <= MOST_32_BIT]
 
 
 def _windows_beside(axis: Axis) -> tuple[int, int]:
@@ -118,7 +118,7 @@ def tiles(problem: Pooling) -> list[Tile]:
     where more than four windows hold a point, already four may.
     """
     h, w = (problem.h, problem.w) if is_whole(problem) else computed(problem)
-    found: dict[Tile, None] = {}
+    listed: dict[Tile, None] = {}
     overlap = problem.down.overlap * problem.across.overlap
     if problem.layout == "NHWC":
         small = max(problem.window, problem.window_w) <= 3
@@ -128,15 +128,15 @@ def tiles(problem: Pooling) -> list[Tile]:
                 points = elements // lanes
                 # As square as the image allows.
                 wide = min(_power(w), 1 << (points.bit_length() // 2))
-                found[Tile(min(_power(h), points // wide), wide, lanes, warps)] = None
+                listed[Tile(min(_power(h), points // wide), wide, lanes, warps)] = None
     else:
         many = ((256, 4), (512, 8)) if overlap > 4 and not is_whole(problem) else ()
         for elements, warps in many or ((512, 2), (512, 4), (1024, 4), (2048, 8)):
             for run in (elements, 64 if many else elements // 8):
                 wide = min(_power(h * w), run)
                 lanes = min(_power(problem.n * problem.c), elements // wide)
-                found[Tile(1, wide, lanes, warps)] = None
-    return list(found)
+                listed[Tile(1, wide, lanes, warps)] = None
+    return list(listed)
 
 
 def _power(number: int) -> int:

@@ -146,10 +146,10 @@ class Recurrent(Problem):
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
         """On a GPU a loop has no gradient: autograd's kernels cannot be captured in a graph by themselves."""
-        found = super().missing(implementation, device, capability)
-        if not found and implementation == "loop" and device == "cuda" and self.direction != "forward":
+        reason = super().missing(implementation, device, capability)
+        if not reason and implementation == "loop" and device == "cuda" and self.direction != "forward":
             return "loop has no gradient on a GPU: autograd runs it outside the graph that is timed"
-        return found
+        return reason
 
     def probe(self) -> Recurrent:
         """At most 4 steps of 32 sequences, of 128 inputs and 128 hidden."""

@@ -51,14 +51,8 @@ def _of_colors(markers: Mapping[str, str]) -> dict[str, LineStyle]:
 INDIGO, WINE, FOREST, OLIVE = "#332288", "#882255", "#117733", "#999933"
 TEAL, SAND, BROWN = "#44AA99", "#DDCC77", "#661100"
 _TILES: Mapping[str, str] = {
-    "256x128": "<",
-    "128x256": ">",
-    "128x128": "p",
-    "256x64": "d",
-    "64x256": "8",
-    "128x64": "*",
-    "64x128": "X",
-    "64x64": "v",
+    **{"256x128": "<", "128x256": ">", "128x128": "p", "256x64": "d"},
+    **{"64x256": "8", "128x64": "*", "64x128": "X", "64x64": "v"},
 }
 """Marker of each forced tile."""
 

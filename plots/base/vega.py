@@ -50,6 +50,21 @@ def faceted(data: str, panel: Spec, field: str, values: Sequence[str], label_wid
     return {**whole, "facet": facet, "columns": 1, "spec": panel, **more}
 
 
+def quantity(field: str, **more: Any) -> Spec:
+    """A channel of numbers."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def category(field: str, **more: Any) -> Spec:
+    """A channel of words."""
+    return {"field": field, "type": "nominal", **more}
+
+
+def layer(mark: str, look: Spec, encoding: Spec, **more: Any) -> Spec:
+    """A layer of such marks; `more` are the data that they show, and parameters."""
+    return {"mark": {"type": mark, **look}, "encoding": encoding, **more}
+
+
 def tooltip(titles: Mapping[str, str]) -> list[Spec]:
     """What a tooltip shows: field -> its title."""
     return [{"field": field, "title": title} for field, title in titles.items()]

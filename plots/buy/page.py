@@ -57,8 +57,7 @@ def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, UnitPrice]
 
 def html(across: Across, priced: Mapping[str, UnitPrice]) -> str:
     """The page about these devices; all gains are over `across.base`."""
-    sheets = {device: sheet for device, sheet in across.sheets.items() if sheet is not None}
-    devices = [*by_age(sheets), *(device for device in across.sheets if device not in sheets)]
+    devices = by_age(across.sheets)
     rates = achieved(across.runs)
     works = list(dict.fromkeys((each.work, each.width) for each in rates))
     compared = {across.base, *(gain.device for gain in across.gains)}

@@ -17,8 +17,7 @@ from matplotlib.lines import Line2D
 from bench.judge.achieved import by_age
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import DeviceRun
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page
 
 PANELS: Mapping[str, tuple[str, str]] = {
@@ -87,9 +86,9 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
     Devices by age, those without a datasheet last.
     """
     measures = [measure for measure in PANELS if (points["measure"] == measure).any()]
-    sheets = {run.device: run.datasheet for run in measured_runs if run.datasheet is not None}
+    sheets = {run.device: run.datasheet for run in measured_runs}
     names = {run.device: (run.datasheet.name if run.datasheet else run.device_name) for run in measured_runs}
-    devices = [each for each in dict.fromkeys([*by_age(sheets), *names]) if (points["device"] == each).any()]
+    devices = [each for each in by_age(sheets) if (points["device"] == each).any()]
     page = Page(
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
         len(measures) * _HEIGHT_IN + (len(measures) - 1) * _GAP_IN,

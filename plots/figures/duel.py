@@ -22,8 +22,7 @@ from bench.format import count_text
 from bench.judge.frame import DeviceRun
 from bench.judge.goals import Goal, goal_of
 from bench.judge.standings import ALL_16_BIT, CaseFigure, Standing, duels
-from plots.base import axes as scale
-from plots.base import measured_points, style
+from plots.base import measured_points, scale, style
 from plots.base.page import Page
 
 COLORS: Mapping[str, str] = {

@@ -17,8 +17,7 @@ from matplotlib.axes import Axes
 
 from bench.judge.speedup import Gain
 from bench.model.bound import bound_text
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page, leaves
 from plots.figures import generations_detail, speedups
 from plots.figures.speedups import ComparedDevices

@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from bench.model.bound import BOUNDS, bound_text
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page
 from plots.figures import speedups
 from plots.figures.speedups import ComparedDevices

@@ -22,8 +22,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from bench.judge.frame import DeviceRun
-from plots.base import axes as scale
-from plots.base import prediction_lines, style
+from plots.base import prediction_lines, scale, style
 from plots.base.page import Page, leaves
 from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section, split

@@ -18,8 +18,7 @@ from matplotlib.lines import Line2D
 
 from bench.judge.frame import DeviceRun
 from bench.model.step_memory import TrainingStep
-from plots.base import axes as scales
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page, leaves
 from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section, split
@@ -97,5 +96,5 @@ def _panel(
         axes.plot(at, predicted / 1e6, color=look.color, ls="--", lw=1.0, label="_predicted")
         axes.plot(at, measured / 1e6, look.marker, color=look.color, ms=4.4, label="_measured", zorder=4)
     values = rows[x].to_numpy(dtype=float)
-    scales.swept(axes.xaxis, values, log=bool((values > 0).all()), width_in=_PANEL_IN[0])
-    scales.measured(axes.yaxis, rows["peak_byte"].to_numpy(dtype=float) / 1e6, log=True)
+    scale.swept(axes.xaxis, values, log=bool((values > 0).all()), width_in=_PANEL_IN[0])
+    scale.measured(axes.yaxis, rows["peak_byte"].to_numpy(dtype=float) / 1e6, log=True)

@@ -21,8 +21,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
 
 from bench.judge.frame import DeviceRun, parameter_names
 from bench.model import quantization as model
-from plots.base import axes as scale
-from plots.base import measured_points, prediction_lines, style
+from plots.base import measured_points, prediction_lines, scale, style
 from plots.base.measured_points import Columns
 from plots.base.page import Entry, Page, Together
 from plots.base.parameter_words import axis_words

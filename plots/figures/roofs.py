@@ -18,8 +18,7 @@ from matplotlib.patches import Patch
 from bench.format import amount_text, memory_text
 from bench.judge.frame import DeviceRun
 from bench.model.ceilings import Ceilings
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Entry, Together
 
 _BAND = "#CFE2F3"

@@ -20,8 +20,7 @@ from matplotlib.axes import Axes
 from bench.format import count_text, memory_text
 from bench.judge.frame import DeviceRun, parameter_names
 from bench.model.roofline import LINK
-from plots.base import axes as scale
-from plots.base import measured_points, prediction_lines, style
+from plots.base import measured_points, prediction_lines, scale, style
 from plots.base.measured_points import Columns
 from plots.base.page import MOST_ENTRIES, Entry, Page, leaves
 from plots.base.parameter_words import OF_OPERATOR, PER, axis_words

@@ -18,8 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from bench.judge.history.detector import Kind
 from bench.judge.history.monitor import Track
 from bench.judge.history.series import Flags, Floats
-from plots.base import axes as scale
-from plots.base import measured_points, style
+from plots.base import measured_points, scale, style
 from plots.history import marks
 from plots.history.view import View
 

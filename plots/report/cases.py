@@ -35,6 +35,12 @@ NUMBERS = (
 )
 """Columns of numbers, in SI units; `ratio` is the measured over the predicted time; `calibrating` is 1
 for rows that predictions are fitted to, which say nothing of how good these are."""
+_KEPT = {
+    **{name: name for name in ("sweep", "operator", "implementation", "dtype", "flags", "median_s", "low_s")},
+    **{name: name for name in ("high_s", "flop_per_s", "intensity", "of_roof")},
+    **{"cache": "condition", "rate": "rate_per_s"},
+}
+"""Column of the cases -> that of a run's frame."""
 NAME = "{}"
 """Stands for the case's name in the command that measures it again."""
 
@@ -60,29 +66,17 @@ def _cases(run: DeviceRun, known: Callable[[str], bool]) -> pd.DataFrame:
     commands = [command_again(run.rows[place], known(run.rows[place].sweep)) for place in places]
     return pd.DataFrame(
         {
+            **{name: rows[column] for name, column in _KEPT.items()},
             "name": names,
             "device": run.device,
-            "sweep": rows["sweep"],
-            "operator": rows["operator"],
-            "implementation": rows["implementation"],
-            "dtype": rows["dtype"],
-            "cache": rows["condition"],
             "bound_by": structured.where(structured != "", rows["limiter"].fillna("")),
-            "flags": rows["flags"],
             "rate_unit": np.where(rows["rate"] == "flop", "FLOP/s", "B/s"),
             "again": [
                 command.replace(shlex.quote(name), NAME)
                 for command, name in zip(commands, names, strict=True)
             ],
-            "median_s": rows["median_s"],
-            "low_s": rows["low_s"],
-            "high_s": rows["high_s"],
-            "rate": rows["rate_per_s"],
-            "flop_per_s": rows["flop_per_s"],
-            "intensity": rows["intensity"],
             "predicted_s": predicted_s,
             "ratio": rows["median_s"] / predicted_s,
-            "of_roof": rows["of_roof"],
             "calibrating": rows["calibrating"].astype(float),
             "suspect": rows["suspect"].astype(bool),
         },

@@ -15,7 +15,7 @@ from bench.format import count_text, share_text
 from bench.judge.claims import JudgedClaim
 from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
-from plots.base import axes, prediction_lines, style, verdict_lines
+from plots.base import prediction_lines, scale, style, verdict_lines
 from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section, completed, sections, split
 from plots.report import charts
@@ -186,11 +186,11 @@ def _curves(
     per_words = f" for each {' x '.join(section.per)}" if section.per else ""
     # The panel that spans farthest decides, measured and predicted together, as in the figures.
     log_y = "y" in section.log or any(
-        axes.spans_far(pd.concat([measured[of], expected[of]]).to_numpy(dtype=float))
+        scale.spans_far(pd.concat([measured[of], expected[of]]).to_numpy(dtype=float))
         for of in rows.groupby("panel").groups.values()
     )
     log_x = (
-        not words and bool((x > 0).all()) and ("x" in section.log or axes.spans_far(x.to_numpy(dtype=float)))
+        not words and bool((x > 0).all()) and ("x" in section.log or scale.spans_far(x.to_numpy(dtype=float)))
     )
     values = measured.to_numpy(dtype=float)
     most = rows.groupby(["panel", *section.lines], dropna=False).size().max()

@@ -14,8 +14,7 @@ from bench.format import amount_text, count_text, memory_text, share_text
 from bench.judge.achieved import by_age
 from bench.judge.speedup import LINKED
 from bench.model.roofline import WITHOUT_ROOF
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page
 from plots.figures.generations_detail import BINS, binned
 
@@ -67,8 +66,7 @@ def drawn(rows: pd.DataFrame, sheets: Mapping[str, Datasheet | None]) -> Drawn |
     fastest = of_type.drop_duplicates(["device", "parameters", "cache", "threads_asked"])
     rate = str(fastest["rate"].iloc[0])
     curves = []
-    order = list(by_age({name: sheet for name, sheet in sheets.items() if sheet is not None}))
-    for device in dict.fromkeys([*order, *sheets]):
+    for device in by_age(sheets):
         cases = fastest[(fastest["device"] == device) & (fastest[rate] > 0)]
         by_size = cases.groupby(rate)["rate_per_s"].median()
         size, middle = by_size.index.to_numpy(float), by_size.to_numpy(float)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.cli.guide_tables import device, summary
 from bench.judge.claims import JudgedClaim, Verdict
@@ -13,26 +13,13 @@ from bench.sweep.experiments import HALF, LACKING, RULES
 DECIDED: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 
 
-class Rule(NamedTuple):
-    """One rule over all devices."""
-
-    number: int
-    says: str
-    words: Sequence[tuple[str, int]]
-    """(verdict, claims on devices that have it), of DECIDED."""
-    on: dict[str, str]
-    """Device -> its verdicts in words."""
-    missing: str
-    claims: Sequence[dict[str, Any]]
-    """Each claim that speaks to the rule, with a bar for every device."""
-
-
-def rules(judged: Sequence[JudgedClaim]) -> list[Rule]:
+def rules(judged: Sequence[JudgedClaim]) -> list[dict[str, Any]]:
     """Every rule of the guides."""
     return [_rule(number, [each for each in judged if number in each.claim.rules]) for number in RULES]
 
 
-def _rule(number: int, judged: Sequence[JudgedClaim]) -> Rule:
+def _rule(number: int, judged: Sequence[JudgedClaim]) -> dict[str, Any]:
+    """One rule over all devices: the claims that speak to it, and `on` each device its verdicts in words."""
     counts = Counter(each.verdict for each in judged)
     by_device: dict[str, list[JudgedClaim]] = {}
     by_claim: dict[tuple[str, str], list[JudgedClaim]] = {}
@@ -42,13 +29,13 @@ def _rule(number: int, judged: Sequence[JudgedClaim]) -> Rule:
     missing = "" if judged else f"needs {LACKING[number]}" if number in LACKING else "not in these results"
     if number in HALF:
         missing = "; ".join(filter(None, (missing, f"the rest needs {HALF[number]}")))
-    return Rule(
-        number,
-        RULES[number],
-        [(word, counts[word]) for word in DECIDED if counts[word]],
-        {name: summary(of) for name, of in by_device.items()},
-        missing,
-        sorted(map(_said, by_claim.values()), key=lambda of: (not of["lines"], of["first"].claim.id)),
+    return dict(
+        number=number,
+        says=RULES[number],
+        words=[(word, counts[word]) for word in DECIDED if counts[word]],
+        on={name: summary(of) for name, of in by_device.items()},
+        missing=missing,
+        claims=sorted(map(_said, by_claim.values()), key=lambda of: (not of["lines"], of["first"].claim.id)),
     )
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from bench.cli.application import command_line
 from bench.device.detect import detect
 from bench.device.lock import device_lock
 from bench.environment.dependencies import refuse_if_missing
@@ -183,5 +182,8 @@ def main(words: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     refuse_if_missing()
-    with command_line():
+    try:
         raise SystemExit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error

@@ -109,17 +109,6 @@ def test_a_wide_interval_of_the_rows_widens_that_of_the_effect(chance: np.random
     assert found.verdict == "UNDECIDED" and found.effect.low < 1.0 < 1.2 < found.effect.high
 
 
-def test_a_row_without_an_interval_is_no_better_known_than_the_least_known_other() -> None:
-    rows = [timed(1e-6 * k * (1.1 if k % 8 else 1.0), k=k, half=0.3) for k in range(4000, 4033)]
-    rows = [dataclasses.replace(each, noise_visits=0.3, noise_runs=0.1) for each in rows]
-    unknown = [dataclasses.replace(each, low_s=None, high_s=None) for each in rows]
-    every, some, none = (
-        judged(claim("ratio", "above 1.03"), of).effect for of in (rows, [*unknown[:8], *rows[8:]], unknown)
-    )
-    assert some.high - some.low == pytest.approx(every.high - every.low, rel=0.1)
-    assert none.high - none.low < (every.high - every.low) / 5
-
-
 def test_imported_rows_have_the_interval_of_their_pairs_and_the_roof_of_the_datasheet() -> None:
     facts = {"low_s": None, "high_s": None, "source": "somebody", "settled": None}
     rows = [
@@ -220,34 +209,6 @@ def test_a_pair_of_exchanged_dimensions_counts_once() -> None:
     found = judged(Claim.model_validate(asked), rows)
     assert found.verdict == "CONTRADICTED" and found.effect.value == pytest.approx(1.5)
     assert (found.effect.clusters, found.effect.pairs) == (3, 3)
-
-
-def test_a_claim_may_compare_two_operators() -> None:
-    rows = [
-        dataclasses.replace(timed(1e-6 * m * (1.3 if operator == "other" else 1.0), m=m), operator=operator)
-        for m in (512, 1024, 2048)
-        for operator in ("gemm", "other")
-    ]
-    ratio = {"of": {"operator": "other"}, "to": {"operator": "gemm"}}
-    asked = {"id": "ML-05", "says": "x", "ratio": ratio, "expect": "above 1.2"}
-    assert judged(Claim.model_validate(asked), rows).verdict == "SUPPORTED"
-
-
-def test_imported_rows_without_a_launch_floor_are_near_memory_or_arithmetic() -> None:
-    sheet = find_datasheet("NVIDIA H100 80GB HBM3")
-    assert sheet is not None and sheet.bandwidth_byte_per_s is not None
-    rows = []
-    for number, m in enumerate(range(4096, 8192, 128)):
-        product = timed(1.0, m=m, n=8, k=8192, cache="cold")
-        seconds = product.byte / sheet.bandwidth_byte_per_s * (3 if number % 4 == 0 else 1.1)
-        facts = {"low_s": None, "high_s": None, "settled": None, "source": "somebody"}
-        rows.append(dataclasses.replace(product, median_s=seconds, **facts))
-    (run,) = runs(rows)
-    run = dataclasses.replace(run, datasheet=sheet)
-    near = claim("share", "above 0.5", share={"of": {"measured_bound_by": "memory"}})
-    (found,) = judge([run], [Declared(SWEEP, (SWEEP,), [near])])
-    assert found.verdict == "SUPPORTED", (found.reason, found.suspect)
-    assert found.effect is not None and found.effect.value == 0.75
 
 
 def test_less_divides_one_ratio_by_another() -> None:

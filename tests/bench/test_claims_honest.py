@@ -74,15 +74,6 @@ def test_what_noise_alone_adds_to_a_spread_is_in_its_interval() -> None:
     assert quiet.verdict == "SUPPORTED"
 
 
-def test_a_line_without_one_of_its_rows_has_no_spread() -> None:
-    """Else the rest would be narrower than the whole, by chance or because the slowest row is in doubt."""
-    rows = several(0.001, 20, apart=0.3)
-    slowest = [index for index, each in enumerate(rows) if '"TT"' in each.parameters]
-    spoilt = [dataclasses.replace(each, settled=index not in slowest[:15]) for index, each in enumerate(rows)]
-    found = judged(claim("spread", "above 1.3"), spoilt)
-    assert (found.verdict, found.effect.clusters, found.suspect) == ("SUPPORTED", 5, 15)
-
-
 def test_imported_rows_have_no_noise_that_could_be_added_to_their_spread() -> None:
     rows = [dataclasses.replace(each, low_s=None, high_s=None, source="x") for each in several(0.04, 20)]
     effect = judged(claim("spread", "above 1"), rows).effect

@@ -160,6 +160,18 @@ def test_clocks_come_from_nvml_where_the_driver_tells_none(driver, monkeypatch: 
     assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1e9
 
 
+def test_a_part_of_a_gpu_has_its_clock_and_no_memory_clock_of_its_own(driver, monkeypatch) -> None:
+    """Memory's width and clock are the whole GPU's, and a part has a share of them: they say nothing."""
+    fake = FakeNvml(uuid="GPU-another", mig_uuid=f"MIG-{PART}")
+    monkeypatch.setattr(nvml, "pynvml", fake)
+    found = detect("cuda:0", driver(NO_CLOCKS=1, PART=1, H100_SM=66))
+    assert found.datasheet is not None
+    assert found.datasheet.peak_flop_per_s("vector", "float32") == 66 * 128 * 2 * 1980e6
+    assert found.datasheet.bandwidth_byte_per_s is None
+    part = nvml.NvmlGpu(f"MIG-{PART}", fake)
+    assert (part.max_memory_clock_hz(), part.bus_bit()) == (None, None)
+
+
 @pytest.mark.parametrize("serial", ["1650522001234", None])
 def test_serial_number_and_pci_address_come_with_the_device(
     driver, monkeypatch: pytest.MonkeyPatch, serial: str | None

@@ -175,11 +175,6 @@ def test_refusals_are_one_sentence(tmp_path: Path, chance: np.random.Generator) 
     failed = written(tmp_path / "failed", night(chance, 1, 1, status="error", median_s=None))
     (tmp_path / "file").write_text("in the way")
     for words, says in {
-        (
-            "junit",
-            good,
-        ): "export has no format 'junit'; it has github-action-benchmark, openmetrics",
-        ("openmetrics", tmp_path / "nowhere"): "nowhere: no such file",
         ("openmetrics", theirs): "all rows given are imported",
         ("github-action-benchmark", failed): "none of the 1 rows given has a time",
         ("github-action-benchmark", good, "-o", tmp_path / "file" / "x.json"): "x.json: cannot be written: ",

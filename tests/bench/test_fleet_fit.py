@@ -11,7 +11,7 @@ import pytest
 from bench.fleet import fit as fitting
 from bench.fleet import judge
 from bench.fleet.fit import LEAST_UNITS, Fit, fit
-from bench.fleet.null import Null, fitted
+from bench.fleet.null import Null, fitted, qn
 from bench.fleet.observed import CLASSES, Fleet, Unit
 from bench.fleet.slowest import slowest_of
 
@@ -233,6 +233,15 @@ def test_a_slow_node_that_nobody_knows_hides_no_unit(seed: int) -> None:
 def null_of(effects: np.ndarray) -> Null:
     (null,) = fitted(effects[:, None], np.array([1e-3]))
     return null
+
+
+def test_qn_is_a_standard_deviation_that_outliers_do_not_move(chance: Chance) -> None:
+    for count in (8, 9, 30, 31, 500, 4000):
+        draws = [qn(chance.standard_normal(count)) for _ in range(100 if count < 100 else 5)]
+        assert np.mean(draws) == pytest.approx(1, abs=0.15), count
+    spoiled = np.concatenate([chance.standard_normal(400), np.full(100, 50.0)])
+    assert qn(spoiled) < 2
+    assert math.isnan(qn(np.array([1.0])))
 
 
 def test_a_null_is_not_widened_by_slow_units_and_gives_uniform_p(chance: Chance) -> None:

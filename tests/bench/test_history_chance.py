@@ -40,26 +40,6 @@ def test_each_side_has_its_own_counts(chance: np.random.Generator) -> None:
     assert slow > 0.02 and fast < 0.001
 
 
-def test_what_was_long_ago_is_forgotten(chance: np.random.Generator) -> None:
-    """After a calm half of a year slow nights are frequent for six weeks: two of them say little."""
-    found = Chance(0.05)
-    for night in range(220):
-        found.count(scores(chance, 2000, 0.0 if night < 180 else 0.15)[:, 0])
-    run = np.full((1, LOOK_BACK), 0.1)
-    run[0, -2:] = 4.0
-    assert found.run(run, np.array([True])).p[0] > 0.02
-
-
-def test_the_longer_the_rarer(chance: np.random.Generator) -> None:
-    found = counted(chance, 0.05)
-    run = np.zeros((LOOK_BACK, LOOK_BACK))
-    for nights in range(LOOK_BACK):
-        run[nights, LOOK_BACK - nights :] = 3.5
-    p = found.run(run, np.ones(LOOK_BACK, dtype=bool)).p
-    assert (np.diff(p[1:6]) < 0).all(), p
-    assert p[1] > 0.05, "one night alone is nothing"
-
-
 def test_nights_with_a_quiet_one_between_are_rare_together(chance: np.random.Generator) -> None:
     """No two of them running are far out, so it is their sum that says it; and only on its own side."""
     found = counted(chance, 0.0)

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
-from bench.device.datasheet import find_datasheet
 from bench.interop.import_csv import CsvLine
 from bench.store import parquet, schema
 from bench.store.parquet import read_frame
@@ -76,20 +75,6 @@ def test_rows_of_a_sweep_of_ours_are_drawn_as_it_declares(tmp_path: Path) -> Non
     assert ours.sweep.plot and sweeps == {ours.name: ours.sweep.declared}
 
 
-def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:
-    (row,) = rows(tmp_path, HEAD, LINE)
-    sheet = find_datasheet("NVIDIA H200")
-    assert sheet is not None
-    assert (row.device, row.device_kind, row.sm_count) == ("nvidia-h200", "cuda", sheet.sm_count)
-    assert row.cache_byte == sheet.l2_byte
-    assert row.source is not None and row.source.split("; ")[0] == "numbers.csv"
-    assert (row.sweep, row.role, row.cache, row.status) == ("imported/csv", "measurement", "warm", "ok")
-    assert row.low_s is row.high_s is row.samples_s is row.sm_clock_hz is None
-    assert row.utc == row.driver == row.clock == row.fill == row.commit == ""
-    (path,) = (tmp_path / "out").rglob("*.parquet")
-    assert path == tmp_path / "out" / "imported" / "nvidia-h200" / f"{row.run_id}.parquet"
-
-
 def test_every_column(tmp_path: Path) -> None:
     head = (
         "device;operator;implementation;dtype;function;direction;n;c;h;w;microseconds;low_s;high_s;sweep;role;cache;"
@@ -112,19 +97,6 @@ def test_every_column(tmp_path: Path) -> None:
 def test_a_forced_tile(tmp_path: Path) -> None:
     found = rows(tmp_path, HEAD, LINE.replace("cublas", "cublaslt-256x128"), LINE.replace("cublas", "triton"))
     assert [row.implementation for row in found] == ["cublaslt-256x128", "triton"]
-
-
-def test_several_operators_share_a_file(tmp_path: Path) -> None:
-    head = "device,operator,implementation,dtype,m,n,k,layout,rows,length,direction,seconds"
-    found = rows(
-        tmp_path,
-        head,
-        "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,,,,1e-5",
-        "",
-        "NVIDIA H200,softmax,aten,float32,,,,,8,16,forward,1e-5",
-        ",,,,,,,,,,,",
-    )
-    assert [row.operator for row in found] == ["gemm", "softmax"]
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])

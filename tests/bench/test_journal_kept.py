@@ -154,6 +154,9 @@ def test_where_no_file_can_be_made_a_journal_is_refused(tmp_path: Path, where: s
     assert str((tmp_path / where).parent) in str(error.value)
     assert isinstance(error.value, NameTaken) == (where == "there.journal")
     assert (tmp_path / "there.journal").read_bytes() == data
+    with pytest.raises(UserError, match="results cannot be written here: ") as error:
+        Journal.named(tmp_path / "file", "r")
+    assert not isinstance(error.value, NameTaken)
 
 
 @pytest.mark.parametrize("how", ["removed", "moved", "replaced"])

@@ -340,15 +340,6 @@ def test_one_gpu_that_is_not_fit_does_not_keep_the_others(machine: Machine) -> N
     assert second.broken  # the file is the other's
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [(["--baseline", "nowhere"], "nowhere"), (["--bench-device", "tpu"], "tpu")],
-)
-def test_the_command_refuses_in_one_sentence(arguments: list[str], says: str) -> None:
-    done = CliRunner().invoke(app, ["nightly", *arguments])
-    assert done.exit_code == 2 and says in done.output and "Traceback" not in done.output
-
-
 def test_the_command_writes_its_files_and_ends_with_the_code(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,18 @@ def test_only_what_is_taken_now_counts_and_only_from_processors_that_this_may_us
     assert "take 0.5 of 2" in told(machine, others), "a hypervisor takes it too"
 
 
+def test_what_cannot_be_known_is_no_alarm(machine: Machine) -> None:
+    others = machine.others()
+    machine.later(0.4, busy_s=0.8)
+    assert told(machine, others) == "", "too short to tell"
+    (machine.root / "proc" / "stat").unlink()
+    machine.now_s += 4
+    assert others.busy() == ""
+    nothing = OtherProcesses(machine.root / "nowhere", clock=lambda: machine.now_s)
+    machine.now_s += 4
+    assert nothing.busy() == ""
+
+
 # ---- the lines of a run
 
 

@@ -22,17 +22,9 @@ from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
 from bench.sweep.load import SWEEPS, Case, load, load_all
 from tests.bench.rows import row as measured_row
-from tests.bench.several import gpu
+from tests.bench.several import SWEEP, gpu
 from tests.bench.test_forecast import H100
 
-SWEEP = """\
-title: Small things
-source: {document: none, range: ours}
-operator: gemm
-implementations: cublas
-cases:
-  - {m: SIZES, n=k: 8, dtype: float32}
-"""
 FACTS: dict[str, Any] = {
     "torch": "1",
     "triton": "2",

@@ -391,7 +391,6 @@ def test_without_a_block_the_plan_is_shown_and_nothing_is_run(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["everything"], "first-minutes has no block 'everything'; it has doctor, right, clock,"),
         (["model", "--minutes", "0"], "--minutes 0: give a number of minutes, more than 0"),
         (["model", "--out", "/proc/nowhere"], "--out /proc/nowhere: "),
     ],

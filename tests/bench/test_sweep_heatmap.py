@@ -17,14 +17,6 @@ def read(folder: Path, plot: str) -> sweep.Loaded:
     return sweep.load(folder / "x.yaml", find, 1, root=folder)
 
 
-def test_a_heatmap_has_two_parameters(tmp_path: Path) -> None:
-    curve, found = read(
-        tmp_path, "[{x: k}, {kind: heatmap, x: m, y: k, panels: [implementation, n]}]"
-    ).sweep.plot
-    assert (found.kind, found.x, found.y, found.panels) == ("heatmap", "m", "k", ("implementation", "n"))
-    assert (curve.kind, curve.y) == ("curve", "median_s")
-
-
 MISTAKES = {
     "{kind: heatmap, x: m}": "kind: heatmap needs y, the parameter along the vertical axis",
     "{kind: heatmap, x: m, y: m}": "a heatmap has two parameters; x and y are both m",

@@ -250,6 +250,18 @@ def test_a_gpu_that_falls_off_the_bus_breaks_no_row() -> None:
     assert telemetry.light() is False and telemetry.clock_hz() is None
 
 
+@pytest.mark.parametrize("readings", [{"initialised": False}, {"uuid": "GPU-another"}])
+def test_a_gpu_that_nvml_does_not_know_tells_nothing(readings: dict[str, Any]) -> None:
+    gpu, clock = pair(**readings)
+    telemetry = CudaTelemetry("GPU-5ba8", gpu, clock)
+    telemetry.start()
+    telemetry.rest(0.3)
+    clock.now_s += 1
+    assert telemetry.stop() == {}
+    assert telemetry.light() is False and telemetry.clock_hz() is None
+    assert not gpu.asked or set(gpu.asked) == {"driver"}
+
+
 def test_the_real_binding_without_a_gpu_tells_nothing() -> None:
     telemetry = CudaTelemetry("GPU-00000000-0000-0000-0000-000000000000")
     telemetry.start()

@@ -100,7 +100,7 @@ class TestBatchNorm(SpoiledByNan):
         if configuration == HELD:
             x, weight, bias = inputs
             return persistent.launch(problem, x, weight, bias, persistent.candidates(problem)[0])
-        return two_pass.launch(problem, inputs, configuration, FEW)
+        return two_pass.launch(problem, *inputs, tile=configuration, multiprocessors=FEW)
 
     def counted(self, problem: BatchNorm, configuration: Tile | str, inputs: Tensors, done: Ran) -> None:
         """Traffic of every tensor: bulk as in byte_moved, channels once for each program."""

@@ -109,10 +109,10 @@ def row_by_row(problem: Pooling, as_codes: bool, strip: Strip) -> Promise:
     name = {16: "128", 8: "64", 4: "E", 2: "U16"}[strip.columns * problem.item_byte]
 
     def broken(built: Built) -> list[str]:
-        found = [one.split(".") for one in built.instructions.elements() if one.startswith("LDG")]
-        wide = sum(name in parts for parts in found)
-        if found and (wide < rows or len(found) != loads):
-            return [f"{len(found)} loads, {wide} of them {name}, where {loads} bring {rows} rows"]
+        names = [name.split(".") for name in built.instructions.elements() if name.startswith("LDG")]
+        wide = sum(name in parts for parts in names)
+        if names and (wide < rows or len(names) != loads):
+            return [f"{len(names)} loads, {wide} of them {name}, where {loads} bring {rows} rows"]
         return []
 
     return broken

@@ -122,14 +122,14 @@ LAUNCHING = Path(inductor.__file__).parent
     ("operator", "edited", "anew"),
     [
         ("stream", "stream/problem.py", True),
-        ("softmax", "layernorm/held.py", True),
+        ("softmax", "layernorm/shared_memory.py", True),
         ("quantize", "layernorm/tiles.py", True),
         ("linear", "batchnorm/channel.py", True),
         ("convolution", "gemm/blocks.py", True),
         ("convolution", "batchnorm/channel.py", True),  # by way of linear/bias_gradient.py
         ("gemm", "gemm/gluon_hopper.py", True),  # imported by a name that is put together
         ("fusion", "../bench/launching/timing.py", True),  # imported where it is needed
-        ("layernorm", "softmax/held_rows.py", False),
+        ("layernorm", "softmax/shared_rows.py", False),
         ("softmax", "layernorm/forward.py", False),
         ("softmax", "gemm/blocks.py", False),
         ("gemm", "convolution/forward.py", False),

@@ -113,7 +113,7 @@ LARGE: dict[str, list[Block]] = {
         for direction, *bias in (("forward", True), ("activation_gradient",), ("weight_gradient", True))
     ],
     "pooling": [
-        {"kind": ["max", "average"], "direction": WAYS, "layout": LAYOUTS, "n": [30], "c": [40]}
+        {"kind": ["max", "average"], "direction": WAYS, "layout": LAYOUTS, "n": [12], "c": [20]}
         | {"h": [17], "w": [17], "window": [17], "stride": [1], "padding": [8]}
     ],
     "quantize": [

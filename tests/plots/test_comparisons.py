@@ -160,6 +160,22 @@ def test_axes_are_in_words_and_say_what_else_grows(tmp_path: Path) -> None:
     assert square.figure.texts[0].get_text() == "Squares (gemm/square): duration"
 
 
+def test_points_that_calibrate_are_ringed(tmp_path: Path) -> None:
+    problems = [Gemm(m=512, n=512, k=k, dtype="float32") for k in (512, 1024, 2048, 4096)]
+    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in problems)])
+    rows = run.frame.copy()
+    rows.loc[(rows["sweep"] == "gemm/x") & rows["k"].isin([1024, 4096]), "calibrating"] = True
+
+    pages_of = figures(with_frame(run, rows), {})
+
+    page = pages_of["gemm/x-duration"]
+    (rings,) = [line for line in page.figure.axes[0].get_lines() if line.get_label() == "_fitted"]
+    assert sorted(rings.get_xdata()) == [1024, 4096]
+    assert "calibrates the prediction" in legend(page.figure)
+    # Of ceilings every point calibrates: a ring around each would tell nothing.
+    assert "calibrates the prediction" not in legend(pages_of["ceilings/gemm-rate"].figure)
+
+
 # ---- every sweep of the checkout
 
 SWEEPS = [sweep for sweep in load_all(every_sweep(), kernels.problem, 132) if sweep.sweep.plot]

@@ -219,6 +219,18 @@ def test_a_cpu_has_no_datasheet_and_says_so(tmp_path: Path) -> None:
     assert "No datasheet of amd-epyc-9r14." in said and "their clocks differ" in said
 
 
+def test_imported_rows_are_named_in_the_title(tmp_path: Path) -> None:
+    sources = ("somebody 1.0; their file a", "somebody 1.0; their file b")
+    both = [
+        scored(tmp_path, [dataclasses.replace(one, source=source) for one in measured(machine)])
+        for machine, source in zip((H100, H200), sources, strict=True)
+    ]
+    with style.look():
+        for _, page in compared.draw(both, "h100-sxm", print):
+            said = " ".join(text.get_text() for text in page.figure.texts)
+            assert "imported: somebody 1.0" in said and "their file" not in said
+
+
 def test_a_device_looks_the_same_everywhere_and_like_no_other(figures: dict[str, Figure]) -> None:
     look = style.of_device("nvidia-h200")
     drawn = [line for figure in figures.values() for axes in figure.axes for line in axes.get_lines()]

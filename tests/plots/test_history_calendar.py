@@ -56,15 +56,6 @@ def test_ticks_are_inside_distinct_and_say_all_of_the_date() -> None:
         assert hours[-1] <= 24 * 365 or common.startswith("2026 to 20")
 
 
-def test_a_place_is_its_time_to_the_second(chance: np.random.Generator) -> None:
-    seconds = np.sort(chance.choice(10**8, 100, replace=False)).tolist()
-    found = calendar([(START + timedelta(seconds=one)).isoformat() for one in seconds[:2]])
-    assert [moment(x) for x in found.x] == [START + timedelta(seconds=one) for one in seconds[:2]]
-    for one in seconds:
-        (x,) = calendar([(START + timedelta(seconds=one)).isoformat()]).x
-        assert moment(float(x)) == START + timedelta(seconds=one)
-
-
 def test_shares_run_from_0_to_1() -> None:
     found = calendar(utc(0, 24))
     low, high = found.limits

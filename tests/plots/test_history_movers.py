@@ -111,17 +111,6 @@ def test_a_step_that_recovered_is_no_mover(quiet: History) -> None:
     assert movers(seen(judged(moved, [back]))).empty
 
 
-def test_of_two_steps_before_is_before_the_first_and_since_is_the_second(quiet: History) -> None:
-    row = rows_of(quiet, "gemm", "triton")[0]
-    moved = stepped(stepped(quiet, [row], 3, 0.3), [row], 20, 0.3)
-    steps = [
-        step(moved, row, 3, np.log(1.3), ended=11, ending="accepted"),
-        step(moved, row, 20, np.log(1.3)),
-    ]
-    (one,) = single(movers(seen(judged(moved, steps)))).to_dict("records")
-    assert one["effect"] == pytest.approx(1.3**2 - 1, abs=0.02) and one["since"] == moved.nights[20].utc[:10]
-
-
 def test_a_class_is_told_by_its_median_member_and_its_sum_of_seconds(quiet: History) -> None:
     rows = rows_of(quiet, "gemm", "triton")
     alone = movers(seen(judged(stepped(quiet, rows[:1], 20, 4.0))))

@@ -16,8 +16,7 @@ from bench.errors import UserError
 from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.base import axes as scale
-from plots.base import measured_points, prediction_lines, style
+from plots.base import measured_points, prediction_lines, scale, style
 from plots.base.plot_spec import Section, sections
 from plots.figures import notable, roofline, sweep
 from plots.figures.every_figure import pages
