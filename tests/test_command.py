@@ -22,7 +22,7 @@ from bench.judge.frame import load
 from bench.store import parquet
 from bench.store.journal import recover
 from bench.store.parquet import read_frame
-from plots.__main__ import pages
+from plots.figures.every_figure import pages
 from tests.bench import several
 from tests.drawing import drawn
 

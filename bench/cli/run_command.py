@@ -199,7 +199,7 @@ def sweep_of(operator: str, given: list[str], implementation: str, cache: str) -
     }
     if implementation:
         sweep["implementations"] = implementation.split(",")
-    sweep |= {"cache": cache, "cases": [block or {}]}
+    sweep |= {"cache": cache, "cases": [block]}
     if along:
         sweep["plot"] = {"x": along[0].split("=")[0], "y": "median_s", "log": ["x", "y"]}
     return sweep
