@@ -274,7 +274,7 @@ class Gemm(Problem):
         return _Moved(byte, 0, written)
 
     def facts(self, implementation: str) -> dict[str, Any]:
-        """Facts, and the units that bound what skips zeros or multiplies 16 bits as 8: no peak of `dtype` does."""
+        """Facts, with the units that bound what skips zeros or multiplies 16 bits as 8, unlike `dtype`."""
         units = {"cusparselt": "sparse", "cublas-quantized": "8-bit"}
         arithmetic = units.get(implementation, self.arithmetic)
         return super().facts(implementation) | {"arithmetic": arithmetic}
