@@ -128,7 +128,7 @@ class Fusion(Problem):
         return (len(self.steps) - 1) * self.elements * self.item_byte if implementation == "aten" else 0
 
     def moved_written(self, implementation: str) -> int:
-        """Bytes of the steps of `aten`, [rows, length] each, and of layernorm's statistics of rows, float32."""
+        """Bytes of the steps of `aten`, [rows, length] each, and layernorm's statistics of rows, float32."""
         if implementation != "aten":
             return self.byte_written
         statistics = STATISTICS_BYTE * self.rows if self.normalized else 0
