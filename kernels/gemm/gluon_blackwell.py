@@ -93,13 +93,13 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
     Raises Unsupported with a Triton before 3.7 (module docstring).
     """
     check_version(triton.__version__)
-    found = [
+    schedules = [
         Schedule(Tile(wide, ROWS * blocks, 128 // problem.item_byte, 4, stages), blocks, group)
         for wide, blocks in _SHAPES
         for stages in [_most_stages(problem, wide, blocks)]
         for group in (GROUPS if wide == 256 else GROUPS[:1])
     ]
-    return tuple(sorted(found, key=functools.partial(computed, problem, sm_count=sm_count)))
+    return tuple(sorted(schedules, key=functools.partial(computed, problem, sm_count=sm_count)))
 
 
 def check_version(version: str) -> None:

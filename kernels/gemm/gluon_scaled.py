@@ -71,14 +71,14 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
     is room for it beside smaller parts. Raises Unsupported with a Triton before 3.7.
     """
     check_version(triton.__version__)
-    found = []
+    schedules = []
     for wide in _SECOND:
         deepest = max(stages for stages in range(2, 8) if part(problem, wide, stages)[0])
         most = max(stages for stages in range(2, 8) if part(problem, wide, stages) == (64, 2))
         for stages in dict.fromkeys((most, min(deepest, most + 1))):
             tile = Tile(wide, ROWS, _step(problem), 4, stages)
-            found += [Schedule(tile, 1, group) for group in (GROUPS if wide == 256 else GROUPS[:1])]
-    return tuple(sorted(found, key=functools.partial(computed, problem, sm_count=sm_count)))
+            schedules += [Schedule(tile, 1, group) for group in (GROUPS if wide == 256 else GROUPS[:1])]
+    return tuple(sorted(schedules, key=functools.partial(computed, problem, sm_count=sm_count)))
 
 
 def _step(problem: Gemm) -> int:
@@ -115,7 +115,7 @@ def prepare(of: Operands, chosen: Schedule, sm_count: int) -> Prepared:
     blocks = _step(problem) // BLOCK_SCALED[problem.dtype]
     columns, buffers = part(problem, tile.m, tile.stages)
     packed = problem.dtype == "nvfp4"
-    a, b = (one.view(torch.uint8) if packed else one for one in (of.a, of.b))
+    a, b = (operand.view(torch.uint8) if packed else operand for operand in (of.a, of.b))
     arguments = {
         "a": described("a", a, [tile.m, _STEP_BYTE]),
         "b": described("b", b, [tile.n, _STEP_BYTE]),

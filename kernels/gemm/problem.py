@@ -359,13 +359,13 @@ class Gemm(Problem):
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Also: on all but Blackwell 8-bit types of layout TN alone, by cuBLASLt and our kernels in Gluon."""
-        found = super().missing(implementation, device, capability)
+        reason = super().missing(implementation, device, capability)
         along_k = {"cublaslt": "cuBLASLt", "triton-gluon": "triton-gluon"}
-        name = next((along_k[one] for one in along_k if implementation.startswith(one)), "")
+        name = next((along_k[prefix] for prefix in along_k if implementation.startswith(prefix)), "")
         turned = self.dtype in ("float8_e4m3", "int8") and self.layout != "TN"
-        if not found and name and turned and (capability or ANY) < _BLACKWELL:
+        if not reason and name and turned and (capability or ANY) < _BLACKWELL:
             return f"{name} does {self.dtype} in layout TN here, not {self.layout}"
-        return found
+        return reason
 
     def probe(self) -> Gemm:
         """At most 256 a side, and one of a batch: a few milliseconds even where a type has no fast path."""

@@ -95,8 +95,8 @@ def k_major(problem: Gemm) -> Gemm:
 def prepare(of: Operands, product: choosing.Choice, sm_count: int) -> Prepared:
     """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
     turns, operands = turned(of)
-    found: Prepared = choosing.module(product.variant).prepare(operands, product.configuration, sm_count)
-    return found._replace(before=turns)
+    prepared: Prepared = choosing.module(product.variant).prepare(operands, product.configuration, sm_count)
+    return prepared._replace(before=turns)
 
 
 def turned(of: Operands) -> tuple[tuple[Prepared, ...], Operands]:

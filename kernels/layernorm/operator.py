@@ -47,13 +47,13 @@ def reference(problem: LayerNorm, x: torch.Tensor, *rest: torch.Tensor) -> Tenso
         centred = x.double() - mean
         rstd = (centred.square().mean(1, keepdim=True) + EPSILON).rsqrt()
         return centred * rstd * weight.double() + bias.double(), mean, rstd
-    dy, weight, mean, rstd = (one.double() for one in rest[:4])
+    dy, weight, mean, rstd = (tensor.double() for tensor in rest[:4])
     standard = (x.double() - mean) * rstd
     scaled = dy * weight
     slope = (scaled * standard).mean(1, keepdim=True)
     dx = rstd * (scaled - scaled.mean(1, keepdim=True) - standard * slope)
     if len(rest) > 4:
-        some_x, dy, mean, rstd = (one.double() for one in rest[4:])
+        some_x, dy, mean, rstd = (tensor.double() for tensor in rest[4:])
         standard = (some_x - mean) * rstd
     return dx, (dy * standard).sum(0), dy.sum(0)
 
@@ -226,13 +226,17 @@ def excerpt(problem: LayerNorm, inputs: Tensors, outputs: Tensors) -> tuple[Laye
     if problem.elements <= 4 * _CHECKED:
         return problem, inputs, outputs
     rows = one_of_each_part(problem.rows, _excerpt_rows(problem))
-    smaller, some, part = of_rows(problem, rows, inputs, outputs)
+    smaller, smaller_inputs, part = of_rows(problem, rows, inputs, outputs)
     if problem.direction == "forward":
-        return smaller, some, part
+        return smaller, smaller_inputs, part
     x, dy, _, mean, rstd = inputs
     dx, dweight, dbias = part
     columns = one_of_each_part(problem.length, _excerpt_columns(problem)).to(x.device)
-    return smaller, (*some, x[:, columns], dy[:, columns], mean, rstd), (dx, dweight[columns], dbias[columns])
+    return (
+        smaller,
+        (*smaller_inputs, x[:, columns], dy[:, columns], mean, rstd),
+        (dx, dweight[columns], dbias[columns]),
+    )
 
 
 OPERATOR = Operator(

@@ -47,14 +47,14 @@ def inputs(problem: Pooling, uniform: Uniform) -> Tensors:
 @functools.lru_cache(maxsize=1)
 def _pattern(problem: Pooling, device: torch.device) -> torch.Tensor:
     image = problem.c * problem.high * problem.wide
-    some = problem.model_copy(update={"n": max(1, min(problem.n, _DRAWN // image))})
+    few = problem.model_copy(update={"n": max(1, min(problem.n, _DRAWN // image))})
     make = functools.partial(torch.empty, dtype=torch.float64, device=device)
     generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
     along: list[torch.Tensor] = []
     for axis in (problem.down, problem.across):
         counts = torch.tensor(axis.taps, device=device)
         starts = (torch.arange(len(counts), device=device) * axis.stride - axis.padding).clamp(min=0)
-        random = made(some.tensors[0]["dy"], make).uniform_(generator=generator)
+        random = made(few.tensors[0]["dy"], make).uniform_(generator=generator)
         if not along:
             counts, starts = counts[:, None], starts[:, None]
         along.append((random * counts).long() + starts)
@@ -222,13 +222,13 @@ def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Poolin
         n = min(problem.n, max(1, planes // c))
         c = min(problem.c, max(1, planes // n))
         images, channels = drawn(problem.n, n), drawn(problem.c, c)
-        inputs = tuple(crossing(one, images, channels) for one in inputs)
-        outputs = tuple(crossing(one, images, channels) for one in outputs)
+        inputs = tuple(crossing(tensor, images, channels) for tensor in inputs)
+        outputs = tuple(crossing(tensor, images, channels) for tensor in outputs)
         problem = problem.model_copy(update={"n": n, "c": c})
     return (
         problem,
         inputs,
-        tuple(indices_of(problem, one) if one.dtype == torch.uint8 else one for one in outputs),
+        tuple(indices_of(problem, tensor) if tensor.dtype == torch.uint8 else tensor for tensor in outputs),
     )
 
 

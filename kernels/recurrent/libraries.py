@@ -125,7 +125,7 @@ def loop(problem: Recurrent, *tensors: torch.Tensor) -> Launch:
         x, states, weights, _ = split(problem, tensors)
         last: list[Any] = []
         for layer, of_layer in enumerate(weights):
-            y, state = [], [one[layer] for one in states]
+            y, state = [], [state_of[layer] for state_of in states]
             for of_step in x.unbind():
                 if problem.cell == "lstm":
                     state = list(torch.lstm_cell(of_step, state, *of_layer))
