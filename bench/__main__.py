@@ -22,6 +22,7 @@ from bench.cli.new import new
 from bench.cli.one_launch import one, profile
 from bench.cli.run_command import run
 from bench.fleet.command import fleet
+from bench.interop.source_file import names
 from bench.nightly.command import nightly
 from bench.selfcheck.command import doctor, first_minutes
 
@@ -35,8 +36,8 @@ imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows
 imports.command("csv")(result_commands.import_csv)
 imports.command("all")(import_sources.import_all)
 imports.command("agreement")(import_sources.agreement)
-for source, command in import_sources.commands():
-    imports.command(source)(command)
+for source in names():
+    imports.command(source)(import_sources.command(source))
 
 
 @imports.callback()

@@ -318,7 +318,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     results = run.finish(interrupted)
     if any(result.reason for result in results):
         session.exitstatus = 2
-    elif _measuring(session.config) and exitstatus == pytest.ExitCode.OK and run.asked and not run.has_a_time:
+    elif (
+        _measuring(session.config)
+        and exitstatus == pytest.ExitCode.OK
+        and run.requested
+        and not run.has_a_time
+    ):
         session.exitstatus = NOTHING_TIMED
 
 

@@ -16,9 +16,9 @@ import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -161,7 +161,7 @@ class Implementation:
             return f"{self.name} does {', '.join(self.dtypes)}, not {dtype}"
         if device == "cpu" and dtype == "tf32":
             return f"{self.name} does tf32 on Tensor Cores, which a CPU lacks"
-        if device == "cpu" and self.cpp_on_cpu and (lacking := _lacking_for_cpp(*_cpp_tools())):
+        if device == "cpu" and self.cpp_on_cpu and (lacking := _lacking_for_cpp()):
             return f"{self.name} compiles C++ on a CPU, and there is no {lacking} here"
         lowest = self.dtypes[dtype]  # type: ignore[index]
         if device == "cuda" and capability is not None and capability < lowest:
@@ -196,17 +196,14 @@ class Unknown(LookupError):
         super().__init__(unknown(kind, given, of, possible))
 
 
-def _cpp_tools() -> tuple[str, str | None, Path]:
-    """The compiler that Inductor calls, where it is looked for, and the header that it includes."""
-    return (
-        os.environ.get("CXX", "g++"),
-        os.environ.get("PATH"),
-        Path(sysconfig.get_path("include"), "Python.h"),
-    )
+def _lacking_for_cpp() -> str:
+    """The compiler that Inductor calls and the header that it includes; empty if both are there."""
+    return _lacking(os.environ.get("CXX", "g++"), os.environ.get("PATH"))
 
 
-@cache
-def _lacking_for_cpp(compiler: str, path: str | None, header: Path) -> str:
+@cache  # asked for each of thousands of cases
+def _lacking(compiler: str, path: str | None) -> str:
+    header = Path(sysconfig.get_path("include"), "Python.h")
     return "" if shutil.which(compiler, path=path) and header.exists() else f"{compiler} with {header.name}"
 
 
@@ -282,7 +279,7 @@ class Problem(BaseModel, ABC):
     @property
     def byte(self) -> int:
         """Compulsory traffic: every input read once, every output written once."""
-        return self.byte_read + self.byte_written
+        return _byte(self)
 
     @property
     def byte_stored(self) -> int:
@@ -358,6 +355,10 @@ class Problem(BaseModel, ABC):
         """A small problem of the same kind, timed first to learn whether there is time for this one."""
         return self
 
+    def at_most(self, **limits: int) -> Self:
+        """The same problem, no parameter beyond its limit."""
+        return self.model_copy(update={name: min(most, getattr(self, name)) for name, most in limits.items()})
+
     @classmethod
     def implementation(cls, name: str) -> Implementation:
         """The implementation of that name; LookupError names those there are."""
@@ -375,6 +376,11 @@ class Problem(BaseModel, ABC):
     def __str__(self) -> str:
         """The problem's part of the names of its cases, short and unique: `float16-NN-m64-n64-k64`."""
         return problem_name(self.parameters())
+
+
+@lru_cache(maxsize=1 << 16)  # asked several times for each of thousands of problems
+def _byte(problem: Problem) -> int:
+    return problem.byte_read + problem.byte_written
 
 
 class Uniform(Protocol):

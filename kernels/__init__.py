@@ -18,14 +18,14 @@ def problem(name: str) -> type[Problem]:
     """
     if name not in names():
         raise Unknown("operator", name, "kernels/", names())
-    found: type[Problem] = import_module(f"kernels.{name}.problem").PROBLEM
-    assert issubclass(found, Problem) and found.operator == name
-    return found
+    declared: type[Problem] = import_module(f"kernels.{name}.problem").PROBLEM
+    assert issubclass(declared, Problem) and declared.operator == name
+    return declared
 
 
 def operator(name: str) -> Operator:
     """The functions that kernels/NAME/operator.py exports as OPERATOR. Imports torch."""
     declared = problem(name)
-    found = import_module(f"kernels.{name}.operator").OPERATOR
-    assert isinstance(found, Operator) and found.problem is declared
-    return found
+    exported = import_module(f"kernels.{name}.operator").OPERATOR
+    assert isinstance(exported, Operator) and exported.problem is declared
+    return exported

@@ -22,5 +22,5 @@ def _launched(module: str, *problem_and_tensors: Any) -> Launch:
 
 
 def lacking(implementation: str, package: str, error: Exception) -> Unsupported:
-    """For `raise ... from error` where importing `package` failed: which to install, and what was missing."""
+    """The error where importing `package` failed: which to install, and what was missing."""
     return Unsupported(f"{implementation} needs {package}, pip install {package}: {first_line(error)}")

@@ -1,4 +1,4 @@
-"""In which precision torch's libraries multiply: flags of the whole process, which count while it calls them.
+"""The precision in which torch's libraries multiply: flags of the process, which count while it calls them.
 
 A graph is captured with the flags of its capture. So each launch sets its own, whatever else runs.
 """

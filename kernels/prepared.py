@@ -24,7 +24,7 @@ class Prepared(NamedTuple):
         own = Launch.of(self.kernel[self.grid], (self.output,), **self.arguments)
         if not self.before:
             return own
-        calls = [one.launch().call for one in self.before]
+        calls = [each.launch().call for each in self.before]
 
         def call() -> torch.Tensor:
             for each in calls:
@@ -36,6 +36,6 @@ class Prepared(NamedTuple):
 
     def compile(self) -> None:
         """Make what `launch` will run, and do not run it."""
-        for one in self.before:
-            one.compile()
+        for before in self.before:
+            before.compile()
         self.kernel.warmup(**self.arguments, grid=(1,))

@@ -18,6 +18,11 @@ UNLIKELY = 1e-4
 """How often a bound that is derived from random inputs may fail."""
 
 
+def exact(problem: object, implementation: str) -> float:
+    """The tolerance of what rounds nothing: 0."""
+    return 0.0
+
+
 def low(count: float) -> float:
     """What the largest |value| of `count` standard normal variables exceeds but once in 10,000 runs."""
     return NormalDist().inv_cdf((1 + UNLIKELY ** (1 / count)) / 2)

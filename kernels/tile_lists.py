@@ -10,6 +10,6 @@ T = TypeVar("T")
 def parsed(kind: Callable[..., T], text: str) -> tuple[T, ...]:
     """The tiles of a text; `kind` makes one of its numbers. ValueError or TypeError for another text."""
     tiles = tuple(kind(*map(int, re.findall(r"\d+", name))) for name in text.split(", "))
-    if (found := ", ".join(map(str, tiles))) != text:
-        raise ValueError(f"{text!r} was read as {found!r}")
+    if (shown := ", ".join(map(str, tiles))) != text:
+        raise ValueError(f"{text!r} was read as {shown!r}")
     return tiles

@@ -9,6 +9,7 @@ import typer
 
 from bench.cli.application import Commands, DeviceOption, left_out, remark, run_process, show
 from bench.device.detect import detect
+from bench.environment.dependencies import refuse_if_missing
 from bench.errors import UserError, unknown
 
 app = typer.Typer(
@@ -104,6 +105,7 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
     from bench.device.lock import device_lock
     from studies.instruments import WIDTH, compare_instruments
 
+    refuse_if_missing()
     device = detect(bench_device)
     with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
         if unlocked:
@@ -115,6 +117,7 @@ def instruments(bench_device: DeviceOption = "auto") -> None:
 @app.command("self")
 def self_measurement() -> None:
     """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""
+    refuse_if_missing()
     import kernels
     from studies.harness_overhead import commands_overhead, parent_overhead
 

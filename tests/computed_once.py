@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer.testing
 
-from bench.model import calibration
+from bench.model import calibration, residual
 from bench.model.roofline import Floats
 from bench.model.tile_wave import Machine, Products
 from bench.sweep import load
@@ -22,10 +23,11 @@ from bench.sweep import load
 
 @contextmanager
 def computed_once() -> Iterator[None]:
-    """Once for each argument sweeps are read, machines fitted, and the command line made of its functions."""
+    """Once for each argument sweeps are read, machines and forests fitted, and the command line is made."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load, "load", _loading(load.load))
         patch.setattr(calibration, "fit", _fitting(calibration.fit))
+        patch.setattr(residual, "forest", _growing(residual.forest))
         patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
         yield
 
@@ -55,3 +57,18 @@ def _fitting(really: Callable[[Machine, Products, Floats], Machine]) -> Callable
         return known[asked]
 
     return fitted
+
+
+def _growing(really: Callable[..., object]) -> Callable[..., object]:
+    known: dict[tuple[object, ...], object] = {}
+
+    def grown(*arguments: object) -> object:
+        asked = tuple(
+            (each.tobytes(), each.shape, each.dtype) if isinstance(each, np.ndarray) else each
+            for each in arguments
+        )
+        if asked not in known:
+            known[asked] = really(*arguments)
+        return known[asked]
+
+    return grown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from bench.judge.frame import DeviceRun
 from bench.sweep.grammar import Sweep, contents
 from bench.sweep.load import SWEEPS
 from bench.sweep.yaml_nodes import tree
@@ -18,6 +19,12 @@ def role(sweep: str) -> str:
 def declared() -> dict[str, Any]:
     """Sweep -> what result files keep of it."""
     return {name: sweep.declared for name, sweep in _sweeps().items()}
+
+
+def declared_of(run: DeviceRun) -> dict[str, Any]:
+    """The same of the sweeps that a run has rows of, as its own file keeps it."""
+    there = {row.sweep for row in run.rows}
+    return {name: sweep.declared for name, sweep in _sweeps().items() if name in there}
 
 
 @cache

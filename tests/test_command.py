@@ -17,10 +17,12 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.__main__ import app
+from bench.device.datasheet import find_datasheet
+from bench.judge.frame import load
 from bench.store import parquet
 from bench.store.journal import recover
 from bench.store.parquet import read_frame
-from plots.__main__ import app as plots_app
+from plots.figures.every_figure import pages
 from tests.bench import several
 from tests.drawing import drawn
 
@@ -81,16 +83,17 @@ REFUSALS = [
 def test_a_bad_sweep_is_one_line_and_exit_code_2(tmp_path: Path, text: str, says: str, by: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
-    done = (
-        bench("--benchmark", "--bench-sweep", str(path))
-        if by == "pytest"
-        else command("bench", "list", str(path))
-    )
-    assert done.returncode == 2
-    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if by == "pytest":
+        done = bench("--benchmark", "--bench-sweep", str(path))
+        code, text = done.returncode, done.stdout + done.stderr
+    else:
+        listed = CliRunner().invoke(app, ["list", str(path)])
+        code, text = listed.exit_code, listed.output
+    assert code == 2
+    said = [line for line in text.splitlines() if line.strip()]
     assert len([line for line in said if str(path) in line]) == 1 and len(said) <= 2, said
     assert says in "\n".join(said)
-    assert "Traceback" not in done.stdout + done.stderr
+    assert "Traceback" not in text
 
 
 @pytest.mark.parametrize(("words", "says"), drawn(REFUSALS, 3, "refusals"))
@@ -100,9 +103,10 @@ def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str
     assert says in done.stdout + done.stderr and "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "words", [["--bench-budget", "60"], ["--bench-suite", "core"], ["--bench-resume"], ["--bench-tag", "a=b"]]
-)
+OPTIONS = [["--bench-budget", "60"], ["--bench-suite", "core"], ["--bench-resume"], ["--bench-tag", "a=b"]]
+
+
+@pytest.mark.parametrize("words", drawn(OPTIONS, 2, "options of measuring"))
 def test_options_of_measuring_are_refused_where_nothing_is_measured(words: list[str]) -> None:
     done = bench(*words, "-k", "nothing")
     assert done.returncode == 2
@@ -153,9 +157,9 @@ def test_the_end_of_a_run_is_one_screen_and_tables_are_for_who_asks(stand_in: Pa
     table = CliRunner().invoke(app, ["table", str(path)])
     assert table.exit_code == 0 and table.output.count("-onednn-") == 4
     # The plot of a sweep that lies anywhere counts: without it the figure would be of durations.
-    drawn_by = CliRunner().invoke(plots_app, [str(path), "-o", str(stand_in / "figures")])
-    assert drawn_by.exit_code == 0, drawn_by.output
-    assert {each.stem for each in (stand_in / "figures").glob("small-*")} == {"small-rate"}
+    (run,) = load([path], find_datasheet)
+    figures = {stem for stem, _ in pages(run, parquet.read_sweeps([path])[run.key])}
+    assert {stem for stem in figures if stem.startswith("small-")} == {"small-rate"}
 
 
 def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse(stand_in: Path, sweep: Path) -> None:

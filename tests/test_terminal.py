@@ -80,8 +80,9 @@ def test_a_terminal_of_80_columns_shows_every_word(words: tuple[str, ...]) -> No
 
 
 def test_verdicts_have_a_colour_in_a_terminal_and_none_with_no_color() -> None:
-    words = ("bench", "claims", "results/reference/core", "--rule", "22")
-    assert any("\x1b[33mUNDECIDED\x1b[0m" in line for line in in_terminal(*words))
+    night, next_night = sorted((ROOT / "results" / "reference" / "nights").rglob("*.parquet"))[:2]
+    words = ("bench", "compare", str(night), str(next_night), "--all")
+    assert any("\x1b[33mUNSURE\x1b[0m" in line for line in in_terminal(*words))
     assert not any(COLOUR.search(line) for line in in_terminal(*words, NO_COLOR="1"))
 
 

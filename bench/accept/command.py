@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 SUITE = "accept"
 Given = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="[RESULT...]", help="Judge this run instead of measuring one."),
+    list[Path] | None, typer.Argument(metavar="[RESULT...]", help="Judge this run instead of measuring one.")
 ]
 Baseline = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable."),
+    list[Path] | None, typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable.")
 ]
 Budget = Annotated[str | None, typer.Option(metavar="SECONDS", help="Wall time, as for pytest.")]
 Json = Annotated[
@@ -63,8 +61,6 @@ def accept(
 
 def _measured(device: str, budget: str | None, results: Path | None) -> list[Path]:
     """The file of a run of the suite, made now. UserError if there is none."""
-    import kernels
-    from bench.cli.terminal import standard_output
     from bench.cli.whole_run import measure
     from bench.runner.run import Options
     from bench.runner.session import RESULTS
@@ -76,7 +72,7 @@ def _measured(device: str, budget: str | None, results: Path | None) -> list[Pat
         results=(results or RESULTS).absolute(),
         fresh_ceilings=True,  # of this very unit, now
     )
-    made = measure(options, kernels.problem, standard_output())
+    made = measure(options)
     for result in made:
         if result.reason:
             raise UserError(f"accept: {result.reason}")

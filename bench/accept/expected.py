@@ -15,19 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
-from bench.accept.readings import LINK, Kind, dtype_of, fastest, unit_of
+from bench.accept.readings import LINK, Kind, dtype_of, unit_of
 from bench.accept.usual import UsualRates
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.format import count_text, share_text
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from bench.model.pooled import Pool
+from bench.model.pooled import Pool
 
 Basis = Literal["earlier runs", "others", "prediction", "datasheet"]
 UNITS = 0.03
@@ -145,8 +142,6 @@ def _usual(kind: Kind, entries: Iterable[UsualRates]) -> list[UsualRates]:
 def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> ExpectedRates | None:
     if sheet is None or not sheet.bandwidth_byte_per_s or unit_of(row.kind) == "1/s":
         return None
-    import pandas as pd
-
     from bench.cli.predict_operator import learned_of
     from bench.model.launch_features import COLUMNS, with_parameters
     from bench.model.pooled import LEAST_ROWS as LEAST
@@ -206,7 +201,7 @@ def _shares(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> 
 
 def own(rows: pd.DataFrame) -> Iterable[Any]:
     """A unit's fastest row of each kind of work, in the order in which people ask for them."""
-    best = fastest(rows, ["device"])
+    best = rows.sort_values("rate", kind="stable").drop_duplicates(["device", "kind"], keep="last")
     order: Mapping[str, int] = {"matrix": 0, "memory": 1, "narrow": 2, "cache": 3, "launch": 4, "link": 5}
     place = best["kind"].map(lambda kind: order.get(kind.replace(",", " ").split()[0], 9))
     return best.assign(place=place).sort_values(["place", "kind"], kind="stable").itertuples(index=False)

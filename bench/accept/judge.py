@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pandas as pd
 
 from bench.accept.expected import LANES, ExpectedRates, expected, own, promised
 from bench.accept.readings import CACHE, LINK, Kind, dtype_of
@@ -14,11 +16,7 @@ from bench.device.datasheet import Datasheet, find_datasheet
 from bench.fleet.why import HELD, LOWER_LIMIT, SHARED
 from bench.format import amount_text, share_text
 from bench.model.ceilings import two_speeds
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from bench.model.pooled import Pool
+from bench.model.pooled import Pool
 
 Verdict = Literal["PASS", "LOW", "FAIL", "UNKNOWN"]
 FAIL = 0.1

@@ -12,9 +12,10 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,9 +23,6 @@ from bench.fleet.observed import COMPUTE_FLOP_PER_BYTE, SETTINGS, STATE, class_o
 from bench.format import memory_text
 from bench.judge.flags import OVERHEAD
 from bench.store import parquet
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PRODUCT, LINK, CACHE = "matrix multiplications in ", "link, ", "cache, "
 """How the names of kinds begin of which there are several."""
@@ -87,8 +85,6 @@ def _sound(table: pa.Table, ours: bool) -> pa.Table:
 
 def _kinds(rows: pd.DataFrame) -> pd.Series:
     """The name of each row's kind of work; empty for one that tells nothing of a single part."""
-    import pandas as pd
-
     klass, dtype = rows["class"], rows["dtype"]
     product = rows["operator"].isin(PRODUCTS) & (rows["arithmetic"] == "matrix")
     intense = product & (rows["flop"] >= COMPUTE_FLOP_PER_BYTE * rows["byte"])
@@ -96,28 +92,20 @@ def _kinds(rows: pd.DataFrame) -> pd.Series:
     words = partial(np.array, dtype=object)
     written = rows["byte_written"] / rows["byte"].where(rows["byte"] > 0)
     streaming = rows["operator"].isin(STREAMING) & (klass == "memory") & large
-    names = np.select(
-        [
-            klass == "launch",
-            klass == "transfer",
+    kinds: Sequence[tuple[Any, Any]] = (
+        (klass == "launch", "launch"),
+        (klass == "transfer", words([_direction(text) for text in rows["parameters"]])),
+        (
             (klass == "cache") & (rows["operator"] == "stream"),
-            intense,
-            product & (klass == "memory") & large,
-            streaming & written.between(*READ),
-            streaming & written.between(*COPY),
-        ],
-        [
-            "launch",
-            words([_direction(text) for text in rows["parameters"]]),
             words([f"{CACHE}{memory_text(byte)}" for byte in rows["byte"]]),
-            words([f"{PRODUCT}{name}" for name in dtype]),
-            "narrow matrix multiplication",
-            "memory, read",
-            "memory, copy",
-        ],
-        "",
+        ),
+        (intense, words([f"{PRODUCT}{name}" for name in dtype])),
+        (product & (klass == "memory") & large, "narrow matrix multiplication"),
+        (streaming & written.between(*READ), "memory, read"),
+        (streaming & written.between(*COPY), "memory, copy"),
     )
-    return pd.Series(names, index=rows.index)
+    which, names = zip(*kinds, strict=True)
+    return pd.Series(np.select(which, names, ""), index=rows.index)
 
 
 def _direction(parameters: str) -> str:
@@ -146,9 +134,3 @@ def unit_of(kind: Kind) -> str:
 def dtype_of(kind: Kind) -> str:
     """The data type of products; empty for other kinds."""
     return kind.removeprefix(PRODUCT) if kind.startswith(PRODUCT) else ""
-
-
-def fastest(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The row with the highest rate of each group and kind of work."""
-    ordered = rows.sort_values("rate", kind="stable")
-    return ordered.drop_duplicates([*by, "kind"], keep="last")

@@ -10,7 +10,7 @@ from bench.accept.expected import ExpectedRates
 from bench.accept.judge import JudgedKind, Verdict
 from bench.accept.readings import Kind, unit_of
 from bench.case_name import row_name
-from bench.cli.table import lines_of, table
+from bench.cli.table import table_lines
 from bench.format import amount_text, count_text, seconds_text, share_text
 
 MEANS: Mapping[Verdict, str] = {
@@ -41,17 +41,7 @@ def lines(judged: Sequence[JudgedKind], markdown: bool = False) -> Iterator[str]
         )
         for each in judged
     ]
-    if markdown:
-        yield ""
-        yield "| " + " | ".join(name.removeprefix(">") for name in names) + " |"
-        yield "|" + "|".join("---:" if name.startswith(">") else "---" for name in names) + "|"
-        yield from ("| " + " | ".join(cells) + " |" for cells in rows)
-        yield ""
-    else:
-        shown = table(*names)
-        for cells in rows:
-            shown.add_row(*cells)
-        yield from lines_of(shown)
+    yield from table_lines(names, rows, markdown)
     for each in judged:
         if each.causes:
             yield f"{each.kind}: {'; '.join(each.causes)}"

@@ -14,14 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
+import pandas as pd
 import yaml
 
 from bench.accept.readings import CACHE, Kind, dtype_of, unit_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FILE = Path(__file__).with_name("usual.yaml")
 QUANTILE = {"FLOP/s": 0.5, "byte/s": 0.9}

@@ -10,7 +10,7 @@ import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,9 +63,6 @@ BudgetOption = Annotated[
         "as there is time for; default: 600.",
     ),
 ]
-SameOption = Annotated[
-    float, typer.Option(metavar="PERCENT", min=0.1, help="Smaller differences count as none.")
-]
 
 
 def ab(
@@ -99,7 +96,9 @@ def ab(
     ] = "",
     bench_device: DeviceOption = "auto",
     bench_budget: BudgetOption = None,
-    same: SameOption = SAME_PERCENT,
+    same: Annotated[
+        float, typer.Option(metavar="PERCENT", min=0.1, help="Smaller differences count as none.")
+    ] = SAME_PERCENT,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The result as Markdown, for a comment or a CI job.")
     ] = None,
@@ -167,7 +166,7 @@ def ab(
             what = "A/A of one kernel" if is_same_code else f"{kernel[1]} against {kernel[0]}"
         else:
             sides = None
-            is_same_code = not _differs(old)
+            is_same_code = not any(_changed(old / part, ROOT / part) for part in CODE)
             what = f"this checkout against {against}"
             if is_same_code:
                 what = f"A/A, since bench/ and kernels/ are those of {against}"
@@ -189,16 +188,12 @@ def _of_kernels(
     """(the cases of the new kernel, FILE:FUNCTION of either), both checked. UserError if one is wrong."""
     from bench.cli.run_command import cases_of
     from bench.runner.custom_kernel import checked_kernels
-    from bench.runner.rows import SEED
     from bench.runner.supervisor import WorkerSupervisor
 
     of_both = [cases_of("ab", names, device, kernel=[text]) for text in kernel]
-    worker = WorkerSupervisor(device, SEED)
-    try:
+    with closing(WorkerSupervisor(device)) as worker:
         for cases in of_both:
             show(checked_kernels(cases, worker, device))
-    finally:
-        worker.close()
     old, new = (cases[0].problem.implementation(cases[0].implementation).kernel for cases in of_both)
     return of_both[1], {"old": old, "new": new}
 
@@ -270,26 +265,20 @@ def exit_code(words: Mapping[Verdict, int]) -> int:
 
 def commit_of(ref: str, where: str) -> str:
     """The hash of a commit of this checkout; UserError, beginning with `where`, if there is none."""
-    commit = _git("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-    if commit is None:
-        raise UserError(f"{where}: this checkout has no such commit")
-    return commit.decode().strip()
+    refusal = f"{where}: this checkout has no such commit"
+    return _git("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}", refusal=refusal).decode().strip()
 
 
 def parting(commit: str, where: str) -> str:
     """The commit at which this checkout left another; UserError, beginning with `where`, if there is none."""
-    base = _git("merge-base", "HEAD", commit)
-    if base is None:
-        raise UserError(
-            f"{where}: this checkout has no commit in common with it; a shallow clone needs its history"
-        )
-    return base.decode().strip()
+    refusal = f"{where}: this checkout has no commit in common with it; a shallow clone needs its history"
+    return _git("merge-base", "HEAD", commit, refusal=refusal).decode().strip()
 
 
 def differing(commit: str) -> list[str]:
     """The files of this checkout that differ from a commit, committed or not, without choices of a tuner."""
-    tracked = _git("diff", "--name-only", "--no-renames", "-z", commit) or b""
-    others = _git("ls-files", "--others", "--exclude-standard", "-z") or b""
+    tracked = _git("diff", "--name-only", "--no-renames", "-z", commit)
+    others = _git("ls-files", "--others", "--exclude-standard", "-z")
     names = os.fsdecode(tracked + others).split("\0")
     return [name for name in names if name and not name.startswith(f"{TUNED}/")]
 
@@ -297,9 +286,8 @@ def differing(commit: str) -> list[str]:
 @contextmanager
 def checked_out(commit: str, where: str) -> Iterator[Path]:
     """A folder with the code of a commit, while the block runs; UserError, beginning with `where`."""
-    archive = _git("archive", commit, ".", ":(exclude)results", f":(exclude){TUNED}")
-    if archive is None:
-        raise UserError(f"{where}: git cannot read the files of commit {commit[:12]}")
+    refusal = f"{where}: git cannot read the files of commit {commit[:12]}"
+    archive = _git("archive", commit, ".", ":(exclude)results", f":(exclude){TUNED}", refusal=refusal)
     with tempfile.TemporaryDirectory(prefix="roofbench-ab-") as folder:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
@@ -313,15 +301,11 @@ def as_it_is() -> Iterator[Path]:
         "ls-files", "-z", "--cached", "--others", "--exclude-standard", *NEEDED, f":(exclude){TUNED}"
     )
     with tempfile.TemporaryDirectory(prefix="roofbench-ab-") as folder:
-        for name in os.fsdecode(listed or b"").split("\0"):
+        for name in os.fsdecode(listed).split("\0"):
             if (ROOT / name).is_file():  # it may be deleted and not committed yet
                 Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, Path(folder, name))
         yield Path(folder)
-
-
-def _differs(old: Path) -> bool:
-    return any(_changed(old / part, ROOT / part) for part in CODE)
 
 
 def _changed(old: Path, new: Path) -> bool:
@@ -332,7 +316,9 @@ def _changed(old: Path, new: Path) -> bool:
     return contents[0] != contents[1]
 
 
-def _git(*words: str) -> bytes | None:
-    """What git says in this checkout; None if it fails."""
+def _git(*words: str, refusal: str = "") -> bytes:
+    """What git says in this checkout; if it fails nothing, or UserError with the refusal."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
-    return done.stdout if done.returncode == 0 else None
+    if done.returncode and refusal:
+        raise UserError(refusal)
+    return b"" if done.returncode else done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from bench.device.detect import Device
 from bench.errors import UserError
 from bench.runner.ab import SAMPLING_S
 from bench.runner.comparisons import CPU_BYTE_PER_S, CPU_FLOP_PER_S, cases_of_suite
-from bench.runner.forecast import Prices, impossible
+from bench.runner.forecast import Prices, impossible, in_turn
 from bench.sampling.protocol import protocol
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
@@ -70,12 +70,20 @@ def _imports(path: Path) -> set[str]:
         tree = ast.parse(path.read_text("utf-8"))
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno}: {error.msg}") from error
-    for node in ast.walk(tree):
+    for node in _statements(tree.body):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
     return names
+
+
+def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """These statements and those within them. Expressions, of which there are many more, import nothing."""
+    for node in body:
+        yield node
+        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from _statements(getattr(node, name, ()))
 
 
 def named(names: Sequence[str], sm_count: int) -> list[Case]:
@@ -136,9 +144,5 @@ def _spread(cases: Iterable[Case]) -> Iterator[Case]:
     for of_sweep in lines.values():
         drawn = [chance.sample(line, len(line)) for line in of_sweep.values()]
         chance.shuffle(drawn)
-        of_sweeps.append(list(_in_turn(drawn)))
-    return _in_turn(of_sweeps)
-
-
-def _in_turn(queues: Sequence[Sequence[Case]]) -> Iterator[Case]:
-    return (case for turn in zip_longest(*queues) for case in turn if case is not None)
+        of_sweeps.append(list(in_turn(drawn)))
+    return in_turn(of_sweeps)

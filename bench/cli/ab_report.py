@@ -97,10 +97,7 @@ def default_budget_s(cases: int) -> float:
 
 
 def undecided_lines(
-    every: Sequence[Contest],
-    same: float,
-    command: Callable[[Sequence[Case]], str],
-    most: int | None = None,
+    every: Sequence[Contest], same: float, command: Callable[[Sequence[Case]], str], most: int | None = None
 ) -> Iterator[str]:
     """Why cases are undecided, and the command that decides them, or `most` of them, in how many seconds.
 

@@ -12,15 +12,7 @@ from pydantic import ValidationError
 
 import kernels
 from bench.case_name import case_name
-from bench.cli.ab import (
-    FEW_NAMES,
-    SAME_PERCENT,
-    as_it_is,
-    checked_out,
-    commit_of,
-    contested,
-    exit_code,
-)
+from bench.cli.ab import FEW_NAMES, SAME_PERCENT, as_it_is, checked_out, commit_of, contested, exit_code
 from bench.cli.ab_report import default_budget_s, undecided_lines
 from bench.cli.application import remark, show
 from bench.device.detect import detect

@@ -6,8 +6,8 @@ import atexit
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,20 +30,6 @@ DeviceOption = Annotated[
 ]
 ResultsOption = Annotated[Path | None, typer.Option(help="Folder of results; default: results/.")]
 Results = Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")]
-
-
-@contextmanager
-def command_line() -> Iterator[None]:
-    """End the process with a sentence and exit code 2 for a UserError, with a traceback and 70 for a bug."""
-    try:
-        yield
-    except UserError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
-    except Exception:
-        traceback.print_exc()
-        typer.echo(BUG, err=True)
-        sys.exit(os.EX_SOFTWARE)  # 70: no command documents it
 
 
 def run_process(app: Callable[[], object]) -> None:
@@ -70,14 +56,21 @@ def run_process(app: Callable[[], object]) -> None:
 
 
 class Commands(TyperGroup):
-    """Commands that end as `command_line` does."""
+    """Commands that end with a sentence and exit code 2 for a UserError, a traceback and 70 for a bug."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; typer itself ends it for misspelt options, Ctrl-C and a closed pipe."""
         if COMPLETE in os.environ:
             get_completion_inspect_parameters()  # it is what makes typer know the shells
-        with command_line():
+        try:
             return super().main(*args, **extra | {"complete_var": COMPLETE})
+        except UserError as error:
+            typer.echo(f"error: {error}", err=True)
+            sys.exit(2)
+        except Exception:
+            traceback.print_exc()
+            typer.echo(BUG, err=True)
+            sys.exit(os.EX_SOFTWARE)  # 70: no command documents it
 
 
 def left_out(sentence: str) -> None:

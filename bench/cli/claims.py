@@ -91,7 +91,9 @@ def judged_together(
                     ]:
                         declared.append(Declared(rows[0], tuple(rows), each.claims))
             judged = judge(of_device, declared)
-            yield of_device, [each for each in judged if not _unasked(each, of_device)]
+            if of_device[0].rows[0].timed_by is not None:  # nobody expects a claim of a described source
+                judged = [each for each in judged if each.effect is not None]
+            yield of_device, judged
 
 
 def _together(runs: Sequence[DeviceRun]) -> list[list[DeviceRun]]:
@@ -104,11 +106,6 @@ def _together(runs: Sequence[DeviceRun]) -> list[list[DeviceRun]]:
         alone = run.imported and run.rows[0].timed_by is not None
         groups.setdefault((run.device, run.run_id) if alone else (run.device,), []).append(run)
     return list(groups.values())
-
-
-def _unasked(judged: JudgedClaim, runs: Sequence[DeviceRun]) -> bool:
-    """Whether a claim finds nothing to judge in a described source, of which nobody expected it."""
-    return runs[0].rows[0].timed_by is not None and judged.effect is None
 
 
 def _of_checkout(loaded: Iterable[Loaded], own: Sequence[Sweeps]) -> list[Declared]:
@@ -220,16 +217,13 @@ def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iter
         claims = Counter(each.declared.name for each in open_claims)
         visit_s = _visit_s(run)
         seconds = visit_s * sum(row.role != "measurement" and row.is_timed for row in run.rows)
-        costs = {
-            each.declared.name: VISITS
-            * visit_s
-            * sum(not case.missing(kind, capability) for case in each.declared.cases)
-            for each in open_claims
-        }
+        costs = {}
+        for each in open_claims:
+            able = sum(not case.missing(kind, capability) for case in each.declared.cases)
+            if cost := VISITS * visit_s * able:
+                costs[each.declared.name] = cost
         chosen_sweeps: list[str] = []
-        for name in sorted(
-            (name for name in costs if costs[name]), key=lambda name: costs[name] / claims[name]
-        ):
+        for name in sorted(costs, key=lambda name: costs[name] / claims[name]):
             if not chosen_sweeps or seconds + costs[name] <= MOST_SECONDS:
                 chosen_sweeps.append(name)
                 seconds += costs[name]
@@ -333,9 +327,8 @@ def entry(judged: JudgedClaim) -> dict[str, Any]:
     """A verdict with its claim, for JSON."""
     of_claim = judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
     numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(ClaimEffect)}
-    place = (judged.device, judged.imported, judged.declared.name, judged.claim.id)
     return (
-        dict(zip(_PLACE, place, strict=True))
+        dict(zip(("device", "imported", "sweep", "claim"), _place(judged), strict=True))
         | of_claim
         | {"verdict": judged.verdict, "reason": judged.reason}
         | numbers
@@ -343,15 +336,21 @@ def entry(judged: JudgedClaim) -> dict[str, Any]:
     )
 
 
-_PLACE = ("device", "imported", "sweep", "claim")
+def _place(judged: JudgedClaim) -> tuple[str, bool, str, str]:
+    return judged.device, judged.imported, judged.declared.name, judged.claim.id
 
 
-def from_json(path: Path) -> list[JudgedClaim]:
-    """The verdicts of a file that `--json` wrote, as far as tables need them. UserError if it is none."""
+def from_json(path: Path, option: str = "") -> list[JudgedClaim]:
+    """The verdicts of a file that `--json` wrote, as far as tables need them.
+
+    UserError, which begins with the option that named the file, if it is none.
+    """
     try:
         return [_judged(each) for each in json.loads(path.read_text("utf-8"))]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: holds no verdicts as `claims --json` writes them") from error
+    except OSError as error:
+        raise UserError(f"{option}{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{option}{path}: holds no verdicts as `claims --json` writes them") from error
 
 
 def _judged(each: Mapping[str, Any]) -> JudgedClaim:
@@ -364,26 +363,10 @@ def _judged(each: Mapping[str, Any]) -> JudgedClaim:
     return JudgedClaim(each["device"], each["imported"], declared, claim, *verdict)
 
 
-def expected_verdicts(expected: Path) -> dict[tuple[Any, ...], str]:
-    """(device, imported, sweep, claim) -> verdict, of a file that `--json` wrote. UserError if it is none."""
-    try:
-        return {
-            tuple(each[name] for name in _PLACE): each["verdict"] for each in json.loads(expected.read_text())
-        }
-    except OSError as error:
-        raise UserError(f"--expect {expected}: cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
-        raise UserError(f"--expect {expected}: holds no verdicts as `claims --json` writes them") from error
-
-
-def differing(judged: Iterable[JudgedClaim], wanted: Mapping[tuple[Any, ...], str]) -> list[str]:
+def differing(judged: Iterable[JudgedClaim], wanted: Iterable[JudgedClaim]) -> Iterator[str]:
     """A sentence for each verdict that is another than the one wanted."""
-    have = {(each.device, each.imported, each.declared.name, each.claim.id): each for each in judged}
-    sentences = []
-    for place, verdict in wanted.items():
-        slug, imported, sweep, claim = place
-        word = have[place].verdict if place in have else "not judged"
-        if word != verdict:
-            of = f"{slug}{' (imported)' if imported else ''}: {claim} of {sweep}"
-            sentences.append(f"{of} is {word}, expected {verdict}")
-    return sentences
+    verdicts = {_place(each): each.verdict for each in judged}
+    for each in wanted:
+        if (word := verdicts.get(_place(each), "not judged")) != each.verdict:
+            claim = f"{each.claim.id} of {each.declared.name}"
+            yield f"{device(each)}: {claim} is {word}, expected {each.verdict}"

@@ -121,13 +121,13 @@ def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
     yield from trust_lines(judged_run)
     if not any(result.journal for result in run.results):
         yield from left_out_lines(session.planner.left_out)
-    yield from session.planner.given_up
+    yield from session.planner.giving_up.lines
     for cause, count in session.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
     if lost := sorted(session.without_column):
         yield f"no row holds these facts of the worker, which are no columns: {', '.join(lost)}"
     there = {row.case for row in rows if row.status != "skipped"}
-    roofs = [each.case for each in run.asked if each.session is session and each.case.role == "roof"]
+    roofs = [each.case for each in run.requested if each.session is session and each.case.role == "roof"]
     missing = [case.name for case in roofs if case.key in session.added and case.key not in there]
     if missing and not any(result.journal for result in run.results):
         yield f"no time for these roofs, so shares of them are missing: {', '.join(missing)}"

@@ -36,7 +36,8 @@ def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterato
     yield from lines_of(_header(comparison, all_cases))
     if not all_cases and not comparison.in_common:
         yield from _remarks(comparison)
-        yield _nothing_in_common(comparison)
+        a, b = (_sweeps_text(comparison.of(verdict)) for verdict in ("GONE", "NEW"))
+        yield f"A and B have no case in common, so nothing is compared. A has {a}; B has {b}."
         return
     yield from _counts(comparison)
     yield from _remarks(comparison)
@@ -50,11 +51,8 @@ def _counts(comparison: Comparison) -> Iterator[str]:
     counts = Counter(compared.verdict for compared in comparison.cases)
     yield f"{len(comparison.cases)} cases: " + ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
     if comparison.same_commit and comparison.comparable:
-        dirty = (
-            ", both with changes that are not committed"
-            if comparison.before.facts["commit"][0][-1] == "+"
-            else ""
-        )
+        is_dirty = comparison.before.facts["commit"][0].endswith("+")
+        dirty = ", both with changes that are not committed" if is_dirty else ""
         alarms = len(comparison.of("SLOWER", "FASTER"))
         judged = alarms + len(comparison.of("SAME"))
         yield (
@@ -62,12 +60,6 @@ def _counts(comparison: Comparison) -> Iterator[str]:
             f"{share_text(alarms / comparison.comparable, 1)} false alarms "
             f"({comparison.comparable - judged} are UNSURE)"
         )
-
-
-def _nothing_in_common(comparison: Comparison) -> str:
-    """What each side has instead."""
-    a, b = (_sweeps_text(comparison.of(verdict)) for verdict in ("GONE", "NEW"))
-    return f"A and B have no case in common, so nothing is compared. A has {a}; B has {b}."
 
 
 def _sweeps_text(cases: Sequence[Compared]) -> str:

@@ -21,11 +21,6 @@ from bench.environment.dependencies import ROOT
 from bench.sweep.load import every_sweep, sweep_name
 
 
-def operators() -> list[str]:
-    """The folders of kernels/."""
-    return kernels.names()
-
-
 def sweeps() -> list[str]:
     """The sweeps of this checkout, and their folders."""
     names = [sweep_name(path) for path in every_sweep()]

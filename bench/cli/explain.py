@@ -6,14 +6,16 @@ import json
 import math
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+import kernels
 from bench.case_name import row_name
+from bench.cli.application import left_out
 from bench.cli.one_launch import ncu_command, words_of
 from bench.cli.run_summary import rate_text
 from bench.device.datasheet import find_datasheet
@@ -39,9 +41,10 @@ from bench.model.roofline import (
     row_traffic,
 )
 from bench.runner.rows import protocol_of
-from bench.spec import Problem, is_custom
+from bench.spec import is_custom
 from bench.store.parquet import read_rows, tables
 from bench.store.schema import Measurement, RunKey, run_names
+from bench.sweep.load import load_all, select
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,30 +75,22 @@ class Explained(NamedTuple):
     """The timings from which a prediction is learned."""
 
 
-def explanation(
-    name: str,
-    result: Path,
-    find: Callable[[str], type[Problem]],
-    title: Callable[[str], str | None],
-    left_out: Callable[[str], object],
-    others: Sequence[Path] = (),
-) -> Iterator[str]:
+def explanation(name: str, result: Path, others: Sequence[Path] = ()) -> Iterator[str]:
     """The report on the newest row of this name in a result file or folder, then a line for each older row.
 
-    A GPU's time is predicted by the timings of this result and of `others`, too.
-
-    `find` gives the problem class of an operator and raises LookupError for an unknown one; `title` gives the
-    title of a sweep, None if this checkout has no such sweep. UserError if no row has this name; it names the
-    closest.
+    A GPU's time is predicted by the timings of this result and of `others`, too. UserError if no row has this
+    name; it names the closest.
     """
-    *earlier, newest = _looks(name, result, left_out)
+    *earlier, newest = _looks(name, result)
     names = run_names([look.run for look in (*earlier, newest)])
     explained = explain(name, newest, names[newest.run])
     row = explained.row
     if row.device_kind == "cuda" and not explained.derived["learned_low_s"] > 0:
         explained = _learned(explained, [result, *others])
+    title = _title(row.sweep)
+    here = title is not None
     yield from (name, "", "What it is")
-    yield from _aligned(_what(row, find, title))
+    yield from _aligned(_what(row, title))
     yield from ("", "What was predicted")
     yield from _aligned(_predicted(explained))
     yield from ("", "What was measured")
@@ -103,7 +98,6 @@ def explanation(
     raised = set(explained.run.flags_of(row))
     yield from ("", "Flags, and what they mean" if raised else "No flag is raised.")
     yield from _aligned((flag.name, flag.means) for flag in FLAGS if flag.name in raised)
-    here = title(row.sweep) is not None
     yield from ("", "How to measure it again", f"  {command_again(row, here)}")
     if row.device_kind == "cuda" and row.is_timed and row.source is None:
         yield from ("", "How to profile one launch of it", f"  {ncu_command(row, here)}")
@@ -122,7 +116,16 @@ class RunOutcome(NamedTuple):
     text: str
 
 
-def _looks(name: str, result: Path, left_out: Callable[[str], object]) -> list[RunOutcome]:
+def _title(sweep: str) -> str | None:
+    """The title of a sweep; None if this checkout has no such sweep, which then has left its rows only."""
+    try:
+        loaded = load_all(select(sweep), kernels.problem, sm_count=1)
+    except UserError:
+        return None
+    return next((each.sweep.title for each in loaded if each.name == sweep), None)
+
+
+def _looks(name: str, result: Path) -> list[RunOutcome]:
     """The runs that have a row of this name, the newest last; UserError if there is none."""
     looks: dict[RunKey, RunOutcome] = {}
     parts = []
@@ -156,14 +159,12 @@ def explain(name: str, look: RunOutcome, called: str) -> Explained:
 
 def _learned(explained: Explained, results: Sequence[Path]) -> Explained:
     """The same with L3 by the timings in these results, where they have some of the operator."""
-    row, run, derived, _ = explained
+    row, run = explained.row, explained.run
     pool = read_pool(results, lambda _: None)
     known = pool.of(row.operator).rows
     if not len(known):
         return explained
-    place = run.rows.index(row)
-    frame = with_learned(run, pool, {row.operator})
-    derived = frame.iloc[place]
+    derived = with_learned(run, pool, {row.operator}).iloc[run.rows.index(row)]
     return explained._replace(derived=derived, evidence=f"learned from {counts_text(known)}")
 
 
@@ -194,14 +195,11 @@ def _aligned(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:
         yield f"  {word:<{width}}  {text}".rstrip()
 
 
-def _what(
-    row: Measurement, find: Callable[[str], type[Problem]], title: Callable[[str], str | None]
-) -> Iterator[tuple[str, str]]:
-    about = title(row.sweep)
-    yield "sweep", f"{row.sweep}: {'not a sweep of this checkout' if about is None else about}"
+def _what(row: Measurement, title: str | None) -> Iterator[tuple[str, str]]:
+    yield "sweep", f"{row.sweep}: {'not a sweep of this checkout' if title is None else title}"
     yield "operator", row.operator
     try:
-        summary = find(row.operator).implementation(row.implementation).summary
+        summary = kernels.problem(row.operator).implementation(row.implementation).summary
     except LookupError:
         own = is_custom(row.implementation)
         summary = "a custom kernel" if own else "not among the implementations of this checkout"

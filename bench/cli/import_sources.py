@@ -28,18 +28,11 @@ Folder = Annotated[
         help="A clone of the source's repository, or its files alone. Default, if a package has them: that.",
     ),
 ]
-Folders = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="A folder that holds one of each source's name.")
-]
 
 
-def commands() -> Iterator[tuple[str, Callable[..., None]]]:
-    """The name of each source and the command that imports it."""
-    for name in names():
-        yield name, _command(name)
+def command(name: str) -> Callable[..., None]:
+    """The command that imports the source of this name."""
 
-
-def _command(name: str) -> Callable[..., None]:
     def import_source(
         folder: Folder = None,
         bench_results: ResultsOption = None,
@@ -59,7 +52,9 @@ def _command(name: str) -> Callable[..., None]:
 
 
 def import_all(
-    folder: Folders,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder that holds one of each source's name.")
+    ],
     bench_results: ResultsOption = None,
     fetch: Annotated[
         bool,
@@ -98,20 +93,16 @@ def agreement(results: Results) -> None:
 
 def list_sources(wanted: bool) -> None:
     """Print every source with where it is to be had, and end."""
-    if wanted:
-        show(_listed())
-        raise typer.Exit
-
-
-def _listed() -> Iterator[str]:
-
+    if not wanted:
+        return
     shown = table("source", "operators", "timed by", "who, licence, repository and commit")
     for name in names():
         source = described(name)
         ways = dict.fromkeys((each.timing or source.timing).by for each in source.tables)
         where = f"{source.who}; {source.licence}; {source.repository} {source.commit[:10]}"
         shown.add_row(name, ", ".join(source.operators), ", ".join(ways), where)
-    yield from lines_of(shown)
+    show(lines_of(shown))
+    raise typer.Exit
 
 
 def _lines(

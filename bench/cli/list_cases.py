@@ -81,12 +81,7 @@ def of_datasheet(sheet: Datasheet) -> Device:
 
 
 def planned(
-    device: Device,
-    cases: Sequence[Case],
-    claims: Claims,
-    prices: Prices,
-    *,
-    named: bool = False,
+    device: Device, cases: Sequence[Case], claims: Claims, prices: Prices, *, named: bool = False
 ) -> Iterator[str]:
     """The plan of a run over these cases, by the prices with which runs begin; `named`: each case too."""
     # A plan imports more than listing needs.

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -64,8 +64,8 @@ def operator(name: Annotated[str, typer.Argument(help="Folder in kernels/, such 
             ROOT / "sweeps" / name / "rows.yaml": rendered("sweep.yaml.j2", measured),
         }
     )
-    show([f"run:     python -m bench run {name} rows=256..16384 length=1024 dtype=float32"])
-    show([f"check:   pytest bench -k {name}; pytest tests/kernels/test_{name}.py"])
+    run = f"run:     python -m bench run {name} rows=256..16384 length=1024 dtype=float32"
+    show([run, f"check:   pytest bench -k {name}; pytest tests/kernels/test_{name}.py"])
 
 
 @new.command()
@@ -91,12 +91,8 @@ def sweep(
     facts: dict[str, Any] = {"title": title, "operator": kind_name, "implementations": implementations}
     facts |= {"block": flow(block), "x": x, "with_operator": False}
     write_new({path: rendered("sweep.yaml.j2", facts)})
-    show(
-        [
-            f"measure: pytest bench/ --benchmark --bench-sweep {name}",
-            f"plan:    python -m bench list {name} --cases",
-        ]
-    )
+    measure = f"measure: pytest bench/ --benchmark --bench-sweep {name}"
+    show([measure, f"plan:    python -m bench list {name} --cases"])
 
 
 def flow(block: dict[str, Any]) -> str:
@@ -128,15 +124,6 @@ def is_size(case: sweeps.Case, parameter: str, size: int) -> bool:
     return not problem.refusal(case.implementation)
 
 
-class Described(NamedTuple):
-    """What is known of a GPU before any document was read."""
-
-    sheet: Datasheet
-    read: str
-    """Key of the source that these facts come from."""
-    origin: str
-
-
 @new.command()
 def gpu(
     name: Annotated[str, typer.Argument(help="File in bench/device/datasheets, such as rtx_4000_ada.")],
@@ -166,12 +153,13 @@ def gpu(
         major, minor = map(int, capability.split("."))
         byte = round(l2_mib * 2**20), round(memory_gib * 2**30)
         sheet = derive_datasheet(driver_name, (major, minor), sm_count, None, None, None, *byte)
-        described = Described(sheet, "given", "given on the command line of `bench new`; no document named")
+        source = {"read": "given", "origin": "given on the command line of `bench new`; no document named"}
     elif len(missing) < len(options):
         raise UserError(f"new gpu {name}: give {', '.join(missing)} too")
     else:
-        described = _here(name, list(options))
-    named = described.sheet.name
+        sheet = _here(name, list(options))
+        source = {"read": "driver", "origin": "what the driver of one such GPU reports; our own"}
+    named = sheet.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ()/.+_-]*", named):
         raise UserError(f"new gpu {name}: {named!r} is no name that a driver gives")
     for other in datasheets():
@@ -179,11 +167,11 @@ def gpu(
             raise UserError(
                 f"new gpu {name}: bench/device/datasheets/{other.slug}.yaml is of {named} already"
             )
-    write_new({path: _datasheet_text(described)})
+    write_new({path: _datasheet_text(sheet, source)})
     show([f"check:   pytest tests/bench/test_datasheet.py; python -m bench list --on {name}"])
 
 
-def _here(name: str, options: list[str]) -> Described:
+def _here(name: str, options: list[str]) -> Datasheet:
     """What the driver says of the GPU that is here. UserError if there is none, or if it has a file."""
     try:
         device = detect("cuda")
@@ -191,16 +179,17 @@ def _here(name: str, options: list[str]) -> Described:
         raise UserError(f"new gpu {name}: no GPU is here to be read; give {', '.join(options)}") from error
     if device.datasheet is None or not device.derived:
         raise UserError(f"new gpu {name}: {device} has a file already; give {', '.join(options)} of another")
-    return Described(device.datasheet, "driver", "what the driver of one such GPU reports; our own")
+    return device.datasheet
 
 
-def _datasheet_text(described: Described) -> str:
-    rates: Mapping[Any, Rate] = described.sheet.rates
+def _datasheet_text(sheet: Datasheet, source: Mapping[str, str]) -> str:
+    """A file of these facts; `source`: its key `read`, and its text `origin`."""
+    rates: Mapping[Any, Rate] = sheet.rates
 
     def figure(value: float | None) -> str:
         if value is None:
             return '{value: null, source: unknown, note: "not filled in yet"}'
-        return f"{{value: {round(value):_}, source: {described.read}}}"
+        return f"{{value: {round(value):_}, source: {source['read']}}}"
 
     def rate(unit: str, dtype: str) -> str:
         known = rates.get((unit, dtype))
@@ -213,8 +202,8 @@ def _datasheet_text(described: Described) -> str:
             'note: "peak not filled in yet"}'
         )
 
-    facts = described._asdict() | {"units": UNITS, "figure": figure, "rate": rate, "rates_known": bool(rates)}
-    return rendered("gpu.yaml.j2", facts)
+    facts = {"sheet": sheet, "units": UNITS, "figure": figure, "rate": rate, "rates_known": bool(rates)}
+    return rendered("gpu.yaml.j2", {**facts, **source})
 
 
 def rendered(template: str, facts: Mapping[str, Any]) -> str:

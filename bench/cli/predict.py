@@ -128,7 +128,9 @@ def predictions(on: Basis, cases: Sequence[Case]) -> pd.DataFrame:
         ceilings = transferred_ceilings(ceilings, on.of.sheet, on.wanted)
         by = tuple(transferred(calibration, on.of.sheet, on.wanted) for calibration in by)
     ceilings = with_peaks(ceilings, by[-1])
-    return pd.concat([rows, predict.predictions(rows, lambda condition: ceilings, on.wanted, by)], axis=1)
+    rows = pd.concat([rows, predict.structured(rows, lambda _: ceilings, on.wanted, by)], axis=1)
+    predict.add_rooflines(rows, lambda _: ceilings, on.wanted)
+    return rows
 
 
 def _facts(case: Case, on: Basis) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import kernels
 from bench.cli.ab import BudgetOption
 from bench.cli.application import Results, ResultsOption, left_out, remark, result_files, show
 from bench.errors import UserError
+from bench.format import count_text, memory_text
 
 
 def columns() -> None:
@@ -85,8 +87,7 @@ def goals(
 def compare(
     results: Annotated[list[Path], typer.Argument(metavar="A B...", help="Parquet files, or folders.")],
     across: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FACT", help="What may differ: device, driver ... Repeatable."),
+        list[str] | None, typer.Option(metavar="FACT", help="What may differ: device, driver ... Repeatable.")
     ] = None,
     all_cases: Annotated[
         bool, typer.Option("--all", help="Every case and fact, not only those that changed.")
@@ -180,7 +181,7 @@ def claims(
         claim_lines,
         decided_lines,
         differing,
-        expected_verdicts,
+        from_json,
         next_lines,
         verdicts,
     )
@@ -189,7 +190,7 @@ def claims(
     if as_json + by_rule + by_experiment > 1:
         raise UserError("--json lists claims, --rules rules and --experiments experiments: give one of them")
     chosen([], rule)  # refuses what is no rule before judging, which takes long
-    wanted = expected_verdicts(expect) if expect is not None else None
+    wanted = from_json(expect, "--expect ") if expect is not None else None
     every = verdicts(results, kernels.problem, left_out, remark)
     judged = chosen(every, rule)
     if as_json:
@@ -204,7 +205,7 @@ def claims(
         show(decided_lines(judged, rule))
         show(next_lines(judged, read(results)))
     if wanted is not None:
-        sentences = differing(every, wanted)
+        sentences = list(differing(every, wanted))
         for sentence in sentences:
             remark(sentence)
         raise typer.Exit(1 if sentences else 0)
@@ -220,24 +221,15 @@ def explain(
 ) -> None:
     """One case: what it is, what was predicted and why, what was measured, and how to measure it again."""
     from bench.cli.explain import explanation
-    from bench.sweep.load import load_all, select
 
-    def title(name: str) -> str | None:
-        try:
-            loaded = load_all(select(name), kernels.problem, sm_count=1)
-            return next((each.sweep.title for each in loaded if each.name == name), None)
-        except UserError:  # a sweep that is not in this checkout has left its rows only
-            return None
-
-    show(explanation(case, result, kernels.problem, title, left_out, others or ()))
+    show(explanation(case, result, others or ()))
 
 
 def export(
     form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark or openmetrics.")],
     results: Results,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", metavar="FILE", help="Where to; default: standard output."),
+        Path | None, typer.Option("-o", metavar="FILE", help="Where to; default: standard output.")
     ] = None,
 ) -> None:
     """Our times as other tools read them: docs/nightly.md says what each does with them."""
@@ -258,9 +250,38 @@ def pack(
     ] = False,
 ) -> None:
     """Months that are over: all runs of a device in one file; docs/queries.md says what it keeps."""
-    from bench.cli.pack import pack_lines
+    show(_pack_lines(results, output, remove))
 
-    show(pack_lines(results, output, remove, left_out))
+
+def _pack_lines(results: Sequence[Path], folder: Path, removing: bool) -> Iterator[str]:
+    """Pack these results below `folder`; a line for each pack that holds some of them.
+
+    UserError if the folder is one of those that are packed, or in it: whoever reads that would find every run
+    twice.
+    """
+    from bench.store.pack import pack, remove
+
+    into = folder.resolve()
+    for root in results:
+        if root.resolve() in (into, *into.parents):
+            raise UserError(
+                f"-o {folder}: is inside {root}, where every run would then be found twice; "
+                "give a folder outside of it"
+            )
+    any_pack = False
+    for packed in pack(results, folder, left_out):
+        any_pack = True
+        files = count_text(len(packed.originals), "file")
+        if packed.packed_byte:
+            sizes = f"{memory_text(packed.byte)} in {memory_text(packed.packed_byte)}"
+            line = f"{packed.path}: {files}, {sizes}"
+        else:
+            line = f"{packed.path}: held {files} of these already"
+        if removing:
+            line += f"; removed {count_text(sum(1 for _ in remove(packed)), 'original')}"
+        yield line
+    if not any_pack:
+        yield "nothing to pack"
 
 
 def import_csv(

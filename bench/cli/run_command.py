@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -14,7 +14,7 @@ import yaml
 
 import kernels
 from bench.cli.application import DeviceOption, ResultsOption
-from bench.cli.completion import implementations, operators
+from bench.cli.completion import implementations
 from bench.errors import UserError, unknown
 from bench.spec import DeviceKind, is_custom
 from bench.sweep.load import Find, load
@@ -39,7 +39,7 @@ def run(
     operator: Annotated[
         str,
         typer.Argument(
-            metavar="OPERATOR", help="A folder of kernels/, such as gemm.", autocompletion=operators
+            metavar="OPERATOR", help="A folder of kernels/, such as gemm.", autocompletion=kernels.names
         ),
     ],
     given: Annotated[
@@ -81,14 +81,13 @@ def run(
 
     Exit code 2: bad input, a kernel that is wrong, or nothing of it can run here. 3: no case got a time.
     """
-    from bench.cli.terminal import standard_output
     from bench.cli.whole_run import measure
     from bench.device.detect import chosen
     from bench.runner.run import Options
     from bench.runner.session import RESULTS
 
     device, words = chosen(bench_device)[0], [operator, *(given or [])]
-    find, sweep = asked("run", words, device, implementation, kernel or [], cache)
+    find, sweep = requested("run", words, device, implementation, kernel or [], cache)
     if show_inputs:
         typer.echo(_file_to_begin_with(sweep, device), nl=False)
         return
@@ -101,14 +100,14 @@ def run(
             results=(bench_results or RESULTS).absolute(),
             fresh_ceilings=fresh_ceilings,
         )
-        results = measure(options, find, standard_output())
+        results = measure(options, find)
     if any(result.reason for result in results):
         raise typer.Exit(2)
     if not any(row.is_timed and row.role == "measurement" for result in results for row in result.rows):
         raise typer.Exit(3)
 
 
-def asked(
+def requested(
     command: str,
     words: Sequence[str],
     device: Device,
@@ -135,8 +134,8 @@ def asked(
 
 
 def cases_of(command: str, words: Sequence[str], device: Device, **more: Any) -> list[Case]:
-    """The cases of `asked` by these words; with a custom kernel those of it alone. UserError."""
-    find, sweep = asked(command, words, device, **more)
+    """The cases of `requested` by these words; with a custom kernel those of it alone. UserError."""
+    find, sweep = requested(command, words, device, **more)
     with sweep_file(command, sweep) as path:
         cases = load(path, find, device.sm_count).cases
     return [case for case in cases if is_custom(case.implementation)] if more.get("kernel") else cases
@@ -160,17 +159,13 @@ def usual_words(operator: str, given: Sequence[str], device: DeviceKind) -> list
 
 def _file_to_begin_with(sweep: dict[str, Any], device: Device) -> str:
     """A file with a kernel that is right at the first size of this sweep, or near it. UserError."""
-    from bench.runner.rows import SEED
     from bench.runner.supervisor import WorkerSupervisor
 
     operator, block = sweep["operator"], sweep["cases"][0]
     firsts = {name: values[0] for key, values in block.items() for name in key.split("=")}
     given = {name: value["from"] if isinstance(value, dict) else value for name, value in firsts.items()}
-    worker = WorkerSupervisor(device, SEED)
-    try:
+    with closing(WorkerSupervisor(device)) as worker:
         answer = worker.answer({"do": "example_file", "operator": operator, "given": given})
-    finally:
-        worker.close()
     if "text" not in answer:
         raise UserError(f"run {operator} --show-inputs: {answer['reason']}")
     return str(answer["text"])
@@ -204,7 +199,7 @@ def sweep_of(operator: str, given: list[str], implementation: str, cache: str) -
     }
     if implementation:
         sweep["implementations"] = implementation.split(",")
-    sweep |= {"cache": cache, "cases": [block or {}]}
+    sweep |= {"cache": cache, "cases": [block]}
     if along:
         sweep["plot"] = {"x": along[0].split("=")[0], "y": "median_s", "log": ["x", "y"]}
     return sweep

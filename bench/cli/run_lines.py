@@ -44,11 +44,17 @@ def opening_lines(run: Run) -> list[str]:
             lines.append(f"suite {run.options.suite}: {run.suite.title}")
         lines.append(f"budget: {limit}; each case visited {times}{regime}; results: {session.folder}")
         forecast = session.forecast()
-        lines += forecast_lines(forecast, session.budget_s, _rests_on(device))
+        rests_on = NO_SHEET
+        if device.datasheet is not None:
+            rests_on = (
+                f"the datasheet of {device.datasheet.name} and on assumptions (`python -m bench list "
+                "--bench-budget` lists them); the ceilings and then every visit correct it"
+            )
+        lines += forecast_lines(forecast, session.budget_s, rests_on)
         lines += filter(None, [claims_line(session.planner.comparisons, forecast.keys)])
         lines += [session.unlocked] if session.unlocked else []
         if device.kind == "cuda":
-            requested = [requested for requested in run.asked if requested.session is session]
+            requested = [requested for requested in run.requested if requested.session is session]
             lines += lacking_extras(each.case.implementation for each in requested)
         if session.resume and not any(left.resumed for left in session.left):
             lines.append(f"nothing to resume: no unfinished run in {session.folder}; a new one begins")
@@ -72,16 +78,6 @@ def busy_line(run: Run, device: Device) -> str:
     """A warning if something else uses or slows the device; empty otherwise."""
     against = [str(unfit) for unfit in fitness(device, others=run.others) if unfit.kind in PASSING]
     return f"warning: {device} is {', and '.join(against)}; {WHILE_BUSY}" if against else ""
-
-
-def _rests_on(device: Device) -> str:
-    """What is known of how long a launch takes before the ceilings are measured."""
-    if device.datasheet is None:
-        return NO_SHEET
-    return (
-        f"the datasheet of {device.datasheet.name} and on assumptions (`python -m bench list --bench-budget` "
-        "lists them); the ceilings and then every visit correct it"
-    )
 
 
 def show(

@@ -113,10 +113,8 @@ def account(
     `started_s` were spent starting workers; None: unknown, so part of the rest.
     """
     if measurements := [row for row in rows if row.role == "measurement"]:
-        rows = [
-            *measurements,
-            *(row for row in rows if row.role != "measurement" and row.status != "skipped"),
-        ]
+        ceilings = (row for row in rows if row.role != "measurement" and row.status != "skipped")
+        rows = [*measurements, *ceilings]
     able = [row for row in rows if row.status != "unsupported"]
     timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
     others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""
@@ -130,13 +128,13 @@ def account(
     if len(reasons) > REASONS:
         lines.append(f"  ... and {count_text(len(reasons) - REASONS, 'more reason')}, in the rows")
     named = {"measure_s": "measuring", "setup_s": "set-up", "check_s": "checking"}
-    shares = [f"{what} {_share(parts_s.get(part, 0.0), wall_s)}" for part, what in named.items()]
+    shares = [f"{what} {share_text(parts_s.get(part, 0.0) / wall_s)}" for part, what in named.items()]
     if tuning_s := sum(row.tuning_s or 0.0 for row in rows):
         shares[1] += f", {duration_text(tuning_s)} of it choosing configurations"
     if started_s is not None:
-        shares.append(f"starting the worker {_share(started_s, wall_s)}")
+        shares.append(f"starting the worker {share_text(started_s / wall_s)}")
     rest_s = max(0.0, wall_s - sum(parts_s.values()) - (started_s or 0.0))
-    lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {_share(rest_s, wall_s)}")
+    lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {share_text(rest_s / wall_s)}")
     return lines
 
 
@@ -211,7 +209,3 @@ def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:
         return []
     line = f"what was measured again and again during the run varied: {', '.join(moved)}"
     return [line + (", so the machine drifted" if max(shares) > DRIFTED else "")]
-
-
-def _share(seconds: float, wall_s: float) -> str:
-    return f"{share_text(seconds / wall_s)}"

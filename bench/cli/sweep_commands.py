@@ -97,7 +97,7 @@ def schema() -> None:
 
 
 def predict(
-    asked: Annotated[
+    words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[SWEEP...|OPERATOR NAME=VALUES...]",
@@ -131,20 +131,20 @@ def predict(
     if not on:
         raise UserError("--on DEVICE is needed: whose launches are to be predicted, say b200")
     wanted = datasheet_named(on)
-    if asked and any("=" in word for word in asked[1:]):
+    if words and any("=" in word for word in words[1:]):
         from bench.cli import predict_operator
         from bench.judge.timings import read_pool
 
-        if asked[0] not in kernels.names():
+        if words[0] not in kernels.names():
             raise UserError(
-                f"predict {asked[0]}: {unknown('operator', asked[0], 'kernels/', kernels.names())}"
+                f"predict {words[0]}: {unknown('operator', words[0], 'kernels/', kernels.names())}"
             )
-        of_operator = predict_operator.cases_of(asked[0], asked[1:], wanted)
+        of_operator = predict_operator.cases_of(words[0], words[1:], wanted)
         show(
             predict_operator.prediction_lines(read_pool(results or [RESULTS], left_out), of_operator, wanted)
         )
         return
-    loaded = _loaded(asked or [], wanted.sm_count)
+    loaded = _loaded(words or [], wanted.sm_count)
     show(prediction_lines(basis(wanted, results or [RESULTS], left_out), loaded, cases))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import StringIO
 
 from rich.box import SIMPLE_HEAD
@@ -23,6 +23,26 @@ def table(*names: str) -> Table:
         right = name.startswith(">")
         shown.add_column(name.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
     return shown
+
+
+def table_lines(names: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = False) -> Iterator[str]:
+    """A table with these columns, as `table` takes them, and rows; as Markdown with empty lines around it."""
+    if markdown:
+        yield from ("", *markdown_lines(names, rows), "")
+        return
+    shown = table(*names)
+    for cells in rows:
+        shown.add_row(*cells)
+    yield from lines_of(shown)
+
+
+def markdown_lines(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The same as a table of Markdown."""
+    yield f"| {' | '.join(name.removeprefix('>') for name in names)} |"
+    yield f"|{'|'.join('---:' if name.startswith('>') else '---' for name in names)}|"
+    for cells in rows:
+        plain = (" ".join(cell.replace("|", "\\|").split()) for cell in cells)
+        yield f"| {' | '.join(plain)} |"
 
 
 def lines_of(shown: Table) -> list[str]:

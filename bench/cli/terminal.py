@@ -9,7 +9,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import typer
 
@@ -78,11 +77,6 @@ class Live:
         if self._is_open:
             self._write("\n")
         self._is_open = False
-
-
-def standard_output() -> Live:
-    """Progress on standard output."""
-    return Live(partial(typer.echo, nl=False), sys.stdout.isatty())
 
 
 @contextmanager

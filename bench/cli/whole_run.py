@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
+
+import typer
+
+import kernels
 from bench.cli.closing import closing_lines
 from bench.cli.run_lines import opening_lines, show
 from bench.cli.terminal import Live
@@ -11,12 +17,13 @@ from bench.runner.run import Options, Run, RunResult
 from bench.sweep.load import Find
 
 
-def measure(options: Options, find: Find, terminal: Live) -> list[RunResult]:
-    """Measure every requested case, report progress, and return the outcome on each device.
+def measure(options: Options, find: Find = kernels.problem) -> list[RunResult]:
+    """Measure every requested case, report progress on standard output, and return the outcome by device.
 
     UserError if it cannot begin. After Ctrl-C, or if results can no longer be written, the results say so and
     where the rows are; a mistake of ours is raised when the rows are safe.
     """
+    terminal = Live(partial(typer.echo, nl=False), sys.stdout.isatty())
     run = Run(options, find)
     try:
         for session in run.sessions:

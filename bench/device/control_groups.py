@@ -83,11 +83,8 @@ def _own_path(controller: str, kind: str, root: Path) -> Path | None:
     for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        if (
-            (number == "0" and not controllers)
-            if kind == "cgroup2"
-            else (controller in controllers.split(","))
-        ):
+        is_unified = number == "0" and not controllers
+        if is_unified if kind == "cgroup2" else controller in controllers.split(","):
             return Path(path)
     return None
 

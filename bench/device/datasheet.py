@@ -128,12 +128,8 @@ class _Sheet(_Rates):
     power_w: Figure
     reached_flop_per_s: dict[Dtype, Figure] = Field(default_factory=dict)
 
-    @property
-    def figures(self) -> dict[str, Figure]:
-        return {k: v for k in type(self).model_fields if isinstance(v := getattr(self, k), Figure)}
-
     def cited(self) -> Iterator[Figure | Rate]:
-        yield from self.figures.values()
+        yield from (v for k in type(self).model_fields if isinstance(v := getattr(self, k), Figure))
         yield from self.reached_flop_per_s.values()
         yield from super().cited()
 
@@ -163,13 +159,13 @@ def _check_sources(sources: Mapping[str, str], cited: Iterator[Figure | Rate]) -
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def _read(path: Path, model: type[_Model]) -> _Model:
-    """Read and check a file; UserError names the file, the place and what is wrong there."""
+def read_model(path: Path, model: type[_Model], **more: Any) -> _Model:
+    """A YAML file, and `more`, as this model; UserError names the file, the place and what is wrong there."""
     where = "/".join(path.parts[-4:])
     try:
         # The C loader reads all files in 20 ms, the Python one in 200.
         entry = yaml.load(path.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return model.model_validate(entry)
+        return model.model_validate(more | entry)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UserError(f"{where}:{line}: not YAML: {error.problem}") from error
@@ -178,7 +174,7 @@ def _read(path: Path, model: type[_Model]) -> _Model:
         loc = first["loc"]
         place = ".".join(str(part) for part in loc)
         reason = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
+        if first["type"] == "extra_forbidden" and issubclass(model, _Entry):
             owner = model if len(loc) == 1 else Rate if {"matrix", "vector"} & set(loc) else Figure
             reason = f"unknown key; there is {', '.join(owner.model_fields)}"
         raise UserError(f"{where}: {place + ': ' if place else ''}{reason}") from error
@@ -191,8 +187,7 @@ def _read(path: Path, model: type[_Model]) -> _Model:
 class Datasheet:
     """The peaks of a device, as its maker states them or (`derived`) as its driver's clocks imply.
 
-    `sources` gives the source of each number by its name (`sm_count`, `matrix.float16`). Peaks are dense.
-    None: unknown.
+    Peaks are dense; None: unknown. Its file names the source of each number.
     """
 
     name: str
@@ -205,7 +200,6 @@ class Datasheet:
     l2_byte: int
     memory_byte: int
     rates: Mapping[tuple[Unit, Dtype], Rate]
-    sources: Mapping[str, str]
     derived: bool = False
     slug: str = ""
     """Name of its file in bench/device/datasheets, without the ending; empty if it has none."""
@@ -252,7 +246,9 @@ def slug_of(name: str) -> str:
 def datasheets(folder: Path = FILES) -> list[Datasheet]:
     """Every device file, by name; UserError names the first one with a mistake."""
     return [
-        _datasheet(_read(p, _Sheet), p.stem) for p in sorted(folder.glob("*.yaml")) if p.name != BY_CAPABILITY
+        _datasheet(read_model(p, _Sheet), p.stem)
+        for p in sorted(folder.glob("*.yaml"))
+        if p.name != BY_CAPABILITY
     ]
 
 
@@ -278,11 +274,6 @@ def _fits(driver_byte: int, sheet_byte: int) -> bool:
 
 
 def _datasheet(file: _Sheet, slug: str) -> Datasheet:
-    cited: dict[str, Figure | Rate] = {
-        **file.figures,
-        **{f"{unit}.{dtype}": rate for (unit, dtype), rate in file.rates.items()},
-        **{f"reached_flop_per_s.{dtype}": figure for dtype, figure in file.reached_flop_per_s.items()},
-    }
     return Datasheet(
         name=file.name,
         match=tuple(file.match),
@@ -294,7 +285,6 @@ def _datasheet(file: _Sheet, slug: str) -> Datasheet:
         l2_byte=file.l2_byte.value,
         memory_byte=file.memory_byte.value,
         rates=file.rates,
-        sources={k: file.sources[v.source] + (f" ({v.note})" if v.note else "") for k, v in cited.items()},
         slug=slug,
         memory_type=file.memory_type,
         power_w=file.power_w.value,
@@ -318,19 +308,10 @@ def derive_datasheet(
     out up to 8 % high. Bandwidth is 2 x memory clock x bus width / 8: every GPU memory is double data rate
     as the driver counts its clock.
     """
-    table = _read(FILES / BY_CAPABILITY, _ByCapability)
     rates: Mapping[tuple[Unit, Dtype], Rate] = {}
-    for entry in reversed(table.entries):  # the first that fits counts
+    for entry in reversed(read_model(FILES / BY_CAPABILITY, _ByCapability).entries):  # the first that fits
         if entry.capability == capability and any(fnmatchcase(name, pattern) for pattern in entry.match):
             rates = entry.rates
-    figures = (
-        "sm_count",
-        "boost_clock_hz",
-        "tensor_clock_hz",
-        "bandwidth_byte_per_s",
-        "l2_byte",
-        "memory_byte",
-    )
     return Datasheet(
         name=name,
         match=(name,),
@@ -343,7 +324,5 @@ def derive_datasheet(
         memory_byte=memory_byte,
         memory_type=("HBM" if bus_bit >= HBM_BUS_BIT else "GDDR") if bus_bit else None,
         rates=rates,
-        sources=dict.fromkeys(figures, "derived from what its driver says")
-        | {f"{unit}.{dtype}": table.sources[r.source] for (unit, dtype), r in rates.items()},
         derived=True,
     )

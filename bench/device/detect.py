@@ -14,8 +14,9 @@ import platform
 import re
 import socket
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.device.control_groups import ROOT, cpu_quota, memory_limit_byte, text_of
 from bench.device.cuda_driver import LIBRARY, CudaError, call, newest_cuda
@@ -96,7 +97,7 @@ def detect(wanted: str = "auto", libcuda: str = LIBRARY, root: Path = ROOT) -> D
         raise UserError(f"--bench-device {wanted}: this machine has no CUDA GPU{why}; {_there_is(gpus)}")
     if index >= len(gpus):
         raise UserError(f"--bench-device {wanted}: there is no such GPU; {_there_is(gpus)}")
-    return _cuda_device(gpus[index])
+    return _cuda_device(*gpus[index])
 
 
 def chosen(wanted: str = "auto", libcuda: str = LIBRARY) -> list[Device]:
@@ -104,7 +105,7 @@ def chosen(wanted: str = "auto", libcuda: str = LIBRARY) -> list[Device]:
     if wanted != "all":
         return [detect(wanted, libcuda)]
     gpus, _ = _gpus(libcuda)
-    return [_cuda_device(gpu) for gpu in gpus] or [_cpu(ROOT)]
+    return [_cuda_device(*gpu) for gpu in gpus] or [_cpu(ROOT)]
 
 
 def unusable_gpu(libcuda: str = LIBRARY) -> str:
@@ -119,25 +120,15 @@ def unusable_gpu(libcuda: str = LIBRARY) -> str:
 # ---- GPUs
 
 
-@dataclass(frozen=True)
-class _Gpu:
-    """What the CUDA driver reports of one GPU; a clock or width of 0 is unknown."""
+class _Clocks(NamedTuple):
+    """What the CUDA driver reports of a GPU's clocks and memory bus; 0 is unknown."""
 
-    index: int
-    name: str
-    uuid: str
-    memory_byte: int
-    capability: tuple[int, int]
-    sm_count: int
     clock_hz: float
     memory_clock_hz: float
     bus_bit: int
-    l2_byte: int
-    driver: str
-    pci_bus: str
 
 
-def _gpus(libcuda: str) -> tuple[list[_Gpu], str]:
+def _gpus(libcuda: str) -> tuple[list[tuple[Device, _Clocks]], str]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves; if none, why, as ` (...)`, empty if there is no driver."""
     try:
         driver = ctypes.CDLL(libcuda)
@@ -152,11 +143,12 @@ def _gpus(libcuda: str) -> tuple[list[_Gpu], str]:
         return [], f" ({error})"
 
 
-def _there_is(gpus: list[_Gpu]) -> str:
-    return "there is " + ", ".join(["cpu", *(f"cuda:{gpu.index} ({gpu.name})" for gpu in gpus)])
+def _there_is(gpus: list[tuple[Device, _Clocks]]) -> str:
+    return "there is " + ", ".join(["cpu", *(str(device) for device, _ in gpus)])
 
 
-def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
+def _gpu(driver: ctypes.CDLL, index: int) -> tuple[Device, _Clocks]:
+    """A GPU as the CUDA driver describes it, without a datasheet."""
     device, memory, version = ctypes.c_int(), ctypes.c_size_t(), newest_cuda(driver)
     name = ctypes.create_string_buffer(256)
     call(driver, "cuDeviceGet", ctypes.byref(device), index)
@@ -173,20 +165,25 @@ def _gpu(driver: ctypes.CDLL, index: int) -> _Gpu:
         return value.value
 
     # Numbers of enum CUdevice_attribute in cuda.h; clocks are in kHz.
-    return _Gpu(
+    identity = _identity(driver, device, text := name.value.decode(errors="replace"))
+    gpu = Device(
+        kind="cuda",
         index=index,
-        name=name.value.decode(errors="replace"),
-        uuid=_identity(driver, device, name.value.decode(errors="replace")),
+        name=text,
+        slug=slug_of(text),
+        id=short_hash(identity),
+        uuid=identity,
+        sm_count=attribute(16),
+        cache_byte=attribute(38),
         memory_byte=memory.value,
         capability=(attribute(75), attribute(76)),
-        sm_count=attribute(16),
-        clock_hz=attribute(13) * 1e3,
-        memory_clock_hz=attribute(36) * 1e3,
-        bus_bit=attribute(37),
-        l2_byte=attribute(38),
         driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
+        datasheet=None,
+        host=socket.gethostname(),
         pci_bus=_pci_bus(driver, device),
+        boot=_boot(ROOT),
     )
+    return gpu, _Clocks(attribute(13) * 1e3, attribute(36) * 1e3, attribute(37))
 
 
 def _pci_bus(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
@@ -224,45 +221,30 @@ def _identity(driver: ctypes.CDLL, device: ctypes.c_int, name: str) -> str:
     return f"{'MIG' if is_slice else 'GPU'}-{identities[-1]}"
 
 
-def _cuda_device(gpu: _Gpu) -> Device:
+def _cuda_device(gpu: Device, clocks: _Clocks) -> Device:
+    """The GPU with its datasheet and what NVML adds."""
     from bench.device.nvml import NvmlGpu  # a machine without a GPU does not load the binding
 
     nvml = NvmlGpu(gpu.uuid)
     identity = nvml.identity or gpu.uuid
-    sheet = find_datasheet(gpu.name, gpu.memory_byte)
-    slug = slug_of(gpu.name)
+    sheet, slug = find_datasheet(gpu.name, gpu.memory_byte), gpu.slug
+    assert gpu.capability is not None
     if sheet is None or sheet.sm_count != gpu.sm_count:  # another card, or a part of one, under a known name
         sheet = derive_datasheet(
             name=gpu.name,
             capability=gpu.capability,
             sm_count=gpu.sm_count,
-            clock_hz=gpu.clock_hz or nvml.max_sm_clock_hz(),
-            memory_clock_hz=gpu.memory_clock_hz or nvml.max_memory_clock_hz(),
-            bus_bit=gpu.bus_bit or nvml.bus_bit(),
-            l2_byte=gpu.l2_byte,
+            clock_hz=clocks.clock_hz or nvml.max_sm_clock_hz(),
+            memory_clock_hz=clocks.memory_clock_hz or nvml.max_memory_clock_hz(),
+            bus_bit=clocks.bus_bit or nvml.bus_bit(),
+            l2_byte=gpu.cache_byte,
             memory_byte=gpu.memory_byte,
         )
         slug += f"-{gpu.sm_count}sm-{round(gpu.memory_byte / 2**30)}gib"
     version, serial = nvml.driver() or gpu.driver, nvml.serial()
     nvml.close()
-    return Device(
-        kind="cuda",
-        index=gpu.index,
-        name=gpu.name,
-        slug=slug,
-        id=short_hash(identity),
-        uuid=identity,
-        sm_count=gpu.sm_count,
-        cache_byte=gpu.l2_byte,
-        memory_byte=gpu.memory_byte,
-        capability=gpu.capability,
-        driver=version,
-        datasheet=sheet,
-        host=socket.gethostname(),
-        pci_bus=gpu.pci_bus,
-        serial=serial,
-        boot=_boot(ROOT),
-    )
+    named = replace(gpu, slug=slug, id=short_hash(identity), uuid=identity, serial=serial)
+    return replace(named, driver=version, datasheet=sheet)
 
 
 # ---- the CPU

@@ -44,10 +44,7 @@ class Unfit:
 
 
 def fitness(
-    device: Device,
-    nvml: Any = pynvml,
-    root: Path = Path("/"),
-    others: OtherProcesses | None = None,
+    device: Device, nvml: Any = pynvml, root: Path = Path("/"), others: OtherProcesses | None = None
 ) -> list[Unfit]:
     """The reasons against measuring the device now; those that refuse come first.
 

@@ -32,13 +32,6 @@ _NOTE_BYTE = 1 << 16
 """No note is longer; whatever else may stand in such a file is not read to its end."""
 
 
-class _Taken(Exception):
-    """Another process has locked the file; `note` is what it wrote there."""
-
-    def __init__(self, note: object) -> None:
-        self.note = note
-
-
 @contextmanager
 def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> Iterator[str]:
     """Hold the device of this UUID while the block runs; UserError if another run holds it.
@@ -54,9 +47,7 @@ def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> It
     path = folder / f"roofbench-{uuid}.lock"
     descriptor, why = None, ""
     try:
-        descriptor = _locked(path)
-    except _Taken as taken:
-        raise UserError(_busy(device, taken.note)) from None
+        descriptor = _locked(path, device)
     except OSError as error:
         why = f"{device} is not locked against a second run: {path}: {error.strerror or error}"
     if descriptor is None:
@@ -73,8 +64,8 @@ def device_lock(uuid: str, device: str, doing: str, folder: Path = FOLDER) -> It
         os.close(descriptor)
 
 
-def _locked(path: Path) -> int:
-    """A descriptor of the locked file. _Taken if another process holds it, OSError if it cannot be locked."""
+def _locked(path: Path, device: str) -> int:
+    """A descriptor of the locked file. UserError if another holds it, OSError if it cannot be locked."""
     while True:
         descriptor = _opened(path)
         try:
@@ -84,7 +75,7 @@ def _locked(path: Path) -> int:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise _Taken(_note(descriptor)) from None
+                raise UserError(_busy(device, _note(descriptor))) from None
             if _is_still(path, opened):
                 return descriptor
         except BaseException:

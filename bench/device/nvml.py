@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pynvml
@@ -38,10 +39,8 @@ class NvmlGpu:
 
     def close(self) -> None:
         """Shut NVML down, where this object is not used until the process ends."""
-        try:
+        with suppress(self.nvml.NVMLError):  # it could not be initialised
             self.nvml.nvmlShutdown()
-        except self.nvml.NVMLError:
-            return  # it could not be initialised
 
     def ask(self, function: str, *arguments: object) -> Any:
         """The answer about this GPU; None where the binding lacks the function, or the GPU the fact."""
@@ -140,18 +139,14 @@ class NvmlGpu:
             self.nvml.nvmlInit()
         except self.nvml.NVMLError:
             return
-        try:
-            self._gpu = self.nvml.nvmlDeviceGetHandleByUUID(f"GPU-{number}")
-            self.identity = f"GPU-{number}"
-            return
-        except self.nvml.NVMLError:
-            pass
-        try:
-            part = self.nvml.nvmlDeviceGetHandleByUUID(f"MIG-{number}")
-            self.identity = f"MIG-{number}"
-            self._gpu = self.nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part)
-        except (self.nvml.NVMLError, AttributeError):
-            return
+        for identity in (f"GPU-{number}", f"MIG-{number}"):
+            with suppress(self.nvml.NVMLError, AttributeError):
+                handle = self.nvml.nvmlDeviceGetHandleByUUID(identity)
+                self.identity = identity
+                if self.is_part:
+                    handle = self.nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+                self._gpu = handle
+                return
 
 
 def limit_names(bits: int) -> str:

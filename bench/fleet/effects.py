@@ -7,15 +7,13 @@ cases of its class in which single odd cases count less (Huber).
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from bench.fleet.null import MANY, qn
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 

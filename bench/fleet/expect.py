@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.fleet.observed import Fleet, newest
 from bench.format import amount_text, share_text
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PERCENTILES = (5, 50, 95)
 BELOW = 0.03

@@ -251,19 +251,8 @@ def _within(kind: _Kind, verdict: Verdict | None) -> Wide:
 
 
 UNIT_COLUMNS = (
-    "unit",
-    "kind",
-    "node",
-    "class",
-    "together",
-    "effect",
-    "relative",
-    "low",
-    "high",
-    "own",
-    "p",
-    "slow",
-    "fast",
+    *("unit", "kind", "node", "class", "together", "effect", "relative", "low", "high"),
+    *("own", "p", "slow", "fast"),
 )
 NODE_COLUMNS = ("node", "kind", "class", "together", "effect", "low", "high", "units", "p", "slow")
 

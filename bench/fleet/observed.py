@@ -13,18 +13,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from bench.case_name import row_name
 from bench.errors import UserError
 from bench.format import count_text
 from bench.store import parquet
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Class = Literal["compute", "memory", "cache", "launch", "transfer"]
 """What a case tells of a unit: its arithmetic, its memory, its caches, its start of kernels, its link."""
@@ -81,14 +79,6 @@ class Unit:
         return f"{self.node} {self.slot}".strip()
 
 
-class ExpectedNode(NamedTuple):
-    """A node that there should be."""
-
-    node: str
-    units: int | None
-    """How many units it has; None if nobody said."""
-
-
 @dataclass(frozen=True)
 class Fleet:
     """Units, and what was measured on them."""
@@ -109,7 +99,8 @@ class Fleet:
     """
     left_out: Sequence[str]
     """A sentence for each file that could not be read."""
-    expected: Sequence[ExpectedNode]
+    expected: Mapping[str, int | None]
+    """Node that there should be -> how many units it has; None if nobody said."""
 
     @property
     def kinds(self) -> list[str]:
@@ -171,10 +162,9 @@ def missing(fleet: Fleet) -> list[str]:
     usual = {
         kind: _usual_slots([kinds[kind] for kinds in there.values() if kind in kinds]) for kind in fleet.kinds
     }
-    units_of = {node: units for node, units in fleet.expected}
     sentences = []
-    for node in sorted(units_of.keys() | there.keys(), key=natural):
-        count = units_of.get(node)
+    for node in sorted(fleet.expected.keys() | there.keys(), key=natural):
+        count = fleet.expected.get(node)
         if node not in there:
             sentences.append(f"MISSING {node}" + (f" ({count_text(count, 'unit')})" if count else ""))
             continue
@@ -200,7 +190,7 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _expected(paths: Sequence[Path], given: Path | None) -> list[ExpectedNode]:
+def _expected(paths: Sequence[Path], given: Path | None) -> dict[str, int | None]:
     files = [given] if given else sorted({each for p in paths if p.is_dir() for each in p.rglob(EXPECTED)})
     nodes: dict[str, int | None] = {}
     for file in files:
@@ -216,7 +206,7 @@ def _expected(paths: Sequence[Path], given: Path | None) -> list[ExpectedNode]:
                 give = "give a node's name, or its name and its number of units"
                 raise UserError(f"{file}:{number}: {line.strip()!r}: {give}")
             nodes[words[0]] = int(words[1]) if len(words) == 2 else nodes.get(words[0])
-    return [ExpectedNode(node, units) for node, units in nodes.items()]
+    return nodes
 
 
 @cache
@@ -226,8 +216,6 @@ def _tags(text: str) -> dict[str, str]:
 
 def _by_value(column: pd.Series, function: Callable[[str], object]) -> pd.Series:
     """A function of each value, worked out once for equal ones; None where there is no value."""
-    import pandas as pd
-
     values = {value: function(value) for value in column.dropna().unique()}
     return pd.Series([values.get(value) for value in column], index=column.index, dtype=object)
 
@@ -278,8 +266,6 @@ def _times(frame: pd.DataFrame) -> pd.DataFrame:
 
 def class_of(rows: pd.DataFrame) -> pd.Series:
     """The class of each row, by its columns operator, cache, arithmetic, flop and byte."""
-    import pandas as pd
-
     intense = (rows["arithmetic"] != "vector") & (rows["flop"] >= COMPUTE_FLOP_PER_BYTE * rows["byte"])
     classes = np.select(
         [rows["operator"] == "launch", rows["operator"] == "transfer", rows["cache"] == "warm", intense],

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.cli.table import lines_of, table
+from bench.cli.table import table_lines
 from bench.fleet.expect import Reached, reached, short_of_published
 from bench.fleet.fit import Fit, Slow, fit
 from bench.fleet.judge import OVERALL
@@ -141,7 +141,7 @@ def _slow_table(judged_fleet: JudgedFleet, markdown: bool) -> Iterator[str]:
                 f"{why.cause}: {why.sentence}",
             ]
         )
-    yield from _table(names, rows, markdown)
+    yield from table_lines(names, rows, markdown)
     if len(judged_fleet.why) > MOST_LISTED:
         yield f"... and {len(judged_fleet.why) - MOST_LISTED} more: --json lists them"
 
@@ -152,19 +152,6 @@ def class_text(slow: Slow) -> str:
         return "all kinds"
     others = {klass for klass, _ in slow.slow_in} - {slow.klass, OVERALL[0]}
     return slow.klass + (" together" if slow.together else "") + (f" +{len(others)}" if others else "")
-
-
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool) -> Iterator[str]:
-    if markdown:
-        header = [name.removeprefix(">") for name in names]
-        yield ""
-        yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows))
-        yield ""
-        return
-    shown = table(*names)
-    for cells in rows:
-        shown.add_row(*cells)
-    yield from lines_of(shown)
 
 
 def _fast(judged_fleet: JudgedFleet) -> Iterator[str]:
@@ -256,7 +243,7 @@ def _reached(judged_fleet: JudgedFleet, markdown: bool) -> Iterator[str]:
         published = share_text(row.of_published[1], 1) if row.of_published else ""
         rows.append([row.case, str(row.units), amount_text(row.rate_per_s, unit), *shares, published])
     yield "What the units reach, each alone:"
-    yield from _table(names, rows, markdown)
+    yield from table_lines(names, rows, markdown)
     yield from short_of_published(list(judged_fleet.reached))
     for kind in judged_fleet.fleet.kinds:
         if not any(row.of_datasheet for row in judged_fleet.reached if row.kind == kind):
@@ -285,15 +272,8 @@ def as_json(judged_fleet: JudgedFleet) -> str:
         "gathered": list(judged_fleet.gathered),
         "failed": _records(judged_fleet.failed),
         "spreads": [
-            {
-                "kind": s.kind,
-                "class": s.klass,
-                "together": s.together,
-                "units": s.units,
-                "sd": s.sd,
-                "own_sd": s.own_sd,
-                "heavy": s.null.is_heavy,
-            }
+            {"kind": s.kind, "class": s.klass, "together": s.together, "units": s.units}
+            | {"sd": s.sd, "own_sd": s.own_sd, "heavy": s.null.is_heavy}
             for s in judged_fleet.fit.spreads
         ],
         "synchronous": costs(judged_fleet),
@@ -307,13 +287,8 @@ def as_json(judged_fleet: JudgedFleet) -> str:
 def _slow_record(why: Why) -> dict[str, Any]:
     slow = dataclasses.asdict(why.slow)
     slow["class"] = slow.pop("klass")
-    return {
-        **slow,
-        "time_ratio": why.slow.ratio,
-        "cause": why.cause,
-        "why": why.sentence,
-        "clock_share": why.clock_share,
-    }
+    of_why = {"cause": why.cause, "why": why.sentence, "clock_share": why.clock_share}
+    return {**slow, "time_ratio": why.slow.ratio, **of_why}
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from bench.fleet.observed import Class
 from bench.judge.history.change_points import LEAST, change_points
 from bench.judge.history.series import Floats
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEAST_UNITS = 4
 """Units that have to be timed in a case on a night; the median of fewer follows each of them."""
@@ -72,10 +70,6 @@ class Histories:
     worse: Mapping[Series, Worse]
     """The step of each series that is worse than it was; the others are missing."""
 
-    def date_of(self, worse: Worse) -> str:
-        """The date of its first night."""
-        return self.dates[worse.night]
-
     @property
     def can_tell(self) -> bool:
         """Whether there are enough nights for a change of level to be seen at all."""
@@ -96,8 +90,6 @@ def _by_night(times: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     A fleet is measured in one go or all day long, anywhere on Earth. So its days begin at the hour of the day
     (UTC) at which the longest pause ends; a night's date is that of its first row.
     """
-    import pandas as pd
-
     texts = times["utc"].astype("category")
     moments = pd.to_datetime(pd.Series(texts.cat.categories), format="ISO8601", utc=True)
     clock = np.sort((moments.astype("int64") % (24 * 3600 * 10**9)).unique())

@@ -7,19 +7,16 @@ the units of its kind that are not slow, case by case.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import pandas as pd
 from scipy.stats import hypergeom
 
 from bench.fleet.fit import Fit, Slow
 from bench.fleet.observed import SETTINGS, STATE, Fleet, Unit, newest, nodes_of
 from bench.format import share_text
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Cause = Literal[
     "cooling", "power", "chip", "clock", "memory clock", "shared", "settings", "not the clock", "unknown"
@@ -225,10 +222,10 @@ def _gathered(fleet: Fleet, fit: Fit, kind: str) -> Iterator[str]:
     slow = {each.unit for each in fit.slow if each.kind == kind and each.unit}
     inside = [unit for unit in every if unit.node not in whole]
     nodes = nodes_of(every)
-    for name, group, total in _more_often(inside, slow, lambda unit: unit.slot):
+    for name, group, total in _more_often(((unit.slot, unit) for unit in inside), slow):
         if len({unit.node for unit in group if unit.id in slow}) > 1:
             yield f"slot {name}: {_share(group, slow, 'units')}, {total}"
-    for name, group, total in _more_often(inside, slow, lambda unit: unit.node):
+    for name, group, total in _more_often(((unit.node, unit) for unit in inside), slow):
         yield f"node {name}: {_share(group, slow, 'units')}, {total}"
     # Of a tag, nodes are counted: the units of a slow node have the same rack for no other reason.
     first = [units[0] for units in nodes.values()]
@@ -237,7 +234,7 @@ def _gathered(fleet: Fleet, fit: Fit, kind: str) -> Iterator[str]:
     }
     of = "nodes have slow units" if len(nodes) < len(every) else "units"
     for tag in sorted({key for unit in first for key in unit.tags}):
-        for name, group, total in _more_often(first, bad, partial(_tag, tag)):
+        for name, group, total in _more_often(((unit.tags.get(tag, ""), unit) for unit in first), bad):
             yield f"{tag} {name}: {_share(group, bad, of)}, {total}"
 
 
@@ -246,18 +243,12 @@ def _share(group: Sequence[Unit], slow: set[str], of: str) -> str:
     return f"{count} of its {len(group)} {of}" + ("" if " " in of else " are slow")
 
 
-def _tag(name: str, unit: Unit) -> str:
-    return unit.tags.get(name, "")
-
-
-def _more_often(
-    units: Sequence[Unit], slow: set[str], value: Callable[[Unit], str]
-) -> Iterator[tuple[str, list[Unit], str]]:
-    """The values under which more are slow than chance would put there: value, its units, `5 of all 200`."""
+def _more_often(named: Iterable[tuple[str, Unit]], slow: set[str]) -> Iterator[tuple[str, list[Unit], str]]:
+    """The names under which more are slow than chance would put there: name, its units, `5 of all 200`."""
     groups: dict[str, list[Unit]] = {}
-    for unit in units:
-        if value(unit):
-            groups.setdefault(value(unit), []).append(unit)
+    for name, unit in named:
+        if name:
+            groups.setdefault(name, []).append(unit)
     total = sum(map(len, groups.values()))
     every = sum(unit.id in slow for group in groups.values() for unit in group)
     for name, group in sorted(groups.items()):

@@ -15,17 +15,14 @@ UNIT = "us"
 """Unit of github-action-benchmark, one for all sizes: a series whose unit changed would jump."""
 
 
-def github(points: Sequence[SeriesPoint]) -> str:
-    """The JSON array for benchmark-action/github-action-benchmark, tool `customSmallerIsBetter`.
-
-    The action identifies a series by its `name` and compares its last `value` with the one before. It shows
-    `range` after the value, and if that begins with a plus-minus sign reads the rest as a number in the
-    value's unit: half of the 95 % interval. `extra` is its tooltip for a point. An empty array is an error.
-    """
-    return json.dumps([_entry(point) for point in points], indent=1, ensure_ascii=False) + "\n"
-
-
 def _entry(point: SeriesPoint) -> dict[str, str | float]:
+    """A point for benchmark-action/github-action-benchmark, tool `customSmallerIsBetter`.
+
+    The action takes an array of these, which must not be empty. It identifies a series by its `name` and
+    compares its last `value` with the one before. It shows `range` after the value, and if that begins with a
+    plus-minus sign reads the rest as a number in the value's unit: half of the 95 % interval. `extra` is its
+    tooltip for a point.
+    """
     row = point.row
     entry: dict[str, str | float] = {"name": point.name, "unit": UNIT, "value": point.microseconds}
     if row.low_s is not None and row.high_s is not None:
@@ -61,7 +58,7 @@ def exported(
         text = export_openmetrics.text(points)
     else:
         points, more = newest(source.points(), lambda point: point.name, "one a series")
-        text = github(points)
+        text = json.dumps([_entry(point) for point in points], indent=1, ensure_ascii=False) + "\n"
     for sentence in (*source.omissions(), *more):
         remark(sentence)
     if output is None:

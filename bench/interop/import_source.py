@@ -28,7 +28,7 @@ from bench.interop.imported_rows import (
     source_text,
     without_datasheet,
 )
-from bench.interop.readers import AnotherForm, read
+from bench.interop.readers import AnotherForm, as_numbers, read
 from bench.interop.sampling import SAMPLE, evenly
 from bench.interop.source_file import IN_A_SECOND, Entry, Source, Table, Timing
 from bench.spec import Problem, parameters_text
@@ -214,7 +214,7 @@ class _Import:
         for name, pattern in table.extract.items():
             parts = frame[name].astype(str).str.extract(pattern)
             for column in parts:
-                frame[column] = _numbers(parts[column])
+                frame[column] = as_numbers(parts[column])
         for name, lookup in table.lookup.items():
             frame[name] = frame[lookup.of].map(lookup.values)
         for name, expression in table.let.items():
@@ -321,13 +321,8 @@ class _Import:
                 ),
                 "libraries": timed.libraries,
                 "sweep": f"imported/{source.name}/{problem.operator}",
-                **{
-                    "cache": timing.cache,
-                    "fill": timing.fill,
-                    "timed_by": timing.by,
-                    "statistic": timing.statistic,
-                },
-                **{"clocks": timing.clocks, "time_includes": ", ".join(timing.includes)},
+                **timing.model_dump(include={"cache", "fill", "statistic", "clocks"}),
+                **{"timed_by": timing.by, "time_includes": ", ".join(timing.includes)},
                 "kernels": self.kernels.get(timed),
                 **{name: counts[name] + more if name in counts else more for name, more in timed.columns},
                 "run_id": run_id,
@@ -412,14 +407,6 @@ def _evaluated(frame: pd.DataFrame, expression: str, path: Path) -> Any:
 
 def _text(column: pd.Series) -> pd.Series:
     return column.fillna("").astype(str)
-
-
-def _numbers(column: pd.Series) -> pd.Series:
-    """The column as numbers if every cell is one."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(column, errors="coerce")
-    return numbers if numbers.notna().eq(column.notna()).all() else column
 
 
 def _times(column: pd.Series) -> pd.Series:

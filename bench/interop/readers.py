@@ -37,10 +37,16 @@ def read(path: Path, reader: Reader) -> pd.DataFrame:
     if frame.empty:
         raise AnotherForm(f"{path}: holds no line as described")
     for name in frame.columns if reader.kind != "parquet" else ():  # which has types
-        numbers = pd.to_numeric(frame[name], errors="coerce")
-        if numbers.notna().eq(frame[name].notna()).all():
-            frame[name] = numbers
+        frame[name] = as_numbers(frame[name])
     return frame
+
+
+def as_numbers(column: pd.Series) -> pd.Series:
+    """The column as numbers if every cell is one."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    return numbers if numbers.notna().eq(column.notna()).all() else column
 
 
 def _csv(data: bytes, reader: Reader) -> pd.DataFrame:

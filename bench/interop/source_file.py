@@ -28,9 +28,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from bench.device.datasheet import read_model
 from bench.errors import UserError, unknown
 from bench.sweep.grammar import Cache
 
@@ -204,13 +204,4 @@ def described(name: str, folder: Path = FOLDER) -> Source:
     path = folder / f"{name}.yaml"
     if not path.is_file():
         raise UserError(unknown("source", name, "bench/interop/sources", names()))
-    try:
-        read = yaml.load(path.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return Source.model_validate({"name": name} | read)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UserError(f"{path}:{line}: not YAML: {error.problem}") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: {place}: {first['msg'].removeprefix('Value error, ')}") from error
+    return read_model(path, Source, name=name)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
+from bench.device.datasheet import Datasheet
 from bench.judge.flags import SUSPECT
-
-if TYPE_CHECKING:
-    from bench.device.datasheet import Datasheet
-    from bench.judge.frame import DeviceRun
-    from bench.store.schema import Measurement
+from bench.judge.frame import DeviceRun
+from bench.store.schema import Measurement
 
 Flags = Sequence[str]
 LARGE, CLEAR = 4, 2
@@ -106,16 +104,15 @@ def _fastest(rows: Iterable[tuple[Measurement, Flags]]) -> Iterator[tuple[Measur
     yield from passes.values()
 
 
-def by_age(sheets: Mapping[str, Datasheet]) -> Iterable[str]:
-    """Devices by compute capability, then by bandwidth; those without a capability last."""
-    return sorted(
-        sheets,
-        key=lambda device: (
-            sheets[device].capability or (99, 0),
-            sheets[device].bandwidth_byte_per_s or 0.0,
-            device,
-        ),
-    )
+def by_age(sheets: Mapping[str, Datasheet | None]) -> list[str]:
+    """Devices by compute capability, then by bandwidth; then those without one, then without a datasheet."""
+
+    def age(device: str) -> tuple[Any, ...]:
+        if (sheet := sheets[device]) is None:
+            return (True,)
+        return False, sheet.capability or (99, 0), sheet.bandwidth_byte_per_s or 0.0, device
+
+    return sorted(sheets, key=age)
 
 
 def _rate(row: Measurement, sheet: Datasheet) -> tuple[str, str, float, float] | None:

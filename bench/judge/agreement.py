@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.judge.achieved import MIDDLE, WIDTHS
 from bench.judge.flags import SUSPECT
-
-if TYPE_CHECKING:
-    from bench.judge.frame import DeviceRun
-    from bench.store.schema import Measurement
+from bench.judge.frame import DeviceRun
+from bench.store.schema import Measurement
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,8 @@ def agreements(measured_runs: Sequence[DeviceRun]) -> Iterator[Agreement]:
     for run in measured_runs:
         for row, flags in zip(run.rows, run.flags, strict=True):
             if row.is_timed and row.median_s and row.byte and SUSPECT.isdisjoint(flags):
-                of_work = times.setdefault((_operator(row), WIDTHS.get(row.dtype, row.dtype), row.device), {})
+                operator = "gemm" if row.operator == "linear" else row.operator  # forward it is a product
+                of_work = times.setdefault((operator, WIDTHS.get(row.dtype, row.dtype), row.device), {})
                 of_source = of_work.setdefault(_who(row), {})
                 work = _work(row)
                 of_source[work] = min(row.median_s, of_source.get(work, row.median_s))
@@ -59,11 +57,6 @@ def agreements(measured_runs: Sequence[DeviceRun]) -> Iterator[Agreement]:
                 ratios = [of_work[second][work] / of_work[first][work] for work in common]
                 low, median, high = map(float, np.quantile(ratios, MIDDLE))
                 yield Agreement(device, operator, width, first, second, len(common), low, median, high)
-
-
-def _operator(row: Measurement) -> str:
-    """A linear layer forward is a matrix product."""
-    return "gemm" if row.operator == "linear" else row.operator
 
 
 def _work(row: Measurement) -> tuple[object, ...]:

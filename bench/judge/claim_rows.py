@@ -69,21 +69,10 @@ if TYPE_CHECKING:
 
 ERRORS = ("half", "shared", "memory_down", "memory_up", "compute_down", "compute_up")
 """Columns that say how far off a time or a roof may be."""
-ASKED = frozenset(
-    (
-        *FACTS,
-        *RunKey._fields,
-        "byte_moved",
-        "cache_byte",
-        "dtype",
-        "operator",
-        "parameters",
-        "peak_byte",
-        "sm_count",
-        "sweep",
-        "visit",
-    )
-)
+ASKED = {
+    *(*FACTS, *RunKey._fields, "byte_moved", "cache_byte", "dtype", "operator", "parameters", "peak_byte"),
+    *("sm_count", "sweep", "visit"),
+}
 """Columns of a Measurement that claims and their tests may ask for. Selecting rows copies every column."""
 UNKNOWN = (*MEASURED, "intensity", *UNITS)
 """What is not known of a case before it is measured."""

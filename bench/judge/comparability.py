@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bench.errors import UserError, meant
-
-if TYPE_CHECKING:
-    from bench.store.schema import Measurement
+from bench.store.schema import Measurement
 
 
 @dataclass(frozen=True)

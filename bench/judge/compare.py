@@ -22,18 +22,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from bench.format import change_text
-from bench.judge.comparability import NEVER_BLOCKING, Difference, differing, waved
+from bench.judge.comparability import Difference, differing, waved
 from bench.judge.comparison_side import CaseInRun, CaseKey, Shift, Side, between_runs, side
+from bench.judge.frame import DeviceRun
 from bench.judge.noise import HOUR_S, HOURS_APART, NAMES, Work, work_of
 from bench.store.schema import Measurement, RunKey
-
-if TYPE_CHECKING:
-    from bench.judge.frame import DeviceRun
 
 Verdict = Literal["SLOWER", "FASTER", "SAME", "UNSURE", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
 JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNSURE")
@@ -103,8 +101,6 @@ class Comparison:
     """The cases by verdict in the order of Verdict, then the biggest effect first, then by name."""
     waved: tuple[Difference, ...] = ()
     """Blocking facts that differed and were waved through."""
-    not_blocking: tuple[Difference, ...] = ()
-    """Facts that never block and differ, of all rows together."""
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Blocking fact -> pairs of which one side or both do not know it."""
 
@@ -244,7 +240,7 @@ def compare(
     compared += [_judged(*pair, shifts, one_device) for pair in comparable]
     order = {verdict: place for place, verdict in enumerate(get_args(Verdict))}
     compared.sort(key=lambda each: (order[each.verdict], -_size(each.effect), each.case))
-    return Comparison(*sides, shifts, tuple(compared), tuple(passed), tuple(_not_blocking(*sides)), unknown)
+    return Comparison(*sides, shifts, tuple(compared), tuple(passed), unknown)
 
 
 def _pairs(before: Side, after: Side) -> Iterator[tuple[CaseKey, CaseInRun | None, CaseInRun | None]]:
@@ -372,10 +368,3 @@ def _chosen(before: Measurement, after: Measurement) -> str:
 
 def _size(effect: Effect | None) -> float:
     return abs(math.log(effect.ratio)) if effect else 0.0
-
-
-def _not_blocking(before: Side, after: Side) -> Iterator[Difference]:
-    for fact in NEVER_BLOCKING:
-        value_before, value_after = before.facts[fact.name], after.facts[fact.name]
-        if value_before != value_after and value_before and value_after:
-            yield Difference(fact.name, ", ".join(value_before), ", ".join(value_after))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +17,7 @@ from bench.judge.noise import usual_half
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated_row, of_roof
 from bench.sampling.publish import MODERATED, average_ranks
-
-if TYPE_CHECKING:
-    from bench.store.schema import Measurement
+from bench.store.schema import Measurement
 
 NOISY = 0.02
 """Half-width of a 95 % interval, as a share of the median, that is never too large ..."""

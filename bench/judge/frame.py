@@ -39,7 +39,7 @@ from bench.judge.flags import SUSPECT, flags
 from bench.model.bound import bounds
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
-from bench.model.predict import completed, predictions, reached, with_peaks
+from bench.model.predict import add_rooflines, completed, reached, structured, with_peaks
 from bench.model.residual import Sample
 from bench.store import parquet
 from bench.store.schema import ARROW, FIELDS, Measurement, RunKey, run_names
@@ -330,8 +330,9 @@ def _add_predictions(frame: pd.DataFrame, run: DeviceRun) -> None:
     for sibling in run.siblings:
         for dtype, sample in sibling.samples.items():
             samples.setdefault(dtype, []).append(sample)
-    for level, column in predictions(frame, run.roof, run.datasheet, given, samples, run.learns).items():
-        frame[str(level)] = column
+    for name, column in structured(frame, run.roof, run.datasheet, given, samples, run.learns).items():
+        frame[str(name)] = column
+    add_rooflines(frame, run.roof, run.datasheet)
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]
     frame["of_roof"] = frame["predicted_s"] / frame["median_s"]

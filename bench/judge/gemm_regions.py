@@ -13,16 +13,10 @@ REGIONS = (
 )
 """Regions of shapes, each with a goal of its own, and the rest of each data type."""
 _IN_16_BYTES = {
-    "float16": (8, 8),
-    "bfloat16": (8, 8),
-    "tf32": (4, 4),
-    "float32": (4, 4),
-    "float64": (2, 2),
-    "float8_e4m3": (16, 8),
-    "float8_e5m2": (16, 8),
-    "mxfp8": (16, 8),
-    "nvfp4": (32, 8),
-    "int8": (16, 4),
+    **dict.fromkeys(("float16", "bfloat16"), (8, 8)),
+    **dict.fromkeys(("tf32", "float32"), (4, 4)),
+    **dict.fromkeys(("float8_e4m3", "float8_e5m2", "mxfp8"), (16, 8)),
+    **{"float64": (2, 2), "nvfp4": (32, 8), "int8": (16, 4)},
 }
 """Elements of an operand, and of the result, in 16 bytes: the alignment that a load or bulk copy needs."""
 _TN_ONLY = ("float8", "int8", "tf32")

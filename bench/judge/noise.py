@@ -26,7 +26,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,7 @@ from bench.judge.comparability import FACTS, value
 from bench.model.ceilings import visit_medians_s
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import MedianSpread, Visit, publish, publish_ceiling
-
-if TYPE_CHECKING:
-    from bench.store.schema import Measurement
+from bench.store.schema import Measurement
 
 Work = Literal["matrix", "memory", "small", "cache", "launch"]
 """Matrix products of LEAST_INTENSITY or more; other work from memory; either in less than SMALL_S;
@@ -240,9 +238,7 @@ def work_from_memory(
 
 
 def noise_of(
-    rows: Iterable[Measurement],
-    disturbed: Iterable[bool],
-    earlier: Iterable[Iterable[Measurement]] = (),
+    rows: Iterable[Measurement], disturbed: Iterable[bool], earlier: Iterable[Iterable[Measurement]] = ()
 ) -> Noise:
     """The noise of the run that these rows, at least one, are of; which of them were `disturbed`, in order.
 

@@ -19,15 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bench.model.calibrated_runs import Errors
 from bench.model.predict import LEVELS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FINEST = ("L3", "L2", "L1", "L2-priors", "L0")
 """The worst cases are listed for the first of these levels that a group has."""

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
+from bench.device.datasheet import Datasheet
 from bench.judge.noise import OURS
 from bench.model.bound import BOUNDS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from bench.device.datasheet import Datasheet
 
 CASE = ("operator", "parameters", "cache", "threads_asked")
 """Columns in which two rows must agree; and in the regime, if all rows have one."""

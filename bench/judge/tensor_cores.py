@@ -7,10 +7,9 @@ that no pattern knows is unknown: it is never taken for a kernel without Tensor 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from bench.store.schema import Measurement
+from bench.store.schema import Measurement
 
 Answer = Literal["used", "unused", "unknown"]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench.device.datasheet import find_datasheet
+import pandas as pd
+
+from bench.device.datasheet import Datasheet, find_datasheet
 from bench.format import count_text
 from bench.judge.flags import OVERHEAD
 from bench.judge.frame import DeviceRun
@@ -19,12 +20,6 @@ from bench.model.pooled import LEAST_ROWS, Pool, largest
 from bench.model.predict import LEARNED
 from bench.model.roofline import WITHOUT_ROOF
 from bench.store import parquet
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from bench.device.datasheet import Datasheet
-
 
 READ = (*COLUMNS, "status")
 
@@ -47,8 +42,6 @@ def pool(frame: pd.DataFrame) -> Pool:
 
 def pool_of_runs(measured_runs: Iterable[DeviceRun]) -> Pool:
     """The same of runs that have been read."""
-    import pandas as pd
-
     return pool(pd.concat([run.columns[list(READ)] for run in measured_runs], ignore_index=True))
 
 

@@ -24,14 +24,22 @@ Where it comes from: public timings of FlashAttention 2, 3 and 4 and of TensorRT
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from bench.model.calibration import Calibration, nearest
+from bench.model.implementation_factors import mark
 from bench.model.roofline import Floats
 from bench.model.tile_wave import MOST_OVERLAP, MOSTLY_EMPTY, OVERLAP_STEPS, Machine, memory_terms
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bench.device.datasheet import Datasheet
 
 TILE_ROWS, FEW_ROWS, STEP_KEYS = 128, 64, 64
 VECTOR_LANES = 128
@@ -42,8 +50,15 @@ LEAST_ROWS = 16
 """Rows of a kind from which a part is designated to fit its numbers."""
 MOST_DESIGNATED = 32
 """Rows that are designated at most; else a quarter."""
-ERROR = 0.10
-"""The error of one row's prediction that is taken for granted, as a share."""
+
+
+SPECIAL_PER_CLOCK = 16
+"""Special functions that an SM finishes in one clock, since Volta (CUDA C++ Programming Guide, 8.4.1)."""
+MORE_SPECIAL = {(10, 3): 32}
+"""Compute capability -> the same where it differs: Blackwell Ultra has twice as many (NVIDIA, "Making Softmax
+More Efficient with NVIDIA Blackwell Ultra")."""
+UNFUSED = ("math", "unfused")
+"""Implementations of attention that write the scores to memory: not in one pass."""
 
 
 @dataclass(frozen=True)
@@ -173,37 +188,14 @@ def predict(machine: Machine, softmax: Softmax, kernel: Kernel, of: AttentionLau
 
 
 def fit(machine: Machine, softmax: Softmax, of: AttentionLaunches, seconds: Floats) -> Kernel:
-    """The kernel whose predictions come nearest to these times, not far from PRIOR; packed or not.
+    """The kernel whose predictions come nearest to these times, not far from PRIOR; packed or not."""
 
-    Least squares of log(predicted / measured) / ERROR and of each number's log change over its spread, with
-    a loss that outliers do not rule (soft L1). Deterministic.
-    """
-    # Importing it takes longer than most that imports this module.
-    from scipy.optimize import least_squares
+    def predicted(kernel: Kernel) -> Floats:
+        return predict(machine, softmax, kernel, of).seconds
 
-    prior, spread = vars(PRIOR), np.array(list(SPREAD.values()))
-    measured = np.log(seconds)
-
-    def moved(x: Floats, packs: bool) -> Kernel:
-        numbers = {n: prior[n] * float(np.exp(v)) for n, v in zip(SPREAD, x, strict=True)}
-        return Kernel(**numbers, packs=packs)
-
-    def residuals(x: Floats, packs: bool) -> Floats:
-        predicted = np.log(predict(machine, softmax, moved(x, packs), of).seconds)
-        return np.concatenate([(predicted - measured) / ERROR, x / spread])
-
-    fits = {
-        packs: least_squares(
-            residuals,
-            np.zeros(len(spread)),
-            loss="soft_l1",
-            diff_step=np.full(len(spread), 1e-2),
-            args=(packs,),
-        )
-        for packs in (False, True)
-    }
-    packs = min(fits, key=lambda choice: float(fits[choice].cost))
-    return moved(fits[packs].x, packs)
+    starts, at_start = (PRIOR, replace(PRIOR, packs=True)), [np.zeros(len(SPREAD))]
+    fits = [nearest(start, SPREAD, predicted, seconds, at_start) for start in starts]
+    return min(fits, key=lambda fit: fit[1])[0]
 
 
 def designated(predicted_s: Floats) -> npt.NDArray[np.int64]:
@@ -211,3 +203,71 @@ def designated(predicted_s: Floats) -> npt.NDArray[np.int64]:
     count = min(MOST_DESIGNATED, len(predicted_s) // 4)
     order = np.argsort(predicted_s, kind="stable")
     return np.asarray(order[((np.arange(count) + 0.5) * len(order) / count).astype(int)])
+
+
+# ---- the rows of a run
+
+
+def in_one_pass(rows: pd.DataFrame) -> pd.Series:
+    """Which rows are attention's forward pass without its scores in memory."""
+    if "direction" not in rows:
+        return rows["operator"].isna()
+    forward = (rows["operator"] == "attention") & (rows["direction"] == "forward")
+    return forward & ~rows["implementation"].isin(UNFUSED)
+
+
+def predict_attention(
+    predictions: pd.DataFrame,
+    rows: pd.DataFrame,
+    by: Sequence[Calibration],
+    sheet: Datasheet | None,
+    working_set: Floats,
+) -> None:
+    """L2-priors and L2 of attention in one pass, where its data type's products are calibrated.
+
+    `predictions` has the columns of `predict.structured` for all rows of a run, `rows` are those to predict,
+    `by` the calibrations without a fit and fitted, `working_set` the bytes that each row's launches go
+    through.
+    """
+    if not (len(rows) and by and sheet and sheet.boost_clock_hz):
+        return
+    softmax = Softmax(sheet.boost_clock_hz, special_per_clock(sheet))
+    kinds = rows.groupby(["dtype", "implementation", rows["causal"].eq(True)], sort=False)
+    of_row = _launches(rows, working_set)
+    for (dtype, _, _), kind in kinds:
+        machines = [calibration.machine for known in by if (calibration := known.of(str(dtype)))]
+        if not machines:
+            continue
+        launches = of_row.only(rows.index.get_indexer(kind.index))
+        plain = predict(machines[0], softmax, PRIOR, launches)
+        answer = plain
+        timed = np.flatnonzero(kind["median_s"].gt(0) & ~predictions.loc[kind.index, "calibrating"])
+        if len(machines) > 1 and len(timed) >= LEAST_ROWS:
+            chosen = timed[designated(plain.seconds[timed])]
+            seconds = kind["median_s"].to_numpy(dtype=float)[chosen]
+            kernel = fit(machines[-1], softmax, launches.only(chosen), seconds)
+            answer = predict(machines[-1], softmax, kernel, launches)
+            mark(predictions, kind, kind.iloc[chosen])
+        predictions.loc[kind.index, "priors_s"] = plain.seconds
+        predictions.loc[kind.index, "structured_s"] = answer.seconds
+        predictions.loc[kind.index, "structured_limiter"] = answer.bound_by
+
+
+def _launches(rows: pd.DataFrame, working_set: Floats) -> AttentionLaunches:
+    names = ("batch", "heads", "kv_heads", "head_width", "q_length", "byte")
+    batch, heads, kv_heads, width, queries, byte = (rows[name].to_numpy(dtype=float) for name in names)
+    keys = rows["kv_length"].to_numpy(dtype=float) if "kv_length" in rows else queries
+    return AttentionLaunches(
+        **{"batch": batch, "heads": heads, "kv_heads": kv_heads, "width": width},
+        queries=queries,
+        keys=np.where(np.isnan(keys), queries, keys),
+        causal=rows["causal"].eq(True).to_numpy(),
+        byte=byte,
+        beside=rows["byte_moved"].to_numpy(dtype=float) - byte,
+        working_set=working_set,
+    )
+
+
+def special_per_clock(sheet: Datasheet) -> int:
+    """Special functions that an SM of this device finishes in one clock."""
+    return MORE_SPECIAL.get(sheet.capability or (0, 0), SPECIAL_PER_CLOCK)

@@ -12,9 +12,10 @@ fit at the peak of float8 was off by 37 to 57 % on eight GPUs (docs/predictions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from bench.model.residual import Residual, Sample
 from bench.model.roofline import Floats
 from bench.model.tile_wave import Machine, PredictedGemms, Products
 
+T = TypeVar("T")
 LEAST_SHAPES = 32
 """Shapes with a time from which a fit is made: half of them were enough on Hopper and Blackwell."""
 FITTED = {
@@ -157,32 +159,42 @@ def with_launch(machine: Machine, shapes: Products, seconds: Floats) -> Machine:
 
 
 def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
-    """The machine whose predictions of these shapes come nearest to their times, not far from its start.
+    """The machine whose predictions of these shapes come nearest to their times, not far from its start."""
+    idle = set() if shapes.beside.any() else {"beside"}
+    spread = {name: FITTED[name] for name in FITTED if name not in idle and getattr(start, name) > 0}
+    # Tiles change by jumps, so that slopes are taken from two sides of the start.
+    aside = 0.3 * np.array(list(spread.values())) * np.where(np.arange(len(spread)) % 2, 1.0, -1.0)
+    launches = tile_wave.Launches(shapes, start.sm_count)
+    return nearest(start, spread, launches.seconds, seconds, (np.zeros(len(spread)), aside))[0]
 
-    Least squares of log(predicted / measured) / ERROR and of each number's log change over its spread, with
-    a loss that outliers do not rule (soft L1). Deterministic.
+
+def nearest(
+    start: T,
+    spread: Mapping[str, float],
+    predict: Callable[[T], Floats],
+    seconds: Floats,
+    tries: Sequence[Floats],
+) -> tuple[T, float]:
+    """(the dataclass of numbers whose predictions come nearest to these times, how far off they are).
+
+    Least squares of log(predicted / measured) / ERROR and of the log change of each number of `spread` over
+    its spread, with a loss that outliers do not rule (soft L1); it begins at each of the log changes `tries`.
     """
     # Importing it takes longer than most that imports this module.
     from scipy.optimize import least_squares
 
-    idle = set() if shapes.beside.any() else {"beside"}
-    names = [name for name in FITTED if name not in idle and getattr(start, name) > 0]
-    spread = np.array([FITTED[name] for name in names])
-    measured, launches = np.log(seconds), tile_wave.Launches(shapes, start.sm_count)
+    measured, widths = np.log(seconds), np.array(list(spread.values()))
 
-    def moved(x: Floats) -> Machine:
-        return replace(
-            start, **{n: getattr(start, n) * float(np.exp(v)) for n, v in zip(names, x, strict=True)}
-        )
+    def moved(x: Floats) -> T:
+        numbers = {n: getattr(start, n) * float(np.exp(v)) for n, v in zip(spread, x, strict=True)}
+        return replace(start, **numbers)  # type: ignore[type-var]
 
     def residuals(x: Floats) -> Floats:
-        predicted = np.log(launches.seconds(moved(x)))
-        return np.concatenate([(predicted - measured) / ERROR, x / spread])
+        return np.concatenate([(np.log(predict(moved(x))) - measured) / ERROR, x / widths])
 
-    # Tiles change by jumps, so that slopes are taken over a percent and from two sides of the start.
-    tries = [np.zeros(len(names)), 0.3 * spread * np.where(np.arange(len(names)) % 2, 1.0, -1.0)]
     fits = [least_squares(residuals, x, loss="soft_l1", diff_step=1e-2) for x in tries]  # type: ignore[arg-type]
-    return moved(min(fits, key=lambda fit: fit.cost).x)
+    best = min(fits, key=lambda fit: float(fit.cost))
+    return moved(best.x), float(best.cost)
 
 
 def error(machine: Machine, shapes: Products, seconds: Floats) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,7 +43,13 @@ def apply_factors(predictions: pd.DataFrame, rows: pd.DataFrame, roof: Callable[
         known = {text: _words(text, without) for text in rows["parameters"].unique()}
         words = [known[text] for text in rows["parameters"]]
         kinds = zip(rows["condition"], rows["operator"], rows["implementation"], words, strict=True)
-        for _, alike in rows.groupby(np.array([repr(kind) for kind in kinds]), sort=False):
+        of_kind: dict[tuple[Any, ...], list[int]] = {}
+        for place, kind in enumerate(kinds):
+            of_kind.setdefault(kind, []).append(place)
+        for places in of_kind.values():
+            if usable.to_numpy()[places].sum() < LEAST_OF_A_KIND:
+                continue
+            alike = rows.iloc[places]
             to = alike.index.intersection(waiting)
             timed = alike[usable[alike.index]]
             if not len(to) or timed["parameters"].nunique() < LEAST_OF_A_KIND:
@@ -69,9 +75,6 @@ def apply_starts(predictions: pd.DataFrame, rows: pd.DataFrame) -> None:
     smallest by FLOP, and those a third and two thirds of the way. Where the start is most of it, `launch`
     binds.
     """
-    # Importing it takes longer than most that imports this module.
-    from scipy.optimize import nnls
-
     alike = ["condition", "operator", "implementation", "dtype"]
     rows = rows[[*alike, "flop", "byte_moved", "median_s", *TIES]]
     usable = _usable(predictions, rows)
@@ -79,6 +82,9 @@ def apply_starts(predictions: pd.DataFrame, rows: pd.DataFrame) -> None:
         timed = kind[usable[kind.index]].sort_values(["flop", *TIES], kind="stable")
         if timed["parameters"].nunique() < LEAST_PRODUCTS:
             continue
+        # Importing it takes longer than most that imports this module.
+        from scipy.optimize import nnls
+
         last = len(timed) - 1
         designated = timed.iloc[[0, round(last / 3), round(2 * last / 3)]]
         measured = designated["median_s"].to_numpy(dtype=float)

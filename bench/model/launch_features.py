@@ -21,16 +21,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
+from bench.device.datasheet import Datasheet
 from bench.spec import ITEM_BYTE, PACKED
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from bench.device.datasheet import Datasheet
 
 COLUMNS = (
     *("device_name", "run_id", "operator", "implementation", "dtype", "arithmetic", "cache", "parameters"),
@@ -80,8 +76,6 @@ class Vocabulary:
 
 def with_parameters(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with a column for each parameter, `p.NAME`; None where an operator has no such parameter."""
-    import pandas as pd
-
     parsed = {text: json.loads(text) for text in rows["parameters"].unique()}
     names = sorted({name for given in parsed.values() for name in given} - set(_NO_SIZE))
     columns = {PARAMETER + name: [parsed[text].get(name) for text in rows["parameters"]] for name in names}
@@ -95,8 +89,6 @@ def features(
 
     `sheets` and `shares` (of the datasheet's bandwidth, as a copy reaches it) are by device name.
     """
-    import pandas as pd
-
     gpu = pd.DataFrame({name: _facts(sheet) for name, sheet in sheets.items()}).T.astype(float)
     gpu = gpu.loc[rows["device_name"]].set_index(rows.index)
     reached = gpu["bandwidth"] * rows["device_name"].map(shares)
@@ -137,8 +129,6 @@ def features(
 
 def _blocks(rows: pd.DataFrame) -> pd.Series:
     """Blocks of a launch where they can be fewer than SMs: one a row, or a channel that lies by itself."""
-    import pandas as pd
-
     if PARAMETER + "length" in rows and PARAMETER + "rows" in rows:
         return rows[PARAMETER + "rows"].astype(float)
     if (rows["operator"] == "batchnorm").all():
@@ -170,8 +160,6 @@ def _facts(sheet: Datasheet) -> dict[str, float]:
 
 def _peaks(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Series:
     """FLOP/s of each row's units; float16's matrix peak where the datasheet lacks its type."""
-    import pandas as pd
-
     kinds = list(zip(rows["device_name"], rows["arithmetic"], rows["dtype"], strict=True))
     peaks = {
         (name, arithmetic, dtype): sheets[name].peak_flop_per_s(arithmetic, dtype)
@@ -245,6 +233,4 @@ def _is_size(column: pd.Series) -> bool:
 
 
 def _log(column: pd.Series) -> pd.Series:
-    import pandas as pd
-
     return pd.Series(np.log(column.astype(float).clip(lower=1e-12)), index=column.index)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bench.model import residual
 from bench.model.launch_features import START_S, Vocabulary, features, near, with_parameters
 from bench.model.residual import COVERS, told
 from bench.model.roofline import Floats
@@ -239,8 +240,6 @@ class _Forest:
     def of(
         cls, operator: OperatorPool, rows: pd.DataFrame, known: Mapping[str, float], wanted: Datasheet
     ) -> _Forest:
-        from sklearn.ensemble import ExtraTreesRegressor
-
         rows = _some(rows)
         sheets = operator.pool.sheets
         at, base = _features(operator, rows, known)
@@ -249,9 +248,8 @@ class _Forest:
         like = rows["device_name"].map(
             {name: _like(sheets[name], wanted) for name in rows["device_name"].unique()}
         )
-        trees = ExtraTreesRegressor(
-            TREES, min_samples_leaf=LEAF, max_features=FEATURES_OF_A_SPLIT, random_state=0
-        ).fit(at.to_numpy(), left, like / np.sqrt(counts))
+        weights = (like / np.sqrt(counts)).to_numpy(dtype=float)
+        trees = residual.forest(at.to_numpy(), left, TREES, LEAF, FEATURES_OF_A_SPLIT, weights)
         _, disagreement = told(trees, at.to_numpy())
         return cls(operator, trees, known, float(np.median(disagreement)) or 1e-9)
 

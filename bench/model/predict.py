@@ -30,7 +30,7 @@ import numpy as np
 
 from bench.case_name import row_name
 from bench.model import calibration, residual, tile_wave
-from bench.model.attention_rows import in_one_pass, predict_attention, special_per_clock
+from bench.model.attention import in_one_pass, predict_attention, special_per_clock
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
@@ -71,37 +71,18 @@ NO_SIBLINGS: Siblings = MappingProxyType({})
 _STATED_TILE = re.compile(r"\b([1-9][0-9]*)x([1-9][0-9]*)x[1-9][0-9]* w[0-9]+ s[0-9]+")
 
 
-def predictions(
-    rows: pd.DataFrame,
-    roof: Callable[[str], Ceilings],
-    sheet: Datasheet | None,
-    given: Sequence[Calibration] | None = None,
-    siblings: Siblings = NO_SIBLINGS,
-    learns: bool = True,
-) -> pd.DataFrame:
-    """All levels: columns `datasheet_s`, `predicted_s`, `limiter` (of L1), and those of `structured`.
+def add_rooflines(rows: pd.DataFrame, roof: Callable[[str], Ceilings], sheet: Datasheet | None) -> None:
+    """Add the columns `datasheet_s` (L0), `predicted_s` and `limiter` (L1); NaN and "" where it cannot say.
 
-    The arguments are those of `structured`; NaN and "" where a level cannot say.
+    `rows`, `roof` and `sheet` as `structured` takes them.
     """
-    predictions = structured(rows, roof, sheet, given, siblings, learns)
-    predictions["predicted_s"], predictions["limiter"] = np.nan, ""
-    for how, of_condition in rows.groupby("condition", sort=False):
-        counts = (
-            of_condition["flop"],
-            *rows_traffic(of_condition),
-            of_condition["arithmetic"],
-            of_condition["dtype"],
-        )
-        seconds, terms = calibrated_columns(*counts, roof(str(how)), _beside(of_condition))
-        predictions.loc[of_condition.index, "predicted_s"], predictions.loc[of_condition.index, "limiter"] = (
-            seconds,
-            terms,
-        )
+    rows["predicted_s"], rows["limiter"] = np.nan, ""
+    for how, here in rows.groupby("condition", sort=False):
+        counts = here["flop"], *rows_traffic(here), here["arithmetic"], here["dtype"]
+        seconds, terms = calibrated_columns(*counts, roof(str(how)), _beside(here))
+        rows.loc[here.index, "predicted_s"], rows.loc[here.index, "limiter"] = seconds, terms
     stated = zip(rows["flop"], rows["byte"], rows["arithmetic"], rows["dtype"], strict=True)
-    predictions["datasheet_s"] = np.array(
-        [datasheet_s(*counts, sheet) or np.nan for counts in stated], dtype=float
-    )
-    return predictions
+    rows["datasheet_s"] = np.array([datasheet_s(*each, sheet) or np.nan for each in stated], dtype=float)
 
 
 def structured(

@@ -91,32 +91,44 @@ class Residual:
 
 def learn(own: Sample, siblings: Sequence[Sample] = ()) -> Residual | None:
     """The residual of this sample; None where it is too small. Deterministic."""
-    # Importing it takes two seconds, more than most commands that import this module.
-    from sklearn.model_selection import KFold
-
     count = len(own.residual)
     if count < LEAST_SHAPES:
         return None
+    # Importing it takes two seconds, more than most commands that import this module.
+    from sklearn.model_selection import KFold
+
     others = None
     if siblings and count < FEW_SHAPES:
         at, left = (np.concatenate(parts) for parts in zip(*siblings, strict=True))
-        others = _forest(at, left, SIBLINGS_LEAF)
+        others = forest(at, left, TREES, SIBLINGS_LEAF)
     known = _with_siblings(others, own.features)
     error, disagree = np.zeros(count), np.zeros(count)
     for seen, unseen in KFold(FOLDS, shuffle=True, random_state=0).split(known):
-        expected, disagree[unseen] = told(_forest(known[seen], own.residual[seen]), known[unseen])
+        expected, disagree[unseen] = told(forest(known[seen], own.residual[seen]), known[unseen])
         error[unseen] = np.abs(expected - own.residual[unseen])
     spread = float(np.median(disagree)) or 1e-9
     # Of so few errors the quantile is that of one more than there are: the launch to come.
     covers = min(1.0, COVERS * (count + 1) / count)
     quantile = float(np.quantile(error / (disagree + spread), covers))
-    return Residual(_forest(known, own.residual), others, spread, quantile)
+    return Residual(forest(known, own.residual), others, spread, quantile)
 
 
-def _forest(at: Floats, residual: Floats, leaf: int = LEAF) -> ExtraTreesRegressor:
+def forest(
+    at: Floats,
+    residual: Floats,
+    trees: int = TREES,
+    leaf: int = LEAF,
+    features_of_a_split: float = 1.0,
+    weights: Floats | None = None,
+) -> ExtraTreesRegressor:
+    """Extremely randomized trees that give what is left, [n], at these features, [n, k]. Deterministic.
+
+    `features_of_a_split` is the share of the features that a split chooses from.
+    """
     from sklearn.ensemble import ExtraTreesRegressor
 
-    return ExtraTreesRegressor(TREES, min_samples_leaf=leaf, random_state=0).fit(at, residual)
+    made = ExtraTreesRegressor(trees, min_samples_leaf=leaf, max_features=features_of_a_split, random_state=0)
+    return made.fit(at, residual, weights)
 
 
 def told(forest: ExtraTreesRegressor, at: Floats) -> tuple[Floats, Floats]:

@@ -8,14 +8,11 @@ How far off that is was measured between devices that have public timings: docs/
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from bench.device.datasheet import Datasheet
 from bench.errors import UserError
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
-
-if TYPE_CHECKING:
-    from bench.device.datasheet import Datasheet
 
 
 def dtype_on(dtype: str, wanted: Datasheet) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -83,8 +82,6 @@ def nightly(
     missing. 1: something got slower, or no longer works. 2: nothing could be compared, the machine is not
     fit, or the input is bad. 3: the run broke.
     """
-    import kernels
-    from bench.cli.terminal import standard_output
     from bench.cli.whole_run import measure
     from bench.nightly.night import night, worst
     from bench.nightly.report import nightly_json, nightly_lines
@@ -112,8 +109,7 @@ def nightly(
         anonymous=bench_anonymous,
         fresh_ceilings=True,  # how they change from night to night is what a history is for
     )
-    run = partial(measure, find=kernels.problem, terminal=standard_output())
-    nights = night(chosen(bench_device), baseline, options, run, typer.echo)
+    nights = night(chosen(bench_device), baseline, options, measure, typer.echo)
     code = worst(device_night.exit_code for device_night in nights)
     page = "\n".join(nightly_lines(nights))
     typer.echo(f"\n{page}")

@@ -16,6 +16,7 @@ import numpy as np
 
 from bench.case_name import row_name
 from bench.cli.run_summary import account, sentinel_lines
+from bench.cli.table import markdown_lines
 from bench.format import change_text, count_text, share_text
 from bench.judge.comparability import Difference
 from bench.judge.history.detector import ConfirmedChange
@@ -153,10 +154,9 @@ def _moved(device_night: Tonight) -> Iterator[str]:
     ]
     if steps:
         yield from ("## What moved", "")
-        yield "| | what | by | usual within | since | what changed then |"
-        yield "|---|---|---:|---:|---|---|"
+        names = ("", "what", ">by", ">usual within", "since", "what changed then")
         rows = [_row(device_night, alike) for alike in _together(device_night, steps)]
-        yield from _cells(rows, "in the JSON and on the history page")
+        yield from _table(names, rows, "in the JSON and on the history page")
     if over:
         yield from ("## What is over tonight", "")
         endings = {
@@ -213,10 +213,9 @@ def _row(device_night: Tonight, steps: Sequence[ConfirmedChange]) -> tuple[str, 
     )
 
 
-def _cells(rows: Sequence[Sequence[str]], where: str) -> Iterator[str]:
-    """The rows of a table, the first MOST_SHOWN of them; `where` the others are."""
-    for row in rows[:MOST_SHOWN]:
-        yield "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in row) + " |"
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> Iterator[str]:
+    """A table of the first MOST_SHOWN of the rows; `where` the others are."""
+    yield from markdown_lines(names, rows[:MOST_SHOWN])
     if len(rows) > MOST_SHOWN:
         yield f"\n... and {len(rows) - MOST_SHOWN} more, {where}"
     yield ""
@@ -254,10 +253,9 @@ def _failing(device_night: Tonight) -> Iterator[str]:
     if not device_night.failing:
         return
     yield from ("## What had a time and has none", "")
-    yield "| case | tonight | since | why |"
-    yield "|---|---|---|---|"
     failed = ((failing.row, failing.since) for failing in device_night.failing)
-    yield from _cells([(row_name(r), r.status, since, r.reason[:160]) for r, since in failed], "in the JSON")
+    rows = [(row_name(row), row.status, since, row.reason[:160]) for row, since in failed]
+    yield from _table(("case", "tonight", "since", "why"), rows, "in the JSON")
 
 
 def _nights(device_night: Tonight) -> Iterator[str]:

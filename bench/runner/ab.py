@@ -33,7 +33,6 @@ import numpy as np
 from bench.device.detect import Device
 from bench.judge.compare import Effect
 from bench.judge.noise import Work, work_from_memory
-from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor, measure_request
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
@@ -103,11 +102,6 @@ class Contest:
         problem = self.case.problem
         return work_from_memory(problem.arithmetic, problem.flop, problem.byte, self.seconds, self.kind)
 
-    @property
-    def round_s(self) -> float:
-        """Wall seconds of one of its rounds."""
-        return self.spent_s / len(self.logs)
-
     def seconds_for(self, half: float, beyond: float = 0.0) -> float | None:
         """Wall seconds, from its first round on, until its interval is so narrow; None if it never will be.
 
@@ -119,7 +113,7 @@ class Contest:
             freedom = rounds - 2 * int(CUT * rounds) - 1 + self.borrowed
             errors = student(freedom, 1 - AT_END * self.false) + beyond
             if errors * math.sqrt(self.variance / rounds) <= half:
-                return rounds * self.round_s
+                return rounds * self.spent_s / len(self.logs)
         return None
 
     def decided_s(self, same: float) -> float | None:
@@ -243,10 +237,8 @@ def versions(
     `kernels` are the two versions of the custom kernel that the cases are of: FILE:FUNCTION.
     """
     settings, sampling_s = protocol(device.kind, 3), SAMPLING_S[device.kind]
-    supervisors: dict[Side, WorkerSupervisor] = {
-        "old": WorkerSupervisor(device, SEED, root=old),
-        "new": WorkerSupervisor(device, SEED, root=new),
-    }
+    roots: dict[Side, Path] = {"old": old, "new": new}
+    supervisors = {side: WorkerSupervisor(device, root=root) for side, root in roots.items()}
 
     def visit(case: Case, side: Side) -> Mapping[str, Any]:
         threads = supervisors[side].threads(case.threads)

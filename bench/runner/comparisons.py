@@ -158,7 +158,15 @@ def decisive(
     applicable = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
     if not (applicable and cases):
         return
-    others = [_if_it_is(*factors, rows) for factors in UNSURE[device.datasheet is not None]]
+    # The rows of a device that has so many times the expected speed, ridge and launch floor.
+    others = [
+        rows.assign(
+            median_s=rows["median_s"] / faster,
+            ridge=rows["ridge"] * ridge,
+            launch_s=rows["launch_s"] * launch,
+        )
+        for faster, ridge, launch in UNSURE[device.datasheet is not None]
+    ]
     expected_s = dict(zip(by_key, rows["median_s"], strict=True))
     taken: set[str] = set()
 
@@ -286,15 +294,6 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
             "intensity": intensity,
             "ridge": ridge,
         }
-    )
-
-
-def _if_it_is(faster: float, ridge: float, launch: float, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a device that has so many times the expected speed, ridge and launch floor."""
-    return rows.assign(
-        median_s=rows["median_s"] / faster,
-        ridge=rows["ridge"] * ridge,
-        launch_s=rows["launch_s"] * launch,
     )
 
 

@@ -76,7 +76,7 @@ class EarlierCeilings:
     def sentinels(self) -> list[Case]:
         """The copy and the product to be measured anew, of each number of threads; none without a copy."""
         known = [case for case in self.cases if any(case.key in run for run in self.runs)]
-        copies = {case.threads: case for case in known if _is_copy(case)}
+        copies = {case.threads: case for case in known if is_pass(case) and written_share(case) == COPY}
         products: dict[str, Case] = {}
         for case in known:
             if case.role == "roof" and case.problem.flop and case.threads in copies:
@@ -140,10 +140,6 @@ def _change(sentinel: Case, before: Measurement, now: Measurement) -> str:
     if low_s <= now.median_s <= min(high_s, before.median_s * (1 + CLOSE)):
         return ""
     return f"a {what} reached {_rate(now)}, not {_rate(before)} as in run {run}"
-
-
-def _is_copy(case: Case) -> bool:
-    return is_pass(case) and written_share(case) == COPY
 
 
 def _what(case: Case) -> str:

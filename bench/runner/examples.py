@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from bench.errors import UserError
 from bench.runner.run import Run
 from bench.runner.session import Session
+from bench.runner.worker_process import WorkerDied
 from bench.spec import DeviceKind, Problem, without_function
 
 
@@ -84,8 +85,8 @@ class Examples:
     def _add(self, run: Run, session: Session, find: Callable[[str], type[Problem]], operator: str) -> None:
         device = session.device
         try:
-            problem, (parameters, functionless) = find(operator), session.examples(operator)
-        except RuntimeError as error:  # one broken operator must not hide what the others show
+            problem, (parameters, functionless) = find(operator), session.worker.examples(operator)
+        except WorkerDied as error:  # one broken operator must not hide what the others show
             self._broken[run.name(session, f"{operator}-cannot-be-tested")] = str(error)
             return
         for name in functionless:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from types import MappingProxyType
@@ -205,8 +205,11 @@ class Prices:
         self.ceilings_most_s = share_s
 
     def _limit_on_gpu(self, ceilings: Sequence[Case], budget_s: float) -> None:
-        probes_s = 0.0
-        for case in _sweeps_in_turn(case for case in ceilings if case.role != "roof"):
+        probes_s, sweeps = 0.0, dict[str, list[Case]]()
+        for case in ceilings:
+            if case.role != "roof":
+                sweeps.setdefault(case.sweep, []).append(case)
+        for case in in_turn(sweeps.values()):
             cost_s = self.ceiling_cost_s(case)
             if probes_s + cost_s <= PROBE_SHARE * budget_s:
                 probes_s += cost_s
@@ -379,12 +382,9 @@ def kind_of(case: Case) -> Hashable:
     return case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items())
 
 
-def _sweeps_in_turn(cases: Iterable[Case]) -> list[Case]:
-    """The cases with their sweeps taking turns, so that a cut at the end leaves out each sweep evenly."""
-    sweeps: dict[str, list[Case]] = {}
-    for case in cases:
-        sweeps.setdefault(case.sweep, []).append(case)
-    return [case for turn in zip_longest(*sweeps.values()) for case in turn if case is not None]
+def in_turn(queues: Iterable[Sequence[Case]]) -> Iterator[Case]:
+    """The cases of all queues, which take turns, so that a cut at the end leaves out each of them evenly."""
+    return (case for turn in zip_longest(*queues) for case in turn if case is not None)
 
 
 def _tallies(costs: Sequence[tuple[Case, float, float]], planned: Container[str]) -> tuple[Tally, Tally]:

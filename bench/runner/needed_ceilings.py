@@ -25,8 +25,40 @@ def needed_ceilings(requested: Iterable[Case], ceilings: Iterable[Case], device:
     """
     able = [case for case in requested if case.role == "measurement" and impossible(case, device) is None]
     ceilings = [case for case in ceilings if impossible(case, device) is None]
-    needs = _Needs(able, ceilings, device)
-    ranked = [(rank, case) for case in ceilings if (rank := needs.rank(case)) is not None]
+    all_threads = {case.threads for case in able}
+    peaks = Counter(_unit(case) for case in able if case.problem.flop)
+    tiles = {
+        case.problem.dtype
+        for case in able
+        if device.kind == "cuda" and case.problem.arithmetic == "matrix" and case.problem.flop
+    }
+    warm = {case.threads for case in able if case.cache == "warm"}
+    measured = sorted({written_share(case) for case in ceilings if is_pass(case)})
+    shares = {case_traffic(case, device)[1] for case in able if case.problem.byte}
+    passes = {near for share in shares for near in _neighbours(share, measured)} | {COPY}
+
+    def rank(ceiling: Case) -> tuple[int, int] | None:
+        """How much a ceiling is needed, the least first; None if it is not."""
+        problem, threads = ceiling.problem, ceiling.threads
+        if threads not in all_threads:
+            return None
+        if ceiling.role == "roof":
+            if problem.flop:
+                count = peaks[_unit(ceiling)]
+                return (2, -count) if count else None
+            if not problem.byte:
+                return 0, 0
+            share = written_share(ceiling)
+            if not any(abs(share - needed) < _SAME_SHARE for needed in passes):
+                return None
+            return (1, 0) if share == COPY else (3, 0)
+        if problem.flop:
+            return (5, 0) if problem.dtype in tiles else None
+        if ceiling.cache == "warm":
+            return (4, 0) if tiles or threads in warm else None
+        return (5, 0) if tiles else None
+
+    ranked = [(needed, case) for case in ceilings if (needed := rank(case)) is not None]
     return [case for _, case in sorted(ranked, key=lambda pair: pair[0])]
 
 
@@ -35,47 +67,8 @@ def written_share(case: Case) -> float:
     return case.problem.byte_written / case.problem.byte
 
 
-class _Needs:
-    """What some cases need of each kind of ceiling."""
-
-    def __init__(self, able: Sequence[Case], ceilings: Sequence[Case], device: Device) -> None:
-        self._threads = {case.threads for case in able}
-        self._peaks = Counter(_unit(case) for case in able if case.problem.flop)
-        """(threads, arithmetic, data type) -> number of cases."""
-        self._tiles = {
-            case.problem.dtype
-            for case in able
-            if device.kind == "cuda" and case.problem.arithmetic == "matrix" and case.problem.flop
-        }
-        """Data types of a GPU's matrix products."""
-        self._warm = {case.threads for case in able if case.cache == "warm"}
-        passes = sorted({written_share(case) for case in ceilings if is_pass(case)})
-        shares = {case_traffic(case, device)[1] for case in able if case.problem.byte}
-        self._passes = {near for share in shares for near in _neighbours(share, passes)} | {COPY}
-
-    def rank(self, ceiling: Case) -> tuple[int, int] | None:
-        """How much a ceiling is needed, the least first; None if it is not."""
-        problem, threads = ceiling.problem, ceiling.threads
-        if threads not in self._threads:
-            return None
-        if ceiling.role == "roof":
-            if problem.flop:
-                count = self._peaks[_unit(ceiling)]
-                return (2, -count) if count else None
-            if not problem.byte:
-                return 0, 0
-            share = written_share(ceiling)
-            if not any(abs(share - needed) < _SAME_SHARE for needed in self._passes):
-                return None
-            return (1, 0) if share == COPY else (3, 0)
-        if problem.flop:
-            return (5, 0) if problem.dtype in self._tiles else None
-        if ceiling.cache == "warm":
-            return (4, 0) if self._tiles or threads in self._warm else None
-        return (5, 0) if self._tiles else None
-
-
 def _unit(case: Case) -> tuple[str, str, str]:
+    """The units whose peak the case needs: (threads, arithmetic, data type)."""
     return case.threads, case.problem.arithmetic, case.problem.dtype
 
 

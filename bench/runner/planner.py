@@ -78,7 +78,7 @@ class Planner:
         self._order: Iterator[Case] | None = None
         self._rows: dict[str, list[Measurement]] = {}
         """Key of a case -> the rows of its visits."""
-        self._giving_up = GivingUp()
+        self.giving_up = GivingUp()
         self._checked: set[tuple[str, Problem]] = set()
         self._launch_s: dict[str, float | None] = {}
         """Key of a case -> predicted seconds of a launch; emptied when a ceiling is measured."""
@@ -124,7 +124,7 @@ class Planner:
     def visited(self, case: Case, row: Measurement, taken_s: float | None = None) -> None:
         """Add a visit. `taken_s`: its wall seconds without starting a worker; None if it was not timed."""
         self._rows.setdefault(row.case, []).append(row)
-        self._giving_up.saw(case, row)
+        self.giving_up.saw(case, row)
         if row.role != "measurement":
             self._launch_s = {}
         if taken_s is None:
@@ -150,11 +150,6 @@ class Planner:
         """The row of every visit so far."""
         return [row for rows in self._rows.values() for row in rows]
 
-    @property
-    def given_up(self) -> list[str]:
-        """A sentence for each implementation that was given up in this run."""
-        return self._giving_up.lines
-
     def unchecked(self, elapsed_s: float) -> Iterator[Case]:
         """Planned cases whose results were never checked; a case counts as checked once it is yielded."""
         planned = self.forecast(elapsed_s).keys
@@ -164,7 +159,7 @@ class Planner:
                 continue
             if what in self._checked or case.key in self._rows:
                 continue
-            if self.missing(case) or self._giving_up.reason(case):
+            if self.missing(case) or self.giving_up.reason(case):
                 continue
             self._checked.add(what)
             yield case
@@ -264,29 +259,20 @@ class Planner:
         drawn = self.comparisons if turn == 0 else chance.sample(self.comparisons, len(self.comparisons))
         for comparison in drawn:
             if turn == 0:
-                if self._is_left_out(comparison):
+                left_out = self._scheduled().left_out
+                if any(key in left_out and key not in self._rows for key in comparison.keys):
                     continue
                 self._begun = comparison.keys
             cases = comparison.cases if turn % 2 == 0 else comparison.cases[::-1]
             yield from (case for case in cases if turn == 0 or case.key in self._rows)
         self._begun = ()
 
-    def _is_left_out(self, comparison: CaseGroup) -> bool:
-        left_out = self._scheduled().left_out
-        return any(key in left_out and key not in self._rows for key in comparison.keys)
-
     @property
     def left_out(self) -> list[CaseGroup]:
         """The comparisons that were not measured, or not whole, since there was no time."""
-        able = set(self._able)
-        return [
-            each
-            for each in self.comparisons
-            if any(
-                case.key in able and case.key not in self._rows and not self._giving_up.reason(case)
-                for case in each.cases
-            )
-        ]
+        unvisited = {key for key in self._able if key not in self._rows}
+        unvisited -= {key for key in unvisited if self.giving_up.reason(self._cases[key])}
+        return [each for each in self.comparisons if not unvisited.isdisjoint(each.keys)]
 
     def _count(self, case: Case) -> int:
         return len(self._rows.get(case.key, ()))
@@ -315,25 +301,23 @@ class Planner:
         """Status and reason of a case without a request to the worker; None if it has one."""
         if refusal := impossible(case, self.device):
             return refusal
-        if reason := self._giving_up.reason(case):
+        if reason := self.giving_up.reason(case):
             return {"status": "skipped", "reason": reason}
-        if case.key in self.prices.left_out or self._is_late_ceiling(case):
+        if case.role == "measurement":
+            reason = self._scheduled().refused.get(case.key, "")
+        elif (
+            case.key in self.prices.left_out
+            or self._ends_s(self.prices.ceiling_cost_s(case)) > self._ceilings_until_s
+        ):
             reason = f"left out: the budget of {self.budget_s:g} s has no room for it"
-        elif case.role != "measurement":
+        else:
             limit_s = launch_limit_s(self.budget_s)
             launch_s = predicted_s(case, self.device, self._ceilings(case.threads))
             if launch_s is not None and launch_s > 1.5 * limit_s:
                 reason = (
                     f"one launch is predicted to take {launch_s:.2g} s; the budget allows {limit_s:.2g} s"
                 )
-        else:
-            reason = self._scheduled().refused.get(case.key, "")
         return {"status": "skipped", "reason": reason} if reason else None
-
-    def _is_late_ceiling(self, case: Case) -> bool:
-        return case.role != "measurement" and (
-            self._ends_s(self.prices.ceiling_cost_s(case)) > self._ceilings_until_s
-        )
 
     def _ceilings(self, threads: str) -> Ceilings:
         """The ceilings measured so far in this run with a cold cache and `threads`, `all` or `one`."""
@@ -365,7 +349,7 @@ class Planner:
         begun, fresh = [], []
         for key, launch_s in self._launch_s.items():
             case, rows = self._cases[key], self._rows.get(key)
-            if self._giving_up.reason(case):  # it will be skipped, which takes no time
+            if self.giving_up.reason(case):  # it will be skipped, which takes no time
                 continue
             if rows is None:
                 fresh.append((case, launch_s, 0))

@@ -143,11 +143,9 @@ def _settle(path: Path) -> UnfinishedRun | None:
             return None
         recovered = recover(path)
         file = finish(path, joined(recovered.rows, earlier_runs(path.parent)), recovered.damage)
-    return (
-        UnfinishedRun(file or path, len(recovered.rows), False, tuple(recovered.damage))
-        if file or recovered.damage
-        else None
-    )
+    if not file and not recovered.damage:
+        return None
+    return UnfinishedRun(file or path, len(recovered.rows), False, tuple(recovered.damage))
 
 
 def _continued(path: Path, recovered: Recovered, sweeps: Sweeps) -> ResumedRun:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -257,13 +258,8 @@ def _over(name: str, kept: Sequence[Measurement], visits: Sequence[Measurement])
 @cache
 def _protocols() -> Mapping[str, Protocol]:
     """Hash -> protocol, for every protocol that this version can run."""
-    every = [
-        protocol(kind, visits, regime)
-        for kind in get_args(DeviceKind)
-        for visits in range(1, MAX_VISITS + 1)
-        for regime in get_args(Regime)
-    ]
-    return {settings.hash: settings for settings in every}
+    choices = product(get_args(DeviceKind), range(1, MAX_VISITS + 1), get_args(Regime))
+    return {settings.hash: settings for settings in starmap(protocol, choices)}
 
 
 def protocol_of(row: Measurement) -> Protocol | None:

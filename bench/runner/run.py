@@ -54,7 +54,7 @@ class Options:
     """Whether no ceiling is taken from an earlier run."""
 
 
-class Asked(NamedTuple):
+class DeviceCase(NamedTuple):
     """One case on a device."""
 
     session: Session
@@ -96,12 +96,12 @@ class Run:
         self.options = options
         self.others = OtherProcesses()
         """What they take of the processors while this run begins."""
-        self.cases: dict[str, Asked] = {}
+        self.cases: dict[str, DeviceCase] = {}
         """Every case by the name of its test."""
         self.sessions: list[Session] = []
-        self.asked: list[Asked] = []
+        self.requested: list[DeviceCase] = []
         """The cases to visit, once planned."""
-        self.elsewhere: list[Asked] = []
+        self.elsewhere: list[DeviceCase] = []
         """Cases that their device cannot run."""
         self.other_shards = 0
         """Number of cases that other shards measure."""
@@ -118,7 +118,8 @@ class Run:
             if options.suite is not None and (options.sweeps or options.cases):
                 given = "--bench-sweep" if options.sweeps else "--bench-case"
                 raise UserError(f"--bench-suite chooses among all sweeps: leave it out, or {given}")
-            self.suite = _suite(options.suite)
+            # One that there is not is refused when its sweeps are loaded.
+            self.suite = None if options.suite is None else suites().get(options.suite)
             devices = chosen(options.device)
             choosing = devices[0].kind == "cpu" and options.device in ("auto", "all")
             self.unusable = unusable_gpu() if choosing else ""
@@ -130,7 +131,7 @@ class Run:
             self.sessions = [self._session(options, device, len(devices)) for device in devices]
             for session in self.sessions if timing else ():
                 for case in load_cases(options, session, find):
-                    self.cases[self.name(session, case.name)] = Asked(session, case)
+                    self.cases[self.name(session, case.name)] = DeviceCase(session, case)
             for session in self.sessions if timing and opens else ():
                 session.open()
         except UserError:
@@ -138,13 +139,15 @@ class Run:
             raise
 
     def _session(self, options: Options, device: Device, count: int) -> Session:
+        if options.regime not in get_args(Regime):
+            raise UserError(f"--bench-regime: {unknown('regime', options.regime, 'a run', get_args(Regime))}")
         return Session(
             device,
             options.results,
             budget_s(options.budget, device.kind, self.suite),
             options.resume,
             _visits(options.visits, self.suite, device.kind),
-            _regime(options.regime),
+            cast(Regime, options.regime),
             shard=self.shard,
             concurrent_gpus=count if self.concurrent else 1,
             tags=tags_of(options.tags),
@@ -195,8 +198,9 @@ class Run:
 
     def plan(self, names: Iterable[str]) -> None:
         """Set the cases to visit, by name: those that `order` gave. UserError if no device can run one."""
-        self.asked = [self.cases[name] for name in names if name in self.cases]
-        measurements = [each for each in (*self.asked, *self.elsewhere) if each.case.role == "measurement"]
+        self.requested = [self.cases[name] for name in names if name in self.cases]
+        every = (*self.requested, *self.elsewhere)
+        measurements = [each for each in every if each.case.role == "measurement"]
         refusals = [impossible(case, session.device) for session, case in measurements]
         if measurements and all(refusals):
             reasons = Counter(refusal["reason"] for refusal in refusals if refusal)
@@ -209,7 +213,7 @@ class Run:
                 f"{reason} ({count} of them)"
             )
         for session in self.sessions:
-            session.plan(each.case for each in self.asked if each.session is session)
+            session.plan(each.case for each in self.requested if each.session is session)
 
     def libraries(self, session: Session) -> str:
         """The libraries of a device, with versions; starts its worker. UserError if it does not start."""
@@ -262,7 +266,7 @@ class Run:
     @property
     def has_a_time(self) -> bool:
         """Whether a requested case has one, ceilings apart unless nothing else was requested."""
-        measured = {each.case.key for each in self.asked if each.case.role == "measurement"}
+        measured = {each.case.key for each in self.requested if each.case.role == "measurement"}
         return any(
             row.is_timed and (row.case in measured or not measured)
             for session in self.sessions
@@ -340,17 +344,6 @@ def _finished(session: Session, interrupted: bool, reason: str) -> RunResult:
 def short_name(device: Device) -> str:
     """`cpu` or `cuda:0`."""
     return "cpu" if device.index is None else f"cuda:{device.index}"
-
-
-def _suite(name: str | None) -> Suite | None:
-    """The suite of this name; None if there is none, which is refused when its sweeps are loaded."""
-    return None if name is None else suites().get(name)
-
-
-def _regime(given: str) -> Regime:
-    if given not in get_args(Regime):
-        raise UserError(f"--bench-regime: {unknown('regime', given, 'a run', get_args(Regime))}")
-    return cast(Regime, given)
 
 
 def _visits(given: str | None, suite: Suite | None, kind: DeviceKind) -> int:

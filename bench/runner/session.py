@@ -31,7 +31,7 @@ from bench.runner.earlier_ceilings import EarlierCeilings, Rows, recent_ceilings
 from bench.runner.forecast import Forecast
 from bench.runner.planner import Planner
 from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
-from bench.runner.rows import SEED, UNIT, commit, joined, origin, visit_row
+from bench.runner.rows import UNIT, commit, joined, origin, visit_row
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, Stopped, WorkerSupervisor, check_request, measure_request
 from bench.sampling.protocol import Protocol, Regime, protocol
@@ -99,7 +99,7 @@ class Session:
             share_s = self.budget_s / 10 if kind == "cuda" else self.budget_s
             self.grace_s = min(GRACE_S[kind], max(LEAST_GRACE_S[kind], share_s))
         self._origin = origin(self.device, self.tags, self.anonymous)
-        self.worker = WorkerSupervisor(self.device, SEED, self.grace_s)
+        self.worker = WorkerSupervisor(self.device, grace_s=self.grace_s)
         self.without_column: set[str] = set()
         """Names of the worker's facts that are no column, so that no row holds them."""
         self.unlocked = ""
@@ -156,17 +156,12 @@ class Session:
         self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
         self.planner.resume(begun.rows)
         if begun.rows:
-            self._go_on_as(begun.rows[0])
+            # All rows must agree on the unit's names and the tags: this part's own and anonymity come first.
+            kept = [*(() if self.anonymous else UNIT), *(() if self.tags else ("tags",))]
+            earlier = {name: getattr(begun.rows[0], name) for name in kept}
+            self._origin |= {name: value for name, value in earlier.items() if value is not None}
         elif self.added and not self.fresh_ceilings:
             self._recent = recent_ceilings(self.folder, self.device, self.protocol)
-
-    def _go_on_as(self, row: Measurement) -> None:
-        """Take the unit's names and the tags from an earlier row of the resumed run, so that all rows agree.
-
-        This part's own tags, and anonymity, take precedence.
-        """
-        kept = [*(() if self.anonymous else UNIT), *(() if self.tags else ("tags",))]
-        self._origin |= {name: value for name in kept if (value := getattr(row, name)) is not None}
 
     def plan(self, cases: Iterable[Case]) -> None:
         """Set the cases that may be visited; `comparisons` are known by now."""
@@ -257,18 +252,9 @@ class Session:
         assert self._journal is not None
         self._journal.append(*rows, sync=sync)
 
-    # ---- checks and examples
-
     def check(self, implementation: str, problem: Problem, quick: bool = False) -> dict[str, Any]:
         """Columns status, reason and errors of one untimed launch; `quick`: nothing is tuned for it."""
         return self.worker.answer(check_request(implementation, problem, quick))
-
-    def examples(self, operator: str) -> tuple[list[dict[str, Any]], list[str]]:
-        """(parameters of the operator's examples, implementations without a function), from the worker."""
-        answer = self.worker.answer({"do": "examples", "operator": operator})
-        if "examples" not in answer:
-            raise RuntimeError(f"{operator}: {answer['reason']}")
-        return answer["examples"], answer["without_function"]
 
     # ---- after the last case
 
@@ -328,6 +314,10 @@ class Visited(NamedTuple):
     """Sentences that follow from this visit: on the ceilings, on an implementation that is given up."""
 
 
+Messages = SimpleQueue[Visited | BaseException | None]
+"""The visits of a session, last of all the error that ended it, None if all were made."""
+
+
 def in_turn(sessions: Sequence[Session]) -> Iterator[Visited]:
     """The visits of one session after the other; each has a budget of its own."""
     for session in sessions:
@@ -342,7 +332,7 @@ def at_once(sessions: Sequence[Session]) -> Iterator[Iterator[Visited]]:
 
     What is raised in a session's thread (UserError) is raised where the stream is read.
     """
-    messages: SimpleQueue[Visited | _Ended] = SimpleQueue()
+    messages: Messages = SimpleQueue()
     threads: list[threading.Thread] = []
     try:
         for session in sessions:
@@ -368,16 +358,10 @@ def prepare_all(sessions: Sequence[Session]) -> None:
             raise
 
 
-class _Ended(NamedTuple):
-    """The message that a session makes no more visits; `error` is None if all were made."""
-
-    error: BaseException | None
-
-
 def _walk(session: Session) -> Iterator[Visited]:
     planner, shown, refined = session.planner, 0, False
     for case, row in session.walk():
-        notes = [*filter(None, [session.of_ceilings]), *planner.given_up]
+        notes = [*filter(None, [session.of_ceilings]), *planner.giving_up.lines]
         new, shown = notes[shown:], len(notes)
         forecast = None
         if not refined and planner.has_ceilings and case.role == "measurement":
@@ -386,8 +370,8 @@ def _walk(session: Session) -> Iterator[Visited]:
         yield Visited(session, case, row, planner.visits_left(), left_s, forecast, new)
 
 
-def _send(session: Session, messages: SimpleQueue[Visited | _Ended]) -> None:
-    """Walk a session and send its visits. Whatever happens, the last message is that it has ended."""
+def _send(session: Session, messages: Messages) -> None:
+    """Walk a session and send its visits, then that it has ended, whatever happens."""
     error: BaseException | None = None
     try:
         session.begin()
@@ -400,30 +384,27 @@ def _send(session: Session, messages: SimpleQueue[Visited | _Ended]) -> None:
     finally:
         with suppress(Exception):  # an end that fails must not keep the others waiting
             session.worker.close()  # it would die with this thread
-        messages.put(_Ended(error))
+        messages.put(error)
 
 
-def _received(messages: SimpleQueue[Visited | _Ended], going: int) -> Iterator[Visited]:
+def _received(messages: Messages, going: int) -> Iterator[Visited]:
     while going:
         message = messages.get()
-        if isinstance(message, Visited):
+        if isinstance(message, BaseException):
+            raise message
+        if message is not None:
             yield message
-            continue
-        going -= 1
-        if message.error is not None:
-            raise message.error
+        going -= message is None
 
 
 def _until_ended(sessions: Sequence[Session], threads: Sequence[threading.Thread]) -> None:
-    """Stop all sessions and join their threads, even if interrupted once more."""
+    """Stop all sessions and join their threads, even if interrupted meanwhile."""
     try:
         _stop(sessions)
         for thread in threads:
             thread.join()
     except KeyboardInterrupt:
-        _stop(sessions)
-        for thread in threads:
-            thread.join()
+        _until_ended(sessions, threads)
         raise
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.device.detect import Device
+from bench.runner.rows import SEED
 from bench.runner.schedule import ROOF_TIMED_S, launch_limit_s
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.sampling.protocol import Protocol
@@ -75,7 +76,7 @@ class WorkerSupervisor:
     """Answers one request at a time. A worker's death over one is an answer too; the next gets a new one."""
 
     def __init__(
-        self, device: Device, seed: int, grace_s: float | None = None, root: Path | None = None
+        self, device: Device, seed: int = SEED, grace_s: float | None = None, root: Path | None = None
     ) -> None:
         """`seed` fixes the inputs; `grace_s` replaces GRACE_S; `root` is the checkout whose code it runs."""
         self._root = root
@@ -148,6 +149,13 @@ class WorkerSupervisor:
             self.renewed[cause] += 1
             self.close()
         return answer
+
+    def examples(self, operator: str) -> tuple[list[dict[str, Any]], list[str]]:
+        """(parameters of the operator's examples, implementations without a function). WorkerDied if none."""
+        answer = self.answer({"do": "examples", "operator": operator})
+        if "examples" not in answer:
+            raise WorkerDied(answer["status"], f"{operator}: {answer['reason']}")
+        return answer["examples"], answer["without_function"]
 
     def started(self) -> Worker:
         """The worker that is there; WorkerDied if none starts, Stopped if none is to start any more."""

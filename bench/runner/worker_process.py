@@ -19,9 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.environment.dependencies import child_environment
-
-ROOT = Path(__file__).parents[2]
+from bench.environment.dependencies import ROOT, child_environment
 
 ENVIRONMENT = {
     # Freed memory stays with the worker: a fresh page for every output would be timed as the kernel's.
@@ -150,8 +148,10 @@ class Worker:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
-            if not self._hear(min(left_s, LOOK_S)) and self._is_over():
-                raise self._ended()
+            if not self._hear(min(left_s, LOOK_S)):
+                closed = self._process.stdout not in self._heard.get_map()
+                if closed or self._process.poll() is not None:
+                    raise self._ended()
             if len(self._answers) > LONGEST_ANSWER_BYTE:
                 raise WorkerDied("crashed", "the worker's answer has no end")
         line, _, rest = bytes(self._answers).partition(b"\n")
@@ -173,10 +173,6 @@ class Worker:
         del self._errors[:-ERRORS_KEPT_BYTE]
         return heard
 
-    def _is_over(self) -> bool:
-        """Whether no answer can arrive any more."""
-        return self._process.stdout not in self._heard.get_map() or self._process.poll() is not None
-
     def _ended(self) -> WorkerDied:
         """The exception that the exit status and the last output call for."""
         self._until_over(DEATH_S)
@@ -189,7 +185,7 @@ class Worker:
             how = f"ended with {_signal_name(-code)}"
         else:
             how = f"ended with exit code {code}"
-        words = last_words(self._all_errors())
+        words = ", ".join(filter(None, last_words(self._all_errors())))
         return WorkerDied("crashed", f"the worker {how}" + (f": {words}" if words else ""))
 
     def _stopped(self, deadline_s: float) -> WorkerDied:
@@ -197,7 +193,7 @@ class Worker:
         self._errors.clear()
         self._process.send_signal(signal.SIGABRT)
         self._until_over(LAST_WORDS_S)
-        where = place(self._all_errors())
+        _, where = last_words(self._all_errors())
         reason = f"no answer within {deadline_s:.0f} s; the worker was stopped"
         return WorkerDied("timeout", f"{reason} {where}".rstrip())
 
@@ -259,26 +255,18 @@ _HARNESS = re.compile("^<frozen|/lib/python|/bench/(worker|launching|selfcheck)/
 """Files of frames that are neither an operator's nor a custom kernel's."""
 
 
-def last_words(text: str) -> str:
-    """The last line before the fault handler's report, and where the fault was; empty if there is neither."""
-    lines, report = _parts(text)
-    # C++ says what it threw before a long list of addresses.
-    thrown = [line for line in lines if line.startswith("what():")]
-    words = (thrown or lines or [""])[-1]
-    words = words if len(words) <= 300 else f"{words[:300]} ..."
-    return ", ".join(filter(None, (words, _place(report))))
+def last_words(text: str) -> tuple[str, str]:
+    """(the last line before the fault handler's report, the place it names: `in function (file:line)`).
 
-
-def place(text: str) -> str:
-    """The place that the fault handler reported, `in function (file:line)`; empty without a report."""
-    return _place(_parts(text)[1])
-
-
-def _parts(text: str) -> tuple[list[str], list[str]]:
-    """The lines before the fault handler's report, and the report."""
+    Each is empty if there is none.
+    """
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     begin = max((at for at, line in enumerate(lines) if line.startswith(_FATAL)), default=len(lines))
-    return [line.strip() for line in lines[:begin]], lines[begin:]
+    before = [line.strip() for line in lines[:begin]]
+    # C++ says what it threw before a long list of addresses.
+    thrown = [line for line in before if line.startswith("what():")]
+    words = (thrown or before or [""])[-1]
+    return words if len(words) <= 300 else f"{words[:300]} ...", _place(lines[begin:])
 
 
 def _place(report: list[str]) -> str:

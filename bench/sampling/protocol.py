@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from typing import Literal
 
@@ -88,17 +88,15 @@ SEVERAL = 3
 @cache
 def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "sustained") -> Protocol:
     """The settings for a kind of device, so many visits a case, and a regime."""
-    most_visits = max(8, visits)
+    several = Protocol(regime=regime, visits=visits, most_visits=max(8, visits))
     if kind == "cpu":
         # Shared with an operating system and its neighbours, it scatters by a few percent from window to
         # window, settled or not (on two cores of a Xeon three windows of 20 ms span 2.6 % in the middle
         # case, twice that in a noisy hour), and by one or two from visit to visit: half a percent is out
         # of reach, and by the bars of a GPU every row would be unsettled. Scatter is the interval's matter;
         # settling is a trend, so the trend is what must have ended.
-        return Protocol(
-            regime=regime,
-            visits=visits,
-            most_visits=most_visits,
+        return replace(
+            several,
             agree=0.03,
             least_timed_s=0.1,
             settle_window_s=0.02,
@@ -112,10 +110,8 @@ def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "su
         return Protocol(regime=regime, least_timed_s=0.15 if regime == "sustained" else 0.1)
     # Other cases keep the card loaded in between: a visit has only its own data and clock to get back to, and
     # a clock that still falls shows as visits that disagree.
-    return Protocol(
-        regime=regime,
-        visits=visits,
-        most_visits=most_visits,
+    return replace(
+        several,
         half_width=0.005 if visits >= SEVERAL else 0.01,
         least_timed_s=0.1,
         settle_window_s=0.035,

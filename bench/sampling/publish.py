@@ -118,14 +118,8 @@ def interval(
     if len(values) < 2 * settings.blocks:
         return median_of(values), 0.0, math.inf
     blocks_s = [median_of(block) for block in np.array_split(values, settings.blocks)]
-    return _interval(values, effective_count(values), blocks_s, settings, step_s)
-
-
-def _interval(
-    values: Floats, worth: float, parts: Sequence[float], settings: Protocol, step_s: float
-) -> tuple[float, float, float]:
     least = max(step_s, settings.floor * median_of(values))
-    return median_interval(values, worth, parts, least, settings.confidence)
+    return median_interval(values, effective_count(values), blocks_s, least, settings.confidence)
 
 
 def publish(
@@ -153,8 +147,9 @@ def publish(
         median, low, high = interval(taken[0].samples_s, settings, step_s)
     else:
         parts = [np.asarray(visit.samples_s, dtype=np.float64) for visit in taken]
-        worth = sum(effective_count(part) for part in parts)
-        median, low, high = _interval(np.concatenate(parts), worth, each_s[first:], settings, step_s)
+        worth, values = sum(effective_count(part) for part in parts), np.concatenate(parts)
+        least = max(step_s, settings.floor * median_of(values))
+        median, low, high = median_interval(values, worth, each_s[first:], least, settings.confidence)
 
     last_s = each_s[-settings.keep :]
     stop: Stop = "converged"
@@ -173,8 +168,7 @@ def publish(
         if spread.deviation and not outvoted and len(taken) >= MODERATED:
             half = _moderated(each_s, spread.deviation, settings.confidence)
             noise = noise._replace(visits=half)
-            least = max(step_s, settings.floor * median)
-            low, high = _of_order(np.concatenate(parts), worth, least, settings.confidence)
+            low, high = _of_order(values, worth, least, settings.confidence)
         low, high = noise.widen(median, low, high)
     return Published(median, low, high, stop, kept, noise)
 

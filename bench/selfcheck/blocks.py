@@ -90,9 +90,8 @@ def _measured(name: str, limit_s: float, *words: str, gpu_only: bool = False) ->
     return Command(name, (*MEASURE, *words), limit_s, key, answers=(0, 1), gpu_only=gpu_only)
 
 
-def _goals() -> Command:
-    """Which goals of our kernels the block's rows reach; a device without goals is refused."""
-    return Command("goals", ("bench", "goals", "{rows}"), 6, r"^goals: ", answers=(0, 2), gpu_only=True)
+GOALS = Command("goals", ("bench", "goals", "{rows}"), 6, r"^goals: ", answers=(0, 2), gpu_only=True)
+"""Which goals of our kernels the block's rows reach; a device without goals is refused."""
 
 
 def _sweeps(names: Iterable[str]) -> tuple[str, ...]:
@@ -167,7 +166,7 @@ BLOCKS = (
         (
             _measured("measure", 210, *_sweeps(DUEL), *FLOAT16),
             Command("duel", ("bench", "duel", "{rows}"), 14, r"all aligned", gpu_only=True),
-            _goals(),
+            GOALS,
         ),
         gpu="the duel: our kernels are not timed on a CPU, so it has one side only",
     ),
@@ -177,7 +176,7 @@ BLOCKS = (
         (
             _measured("measure", 224, *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
             Command("efficiency", ("bench", "efficiency", "{rows}"), 9),
-            _goals(),
+            GOALS,
         ),
         gpu="our side: our kernels are not timed on a CPU",
     ),

@@ -74,7 +74,11 @@ def gpu(
     yield checked("empty pair", pair_s <= LONG_PAIR_S, sentence, SLOW_REMEDY, pair_s=pair_s)
     for _ in range(3):
         empty()  # what a first call sets up must not be captured
-    yield graphs({nodes: graph_s(clock, empty, nodes) for nodes in NODES})
+    seconds = {}
+    for nodes in NODES:
+        batch = clock.batch([empty] * nodes, False)
+        seconds[nodes] = median(batch() for _ in range(REPEATS))
+    yield graphs(seconds)
 
 
 def elapsed_s(cuda: Any, cycles: int) -> float:
@@ -100,11 +104,7 @@ def step_s(cuda: Any) -> float:
     times = sorted({elapsed_s(cuda, 20_000 + 97 * number) for number in range(200)})
     return min((b - a for a, b in pairwise(times) if b - a > 1e-10), default=0.0)
 
-
-def graph_s(clock: GraphClock, empty: Callable[[], Any], nodes: int) -> float:
-    """Seconds between two events around a graph of `nodes` empty kernels, the median of REPEATS."""
-    batch = clock.batch([empty] * nodes, False)
-    return median(batch() for _ in range(REPEATS))
+    """The cost of a graph's start and of each empty kernel in it; `seconds` by the number of kernels."""
 
 
 def spin(cold: float, warm: float, calibrated: float) -> Finding:

@@ -58,7 +58,7 @@ GROUPS = (
 )
 
 
-def asked(kind: DeviceKind, quick: bool) -> list[CheckGroup]:
+def applicable(kind: DeviceKind, quick: bool) -> list[CheckGroup]:
     """The groups that apply to a device of this kind."""
     return [group for group in GROUPS if kind in group.kinds and (group.quick or not quick)]
 

@@ -21,7 +21,6 @@ from bench.device.detect import Device
 from bench.device.health import fitness
 from bench.device.nvml import NvmlGpu
 from bench.environment.dependencies import Requirement, missing, pip_install
-from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.selfcheck.finding import Finding, failed, passed, warned
@@ -115,11 +114,8 @@ def datasheet(device: Device) -> Finding:
     """Whether a file of bench/device/datasheets describes the GPU."""
     sheet, name = device.datasheet, "datasheet"
     assert sheet is not None, "a GPU has a datasheet, if only a derived one"
-    numbers: dict[str, Any] = {
-        "sm_count": device.sm_count,
-        "memory_byte": device.memory_byte,
-        "l2_byte": device.cache_byte,
-    }
+    numbers: dict[str, Any] = {"sm_count": device.sm_count, "memory_byte": device.memory_byte}
+    numbers["l2_byte"] = device.cache_byte
     if not device.derived:
         path = f"bench/device/datasheets/{sheet.slug}.yaml"
         sentence = f"{device.name} with {device.sm_count} SMs is described by {path}."
@@ -161,7 +157,7 @@ def packages(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     lacking = missing()
     yield required(lacking)
     try:
-        with closing(WorkerSupervisor(device, SEED)) as supervisor:
+        with closing(WorkerSupervisor(device)) as supervisor:
             supervisor.started()
             yield worker(supervisor.hello, supervisor.starting_s)
             yield agreement(supervisor.hello, parent)

@@ -15,12 +15,10 @@ from typing import Any
 import kernels
 from bench.device.detect import Device
 from bench.format import duration_text
-from bench.runner.rows import SEED
 from bench.runner.run import Options, Run
-from bench.runner.supervisor import WorkerSupervisor
-from bench.runner.worker_process import WorkerDied
+from bench.runner.supervisor import WorkerSupervisor, check_request
 from bench.selfcheck.finding import FAULTY, Finding, checked, failed, guarded, passed, warned
-from bench.selfcheck.rows import check, outcome
+from bench.selfcheck.rows import outcome
 from bench.spec import Problem
 from bench.sweep.suites import TOUR
 
@@ -127,7 +125,7 @@ class CheckedRow:
 
 def operators(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One finding for each operator; on a GPU from several workers at once, as each compiles on one core."""
-    start = partial(WorkerSupervisor, device, SEED, WITHIN_S)
+    start = partial(WorkerSupervisor, device, grace_s=WITHIN_S)
     questions, refused = combinations(device, _examples(start()))
     cores = os.cpu_count() or 1
     workers = 1 if device.kind == "cpu" else max(1, min(MOST_WORKERS, cores // CORES_A_WORKER))
@@ -143,10 +141,7 @@ def _examples(worker: WorkerSupervisor) -> dict[str, list[Problem]]:
     examples: dict[str, list[Problem]] = {}
     with closing(worker):
         for name in kernels.names():
-            answer = worker.answer({"do": "examples", "operator": name})
-            if "examples" not in answer:
-                raise WorkerDied(answer["status"], f"{name}: {answer['reason']}")
-            examples[name] = [kernels.problem(name)(**parameters) for parameters in answer["examples"]]
+            examples[name] = [kernels.problem(name)(**parameters) for parameters in worker.examples(name)[0]]
     return examples
 
 
@@ -207,7 +202,7 @@ def answers(
             while (left_s := until - now()) > 0 and (following := next(waiting, None)) is not None:
                 (number, question), begin = following, now()
                 supervisor.grace_s = left_s
-                row = supervisor.answer(check(question.implementation, question.problem))
+                row = supervisor.answer(check_request(question.implementation, question.problem, quick=True))
                 if row["status"] != "timeout" or left_s >= HANG_S:
                     answered[number] = CheckedRow(question, row, now() - begin)
 

@@ -16,7 +16,7 @@ from bench.device.detect import Device
 from bench.environment.dependencies import version
 from bench.runner.rows import commit
 from bench.selfcheck.finding import VERDICTS, Finding, Level, exit_code
-from bench.selfcheck.groups import Examination, GroupOutcome, asked
+from bench.selfcheck.groups import Examination, GroupOutcome, applicable
 from bench.selfcheck.installation import torch_built_for
 
 STYLES: dict[Level, str] = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
@@ -50,7 +50,9 @@ def run(
     console.print(Text(f"roofbench doctor: {device.name}, {'a quick look' if quick else 'a full look'}"))
     outcomes: list[GroupOutcome] = []
     with console.status("looking; this takes about a minute"):
-        for outcome in Examination(device, parent_facts(unusable_gpu)).outcomes(asked(device.kind, quick)):
+        for outcome in Examination(device, parent_facts(unusable_gpu)).outcomes(
+            applicable(device.kind, quick)
+        ):
             outcomes.append(outcome)
             show(console, outcome)
             keep(outcomes)

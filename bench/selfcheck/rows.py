@@ -16,7 +16,6 @@ from bench.device.detect import Device
 from bench.device.nvml import NvmlGpu
 from bench.format import amount_text, count_text, share_text
 from bench.model.ceilings import two_speeds
-from bench.runner.rows import SEED
 from bench.runner.supervisor import WorkerSupervisor, check_request, measure_request
 from bench.sampling.protocol import protocol
 from bench.selfcheck.finding import Finding, checked, failed, passed, warned
@@ -29,11 +28,6 @@ START_S, MEASURE_S = 60.0, 30.0
 """Seconds of grace for a row that may need a new worker, for a measurement."""
 SAMPLING_S = 0.25
 """Most seconds of sampling in a visit: enough to distinguish a sound time from an unsound one."""
-
-
-def check(implementation: str, problem: Problem) -> dict[str, Any]:
-    """Request to check an implementation at one problem, with its first candidate that compiles."""
-    return check_request(implementation, problem, quick=True)
 
 
 def measured(
@@ -72,7 +66,7 @@ def survival(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One finding for each fault. Faults run side by side: starting new workers takes most of the time."""
 
     def of_fault(fault: str) -> list[Finding]:
-        with closing(WorkerSupervisor(device, SEED, START_S)) as supervisor:
+        with closing(WorkerSupervisor(device, grace_s=START_S)) as supervisor:
             return list(survived(supervisor, (fault,)))
 
     with ThreadPoolExecutor(len(STATUSES)) as pool:
@@ -83,7 +77,7 @@ def survival(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 def survived(supervisor: WorkerSupervisor, faults: Iterable[str] = tuple(STATUSES)) -> Iterator[Finding]:
     """Provoke each of these faults and ask for a good result before and afterwards."""
     problem = Fault(dtype="float32", length=1024)
-    good = check("good", problem)
+    good = check_request("good", problem, quick=True)
     first = supervisor.answer(good)
     if first["status"] != "ok":
         yield failed("good row", f"A sound kernel's row is {outcome(first)}.", FAULT_REMEDY, row=first)
@@ -91,7 +85,7 @@ def survived(supervisor: WorkerSupervisor, faults: Iterable[str] = tuple(STATUSE
     for fault in faults:
         allowed = STATUSES[fault]
         supervisor.grace_s = HANG_S if fault == "hang" else START_S
-        row = supervisor.answer(check(fault, problem))
+        row = supervisor.answer(check_request(fault, problem, quick=True))
         supervisor.grace_s = START_S
         after = supervisor.answer(good)
         name = FAULTS[fault]
@@ -118,7 +112,7 @@ AFTER_REMEDY = (
 
 def capture(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """The findings on graphs: a launch is captured and replayed, a failed capture harms no later launch."""
-    with closing(WorkerSupervisor(device, SEED, START_S)) as supervisor:
+    with closing(WorkerSupervisor(device, grace_s=START_S)) as supervisor:
         yield from captured(supervisor)
 
 
@@ -180,17 +174,10 @@ def anchors(kind: DeviceKind) -> tuple[Anchor, Anchor]:
     side = 1024 if is_cpu else 8192
     product: dict[str, Any] = {"dtype": "float32" if is_cpu else "float16", "layout": "NN"}
     product |= dict.fromkeys("mnk", side)
-    library = "onednn" if is_cpu else "cublas"
+    library, gemm = "onednn" if is_cpu else "cublas", kernels.problem("gemm")(**product)
     return (
         Anchor("steady memory", "copy", "copies", "aten", kernels.problem("stream")(**copy), "byte/s"),
-        Anchor(
-            "steady GEMM",
-            "GEMM",
-            "matrix multiplications",
-            library,
-            kernels.problem("gemm")(**product),
-            "FLOP/s",
-        ),
+        Anchor("steady GEMM", "GEMM", "matrix multiplications", library, gemm, "FLOP/s"),
     )
 
 
@@ -213,7 +200,7 @@ VISIT_REMEDY = "Look at the lines above: mend what the row names first."
 
 def steadiness(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """The findings on the memory, on the products, and on a GPU's clock, rates and late samples."""
-    with closing(WorkerSupervisor(device, SEED, MEASURE_S)) as supervisor:
+    with closing(WorkerSupervisor(device, grace_s=MEASURE_S)) as supervisor:
         yield from visited(supervisor, device)
 
 

@@ -25,14 +25,13 @@ from typing import Any
 
 from bench.cli.table import lines_of, table
 from bench.device.detect import Device
-from bench.environment.dependencies import child_environment, missing, required, version
+from bench.environment.dependencies import ROOT, child_environment, missing, required, version
 from bench.errors import UserError
 from bench.format import duration_text
 from bench.runner.resume import settle
 from bench.runner.rows import commit
 from bench.selfcheck.blocks import BLOCKS, Command, CommandBlock, calls, filled
 
-ROOT = Path(__file__).parents[2]
 LOGS = "logs"
 ARCHIVE = "logs{}.tar.gz"
 SUMMARY = "summary{}.json"

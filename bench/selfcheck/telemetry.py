@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -90,22 +89,12 @@ def fields(row: Mapping[str, Any]) -> Finding:
     return warned("NVML", sentence, REMEDY, row=dict(row), missing=list(missing))
 
 
-@dataclass(frozen=True)
-class Refresh:
-    """How often a counter was refreshed."""
-
-    changes: int
-    interval_s: float | None
-    """Median time between changes; None with fewer than two."""
-    longest_s: float | None
-
-
-def refresh(times_s: Sequence[float], values: Sequence[float | None]) -> Refresh:
-    """The refreshes of a counter that was read at these times; a value of None is an unknown one."""
-    known = [(at, value) for at, value in zip(times_s, values, strict=True) if value is not None]
+def refresh_s(readings: Sequence[tuple[float, int | None]]) -> float | None:
+    """Median seconds between changes of a counter, by (seconds, value or None); None with fewer than two."""
+    known = [(at, value) for at, value in readings if value is not None]
     changed = [at for (_, before), (at, value) in pairwise(known) if value != before]
     steps = [later - earlier for earlier, later in pairwise(changed)]
-    return Refresh(len(changed), median(steps) if steps else None, max(steps, default=None))
+    return median(steps) if steps else None
 
 
 def counts(energies: list[tuple[float, int | None]], held: Mapping[str, float]) -> Finding:
@@ -113,15 +102,15 @@ def counts(energies: list[tuple[float, int | None]], held: Mapping[str, float]) 
 
     `energies` are the readings: (seconds, millijoules or None).
     """
-    counter = refresh([at for at, _ in energies], [energy for _, energy in energies])
+    interval_s = refresh_s(energies)
     there = f"limit counters: {', '.join(held) or 'none'}"
-    if counter.interval_s is None:
+    if interval_s is None:
         readings = sum(energy is not None for _, energy in energies)
         sentence = f"The energy counter stood still under load ({readings} looks); {there}."
         remedy = "Take power columns with caution: without it power is that of single moments."
         return warned("NVML counters", sentence, remedy, held=dict(held))
-    sentence = f"The energy counter is refreshed about every {1e3 * counter.interval_s:.0f} ms; {there}."
-    numbers: dict[str, Any] = {"refresh_s": counter.interval_s, "held": dict(held)}
+    sentence = f"The energy counter is refreshed about every {1e3 * interval_s:.0f} ms; {there}."
+    numbers: dict[str, Any] = {"refresh_s": interval_s, "held": dict(held)}
     return checked("NVML counters", bool(held), sentence, REMEDY, **numbers)
 
 
@@ -130,11 +119,8 @@ def load_finding(
 ) -> Finding:
     """Whether the clock went up under load and what held it back meanwhile."""
     shares = {name: value for name, value in row.items() if name.startswith("held_")}
-    facts: dict[str, Any] = {
-        "idle_hz": idle_hz,
-        "busy_hz": busy_hz,
-        "fields": {str(n): v for n, v in numbers.items()},
-    }
+    facts: dict[str, Any] = {"idle_hz": idle_hz, "busy_hz": busy_hz}
+    facts["fields"] = {str(number): value for number, value in numbers.items()}
     clocks = f"{1e-6 * (idle_hz or 0):.0f} MHz idle, {1e-6 * (busy_hz or 0):.0f} MHz under load"
     held = ", ".join(f"{name} {share_text(share)}" for name, share in shares.items() if share > 0)
     sentence = f"SM clock {clocks}; held back: {held or 'not at all'}."

@@ -64,11 +64,10 @@ def looked(
 
     def versions() -> Iterator[Finding]:
         used = tuner.versions()
-        if not DRIVER.search(used):
-            sentence = f"The tuner does not learn the driver's version: {used}."
-            yield failed("tuner versions", sentence, REMEDY)
-            return
-        yield passed("tuner versions", f"Choices are kept for {used}.", versions={"tuner": used})
+        if DRIVER.search(used):
+            yield passed("tuner versions", f"Choices are kept for {used}.", versions={"tuner": used})
+        else:
+            yield failed("tuner versions", f"The tuner does not learn the driver's version: {used}.", REMEDY)
 
     def question() -> Iterator[Finding]:
         forget()
@@ -84,13 +83,10 @@ def looked(
         forget()
         again = build()
         if again.tuning_s > 0:
-            yield failed(
-                "tuner remembers",
-                "The choice was written, and the candidates were timed all the same.",
-                REMEDY,
-            )
-            return
-        yield passed("tuner remembers", "The choice was written down, read again and used.")
+            sentence = "The choice was written, and the candidates were timed all the same."
+            yield failed("tuner remembers", sentence, REMEDY)
+        else:
+            yield passed("tuner remembers", "The choice was written down, read again and used.")
 
     yield from guarded("tuner versions", REMEDY, versions)
     yield from guarded("tuner asks", REMEDY, question)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -87,18 +88,13 @@ def pack(
     already are found in it and not packed again. UserError if no file can be read, or a pack not written.
     """
     over = f"{now or datetime.now(UTC):%Y-%m}"
-    waiting: dict[str, int] = {}
-    files = []
-    for file in _files(paths, left_out):
-        if file.month < over:
-            files.append(file)
-        else:
-            waiting[file.month] = waiting.get(file.month, 0) + 1
-    for month, number in sorted(waiting.items()):
+    files = list(_files(paths, left_out))
+    for month, number in sorted(Counter(file.month for file in files if file.month >= over).items()):
         files_text = count_text(number, "file")
         left_out(f"{files_text} of {month}, which is not over: a month is packed when no run can be added")
     of_pack = attrgetter("device", "month")
-    for (device, month), group in groupby(sorted(files, key=of_pack), of_pack):
+    ready = sorted((file for file in files if file.month < over), key=of_pack)
+    for (device, month), group in groupby(ready, of_pack):
         yield from _month(folder / device, month, list(group), left_out)
 
 

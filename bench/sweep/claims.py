@@ -360,11 +360,8 @@ class Claim(Strict):
                 f"expect is `above X`, `below X`, `between X and Y` or `outside X and Y`, not {self.expect!r}"
             )
         if read[1]:
-            return (
-                ExpectedRange(float(read[2]), math.inf)
-                if read[1] == "above"
-                else ExpectedRange(-math.inf, float(read[2]))
-            )
+            bar = float(read[2])
+            return ExpectedRange(*((bar, math.inf) if read[1] == "above" else (-math.inf, bar)))
         low, high = float(read[4]), float(read[5])
         if low >= high:
             raise ValueError(f"expect: {low:g} is not below {high:g}")

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from bench.errors import meant
 from bench.spec import Problem
-from bench.sweep.grammar import Range, earliest, worded
+from bench.sweep.grammar import Range, validated, worded
 from bench.sweep.models import PerSm
 from bench.sweep.yaml_nodes import MAX_DIGITS, Mistake, Place, shown
 
@@ -23,21 +23,13 @@ Value = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One value and its place. A value `by_device` may equal another one, which is no mistake."""
-
-    value: Value
-    at: Place
-    by_device: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
     """One entry of a list: a value, or a range whose values are not yet listed."""
 
     values: Sequence[Value]
     at: Place
     by_device: bool = False
+    """Whether it depends on the device: it may equal another one, which is no mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +44,13 @@ class Axis:
         """Number of values."""
         return sum(len(part.values) for part in self.parts)
 
-    def items(self) -> list[Item]:
-        """The values in file order. Mistake if a value is there twice."""
-        by_value: dict[tuple[type, Value], Item] = {}
+    def items(self) -> list[tuple[Value, Part]]:
+        """The values in file order, each with its part. Mistake if a value is there twice."""
+        by_value: dict[tuple[type, Value], tuple[Value, Part]] = {}
         for part in self.parts:
             for value in part.values:
-                key = (type(value), value)
-                if key not in by_value:
-                    by_value[key] = Item(value, part.at, part.by_device)
-                elif not (part.by_device or by_value[key].by_device):
+                _, first = by_value.setdefault((type(value), value), (value, part))
+                if first is not part and not (part.by_device or first.by_device):
                     raise Mistake(part.at, f"{shown(value)} stands twice in {'='.join(self.names)}")
         return list(by_value.values())
 
@@ -88,22 +78,22 @@ class Block:
     def problems(self) -> Iterator[tuple[Problem, bool]]:
         """Every combination, checked, and whether it depends on the device. Raises Mistake."""
         for items in product(*(axis.items() for axis in self.axes)):
-            given = [(n, item) for axis, item in zip(self.axes, items, strict=True) for n in axis.names]
+            given = {name: item for axis, item in zip(self.axes, items, strict=True) for name in axis.names}
             try:
-                problem = self.kind.model_validate({name: item.value for name, item in given})
+                problem = self.kind.model_validate({name: value for name, (value, _) in given.items()})
             except ValidationError as errors:
-                raise self._mistake(errors, dict(given)) from errors
+                raise self._mistake(errors, given) from errors
             # Result files count in 64 bits.
             if max(problem.flop, problem.byte) >= 2**63:
                 raise Mistake(self.at, f"{problem} is too large: more than 2^63 FLOP or bytes")
-            yield problem, any(item.by_device for item in items)
+            yield problem, any(part.by_device for _, part in items)
 
-    def _mistake(self, errors: ValidationError, given: dict[str, Item]) -> Mistake:
+    def _mistake(self, errors: ValidationError, given: dict[str, tuple[Value, Part]]) -> Mistake:
         error = errors.errors(include_url=False)[0]
         name = str(error["loc"][0]) if error["loc"] else ""
         if name in given:
-            return Mistake(given[name].at, worded(error, name))
-        at = " ".join(f"{name}={item.value}" for name, item in given.items())
+            return Mistake(given[name][1].at, worded(error, name))
+        at = " ".join(f"{name}={value}" for name, (value, _) in given.items())
         return Mistake(self.at, f"{worded(error, self.kind.operator)} (at {at})")
 
 
@@ -155,10 +145,7 @@ def _part(value: Any, key: str, at: Place, sm_count: int) -> Part:
 
 
 def _per_sm(value: Any, at: Place, sm_count: int) -> int:
-    try:
-        given = PerSm.model_validate(value)
-    except ValidationError as errors:
-        raise earliest(errors, "per_sm", PerSm, at=at) from errors
+    given = validated(PerSm, value, "per_sm", at=at)
     number = given.per_sm * sm_count + given.plus
     if number >= 10**MAX_DIGITS:
         raise Mistake(at, f"{number} ({sm_count} SMs) is too large: it has over {MAX_DIGITS} digits")
@@ -166,10 +153,7 @@ def _per_sm(value: Any, at: Place, sm_count: int) -> int:
 
 
 def _range(value: Any, at: Place) -> Sequence[int]:
-    try:
-        given = Range.model_validate(value)
-    except ValidationError as errors:
-        raise earliest(errors, "a range", Range, at=at) from errors
+    given = validated(Range, value, "a range", at=at)
     if given.factor is None:
         return range(given.start, given.end + 1, given.step)
     steps = math.log(given.end / given.start) / math.log(given.factor)

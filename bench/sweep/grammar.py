@@ -5,14 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from bench.errors import meant, unknown
@@ -76,24 +71,16 @@ class Plot(Strict):
     )
 
     @model_validator(mode="after")
-    def _has_its_vertical_axis(self) -> Plot:
+    def _is_drawn_in_one_way(self) -> Plot:
         if self.kind == "heatmap" and "y" not in self.model_fields_set:
             raise ValueError("kind: heatmap needs y, the parameter along the vertical axis")
         if self.kind == "curve" and self.y not in QUANTITIES:
             near = meant(self.y, QUANTITIES)
             raise ValueError(f"y cannot be {shown(self.y)}{near}; it is one of {', '.join(QUANTITIES)}")
-        return self
-
-    @model_validator(mode="after")
-    def _one_normalisation(self) -> Plot:
         if self.per and self.y == "rate":
             raise ValueError("per divides a duration; a rate is for each second already")
-        return self
-
-    @model_validator(mode="after")
-    def _leaves_out_what_its_kind_fixes(self) -> Plot:
-        takes = {"quantization": {"kind", "x"}, "heatmap": {"kind", "x", "y", "panels"}}
-        takes |= {"accuracy": {"kind", "x"}, "shares": {"kind", "x"}, "memory": {"kind", "x"}}
+        takes = {kind: {"kind", "x"} for kind in ("quantization", "accuracy", "shares", "memory")}
+        takes["heatmap"] = {"kind", "x", "y", "panels"}
         given = self.model_fields_set - takes.get(self.kind, self.model_fields_set)
         if given:
             raise ValueError(f"kind: {self.kind} is drawn one way: leave out {', '.join(sorted(given))}")
@@ -191,10 +178,7 @@ def contents(tree: Node) -> Sweep:
     """The file's contents, as far as they can be checked without knowing the operator. Raises Mistake."""
     if not isinstance(tree.value, dict):
         raise Mistake(tree.line, f"a sweep is a mapping that begins with `title:`, not {shown(tree.data())}")
-    try:
-        sweep = Sweep.model_validate(tree.data())
-    except ValidationError as errors:
-        raise earliest(errors, "a sweep", Sweep, line_of=tree.line_of) from errors
+    sweep = validated(Sweep, tree.data(), "a sweep", line_of=tree.line_of)
     for key in ("implementations", "cache", "threads"):
         values = getattr(sweep, key)
         for number, value in enumerate(values):
@@ -203,23 +187,21 @@ def contents(tree: Node) -> Sweep:
     return sweep
 
 
-def table_contents(tree: Node) -> TableClaims:
-    """The contents of a file of claims about an imported table. Raises Mistake."""
-    try:
-        return TableClaims.model_validate(tree.data())
-    except ValidationError as errors:
-        raise earliest(errors, "a table's claims", TableClaims, line_of=tree.line_of) from errors
+Checked = TypeVar("Checked", bound=BaseModel)
 
 
-def earliest(
-    errors: ValidationError,
+def validated(
+    model: type[Checked],
+    data: Any,
     owner: str,
-    model: type[BaseModel],
     owners: Mapping[str, tuple[str, type[BaseModel]]] = OWNERS,
     at: Place = (),
     line_of: Callable[[Place], int] = lambda place: 0,
-) -> Mistake:
-    """The first mistake of a value `at` this place, except that a misspelt key comes before a missing one."""
+) -> Checked:
+    """The model of the data `at` this place.
+
+    Raises the first Mistake in it, except that a misspelt key comes before a missing one.
+    """
 
     def mistake(error: ErrorDetails) -> Mistake:
         path = error["loc"]
@@ -237,11 +219,13 @@ def earliest(
             name = ITEMS[str(path[0])]
         return Mistake(place, worded(error, name))
 
-    first = min(
-        errors.errors(include_url=False),
-        key=lambda error: (error["type"] == "missing", line_of((*at, *error["loc"]))),
-    )
-    return mistake(first)
+    def place(error: ErrorDetails) -> tuple[bool, int]:
+        return error["type"] == "missing", line_of((*at, *error["loc"]))
+
+    try:
+        return model.model_validate(data)
+    except ValidationError as errors:
+        raise mistake(min(errors.errors(include_url=False), key=place)) from errors
 
 
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")

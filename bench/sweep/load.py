@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,10 +35,10 @@ from bench.sweep.grammar import (
     TableClaims,
     Threads,
     contents,
-    table_contents,
+    validated,
     whole_numbers,
 )
-from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Place, tree
+from bench.sweep.yaml_nodes import MAX_BYTE, Mistake, Node, Place, tree
 
 Find = Callable[[str], type[Problem]]
 """Gives the problem class of an operator; LookupError, which names the operators, for an unknown one."""
@@ -98,17 +100,8 @@ class Case:
         return self.problem.missing(self.implementation, kind, capability)
 
 
-class Way(NamedTuple):
-    """One way to solve a problem; every problem of a sweep is solved in every way."""
-
-    implementation: str
-    cache: Cache
-    threads: Threads
-
-    @property
-    def words(self) -> str:
-        """Text that distinguishes it from the other ways of its sweep."""
-        return f"{self.implementation} {self.cache}" + (" one thread" if self.threads == "one" else "")
+Way = tuple[str, Cache, Threads]
+"""How a problem is solved: implementation, cache, threads. A sweep solves each problem in every way."""
 
 
 class Loaded(NamedTuple):
@@ -126,27 +119,19 @@ class Loaded(NamedTuple):
 def load(path: Path, find: Find, sm_count: int, root: Path = SWEEPS) -> Loaded:
     """One sweep for a device of `sm_count` SMs. UserError names the file and the line."""
     shown, name = shown_path(path, root), sweep_name(path, root)
-    file = None
-    try:
-        if not SWEEP_NAME.fullmatch(name):
-            raise Mistake(None, f"{name!r} is no name for a sweep: use letters, digits and _ . + -")
-        file = tree(file_bytes(path))
+    if not SWEEP_NAME.fullmatch(name):
+        raise UserError(f"{shown}: {name!r} is no name for a sweep: use letters, digits and _ . + -")
+    with reading(path, shown) as file:
         sweep = contents(file)
         return Loaded(sweep, _cases(name, sweep, find, sm_count))
-    except Mistake as mistake:
-        raise mistake.located(shown, file) from mistake
 
 
 def table_claims(path: Path, find: Find) -> TableClaims:
     """Claims about imported rows, which belong to no sweep. UserError names the file and the line."""
-    file = None
-    try:
-        file = tree(file_bytes(path))
-        table = table_contents(file)
+    with reading(path, path.name) as file:
+        table = validated(TableClaims, file.data(), "a table's claims", line_of=file.line_of)
         check_claims(table.claims, _kind(table.operator, find))
-    except Mistake as mistake:
-        raise mistake.located(path.name, file) from mistake
-    return table
+        return table
 
 
 def load_all(
@@ -269,8 +254,18 @@ def shown_path(path: Path, root: Path = SWEEPS) -> str:
     return str(path)
 
 
-def file_bytes(path: Path) -> bytes:
-    """The content of a file of this folder, or of one like it. Raises Mistake."""
+@contextmanager
+def reading(path: Path, shown: str) -> Iterator[Node]:
+    """The contents of a file; a Mistake about them becomes a UserError with the file as `shown`, and line."""
+    file = None
+    try:
+        file = tree(_bytes(path))
+        yield file
+    except Mistake as mistake:
+        raise mistake.located(shown, file) from mistake
+
+
+def _bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
             raise Mistake(None, "this is a folder; a sweep is a YAML file")
@@ -295,7 +290,7 @@ def _cases(name: str, sweep: Sweep, find: Find, sm_count: int) -> list[Case]:
         _check_plot(plot, ("plot", number), kind)
     check_claims(sweep.claims, kind)
     named = sweep.implementations or [i.name for i in kind.implementations if not i.on_request]
-    ways = [Way(i, cache, threads) for i in named for cache in sweep.cache for threads in sweep.threads]
+    ways = list(product(named, sweep.cache, sweep.threads))
     return _expanded(name, sweep, _blocks(sweep, kind, sm_count, len(ways)), ways)
 
 
@@ -363,17 +358,8 @@ def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> 
                 raise Mistake(each.at, f"{problem} stands here again", first)
             seen[problem] = each.at, by_device
             fixed = " ".join(f"{k}={v}" for k, v in problem.parameters().items() if k not in moving)
-            cases += [
-                Case(
-                    name,
-                    way.implementation,
-                    problem,
-                    way.cache,
-                    f"{way.words} {fixed}",
-                    sweep.role,
-                    way.threads,
-                    divided,
-                )
-                for way in ways
-            ]
+            for implementation, cached, threads in ways:
+                few = " one thread" if threads == "one" else ""
+                way = implementation, problem, cached, f"{implementation} {cached}{few} {fixed}"
+                cases.append(Case(name, *way, sweep.role, threads, divided))
     return cases

@@ -18,26 +18,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from bench.errors import UserError, unknown
 from bench.spec import DeviceKind
 from bench.sweep.check_claims import check_condition
 from bench.sweep.claims import Claim, Devices, Select
-from bench.sweep.grammar import earliest
+from bench.sweep.grammar import validated
 from bench.sweep.load import (
     SUITES,
     Find,
     Loaded,
     every_sweep,
-    file_bytes,
     load_all,
+    reading,
     select,
     shown_path,
     sweep_name,
 )
 from bench.sweep.models import List, OneOrList, Strict, Text
-from bench.sweep.yaml_nodes import Mistake, Node, Place, shown, tree
+from bench.sweep.yaml_nodes import Mistake, Node, Place, shown
 
 ALL = "all"
 """The name that stands for every sweep."""
@@ -87,7 +87,7 @@ class Visits(Strict):
 
     def of(self, kind: DeviceKind) -> int:
         """Visits on this kind of device."""
-        return self.cpu if kind == "cpu" else self.cuda
+        return int(getattr(self, kind))
 
 
 class Suite(Strict):
@@ -103,9 +103,7 @@ class Suite(Strict):
 
     def limit_s(self, kind: DeviceKind) -> float | None:
         """Wall seconds of a run on this kind of device; None for no limit."""
-        if self.budget_s is None:
-            return None
-        return self.budget_s.cpu if kind == "cpu" else self.budget_s.cuda
+        return None if self.budget_s is None else float(getattr(self.budget_s, kind))
 
 
 _OWNERS: dict[str, tuple[str, type[BaseModel]]] = {
@@ -135,16 +133,17 @@ class LoadedSuite(NamedTuple):
 
 def suites(path: Path = SUITES) -> dict[str, Suite]:
     """Every suite of a file, by name, in its order. UserError names the file and the line."""
-    return _read(path)[0]
+    with reading(path, shown_path(path)) as file:
+        return _suites(file)
 
 
 def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> LoadedSuite:
     """A suite with its sweeps for a device of `sm_count` SMs. UserError names the file and the line."""
-    there, file = _read(path)
-    if name not in there:
-        raise UserError(f"--bench-suite: {unknown('suite', name, shown_path(path), there)}")
-    suite = there[name]
-    try:
+    with reading(path, shown_path(path)) as file:
+        there = _suites(file)
+        if name not in there:
+            raise UserError(f"--bench-suite: {unknown('suite', name, shown_path(path), there)}")
+        suite = there[name]
         taken, paths = [], _ceilings(suite, (name, "ceilings"))
         for number, entry in enumerate(suite.entries):
             at = (name, "entries", number)
@@ -160,30 +159,20 @@ def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> Loa
                     kind = find(each.sweep.operator)
                     check_condition(column, value, (*at, "where", column), kind, "an entry", KNOWN)
             _check_claims(entry, (*at, "claims"), of_sweeps)
-    except Mistake as mistake:
-        raise mistake.located(shown_path(path), file) from mistake
-    return LoadedSuite(suite, taken, loaded)
+        return LoadedSuite(suite, taken, loaded)
 
 
-def _read(path: Path) -> tuple[dict[str, Suite], Node]:
-    """The suites by name, and the contents of their file."""
-    file = None
-    try:
-        file = tree(file_bytes(path))
-        if not file.mapping:
-            raise Mistake(file.line, f"suites are a mapping from names to suites, not {shown(file.data())}")
-        return {name: _suite(node, name, file) for name, node in file.mapping.items()}, file
-    except Mistake as mistake:
-        raise mistake.located(shown_path(path), file) from mistake
+def _suites(file: Node) -> dict[str, Suite]:
+    """The suites of a file by name. Raises Mistake."""
+    if not file.mapping:
+        raise Mistake(file.line, f"suites are a mapping from names to suites, not {shown(file.data())}")
+    return {name: _suite(node, name, file) for name, node in file.mapping.items()}
 
 
 def _suite(node: Node, name: str, file: Node) -> Suite:
     if not node.mapping:
         raise Mistake(node.line, f"a suite is a mapping that begins with `title:`, not {shown(node.data())}")
-    try:
-        return Suite.model_validate(node.data())
-    except ValidationError as errors:
-        raise earliest(errors, "a suite", Suite, _OWNERS, (name,), file.line_of) from errors
+    return validated(Suite, node.data(), "a suite", _OWNERS, (name,), file.line_of)
 
 
 def _paths(entry: Entry, at: Place) -> dict[str, Path]:

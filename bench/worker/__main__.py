@@ -44,7 +44,7 @@ import torch
 import kernels
 from bench.launching.ending import passing_over
 from bench.sampling.protocol import protocol
-from bench.spec import Unsupported, cause, operator_file, without_function
+from bench.spec import DeviceKind, Unsupported, cause, operator_file, without_function
 from bench.worker import custom_kernel
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT
@@ -91,9 +91,7 @@ def _cuda_bench(cache_byte: int, seed: int, uuid: str) -> Bench:
     device = torch.device("cuda", 0)  # the parent made the wanted GPU the only visible one
     flush = Flusher(device, cache_byte)
     matrix = torch.ones(1, 1, device=device)
-    torch.mm(
-        matrix, matrix
-    )  # cuBLAS's workspace, which stays, is no memory of the first launch that multiplies
+    torch.mm(matrix, matrix)  # cuBLAS's workspace, which stays, is not the first product's
 
     def flushed() -> None:
         flush()
@@ -234,18 +232,16 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
         if request["quick"] and bench.device.type == "cuda":
-            from bench.launching.tuning import (
-                first_that_compiles,  # imports Triton, which a CPU need not have
-            )
+            # Imports Triton, which a CPU need not have.
+            from bench.launching.tuning import first_that_compiles
 
             with first_that_compiles():
                 return check(bench, operator, request["implementation"], problem)
         return check(bench, operator, request["implementation"], problem)
     if request["do"] == "one":
         return one_launch(bench, operator, request["implementation"], problem, request["cache"] == "cold")
-    bench.protocol = protocol(
-        "cuda" if bench.device.type == "cuda" else "cpu", request["visits"], request["regime"]
-    )
+    kind: DeviceKind = "cuda" if bench.device.type == "cuda" else "cpu"
+    bench.protocol = protocol(kind, request["visits"], request["regime"])
     if request["threads"]:
         torch.set_num_threads(request["threads"])
     limits = Limits(request["budget_s"], request["launch_s"], request["least_timed_s"])

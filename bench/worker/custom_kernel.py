@@ -155,11 +155,8 @@ def _guarded(operator: Operator, kernel: CustomKernel, problem: Problem, inputs:
             if not torch.equal(tensor.double(), copy.double()):
                 raise BadKernel(f"it changes input {number}, which other launches read")
         for memory in memories:
-            edges = {"before": memory[:GUARD_BYTE], "behind": memory[-GUARD_BYTE:]}
-            for where, changed in {
-                where: int((edge != GUARD).sum()) for where, edge in edges.items()
-            }.items():
-                if changed:
+            for where, edge in (("before", memory[:GUARD_BYTE]), ("behind", memory[-GUARD_BYTE:])):
+                if changed := int((edge != GUARD).sum()):
                     raise BadKernel(f"it writes {changed} bytes {where} its output")
         if text_of(outputs_of(written)) != text_of(forms):
             raise BadKernel(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bench.launching.ending import Stuck
-from bench.spec import cause, first_line
+from bench.spec import Unsupported, cause, first_line
 from bench.worker.custom_kernel import BadKernel, place
 
 MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "can't allocate memory")
@@ -34,10 +34,12 @@ def out_of_memory(error: BaseException) -> BaseException | None:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """Columns status (out_of_memory, error or timeout) and reason for an exception.
+    """Columns status (unsupported, out_of_memory, error or timeout) and reason for an exception.
 
     The key `stuck` is added, with the kernel's name, after a launch that this process cannot survive.
     """
+    if isinstance(error, Unsupported):
+        return {"status": "unsupported", "reason": str(error)}
     if isinstance(error, Stuck):
         return {"status": error.status, "reason": str(error), "stuck": error.kernel}
     if short := out_of_memory(error):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from bench.spec import DeviceKind, Dtype, Implementation, Problem
+from bench.spec import DeviceKind, Dtype, Implementation, Problem, Specs, TensorSpec
 
 ANYWHERE: tuple[DeviceKind, ...] = ("cpu", "cuda")
 FLOAT32: Mapping[Dtype, tuple[int, int]] = {"float32": (0, 0)}
@@ -35,11 +35,7 @@ class Fault(Problem):
         return self.length
 
     @property
-    def byte_read(self) -> int:
-        """Bytes of x."""
-        return 4 * self.length
-
-    @property
-    def byte_written(self) -> int:
-        """Bytes of y."""
-        return 4 * self.length
+    def tensors(self) -> tuple[Specs, Specs]:
+        """x and y."""
+        values = TensorSpec((self.length,))
+        return {"x": values}, {"y": values}

@@ -17,7 +17,7 @@ from bench.launching.stored import stored_dtype
 from bench.sampling.protocol import Protocol as SamplingProtocol
 from bench.sampling.publish import Visit, publish
 from bench.sampling.stopping import collect
-from bench.spec import Launch, Operator, Problem, Unsupported, cause
+from bench.spec import Launch, Operator, Problem, cause
 from bench.worker import parts
 from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
 from bench.worker.check import escaped, judged, of_tolerance, outputs_of, poison, within
@@ -171,11 +171,12 @@ def measure(
     try:
         facts |= _measure(bench, by, operator, implementation, problem, cold, limits, first, watch)
         if divided and facts["status"] == "ok" and (first or bench.device.type == "cpu"):
-            facts |= _parts(bench, operator, implementation, problem, watch)
+            with watch("setup_s"):  # built anew: what was timed is gone, and its memory with it
+                slots = Slots(bench, operator, implementation, problem, 1)
+                slots.warm_launch_s()  # compiles, searches
+                facts |= bench.parts([slots.calls[0]] * parts.CALLS)
     except TooSlow as reason:
         facts |= {"status": "skipped", "reason": str(reason)}
-    except Unsupported as reason:
-        facts |= {"status": "unsupported", "reason": str(reason)}
     except Exception as error:
         facts |= failure(error) | ({"uncaptured": True} if isinstance(error, CaptureError) else {})
     finally:
@@ -253,16 +254,6 @@ def _measure(
         facts |= columns(visit, bench.protocol)
         del turns, several  # freeing thousands of slots takes a while, which counts as set-up
     return facts | {"status": "ok", "reason": ""}
-
-
-def _parts(
-    bench: Bench, operator: Operator, implementation: str, problem: Problem, watch: Stopwatch
-) -> dict[str, Any]:
-    """Facts of launches that are built anew: those that were timed are gone, and with them their memory."""
-    with watch("setup_s"):
-        slots = Slots(bench, operator, implementation, problem, 1)
-        slots.warm_launch_s()  # compiles, searches
-        return bench.parts([slots.calls[0]] * parts.CALLS)
 
 
 def _timed(bench: Bench, clock: Clock, turns: Turns, limits: Limits) -> tuple[Visit, dict[str, Any]]:
@@ -435,8 +426,6 @@ def check(bench: Bench, operator: Operator, implementation: str, problem: Proble
     """Columns status, reason, relative_error, tolerance of one untimed, poisoned launch."""
     try:
         error, tolerance = Slots(bench, operator, implementation, problem, 1).judged_when_poisoned()
-    except Unsupported as reason:
-        return {"status": "unsupported", "reason": str(reason)}
     except Exception as raised:
         return failure(raised)
     facts: dict[str, Any] = {"relative_error": error, "tolerance": tolerance}

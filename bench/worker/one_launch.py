@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bench.spec import Operator, Problem, Unsupported
+from bench.spec import Operator, Problem
 from bench.worker.failure import failure
 from bench.worker.measure_case import Bench, Slots
 
@@ -32,7 +32,5 @@ def one_launch(bench: Bench, operator: Operator, name: str, problem: Problem, co
             slots.calls[0]()
             bench.synchronize()
             return {"status": "ok", "reason": "", "wall_s": bench.now() - begin}
-    except Unsupported as reason:
-        return {"status": "unsupported", "reason": str(reason)}
     except Exception as error:
         return failure(error)

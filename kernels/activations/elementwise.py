@@ -220,7 +220,7 @@ CANDIDATES = (Tile(512, 2), Tile(1024, 4), Tile(2048, 4), Tile(4096, 4), Tile(40
 
 
 def candidates(problem: Activation) -> list[Tile]:
-    """Those of CANDIDATES to try: the largest only where no block is masked, or some function would spill."""
+    """Tiles of CANDIDATES to try: the largest only where no block is masked, or some function would spill."""
     return [tile for tile in CANDIDATES if tile.block <= 2048 or problem.elements % tile.block == 0]
 
 

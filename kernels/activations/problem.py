@@ -16,6 +16,7 @@ Sources: Hendrycks and Gimpel, "Gaussian Error Linear Units" (gelu, both forms, 
 Strongest known: torch's own kernels, raced as `aten`; no more than a copy can be asked for, but of gelu.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
@@ -24,30 +25,13 @@ from kernels.implementations import WITH_FLOAT64, inductor, on_both, on_cuda
 Function = Literal["relu", "sigmoid", "tanh", "gelu", "gelu-tanh", "silu"]
 Direction = Literal["forward", "backward"]
 
-_FLOP = {
-    ("relu", "forward"): 1,
-    ("sigmoid", "forward"): 4,
-    ("tanh", "forward"): 6,
-    ("gelu", "forward"): 12,
-    ("gelu-tanh", "forward"): 12,
-    ("silu", "forward"): 5,
-    ("relu", "backward"): 2,
-    ("sigmoid", "backward"): 3,
-    ("tanh", "backward"): 3,
-    ("gelu", "backward"): 15,
-    ("gelu-tanh", "backward"): 15,
-    ("silu", "backward"): 9,
-}
-_SPECIAL = {
-    ("sigmoid", "forward"): 2,
-    ("tanh", "forward"): 1,
-    ("gelu", "forward"): 1,
-    ("gelu-tanh", "forward"): 1,
-    ("silu", "forward"): 2,
-    ("gelu", "backward"): 2,
-    ("gelu-tanh", "backward"): 1,
-    ("silu", "backward"): 2,
-}
+_FLOP: Mapping[Function, tuple[int, int]] = {
+    "relu": (1, 2), "sigmoid": (4, 3), "tanh": (6, 3), "gelu": (12, 15), "gelu-tanh": (12, 15), "silu": (5, 9)
+}  # fmt: skip
+_SPECIAL: Mapping[Function, tuple[int, int]] = {
+    "relu": (0, 0), "sigmoid": (2, 0), "tanh": (1, 0), "gelu": (1, 2), "gelu-tanh": (1, 1), "silu": (2, 2)
+}  # fmt: skip
+"""Operations and special functions for an element, forward and backward."""
 
 
 class Activation(Problem):
@@ -79,13 +63,13 @@ class Activation(Problem):
         Forward: relu 1, sigmoid 4, silu 5, tanh 6, gelu 12 in both forms. Backward: relu 2, sigmoid and
         tanh 3 (the formula above), silu 9, gelu 15. They never bind.
         """
-        return self.elements * _FLOP[self.function, self.direction]
+        return self.elements * _FLOP[self.function][self.direction == "backward"]
 
     @property
     def special_functions(self) -> int:
         """Elements times: an exponential and a reciprocal for a sigmoid, one for tanh, which GPUs have as one
         instruction; an exponential for Phi, another for phi. None of relu, nor of derivatives that use y."""
-        return self.elements * _SPECIAL.get((self.function, self.direction), 0)
+        return self.elements * _SPECIAL[self.function][self.direction == "backward"]
 
     @property
     def tensors(self) -> tuple[Specs, Specs]:

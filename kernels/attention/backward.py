@@ -47,7 +47,7 @@ multiplied; 1 / sqrt(width) is applied to the sums.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -58,9 +58,9 @@ from bench.spec import Launch
 from kernels.attention.forward import (
     LN_2,
     Tile,
-    constants,
     grid,
     heads_of,
+    options,
     padded,
     read_rows,
     sizes,
@@ -72,21 +72,14 @@ from kernels.attention.problem import Attention
 
 @triton.jit
 def walk_keys(
-    dq,  # [BLOCK_M, BLOCK_D] float32, of the keys before first
-    q,  # [BLOCK_M, BLOCK_D]
-    do,
-    lse,  # [BLOCK_M] in units of log2
-    delta,  # [BLOCK_M]
-    k_pointer,  # [kv_length, WIDTH] of this head
-    v_pointer,
-    query,  # the position of the first query
-    first,
-    end,
-    to_log2,
-    WHOLE: tl.constexpr,  # every query sees every key from first to end, whole blocks of them
+    dq, q, do, lse, delta, k_pointer, v_pointer, query, first, end, to_log2, WHOLE: tl.constexpr,
     TILE: tl.constexpr,
-):
-    """sqrt(WIDTH) dq with the keys from first to end."""
+):  # fmt: skip
+    """sqrt(WIDTH) dq, [BLOCK_M, BLOCK_D] as q and do, with the keys from first to end.
+
+    lse is in units of log2; keys and values are those of this head; `query` is the position of the first
+    query. WHOLE: every query sees every key from first to end, whole blocks of them.
+    """
     down = tl.arange(0, TILE.m)[:, None]
     across = tl.arange(0, TILE.n)[None, :]
     for start in range(first, end, TILE.n):
@@ -146,15 +139,9 @@ def query_gradient(
         whole = kv_length // TILE.n * TILE.n
         end = kv_length
     dq = tl.full((TILE.m, TILE.d), 0.0, tl.float32)
-    dq = walk_keys(
-        dq, q, do, lse, delta, k_pointer, v_pointer, query, 0, whole, to_log2,
-        True, TILE,
-    )  # fmt: skip
+    dq = walk_keys(dq, q, do, lse, delta, k_pointer, v_pointer, query, 0, whole, to_log2, True, TILE)
     if TILE.causal or not TILE.even:
-        dq = walk_keys(
-            dq, q, do, lse, delta, k_pointer, v_pointer, query, whole, end, to_log2,
-            False, TILE,
-        )  # fmt: skip
+        dq = walk_keys(dq, q, do, lse, delta, k_pointer, v_pointer, query, whole, end, to_log2, False, TILE)
     write_rows(dq_pointer + row * TILE.width, dq * (to_log2 * LN_2), left, TILE.m, TILE)
 
 
@@ -219,7 +206,7 @@ QUERY_TILES: dict[int, tuple[Tile, ...]] = {
 }
 """Tiles of `query_gradient` to try by the padded width of a head; tests/kernels shows that no loop spills."""
 MORE_QUERY_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {(9, 128): tile_list("128x64 w8 s2")}
-"""By major compute capability and padded width: those that spill on another architecture."""
+"""More tiles by major compute capability and padded width: they spill on another architecture."""
 KEY_TILES: dict[int, tuple[Tile, ...]] = {
     16: tile_list("64x64 w4 s3, 64x16 w4 s2"),
     32: tile_list("64x128 w8 s2, 64x64 w4 s3, 64x16 w4 s2"),
@@ -229,17 +216,17 @@ KEY_TILES: dict[int, tuple[Tile, ...]] = {
     128: tile_list("32x128 w8 s2, 16x128 w8 s2, 64x64 w8 s2, 32x64 w4 s2, 64x16 w4 s2"),
     256: tile_list("32x64 w8 s2, 16x64 w8 s2, 32x32 w8 s2, 32x16 w4 s2"),
 }
-"""Those of `key_gradients`: m queries a step, n keys a program."""
+"""Tiles of `key_gradients`: m queries a step, n keys a program."""
 
 
 class Tiles(NamedTuple):
-    """Of `query_gradient` and of `key_gradients`."""
+    """The tiles of `query_gradient` and of `key_gradients`."""
 
     query: Tile
     key: Tile
 
     def __str__(self) -> str:
-        """As people write it: `64x64 w4 s2, dk dv 32x128 w8 s2`."""
+        """`64x64 w4 s2, dk dv 32x128 w8 s2`."""
         return f"{self.query}, dk dv {self.key}"
 
 
@@ -254,16 +241,6 @@ def key_candidates(problem: Attention) -> tuple[Tile, ...]:
     """Tiles of `key_gradients` worth timing: none of twice the keys that there are."""
     listed = KEY_TILES[padded(problem)]
     return tuple(tile for tile in listed if tile.n < 2 * problem.kv_length or tile.n <= 16)
-
-
-def key_grid(problem: Attention, tile: Tile) -> tuple[int]:
-    """Tiles of keys, ragged ones included, of all heads of keys."""
-    return (problem.batch * problem.kv_heads * -(-problem.kv_length // tile.n),)
-
-
-def key_constants(problem: Attention, tile: Tile) -> dict[str, Any]:
-    """The compile-time arguments of `key_gradients`; those of `query_gradient` are the forward kernel's."""
-    return {"TILE": constants(problem, tile)["TILE"]._replace(even=heads_of(problem).q_length % tile.m == 0)}
 
 
 def launch(
@@ -290,13 +267,14 @@ def launch(
 
     def of_queries(tile: Tile) -> Launch:
         run, written = query_gradient[grid(problem, tile)], {"o_pointer": o, "dq_pointer": dq}
-        options = constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
-        return Launch.of(run, (dq,), **arguments, **written, **options)
+        return Launch.of(run, (dq,), **arguments, **written, **options(problem, tile))
 
     def of_keys(tile: Tile) -> Launch:
-        run, written = key_gradients[key_grid(problem, tile)], {"dk_pointer": dk, "dv_pointer": dv}
-        options = key_constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
-        return Launch.of(run, (dk, dv), **arguments, **written, **options)
+        # Tiles of keys, ragged ones included, of all heads of keys; it walks along queries.
+        run = key_gradients[(problem.batch * problem.kv_heads * -(-problem.kv_length // tile.n),)]
+        even = heads_of(problem).q_length % tile.m == 0
+        written = {"dk_pointer": dk, "dv_pointer": dv}
+        return Launch.of(run, (dk, dv), **arguments, **written, **options(problem, tile, even))
 
     if tiles:
         return of_queries(tiles.query).then(of_keys(tiles.key), "dk dv")

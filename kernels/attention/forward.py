@@ -98,7 +98,7 @@ class Tile(NamedTuple):
     stages: int
 
     def __str__(self) -> str:
-        """As people write it: `128x64 w8 s3`."""
+        """`128x64 w8 s3`."""
         return f"{self.m}x{self.n} w{self.warps} s{self.stages}"
 
 
@@ -120,14 +120,8 @@ tile_list = functools.partial(parsed, Tile)
 
 
 @triton.jit
-def read_rows(
-    pointer,  # to the first of them; rows of WIDTH elements
-    count,  # how many exist; read only if not WHOLE
-    WHOLE: tl.constexpr,
-    ROWS: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """[ROWS, BLOCK_D]: rows of a matrix, and zeros where there are none."""
+def read_rows(pointer, count, WHOLE: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr):
+    """[ROWS, BLOCK_D]: rows of WIDTH elements of a matrix, zeros beyond `count` of them unless WHOLE."""
     down = tl.arange(0, ROWS)[:, None]
     across = tl.arange(0, TILE.d)[None, :]
     at = pointer + down * TILE.width + across
@@ -153,20 +147,15 @@ def write_rows(pointer, rows, count, ROWS: tl.constexpr, TILE: tl.constexpr):
 
 @triton.jit
 def walk_keys(
-    total,  # [BLOCK_M, BLOCK_D] float32, as above
-    sums,  # [BLOCK_M] float32
-    largest,  # [BLOCK_M] float32, in units of log2
-    q,  # [BLOCK_M, BLOCK_D]
-    k_pointer,  # [kv_length, WIDTH] of this head
-    v_pointer,
-    query,  # the position of the first query
-    first,  # the first key, and the end of the keys
-    end,
-    to_log2,
-    WHOLE: tl.constexpr,  # every query sees every key from first to end, whole blocks of them
-    TILE: tl.constexpr,
+    before, q, k_pointer, v_pointer, query, first, end, to_log2, WHOLE: tl.constexpr, TILE: tl.constexpr
 ):
-    """The three values of the online softmax after the keys from first to end."""
+    """The three values of the online softmax after the keys from first to end.
+
+    They are float32: total [BLOCK_M, BLOCK_D], sums and largest [BLOCK_M], this in units of log2. Keys and
+    values are those of this head; `query` is the position of the first query. WHOLE: every query sees every
+    key from first to end, whole blocks of them.
+    """
+    total, sums, largest = before
     down = tl.arange(0, TILE.m)[:, None]
     across = tl.arange(0, TILE.n)[None, :]
     for start in range(first, end, TILE.n):
@@ -224,15 +213,11 @@ def attend(
     total = tl.full((TILE.m, TILE.d), 0.0, tl.float32)
     sums = tl.full((TILE.m,), 0.0, tl.float32)
     largest = tl.full((TILE.m,), float("-inf"), dtype=tl.float32)
-    total, sums, largest = walk_keys(
-        total, sums, largest, q, k_pointer, v_pointer, query, 0, whole, to_log2,
-        True, TILE,
-    )  # fmt: skip
+    values = total, sums, largest
+    values = walk_keys(values, q, k_pointer, v_pointer, query, 0, whole, to_log2, True, TILE)
     if TILE.causal or not TILE.even:
-        total, sums, largest = walk_keys(
-            total, sums, largest, q, k_pointer, v_pointer, query, whole, end, to_log2,
-            False, TILE,
-        )  # fmt: skip
+        values = walk_keys(values, q, k_pointer, v_pointer, query, whole, end, to_log2, False, TILE)
+    total, sums, largest = values
 
     o = total / tl.where(sums == 0.0, 1.0, sums)[:, None]
     write_rows(o_pointer + row * TILE.width, o, q_length - query, TILE.m, TILE)
@@ -261,7 +246,7 @@ MORE_TILES: dict[tuple[int, int], tuple[Tile, ...]] = {
     (9, 256): tile_list("128x32 w8 s2"),
     (10, 256): tile_list("128x32 w8 s2"),
 }
-"""By major compute capability and padded width: those that spill on another architecture."""
+"""More tiles by major compute capability and padded width: they spill on another architecture."""
 
 
 def candidates(problem: Attention, capability: tuple[int, int]) -> tuple[Tile, ...]:
@@ -302,10 +287,11 @@ def sizes(problem: Attention) -> dict[str, Any]:
     }
 
 
-def constants(problem: Attention, tile: Tile) -> dict[str, Any]:
-    """The compile-time arguments of the kernel."""
-    even = problem.kv_length % tile.n == 0
-    return {"TILE": Blocks(problem.causal, even, problem.head_width, tile.m, tile.n, padded(problem))}
+def options(problem: Attention, tile: Tile, even: bool | None = None) -> dict[str, Any]:
+    """What our kernels are compiled for and with; `even` as Blocks has it, by default along the keys."""
+    even = problem.kv_length % tile.n == 0 if even is None else even
+    blocks = Blocks(problem.causal, even, problem.head_width, tile.m, tile.n, padded(problem))
+    return {"TILE": blocks, "num_warps": tile.warps, "num_stages": tile.stages}
 
 
 def grid(problem: Attention, tile: Tile) -> tuple[int]:
@@ -331,8 +317,7 @@ def launch(
     arguments = pointers | sizes(problem)
 
     def with_tile(tile: Tile) -> Launch:
-        options = constants(problem, tile) | {"num_warps": tile.warps, "num_stages": tile.stages}
-        return Launch.of(attend[grid(problem, tile)], (o,), **arguments, **options)
+        return Launch.of(attend[grid(problem, tile)], (o,), **arguments, **options(problem, tile))
 
     if tile:
         return with_tile(tile)

@@ -182,7 +182,7 @@ class Attention(Problem):
         return 0, 0
 
     def _intermediate_byte_of_math(self, scores: int) -> tuple[int, int]:
-        """Those of torch's fallback, by a trace of its operators: all in float32.
+        """Bytes of the intermediates of torch's fallback, by a trace of its operators: all in float32.
 
         Products are of q and k scaled, and k and v repeated for groups; 16-bit inputs are converted before,
         and o after. s is masked (with `causal`), goes through a softmax and beside it a search for rows of
@@ -223,15 +223,7 @@ class Attention(Problem):
 
     def probe(self) -> Attention:
         """One batch of one group of heads, of up to 256 queries and keys."""
-        return self.model_copy(
-            update={
-                "batch": 1,
-                "heads": self.group,
-                "kv_heads": 1,
-                "q_length": min(self.q_length, 256),
-                "kv_length": min(self.kv_length, 256),
-            }
-        )
+        return self.at_most(batch=1, heads=self.group, kv_heads=1, q_length=256, kv_length=256)
 
 
 PROBLEM = Attention

@@ -52,7 +52,7 @@ def tolerance(problem: Attention, implementation: str) -> float | tuple[float, f
 
 
 def _error(problem: Attention, roundings: float, terms: int) -> float:
-    """That of sums of so many terms, with so many roundings in each."""
+    """The error of sums of so many terms, with so many roundings in each."""
     elements = problem.batch * problem.heads * max(problem.q_length, problem.kv_length) * problem.head_width
     columns = min(2, problem.batch * problem.kv_heads) * problem.head_width
     largest = low(columns)

@@ -42,7 +42,7 @@ class Cut(NamedTuple):
 
 @triton.jit
 def share_of(program, channels, CUT: tl.constexpr):
-    """Of a program: its group, its part of that, its channels, and which of those exist."""
+    """A program's group, its part of that, its channels, and which of those exist."""
     groups = tl.cdiv(channels, CUT.group)
     group = program % groups
     channel = group if CUT.columns == 1 else group * CUT.group + tl.arange(0, CUT.group)
@@ -71,21 +71,21 @@ def _owns(CUT: tl.constexpr):
 def spread(of_channel, CUT: tl.constexpr):
     """What each channel has, for each column of a block: [1, columns], 0 past the group; else as it is."""
     if CUT.columns == 1:
-        found = of_channel
+        of_columns = of_channel
     elif CUT.plane == 1:
-        found = of_channel[None, :]
+        of_columns = of_channel[None, :]
     else:
-        found = tl.sum(tl.where(_owns(CUT), of_channel[:, None], 0.0), axis=0)[None, :]
-    return found
+        of_columns = tl.sum(tl.where(_owns(CUT), of_channel[:, None], 0.0), axis=0)[None, :]
+    return of_columns
 
 
 @triton.jit
 def collected(sums, CUT: tl.constexpr):
     """The sum of each channel's elements of a block: [group], or a scalar of one channel."""
-    found = tl.sum(sums, axis=0)
+    total = tl.sum(sums, axis=0)
     if CUT.columns > 1 and CUT.plane > 1:
-        found = tl.sum(tl.where(_owns(CUT), found[None, :], 0.0), axis=1)
-    return found
+        total = tl.sum(tl.where(_owns(CUT), total[None, :], 0.0), axis=1)
+    return total
 
 
 @triton.jit
@@ -115,7 +115,7 @@ def elements(block, group, images, channels, CUT: tl.constexpr, WHOLE: tl.conste
 
 @triton.jit
 def own(partials_pointer, channel, part, channels, parts, CUT: tl.constexpr):
-    """Where a program leaves its sum of each channel: [channels, parts] of one, [parts, channels] of many."""
+    """Pointers to a program's sum of each channel: [channels, parts] of one, [parts, channels] of many."""
     if CUT.columns == 1:
         place = partials_pointer + channel.to(tl.int64) * parts + part
     else:

@@ -58,9 +58,9 @@ class Library:
 
     def size(self, name: str, *arguments: Any) -> int:
         """What a function that ends in `size_t *sizeInBytes` answers."""
-        found = c_size_t()
-        self.call(name, *arguments, byref(found))
-        return found.value
+        byte = c_size_t()
+        self.call(name, *arguments, byref(byte))
+        return byte.value
 
 
 class Descriptor:
@@ -92,7 +92,7 @@ def loaded(device: int) -> Library:
         return Library(functions)
 
 
-def launch(problem: BatchNorm, tensors: Tensors, mode: int, library: Library | None = None) -> Launch:
+def launch(problem: BatchNorm, *tensors: torch.Tensor, mode: int, library: Library | None = None) -> Launch:
     """The problem's outputs as operator.py has them, by cuDNN in this mode, on torch's current stream.
 
     `library` defaults to the one on the tensors' device.

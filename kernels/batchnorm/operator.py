@@ -6,12 +6,14 @@ Tensors are [n, c, h, w] for torch whatever the layout; NHWC ones are torch's ch
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import get_args
 
 import torch
 
 from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
+from kernels.batchnorm import cudnn as library
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm, Direction, Layout
 from kernels.batchnorm.running import running_statistics
 from kernels.excerpts import drawn
@@ -61,15 +63,9 @@ def reference(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
     return (y,) if problem.direction == "inference" else (y, mean, rstd)
 
 
-def _gradients(
-    problem: BatchNorm,
-    x: torch.Tensor,
-    dy: torch.Tensor,
-    weight: torch.Tensor,
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-) -> Tensors:
+def _gradients(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
     """dx, dweight, dbias in the type of the arguments."""
+    x, dy, weight, mean, rstd = tensors
     centred = x - _wide(mean)
     dbias = dy.sum(dim=(0, 2, 3))
     dweight = (dy * centred).sum(dim=(0, 2, 3)) * rstd
@@ -127,20 +123,6 @@ def cudnn(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
     return Launch(lambda: gradients(x, dy, weight, *running, mean, rstd, EPSILON, reserve))
 
 
-def cudnn_spatial(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
-    """cuDNN's own function, CUDNN_BATCHNORM_SPATIAL (cudnn.py)."""
-    from kernels.batchnorm import cudnn as library
-
-    return library.launch(problem, tensors, library.SPATIAL)
-
-
-def cudnn_persistent(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
-    """cuDNN's own function, CUDNN_BATCHNORM_SPATIAL_PERSISTENT (cudnn.py)."""
-    from kernels.batchnorm import cudnn as library
-
-    return library.launch(problem, tensors, library.SPATIAL_PERSISTENT)
-
-
 def inductor(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
     """torch.compile of the formulas in float32, running statistics included."""
     if problem.direction == "forward":
@@ -169,13 +151,8 @@ def formulas(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
     return (y,) if problem.direction == "inference" else (y, mean, rstd)
 
 
-def triton(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
-    """Our two kernels; tuned for this problem when first asked (two_pass.py)."""
-    return launched_by("batchnorm.two_pass")(problem, tensors)
-
-
 def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:
-    """For each output the largest |error| that rounding explains, as a fraction of its largest |value|.
+    """The largest |error| of each output that rounding explains, as a fraction of its largest |value|.
 
     x and dy are uniform in [-1, 1], of variance 1/3; a channel has m of each, k channels are checked.
     Arithmetic is float32, v = 2^-24; u is the unit roundoff of what is stored. Bounds hold but once in 10,000
@@ -243,7 +220,7 @@ def _examples() -> list[BatchNorm]:
     sizes = [(2, 1, 1, 1), (3, 5, 1, 1), (2, 13, 7, 7), (3, 65, 5, 3), (5, 8, 16, 16), (2, 136, 9, 8)]
     sizes += [(1, 3, 37, 59), (4, 32, 14, 14), (1, 1, 1, 4097)]
     dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
-    found = [
+    problems = [
         # A type for each, so turned that every direction and layout meets all three.
         BatchNorm(direction=direction, n=n, c=c, h=h, w=w, layout=layout, dtype=dtypes[(i + j + k) % 3])
         for i, (n, c, h, w) in enumerate(sizes)
@@ -251,7 +228,7 @@ def _examples() -> list[BatchNorm]:
         for k, direction in enumerate(get_args(Direction))
     ]
     # A single value, which only inference can have.
-    return [*found, BatchNorm(direction="inference", n=1, c=1, h=1, w=1, dtype="float32")]
+    return [*problems, BatchNorm(direction="inference", n=1, c=1, h=1, w=1, dtype="float32")]
 
 
 OPERATOR = Operator(
@@ -260,11 +237,11 @@ OPERATOR = Operator(
     reference=reference,
     implementations={
         "cudnn": cudnn,
-        "cudnn-spatial": cudnn_spatial,
-        "cudnn-persistent": cudnn_persistent,
+        "cudnn-spatial": partial(library.launch, mode=library.SPATIAL),
+        "cudnn-persistent": partial(library.launch, mode=library.SPATIAL_PERSISTENT),
         "aten": aten,
         "inductor": inductor,
-        "triton": triton,
+        "triton": launched_by("batchnorm.two_pass"),
         "triton-persistent": launched_by("batchnorm.persistent"),
     },
     tolerance=tolerance,

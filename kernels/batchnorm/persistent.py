@@ -18,7 +18,7 @@ a tensor of few channels leaves most of the device idle.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
@@ -37,7 +37,7 @@ _HELD = {"NCHW": 64, "NHWC": 32}
 
 
 @triton.jit(do_not_specialize=["images", "channels"])
-def normalize_held(
+def normalize_persistent(
     x_pointer,  # [images, channels, PLANE], contiguous; an image of NHWC is a pixel, of PLANE 1
     y_pointer,  # the same; every element is written once
     weight_pointer,  # [channels]
@@ -82,7 +82,7 @@ def normalize_held(
     tl.store(y_pointer + offset, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
-class Held(NamedTuple):
+class Block(NamedTuple):
     """What one program holds: `rows` x `columns` (NCHW: elements of one channel), and its warps."""
 
     rows: int
@@ -94,7 +94,7 @@ class Held(NamedTuple):
         return f"{self.rows}x{self.columns} w{self.warps}"
 
 
-def candidates(problem: BatchNorm) -> list[Held]:
+def candidates(problem: BatchNorm) -> list[Block]:
     """What may be tried: the smallest power of two that holds a channel, NHWC with 16 to 128 bytes of a row.
 
     Of each the warps that hold it at 16 elements a thread, and at the most that a thread can hold.
@@ -103,34 +103,30 @@ def candidates(problem: BatchNorm) -> list[Held]:
     wide = 16 // problem.item_byte
     columns = [1] if problem.layout == "NCHW" else [wide, 2 * wide, 4 * wide, 8 * wide]
     most = _HELD[problem.layout]
-    found: list[Held] = []
-    for held in (Held(rows, each, 0) for each in columns):
-        elements = held.rows * held.columns
+    blocks: list[Block] = []
+    for block in (Block(rows, each, 0) for each in columns):
+        elements = block.rows * block.columns
         for a_thread in (16, most):
             warps = min(16, max(1, elements // (_THREADS * a_thread)))
-            one = held._replace(warps=warps)
-            if elements <= most * _THREADS * warps and one not in found:
-                found.append(one)
-    return found
-
-
-def operands(problem: BatchNorm, held: Held) -> dict[str, Any]:
-    """Sizes and compile-time constants of the kernel; EPSILON and MOMENTUM as problem.py has them."""
-    plane = problem.h * problem.w if problem.layout == "NCHW" else 1
-    align = 1 if problem.layout == "NCHW" else math.gcd(problem.c, 16 // problem.item_byte)
-    sizes = {"images": problem.channel_elements // plane, "channels": problem.c}
-    cut = {"PLANE": plane, "ALIGN": align, "ROWS": held.rows, "COLUMNS": held.columns}
-    return sizes | cut | {"EPSILON": EPSILON, "MOMENTUM": MOMENTUM}
+            chosen = block._replace(warps=warps)
+            if elements <= most * _THREADS * warps and chosen not in blocks:
+                blocks.append(chosen)
+    return blocks
 
 
 def launch(
-    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, held: Held | None = None
+    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, block: Block | None = None
 ) -> Launch:
     """(y, mean, 1/deviation), with the fastest of the candidates unless one is given."""
-    if held is None:
+    if block is None:
         question = ("batchnorm", "triton-persistent", problem)
-        return tuned(question, candidates(problem), lambda held: launch(problem, x, weight, bias, held))
+        return tuned(question, candidates(problem), lambda block: launch(problem, x, weight, bias, block))
     y, mean, rstd = outputs = empty(problem, x)[:3]
-    run = normalize_held[(-(-problem.c // held.columns),)]
+    plane = problem.h * problem.w if problem.layout == "NCHW" else 1
+    align = 1 if problem.layout == "NCHW" else math.gcd(problem.c, 16 // problem.item_byte)
+    options = {"EPSILON": EPSILON, "MOMENTUM": MOMENTUM, "num_warps": block.warps}
+    cut = {"PLANE": plane, "ALIGN": align, "ROWS": block.rows, "COLUMNS": block.columns}
+    run = normalize_persistent[(-(-problem.c // block.columns),)]
     tensors = (x, y, weight, bias, mean, rstd, *running_statistics(problem.c, x.device))
-    return Launch.of(run, outputs, *tensors, **operands(problem, held), num_warps=held.warps)
+    sizes = problem.channel_elements // plane, problem.c
+    return Launch.of(run, outputs, *tensors, *sizes, **options, **cut)

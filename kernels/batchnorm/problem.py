@@ -77,7 +77,7 @@ class BatchNorm(Problem):
 
     @property
     def elements(self) -> int:
-        """Of x."""
+        """Elements of x."""
         return self.channel_elements * self.c
 
     @property
@@ -151,8 +151,7 @@ class BatchNorm(Problem):
 
     def probe(self) -> "BatchNorm":
         """At most 8 images of 64 channels of 32 x 32."""
-        most = {"n": 8, "c": 64, "h": 32, "w": 32}
-        return self.model_copy(update={name: min(limit, getattr(self, name)) for name, limit in most.items()})
+        return self.at_most(n=8, c=64, h=32, w=32)
 
 
 PROBLEM = BatchNorm

@@ -36,9 +36,9 @@ class Tile(NamedTuple):
     columns: int
     warps: int
     programs: int
-    """On each multiprocessor: not more than it holds at once, or the last would run alone."""
+    """Programs on each multiprocessor: not more than it holds at once, or the last would run alone."""
     stages: int = 1
-    """Of asynchronous copies, one of them in registers; 1: loads into registers only."""
+    """Stages of asynchronous copies, one of them in registers; 1: loads into registers only."""
 
     def __str__(self) -> str:
         """`32x64 w4 x6 s4`: rows x columns, warps, programs on each multiprocessor, stages."""
@@ -49,15 +49,16 @@ _COPIED = {
     "NCHW": (Tile(4096, 1, 4, 4, 3), Tile(1024, 1, 4, 10, 4), Tile(2048, 1, 8, 5, 4), Tile(2048, 1, 4, 8)),
     "NHWC": (Tile(32, 64, 4, 6, 4), Tile(64, 64, 8, 2, 4), Tile(32, 64, 4, 6)),
 }
-"""For rows (NHWC) or planes (NCHW) of whole 8 or 16 bytes: 16 to 64 bytes a thread in each stage. The last of
-each has more loads in registers instead, in case copies through shared memory cost more than they hide."""
+"""Tiles for rows (NHWC) or planes (NCHW) of whole 8 or 16 bytes: 16 to 64 bytes a thread in each stage. The
+last of each has more loads in registers instead, in case copies through shared memory cost more than they
+hide."""
 _SMALL_COPIES = {
     "NCHW": (Tile(1024, 1, 4, 7, 4), Tile(1024, 1, 4, 8)),
     "NHWC": (Tile(16, 64, 4, 8, 4), Tile(16, 64, 4, 8)),
 }
-"""For whole 4 bytes, the least that is copied asynchronously: each takes an address of its own."""
+"""Tiles for whole 4 bytes, the least that is copied asynchronously: each takes an address of its own."""
 _IN_REGISTERS = {"NCHW": (Tile(512, 1, 2, 20), Tile(512, 1, 4, 16)), "NHWC": (Tile(16, 64, 4, 5),)}
-"""For odd rows or planes of 2-byte elements; more of them would spill."""
+"""Tiles for odd rows or planes of 2-byte elements; larger ones would spill."""
 _GROUP = 8
 """Channels of a program of odd planes: as many planes of 2-byte elements as begin 16 bytes apart."""
 _GROUPED = 4096
@@ -114,7 +115,7 @@ def sizes(problem: BatchNorm, tile: Tile, of_parts: int) -> dict[str, Any]:
 
 
 def launch(
-    problem: BatchNorm, tensors: Tensors, tile: Tile | None = None, multiprocessors: int | None = None
+    problem: BatchNorm, *tensors: torch.Tensor, tile: Tile | None = None, multiprocessors: int | None = None
 ) -> Launch:
     """The problem's outputs as operator.py has them; the fastest of the candidates unless a tile is given.
 
@@ -122,7 +123,7 @@ def launch(
     """
     if tile is None:
         question = ("batchnorm", "triton", problem)
-        return tuned(question, candidates(problem), lambda tile: launch(problem, tensors, tile))
+        return tuned(question, candidates(problem), lambda tile: launch(problem, *tensors, tile=tile))
     if multiprocessors is None:
         multiprocessors = torch.cuda.get_device_properties(tensors[0].device).multi_processor_count
     of_parts = parts(problem, tile, multiprocessors)

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import torch
 import triton
@@ -52,17 +51,12 @@ from kernels.tensors import empty
 
 @triton.jit
 def taps_that_meet(
-    residue,
-    WINDOW: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PADDING: tl.constexpr,
-    COMMON: tl.constexpr,
-    INVERSE: tl.constexpr,
+    residue, SIZE: tl.constexpr, WINDOW: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr
 ):
-    """The first tap, and the number of taps, that meet points of this residue modulo STRIDE."""
-    beyond = (residue + PADDING) % STRIDE
-    first = beyond // COMMON * INVERSE % (STRIDE // COMMON)
-    return first, tl.where(beyond % COMMON == 0, tl.cdiv(WINDOW - first, STRIDE // COMMON), 0)
+    """The first of SIZE taps, and the number of taps, that meet points of this residue modulo the stride."""
+    beyond = (residue + WINDOW.padding) % WINDOW.stride
+    first = beyond // COMMON * INVERSE % (WINDOW.stride // COMMON)
+    return first, tl.where(beyond % COMMON == 0, tl.cdiv(SIZE - first, WINDOW.stride // COMMON), 0)
 
 
 @triton.jit(do_not_specialize=["n", "h", "w", "p", "q", "c", "k"])
@@ -101,8 +95,8 @@ def gather_gradient(
     along_n = tile_n * TILE.n + tl.arange(0, TILE.n)
     along_k = tl.arange(0, TILE.k)
 
-    first_r, taps_h = taps_that_meet(residue_h, WINDOW.h, WINDOW.stride, WINDOW.padding, COMMON, INVERSE)
-    first_s, taps_w = taps_that_meet(residue_w, WINDOW.w, WINDOW.stride, WINDOW.padding, COMMON, INVERSE)
+    first_r, taps_h = taps_that_meet(residue_h, WINDOW.h, WINDOW, COMMON, INVERSE)
+    first_s, taps_w = taps_that_meet(residue_w, WINDOW.w, WINDOW, COMMON, INVERSE)
     rows = tl.cdiv(h - residue_h, WINDOW.stride)
     columns = tl.cdiv(w - residue_w, WINDOW.stride)
     pixels = n * rows * columns
@@ -142,32 +136,6 @@ def gather_gradient(
     tl.store(dx[:, None] + (group * c + along_n)[None, :], total.to(dx_pointer.dtype.element_ty), mask=inside)
 
 
-def grid(problem: Convolution, tile: Tile) -> tuple[int, int]:
-    """Tiles of the residue with the most pixels, for each residue, and groups."""
-    stride = problem.stride
-    most_pixels = problem.n * -(-problem.h // stride) * -(-problem.w // stride)
-    of_residue = -(-most_pixels // tile.m) * -(-(problem.c // problem.groups) // tile.n)
-    return of_residue * min(problem.h, stride) * min(problem.w, stride), problem.groups
-
-
-def sizes(problem: Convolution) -> dict[str, int]:
-    """The run-time arguments of the kernel that are no tensors."""
-    return {"n": problem.n, **tiles.sizes(problem)}
-
-
-def constants(problem: Convolution, tile: Tile) -> dict[str, Any]:
-    """The compile-time arguments of the kernel."""
-    common = math.gcd(problem.stride, problem.dilation)
-    counts = itertools.product(taps(problem.rows), taps(problem.columns))
-    return {
-        **tiles.constants(problem, tile),
-        "COMMON": common,
-        "INVERSE": pow(problem.dilation // common, -1, problem.stride // common),
-        "WITHIN": problem.window_h * problem.window_w == 1 and problem.padding == 0,
-        "EVEN": all(high * wide * (problem.k // problem.groups) % tile.k == 0 for high, wide in counts),
-    }
-
-
 def taps(axis: Axis) -> list[int]:
     """Along one axis, the number of taps that meet the points of each residue of which there are any."""
     beyond = [
@@ -178,9 +146,24 @@ def taps(axis: Axis) -> list[int]:
 
 
 def prepare(problem: Convolution, tile: Tile, *tensors: torch.Tensor) -> Prepared:
-    """The launch that writes dx of dy and w, as operator.py has them, NHWC; dx is allocated."""
+    """The launch that writes dx of dy and w, as operator.py has them, NHWC; dx is allocated.
+
+    Programs for the tiles of the residue with the most pixels, for each residue and each group.
+    """
     dy, w = tensors
     (dx,) = empty(problem, dy)
+    stride, common = problem.stride, math.gcd(problem.stride, problem.dilation)
+    counts = itertools.product(taps(problem.rows), taps(problem.columns))
     pointers = {"dy_pointer": dy, "w_pointer": w, "dx_pointer": dx}
-    arguments = {**pointers, **sizes(problem), **constants(problem, tile), **tiles.options(tile)}
-    return Prepared(gather_gradient, grid(problem, tile), arguments, dx)
+    more = {
+        "n": problem.n,
+        "COMMON": common,
+        "INVERSE": pow(problem.dilation // common, -1, stride // common),
+        "WITHIN": problem.window_h * problem.window_w == 1 and problem.padding == 0,
+        "EVEN": all(high * wide * (problem.k // problem.groups) % tile.k == 0 for high, wide in counts),
+    }
+    most_pixels = problem.n * -(-problem.h // stride) * -(-problem.w // stride)
+    of_residue = -(-most_pixels // tile.m) * -(-(problem.c // problem.groups) // tile.n)
+    count = of_residue * min(problem.h, stride) * min(problem.w, stride)
+    arguments = pointers | more | tiles.arguments(problem, tile)
+    return Prepared(gather_gradient, (count, problem.groups), arguments, dx)

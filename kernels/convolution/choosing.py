@@ -34,9 +34,5 @@ def launch(problem: Convolution, *tensors: torch.Tensor) -> Launch:
     )
     if not problem.sums_bias_gradient:
         return product
-    return product.then(bias_gradient.tuned_launch(_as_rows(problem, tensors[0])), "db")
-
-
-def _as_rows(problem: Convolution, dy: torch.Tensor) -> torch.Tensor:
-    """dy [n, k, p, q] as a matrix of pixels by channels: a view."""
-    return dy.permute(0, 2, 3, 1).view(-1, problem.k)
+    pixels_by_channels = tensors[0].permute(0, 2, 3, 1).view(-1, problem.k)
+    return product.then(bias_gradient.tuned_launch(pixels_by_channels), "db")

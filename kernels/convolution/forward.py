@@ -27,8 +27,6 @@ truncates float32 operands to 10 bits; `float32` uses no matrix unit.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -100,27 +98,15 @@ def convolve(
     tl.store(y, total.to(y_pointer.dtype.element_ty), mask=(along_m < pixels)[:, None] & stored[None, :])
 
 
-def grid(problem: Convolution, tile: Tile) -> tuple[int, int]:
-    """Tiles of pixels x channels of a group, ragged ones included, and groups."""
-    pixels = problem.n * problem.p * problem.q
-    return -(-pixels // tile.m) * -(-(problem.k // problem.groups) // tile.n), problem.groups
-
-
-def sizes(problem: Convolution) -> dict[str, int]:
-    """The run-time arguments of the kernel that are no tensors."""
-    return {"pixels": problem.n * problem.p * problem.q, **tiles.sizes(problem)}
-
-
-def constants(problem: Convolution, tile: Tile) -> dict[str, Any]:
-    """The compile-time arguments of the kernel."""
-    terms = problem.c // problem.groups * problem.window_h * problem.window_w
-    return {**tiles.constants(problem, tile), "EVEN": terms % tile.k == 0}
-
-
 def prepare(problem: Convolution, tile: Tile, *tensors: torch.Tensor) -> Prepared:
-    """The launch that writes y of x, w and perhaps a bias, as operator.py has them, NHWC; y is allocated."""
+    """The launch that writes y of x, w and perhaps a bias, as operator.py has them, NHWC; y is allocated.
+
+    A program for each tile of pixels x channels of a group, ragged ones included.
+    """
     x, w, *bias = tensors
     (y,) = empty(problem, x)
+    pixels, terms = problem.n * problem.p * problem.q, problem.c // problem.groups
     pointers = {"x_pointer": x, "w_pointer": w, "bias_pointer": bias[0] if bias else None, "y_pointer": y}
-    arguments = {**pointers, **sizes(problem), **constants(problem, tile), **tiles.options(tile)}
-    return Prepared(convolve, grid(problem, tile), arguments, y)
+    more = {"pixels": pixels, "EVEN": terms * problem.window_h * problem.window_w % tile.k == 0}
+    count = -(-pixels // tile.m) * -(-(problem.k // problem.groups) // tile.n)
+    return Prepared(convolve, (count, problem.groups), pointers | more | tiles.arguments(problem, tile), y)

@@ -166,17 +166,11 @@ def _sums_int8_exactly() -> bool:
     return float(_quantized(x, w, [1, 1], [0, 0], [1, 1], 1)()) == 64 * 127**2
 
 
-def cudnn(problem: Convolution, *tensors: torch.Tensor) -> Launch:
-    """cuDNN with its algorithms tried when first called; y preallocated, gradients allocated by each call."""
-    return _by_cudnn(problem, tensors, search=True)
+def cudnn(problem: Convolution, *tensors: torch.Tensor, search: bool = True) -> Launch:
+    """cuDNN with its algorithms tried when first called, or with the one that its heuristic puts first.
 
-
-def cudnn_heuristic(problem: Convolution, *tensors: torch.Tensor) -> Launch:
-    """cuDNN with the algorithm that its heuristic puts first, allocated as in `cudnn`."""
-    return _by_cudnn(problem, tensors, search=False)
-
-
-def _by_cudnn(problem: Convolution, tensors: Tensors, search: bool) -> Launch:
+    y is preallocated, gradients are allocated by each call.
+    """
     forget_algorithms(problem, search, tensors[0].device)
     if problem.direction != "forward":
         gradient = _gradient(problem, tensors, "Cudnn").call
@@ -320,7 +314,7 @@ OPERATOR = Operator(
     reference=reference,
     implementations={
         "cudnn": cudnn,
-        "cudnn-heuristic": cudnn_heuristic,
+        "cudnn-heuristic": functools.partial(cudnn, search=False),
         "inductor": inductor,
         "onednn": onednn,
         "triton": launched_by("convolution.choosing"),

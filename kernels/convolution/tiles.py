@@ -32,14 +32,14 @@ TILES: Mapping[tuple[str, bool], tuple[Tile, ...]] = {
     ("tf32", False): tile_list("64x64x16 w4 s2, 64x32x16 w4 s2, 64x16x16 w4 s2"),
     ("float32", False): tile_list("64x64x16 w8 s3, 64x32x16 w4 s2, 64x16x16 w4 s2"),
 }
-"""By type and width of load. M, N and K are pixels, channels and terms of each sum for y and dx; for dw they
-are weights, channels of dy and pixels."""
+"""Tiles by type and width of load. M, N and K are pixels, channels and terms of each sum for y and dx; for dw
+they are weights, channels of dy and pixels."""
 FEW: Mapping[str, Tile] = {
     "16-bit": Tile(16, 16, 64, 4, 4),
     "tf32": Tile(16, 16, 32, 4, 4),
     "float32": Tile(16, 16, 32, 4, 3),
 }
-"""For dw of few weights and channels, such as a depthwise convolution has."""
+"""Tiles for dw of few weights and channels, such as a depthwise convolution has."""
 
 
 def candidates(problem: Convolution) -> tuple[Tile, ...]:
@@ -63,18 +63,6 @@ def has_wide_loads(problem: Convolution) -> bool:
     """Whether the channels that are read lie in whole 16 bytes."""
     read = (problem.c,) if problem.direction == "forward" else (problem.c, problem.k)
     return all(channels // problem.groups * problem.item_byte % 16 == 0 for channels in read)
-
-
-def sizes(problem: Convolution) -> dict[str, int]:
-    """The run-time arguments of every kernel that are no tensors; c and k are channels of a group."""
-    return {
-        "h": problem.h,
-        "w": problem.w,
-        "p": problem.p,
-        "q": problem.q,
-        "c": problem.c // problem.groups,
-        "k": problem.k // problem.groups,
-    }
 
 
 @triton.jit
@@ -114,20 +102,21 @@ class Blocks(NamedTuple):
     """Tiles of channels that run together."""
 
 
-def constants(problem: Convolution, tile: Tile) -> dict[str, Any]:
-    """The compile-time arguments of every kernel."""
+def arguments(problem: Convolution, tile: Tile) -> dict[str, Any]:
+    """What every kernel is called and compiled with; c and k are channels of a group.
+
+    Registers are for two programs of 4 warps, or one of 8, at a time.
+    """
     wide = 16 // problem.item_byte
-    align_c, align_k = (math.gcd(channels // problem.groups, wide) for channels in (problem.c, problem.k))
+    channels = {"c": problem.c // problem.groups, "k": problem.k // problem.groups}
+    align_c, align_k = (math.gcd(of_group, wide) for of_group in channels.values())
     precision = "tf32" if problem.dtype == "tf32" else "ieee"
-    return {
-        "WINDOW": Windows(
-            *(problem.groups, problem.window_h, problem.window_w),
-            *(problem.stride, problem.padding, problem.dilation),
-        ),
+    sizes = {"h": problem.h, "w": problem.w, "p": problem.p, "q": problem.q} | channels
+    geometry = problem.window_h, problem.window_w, problem.stride, problem.padding, problem.dilation
+    return sizes | {
+        "WINDOW": Windows(problem.groups, *geometry),
         "TILE": Blocks(align_c, align_k, precision, tile.m, tile.n, tile.k),
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+        "maxnreg": registers(tile, 8 // tile.warps),
     }
-
-
-def options(tile: Tile) -> dict[str, int]:
-    """What every kernel is compiled with: registers for two programs of 4 warps, or one of 8, at a time."""
-    return {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": registers(tile, 8 // tile.warps)}

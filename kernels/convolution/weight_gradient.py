@@ -31,7 +31,6 @@ if k' is a multiple of 16 bytes; loads of x and stores of dw if c' is.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import triton
@@ -142,23 +141,6 @@ def grid(problem: Convolution, tile: Tile) -> tuple[int, int, int]:
     return tiles_of(product(problem), tile), problem.pixel_parts, problem.groups
 
 
-def sizes(problem: Convolution) -> dict[str, int]:
-    """The run-time arguments of the kernel that are no tensors."""
-    pixels = problem.n * problem.p * problem.q
-    return {"pixels": pixels, "parts": problem.pixel_parts, **tiles.sizes(problem)}
-
-
-def constants(problem: Convolution, tile: Tile) -> dict[str, Any]:
-    """The compile-time arguments of the kernel."""
-    of_group = product(problem)
-    return {
-        **tiles.constants(problem, tile),
-        "EVEN": of_group.k % tile.k == 0,
-        "SPLIT": problem.pixel_parts > 1,
-        "ROWS": rows(of_group, tile),
-    }
-
-
 def prepare(problem: Convolution, tile: Tile, *tensors: torch.Tensor) -> Prepared:
     """The launch that writes dw of dy and x, as operator.py has them, NHWC; dw is allocated.
 
@@ -166,15 +148,16 @@ def prepare(problem: Convolution, tile: Tile, *tensors: torch.Tensor) -> Prepare
     """
     dy, x = tensors
     dw = empty(problem, dy)[0]
-    programs, parts = grid(problem, tile), problem.pixel_parts
+    programs, parts, of_group = grid(problem, tile), problem.pixel_parts, product(problem)
     count = programs[0] * problem.groups if parts > 1 else 0
     room = workspace(
-        product(problem),
+        of_group,
         dy,
         elements=count * parts * tile.m * tile.n,
         counters=count * (1 + math.ceil(parts / FAN.value)),
     )
     pointers = {"dy_pointer": dy, "x_pointer": x, "dw_pointer": dw}
-    shared = {"slots": room.parts, "counters": room.counters}
-    arguments = {**pointers, **shared, **sizes(problem), **constants(problem, tile), **tiles.options(tile)}
+    shared = {"slots": room.parts, "counters": room.counters, "parts": parts, "SPLIT": parts > 1}
+    more = {"pixels": of_group.k, "EVEN": of_group.k % tile.k == 0, "ROWS": rows(of_group, tile)}
+    arguments = pointers | shared | more | tiles.arguments(problem, tile)
     return Prepared(correlate, programs, arguments, dw)

@@ -106,17 +106,17 @@ class ConvolutionBlock(Problem):
 
     @property
     def flop(self) -> int:
-        """Those of the convolution; the other steps' few are not counted, since they run on other units."""
+        """FLOP of the convolution; the other steps' few are not counted, since they run on other units."""
         return self.convolution().flop
 
     @property
     def product(self) -> tuple[int, int, int]:
-        """That of the convolution."""
+        """(m, n, k) of the convolution."""
         return self.convolution().product
 
     @property
     def special_functions(self) -> int:
-        """For each element of y: exponential and reciprocal of silu and sigmoid, exponential of gelu."""
+        """Special functions for the elements of y: exponential, and of silu and sigmoid a reciprocal."""
         return _SPECIAL[self.activation] * self._elements
 
     @property

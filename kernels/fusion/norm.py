@@ -20,18 +20,16 @@ is written. Sums run in a fixed order: results are the same each time.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-import functools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.fusion.operands import Operands
 from kernels.fusion.problem import EPSILON, Fusion
 from kernels.layernorm.registers import known_length, rows_of
+from kernels.tensors import empty
 
 
 class Rows(NamedTuple):
@@ -41,7 +39,7 @@ class Rows(NamedTuple):
     warps: int
 
     def __str__(self) -> str:
-        """As `4 rows w4`."""
+        """`4 rows w4`."""
         return f"{self.rows} row{'s' if self.rows > 1 else ''} w{self.warps}"
 
 
@@ -51,14 +49,14 @@ def candidates(length: int) -> tuple[Rows, ...]:
     Few elements a thread leave more threads to wait for memory, many need fewer exchanges between warps.
     """
     padded = triton.next_power_of_2(length)
-    found = []
+    listed = []
     for warps in (1, 2, 4, 8, 16):
         for each in (8, 16, 32):
             rows = 32 * warps * each // padded
             # One row may take all the warps there are; several rows are worth it for four warps.
             if rows == 1 or (rows > 1 and warps == 4):
-                found.append(Rows(rows, warps))
-    return tuple(found)
+                listed.append(Rows(rows, warps))
+    return tuple(listed)
 
 
 @triton.jit(do_not_specialize=["rows", "length"])
@@ -98,42 +96,22 @@ def chain(
     tl.store(y_pointer + start + i, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
-def operands(problem: Fusion, of: Operands, y: torch.Tensor, h: torch.Tensor) -> dict[str, Any]:
-    """What `chain` is called with, but for the rows of a program: tensors, sizes, what is known of them.
-
-    x, residual, y, h [rows, length], contiguous and 16-byte aligned; bias, weight, shift [length] likewise.
-    """
-    wide = 16 // problem.item_byte
-    return {
-        "x_pointer": of.x,
-        "bias_pointer": of.bias,
-        "residual_pointer": of.residual,
-        "weight_pointer": of.weight,
-        "shift_pointer": of.shift,
-        "y_pointer": y,
-        "h_pointer": h,
-        "rows": problem.rows,
-        "length": problem.length,
-        "epsilon": EPSILON,
-        "ALIGN": wide if problem.length % wide == 0 else 1,
-    }
-
-
-def meta(problem: Fusion, chosen: Rows) -> Mapping[str, Any]:
-    """What this many rows a program add to `operands`."""
-    return {"ROWS": chosen.rows, "PADDED": triton.next_power_of_2(problem.length), "num_warps": chosen.warps}
-
-
-def launch(problem: Fusion, of: Operands, chosen: Rows | None = None) -> Launch:
+def launch(problem: Fusion, *tensors: torch.Tensor, chosen: Rows | None = None) -> Launch:
     """y and h [rows, length] in the type of x, on its device, with `chosen`; else with what is fastest.
 
-    The first launch of a problem in a process compiles and times every candidate; later ones remember.
+    x, residual, y, h are contiguous and 16-byte aligned; bias, weight, shift [length] likewise. The first
+    launch of a problem in a process compiles and times every candidate; later ones remember.
     """
     if chosen is None:
         from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
 
-        return tuned(("fusion", problem), candidates(problem.length), functools.partial(launch, problem, of))
-    y, h = torch.empty_like(of.x), torch.empty_like(of.x)
-    arguments = operands(problem, of, y, h)
+        tiles = candidates(problem.length)
+        return tuned(("fusion", problem), tiles, lambda rows: launch(problem, *tensors, chosen=rows))
+    y, h = outputs = empty(problem, tensors[0])
     run = chain[(triton.cdiv(problem.rows, chosen.rows),)]
-    return Launch.of(run, (y, h), **arguments, **meta(problem, chosen))
+    wide = 16 // problem.item_byte
+    cut = {"ALIGN": wide if problem.length % wide == 0 else 1, "ROWS": chosen.rows, "num_warps": chosen.warps}
+    cut |= {"PADDED": triton.next_power_of_2(problem.length)}
+    of = dict(zip(problem.tensors[0], tensors, strict=True))
+    arguments = [of.get(name) for name in ("x", "bias", "residual", "weight", "shift")]
+    return Launch.of(run, outputs, *arguments, y, h, problem.rows, problem.length, EPSILON, **cut)

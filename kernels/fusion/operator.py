@@ -13,7 +13,6 @@ from torch.nn import functional
 from bench.launching import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_block
-from kernels.fusion.operands import operands
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
 from kernels.optional import launched_by
@@ -25,14 +24,12 @@ _CHECKED = 1 << 20
 
 def chain(problem: Fusion, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
     """y [rows, length], or y and h with layernorm, in the type of the inputs, as a model would write it."""
-    of = operands(problem, *tensors)
-    value = of.x
-    if of.bias is not None:
-        value = value + of.bias
-    if of.residual is not None:
-        value = value + of.residual
+    value, *addends = tensors[: problem.sums]
+    for addend in addends:
+        value = value + addend
     if problem.normalized:
-        return functional.layer_norm(value, (problem.length,), of.weight, of.shift, EPSILON), value
+        weight, shift = tensors[problem.sums :]
+        return functional.layer_norm(value, (problem.length,), weight, shift, EPSILON), value
     return functional.gelu(value, approximate="tanh") if "gelu" in problem.steps else value
 
 
@@ -46,13 +43,11 @@ def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
 
     Each launch has its own buffer for what passes from step to step, so that a cold ring leaves it cold.
     """
-    of = operands(problem, *tensors)
-    addends = [one for one in (of.bias, of.residual) if one is not None]
-    result = torch.empty_like(of.x)
+    value, *addends = tensors[: problem.sums]
+    result = torch.empty_like(value)
     steps: list[Callable[[], object]] = []
-    value = of.x
     if len(addends) == 2 or "gelu" in problem.steps:
-        between = torch.empty_like(of.x)
+        between = torch.empty_like(value)
         steps.append(partial(torch.add, value, addends[0], out=between))
         value = between
     if "gelu" in problem.steps:
@@ -68,12 +63,12 @@ def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
 
     if not problem.normalized:
         return Launch(pointwise, (result,))
-    shape = (problem.length,)
+    weight, shift = tensors[problem.sums :]
 
     def normalized() -> Tensors:
         # Its variant with out= is made by torchgen: it calls this one, then copies all of y.
         h = pointwise()
-        y, _, _ = torch.native_layer_norm(h, shape, of.weight, of.shift, EPSILON)
+        y, _, _ = torch.native_layer_norm(h, (problem.length,), weight, shift, EPSILON)
         return y, h
 
     return Launch(normalized)
@@ -81,8 +76,7 @@ def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
 
 def triton(problem: Fusion, *tensors: torch.Tensor) -> Launch:
     """Our fused kernel: y [rows, length], or y and h; tuned for this problem when first asked."""
-    ours = launched_by("fusion.norm" if problem.normalized else "fusion.stream")
-    return ours(problem, operands(problem, *tensors))
+    return launched_by("fusion.norm" if problem.normalized else "fusion.stream")(problem, *tensors)
 
 
 def excerpt(problem: Fusion, tensors: Tensors, outputs: Tensors) -> tuple[Fusion, Tensors, Tensors]:

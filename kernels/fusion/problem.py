@@ -95,13 +95,18 @@ class Fusion(Problem):
         return "layernorm" in self.steps
 
     @property
+    def sums(self) -> int:
+        """How many of the inputs are added up: x and what of bias and residual there is, the first ones."""
+        return 1 + sum(step in ("bias", "residual") for step in self.steps)
+
+    @property
     def elements(self) -> int:
         """rows length: the elements of x."""
         return self.rows * self.length
 
     @property
     def flop(self) -> int:
-        """By convention, for each element: 1 for bias, 1 for residual, 12 for gelu, 8 for layernorm."""
+        """FLOP by convention: for each element 1 for bias, 1 for residual, 12 for gelu, 8 for layernorm."""
         return sum(_FLOP[step] for step in self.steps) * self.elements
 
     @property
@@ -119,11 +124,11 @@ class Fusion(Problem):
         return read, {"y": x, "h": x} if self.normalized else {"y": x}
 
     def byte_again(self, implementation: str) -> int:
-        """For `aten` the value that each step but the first reads back; the others are fused."""
+        """Bytes that each step of `aten` but the first reads back; the other implementations are fused."""
         return (len(self.steps) - 1) * self.elements * self.item_byte if implementation == "aten" else 0
 
     def moved_written(self, implementation: str) -> int:
-        """For `aten` what every step writes, [rows, length], and layernorm's statistics of rows, float32."""
+        """Bytes of the steps of `aten`, [rows, length] each, and layernorm's statistics of rows, float32."""
         if implementation != "aten":
             return self.byte_written
         statistics = STATISTICS_BYTE * self.rows if self.normalized else 0

@@ -24,31 +24,17 @@ of 2 sqrt(2/pi) (s + 0.044715 s^3), which equals 0.5 s (1 + tanh(...)) and needs
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-import functools
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from bench.spec import Launch
-from kernels.fusion.operands import Operands
+from kernels.activations.elementwise import Tile
 from kernels.fusion.problem import Fusion
 
-
-class Block(NamedTuple):
-    """Elements of one program, and its warps."""
-
-    elements: int
-    warps: int
-
-    def __str__(self) -> str:
-        """As `2048 w4`."""
-        return f"{self.elements} w{self.warps}"
-
-
-CANDIDATES = (Block(1024, 4), Block(2048, 4), Block(2048, 8), Block(4096, 8))
+CANDIDATES = (Tile(1024, 4), Tile(2048, 4), Tile(2048, 8), Tile(4096, 8))
 """8 or 16 elements a thread: one to four loads of 16 bytes in flight from each tensor."""
 
 
@@ -115,31 +101,28 @@ def gelu(s):
     return s / (1.0 + tl.exp2(-power))
 
 
-def operands(problem: Fusion, of: Operands, y: torch.Tensor) -> dict[str, Any]:
-    """What `chain` is called with, but for the block: tensors, sizes, and what is known of them.
+def arguments(problem: Fusion, tile: Tile, y: torch.Tensor, *tensors: torch.Tensor) -> dict[str, Any]:
+    """What `chain` is called with, in blocks of this size.
 
     x, residual, y [rows, length], contiguous and 16-byte aligned; bias [length] likewise.
     """
     wide = 16 // problem.item_byte
+    of = dict(zip(problem.tensors[0], tensors, strict=True))
     return {
-        "x_pointer": of.x,
-        "bias_pointer": of.bias,
-        "residual_pointer": of.residual,
+        **{f"{name}_pointer": of.get(name) for name in ("x", "bias", "residual")},
         "y_pointer": y,
         "n": problem.elements,
         "length": problem.length,
         "GELU": "gelu" in problem.steps,
         "ALIGN_N": wide if problem.elements % wide == 0 else 1,
         "ALIGN_LENGTH": wide if problem.length % wide == 0 else 1,
+        "SHORT": problem.length < tile.block,
+        "BLOCK": tile.block,
+        "num_warps": tile.warps,
     }
 
 
-def meta(problem: Fusion, block: Block) -> Mapping[str, Any]:
-    """What a block of this size adds to `operands`."""
-    return {"SHORT": problem.length < block.elements, "BLOCK": block.elements, "num_warps": block.warps}
-
-
-def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch:
+def launch(problem: Fusion, *tensors: torch.Tensor, chosen: Tile | None = None) -> Launch:
     """y [rows, length] in the type of x, on its device, in blocks of `chosen`; else of what is fastest.
 
     The first launch of a problem in a process compiles and times every candidate; later ones remember.
@@ -147,8 +130,7 @@ def launch(problem: Fusion, of: Operands, chosen: Block | None = None) -> Launch
     if chosen is None:
         from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
 
-        return tuned(("fusion", problem), CANDIDATES, functools.partial(launch, problem, of))
-    y = torch.empty_like(of.x)
-    arguments = operands(problem, of, y)
-    run = chain[(triton.cdiv(problem.elements, chosen.elements),)]
-    return Launch.of(run, (y,), **arguments, **meta(problem, chosen))
+        return tuned(("fusion", problem), CANDIDATES, lambda tile: launch(problem, *tensors, chosen=tile))
+    y = torch.empty_like(tensors[0])
+    run = chain[(triton.cdiv(problem.elements, chosen.block),)]
+    return Launch.of(run, (y,), **arguments(problem, chosen, y, *tensors))

@@ -75,12 +75,12 @@ class Choice(NamedTuple):
     configuration: Any
 
     def __str__(self) -> str:
-        """As the row shows it: `persistent 128x256x64 w8 s3`."""
+        """`persistent 128x256x64 w8 s3`, as rows show it."""
         return f"{self.variant} {self.configuration}"
 
     @property
     def tile(self) -> Tile:
-        """Of the configuration, which may be a tile and nothing else."""
+        """The tile of the configuration, which may be a tile and nothing else."""
         return self.configuration if isinstance(self.configuration, Tile) else self.configuration.tile
 
     @property

@@ -74,8 +74,8 @@ def launch(of: Operands, which: str, library: Library | None = None) -> Launch:
     """
     library = library or loaded(of.d.device.index or 0)
     begin = time.perf_counter()
-    chosen, asked = _chosen(library, of, which)
-    spent_s = time.perf_counter() - begin if asked else 0.0
+    chosen, searched = _chosen(library, of, which)
+    spent_s = time.perf_counter() - begin if searched else 0.0
     configuration = str(chosen.algorithm)
     return Launch(chosen.call(of), outputs=(of.d,), tuning_s=spent_s, configuration=configuration)
 
@@ -122,7 +122,7 @@ class _Product:
         return Question(self.library, self.operation(of), self.matrices, wishes)
 
     def arguments(self, of: Operands, algorithm: Algorithm, operation: Held) -> tuple[int, ...]:
-        """Of cublasLtMatmul, but for the stream."""
+        """The arguments of cublasLtMatmul, but for the stream."""
         a, b, c, d = (matrix.address for matrix in self.matrices)
         return (
             *(self.library.handle, operation.address, self.alpha.ctypes.data),
@@ -173,16 +173,16 @@ def _chosen(library: Library, of: Operands, which: str) -> tuple[_Chosen, bool]:
         return known, False
     product = _Product(library, of)
     question = product.question(of)
-    found, refusal = [], ""
+    usable, refusal = [], ""
     for algorithm in _candidates(product, question, which, str(of.problem)):
-        one = _Chosen(product, algorithm)
-        refusal = one.refused(of)
+        chosen = _Chosen(product, algorithm)
+        refusal = chosen.refused(of)
         if not refusal:
-            found.append(one)
-    if not found:
+            usable.append(chosen)
+    if not usable:
         raise Unsupported(refusal or f"cuBLASLt's heuristic names no algorithm for {of.problem}")
     asked = ("gemm", f"cublaslt-{which}", library.call("get_version"), of.problem, of.addend, facts)
-    best, to_keep = _quickest(asked, found, of)
+    best, to_keep = _quickest(asked, usable, of)
     if to_keep:
         library.chosen[key] = best
     return best, True
@@ -194,7 +194,7 @@ def _quickest(asked: tuple[object, ...], found: list[_Chosen], of: Operands) -> 
         return found[0], True
     from bench.launching.tuning import takes_first, tuned  # needs Triton, which is not everywhere
 
-    by_text = {str(one.algorithm): one for one in found}
+    by_text = {str(each.algorithm): each for each in found}
     best = tuned(asked, list(by_text), lambda text: Launch(by_text[text].call(of), outputs=(of.d,)))
     return by_text[best.configuration], not takes_first()
 
@@ -206,11 +206,11 @@ def _candidates(product: _Product, question: Question, which: str, problem: str)
         offered = question.heuristic(_ALL)
     except Unsupported:  # so says a heuristic that has no answer; there may be algorithms all the same
         offered = []
-    found = [one for one in offered if one.tile == which] or _made(product, question, which)
-    if not found:
-        tiles = ", ".join(dict.fromkeys(one.tile for one in offered)) or "none"
+    matching = [each for each in offered if each.tile == which] or _made(product, question, which)
+    if not matching:
+        tiles = ", ".join(dict.fromkeys(each.tile for each in offered)) or "none"
         raise Unsupported(f"cuBLASLt has no tile {which} for {problem}; its heuristic offers {tiles}")
-    return found[:_NAMED]
+    return matching[:_NAMED]
 
 
 def _made(product: _Product, question: Question, tile: str) -> list[Algorithm]:
@@ -223,7 +223,7 @@ def _made(product: _Product, question: Question, tile: str) -> list[Algorithm]:
         if wanted in able.able("TILE_IDS")
         for stages in able.able("STAGES_IDS") or [0]
     )
-    return [one for one in configured if question.allows(one)]
+    return [each for each in configured if question.allows(each)]
 
 
 def _matrix(library: Library, tensor: torch.Tensor) -> Held:

@@ -28,7 +28,7 @@ _ENUM = {
     "matmul_algo_config": "MatmulAlgoConfigAttribute",
     "matmul_algo_cap": "MatmulAlgoCapAttribute",
 }
-"""Where the bindings name the attributes of each kind of object."""
+"""Kind of object -> the enumeration in which the bindings name its attributes."""
 
 
 class Library:
@@ -92,7 +92,7 @@ class Algorithm:
 
     @property
     def address(self) -> int:
-        """Where cuBLASLt finds it."""
+        """Its address for cuBLASLt."""
         return int(self._opaque.ctypes.data)
 
     def get(self, name: str) -> int:
@@ -137,20 +137,20 @@ class Algorithm:
 
         Stages are depth along K x count.
         """
-        said = [f"algo {self.get('ID')} tile {self.tile} stages {self._named('MatmulStages', 'STAGES_ID')}"]
+        words = [f"algo {self.get('ID')} tile {self.tile} stages {self._named('MatmulStages', 'STAGES_ID')}"]
         split = self.get("SPLITK_NUM")
-        said.append(f"split {split}")
+        words.append(f"split {split}")
         if self.get("REDUCTION_SCHEME"):
-            said.append(f"reduced in {self._named('ReductionScheme', 'REDUCTION_SCHEME')}")
-        said.append(f"cluster {self._named('ClusterShape', 'CLUSTER_SHAPE_ID').removesuffix('x1')}")
+            words.append(f"reduced in {self._named('ReductionScheme', 'REDUCTION_SCHEME')}")
+        words.append(f"cluster {self._named('ClusterShape', 'CLUSTER_SHAPE_ID').removesuffix('x1')}")
         for name, word in (
             ("INNER_SHAPE_ID", "inner"),
             ("CTA_SWIZZLING", "swizzle"),
             ("CUSTOM_OPTION", "custom"),
         ):
             if value := self.get(name):
-                said.append(f"{word} {value}")
-        return " ".join(said)
+                words.append(f"{word} {value}")
+        return " ".join(words)
 
     def _named(self, enum: str, attribute: str) -> str:
         """The value as the header names it, or its number where this library is newer than the bindings."""
@@ -177,24 +177,26 @@ class Question:
     def heuristic(self, most: int) -> list[Algorithm]:
         """What the heuristic names, at most so many, the one that it thinks quickest first."""
         library = self._library
-        found = np.zeros(most, dtype=library.bindings.matmul_heuristic_result_dtype)
+        results = np.zeros(most, dtype=library.bindings.matmul_heuristic_result_dtype)
         count = np.zeros(1, dtype=np.int32)
         library.call(
             "matmul_algo_get_heuristic",
-            *(*self._asked, self._wishes.address, most, found.ctypes.data, count.ctypes.data),
+            *(*self._asked, self._wishes.address, most, results.ctypes.data, count.ctypes.data),
         )
-        good = found[: int(count[0])]
-        return [Algorithm(library, one["algo"]) for one in good.reshape(-1, 1) if one["state"][0] == 0]
+        good = results[: int(count[0])]
+        return [
+            Algorithm(library, result["algo"]) for result in good.reshape(-1, 1) if result["state"][0] == 0
+        ]
 
     def allows(self, algorithm: Algorithm) -> bool:
         """Whether this algorithm can solve it here, within the workspace."""
         library = self._library
-        found = np.zeros(1, dtype=library.bindings.matmul_heuristic_result_dtype)
+        results = np.zeros(1, dtype=library.bindings.matmul_heuristic_result_dtype)
         try:
-            library.call("matmul_algo_check", *self._asked, algorithm.address, found.ctypes.data)
+            library.call("matmul_algo_check", *self._asked, algorithm.address, results.ctypes.data)
         except Unsupported:
             return False
-        return bool(found["state"][0] == 0 and found["workspace_size"][0] <= library.workspace.nbytes)
+        return bool(results["state"][0] == 0 and results["workspace_size"][0] <= library.workspace.nbytes)
 
 
 def algorithms(library: Library, *types: int) -> Iterator[Algorithm]:

@@ -28,18 +28,18 @@ from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 
 BYTE_A_CYCLE = 64
-"""From the L2 cache to an SM: the unit of all that follows."""
+"""Bytes a cycle from the L2 cache to an SM: the unit of all that follows."""
 FILL_STEPS = 4
 """Steps along K that it takes to fill a pipeline, about as many as are in flight."""
 _SHARED_KIB = {(7, 0): 96, (7, 5): 64, (8, 0): 164, (8, 7): 164, (9, 0): 228, (10, 0): 228, (10, 3): 228}
 """Shared memory of an SM, KiB (CUDA C++ Programming Guide, technical specifications per compute
 capability)."""
 _OTHER_KIB = 100
-"""Of 8.6, 8.9 and 12.x."""
+"""Shared memory of an SM of 8.6, 8.9 and 12.x."""
 
 
 def each_alone(problem: Gemm, tile: Tile, sm_count: int, at_a_time: int) -> float:
-    """Of one program a tile, `at_a_time` on an SM; without end where not even one has room."""
+    """Duration of one program a tile, `at_a_time` on an SM; infinite where not even one has room."""
     if not at_a_time:
         return math.inf
     waves, steps = waves_of(problem, tile, sm_count)
@@ -63,7 +63,7 @@ def waves_of(problem: Gemm, tile: Tile, sm_count: int) -> tuple[int, float]:
 
 
 def leave(problem: Gemm, tile: Tile) -> float:
-    """Of writing a tile of D."""
+    """Duration of writing a tile of D."""
     return float(tile.m * tile.n * problem.output_item_byte)
 
 

@@ -59,16 +59,16 @@ def _kernel(problem: Gemm, capability: tuple[int, int]) -> Any:
         major, minor = capability
         raise Unsupported(
             f"triton-gluon has {what}kernels for compute capability "
-            f"{' and '.join(f'{one}.x' for one in sorted(there))}, not for {major}.{minor}"
+            f"{' and '.join(f'{which}.x' for which in sorted(there))}, not for {major}.{minor}"
         )
     return importlib.import_module(f"kernels.gemm.{there[capability[0]]}")
 
 
 def shared_arguments(of: Operands, tile: Tile) -> dict[str, Any]:
-    """Those that these kernels have in common with the others."""
+    """The arguments that these kernels have in common with the others."""
     kept = ("a_scale", "b_scale", "m", "n", "k", "ROWS_ARE_K", "ADD", "BLOCK_M", "BLOCK_N", "BLOCK_K")
-    found = of.arguments(tile)
-    return {name: found[name] for name in kept}
+    arguments = of.arguments(tile)
+    return {name: arguments[name] for name in kept}
 
 
 def described(

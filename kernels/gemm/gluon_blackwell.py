@@ -63,9 +63,9 @@ from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
 
 ROWS = 128
-"""Of D, that one block computes: all lanes of tensor memory."""
+"""Rows of D that one block computes: all lanes of tensor memory."""
 SLACK_BYTE = 1024
-"""Of shared memory: barriers, and what warps of several kinds hand to each other when they start."""
+"""Shared memory for barriers, and for what warps of several kinds hand to each other when they start."""
 
 
 class Schedule(NamedTuple):
@@ -93,13 +93,13 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
     Raises Unsupported with a Triton before 3.7 (module docstring).
     """
     check_version(triton.__version__)
-    found = [
+    schedules = [
         Schedule(Tile(wide, ROWS * blocks, 128 // problem.item_byte, 4, stages), blocks, group)
         for wide, blocks in _SHAPES
         for stages in [_most_stages(problem, wide, blocks)]
         for group in (GROUPS if wide == 256 else GROUPS[:1])
     ]
-    return tuple(sorted(found, key=functools.partial(computed, problem, sm_count=sm_count)))
+    return tuple(sorted(schedules, key=functools.partial(computed, problem, sm_count=sm_count)))
 
 
 def check_version(version: str) -> None:
@@ -119,7 +119,7 @@ def computed(problem: Gemm, chosen: Schedule, sm_count: int) -> int:
 
 
 def _most_stages(problem: Gemm, wide: int, blocks: int) -> int:
-    """As many as fit with the parts of D on their way out, at most 8, whatever is added."""
+    """The most stages that fit beside the parts of D on their way out, at most 8, whatever is added."""
     step = 128 * (ROWS + wide // blocks)
     left = 227 * 1024 - SLACK_BYTE - 4 * wide - _staged_byte(problem, wide)
     return min(8, left // step)

@@ -25,7 +25,7 @@ LEAST_TRITON = (3, 7)
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def allocated_barriers(STAGES: gl.constexpr, PAIRED: gl.constexpr):  # type: ignore[no-untyped-def]
-    """Those of filled, freed, summed and taken, each completed by one arrival."""
+    """The barriers filled, freed, summed and taken, each completed by one arrival."""
     filled = mbarrier.allocate_mbarrier(batch=STAGES, two_ctas=PAIRED)
     freed = mbarrier.allocate_mbarrier(batch=STAGES)
     summed = mbarrier.allocate_mbarrier(batch=2)

@@ -296,7 +296,7 @@ class Schedule(NamedTuple):
     group: int
 
     def __str__(self) -> str:
-        """As people write it: `256x128x64 w8 s4 lag1 g8`."""
+        """`256x128x64 w8 s4 lag1 g8`."""
         return f"{self.tile} lag{self.lag} g{self.group}"
 
 
@@ -308,20 +308,20 @@ _SHAPES = {
 """M x N -> lags and groups, the likeliest of both first."""
 _ROOM_BYTE = 227 * 1024
 _SLACK_BYTE = 1024
-"""Of one block: barriers, and what it takes to begin on a multiple of 1024 bytes."""
+"""Shared memory of one block for barriers, and to begin on a multiple of 1024 bytes."""
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Schedule, ...]:
     """What to try on a device of compute capability 9.x, large tiles first; it decides (choosing.py)."""
-    found = []
+    schedules = []
     for (m, n), (lags, groups) in _SHAPES.items():
         tile = Tile(m, n, 128 // problem.item_byte, 8, 1)
-        one = shared_byte(problem, tile)
-        stages = 1 + (_ROOM_BYTE - one) // (shared_byte(problem, tile._replace(stages=2)) - one)
+        block_byte = shared_byte(problem, tile)
+        stages = 1 + (_ROOM_BYTE - block_byte) // (shared_byte(problem, tile._replace(stages=2)) - block_byte)
         tile = tile._replace(stages=stages)
-        found += [Schedule(tile, lag, groups[0]) for lag in lags if lag <= stages - 2]
-        found += [Schedule(tile, lags[0], group) for group in groups[1:]]
-    return tuple(found)
+        schedules += [Schedule(tile, lag, groups[0]) for lag in lags if lag <= stages - 2]
+        schedules += [Schedule(tile, lags[0], group) for group in groups[1:]]
+    return tuple(schedules)
 
 
 def shared_byte(problem: Gemm, tile: Tile) -> int:

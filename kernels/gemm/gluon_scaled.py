@@ -58,7 +58,7 @@ from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
 
 _STEP_BYTE = 128
-"""Of a row, brought at a time: the widest pattern of TMA."""
+"""Bytes of a row that are brought at a time: the widest pattern of TMA."""
 _ROOM_BYTE = 227 * 1024
 _SECOND = {256: 192, 128: 128}
 """Columns of a tile -> the column of tensor memory where the second tile of sums begins."""
@@ -71,14 +71,14 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
     is room for it beside smaller parts. Raises Unsupported with a Triton before 3.7.
     """
     check_version(triton.__version__)
-    found = []
+    schedules = []
     for wide in _SECOND:
         deepest = max(stages for stages in range(2, 8) if part(problem, wide, stages)[0])
         most = max(stages for stages in range(2, 8) if part(problem, wide, stages) == (64, 2))
         for stages in dict.fromkeys((most, min(deepest, most + 1))):
             tile = Tile(wide, ROWS, _step(problem), 4, stages)
-            found += [Schedule(tile, 1, group) for group in (GROUPS if wide == 256 else GROUPS[:1])]
-    return tuple(sorted(found, key=functools.partial(computed, problem, sm_count=sm_count)))
+            schedules += [Schedule(tile, 1, group) for group in (GROUPS if wide == 256 else GROUPS[:1])]
+    return tuple(sorted(schedules, key=functools.partial(computed, problem, sm_count=sm_count)))
 
 
 def _step(problem: Gemm) -> int:
@@ -87,7 +87,7 @@ def _step(problem: Gemm) -> int:
 
 
 def _step_byte(problem: Gemm, wide: int) -> int:
-    """Of one step in shared memory: numbers and scales."""
+    """Bytes of one step in shared memory: numbers and scales."""
     return (ROWS + wide) * (_STEP_BYTE + _step(problem) // BLOCK_SCALED[problem.dtype])
 
 
@@ -115,7 +115,7 @@ def prepare(of: Operands, chosen: Schedule, sm_count: int) -> Prepared:
     blocks = _step(problem) // BLOCK_SCALED[problem.dtype]
     columns, buffers = part(problem, tile.m, tile.stages)
     packed = problem.dtype == "nvfp4"
-    a, b = (one.view(torch.uint8) if packed else one for one in (of.a, of.b))
+    a, b = (operand.view(torch.uint8) if packed else operand for operand in (of.a, of.b))
     arguments = {
         "a": described("a", a, [tile.m, _STEP_BYTE]),
         "b": described("b", b, [tile.n, _STEP_BYTE]),

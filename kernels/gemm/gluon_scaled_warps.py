@@ -22,7 +22,7 @@ from kernels.gemm.blocks import grouped
 from kernels.gemm.gluon_blackwell_warps import allocated_barriers
 
 LEAST_TRITON = (3, 7)
-"""As in gluon_blackwell_warps.py."""
+"""The oldest Triton that compiles these kernels, as in gluon_blackwell_warps.py."""
 
 
 @gluon.jit  # type: ignore[untyped-decorator]

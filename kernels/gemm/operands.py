@@ -30,7 +30,7 @@ class Operands:
     c: torch.Tensor | None = None
     """What is added: [n, m] (beta = 1), or [m], a bias, the same for every row."""
     scales: tuple[torch.Tensor, torch.Tensor] | None = None
-    """Of scaled types: that of A, that of B."""
+    """The scales of A and of B, of scaled types."""
 
     @property
     def addend(self) -> str:

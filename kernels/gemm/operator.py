@@ -62,7 +62,7 @@ def inputs(problem: Gemm, uniform: Uniform) -> Tensors:
 
 
 def _normal(problem: Gemm) -> Tensors:
-    """The A [m, k] and B [n, k] that every type rounds, in float64: the same whenever asked for."""
+    """The A [m, k] and B [n, k] that every type rounds, in float64: the same at every call."""
     generator = torch.Generator().manual_seed(problem.k)
     return tuple(
         torch.randn(rows, problem.k, dtype=torch.float64, generator=generator)
@@ -98,7 +98,7 @@ def reference(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tens
 
 def _reference_of_normal(problem: Gemm, device: torch.device) -> torch.Tensor:
     """The product of the numbers before they were rounded; of int8 in units of the operands' scales."""
-    a, b = (one.to(device) for one in _normal(problem))
+    a, b = (operand.to(device) for operand in _normal(problem))
     d = b @ a.t()
     return d / (a.abs().amax() * b.abs().amax()) * 127**2 if problem.dtype == "int8" else d
 
@@ -221,19 +221,19 @@ def _examples() -> list[Gemm]:
     single = [dtype for dtype in Gemm.dtypes() if dtype not in BLOCK_SCALED]
     with_c: tuple[Dtype, ...] = ("float16", "bfloat16", "float32", "float64")
     others: tuple[Dtype, ...] = (*with_c, "tf32", "float8_e4m3", "int8")
-    found = products(sizes, layouts, single)
+    problems = products(sizes, layouts, single)
     for dtype in others:
         pitch = "tight" if dtype in ("float16", "float64") else "padded"
-        found += products(few, layouts, [dtype], beta=int(dtype in with_c), pitch=pitch)
+        problems += products(few, layouts, [dtype], beta=int(dtype in with_c), pitch=pitch)
         for m, n, k, batch in [(1, 37, 29, 2), (33, 65, 1, 5), (65, 33, 40, 3)]:
-            found += products([(m, n, k)], layouts, [dtype], pitch=pitch, batch=batch)
-    found += products([(1, 1, 32), (33, 65, 96), (16, 37, 64), (144, 129, 256)], ["TN"], BLOCK_SCALED)
-    found += products([(48, 33, 64)], ["TN"], Gemm.dtypes(), data="normal")
+            problems += products([(m, n, k)], layouts, [dtype], pitch=pitch, batch=batch)
+    problems += products([(1, 1, 32), (33, 65, 96), (16, 37, 64), (144, 129, 256)], ["TN"], BLOCK_SCALED)
+    problems += products([(48, 33, 64)], ["TN"], Gemm.dtypes(), data="normal")
     pruned = Gemm.implementation("cusparselt").dtypes
-    found += products([(32, 16, 32), (33, 65, 100), (96, 48, 256)], ["TN"], pruned, sparsity="2of4")
+    problems += products([(32, 16, 32), (33, 65, 100), (96, 48, 256)], ["TN"], pruned, sparsity="2of4")
     # One product of two such numbers may be too small for its type: no relative error bounds it.
     small = ("float16", "float8_e4m3", "float8_e5m2")
-    return [one for one in found if one.product != (1, 1, 1) or one.dtype not in small]
+    return [problem for problem in problems if problem.product != (1, 1, 1) or problem.dtype not in small]
 
 
 def _cublaslt(which: str) -> Callable[..., Launch]:

@@ -1,10 +1,10 @@
-"""In which order the tiles of D run, and how many of N together: what the tiles of one wave share in L2.
+"""The order in which the tiles of D run, and how many of N together: what the tiles of one wave share in L2.
 
 Tiles are counted down `group` of them along N, then on to the next of M, until a band of `group` rows of
 tiles is done (`grouped` in blocks.py, which the kernels use). A wave of P tiles then needs about group x
 BLOCK_N rows of op(B) and P / group x BLOCK_M of op(A), each K long. That is least where both are alike, but
 tiles come whole, bands end, and D may have fewer rows of tiles than a band: so it is counted, for the first
-wave, which is as any other but for the last of a band. What is not found in L2 comes from memory, a few
+wave, which is as any other but for the last of a band. What is not in L2 comes from memory, a few
 times as slowly.
 """
 

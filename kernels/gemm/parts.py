@@ -30,7 +30,8 @@ from kernels.gemm.tiles import Tile
 FAN = tl.constexpr(8)
 """Parts that one program adds at a time, all of them under way together."""
 CHUNK_BYTE = 32
-"""Of a tile that one thread adds at a time: with FAN times that under way it stays within 128 registers."""
+"""Bytes of a tile that one thread adds at a time: with FAN times that under way it stays within 128
+registers."""
 FMA_PER_BYTE: Mapping[str, float] = {
     "nvfp4": 128,
     "mxfp8": 64,
@@ -126,23 +127,23 @@ class Share(NamedTuple):
     tile: Tile
     per_sm: int
     least: int = 2
-    """Of K, for each tile, where K has room for two."""
+    """Fewest parts of K for each tile, where K has room for two."""
 
     def __str__(self) -> str:
-        """As people write it: `128x128x64 w8 s3 1/SM`."""
+        """`128x128x64 w8 s3 1/SM`."""
         return f"{self.tile} {self.per_sm}/SM"
 
 
 def registers(tile: Tile, per_sm: int) -> int:
     """The most that a thread may have so that `per_sm` programs fit on a multiprocessor.
 
-    To be told so keeps the compiler from spilling some for the sake of one more, which will not be there.
+    The limit keeps the compiler from spilling some for the sake of one more, which will not be there.
     """
     return min(255, 65_536 // (32 * tile.warps * per_sm) // 8 * 8)
 
 
 def rows(problem: Gemm, tile: Tile) -> int:
-    """Of a tile of D [tile.n, tile.m] that are added at a time: CHUNK_BYTE a thread."""
+    """Rows of a tile of D [tile.n, tile.m] that are added at a time: CHUNK_BYTE a thread."""
     return max(1, min(tile.n, CHUNK_BYTE // sum_byte(problem) * 32 * tile.warps // tile.m))
 
 
@@ -184,7 +185,7 @@ def sum_byte(problem: Gemm) -> int:
 
 
 class Workspace(NamedTuple):
-    """Where parts lie and programs are counted: written and read within each launch, of no use between."""
+    """Memory for parts of tiles and counts of programs: written and read within each launch alone."""
 
     parts: torch.Tensor
     """[elements] of the type in which sums are kept; not filled."""

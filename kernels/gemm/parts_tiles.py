@@ -55,7 +55,7 @@ def skinny_tiles(problem: Gemm, capability: tuple[int, int]) -> tuple[Share, ...
     vector = kind == "float32" or (kind == "float64" and capability[0] not in (8, 9))
     short = max(1 if vector else 16, 1 << (min(problem.m, problem.n) - 1).bit_length())
     wide = _long_loads_are_wide(problem, n_is_short=n_is_short)
-    found = []
+    tiles = []
     for long, k, stages in (_SKINNY if wide else _SKINNY_NARROW)[kind]:
         tile = Tile(long, short, k, 4, stages) if n_is_short else Tile(short, long, k, 4, stages)
         step_byte = (long + short) * k * problem.item_byte
@@ -64,8 +64,8 @@ def skinny_tiles(problem: Gemm, capability: tuple[int, int]) -> tuple[Share, ...
             continue
         room = SHARED_BYTE[generation_of(capability)] // (stages * step_byte)
         if room:
-            found.append(Share(tile, min(3, room), least=1))
-    return tuple(found)
+            tiles.append(Share(tile, min(3, room), least=1))
+    return tuple(tiles)
 
 
 def _long_loads_are_wide(problem: Gemm, *, n_is_short: bool) -> bool:
@@ -80,7 +80,8 @@ def _long_loads_are_wide(problem: Gemm, *, n_is_short: bool) -> bool:
 MOST_TAKEN: Mapping[str, int] = {"tf32": 64, "8-bit": 56}
 """Registers of a thread for sums and a step's operands, where skinny.py turns these and must not spill."""
 SHARED_BYTE: Mapping[str, int] = {"ampere": 96 * 1024, "hopper": 227 * 1024, "blackwell": 227 * 1024}
-"""Of a multiprocessor, for the programs on it: the least of an architecture and its smaller siblings."""
+"""Shared memory of a multiprocessor for the programs on it: the least of an architecture and its smaller
+siblings."""
 
 _WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
     "16-bit": {

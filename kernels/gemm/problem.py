@@ -68,17 +68,17 @@ _SPARSE: Dtypes = dict.fromkeys(("float16", "bfloat16", "int8"), AMPERE)
 _GLUON: Dtypes = {**dict.fromkeys(("float16", "bfloat16", "float8_e4m3"), HOPPER), **_BLOCKS}
 
 FORCED_TILES = ("256x128", "128x256", "128x128", "256x64", "64x256", "128x64", "64x128", "64x64")
-"""M x N of the tiles that can be asked for by name: those of the guide's section 2.3, largest first."""
+"""M x N of the tiles that have a name: those of the guide's section 2.3, largest first."""
 
 BLOCK_SCALED: Mapping[Dtype, int] = {"mxfp8": 32, "nvfp4": 16}
 """Types with scales for blocks -> elements of a block."""
 SCALED = ("float8_e4m3", "float8_e5m2", *BLOCK_SCALED)
 BATCHED = ("cublas", "onednn", "triton", "triton-pointer")
-"""Those that compute several products at once."""
+"""Implementations that compute several products at once."""
 MOST_BATCH = 2**16 - 1
 """Most products of one launch of ours: programs along the second axis of a CUDA grid."""
 BULK_COPIES = ("triton-tma", "triton-persistent", "triton-gluon")
-"""Those that move operands by TMA and so need every row to begin at a multiple of 16 bytes."""
+"""Implementations that move operands by TMA and so need every row to begin at a multiple of 16 bytes."""
 SKINNY = 64
 """Most columns (n) or rows (m) of D for which `triton-skinny` exists."""
 INT8_LARGEST_K = (2**31 - 1) // 127**2
@@ -229,7 +229,7 @@ class Gemm(Problem):
 
     @property
     def turned_byte(self) -> int:
-        """Of the operands that are not K-major: A stored as it is (N), B transposed (T)."""
+        """Bytes of the operands that are not K-major: A stored as it is (N), B transposed (T)."""
         sides = self.m * (self.layout[0] == "N") + self.n * (self.layout[1] == "T")
         return self.batch * sides * self.k * self.item_byte // PACKED.get(self.dtype, 1)
 
@@ -274,7 +274,7 @@ class Gemm(Problem):
         return _Moved(byte, 0, written)
 
     def facts(self, implementation: str) -> dict[str, Any]:
-        """Also the units that bound what multiplies no zeros, or 16 bits as 8: no peak of `dtype` does."""
+        """Facts, with the units that bound what skips zeros or multiplies 16 bits as 8, unlike `dtype`."""
         units = {"cusparselt": "sparse", "cublas-quantized": "8-bit"}
         arithmetic = units.get(implementation, self.arithmetic)
         return super().facts(implementation) | {"arithmetic": arithmetic}
@@ -359,13 +359,13 @@ class Gemm(Problem):
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Also: on all but Blackwell 8-bit types of layout TN alone, by cuBLASLt and our kernels in Gluon."""
-        found = super().missing(implementation, device, capability)
+        reason = super().missing(implementation, device, capability)
         along_k = {"cublaslt": "cuBLASLt", "triton-gluon": "triton-gluon"}
-        name = next((along_k[one] for one in along_k if implementation.startswith(one)), "")
+        name = next((along_k[prefix] for prefix in along_k if implementation.startswith(prefix)), "")
         turned = self.dtype in ("float8_e4m3", "int8") and self.layout != "TN"
-        if not found and name and turned and (capability or ANY) < _BLACKWELL:
+        if not reason and name and turned and (capability or ANY) < _BLACKWELL:
             return f"{name} does {self.dtype} in layout TN here, not {self.layout}"
-        return found
+        return reason
 
     def probe(self) -> Gemm:
         """At most 256 a side, and one of a batch: a few milliseconds even where a type has no fast path."""

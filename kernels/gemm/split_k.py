@@ -46,7 +46,7 @@ from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
 
 UNIT_ROWS = 64
-"""Of the matrix instructions of Hopper and Blackwell; a tile with fewer is left to those of Ampere."""
+"""Rows of the matrix instructions of Hopper and Blackwell; a tile with fewer is left to those of Ampere."""
 LEAST_STEPS = 4
 """Steps along K that a part has at least: about as many as it takes to fill its pipeline."""
 
@@ -60,7 +60,7 @@ def parts(problem: Gemm, share: Share, sm_count: int) -> int:
     counts = range(share.least, min(most, max(8, share.per_sm * sm_count)) + 1)
     durations = [duration(problem, share, sm_count, count) for count in counts]
     near = 1.05 * min(durations)
-    return next(count for count, one in zip(counts, durations, strict=True) if one <= near)
+    return next(count for count, duration in zip(counts, durations, strict=True) if duration <= near)
 
 
 def duration(problem: Gemm, share: Share, sm_count: int, count: int) -> float:

@@ -153,7 +153,7 @@ class Streams(NamedTuple):
     bulk: bool
 
     def __str__(self) -> str:
-        """As people write it: `128x256x64 w8 s3 1/SM bulk`."""
+        """`128x256x64 w8 s3 1/SM bulk`."""
         return f"{Share(self.tile, self.per_sm)} {'bulk' if self.bulk else 'pointers'}"
 
 

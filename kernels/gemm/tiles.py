@@ -40,7 +40,7 @@ class Tile(NamedTuple):
     group: int = GROUP
 
     def __str__(self) -> str:
-        """As people write it: `256x128x64 w8 s3`, and ` g16` if another number than 8 runs together."""
+        """`256x128x64 w8 s3`, and ` g16` if another number than 8 runs together."""
         text = f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
         return text if self.group == GROUP else f"{text} g{self.group}"
 
@@ -77,8 +77,8 @@ def forced(
     kind, generation = kind_of(dtype), generation_of(capability)
     if not wide:
         return tuple(tile for tile in _NARROW[kind] if (tile.m, tile.n) == (m, n))
-    found = _FORCED[kind]
-    of = found.get(generation) or found["any"]
+    forced = _FORCED[kind]
+    of = forced.get(generation) or forced["any"]
     eight = 128 * 128 if (kind, generation, layout) == ("tf32", "hopper", "NT") else of.eight
     warps = [4] * (m * n <= of.four) + [8] * (128 * 128 <= m * n <= eight)
     return tuple(Tile(m, n, of.k, w, stages) for w in warps for stages in (3, 4))

@@ -28,7 +28,7 @@ _FORCED = tuple((int(m), int(n)) for m, n in (shape.split("x") for shape in FORC
 _SHAPES = (*_FORCED, (32, 128))
 """M x N. Of N, the rows of the product, Hopper's and Blackwell's instructions take no fewer than 64."""
 _SLACK_BYTE = 2048
-"""Of one block: barriers, and what it takes to start on a multiple of 1024 bytes."""
+"""Shared memory of one block for barriers, and to begin on a multiple of 1024 bytes."""
 
 
 def bulk_tiles(problem: Gemm, capability: tuple[int, int], *, persistent: bool) -> tuple[Tile, ...]:
@@ -55,7 +55,7 @@ def _of_shape(
     short, long = (64, 128) if by_registers else (128, 256)
 
     def deepest(k_byte: int, warps: int, *, blocks: int = 1, least: int = 3) -> list[Tile]:
-        """With the most stages with which so many blocks fit one multiprocessor; none if not the least."""
+        """The tile with the most stages of which so many blocks fit an SM; none if the least does not."""
         tiles = [Tile(m, n, k_byte // problem.item_byte, warps, stages) for stages in range(6, least - 1, -1)]
         return [
             tile

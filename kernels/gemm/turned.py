@@ -41,7 +41,7 @@ SIDE = {1: 128, 4: 64}
 """Elements of a side of the square that one program turns, by the bytes of an element."""
 WARPS = 8
 WORD = {1: torch.int8, 4: torch.int32}
-"""As which type elements are moved, by their bytes."""
+"""Bytes of an element -> the type as which it is moved."""
 
 
 @triton.jit(do_not_specialize=["rows", "length", "row_x", "row_y"])  # type: ignore[untyped-decorator]
@@ -95,8 +95,8 @@ def k_major(problem: Gemm) -> Gemm:
 def prepare(of: Operands, product: choosing.Choice, sm_count: int) -> Prepared:
     """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
     turns, operands = turned(of)
-    found: Prepared = choosing.module(product.variant).prepare(operands, product.configuration, sm_count)
-    return found._replace(before=turns)
+    prepared: Prepared = choosing.module(product.variant).prepare(operands, product.configuration, sm_count)
+    return prepared._replace(before=turns)
 
 
 def turned(of: Operands) -> tuple[tuple[Prepared, ...], Operands]:

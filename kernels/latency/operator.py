@@ -7,6 +7,7 @@ import torch
 from bench.spec import Operator, Tensors, Uniform
 from kernels.latency.problem import LINE_BYTE, Latency
 from kernels.optional import launched_by
+from kernels.rounding import exact
 
 _CELLS = LINE_BYTE // 4
 """Elements from one cell to the next."""
@@ -25,7 +26,7 @@ def inputs(problem: Latency, uniform: Uniform) -> Tensors:
 
 
 def reference(problem: Latency, table: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
-    """Where each chain ends `[chains]`, in float64: the cycle is squared for each bit of the steps."""
+    """The end of each chain `[chains]`, in float64: the cycle is squared for each bit of the steps."""
     ahead, at = table[:, 0].long() // _CELLS, begin.long() // _CELLS
     for bit in range(problem.steps.bit_length()):
         if problem.steps >> bit & 1:
@@ -34,17 +35,12 @@ def reference(problem: Latency, table: torch.Tensor, begin: torch.Tensor) -> tor
     return (at * _CELLS).double()
 
 
-def tolerance(problem: Latency, implementation: str) -> float:
-    """0: an index is exact."""
-    return 0.0
-
-
 OPERATOR = Operator(
     problem=Latency,
     inputs=inputs,
     reference=reference,
     implementations={"triton": launched_by("latency.chasing")},
-    tolerance=tolerance,
+    tolerance=exact,  # an index
     examples=[
         # Two cells, more steps than cells, an odd number of cells, and several chains.
         Latency(dtype="float32", footprint_byte=LINE_BYTE * lines, steps=steps)

@@ -76,8 +76,7 @@ class Latency(Problem):
 
     def probe(self) -> "Latency":
         """At most 1 MiB and 1024 steps."""
-        most = {"footprint_byte": 1 << 20, "steps": 1024}
-        return self.model_copy(update={name: min(limit, getattr(self, name)) for name, limit in most.items()})
+        return self.at_most(footprint_byte=1 << 20, steps=1024)
 
 
 PROBLEM = Latency

@@ -6,6 +6,8 @@ import torch
 
 from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.launch.problem import LaunchFloor
+from kernels.optional import launched_by
+from kernels.rounding import exact
 
 
 def inputs(problem: LaunchFloor, uniform: Uniform) -> Tensors:
@@ -24,23 +26,11 @@ def aten(problem: LaunchFloor, x: torch.Tensor) -> Launch:
     return Launch(lambda: torch.neg(x, out=y), (y,))
 
 
-def triton(problem: LaunchFloor, x: torch.Tensor) -> Launch:
-    """An empty kernel; x is not touched."""
-    from kernels.launch.empty import empty_launch
-
-    return empty_launch()
-
-
-def tolerance(problem: LaunchFloor, implementation: str) -> float:
-    """0: a sign is exact."""
-    return 0.0
-
-
 OPERATOR = Operator(
     problem=LaunchFloor,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "triton": triton},
-    tolerance=tolerance,
+    implementations={"aten": aten, "triton": launched_by("launch.empty")},
+    tolerance=exact,  # a sign
     examples=[LaunchFloor(dtype="float32")],
 )

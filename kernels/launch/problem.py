@@ -1,14 +1,14 @@
 """The launch floor: the time of a kernel that does nothing, t0 of every prediction.
 
 triton  a kernel with an empty body
-aten    the negation of one element: the least that torch can be asked to do
+aten    the negation of one element: the least that torch can do
 
 Strongest known: none, for this measures the device.
 """
 
 from typing import ClassVar
 
-from bench.spec import Implementation, Problem
+from bench.spec import Implementation, Problem, Specs
 from kernels.implementations import ANY, VOLTA, on_both, on_cuda
 
 
@@ -27,14 +27,9 @@ class LaunchFloor(Problem):
         return 0
 
     @property
-    def byte_read(self) -> int:
-        """0: one element at most."""
-        return 0
-
-    @property
-    def byte_written(self) -> int:
-        """0: one element at most."""
-        return 0
+    def tensors(self) -> tuple[Specs, Specs]:
+        """None: a single element is not counted."""
+        return {}, {}
 
 
 PROBLEM = LaunchFloor

@@ -109,8 +109,8 @@ def _launch(
 def _unscale(gradients: list[torch.Tensor]) -> None:
     """What GradScaler.unscale_ calls: divides by the scale, and sets a flag if a number is not finite."""
     device = gradients[0].device
-    found, inverse = torch.zeros(1, device=device), torch.full((1,), 1 / LOSS_SCALE, device=device)
-    torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
+    infinite, inverse = torch.zeros(1, device=device), torch.full((1,), 1 / LOSS_SCALE, device=device)
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, infinite, inverse)
 
 
 def _autocast(problem: Layer, device: torch.device) -> AbstractContextManager[Any]:
@@ -143,7 +143,7 @@ def eager(
 
 
 def deterministic(problem: Layer, *tensors: torch.Tensor) -> Launch:
-    """As eager or amp, cuDNN held to algorithms that repeat every bit; RuntimeError if two calls differ."""
+    """Eager or amp with algorithms of cuDNN that repeat every bit; RuntimeError if two calls differ."""
     launch = eager(problem, *tensors, deterministic=True)
     first, second = (
         (each,) if isinstance(each, torch.Tensor) else each for each in (launch.call(), launch.call())

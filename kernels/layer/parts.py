@@ -8,7 +8,7 @@ another.
 
 Bytes are those of elements that are read and written, each once in each kernel; a norm's mean and
 deviation, which are few, are left out. A step that `joins` is computed by a compiler in a kernel before or
-after it, whose bytes are counted there. Operations of a class beside the contractions are a count of
+after it, whose bytes are counted there. Operations of a class other than the contractions are a count of
 additions, products, roots and exponentials by the textbook formulas.
 """
 
@@ -45,9 +45,9 @@ class Part(NamedTuple):
         return self.read + self.written
 
 
-@cache  # asked for every count of a layer
+@cache  # needed for every count of a layer
 def parts(layer: Layer, implementation: str) -> tuple[Part, ...]:
-    """Those of the forward pass, of a step the others too."""
+    """The parts of the forward pass, of a step the others too."""
     fused = implementation in ("sdpa", "inductor")
     of_kind = {
         "transformer": _transformer,

@@ -123,7 +123,7 @@ class Layer(Problem):
         return self
 
     def parameters(self) -> dict[str, int | float | bool | str]:
-        """Those that the kind has; an mlp's length only where it is not 1."""
+        """The parameters that the kind has; an mlp's length only where it is not 1."""
         given = super().parameters()
         left_out = {name for names in SPEAKS_OF.values() for name in names} - {*SPEAKS_OF[self.kind]}
         if self.kind == "mlp" and self.length == 1:
@@ -201,7 +201,7 @@ class Layer(Problem):
 
     @property
     def flop(self) -> int:
-        """Those of products and convolutions. The others' few are not, since they run on other units."""
+        """FLOP of products and convolutions. The others' few are not counted, as they run on other units."""
         return self.flop_of("contraction")
 
     @property
@@ -230,7 +230,7 @@ class Layer(Problem):
         return sum(part.written for part in self.parts(implementation))
 
     def byte_beside(self, implementation: str) -> int:
-        """What the parts beside the contractions move."""
+        """Bytes that the parts other than the contractions move."""
         return sum(part.byte for part in self.parts(implementation) if part.work != "contraction")
 
     def refusal(self, implementation: str) -> str:
@@ -244,8 +244,7 @@ class Layer(Problem):
     def probe(self) -> Layer:
         """The same layer for one sequence or image, of up to 64 tokens or 14 pixels a side."""
         longest = 14 if self.kind == "bottleneck" else 64
-        batch = min(self.batch, 64) if self.kind == "mlp" else 1
-        return self.model_copy(update={"batch": batch, "length": min(self.length, longest)})
+        return self.at_most(batch=64 if self.kind == "mlp" else 1, length=longest)
 
 
 PROBLEM = Layer

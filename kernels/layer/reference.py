@@ -62,7 +62,7 @@ def _gelu(z: torch.Tensor) -> torch.Tensor:
 
 
 def _attend(problem: Layer, qkv: torch.Tensor) -> torch.Tensor:
-    """Each head of queries beside its own head of keys, one after the other."""
+    """Each head of queries paired with its own head of keys, one after the other."""
     d, of_queries = problem.head_width, problem.width
     of_keys = problem.kv_heads * d
     q, k, v = torch.split(qkv, [of_queries, of_keys, of_keys], -1)

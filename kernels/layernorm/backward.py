@@ -11,7 +11,7 @@ while one is computed (`STAGES`).
 8192 elements are 16 a thread of 16 warps; x, dy and both column sums of 32 do not fit. Of rows that are no
 multiple of 16 bytes, loaded narrowly, 4096 are the most.
 
-**Bytes moved.** x and dy once, dx once, 8 bytes of statistics a row, dweight and dbias. Beside them
+**Bytes moved.** x and dy once, dx once, 8 bytes of statistics a row, dweight and dbias. In addition
 `length` elements of weight for each program, from cache, and `2 programs length` float32 partial sums,
 written and read again from L2.
 
@@ -23,10 +23,10 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.problem import LayerNorm
 from kernels.layernorm.registers import known_length, rows_of
-from kernels.layernorm.tiles import Tile, along_rows, of_rows, programs, whole_rows
+from kernels.layernorm.tiles import Tile, along_rows, of_rows, whole_rows
 from kernels.tensors import empty
 
 
@@ -124,16 +124,16 @@ def candidates(problem: LayerNorm) -> list[Tile]:
 
     Up to 8 of short rows, whose sums over many rows of a program take registers too.
     """
-    found = []
+    tiles = []
     for tile in whole_rows(problem.length, most=16 if problem.length > 512 else 8):
         few = tile.rows * tile.block <= 8 * 32 * tile.warps
-        found.append(tile._replace(per_sm=(32 if few else 16) // tile.warps))
-    return found
+        tiles.append(tile._replace(per_sm=(32 if few else 16) // tile.warps))
+    return tiles
 
 
-def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
+def launch(problem: LayerNorm, inputs: Tensors, tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows within 8192 elements; mean and rstd float32, all contiguous."""
-    count = programs(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
+    count = min(tile.per_sm * multiprocessors, -(-problem.rows // tile.rows))
     dx, dweight, dbias = empty(problem, inputs[0])
     partial = dx.new_empty(2, count, problem.length, dtype=torch.float32)
     options = of_rows(tile, problem.length, problem.item_byte) | {"STAGES": 2}

@@ -11,11 +11,10 @@ is taken off: right to the last digits of float32 however large the mean.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
@@ -66,7 +65,7 @@ def candidates(problem: LayerNorm) -> list[Tile]:
     return whole_rows(problem.length, most=32)
 
 
-def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
+def launch(problem: LayerNorm, inputs: Tensors, tile: Tile) -> Launch:
     """y, mean and rstd of rows within 16384 elements; all contiguous, shapes as `problem.py` says."""
     outputs = empty(problem, inputs[0])
     run = normalize[(-(-problem.rows // tile.rows),)]

@@ -47,13 +47,13 @@ def reference(problem: LayerNorm, x: torch.Tensor, *rest: torch.Tensor) -> Tenso
         centred = x.double() - mean
         rstd = (centred.square().mean(1, keepdim=True) + EPSILON).rsqrt()
         return centred * rstd * weight.double() + bias.double(), mean, rstd
-    dy, weight, mean, rstd = (one.double() for one in rest[:4])
+    dy, weight, mean, rstd = (tensor.double() for tensor in rest[:4])
     standard = (x.double() - mean) * rstd
     scaled = dy * weight
     slope = (scaled * standard).mean(1, keepdim=True)
     dx = rstd * (scaled - scaled.mean(1, keepdim=True) - standard * slope)
     if len(rest) > 4:
-        some_x, dy, mean, rstd = (one.double() for one in rest[4:])
+        some_x, dy, mean, rstd = (tensor.double() for tensor in rest[4:])
         standard = (some_x - mean) * rstd
     return dx, (dy * standard).sum(0), dy.sum(0)
 
@@ -67,8 +67,8 @@ def _functional(problem: LayerNorm, *inputs: torch.Tensor) -> Tensors:
     x, dy, weight, mean, rstd = inputs
     # The bias is not read: only its being there, its type and shape count.
     gradient: Any = torch.ops.aten.native_layer_norm_backward.default
-    found: Tensors = gradient(dy, x, shape, mean, rstd, weight, weight, [True, True, True])
-    return found
+    written: Tensors = gradient(dy, x, shape, mean, rstd, weight, weight, [True, True, True])
+    return written
 
 
 def aten(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
@@ -147,7 +147,7 @@ def _statistics(inputs: Tensors, in_16_bits: bool) -> Tensors:
 
 
 def tolerance(problem: LayerNorm, implementation: str) -> tuple[float, float, float]:
-    """For each output the largest |error| that rounding explains, as a fraction of its largest |value|.
+    """The largest |error| of each output that rounding explains, as a fraction of its largest |value|.
 
     u is the unit roundoff of the problem's type, u' that of the arithmetic, float32 (float64 for float64,
     where the reference errs as much: twice). Inputs are uniform in [-1, 1]. `low` (n) is what the largest
@@ -196,7 +196,7 @@ def _arithmetic(problem: LayerNorm) -> tuple[float, int]:
 
 
 def _sums_error(problem: LayerNorm, summed_in: Dtype | Literal["float32"]) -> float:
-    """Of dweight and dbias, by their running sums in this type, as a share of the largest."""
+    """Error of dweight and dbias by their running sums in this type, as a share of the largest."""
     columns = _excerpt_columns(problem)
     scatter = math.log(columns / UNLIKELY) / low(columns)
     return UNIT_ROUNDOFF[summed_in] * math.sqrt(problem.rows) / 3 * scatter
@@ -226,13 +226,17 @@ def excerpt(problem: LayerNorm, inputs: Tensors, outputs: Tensors) -> tuple[Laye
     if problem.elements <= 4 * _CHECKED:
         return problem, inputs, outputs
     rows = one_of_each_part(problem.rows, _excerpt_rows(problem))
-    smaller, some, part = of_rows(problem, rows, inputs, outputs)
+    smaller, smaller_inputs, part = of_rows(problem, rows, inputs, outputs)
     if problem.direction == "forward":
-        return smaller, some, part
+        return smaller, smaller_inputs, part
     x, dy, _, mean, rstd = inputs
     dx, dweight, dbias = part
     columns = one_of_each_part(problem.length, _excerpt_columns(problem)).to(x.device)
-    return smaller, (*some, x[:, columns], dy[:, columns], mean, rstd), (dx, dweight[columns], dbias[columns])
+    return (
+        smaller,
+        (*smaller_inputs, x[:, columns], dy[:, columns], mean, rstd),
+        (dx, dweight[columns], dbias[columns]),
+    )
 
 
 OPERATOR = Operator(

@@ -51,7 +51,7 @@ class LayerNorm(Rows):
 
     @property
     def flop(self) -> int:
-        """By convention 8 an element forward and 14 backward; no device is bound by them.
+        """FLOP by convention: 8 an element forward and 14 backward; no device is bound by them.
 
         Forward: mean 1, centring 1, the mean's correction 1, variance 2, scaling 1, weight and bias 2.
         Backward: h 2, g 1, its two means 3, dx 4, dweight 2, dbias 1, and 1 for the row's own numbers.
@@ -76,14 +76,14 @@ class LayerNorm(Rows):
         What depends on the device a problem cannot know, and is not counted, for a roof that can be beaten is
         none. So `byte` is too little, and the roof too high, for these: our gradient of rows up to 128 Ki
         where there are no clusters of blocks (below compute capability 9.0, or with Triton 3.6) or the device
-        found two passes faster: 5/3 of `byte`. Our forward pass over rows beyond 16384 where shared memory
-        does not hold them; it reads x the second time at once, from L2. And aten's gradient, which reads x
-        and dy twice on a GPU but once on a CPU.
+        have measured two passes as faster: 5/3 of `byte`. Our forward pass over rows beyond 16384 where
+        shared memory does not hold them; it reads x the second time at once, from L2. And aten's gradient,
+        which reads x and dy twice on a GPU but once on a CPU.
         """
-        held = self.in_registers or (
+        read_once = self.in_registers or (
             self.length <= LONGEST_IN_CLUSTER and self.length * self.item_byte % 16 == 0
         )
-        if implementation == "triton" and self.direction == "backward" and not held:
+        if implementation == "triton" and self.direction == "backward" and not read_once:
             return 2 * self.elements * self.item_byte
         return 0
 

@@ -1,7 +1,7 @@
 """Whole rows in registers: which of them a program has, and where their elements lie.
 
 For layer normalization, softmax, quantisation by rows, and chains that end in a norm: every element of their
-results needs a sum, or the largest, of its row. Held in registers the row is read from memory once and the
+results needs a sum, or the largest, of its row. Share in registers the row is read from memory once and the
 sums cost shuffles, not bandwidth. 16384 elements are 32 a thread of 16 warps, the most that any supported
 architecture holds without spilling. Rows shorter than 1024 share a program, so that each thread has several
 16-byte loads under way.
@@ -23,7 +23,7 @@ def known_length(length, ALIGN: tl.constexpr, EVEN: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def rows_of(tile, rows, length, EVEN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Of the tile with this number: its rows, where they start (64-bit), elements from there, which exist.
+    """The tile with this number: its rows, where they start (64-bit), elements from there, which exist.
 
     EVEN: `length` is BLOCK, and columns need no mask.
     """

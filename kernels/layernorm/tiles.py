@@ -29,12 +29,12 @@ def whole_rows(length: int, most: int) -> list[Tile]:
     `most` is a power of two; at most five tiles.
     """
     block = max(2, 1 << (length - 1).bit_length())
-    found: list[Tile] = []
+    tiles: list[Tile] = []
     for elements in sorted({max(block, least) for least in (1024, 2048, 4096)}):
         for warps in (4, 8, 16):
             if 8 <= elements // (32 * warps) <= most:
-                found.append(Tile(elements // block, block, warps))
-    return found[:5]
+                tiles.append(Tile(elements // block, block, warps))
+    return tiles[:5]
 
 
 def alignment(length: int, item_byte: int) -> int:
@@ -53,13 +53,8 @@ def along_rows(tile: Tile, length: int, item_byte: int) -> dict[str, Any]:
 
 
 def of_rows(tile: Tile, length: int, item_byte: int) -> dict[str, Any]:
-    """Those of kernels that hold some rows whole."""
+    """Arguments of kernels that hold some rows whole."""
     return along_rows(tile, length, item_byte) | {"EVEN": length == tile.block, "ROWS": tile.rows}
-
-
-def programs(count: int, tiles: int) -> int:
-    """Programs to start: at most `count`, none without a tile."""
-    return min(count, tiles)
 
 
 def chunks(length: int, item_byte: int) -> Sequence[Tile]:

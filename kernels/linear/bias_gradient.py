@@ -11,7 +11,7 @@ way; this is a kernel of its own, which finds in L2 what the product has just re
 added up: 56 to 64 KB on a multiprocessor, where a B200 needs 43 (tests/kernels/in_flight.py). Loads into
 registers left 8 to 16 KB: ptxas issues the second only when the first has been used.
 
-**Bytes moved.** dy once, db once. Beside them a partial sum a column for each part, written and read in L2.
+**Bytes moved.** dy once, db once. In addition a partial sum a column for each part, written and read in L2.
 
 **Arithmetic.** float32 (float64 for float64): running sums of batch / (ROWS parts) terms, added in pairs;
 rounded once.
@@ -27,28 +27,22 @@ import triton.language as tl
 from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm.channel import arrives_last
-from kernels.layernorm.tiles import Tile, alignment, programs
+from kernels.layernorm.tiles import Tile, alignment
 
 _STAGES = tl.constexpr(3)
-"""Of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which cannot be
-asynchronous, ignore it."""
+"""Stages of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which
+cannot be asynchronous, ignore it."""
 
 
 @triton.jit
 def _sums(
-    pointer,  # [rows, columns], contiguous
-    column,  # [COLUMNS], perhaps past the last
-    first,
-    step,
-    rows,
-    columns,
-    SUM: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    CACHE: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """[COLUMNS] of SUM: rows of the tiles first, first + step... of ROWS rows, added up."""
+    pointer, column, first, step, rows, columns, SUM: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, CACHE: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """[COLUMNS] of SUM: rows of the tiles first, first + step... of ROWS rows, added up.
+
+    Of a matrix [rows, columns], contiguous; `column` may lie past the last.
+    """
     row = tl.arange(0, ROWS)
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     total = tl.zeros((ROWS, COLUMNS), dtype=SUM)
@@ -102,7 +96,7 @@ def candidates(dtype: torch.dtype, columns: int) -> tuple[Tile, ...]:
 def parts(rows: int, columns: int, tile: Tile, sm_count: int) -> int:
     """Programs that share a strip of columns: enough to fill the device, none without a tile."""
     strips = -(-columns // tile.block)
-    return programs(-(-tile.per_sm * sm_count // strips), -(-rows // tile.rows))
+    return min(-(-tile.per_sm * sm_count // strips), -(-rows // tile.rows))
 
 
 def launch(dy: torch.Tensor, tile: Tile, sm_count: int) -> Launch:

@@ -82,7 +82,7 @@ def cublaslt(problem: Linear, *inputs: torch.Tensor) -> Launch:
 
 
 def triton(problem: Linear, *inputs: torch.Tensor) -> Launch:
-    """Our kernels, tuned for this problem when first asked; outputs preallocated."""
+    """Our kernels, tuned for this problem on first use; outputs preallocated."""
     from kernels.gemm import choosing  # Triton is not everywhere, and a run on a CPU needs none.
 
     product = choosing.launch(problem.gemm, _operands(problem, *inputs), "triton")
@@ -129,17 +129,17 @@ def excerpt(problem: Linear, inputs: Tensors, outputs: Tensors) -> tuple[Linear,
     left, right, *more = inputs
     product = outputs[0]
     if not problem.bias:
-        small, (a, b, *more), some = gemm.excerpt(problem.gemm, (right, left, *more), (product,))
-        return _smaller(problem, small), (b, a, *more), some
+        small, (a, b, *more), part = gemm.excerpt(problem.gemm, (right, left, *more), (product,))
+        return _smaller(problem, small), (b, a, *more), part
     # The bias belongs to y's columns, db to dw's rows. Repeated to a matrix it is C, which the GEMM's excerpt
     # cuts as it cuts the product.
     adds = problem.adds_bias
     addend = (more[0] if adds else outputs[1][:, None]).expand_as(product)
     added = problem.gemm.model_copy(update={"beta": 1})
-    small, (a, b, c), some = gemm.excerpt(added, (right, left, addend), (product,))
+    small, (a, b, c), part = gemm.excerpt(added, (right, left, addend), (product,))
     if adds:
-        return _smaller(problem, small), (b, a, c[0]), some
-    return _smaller(problem, small), (b, a), (*some, c[:, 0])
+        return _smaller(problem, small), (b, a, c[0]), part
+    return _smaller(problem, small), (b, a), (*part, c[:, 0])
 
 
 def _smaller(problem: Linear, small: Gemm) -> Linear:

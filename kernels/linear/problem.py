@@ -14,7 +14,7 @@ the documents, which are column-major and call the weights A:
 
 So batch is the length of no row in memory: an odd one misaligns nothing.
 
-`bias` adds the vector to y, forward, and sums its gradient beside dw. dx knows no bias.
+`bias` adds the vector to y, forward, and sums its gradient along with dw. dx knows no bias.
 
 Strongest known: cuBLASLt, which adds the bias as it stores; raced as `cublaslt`.
 """
@@ -41,9 +41,9 @@ AS_GEMM: Mapping[Direction, tuple[str, str, str, Layout]] = {
 
 def _like_gemm(name: str, summary: str) -> Implementation:
     """The GEMM's implementation of this name, on its devices, for the data types that cuBLASLt has too."""
-    found, common = Gemm.implementation(name), Gemm.implementation("cublaslt").dtypes
-    dtypes = {dtype: lowest for dtype, lowest in found.dtypes.items() if dtype in common}
-    return Implementation(name, summary, found.devices, dtypes)
+    of_gemm, common = Gemm.implementation(name), Gemm.implementation("cublaslt").dtypes
+    dtypes = {dtype: lowest for dtype, lowest in of_gemm.dtypes.items() if dtype in common}
+    return Implementation(name, summary, of_gemm.devices, dtypes)
 
 
 class Linear(Problem):
@@ -131,20 +131,19 @@ class Linear(Problem):
         return self.adds_bias and implementation == "onednn"
 
     def refusal(self, implementation: str) -> str:
-        """What the GEMM refuses; and cuBLASLt is asked for no bias gradient."""
+        """What the GEMM refuses; and no bias gradient by cuBLASLt."""
         if implementation == "cublaslt" and self.sums_bias_gradient:
             return "cublaslt is the product alone here, so it does no weight_gradient with bias"
         return _of_gemm(self.gemm.refusal(implementation))
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
-        """Also what the GEMM lacks on this device."""
-        found = super().missing(implementation, device, capability)
-        return found or _of_gemm(self.gemm.missing(implementation, device, capability))
+        """Why this device cannot run it, also by what the GEMM lacks there."""
+        reason = super().missing(implementation, device, capability)
+        return reason or _of_gemm(self.gemm.missing(implementation, device, capability))
 
     def probe(self) -> Linear:
         """At most 256 a side: a few milliseconds even where a type has no fast path."""
-        sizes = {size: min(256, getattr(self, size)) for size in ("batch", "inputs", "outputs")}
-        return self.model_copy(update=sizes)
+        return self.at_most(batch=256, inputs=256, outputs=256)
 
 
 def _of_gemm(refusal: str) -> str:

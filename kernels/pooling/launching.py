@@ -1,4 +1,4 @@
-"""From a problem to a launch of one of our pooling kernels: which kernel, its arguments, the tiles to try.
+"""Launches of our pooling kernels: which kernel, its arguments, the tiles to try.
 
     forward    one window is the whole image     pool_whole      forward.py
                else                              pool
@@ -71,7 +71,7 @@ def strips(problem: Pooling) -> list[Strip]:
     """Strips worth timing; none where `pool_strips` or `gather_strips` does not compute the problem.
 
     As wide as one access of 16 bytes if rows begin at multiples of that, or of four columns, which takes
-    fewer registers; no narrower than what windows reach beside a strip. The more rows, the fewer are loaded
+    fewer registers; no narrower than what windows reach beyond a strip. The more rows, the fewer are loaded
     twice, and the more there are in flight.
     """
     down, across = problem.down, problem.across
@@ -94,7 +94,7 @@ def strips(problem: Pooling) -> list[Strip]:
         widths = [widest, min(widest, 4)] if few else []
         heights = {rows: rows // down.stride for rows in (1, 2, 4, 8) if rows % down.stride == 0}
         kept = down.overlap + 1  # both dy and place: a row more than their windows is what does not spill
-    found = {
+    listed = {
         Strip(rows, columns, 4): None
         for columns in widths
         for rows, read in heights.items()
@@ -102,7 +102,7 @@ def strips(problem: Pooling) -> list[Strip]:
         if rows <= _power(written) and (rows > 1 or written == 1)
     }
     # They are numbered with 32 bits.
-    return [strip for strip in found if grid(problem, strip)[0] * 32 * strip.warps <= MOST_32_BIT]
+    return [strip for strip in listed if grid(problem, strip)[0] * 32 * strip.warps <= MOST_32_BIT]
 
 
 def _windows_beside(axis: Axis) -> tuple[int, int]:
@@ -118,7 +118,7 @@ def tiles(problem: Pooling) -> list[Tile]:
     where more than four windows hold a point, already four may.
     """
     h, w = (problem.h, problem.w) if is_whole(problem) else computed(problem)
-    found: dict[Tile, None] = {}
+    listed: dict[Tile, None] = {}
     overlap = problem.down.overlap * problem.across.overlap
     if problem.layout == "NHWC":
         small = max(problem.window, problem.window_w) <= 3
@@ -128,15 +128,15 @@ def tiles(problem: Pooling) -> list[Tile]:
                 points = elements // lanes
                 # As square as the image allows.
                 wide = min(_power(w), 1 << (points.bit_length() // 2))
-                found[Tile(min(_power(h), points // wide), wide, lanes, warps)] = None
+                listed[Tile(min(_power(h), points // wide), wide, lanes, warps)] = None
     else:
         many = ((256, 4), (512, 8)) if overlap > 4 and not is_whole(problem) else ()
         for elements, warps in many or ((512, 2), (512, 4), (1024, 4), (2048, 8)):
             for run in (elements, 64 if many else elements // 8):
                 wide = min(_power(h * w), run)
                 lanes = min(_power(problem.n * problem.c), elements // wide)
-                found[Tile(1, wide, lanes, warps)] = None
-    return list(found)
+                listed[Tile(1, wide, lanes, warps)] = None
+    return list(listed)
 
 
 def _power(number: int) -> int:
@@ -206,14 +206,6 @@ def constants(problem: Pooling, as_codes: bool, shape: Shape) -> dict[str, Any]:
     return {"WINDOW": window, "TILE": Points(channels_last, align, shape.high, shape.wide, shape.lanes)}
 
 
-def sizes(problem: Pooling, shape: Shape) -> dict[str, int]:
-    """The run-time arguments of `kernel(problem, shape)` that are not tensors."""
-    lanes = problem.c if problem.layout == "NHWC" else problem.n * problem.c
-    if is_whole(problem):
-        return {"area": problem.h * problem.w, "lanes": lanes}
-    return {"h": problem.h, "w": problem.w, "high": problem.high, "wide": problem.wide, "lanes": lanes}
-
-
 def grid(problem: Pooling, shape: Shape) -> tuple[int]:
     """One program for each tile, ragged ones included, or for so many strips as it has threads."""
     if isinstance(shape, Strip):
@@ -248,28 +240,23 @@ def launch(
     compiles and times the candidates (seconds); later ones remember.
     """
     as_codes = as_codes or tensors[-1].dtype == torch.uint8
-    arguments, outputs = allocated(problem, tensors, as_codes)
+    outputs = empty(problem, tensors[0])
+    arguments = tensors[0], tensors[-1], *outputs
+    if problem.direction == "forward":
+        if problem.kind == "max":
+            outputs += (torch.empty_like(outputs[0], dtype=torch.uint8 if as_codes else torch.int64),)
+        # An average has no places; its kernel never touches the pointer.
+        arguments = tensors[0], outputs[0], outputs[-1]
+    sizes = (
+        (problem.h * problem.w,) if is_whole(problem) else (problem.h, problem.w, problem.high, problem.wide)
+    )
+    lanes = problem.c if problem.layout == "NHWC" else problem.n * problem.c
 
     def shaped(shape: Shape) -> Launch:
         run = kernel(problem, shape)[grid(problem, shape)]
         options = constants(problem, as_codes, shape) | {"num_warps": shape.warps, "num_stages": 1}
-        return Launch.of(run, outputs, **arguments, **sizes(problem, shape), **options)
+        return Launch.of(run, outputs, *arguments, *sizes, lanes, **options)
 
     if shape:
         return shaped(shape)
     return tuned(("pooling", "codes" if as_codes else "indices", problem), candidates(problem), shaped)
-
-
-def allocated(
-    problem: Pooling, tensors: tuple[torch.Tensor, ...], as_codes: bool
-) -> tuple[dict[str, Any], tuple[torch.Tensor, ...]]:
-    """The tensors among the run-time arguments of a kernel, and those of them that it writes."""
-    (result,) = empty(problem, tensors[0])
-    if problem.direction == "backward":
-        pointers = {"dy_pointer": tensors[0], "place_pointer": tensors[-1], "dx_pointer": result}
-        return pointers, (result,)
-    outputs: tuple[torch.Tensor, ...] = (result,)
-    if problem.kind == "max":
-        outputs += (torch.empty_like(result, dtype=torch.uint8 if as_codes else torch.int64),)
-    # An average has no places; its kernel never touches the pointer.
-    return {"x_pointer": tensors[0], "y_pointer": result, "place_pointer": outputs[-1]}, outputs

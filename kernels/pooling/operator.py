@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 
@@ -47,14 +47,14 @@ def inputs(problem: Pooling, uniform: Uniform) -> Tensors:
 @functools.lru_cache(maxsize=1)
 def _pattern(problem: Pooling, device: torch.device) -> torch.Tensor:
     image = problem.c * problem.high * problem.wide
-    some = problem.model_copy(update={"n": max(1, min(problem.n, _DRAWN // image))})
+    few = problem.model_copy(update={"n": max(1, min(problem.n, _DRAWN // image))})
     make = functools.partial(torch.empty, dtype=torch.float64, device=device)
     generator = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
     along: list[torch.Tensor] = []
     for axis in (problem.down, problem.across):
         counts = torch.tensor(axis.taps, device=device)
         starts = (torch.arange(len(counts), device=device) * axis.stride - axis.padding).clamp(min=0)
-        random = made(some.tensors[0]["dy"], make).uniform_(generator=generator)
+        random = made(few.tensors[0]["dy"], make).uniform_(generator=generator)
         if not along:
             counts, starts = counts[:, None], starts[:, None]
         along.append((random * counts).long() + starts)
@@ -113,7 +113,7 @@ def _divisors(problem: Pooling, device: torch.device) -> torch.Tensor:
 
 
 def _taps(problem: Pooling, x: torch.Tensor, fill: float) -> list[torch.Tensor]:
-    """For each tap of the window, row by row, what all windows hold there: views `[n, c, high, wide]`."""
+    """The taps of the window, row by row, each as what all windows hold there: views `[n, c, high, wide]`."""
     padded = _padded(problem, x, fill)
     return [padded[:, :, rows, columns] for rows, columns in _tap_slices(problem)]
 
@@ -127,7 +127,7 @@ def _tap_slices(problem: Pooling) -> list[tuple[slice, slice]]:
 
 
 def _padded(problem: Pooling, x: torch.Tensor, fill: float) -> torch.Tensor:
-    """With padding on all sides, and at the end room for an overhanging window."""
+    """x with padding on all sides, and at the end room for an overhanging window."""
     sides = []
     for axis in (problem.across, problem.down):
         reach = (axis.windows - 1) * axis.stride + axis.window - axis.padding - axis.size
@@ -135,55 +135,41 @@ def _padded(problem: Pooling, x: torch.Tensor, fill: float) -> torch.Tensor:
     return torch.nn.functional.pad(x, sides, value=fill)
 
 
+def _called(problem: Pooling, *tensors: torch.Tensor) -> tuple[Any, tuple[Any, ...]]:
+    """torch's operator of this pass and its arguments, of x; or of dy, a tensor like x, and indices for max.
+
+    Backward it asks for x only to learn its shape and layout.
+    """
+    op, forward, window = torch.ops.aten, problem.direction == "forward", _window(problem)
+    if problem.kind == "average":
+        average = op.avg_pool2d if forward else op.avg_pool2d_backward
+        return average, (*tensors, *window, problem.ceil_mode, problem.count_include_pad, None)
+    maximum = op.max_pool2d_with_indices if forward else op.max_pool2d_with_indices_backward
+    return maximum, (*tensors[:2], *window, (1, 1), problem.ceil_mode, *tensors[2:])
+
+
 def aten(problem: Pooling, *tensors: torch.Tensor) -> Launch:
     """torch's kernel, by the overload that writes into what is allocated here."""
-    op, window = torch.ops.aten, _window(problem)
-    (result,), ceil = empty(problem, tensors[0]), problem.ceil_mode
-    flags: tuple[object, ...] = (ceil, problem.count_include_pad, None)
-    if problem.direction == "forward":
-        (x,) = tensors
-        if problem.kind == "average":
-            average = op.avg_pool2d.out
-            return Launch(lambda: average(x, *window, *flags, out=result), (result,))
-        indices, maximum = torch.empty_like(result, dtype=torch.int64), op.max_pool2d_with_indices.out
-        return Launch(
-            lambda: maximum(x, *window, (1, 1), ceil, out=result, indices=indices), (result, indices)
-        )
-    # Backward asks for x only to learn its shape and layout, which dx has too.
-    dy, *places = tensors
-    backward, rest = op.avg_pool2d_backward.grad_input, flags
+    outputs = empty(problem, tensors[0])
+    if problem.direction == "backward":
+        run, arguments = _called(problem, tensors[0], *outputs, *tensors[1:])
+        return Launch.of(run.grad_input, outputs, *arguments, grad_input=outputs[0])
     if problem.kind == "max":
-        backward, rest = op.max_pool2d_with_indices_backward.grad_input, ((1, 1), ceil, *places)
-    return Launch(lambda: backward(dy, result, *window, *rest, grad_input=result), (result,))
+        outputs += (torch.empty_like(outputs[0], dtype=torch.int64),)
+    run, arguments = _called(problem, *tensors)
+    return Launch.of(run.out, outputs, *arguments, **dict(zip(("out", "indices"), outputs, strict=False)))
 
 
 def inductor(problem: Pooling, *tensors: torch.Tensor) -> Launch:
     """The same function compiled for this problem's shapes."""
-    if problem.direction == "forward":
-        return torch_compile.launch(_forward, problem, *tensors)
-    # Never read: it lends its shape and layout.
-    return torch_compile.launch(_backward, problem, *empty(problem, tensors[0]), *tensors)
+    like_x = empty(problem, tensors[0]) if problem.direction == "backward" else ()
+    return torch_compile.launch(_functional, problem, tensors[0], *like_x, *tensors[1:])
 
 
-def _forward(problem: Pooling, x: torch.Tensor) -> torch.Tensor | Tensors:
-    op, window = torch.ops.aten, _window(problem)
-    y: torch.Tensor | Tensors
-    if problem.kind == "average":
-        y = op.avg_pool2d(x, *window, problem.ceil_mode, problem.count_include_pad)
-    else:
-        y = op.max_pool2d_with_indices(x, *window, (1, 1), problem.ceil_mode)
-    return y
-
-
-def _backward(problem: Pooling, x: torch.Tensor, dy: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
-    op, window = torch.ops.aten, _window(problem)
-    dx: torch.Tensor
-    if problem.kind == "average":
-        flags = (problem.ceil_mode, problem.count_include_pad, None)
-        dx = op.avg_pool2d_backward(dy, x, *window, *flags)
-    else:
-        dx = op.max_pool2d_with_indices_backward(dy, x, *window, (1, 1), problem.ceil_mode, *indices)
-    return dx
+def _functional(problem: Pooling, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
+    run, arguments = _called(problem, *tensors)
+    written: torch.Tensor | Tensors = run(*arguments)
+    return written
 
 
 def triton_codes(problem: Pooling, *tensors: torch.Tensor) -> Launch:
@@ -236,13 +222,13 @@ def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Poolin
         n = min(problem.n, max(1, planes // c))
         c = min(problem.c, max(1, planes // n))
         images, channels = drawn(problem.n, n), drawn(problem.c, c)
-        inputs = tuple(crossing(one, images, channels) for one in inputs)
-        outputs = tuple(crossing(one, images, channels) for one in outputs)
+        inputs = tuple(crossing(tensor, images, channels) for tensor in inputs)
+        outputs = tuple(crossing(tensor, images, channels) for tensor in outputs)
         problem = problem.model_copy(update={"n": n, "c": c})
     return (
         problem,
         inputs,
-        tuple(indices_of(problem, one) if one.dtype == torch.uint8 else one for one in outputs),
+        tuple(indices_of(problem, tensor) if tensor.dtype == torch.uint8 else tensor for tensor in outputs),
     )
 
 
@@ -267,7 +253,7 @@ def _examples() -> list[Pooling]:
     ]
     sizes = [(2, 3), (1, 64), (3, 17)]
     dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
-    found = []
+    problems = []
     for place, (h, w, *windows, ceil_mode) in enumerate(shapes):
         pairs = [size if isinstance(size, tuple) else (size, size) for size in windows]
         (window, window_w), (stride, stride_w), (padding, padding_w) = pairs
@@ -283,8 +269,8 @@ def _examples() -> list[Pooling]:
                 padding=padding, padding_w=padding_w, ceil_mode=ceil_mode,
                 count_include_pad=kind == "max" or place % 2 == 0,
             )  # fmt: skip
-            found.append(problem)
-    return found
+            problems.append(problem)
+    return problems
 
 
 OPERATOR = Operator(

@@ -5,9 +5,9 @@ its own address and its own test whether it is in the image: for 3 x 3 nine load
 instructions an output, while memory wants an output every few cycles. Here a thread computes a strip, ROWS
 outputs high and COLUMNS points of x wide. It loads the rows that its windows visit in one wide load each, and
 beside them the few points that its first and last windows share with its neighbours: for 3 x 3 at stride 1,
-six rows for four of outputs, so half a load an output. Whether a point is in the image is asked once a load,
-and windows are separable: what a row of a window holds is computed once, and the windows of the next rows use
-it again.
+six rows for four of outputs, so half a load an output. Whether a point is in the image is checked once a
+load, and windows are separable: what a row of a window holds is computed once, and the windows of the next
+rows use it again.
 
 **Why backward.** As in `backward.py` every point of dx gathers from the windows that hold it, so there are no
 atomics and the order is fixed. A strip is ROWS x (COLUMNS STRIDE_W) points of dx, and which windows can hold
@@ -158,7 +158,7 @@ def gather_strips(
     WINDOW: tl.constexpr,  # stride_w is 1 or 2
     ALIGN: tl.constexpr,  # power of two that divides w, at most COLUMNS STRIDE_W
     ROWS: tl.constexpr,  # of dx, a multiple of STRIDE_H
-    COLUMNS: tl.constexpr,  # of dy, a power of two, no less than the windows beside a strip
+    COLUMNS: tl.constexpr,  # of dy, a power of two, no less than the windows next to a strip
     STRIPS: tl.constexpr,
 ):
     """dx of STRIPS strips of ROWS x (COLUMNS STRIDE_W) points."""

@@ -1,6 +1,6 @@
 """What our pooling kernels share: which points a program computes, and where they lie in memory.
 
-A program's tile has two axes, points of an image and *lanes*, whatever runs beside the image:
+A program's tile has two axes, points of an image and *lanes*, whatever is not the image:
 
     NHWC  [HIGH x WIDE points, LANES channels]  lanes are contiguous: 16-byte accesses at every tap
     NCHW  [LANES planes, HIGH x WIDE points]    points are contiguous: row by row over a plane's end of line
@@ -103,7 +103,7 @@ def first(pointer, image, lane, area, lanes, TILE: tl.constexpr):
 
 @triton.jit
 def offset(point, lanes, TILE: tl.constexpr):
-    """From point 0 of a lane to its point of this number."""
+    """Offset of a lane's point of this number from its point 0."""
     return point * lanes if TILE.channels_last else point
 
 

@@ -144,15 +144,12 @@ def _of_tensor(problem: Quantize, x: torch.Tensor, results: Tensors, tile: Tile)
     blocks = -(-problem.elements // tile.block)
     programs = min(blocks, PARTS)
     parts = torch.empty(programs, dtype=torch.float32, device=x.device)
-    same = {
-        "EVEN": problem.elements % tile.block == 0, "BLOCK": tile.block,
-        "num_warps": tile.warps, "num_stages": 1,
-    }  # fmt: skip
+    even = problem.elements % tile.block == 0
+    same = {"EVEN": even, "BLOCK": tile.block, "num_warps": tile.warps, "num_stages": 1}
     largest = Launch.of(largest_of_parts[(programs,)], (), x, parts, problem.elements, blocks, **same)
-    arguments, numbers = (x, parts, *results, problem.elements, programs), {"LARGEST": LARGEST[problem.to]}
-    return largest.then(
-        Launch.of(cast_by_parts[(blocks,)], results, *arguments, PARTS=PARTS, **numbers, **same)
-    )
+    arguments = x, parts, *results, problem.elements, programs
+    options = same | {"LARGEST": LARGEST[problem.to], "PARTS": PARTS}
+    return largest.then(Launch.of(cast_by_parts[(blocks,)], results, *arguments, **options))
 
 
 def launch(problem: Quantize, x: torch.Tensor, results: Tensors = ()) -> Launch:

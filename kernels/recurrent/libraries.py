@@ -29,7 +29,7 @@ def cudnn(problem: Recurrent, *tensors: torch.Tensor) -> Launch:
     to hidden 192, of gradients up to 128; of float16 CUDNN_RNN_ALGO_PERSIST_STATIC for one layer of an LSTM
     with inputs and hidden divisible by 128, hidden up to 1024, a batch divisible by 8 and up to 128, on a GPU
     of compute capability 8.0 or later, but not 8.6, with 98 SMs or more; otherwise the standard algorithm.
-    Which one ran is told by the kernels' names: RNN_blockPersist_... are persistent.
+    The kernels' names say which one ran: RNN_blockPersist_... are persistent.
     """
     return _cudnn(problem, [], *tensors)
 
@@ -125,7 +125,7 @@ def loop(problem: Recurrent, *tensors: torch.Tensor) -> Launch:
         x, states, weights, _ = split(problem, tensors)
         last: list[Any] = []
         for layer, of_layer in enumerate(weights):
-            y, state = [], [one[layer] for one in states]
+            y, state = [], [state_of[layer] for state_of in states]
             for of_step in x.unbind():
                 if problem.cell == "lstm":
                     state = list(torch.lstm_cell(of_step, state, *of_layer))

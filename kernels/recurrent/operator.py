@@ -53,8 +53,8 @@ def excerpt(problem: Recurrent, inputs: Tensors, outputs: Tensors) -> tuple[Recu
     kept = drawn(problem.batch, count).to(inputs[0].device)
     x, states, weights, dy = formulas.split(problem, inputs)
     flat = itertools.chain.from_iterable(weights)
-    some = (*(tensor[:, kept] for tensor in (x, *states)), *flat, *(tensor[:, kept] for tensor in dy))
-    return problem.model_copy(update={"batch": count}), some, tuple(output[:, kept] for output in outputs)
+    excerpt = (*(tensor[:, kept] for tensor in (x, *states)), *flat, *(tensor[:, kept] for tensor in dy))
+    return problem.model_copy(update={"batch": count}), excerpt, tuple(output[:, kept] for output in outputs)
 
 
 def _examples() -> list[Recurrent]:

@@ -145,16 +145,15 @@ class Recurrent(Problem):
         return ""
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
-        """On a GPU a loop has no gradient: autograd's kernels cannot be captured in a graph by themselves."""
-        found = super().missing(implementation, device, capability)
-        if not found and implementation == "loop" and device == "cuda" and self.direction != "forward":
+        """Why a device cannot run it: on a GPU no graph captures the kernels of a loop's gradient alone."""
+        reason = super().missing(implementation, device, capability)
+        if not reason and implementation == "loop" and device == "cuda" and self.direction != "forward":
             return "loop has no gradient on a GPU: autograd runs it outside the graph that is timed"
-        return found
+        return reason
 
     def probe(self) -> Recurrent:
         """At most 4 steps of 32 sequences, of 128 inputs and 128 hidden."""
-        most = {"batch": 32, "inputs": 128, "hidden": 128, "steps": 4}
-        return self.model_copy(update={name: min(limit, getattr(self, name)) for name, limit in most.items()})
+        return self.at_most(batch=32, inputs=128, hidden=128, steps=4)
 
     @property
     def _y(self) -> int:

@@ -8,24 +8,24 @@ import torch
 
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Tensors
-from kernels.layernorm.held import Held
+from kernels.layernorm.shared_memory import Share
 from kernels.layernorm.tiles import Tile
-from kernels.softmax import held_rows, long_rows, whole_rows
+from kernels.softmax import shared_rows, two_pass_rows, whole_rows
 from kernels.softmax.problem import Softmax
 
 
-def candidates(problem: Softmax) -> Sequence[Tile | Held]:
+def candidates(problem: Softmax) -> Sequence[Tile | Share]:
     """What is worth trying for this problem: tiles, and for a long row shares of it in shared memory."""
     if problem.in_registers:
         return whole_rows.candidates(problem)
-    return (*held_rows.candidates(problem), *long_rows.candidates(problem))
+    return (*shared_rows.candidates(problem), *two_pass_rows.candidates(problem))
 
 
-def with_tile(problem: Softmax, inputs: Tensors, tile: Tile | Held) -> Launch:
+def with_tile(problem: Softmax, inputs: Tensors, tile: Tile | Share) -> Launch:
     """The launch with this tile, or with these shares."""
-    if isinstance(tile, Held):
-        return held_rows.launch(problem, inputs, tile)
-    launch_rows = whole_rows.launch if problem.in_registers else long_rows.launch
+    if isinstance(tile, Share):
+        return shared_rows.launch(problem, inputs, tile)
+    launch_rows = whole_rows.launch if problem.in_registers else two_pass_rows.launch
     return launch_rows(problem, inputs, tile)
 
 

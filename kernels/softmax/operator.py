@@ -50,8 +50,8 @@ def _functional(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None =
     if dy is None:
         return torch.softmax(first, 1)
     backward: Any = torch.ops.aten._softmax_backward_data.default
-    found: torch.Tensor = backward(dy, first, 1, first.dtype)
-    return found
+    dx: torch.Tensor = backward(dy, first, 1, first.dtype)
+    return dx
 
 
 def quack(problem: Softmax, first: torch.Tensor, dy: torch.Tensor | None = None) -> Launch:

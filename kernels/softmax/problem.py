@@ -54,7 +54,7 @@ class Softmax(Rows):
 
     @property
     def flop(self) -> int:
-        """By convention 5 an element forward (maximum, difference, exp, sum, division) and 4 backward."""
+        """FLOP by convention: 5 an element forward (maximum, difference, exp, sum, division), 4 backward."""
         return {"forward": 5, "backward": 4}[self.direction] * self.elements
 
     @property

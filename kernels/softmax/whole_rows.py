@@ -10,11 +10,10 @@ as inf - inf.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.registers import known_length, rows_of
 from kernels.layernorm.tiles import Tile, of_rows, whole_rows
 from kernels.softmax.problem import Softmax
@@ -67,7 +66,7 @@ def candidates(problem: Softmax) -> list[Tile]:
     return whole_rows(problem.length, most=32)
 
 
-def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
+def launch(problem: Softmax, inputs: Tensors, tile: Tile) -> Launch:
     """y of x, or dx of y and dy: rows within 16384 elements, all contiguous."""
     outputs = empty(problem, inputs[0])
     run = (forward if problem.direction == "forward" else backward)[(-(-problem.rows // tile.rows),)]

@@ -1,4 +1,4 @@
-"""STREAM's copy by as few or as many programs as are asked for: what one SM can draw, and what all can.
+"""STREAM's copy by any number of programs: what one SM can draw, and what all can.
 
 **Why this algorithm.** The programs walk over blocks in turns, each every P-th of them, P being their number;
 so the same work can be done by one SM or by all, and neighbours in time are neighbours in memory. A GPU gives
@@ -27,7 +27,7 @@ from kernels.stream.problem import Stream
 
 WARPS = 32
 BLOCK_BYTE = WARPS * 32 * 8 * 16
-"""Of one program's loads at once: eight of 16 bytes for each thread."""
+"""Bytes of one program's loads at once: eight of 16 bytes for each thread."""
 PIECE = WARPS * 32
 
 

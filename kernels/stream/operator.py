@@ -73,7 +73,7 @@ def excerpt(problem: Stream, tensors: Tensors, outputs: Tensors) -> tuple[Proble
     """About a million evenly spread elements of a long pass. A sum is checked whole, with 4 sqrt(n) added.
 
     Of n values between -1 and 1 the sum is some sqrt(n / 3), but now and then so close to 0 that its rounding
-    errors are all there is: beside 4 sqrt(n) they are what they usually are.
+    errors are all there is: compared with 4 sqrt(n) they are what they usually are.
     """
     if problem.kind == "read":
         beside = torch.full_like(outputs[0], 4 * math.sqrt(problem.length), dtype=torch.float64)

@@ -5,7 +5,7 @@
     copy   y = x
     triad  y = x + alpha z
 
-Bytes are counted as STREAM counts them: what the program names, not what a cache moves beside it
+Bytes are counted as STREAM counts them: what the program names, not what a cache moves in addition
 (a CPU that reads a line before overwriting it moves more).
 
 `programs` asks our copy to be done by so few programs of the GPU, each on an SM of its own as long as there
@@ -35,9 +35,7 @@ class Stream(Problem):
     operator: ClassVar[str] = "stream"
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_both("aten", "torch's own element-wise and reduction kernels", WITH_FLOAT64),
-        on_cuda(
-            "triton", "our copy, by as many programs as are asked for", dict.fromkeys(WITH_FLOAT64, VOLTA)
-        ),
+        on_cuda("triton", "our copy, by a given number of programs", dict.fromkeys(WITH_FLOAT64, VOLTA)),
     )
 
     kind: Kind
@@ -61,7 +59,7 @@ class Stream(Problem):
         return {name: value for name, value in super().parameters().items() if name != "programs" or value}
 
     def refusal(self, implementation: str) -> str:
-        """Only `triton` can be asked for a number of programs, and it only copies."""
+        """Only `triton` takes a number of programs, and it only copies."""
         if implementation == "triton" and self.kind != "copy":
             return f"triton does kind=copy, not {self.kind}"
         if implementation != "triton" and self.programs:

@@ -174,7 +174,7 @@ def _settled(problem: Training, *tensors: torch.Tensor) -> Launch:
 
 
 def _blocking(empties: bool, problem: Training, x: torch.Tensor, *others: torch.Tensor) -> Launch:
-    """As eager, timed by the host's clock; `emptying` also gives unused memory back after each step."""
+    """As eager, but by the host's clock; with `empties` unused memory is given back after each step."""
     step = _step(_one_by_one, problem, x, *others)
 
     def call() -> torch.Tensor | Tensors:

@@ -107,7 +107,7 @@ class Training(Problem):
 
     @property
     def flop(self) -> int:
-        """Of each layer 3 products of W, 4 where it is computed again; of LoRA see the code."""
+        """FLOP: of each layer 3 products of W, 4 where it is computed again; of LoRA see the code."""
         square, thin = 2 * self.batch * self.width**2, 4 * self.batch * self.width * self.lora_rank
         forward = (self.layers + self.again) * (square + thin)
         through = (self.layers - 1) * square  # gradients of a layer's input, which x does not need
@@ -180,9 +180,7 @@ class Training(Problem):
 
     def probe(self) -> Training:
         """The same step of fewer layers and rows."""
-        layers = min(self.layers, 4)
-        smaller = {"layers": layers, "batch": min(self.batch, 64), "segments": min(self.segments, layers)}
-        return self.model_copy(update=smaller | {"micro_batches": 1})
+        return self.at_most(layers=4, batch=64, segments=4, micro_batches=1)
 
     @property
     def _activation_byte(self) -> int:

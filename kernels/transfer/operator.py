@@ -8,6 +8,7 @@ import torch
 
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.excerpts import every_nth
+from kernels.rounding import exact
 from kernels.transfer.problem import Direction, Memory, Transfer
 
 COPIES: Sequence[tuple[Direction, Memory]] = (
@@ -38,7 +39,7 @@ def _on_host(problem: Transfer, length: int, dtype: torch.dtype) -> torch.Tensor
 
 
 def reference(problem: Transfer, x: torch.Tensor, y: torch.Tensor) -> Tensors:
-    """In float64 what arrives on the device, on the device, and what arrives on the host, on the host."""
+    """What arrives on the device, there, and what arrives on the host, there, in float64."""
     arrived = (x.double().to(y.device), y.cpu().double())
     return tuple(each for each in arrived if each.numel())
 
@@ -73,17 +74,12 @@ def _both(x: torch.Tensor, y: torch.Tensor, on_device: torch.Tensor, on_host: to
     return Launch(call, (on_device, on_host))
 
 
-def tolerance(problem: Transfer, implementation: str) -> float:
-    """0: a copy is exact."""
-    return 0.0
-
-
 OPERATOR = Operator(
     problem=Transfer,
     inputs=inputs,
     reference=reference,
     implementations={"aten": aten},
-    tolerance=tolerance,
+    tolerance=exact,  # a copy
     excerpt=every_nth,
     examples=[
         Transfer(dtype=dtype, direction=direction, memory=memory, length=length)

@@ -16,7 +16,7 @@ Strongest known: none, for this measures the link.
 
 from typing import ClassVar, Literal
 
-from bench.spec import DeviceKind, Implementation, Problem, Size
+from bench.spec import DeviceKind, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import WITH_FLOAT64, on_cuda
 
 Direction = Literal["host-to-device", "device-to-host", "both"]
@@ -37,23 +37,16 @@ class Transfer(Problem):
     length: Size
 
     @property
-    def _one_way_byte(self) -> int:
-        return self.length * self.item_byte
-
-    @property
     def flop(self) -> int:
         """0."""
         return 0
 
     @property
-    def byte_read(self) -> int:
-        """What the device reads from the host: `length` elements, or nothing."""
-        return 0 if self.direction == "device-to-host" else self._one_way_byte
-
-    @property
-    def byte_written(self) -> int:
-        """What the device writes to the host: `length` elements, or nothing."""
-        return 0 if self.direction == "host-to-device" else self._one_way_byte
+    def tensors(self) -> tuple[Specs, Specs]:
+        """What the device reads from the host, x, and what it writes to the host, y."""
+        line = TensorSpec((self.length,))
+        read, written = self.direction != "device-to-host", self.direction != "host-to-device"
+        return ({"x": line} if read else {}), ({"y": line} if written else {})
 
     @property
     def byte_stored(self) -> int:

@@ -124,13 +124,8 @@ def arrows(rows: pd.DataFrame, columns: Columns) -> list[Line2D]:
     bottom, top = reach(middle, low, high)
     if ((low >= bottom) & (high <= top) | np.isnan(bottom)).all():
         return []
-    return [
-        Line2D(
-            [],
-            [],
-            **_ARROW | {"color": "#444444", "marker": CARETUP, "label": "the interval goes on", "ms": 7.0},
-        )
-    ]
+    look = _ARROW | {"color": "#444444", "marker": CARETUP, "label": "the interval goes on", "ms": 7.0}
+    return [Line2D([], [], **look)]
 
 
 IMPORTED = "x"

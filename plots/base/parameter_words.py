@@ -10,14 +10,11 @@ from collections.abc import Mapping
 
 WORDS: Mapping[str, str] = {
     # Columns of every row
-    "operator": "operator",
-    "implementation": "implementation",
     "dtype": "data type",
     "cache": "state of the cache",
     "threads_asked": "threads",
     "device": "device",
     "median_s": "duration, s",
-    "rate": "rate",
     "intensity": "arithmetic intensity, FLOP/byte",
     # Parameters
     "batch": "batch size",
@@ -28,18 +25,15 @@ WORDS: Mapping[str, str] = {
     "ceil_mode": "output size rounded up",
     "chain": "chain of operations",
     "count_include_pad": "padding counts for the average",
-    "direction": "direction",
     "function": "function",
     "h": "height of an image, h (pixels)",
     "inputs": "input features",
-    "kind": "kind",
     "layout": "memory layout",
     "length": "row length (elements)",
     "n": "batch size, n (images)",
     "outputs": "output features",
     "padding": "padding (pixels)",
     "padding_w": "padding at either side (pixels)",
-    "rows": "rows",
     "stride": "stride (pixels)",
     "stride_w": "stride across (pixels)",
     "w": "width of an image, w (pixels)",
@@ -91,10 +85,7 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "programs": "thread blocks",
         "block_threads": "threads of a block",
     },
-    "transfer": {
-        "length": "elements of each copy",
-        "memory": "memory of the host",
-    },
+    "transfer": {"length": "elements of each copy", "memory": "memory of the host"},
     "stream": {
         "kind": "kind of pass over memory",
         "length": "array length (elements)",
@@ -116,15 +107,11 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
     "latency": {"footprint_byte": "memory that is visited (bytes)", "steps": "loads of a chain"},
     "recurrence": {"hidden": "hidden features", "steps": "steps of a sequence"},
     "recurrent": {
-        "cell": "cell",
         "hidden": "hidden features",
-        "layers": "layers",
         "steps": "steps of a sequence",
     },
     "training": {
-        "layers": "layers",
         "micro_batches": "micro-batches",
-        "optimizer": "optimizer",
         "lora_rank": "rank of LoRA (0: all weights are trained)",
         "segments": "checkpoint segments",
         "width": "width of a layer (features)",

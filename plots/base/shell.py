@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
+@cache
 def templates(folder: Path) -> Environment:
     """Templates of this folder, which extend `shell.html.j2`; words from files are escaped."""
     return Environment(
@@ -16,3 +19,8 @@ def templates(folder: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def page(template: Path, **words: Any) -> str:
+    """The page of this template with these words."""
+    return templates(template.parent).get_template(template.name).render(words)

@@ -42,53 +42,36 @@ class LineStyle:
     dash: str | tuple[float, tuple[float, ...]] = "-"
 
 
+def _of_colors(markers: Mapping[str, str]) -> dict[str, LineStyle]:
+    """Name -> look, of colour -> `marker name, marker name`."""
+    pairs = ((color, each.split()) for color, text in markers.items() for each in text.split(", "))
+    return {name: LineStyle(color, marker) for color, (marker, name) in pairs}
+
+
 INDIGO, WINE, FOREST, OLIVE = "#332288", "#882255", "#117733", "#999933"
 TEAL, SAND, BROWN = "#44AA99", "#DDCC77", "#661100"
 _TILES: Mapping[str, str] = {
-    "256x128": "<",
-    "128x256": ">",
-    "128x128": "p",
-    "256x64": "d",
-    "64x256": "8",
-    "128x64": "*",
-    "64x128": "X",
-    "64x64": "v",
+    **{"256x128": "<", "128x256": ">", "128x128": "p", "256x64": "d"},
+    **{"64x256": "8", "128x64": "*", "64x128": "X", "64x64": "v"},
 }
 """Marker of each forced tile."""
 
-IMPLEMENTATIONS: Mapping[str, LineStyle] = {
-    "aten": LineStyle(BLACK, "o"),
-    "cublas": LineStyle(VERMILLION, "s"),
-    "cublaslt": LineStyle(PURPLE, "d"),
-    "cublaslt-best": LineStyle(WINE, "^"),
-    "cublas-quantized": LineStyle(ORANGE, "s"),
-    "cudnn": LineStyle(PURPLE, "^"),
-    "cudnn-folded": LineStyle(SKY, "^"),
-    "cudnn-heuristic": LineStyle(FOREST, "s"),
-    "cudnn-relu": LineStyle(INDIGO, "^"),
-    "cusparselt": LineStyle(WINE, "h"),
-    "efficient": LineStyle(GREEN, "^"),
-    "flash": LineStyle(VERMILLION, "o"),
-    "flash-4": LineStyle(WINE, "s"),
-    "flash-cpu": LineStyle(VERMILLION, "D"),
-    "inductor": LineStyle(ORANGE, "v"),
-    "liger": LineStyle(FOREST, "d"),
-    "math": LineStyle(GREY, "X"),
-    "onednn": LineStyle(GREEN, "D"),
-    "onednn-folded": LineStyle(OLIVE, "D"),
-    "onednn-fused": LineStyle(FOREST, "h"),
-    "quack": LineStyle(WINE, "D"),
-    "triton": LineStyle(BLUE, "P"),
-    "triton-gluon": LineStyle(WINE, "P"),
-    "triton-persistent": LineStyle(SKY, "X"),
-    "triton-pointer": LineStyle(FOREST, "o"),
-    "triton-skinny": LineStyle(INDIGO, "h"),
-    "triton-split-k": LineStyle(OLIVE, "*"),
-    "triton-stream-k": LineStyle(GREY, "*"),
-    "triton-tma": LineStyle(GREEN, "X"),
-    "triton-turned": LineStyle(PURPLE, "*"),
-    "unfused": LineStyle(BLACK, "s"),
-} | {
+IMPLEMENTATIONS: Mapping[str, LineStyle] = _of_colors(
+    {
+        BLACK: "o aten, s unfused",
+        VERMILLION: "s cublas, o flash, D flash-cpu",
+        PURPLE: "d cublaslt, ^ cudnn, * triton-turned",
+        WINE: "^ cublaslt-best, h cusparselt, s flash-4, D quack, P triton-gluon",
+        ORANGE: "s cublas-quantized, v inductor",
+        SKY: "^ cudnn-folded, X triton-persistent",
+        FOREST: "s cudnn-heuristic, d liger, h onednn-fused, o triton-pointer",
+        INDIGO: "^ cudnn-relu, h triton-skinny",
+        GREEN: "^ efficient, D onednn, X triton-tma",
+        GREY: "X math, * triton-stream-k",
+        OLIVE: "D onednn-folded, * triton-split-k",
+        BLUE: "P triton",
+    }
+) | {
     f"{family}-{tile}": LineStyle(color, marker)
     for family, color in (("cublaslt", WINE), ("triton", INDIGO))
     for tile, marker in _TILES.items()
@@ -124,80 +107,39 @@ FAMILIES: Mapping[str, LineStyle] = {
     "our kernels": LineStyle(BLUE, "P"),
 }
 """Looks of all implementations of a kind, where they are too many to tell each apart."""
-DEVICES: Mapping[str, LineStyle] = {
-    # By generation, from Maxwell to Blackwell, then AMD. A generation shares a hue where its cards are seldom
-    # side by side; Hopper's two have one each.
-    "tesla-m40": LineStyle(GREY, "o"),
-    "geforce-gtx-titan-x": LineStyle(GREY, "s"),
-    "tesla-p100-pcie-16gb": LineStyle(TEAL, "o"),
-    "tesla-p100-sxm2-16gb": LineStyle(TEAL, "s"),
-    "tesla-p4": LineStyle(TEAL, "^"),
-    "tesla-p40": LineStyle(TEAL, "D"),
-    "geforce-gtx-1080-ti": LineStyle(TEAL, "v"),
-    "titan-x-pascal": LineStyle(TEAL, "P"),
-    "titan-xp": LineStyle(TEAL, "X"),
-    "tesla-v100-sxm2-16gb": LineStyle(WINE, "o"),
-    "tesla-v100-sxm2-32gb": LineStyle(WINE, "s"),
-    "tesla-v100-pcie-16gb": LineStyle(WINE, "^"),
-    "tesla-v100-pcie-32gb": LineStyle(WINE, "D"),
-    "tesla-v100s-pcie-32gb": LineStyle(WINE, "v"),
-    "titan-v": LineStyle(WINE, "P"),
-    "tesla-t4": LineStyle(OLIVE, "^"),
-    "geforce-rtx-2070-super": LineStyle(OLIVE, "o"),
-    "geforce-rtx-2080-ti": LineStyle(OLIVE, "s"),
-    "titan-rtx": LineStyle(OLIVE, "D"),
-    "quadro-rtx-6000": LineStyle(OLIVE, "v"),
-    "quadro-rtx-8000": LineStyle(OLIVE, "P"),
-    "nvidia-a100-sxm4-80gb": LineStyle(BLUE, "o"),
-    "nvidia-a100-sxm4-40gb": LineStyle(BLUE, "s"),
-    "nvidia-a100-80gb-pcie": LineStyle(BLUE, "D"),
-    "nvidia-a100-pcie-40gb": LineStyle(BLUE, "v"),
-    "nvidia-a30": LineStyle(BLUE, "^"),
-    "nvidia-a2": LineStyle(SKY, "v"),
-    "nvidia-a10": LineStyle(SKY, "<"),
-    "nvidia-a10g": LineStyle(SKY, "^"),
-    "nvidia-a40": LineStyle(SKY, "s"),
-    "nvidia-rtx-a5000": LineStyle(SKY, "p"),
-    "nvidia-rtx-a6000": LineStyle(SKY, "h"),
-    "nvidia-geforce-rtx-3080": LineStyle(SKY, "o"),
-    "nvidia-geforce-rtx-3090": LineStyle(SKY, ">"),
-    "nvidia-geforce-rtx-3090-ti": LineStyle(SKY, "D"),
-    "nvidia-l4": LineStyle(ORANGE, "^"),
-    "nvidia-l40": LineStyle(ORANGE, "s"),
-    "nvidia-l40s": LineStyle(ORANGE, "p"),
-    "nvidia-rtx-6000-ada-generation": LineStyle(ORANGE, "D"),
-    "nvidia-geforce-rtx-4080": LineStyle(ORANGE, "o"),
-    "nvidia-geforce-rtx-4090": LineStyle(ORANGE, "h"),
-    "nvidia-h100-80gb-hbm3": LineStyle(VERMILLION, "s"),
-    "nvidia-h100-pcie": LineStyle(VERMILLION, "v"),
-    "nvidia-h100-nvl": LineStyle(VERMILLION, "o"),
-    "nvidia-gh200-480gb": LineStyle(VERMILLION, "P"),
-    "nvidia-h800": LineStyle(VERMILLION, "X"),
-    "nvidia-h20": LineStyle(VERMILLION, "^"),
-    "nvidia-h200": LineStyle(PURPLE, "D"),
-    "nvidia-b200": LineStyle(GREEN, "P"),
-    "nvidia-gb200": LineStyle(GREEN, "^"),
-    "nvidia-b300-sxm6-ac": LineStyle(FOREST, "X"),
-    "nvidia-gb300": LineStyle(FOREST, "v"),
-    "nvidia-geforce-rtx-5080": LineStyle(INDIGO, "o"),
-    "nvidia-geforce-rtx-5090": LineStyle(INDIGO, "*"),
-    "nvidia-rtx-pro-6000-blackwell-server-edition": LineStyle(INDIGO, "d"),
-    "nvidia-rtx-pro-6000-blackwell-workstation-edition": LineStyle(INDIGO, "s"),
-    "nvidia-rtx-pro-6000-blackwell-max-q-workstation-edition": LineStyle(INDIGO, "v"),
-    "amd-radeon-vega-frontier-edition": LineStyle(SAND, "o"),
-    "amd-radeon-instinct-mi25": LineStyle(SAND, "s"),
-    "amd-radeon-instinct-mi50": LineStyle(SAND, "^"),
-    "amd-radeon-instinct-mi60": LineStyle(SAND, "D"),
-    "amd-radeon-rx-6900-xt": LineStyle(SAND, "v"),
-    "amd-radeon-rx-7900-xtx": LineStyle(SAND, "P"),
-    "amd-instinct-mi100": LineStyle(BROWN, "o"),
-    "amd-instinct-mi210": LineStyle(BROWN, "s"),
-    "amd-instinct-mi250": LineStyle(BROWN, "^"),
-    "amd-instinct-mi250x": LineStyle(BROWN, "D"),
-    "amd-instinct-mi300a": LineStyle(BLACK, "v"),
-    "amd-instinct-mi300x": LineStyle(BLACK, "8"),
-    "amd-instinct-mi325x": LineStyle(BLACK, "^"),
-}
+DEVICES: Mapping[str, LineStyle] = _of_colors(
+    {
+        # By generation, from Maxwell to Blackwell, then AMD. A generation shares a hue where its cards are
+        # seldom side by side; Hopper's two have one each.
+        GREY: "o tesla-m40, s geforce-gtx-titan-x",
+        TEAL: "o tesla-p100-pcie-16gb, s tesla-p100-sxm2-16gb, ^ tesla-p4, D tesla-p40, "
+        "v geforce-gtx-1080-ti, P titan-x-pascal, X titan-xp",
+        WINE: "o tesla-v100-sxm2-16gb, s tesla-v100-sxm2-32gb, ^ tesla-v100-pcie-16gb, "
+        "D tesla-v100-pcie-32gb, v tesla-v100s-pcie-32gb, P titan-v",
+        OLIVE: "^ tesla-t4, o geforce-rtx-2070-super, s geforce-rtx-2080-ti, D titan-rtx, "
+        "v quadro-rtx-6000, P quadro-rtx-8000",
+        BLUE: "o nvidia-a100-sxm4-80gb, s nvidia-a100-sxm4-40gb, D nvidia-a100-80gb-pcie, "
+        "v nvidia-a100-pcie-40gb, ^ nvidia-a30",
+        SKY: "v nvidia-a2, < nvidia-a10, ^ nvidia-a10g, s nvidia-a40, p nvidia-rtx-a5000, "
+        "h nvidia-rtx-a6000, o nvidia-geforce-rtx-3080, > nvidia-geforce-rtx-3090, "
+        "D nvidia-geforce-rtx-3090-ti",
+        ORANGE: "^ nvidia-l4, s nvidia-l40, p nvidia-l40s, D nvidia-rtx-6000-ada-generation, "
+        "o nvidia-geforce-rtx-4080, h nvidia-geforce-rtx-4090",
+        VERMILLION: "s nvidia-h100-80gb-hbm3, v nvidia-h100-pcie, o nvidia-h100-nvl, P nvidia-gh200-480gb, "
+        "X nvidia-h800, ^ nvidia-h20",
+        PURPLE: "D nvidia-h200",
+        GREEN: "P nvidia-b200, ^ nvidia-gb200",
+        FOREST: "X nvidia-b300-sxm6-ac, v nvidia-gb300",
+        INDIGO: "o nvidia-geforce-rtx-5080, * nvidia-geforce-rtx-5090, "
+        "d nvidia-rtx-pro-6000-blackwell-server-edition, "
+        "s nvidia-rtx-pro-6000-blackwell-workstation-edition, "
+        "v nvidia-rtx-pro-6000-blackwell-max-q-workstation-edition",
+        SAND: "o amd-radeon-vega-frontier-edition, s amd-radeon-instinct-mi25, ^ amd-radeon-instinct-mi50, "
+        "D amd-radeon-instinct-mi60, v amd-radeon-rx-6900-xt, P amd-radeon-rx-7900-xtx",
+        BROWN: "o amd-instinct-mi100, s amd-instinct-mi210, ^ amd-instinct-mi250, D amd-instinct-mi250x",
+        BLACK: "v amd-instinct-mi300a, 8 amd-instinct-mi300x, ^ amd-instinct-mi325x",
+    }
+)
 """Slug -> colour and marker, the same in every figure; for other devices see `device_looks`."""
 
 COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
@@ -321,6 +263,17 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
     return looks
 
 
+def of_devices(slugs: Sequence[str], size: float) -> dict[str, dict[str, Any]]:
+    """How the line of each device is drawn, its markers of this size: the first of a hue is solid."""
+    lines: dict[str, dict[str, Any]] = {}
+    for slug in slugs:
+        look = of_device(slug)
+        alike = sum(line["color"] == look.color for line in lines.values())
+        dash = ("-", (0, (5, 1.4)), (0, (1.5, 1.2)))[alike % 3]
+        lines[slug] = {"color": look.color, "marker": look.marker, "ms": size, "ls": dash}
+    return lines
+
+
 def marker(label: str, color: str, shape: str, size: float = 5.0, **how: Any) -> Line2D:
     """Entry of a legend for points of this colour and shape."""
     return Line2D([], [], color=color, marker=shape, ls="", ms=size, label=label, **how)
@@ -347,6 +300,11 @@ def labelled(column: str, value: Any) -> str:
     if isinstance(value, str):
         return value.replace("_", " ") if column == "direction" else value
     return f"{column}={number(value)}" if not isinstance(value, bool) else f"{column}={value}"
+
+
+def named(columns: Iterable[str], values: Iterable[Any]) -> str:
+    """Text of the values of several columns, for a legend or a panel: `aten, NHWC, n=64`."""
+    return ", ".join(labelled(column, value) for column, value in zip(columns, values, strict=True))
 
 
 def number(value: float) -> str:

@@ -1,7 +1,7 @@
 """What pages with charts share: the look of Vega-Lite charts, their library, and how both are packed.
 
 Content and library are packed (gzip, base64), which makes a page a third of its size; the browser unpacks
-them (`unpacked.js`).
+them (`charts.js`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -34,6 +35,40 @@ CONFIG: Spec = {
     "legend": {"labelFontSize": 11, "orient": "bottom", "title": None, "labelLimit": 180},
     "view": {"stroke": None},
 }
+
+
+def wide(**spec: Any) -> Spec:
+    """A chart as wide as the page gives it room; the page grows with the legend instead of squeezing it."""
+    autosize = {"type": "fit-x", "contains": "padding"}
+    return {"$schema": SCHEMA, "config": CONFIG, "width": "container", "autosize": autosize, **spec}
+
+
+def faceted(data: str, panel: Spec, field: str, values: Sequence[str], label_width: int, **more: Any) -> Spec:
+    """A panel for each value of a field of a dataset; the page makes as many columns as it has room for."""
+    facet = {"field": field, "type": "nominal", "sort": list(values), "header": {"labelLimit": label_width}}
+    whole = {"$schema": SCHEMA, "config": CONFIG, "data": {"name": data}}
+    return {**whole, "facet": facet, "columns": 1, "spec": panel, **more}
+
+
+def quantity(field: str, **more: Any) -> Spec:
+    """A channel of numbers."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def category(field: str, **more: Any) -> Spec:
+    """A channel of words."""
+    return {"field": field, "type": "nominal", **more}
+
+
+def layer(mark: str, look: Spec, encoding: Spec, **more: Any) -> Spec:
+    """A layer of such marks; `more` are the data that they show, and parameters."""
+    return {"mark": {"type": mark, **look}, "encoding": encoding, **more}
+
+
+def tooltip(titles: Mapping[str, str]) -> list[Spec]:
+    """What a tooltip shows: field -> its title."""
+    return [{"field": field, "title": title} for field, title in titles.items()]
+
 
 _BUNDLE = """
 import sys, vl_convert

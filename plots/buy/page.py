@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.cli.across import MAKER, Across
 from bench.errors import UserError
 from bench.format import amount_text, count_text, share_text
 from bench.judge.achieved import Achieved, achieved, by_age
 from bench.judge.speedup import Gain
-from plots.base.shell import templates
+from plots.base.shell import page
 
 BOUNDS: Mapping[str, str] = {
     "memory": "Memory-bound work",
@@ -33,45 +33,6 @@ class UnitPrice(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dollars:,g} USD{'/h' if self.hourly else ''}"
-
-
-class BoundGains(NamedTuple):
-    """The gains of all devices in the work that one thing bounds."""
-
-    title: str
-    kinds: Sequence[tuple[str, str]]
-    """(operator, data type) of its columns."""
-    lines: Sequence[tuple[str, Sequence[Cell | None]]]
-    """(device, a cell for each of the kinds)."""
-
-
-class Cell(NamedTuple):
-    """A gain in words."""
-
-    gain: Gain
-    per_dollar: float | None
-
-
-class DeviceColumn(NamedTuple):
-    """What one device is and achieves."""
-
-    device: str
-    power: str
-    """Power by the datasheet."""
-    measured_w: str
-    price: str
-    works: Sequence[WorkRates | None]
-
-
-class WorkRates(NamedTuple):
-    """The rates of a class of work on one device, in words."""
-
-    of: Achieved
-    rate: str
-    promised: str
-    share: str
-    per_joule: str
-    per_dollar: str
 
 
 def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, UnitPrice]:
@@ -96,45 +57,40 @@ def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, UnitPrice]
 
 def html(across: Across, priced: Mapping[str, UnitPrice]) -> str:
     """The page about these devices; all gains are over `across.base`."""
-    sheets = {device: sheet for device, sheet in across.sheets.items() if sheet is not None}
-    devices = [*by_age(sheets), *(device for device in across.sheets if device not in sheets)]
+    devices = by_age(across.sheets)
     rates = achieved(across.runs)
     works = list(dict.fromkeys((each.work, each.width) for each in rates))
-    return (
-        templates(Path(__file__).parent)
-        .get_template("buy.html.j2")
-        .render(
-            title=f"What {count_text(len(devices), 'device')} would do for your money",
-            base=across.base,
-            parts=list(_parts(across, devices, priced)),
-            works=works,
-            lines=[_line(across, device, priced.get(device), rates, works) for device in devices],
-            lonely=[
-                device
-                for device in devices
-                if device != across.base and all(gain.device != device for gain in across.gains)
-            ],
-            hourly=any(price.hourly for price in priced.values()),
-            priced=bool(priced),
-            differing=list(across.differing()),
-        )
+    compared = {across.base, *(gain.device for gain in across.gains)}
+    return page(
+        Path(__file__).with_name("buy.html.j2"),
+        title=f"What {count_text(len(devices), 'device')} would do for your money",
+        base=across.base,
+        parts=list(_parts(across, devices, priced)),
+        works=works,
+        lines=[_line(across, device, priced.get(device), rates, works) for device in devices],
+        lonely=[device for device in devices if device not in compared],
+        hourly=any(price.hourly for price in priced.values()),
+        priced=bool(priced),
+        differing=list(across.differing()),
     )
 
 
-def _parts(across: Across, devices: Sequence[str], priced: Mapping[str, UnitPrice]) -> Iterator[BoundGains]:
+def _parts(
+    across: Across, devices: Sequence[str], priced: Mapping[str, UnitPrice]
+) -> Iterator[dict[str, Any]]:
+    """The gains in the work that one thing bounds: a line for each device, a cell for each of the kinds."""
     for bound, title in BOUNDS.items():
-        cells: dict[str, dict[tuple[str, str], Cell]] = {}
+        cells: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
         for gain in across.gains:
             if gain.bound_by == bound:
-                cells.setdefault(gain.device, {})[gain.operator, gain.dtype] = Cell(
-                    gain, _per_dollar(gain, across.base, priced)
-                )
+                cell = {"gain": gain, "per_dollar": _per_dollar(gain, across.base, priced)}
+                cells.setdefault(gain.device, {})[gain.operator, gain.dtype] = cell
         # The kinds that most devices have come first.
         kinds = sorted({kind for of in cells.values() for kind in of})
         kinds.sort(key=lambda kind: -sum(kind in of for of in cells.values()))
         if kinds:
             lines = [(name, [cells[name].get(kind) for kind in kinds]) for name in devices if name in cells]
-            yield BoundGains(title, kinds, lines)
+            yield {"title": title, "kinds": kinds, "lines": lines}
 
 
 def _per_dollar(gain: Gain, base: str, priced: Mapping[str, UnitPrice]) -> float | None:
@@ -149,30 +105,32 @@ def _line(
     price: UnitPrice | None,
     rates: Sequence[Achieved],
     works: Sequence[tuple[str, str]],
-) -> DeviceColumn:
+) -> dict[str, Any]:
+    """What one device is and achieves: its power by the datasheet and as measured, its price, its rates."""
     sheet = across.sheets[device]
     limit_w = sheet.power_w if sheet else None
     drawn_w = across.rows.loc[across.rows["device"] == device, "power_w"].median()
     watts = drawn_w if drawn_w == drawn_w else limit_w
     mine = {(each.work, each.width): each for each in rates if each.device == device}
-    return DeviceColumn(
-        device,
-        f"{limit_w:g} W" if limit_w else "",
-        f"{drawn_w:.0f} W" if drawn_w == drawn_w else "",
-        str(price or ""),
-        [_work(mine[key], watts, price) if key in mine else None for key in works],
-    )
+    return {
+        "device": device,
+        "power": f"{limit_w:g} W" if limit_w else "",
+        "measured_w": f"{drawn_w:.0f} W" if drawn_w == drawn_w else "",
+        "price": str(price or ""),
+        "works": [_work(mine[key], watts, price) if key in mine else None for key in works],
+    }
 
 
-def _work(of: Achieved, watts: float | None, price: UnitPrice | None) -> WorkRates:
+def _work(of: Achieved, watts: float | None, price: UnitPrice | None) -> dict[str, Any]:
+    """The rates of a class of work on one device, in words."""
     unit = "FLOP" if of.width else "byte"
     dollars = price.dollars / 3600 if price and price.hourly else price.dollars if price else None
     per_dollar = f"{unit}/USD" if price and price.hourly else f"{unit}/s/USD"
-    return WorkRates(
-        of,
-        amount_text(of.median, f"{unit}/s"),
-        amount_text(of.stated, f"{unit}/s"),
-        share_text(of.median / of.stated if of.stated else None),
-        amount_text(of.median / watts if watts else None, f"{unit}/J"),
-        amount_text(of.median / dollars if dollars else None, per_dollar),
-    )
+    return {
+        "of": of,
+        "rate": amount_text(of.median, f"{unit}/s"),
+        "promised": amount_text(of.stated, f"{unit}/s"),
+        "share": share_text(of.median / of.stated if of.stated else None),
+        "per_joule": amount_text(of.median / watts if watts else None, f"{unit}/J"),
+        "per_dollar": amount_text(of.median / dollars if dollars else None, per_dollar),
+    }

@@ -84,10 +84,7 @@ def draw(
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
 
 
-def achieved(
-    results: Results,
-    to: Compared = None,
-) -> None:
+def achieved(results: Results, to: Compared = None) -> None:
     """What every device achieves by class of work, from the oldest to the newest, with its datasheet."""
     runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
     rates = achieved_of(runs)
@@ -104,10 +101,7 @@ def achieved(
     typer.echo(f"{drawn[0]}: {len({each.device for each in rates})} devices")
 
 
-def caches(
-    results: Results,
-    to: Compared = None,
-) -> None:
+def caches(results: Results, to: Compared = None) -> None:
     """Rates and latencies of the memory hierarchy over the footprint, every device in the same figure."""
     runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
     points = caches_figure.curves(runs)

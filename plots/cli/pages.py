@@ -29,9 +29,6 @@ from plots.cli.arguments import (
     writing,
 )
 
-HISTORY, FLEET = "history", "fleet"
-"""Folders of the history pages, and of a fleet's page."""
-
 
 def report(
     results: Results,
@@ -81,8 +78,7 @@ def report(
 def history(
     results: Results,
     to: Annotated[
-        Path | None,
-        output("DIR", "Folder for <device>/index.html; figures/history if left out."),
+        Path | None, output("DIR", "Folder for <device>/index.html; figures/history if left out.")
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="DATE", help="Show nights from this date on (UTC).")
@@ -110,7 +106,7 @@ def history(
         raise UserError(f"--last {last}: at least 1 night has to be shown")
     shown = history_pages.shown(histories(results, left_out), moment, last, remark)
     for device in (device for device in shown if device.has_page):
-        folder = (to or figures() / HISTORY) / device.folder
+        folder = (to or figures() / "history") / device.folder
         with writing("pages"):
             drawn = history_pages.save(device.view, folder, match)
         if match and not history_series.matching(device.view, match):
@@ -118,19 +114,14 @@ def history(
         still = sum(step.kind != "machine" for step in device.view.open_steps())
         nights = count_text(len(device.view.nights), "night")
         typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
-    with writing("pages"):
-        index = (to or figures() / HISTORY) / "index.html"
-        index.parent.mkdir(parents=True, exist_ok=True)
-        index.write_text(index_html(shown), "utf-8")
+    index = (to or figures() / "history") / "index.html"
+    write_text(index, index_html(shown))
     typer.echo(index)
 
 
 def fleet(
     results: Results,
-    to: Annotated[
-        Path | None,
-        output("DIR", "Folder for fleet.html; figures/fleet if left out."),
-    ] = None,
+    to: Annotated[Path | None, output("DIR", "Folder for fleet.html; figures/fleet if left out.")] = None,
     expected: Annotated[
         Path | None,
         typer.Option(
@@ -151,7 +142,7 @@ def fleet(
 
     judged_fleet = judged(results, expected, expect=False)
     page = fleet_page.html(judged_fleet)
-    file = (to or figures() / FLEET) / "fleet.html"
+    file = (to or figures() / "fleet") / "fleet.html"
     write_text(file, page)
     typer.echo(f"{file}: {count_text(len(judged_fleet.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
 
@@ -159,12 +150,10 @@ def fleet(
 def accept(
     results: Results,
     to: Annotated[
-        Path | None,
-        output("FILE", "The page's file; figures/<device>/<run>/accept.html if left out."),
+        Path | None, output("FILE", "The page's file; figures/<device>/<run>/accept.html if left out.")
     ] = None,
     baseline: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable."),
+        list[Path] | None, typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable.")
     ] = None,
 ) -> None:
     """One page about one unit: is it as fast as its kind should be, and by what evidence.
@@ -184,10 +173,7 @@ def accept(
 
 def buy(
     results: Results,
-    to: Annotated[
-        Path | None,
-        output("FILE", "The page; figures/buy.html if left out."),
-    ] = None,
+    to: Annotated[Path | None, output("FILE", "The page; figures/buy.html if left out.")] = None,
     price: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=USD", help="What a device costs; USD/h: for an hour of it. Repeatable."),

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
 import typer
+from rich.markup import escape
 
-from bench.cli.score import score_lines
-from bench.judge import score as judge
+from bench.case_name import row_name
+from bench.cli.table import table_lines
+from bench.format import seconds_text
 from bench.judge.frame import read
+from bench.judge.score import Score, Scorecard, finest, scorecard, scores, worst
 from bench.judge.timings import pool_of_runs, with_learned
 from plots.cli.arguments import CalibrateBy, Results, load_runs, writing
+
+BOUND_BY = {"L1": "limiter", "L2": "structured_limiter", "L3": "structured_limiter"}
+"""Level -> the column that says what its prediction is bound by."""
 
 
 def score(
@@ -34,10 +41,62 @@ def score(
     """
     runs = load_runs(results, calibrate_by)
     known = pool_of_runs([*runs, *(read(calibrate_by) if calibrate_by else ())])
-    card = judge.scorecard(pd.concat([with_learned(run, known) for run in runs], ignore_index=True))
+    card = scorecard(pd.concat([with_learned(run, known) for run in runs], ignore_index=True))
     for line in score_lines(card, most):
         typer.echo(line)
     if to is not None:
         with writing("scores"):
-            scores = [errors.as_json() for errors in judge.scores(card)]
-            to.write_text(json.dumps(scores, indent=1) + "\n", "utf-8")
+            every = [errors.as_json() for errors in scores(card)]
+            to.write_text(json.dumps(every, indent=1) + "\n", "utf-8")
+
+
+def score_lines(card: Scorecard, most: int) -> Iterator[str]:
+    """The table, what is in it and what is not, and the `most` worst cases."""
+    scored = scores(card)
+    yield from _table(scored)
+    yield (
+        f"Scored: {card.scored} of {card.rows} rows, by |predicted / measured - 1|; "
+        f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
+    )
+    yield from _lost(card)
+    if scored and most:
+        yield ""
+        yield f"Farthest off, by the finest level there is (predicted / measured, at most {most}):"
+        yield from _worst(card, most)
+
+
+def _table(scored: Sequence[Score]) -> Iterator[str]:
+    rows = []
+    several = len({score.regime for score in scored}) > 1
+    for score in scored:
+        marks = [f"imported: {score.source.split(';')[0]}"] if score.source else []
+        marks += [score.regime or "regime unknown"] if several else []
+        marks += [] if score.coverage is None else [f"90 % interval holds {score.coverage:.0f} %"]
+        numbers = (f"{score.mape:.1f}", f"{score.median:.1f}", f"{score.p90:.1f}", f"{score.ratio:.3f}")
+        words = map(escape, (score.operator, score.device, score.level))
+        rows.append((*words, str(score.n), *numbers, escape(", ".join(marks))))
+    names = ("operator", "device", "level", ">n", ">MAPE %", ">median %", ">p90 %", ">ratio", "")
+    yield from table_lines(names, rows)
+
+
+def _lost(card: Scorecard) -> Iterator[str]:
+    """The groups of which a level leaves rows without a number, and which level."""
+    for group in card.groups:
+        where = f"{group.operator} on {group.device}" + (" (imported)" if group.source else "")
+        if not group.levels:
+            yield f"{where}: no level has a prediction, so nothing is scored."
+        elif any(group.lost.values()):
+            missing = ", ".join(f"{level} {n}" for level, n in group.lost.items() if n)
+            shared = f"all levels on the same {len(group.rows)} rows"
+            yield f"{where}: {shared}; rows with a number lost: {missing}."
+
+
+def _worst(card: Scorecard, most: int) -> Iterator[str]:
+    rows = []
+    for ratio, group, row in worst(card, most):
+        level, measured_s = finest(group), float(row["median_s"])
+        times = seconds_text(ratio * measured_s), seconds_text(measured_s)
+        words = (row_name(row) + (" (imported)" if group.source else ""), group.device, level)
+        bound_by = str(row.get(BOUND_BY.get(level, ""), ""))
+        rows.append((*map(escape, words), f"{ratio:.3f}", *times, escape(bound_by)))
+    yield from table_lines(("case", "device", "level", ">ratio", ">predicted", ">measured", "bound by"), rows)

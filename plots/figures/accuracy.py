@@ -67,8 +67,5 @@ def _panel(axes: Axes, rows: pd.DataFrame, looks: dict[str, style.LineStyle]) ->
         measured_points.intervals(axes, x, y, low, high, look.color)
         ends += [*measured_points.reach(y, low, high), y]
         measured_points.markers(axes, x, y, of_type["suspect"].to_numpy(dtype=bool), look, label="_measured")
-    for limits, values in (
-        (axes.set_xlim, rows["relative_error"]),
-        (axes.set_ylim, np.concatenate(ends)),
-    ):
+    for limits, values in ((axes.set_xlim, rows["relative_error"]), (axes.set_ylim, np.concatenate(ends))):
         limits(float(np.nanmin(values)) / _ROOM, float(np.nanmax(values)) * _ROOM)

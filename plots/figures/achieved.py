@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 
 from bench.device.datasheet import Datasheet
 from bench.judge.achieved import LAYERS, Achieved, by_age
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page
 
 PAGES = (

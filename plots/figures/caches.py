@@ -17,8 +17,7 @@ from matplotlib.lines import Line2D
 from bench.judge.achieved import by_age
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import DeviceRun
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page
 
 PANELS: Mapping[str, tuple[str, str]] = {
@@ -87,9 +86,9 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
     Devices by age, those without a datasheet last.
     """
     measures = [measure for measure in PANELS if (points["measure"] == measure).any()]
-    sheets = {run.device: run.datasheet for run in measured_runs if run.datasheet is not None}
+    sheets = {run.device: run.datasheet for run in measured_runs}
     names = {run.device: (run.datasheet.name if run.datasheet else run.device_name) for run in measured_runs}
-    devices = [each for each in dict.fromkeys([*by_age(sheets), *names]) if (points["device"] == each).any()]
+    devices = [each for each in by_age(sheets) if (points["device"] == each).any()]
     page = Page(
         Page.LEFT + Page.RIGHT + _WIDTH_IN,
         len(measures) * _HEIGHT_IN + (len(measures) - 1) * _GAP_IN,
@@ -100,7 +99,11 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
             "The fastest kernel at each footprint counts.",
         ],
     )
-    looks = _looks(devices, points)
+    ours = points.groupby("device")["ours"].all()
+    looks = {
+        device: look | {"lw": 2.4 if ours[device] else 1.1}
+        for device, look in style.of_devices(devices, 4.2).items()
+    }
     page.legend([Line2D([], [], **looks[each], label=style.short_name(names[each])) for each in devices])
     at = points["footprint_byte"]
     drawn = page.panels(len(measures), 1, "footprint (bytes)", "", hspace=_GAP_IN / _HEIGHT_IN)
@@ -110,18 +113,6 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
         axes.set_xlim(at.min() / 2, at.max() * 2)
         axes.tick_params(axis="x", labelbottom=bool(axes.get_xlabel()))
     return page
-
-
-def _looks(devices: Sequence[str], points: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    """How the line of each device is drawn; of those that share a hue the first is solid."""
-    looks: dict[str, dict[str, Any]] = {}
-    for device in devices:
-        look = style.of_device(device)
-        alike = sum(drawn["color"] == look.color for drawn in looks.values())
-        ours = bool(points.loc[points["device"] == device, "ours"].all())
-        looks[device] = {"color": look.color, "marker": look.marker, "ms": 4.2, "lw": 2.4 if ours else 1.1}
-        looks[device]["ls"] = ("-", (0, (5, 1.4)), (0, (1.5, 1.2)))[alike % 3]
-    return looks
 
 
 def _panel(axes: Axes, measure: str, points: pd.DataFrame, looks: Mapping[str, dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,15 +101,11 @@ def _lines(
         for (device, mine), of_line in rows.groupby(["device", ours], sort=True):
             look = style.of_device(str(device))
             dash = "--" if mine else "-"
-            yield _Line(str(device), style.LineStyle(look.color, look.marker, dash), _ascending(of_line))
+            yield _Line(str(device), replace(look, dash=dash), np.sort(of_line["share"].to_numpy(float)))
         return
     looks = dict(kinds.values())
     for name, of_line in rows.groupby(rows["implementation"].map(lambda name: kinds[name][0]), sort=True):
-        yield _Line(str(name), looks[str(name)], _ascending(of_line))
-
-
-def _ascending(rows: pd.DataFrame) -> np.ndarray:
-    return np.sort(rows["share"].to_numpy(dtype=float))
+        yield _Line(str(name), looks[str(name)], np.sort(of_line["share"].to_numpy(float)))
 
 
 def _panel(axes: Axes, title: str, lines: list[_Line]) -> None:

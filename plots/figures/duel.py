@@ -10,9 +10,9 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -22,13 +22,8 @@ from bench.format import count_text
 from bench.judge.frame import DeviceRun
 from bench.judge.goals import Goal, goal_of
 from bench.judge.standings import ALL_16_BIT, CaseFigure, Standing, duels
-from plots.base import axes as scale
-from plots.base import measured_points, style
+from plots.base import measured_points, scale, style
 from plots.base.page import Page
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 COLORS: Mapping[str, str] = {
     "float16": style.BLUE,

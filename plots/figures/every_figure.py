@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,14 @@ from plots.figures import (
     telemetry,
 )
 
+DRAWS: Mapping[str, Callable[[DeviceRun, pd.DataFrame, Section], Iterator[Page]]] = {
+    "quantization": quantization.draw,
+    "accuracy": accuracy.draw,
+    "shares": shares.draw,
+    "memory": memory.draw,
+    "heatmap": heatmap.draw,
+}
+"""Kind of a section -> what draws it; a curve is drawn once for each quantity."""
 MANY = 300
 """Timed rows from which a run has a scorecard and a distribution: of fewer the sweeps show each."""
 
@@ -52,12 +60,6 @@ def said(
 
 def pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure: the run as a whole, the duels, then the sweeps by name."""
-    yield from _whole(run)
-    yield from sweep_pages(run, sweeps)
-
-
-def _whole(run: DeviceRun) -> Iterator[tuple[str, Page]]:
-    """The pages of the run as a whole, and the duels."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
     if run.measured >= MANY:
@@ -66,6 +68,7 @@ def _whole(run: DeviceRun) -> Iterator[tuple[str, Page]]:
     yield from telemetry.draw(run)
     for name, page in duel.draw(run):
         yield f"duel-{name.replace(':', '-')}", page
+    yield from sweep_pages(run, sweeps)
 
 
 def sweep_pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
@@ -85,16 +88,8 @@ def sweep_pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
 
 def _drawings(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[tuple[str, Iterator[Page]]]:
     """(name, pages) of each figure of a section."""
-    if section.kind == "quantization":
-        yield "quantization", quantization.draw(run, rows, section)
-    elif section.kind == "accuracy":
-        yield "accuracy", accuracy.draw(run, rows, section)
-    elif section.kind == "shares":
-        yield "shares", shares.draw(run, rows, section)
-    elif section.kind == "memory":
-        yield "memory", memory.draw(run, rows, section)
-    elif section.kind == "heatmap":
-        yield "heatmap", heatmap.draw(run, rows, section)
+    if section.kind in DRAWS:
+        yield section.kind, DRAWS[section.kind](run, rows, section)
     else:
         for quantity in sweep.quantities(rows, section):
             yield quantity, sweep.draw(run, rows, section, quantity)

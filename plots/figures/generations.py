@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 
 from bench.judge.speedup import Gain
 from bench.model.bound import bound_text
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page, leaves
 from plots.figures import generations_detail, speedups
 from plots.figures.speedups import ComparedDevices
@@ -61,7 +61,8 @@ def _overview(compared: ComparedDevices) -> Iterator[tuple[str, Page]]:
             ],
             under_in=0.25 + _LETTER_IN * max(map(len, names)),
         )
-        page.legend(speedups.legend(compared, compared.cases))
+        looks = {device: style.of_device(device) for device in devices}
+        page.legend([style.marker(device, look.color, look.marker) for device, look in looks.items()])
         labels = ("", "speed-up (ratio of times)")
         places = page.panels(len(here), columns, *labels, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.22)
         for place, (axes, title) in enumerate(zip(places, here, strict=True)):
@@ -89,7 +90,7 @@ def _at_a_glance(axes: Axes, devices: Sequence[str], title: str, gained: Sequenc
             ends = (place - 0.38, place + 0.38)
             axes.plot(ends, (gain.stated, gain.stated), zorder=2, label=f"_{name}", **promise)
             shown.append(gain.stated)
-    speedups.ratio_axis(axes, shown)
+    scale.ratio(axes, shown, speedups.TICKS)
     axes.set_xlim(-0.6, len(devices) - 0.4)
 
 

@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from bench.model.bound import BOUNDS, bound_text
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page
 from plots.figures import speedups
 from plots.figures.speedups import ComparedDevices
@@ -114,7 +113,7 @@ def _against(
         name, promise = speedups.PROMISES[bound_by]
         axes.axhline(stated, zorder=2, label=f"_{name}", **promise)
         axes.annotate(f"{name} {stated:.2f} x", (0.02, 0.04), xycoords="axes fraction", size=6.5)
-    speedups.ratio_axis(axes, shown)
+    scale.ratio(axes, shown, speedups.TICKS)
     title = bound_text(bound_by)
     if not len(rows):
         axes.set_title(f"{title}: no case")

@@ -22,11 +22,10 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from bench.judge.frame import DeviceRun
-from plots.base import axes as scale
-from plots.base import prediction_lines, style
+from plots.base import prediction_lines, scale, style
 from plots.base.page import Page, leaves
 from plots.base.parameter_words import axis_words
-from plots.base.plot_spec import Section
+from plots.base.plot_spec import Section, split
 
 REACH = 1.0
 """The colours end at 2 ** -REACH and 2 ** REACH; cells beyond have the last colour, and their number."""
@@ -61,9 +60,7 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
     """The pages for the rows of one sweep; none if no row has both a time and a prediction."""
     rows = rows[rows[section.x].notna() & rows[section.y].notna()]
     rows = rows.assign(ratio=rows["median_s"] / prediction_lines.best_s(rows))
-    panels = list(section.panels)
-    groups = list(rows.groupby(panels, dropna=False, sort=True)) if panels else []
-    groups = [(key, of_panel) for key, of_panel in groups or [((), rows)] if of_panel["ratio"].notna().any()]
+    groups = [each for each in split(rows, section.panels) if each[1]["ratio"].notna().any()]
     for here, which in leaves(groups, MOST_PANELS):
         yield _page(run, section, here, which)
 
@@ -97,9 +94,7 @@ def _page(run: DeviceRun, section: Section, groups: Sequence[tuple[Any, pd.DataF
     places = page.panels(len(groups), columns, along, up, **gaps)
     numbers = len(groups) * len(x.labels) * len(y.labels) <= MOST_NUMBERS
     for i, (axes, (key, _)) in enumerate(zip(places, groups, strict=True)):
-        named = key if isinstance(key, tuple) else (key,)
-        title = (style.labelled(c, v) for c, v in zip(section.panels, named, strict=True))
-        axes.set_title(", ".join(title), y=1.0)
+        axes.set_title(style.named(section.panels, key), y=1.0)
         _cells(axes, shown[shown["panel"] == i], (len(x.labels), len(y.labels)), numbers)
         _ticks(axes, x, y)
     _bar(page)

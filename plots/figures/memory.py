@@ -18,11 +18,10 @@ from matplotlib.lines import Line2D
 
 from bench.judge.frame import DeviceRun
 from bench.model.step_memory import TrainingStep
-from plots.base import axes as scales
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page, leaves
 from plots.base.parameter_words import axis_words
-from plots.base.plot_spec import Section
+from plots.base.plot_spec import Section, split
 
 MOST_PANELS = 6
 """Panels on one page."""
@@ -41,10 +40,7 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
         checkpoints=checkpoints if section.x != "segments" else "", predicted=_predicted(shown)
     )
     apart = [name for name in _PANELS if name != section.x and shown[name].nunique() > 1]
-    groups = [
-        (key, panel) for key, panel in shown.groupby(apart or "operator", sort=True)
-        if panel[section.x].nunique() > 1
-    ]  # fmt: skip
+    groups = [(key, panel) for key, panel in split(shown, apart) if panel[section.x].nunique() > 1]
     if not groups:
         return
     shown = pd.concat([panel for _, panel in groups])
@@ -65,16 +61,12 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
             ],
             decided=section.decided,
         )
-        named = {
-            key: ", ".join(style.labelled(c, v) for c, v in zip(columns, key, strict=True)) for key in keys
-        }
-        entries = [style.marker(named[key], looks[key].color, looks[key].marker) for key in keys]
+        entries = [style.marker(style.named(columns, key), of.color, of.marker) for key, of in looks.items()]
         page.legend([*entries, Line2D([], [], color="#444444", ls="--", lw=1.0, label="predicted")])
         gaps = {"wspace": _GAP_IN[0] / _PANEL_IN[0], "hspace": _GAP_IN[1] / _PANEL_IN[1]}
         places = page.panels(len(here), _COLUMNS, axis_words(section.x, "training"), "memory, MB", **gaps)
         for axes, (key, panel) in zip(places, here, strict=True):
-            values = zip(apart, key if isinstance(key, tuple) else (key,), strict=bool(apart))
-            axes.set_title(", ".join(style.labelled(name, value) for name, value in values if apart), y=1.0)
+            axes.set_title(style.named(apart, key), y=1.0)
             _panel(axes, panel, section.x, columns, looks)
         yield page
 
@@ -99,10 +91,10 @@ def _panel(
 ) -> None:
     for key, line in rows.groupby(columns, sort=False):
         line = line.sort_values(x)
-        look = looks[key if isinstance(key, tuple) else (key,)]
+        look = looks[key]
         at, measured, predicted = (line[name].to_numpy(dtype=float) for name in (x, "peak_byte", "predicted"))
         axes.plot(at, predicted / 1e6, color=look.color, ls="--", lw=1.0, label="_predicted")
         axes.plot(at, measured / 1e6, look.marker, color=look.color, ms=4.4, label="_measured", zorder=4)
     values = rows[x].to_numpy(dtype=float)
-    scales.swept(axes.xaxis, values, log=bool((values > 0).all()), width_in=_PANEL_IN[0])
-    scales.measured(axes.yaxis, rows["peak_byte"].to_numpy(dtype=float) / 1e6, log=True)
+    scale.swept(axes.xaxis, values, log=bool((values > 0).all()), width_in=_PANEL_IN[0])
+    scale.measured(axes.yaxis, rows["peak_byte"].to_numpy(dtype=float) / 1e6, log=True)

@@ -21,12 +21,11 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, MultipleLocator
 
 from bench.judge.frame import DeviceRun, parameter_names
 from bench.model import quantization as model
-from plots.base import axes as scale
-from plots.base import measured_points, prediction_lines, style
+from plots.base import measured_points, prediction_lines, scale, style
 from plots.base.measured_points import Columns
 from plots.base.page import Entry, Page, Together
 from plots.base.parameter_words import axis_words
-from plots.base.plot_spec import Section
+from plots.base.plot_spec import Section, split
 from plots.base.prediction_lines import STRUCTURED, Quantity
 
 _WIDTH_IN = 7.4
@@ -93,14 +92,14 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
     # One staircase needs every parameter but x to be fixed.
     apart = [c for c in fixed if rows[c].nunique(dropna=False) > 1]
     shown = [c for c in fixed if c in ("dtype", "m", "n", "k", "layout", *apart)]
-    for _, of_problem in rows.groupby(apart, dropna=False, sort=True) if apart else [((), rows)]:
+    for _, of_problem in split(rows, apart):
         timed = of_problem[of_problem["median_s"].notna()]
         forced = {name: model.forced_tile(name) for name in timed["implementation"].unique()}
         for tile in sorted({tile for tile in forced.values() if tile is not None}, reverse=True):
             here = timed[[forced[name] in (None, tile) for name in timed["implementation"]]]
             held = here[[forced[name] == tile for name in here["implementation"]]]
             if held[x].nunique() > 1:
-                problem = ", ".join(style.labelled(c, here[c].iloc[0]) for c in shown)
+                problem = style.named(shown, here[shown].iloc[0])
                 drawing = _Drawing(run, x, other, tile, here, len(of_problem) - len(timed))
                 yield drawing.page(problem, section)
 

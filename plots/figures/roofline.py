@@ -20,8 +20,7 @@ from matplotlib.lines import Line2D
 from bench.case_name import row_name
 from bench.format import count_text, share_text
 from bench.judge.frame import DeviceRun
-from plots.base import axes as scale
-from plots.base import prediction_lines, style
+from plots.base import prediction_lines, scale, style
 from plots.base.measured_points import IMPORTED, REACH
 from plots.base.page import MOST_ENTRIES, Entry, Page
 from plots.figures import roofs
@@ -122,11 +121,7 @@ def _kinds(points: pd.DataFrame, most: int) -> tuple[str, Mapping[str, tuple[str
 
 
 def _points(
-    axes: Axes,
-    points: pd.DataFrame,
-    factor: float,
-    by: str,
-    kinds: Mapping[str, tuple[str, style.LineStyle]],
+    axes: Axes, points: pd.DataFrame, factor: float, by: str, kinds: Mapping[str, tuple[str, style.LineStyle]]
 ) -> None:
     many = len(points) > MOST_DRAWN
     for name, line_rows in points.groupby(by, sort=True):

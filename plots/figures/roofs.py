@@ -18,8 +18,7 @@ from matplotlib.patches import Patch
 from bench.format import amount_text, memory_text
 from bench.judge.frame import DeviceRun
 from bench.model.ceilings import Ceilings
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Entry, Together
 
 _BAND = "#CFE2F3"
@@ -150,11 +149,7 @@ def entries(run: DeviceRun, roofs: list[Roof], how: str) -> list[Entry]:
     """Entries of the legend."""
     kinds = {roof.kind for roof in roofs}
     whose = "of the imported rows" if run.frame["imported"].all() else "measured"
-    words: dict[Kind, str] = {
-        "measured": whose,
-        "cached": "copy inside a cache",
-        "stated": "datasheet",
-    }
+    words: dict[Kind, str] = {"measured": whose, "cached": "copy inside a cache", "stated": "datasheet"}
     drawn = [kind for kind in words if kind in kinds]
     looks = tuple(Line2D([], [], **_LOOK[kind]) for kind in drawn)
     of_roofs = Together(f"roofs: {', '.join(words[kind] for kind in drawn)}", looks)

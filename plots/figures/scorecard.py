@@ -22,8 +22,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 from bench.format import share_text
 from bench.judge.score import Score, Scorecard, ScoredGroup, predicted_and_measured, scorecard, scores
 from bench.model.predict import LEVELS
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import MOST_ENTRIES, Entry, Page, Together
 
 SAID: Mapping[str, str] = {

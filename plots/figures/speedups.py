@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 
 from bench.device.datasheet import Datasheet
 from bench.judge import speedup as judge
-from plots.base import axes as scale
 from plots.base import style
 
 PROMISES: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -21,6 +18,8 @@ PROMISES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "compute": ("peak", {"color": "#777777", "ls": (0, (1, 1)), "lw": 1.6}),
 }
 """What bounds cases -> the number of the datasheet that promises a speed-up, and the look of its line."""
+TICKS = 7
+"""About how many ticks an axis of speed-ups has."""
 PROMISED = "Dashed: bandwidth by datasheet; dotted: peak."
 """The sentence of a caption that explains the lines of PROMISES."""
 MIDDLE = (
@@ -62,17 +61,6 @@ def compare(
     if not met:
         return None, apart
     return ComparedDevices(base, met, sheets, rows[rows["device"].isin([base, *met])]), apart
-
-
-def ratio_axis(axes: Axes, shown: Sequence[float]) -> None:
-    """A logarithmic axis of ratios that holds these values."""
-    scale.ratio(axes, shown, 7)
-
-
-def legend(compared: ComparedDevices, among: Container[str]) -> list[Artist]:
-    """Entries for these of the devices."""
-    looks = {device: style.of_device(device) for device in compared.cases if device in among}
-    return [style.marker(device, look.color, look.marker) for device, look in looks.items()]
 
 
 def measured_alike(compared: ComparedDevices) -> list[str]:

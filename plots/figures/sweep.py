@@ -20,12 +20,11 @@ from matplotlib.axes import Axes
 from bench.format import count_text, memory_text
 from bench.judge.frame import DeviceRun, parameter_names
 from bench.model.roofline import LINK
-from plots.base import axes as scale
-from plots.base import measured_points, prediction_lines, style
+from plots.base import measured_points, prediction_lines, scale, style
 from plots.base.measured_points import Columns
 from plots.base.page import MOST_ENTRIES, Entry, Page, leaves
 from plots.base.parameter_words import OF_OPERATOR, PER, axis_words
-from plots.base.plot_spec import Section
+from plots.base.plot_spec import Section, split
 from plots.base.prediction_lines import Quantity
 from plots.figures import notable
 
@@ -82,19 +81,19 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section, quantity: Quantit
         shown = shown[timed] if columns else shown
     slim = _slim(shown, section, quantity)
     # Lines with values that a claim compares come first, so that they stand on one page.
-    keys = sorted((key for key, _ in _split(slim, section.lines)), key=section.compared.isdisjoint)
+    keys = sorted((key for key, _ in split(slim, section.lines)), key=section.compared.isdisjoint)
     looks = style.of_lines(section.lines, keys)
     # By panel: the range inside one panel matters, not the difference between panels.
     log_y = ("y" in section.log and quantity == (section.quantity or quantity)) or any(
-        scale.spans_far(_heights(panel, quantity)) for _, panel in _split(slim, section.panels)
+        scale.spans_far(_heights(panel, quantity)) for _, panel in split(slim, section.panels)
     )
     drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
     pages = []
     for keys in _together(list(looks), MOST_ENTRIES - len(drawing.further_entries)):
-        of_lines = pd.concat([points for key, points in _split(slim, section.lines) if key in keys])
+        of_lines = pd.concat([points for key, points in split(slim, section.lines) if key in keys])
         panels = [
             (key, points)
-            for key, points in _split(of_lines, section.panels)
+            for key, points in split(of_lines, section.panels)
             if points[column.middle].notna().any()
         ]
         pages += [(here, keys) for here, _ in leaves(panels, MOST_PANELS)]
@@ -107,7 +106,7 @@ def quantities(rows: pd.DataFrame, section: Section) -> tuple[Quantity, ...]:
     if not section.quantity:
         return QUANTITIES
     timed = rows[rows["median_s"].notna()]
-    spans = [panel["median_s"].max() / panel["median_s"].min() for _, panel in _split(timed, section.panels)]
+    spans = [panel["median_s"].max() / panel["median_s"].min() for _, panel in split(timed, section.panels)]
     far = max(spans, default=1.0) > FAR and not section.per and bool(timed["rate_per_s"].notna().all())
     return ("rate",) if far else (section.quantity,)
 
@@ -148,26 +147,10 @@ def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
 
 def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFrame:
     """The columns that the panels need: splitting a hundred columns into lines is slower than drawing."""
-    names = [
-        section.x,
-        *section.lines,
-        *section.panels,
-        "suspect",
-        "imported",
-        "calibrating",
-        "role",
-        "median_s",
-    ]
-    names += _COLUMN[quantity]
+    names = [section.x, *section.lines, *section.panels]
+    names += ["suspect", "imported", "calibrating", "role", "median_s", *_COLUMN[quantity]]
     names += [level.column(of) for level in prediction_lines.LEVELS for of in ("duration", quantity)]
     return rows[list(dict.fromkeys(names))]
-
-
-def _split(rows: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[_Key, pd.DataFrame]]:
-    """The rows grouped by these columns, sorted; all rows under () if there are no columns."""
-    if not columns:
-        return [((), rows)]
-    return [(key, part) for key, part in rows.groupby(list(columns), dropna=False, sort=True)]
 
 
 class _Drawing:
@@ -295,9 +278,8 @@ class _Drawing:
         self, axes: Axes, key: _Key, rows: pd.DataFrame, lines: list[tuple[_Key, pd.DataFrame]]
     ) -> float:
         """Draw a panel; the height that a linear y axis from 0 needs."""
-        words = (style.labelled(c, v) for c, v in zip(self.section.panels, key, strict=True))
         # With y given, matplotlib need not measure every tick to place the title.
-        axes.set_title(", ".join(words), y=1.0)
+        axes.set_title(style.named(self.section.panels, key), y=1.0)
         predicted = prediction_lines.Lines(axes, self.quantity, self.factor)
         wide = _BARS / len(lines) if self.bars else 0.0
         for place, (line, points) in enumerate(lines):
@@ -358,7 +340,7 @@ class _Drawing:
 
     def _lines(self, rows: pd.DataFrame) -> Iterator[tuple[_Key, pd.DataFrame]]:
         """The lines that have a point in the figure and in these rows."""
-        for key, points in _split(rows, self.section.lines):
+        for key, points in split(rows, self.section.lines):
             if key in self.looks and points[self.column.middle].notna().any():
                 yield key, points
 

@@ -5,16 +5,10 @@
   const PANEL = { units: 420, nights: 380 };
   const CHOSEN = new Map();
 
-  function data(spec, kind) {
-    return { [spec.data.name]: content.kinds[kind].data[spec.data.name] };
-  }
-
   async function draw(box) {
     const { kind, chart } = box.dataset;
     let spec = { ...content.kinds[kind].charts[chart] };
-    spec.datasets = data(spec, kind);
-    const legend = { ...spec.config.legend, columns: Math.max(1, Math.floor(box.clientWidth / 150)) };
-    spec.config = { ...spec.config, legend };
+    spec.datasets = { [spec.data.name]: content.kinds[kind].data[spec.data.name] };
     if (spec.facet) {
       const room = Math.max(1, Math.floor(box.clientWidth / PANEL[box.dataset.panel]));
       spec.columns = Math.min(room, spec.facet.sort.length);
@@ -26,7 +20,7 @@
       const choice = chosen(kind);
       spec.params = spec.params.map((param) => ({ ...param, value: choice[param.name] }));
     }
-    const { view } = await vegaEmbed(box, spec, { actions: false, renderer: "canvas" });
+    const { view } = await embed(box, spec, 150);
     const canvas = box.querySelector("canvas");
     if (canvas) canvas.setAttribute("aria-hidden", "true");
     if (spec.params) CHOSEN.set(kind, [...(CHOSEN.get(kind) || []), view]);
@@ -48,16 +42,5 @@
     };
   }
 
-  const seen = new IntersectionObserver(
-    (entries) => {
-      for (const entry of entries) {
-        if (!entry.isIntersecting) continue;
-        seen.unobserve(entry.target);
-        draw(entry.target);
-      }
-    },
-    { rootMargin: "300px" },
-  );
-  for (const box of document.querySelectorAll("[data-chart]")) seen.observe(box);
-  document.body.dataset.ready = "yes";
+  drawWhenSeen("[data-chart]", draw);
 })();

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from bench.fleet.fit import Fit, Slow
 from bench.fleet.observed import CLASSES, SETTINGS, Fleet, newest, tags_of_all
@@ -15,59 +16,14 @@ from bench.format import change_text, count_text, share_text
 from plots.fleet import charts, nights, rows
 from plots.fleet.charts import ALL, UNNAMED
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Units of the jobs whose slowest is drawn; those of JOBS are in the table."""
 
 
-@dataclass(frozen=True)
-class SlowUnit:
-    """A slow unit, or node, in the table."""
-
-    name: str
-    about: Sequence[str]
-    """Serial number and tags of a unit, number of units of a node."""
-    slow_in: str
-    by: str
-    interval: str
-    why: str
-    since: str
-
-
-@dataclass(frozen=True)
-class KindPage:
-    """What the template says of one kind; numbers as texts."""
-
-    slug: str
-    facts: str
-    differing: Sequence[str]
-    """Settings in which its units differ."""
-    judged: bool
-    slow: Sequence[SlowUnit]
-    moved: Sequence[nights.Moved]
-    history: str
-    """A sentence on the nights."""
-    classes: Sequence[tuple[str, str]]
-    """The classes to draw, each with a sentence on how far its units are apart."""
-    choices: Sequence[str]
-    """`compute, alone`: the kinds of work to choose from, the most telling first."""
-    strips: Sequence[tuple[str, str]]
-    """(chart, what it groups by)."""
-    clocks: bool
-    """Whether clocks and power are known."""
-    jobs: Sequence[tuple[str, Sequence[tuple[str, str]]]]
-    """(class, (loss drawn from all units, from those that are not named) for each of JOBS)."""
-    jobs_manner: str
-    loss: tuple[str, str] | None
-    """The class in which a job of JOBS[1] units loses most, and how much."""
-    panels: int
-    """Histories that are drawn."""
-
-
-def kind(fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]) -> tuple[KindPage, dict[str, Any]]:
-    """The kind's words, and its charts and their data for the page."""
+def kind(
+    fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the template says of a kind, and its charts and their data for the page."""
     times = fleet.of_kind(slug)
     slow = [each for each in fit.slow if each.kind == slug]
     named = _named(fleet, slow)
@@ -90,25 +46,25 @@ def kind(fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]) -> tupl
     specs |= {"clocks": charts.clocks(states), "slowest": charts.slowest(classes, bool(named))}
     specs["nights"] = charts.nights([track.title for track in shown])
     data = {charts.EFFECTS: units, charts.SLOWEST: losses, charts.NIGHTS: nights.rows(past, shown)}
-    words = KindPage(
+    words = dict(
         slug=slug,
         facts=_facts(fleet, times, slug),
-        differing=list(_differing(times)),
+        differing=list(_differing(times)),  # settings in which its units differ
         judged=any(spread.kind == slug for spread in fit.spreads),
         slow=[
             _line(fleet, each, reasons, nights.since_text(past, track))
             for each, track in zip(slow, tracks, strict=True)
         ],
-        moved=[sentence for sentence, _ in moved],
+        moved=[unit for unit, _ in moved],
         history=nights.sentence(past),
         classes=[(of, _apart(fit, slug, of)) for of in classes],
         choices=_choices(slow, [f"{of}, {how}" for of in classes for how in manners if (of, how) in drawn]),
-        strips=[(chart, _title(field)) for chart, field, _ in strips],
+        strips=[(chart, _title(field)) for chart, field, _ in strips],  # with what each groups by
         clocks=any(row.get("clock_mhz") is not None and row["power_w"] is not None for row in units),
         jobs=_jobs(losses),
         loss=_most_lost(losses),
         jobs_manner=manners[-1] if manners else "",
-        panels=len(shown),
+        panels=len(shown),  # histories that are drawn
     )
     return words, {"charts": specs, "data": data}
 
@@ -145,13 +101,10 @@ def _differing(times: pd.DataFrame) -> Iterator[str]:
         counts = last[name].astype(object).where(last[name].notna(), "unknown").value_counts()
         if len(counts) > 1:
             values = (
-                f"{_shown(value)} ({count_text(int(count), 'unit')})" for value, count in counts.items()
+                f"{f'{value:g}' if isinstance(value, float) else value} ({count_text(int(count), 'unit')})"
+                for value, count in counts.items()
             )
             yield f"{name.replace('_w', ' (W)').replace('_', ' ')} {', '.join(values)}"
-
-
-def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _apart(fit: Fit, slug: str, of: str) -> str:
@@ -166,7 +119,7 @@ def _apart(fit: Fit, slug: str, of: str) -> str:
 
 
 def _choices(slow: Sequence[Slow], every: Sequence[str]) -> list[str]:
-    """Every choice, that of the slowest unit first."""
+    """The kinds of work to choose from, `compute, alone`, that of the slowest unit first."""
     worst = max(slow, key=lambda each: each.effect, default=None)
     first = f"{worst.klass}, {rows.manner(bool(worst.together))}" if worst else ""
     return sorted(every, key=lambda choice: choice != first)
@@ -175,7 +128,8 @@ def _choices(slow: Sequence[Slow], every: Sequence[str]) -> list[str]:
 # ---- slow units
 
 
-def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) -> SlowUnit:
+def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) -> dict[str, Any]:
+    """A slow unit, or node, in the table; `about`: serial number and tags, or the node's number of units."""
     unit = fleet.units[slow.unit] if slow.unit else None
     if unit:
         about = [f"serial {unit.serial}"] if unit.serial else []
@@ -183,7 +137,7 @@ def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) ->
     else:
         count = sum(each.node == slow.node for each in fleet.units.values())
         about = [f"the whole node, {count_text(count, 'unit')}"]
-    return SlowUnit(
+    return dict(
         name=slow.name,
         about=about,
         slow_in=_slow_in(slow),

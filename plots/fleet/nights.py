@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bench.fleet.fit import Slow
 from bench.fleet.observed import Fleet
-from bench.fleet.since import ENOUGH, Histories, Series, Worse, since
+from bench.fleet.since import ENOUGH, Histories, Worse, since
 from bench.format import change_text, count_text
 from bench.judge.history.series import Floats
 from plots.fleet.rows import Row, manner, percent
@@ -27,17 +28,6 @@ class NightTrack:
     effect: Floats
     """[nights] ln of its time over the fleet's; of a node the median of its units."""
     worse: Worse | None
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A unit that is worse than it was, but is not named as slow."""
-
-    name: str
-    of: str
-    since: str
-    by: str
-    nights: int
 
 
 def of_slow(fleet: Fleet, past: Histories, slow: Slow) -> NightTrack | None:
@@ -78,15 +68,15 @@ def sentence(past: Histories) -> str:
     return f"{there} {nights}; to say since when a unit is worse takes {ENOUGH}."
 
 
-def moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[tuple[Moved, NightTrack]]:
+def moved(fleet: Fleet, past: Histories, named: set[str]) -> Iterator[tuple[dict[str, Any], NightTrack]]:
     """Units that nobody named, where they are worse than they were, the largest change first."""
     for series, worse in sorted(past.worse.items(), key=lambda pair: -pair[1].by):
         if series.unit not in named:
             name = fleet.units[series.unit].name
-            of = _of(series)
-            by = change_text(math.exp(worse.by))
-            moved = Moved(name, of, past.dates[worse.night], by, worse.nights)
-            yield moved, NightTrack(f"{name}: {of}", past.effect[series], worse)
+            of = f"{series.of}, {manner(series.together)}"
+            by, began = change_text(math.exp(worse.by)), past.dates[worse.night]
+            line = {"name": name, "of": of, "since": began, "by": by, "nights": worse.nights}
+            yield line, NightTrack(f"{name}: {of}", past.effect[series], worse)
 
 
 def drawn(past: Histories, tracks: Iterable[NightTrack | None]) -> list[NightTrack]:
@@ -106,10 +96,6 @@ def rows(past: Histories, tracks: Sequence[NightTrack]) -> list[Row]:
                 fact |= {"percent": percent(effect), "text": change_text(math.exp(effect))}
                 worst.append({"panel": track.title, **fact})
     return worst
-
-
-def _of(series: Series) -> str:
-    return f"{series.of}, {manner(series.together)}"
 
 
 def _median(effects: Floats) -> Floats:

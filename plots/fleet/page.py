@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.fleet.fit import Fit
 from bench.fleet.observed import Fleet, nodes_of
 from bench.fleet.report import JOBS, JudgedFleet
 from bench.fleet.since import NIGHTS
 from bench.format import count_text
-from plots.base.shell import templates
+from plots.base.shell import page
 from plots.base.vega import inlined, library
-from plots.fleet.kind import KindPage, kind
+from plots.fleet.kind import kind
 
 
 def html(judged_fleet: JudgedFleet) -> str:
@@ -22,25 +23,22 @@ def html(judged_fleet: JudgedFleet) -> str:
     reasons = {why.slow: why.sentence for why in judged_fleet.why}
     made = [kind(fleet, fit, slug, reasons) for slug in fleet.kinds if (fit.effects["kind"] == slug).any()]
     kinds = [words for words, _ in made]
-    return (
-        templates(Path(__file__).parent)
-        .get_template("fleet.html.j2")
-        .render(
-            title=f"Fleet: {count_text(len(fleet.units), 'unit')} of {', '.join(fleet.kinds)}",
-            lead=_lead(fleet, fit),
-            numbers=list(_numbers(judged_fleet, kinds)),
-            missing=judged_fleet.missing,
-            left_out=fleet.left_out,
-            failed=_failed(judged_fleet),
-            remarks=fit.remarks,
-            gathered=judged_fleet.gathered,
-            kinds=kinds,
-            several=len(kinds) > 1,
-            least_nights=NIGHTS,
-            jobs=JOBS,
-            content=inlined({"kinds": [content for _, content in made]}),
-            library=library(),
-        )
+    return page(
+        Path(__file__).with_name("fleet.html.j2"),
+        title=f"Fleet: {count_text(len(fleet.units), 'unit')} of {', '.join(fleet.kinds)}",
+        lead=_lead(fleet, fit),
+        numbers=list(_numbers(judged_fleet, kinds)),
+        missing=judged_fleet.missing,
+        left_out=fleet.left_out,
+        failed=_failed(judged_fleet),
+        remarks=fit.remarks,
+        gathered=judged_fleet.gathered,
+        kinds=kinds,
+        several=len(kinds) > 1,
+        least_nights=NIGHTS,
+        jobs=JOBS,
+        content=inlined({"kinds": [content for _, content in made]}),
+        library=library(),
     )
 
 
@@ -56,7 +54,7 @@ def _lead(fleet: Fleet, fit: Fit) -> str:
     return f"{' and '.join(phrases)}." if phrases else f"None of {every} is slow."
 
 
-def _numbers(judged_fleet: JudgedFleet, kinds: Sequence[KindPage]) -> Iterator[tuple[str, str, str]]:
+def _numbers(judged_fleet: JudgedFleet, kinds: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     """(what, value, beside it) of the numbers on the first screen."""
     fleet, fit = judged_fleet.fleet, judged_fleet.fit
     nodes = count_text(len(nodes_of(fleet.units.values())), "node")
@@ -66,8 +64,8 @@ def _numbers(judged_fleet: JudgedFleet, kinds: Sequence[KindPage]) -> Iterator[t
     yield "slow nodes", str(len(slow) - sum(slow)) if fit.judged else "-", "all of whose units are slow"
     yield "nodes with MISSING units", str(len(judged_fleet.missing)), "expected, but without a result"
     for words in kinds[:1]:
-        if words.loss:
-            of, loss = words.loss
+        if words["loss"]:
+            of, loss = words["loss"]
             yield f"a job of {JOBS[1]} units loses", loss, f"in {of}, by waiting for its slowest unit"
 
 

@@ -44,13 +44,15 @@ def of_units(fleet: Fleet, fit: Fit, kind: str) -> list[Row]:
         for rank, row in enumerate(records, 1):
             shift = row["effect"] - row["relative"]
             fact = state.get((row["unit"], of, together), {})
+            ends = (row["effect"], row["low"] + shift, row["high"] + shift)
+            effect, low, high = (change_text(math.exp(end)) for end in ends)
             verdict = _verdict(row, (row["node"], of, together) in slow_nodes)
             mine.append(
                 _described(fleet, row["unit"])
                 | {"class": of, "manner": manner(together), "rank": rank, "state": verdict}
                 | {"percent": percent(row["effect"]), "label": ""}
-                | {"low": percent(row["low"] + shift), "high": percent(row["high"] + shift)}
-                | {"text": interval_text(row["effect"], row["low"] + shift, row["high"] + shift), **fact}
+                | {"low": percent(ends[1]), "high": percent(ends[2])}
+                | {"text": f"{effect} ({low} to {high})", **fact}
             )
         _label(mine)
         rows += mine
@@ -146,8 +148,3 @@ def of_jobs(rows: Sequence[Row], named: set[str], sizes: Sequence[int]) -> list[
 def percent(log: float) -> float:
     """The percentage by which a time is longer, from the ln of the ratio."""
     return float(f"{100 * math.expm1(log):.{DIGITS}g}")
-
-
-def interval_text(effect: float, low: float, high: float) -> str:
-    """`+12.0 % (+11.2 % to +12.8 %)`."""
-    return f"{change_text(math.exp(effect))} ({change_text(math.exp(low))} to {change_text(math.exp(high))})"

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import blended_transform_factory
 
 from bench.format import change_text
+from bench.judge.history.detector import ConfirmedChange
 from bench.judge.history.series import Flags
 from plots.base import style
 from plots.history.date_axis import Calendar
 from plots.history.view import View, verdict
-
-if TYPE_CHECKING:
-    from bench.judge.history.detector import ConfirmedChange
 
 LETTER_IN = 0.057
 """Width of a letter of 6.5 points, on average."""

@@ -7,18 +7,14 @@ or, where there was none, of the last three. Both are of times without what the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
+from bench.judge.history.detector import ConfirmedChange
+from bench.judge.history.monitor import Track
 from bench.judge.history.rolling import row_median
 from bench.judge.history.series import Floats
 from plots.history.view import View, state
-
-if TYPE_CHECKING:
-    from bench.judge.history.detector import ConfirmedChange
-    from bench.judge.history.monitor import Track
 
 EARLY, LATE, SETTLED = 5, 3, 7
 """Nights that tell the level before, the level now, and the level now since a step."""

@@ -14,8 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from matplotlib.transforms import blended_transform_factory
 
 from bench.format import change_text
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page
 from plots.history import panel as panels
 from plots.history.view import View

@@ -9,19 +9,17 @@ import base64
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jinja2 import Template
 
 from bench.format import change_text, seconds_text
+from bench.judge.history.detector import ConfirmedChange
 from plots.base.shell import templates
 from plots.history.movers_figure import PREFIX
 from plots.history.view import View, changed, state, verdict
-
-if TYPE_CHECKING:
-    from bench.judge.history.detector import ConfirmedChange
 
 MOST = 60
 """Movers of the page's table; movers.csv has all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +15,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from bench.judge.history.detector import Kind
+from bench.judge.history.monitor import Track
 from bench.judge.history.series import Flags, Floats
-from plots.base import axes as scale
-from plots.base import measured_points, style
+from plots.base import measured_points, scale, style
 from plots.history import marks
 from plots.history.view import View
-
-if TYPE_CHECKING:
-    from bench.judge.history.detector import Kind
-    from bench.judge.history.monitor import Track
 
 WIDE_IN, NARROW_IN = 8.2, 2.7
 """Width of the axes of a figure, and of the same for a window as narrow as a telephone's."""

@@ -12,7 +12,7 @@ import pandas as pd
 
 from bench.judge.history.change_points import change_points
 from bench.judge.history.series import KEY, Floats
-from plots.base import axes as scale
+from plots.base import scale
 from plots.base.page import Page
 from plots.history import marks
 from plots.history import panel as panels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,10 @@ import pandas as pd
 
 from bench.errors import UserError
 from bench.format import count_text
+from bench.judge.history.detector import ConfirmedChange, JudgedHistory
 from bench.judge.history.series import History, Night
 from plots.base.style import NO_BREAK
 from plots.history.date_axis import Calendar, calendar
-
-if TYPE_CHECKING:
-    from bench.judge.history.detector import ConfirmedChange, JudgedHistory
 
 Number = TypeVar("Number", np.float64, np.bool_)
 NO_SEGMENT = ("commit",)

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,18 +35,14 @@ NUMBERS = (
 )
 """Columns of numbers, in SI units; `ratio` is the measured over the predicted time; `calibrating` is 1
 for rows that predictions are fitted to, which say nothing of how good these are."""
+_KEPT = {
+    **{name: name for name in ("sweep", "operator", "implementation", "dtype", "flags", "median_s", "low_s")},
+    **{name: name for name in ("high_s", "flop_per_s", "intensity", "of_roof")},
+    **{"cache": "condition", "rate": "rate_per_s"},
+}
+"""Column of the cases -> that of a run's frame."""
 NAME = "{}"
 """Stands for the case's name in the command that measures it again."""
-
-
-class Untimed(NamedTuple):
-    """Cases without a time that share a reason."""
-
-    device: str
-    status: str
-    reason: str
-    cases: int
-    sweeps: tuple[str, ...]
 
 
 def cases(runs: Sequence[DeviceRun], known: Callable[[str], bool]) -> pd.DataFrame:
@@ -70,29 +66,17 @@ def _cases(run: DeviceRun, known: Callable[[str], bool]) -> pd.DataFrame:
     commands = [command_again(run.rows[place], known(run.rows[place].sweep)) for place in places]
     return pd.DataFrame(
         {
+            **{name: rows[column] for name, column in _KEPT.items()},
             "name": names,
             "device": run.device,
-            "sweep": rows["sweep"],
-            "operator": rows["operator"],
-            "implementation": rows["implementation"],
-            "dtype": rows["dtype"],
-            "cache": rows["condition"],
             "bound_by": structured.where(structured != "", rows["limiter"].fillna("")),
-            "flags": rows["flags"],
             "rate_unit": np.where(rows["rate"] == "flop", "FLOP/s", "B/s"),
             "again": [
                 command.replace(shlex.quote(name), NAME)
                 for command, name in zip(commands, names, strict=True)
             ],
-            "median_s": rows["median_s"],
-            "low_s": rows["low_s"],
-            "high_s": rows["high_s"],
-            "rate": rows["rate_per_s"],
-            "flop_per_s": rows["flop_per_s"],
-            "intensity": rows["intensity"],
             "predicted_s": predicted_s,
             "ratio": rows["median_s"] / predicted_s,
-            "of_roof": rows["of_roof"],
             "calibrating": rows["calibrating"].astype(float),
             "suspect": rows["suspect"].astype(bool),
         },
@@ -118,8 +102,8 @@ def rounded(values: Iterable[float]) -> list[float | None]:
     return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
-def untimed(runs: Sequence[DeviceRun]) -> list[Untimed]:
-    """Why cases have no time: each reason once for each device, the commonest first."""
+def untimed(runs: Sequence[DeviceRun]) -> list[tuple[str, str, str, int, list[str]]]:
+    """(device, status, reason, cases, their sweeps) of cases without a time, the commonest reason first."""
     counts: Counter[tuple[str, str, str]] = Counter()
     sweeps: dict[tuple[str, str, str], dict[str, None]] = {}
     texts = alike_texts(row.reason for run in runs for row in run.rows if not row.is_timed)
@@ -129,4 +113,4 @@ def untimed(runs: Sequence[DeviceRun]) -> list[Untimed]:
                 key = run.device, row.status, re.sub(r"\s+", " ", texts[row.reason])
                 counts[key] += 1
                 sweeps.setdefault(key, {})[row.sweep] = None
-    return [Untimed(*key, count, tuple(sweeps[key])) for key, count in counts.most_common()]
+    return [(*key, count, list(sweeps[key])) for key, count in counts.most_common()]

@@ -10,24 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plots.base import style
-from plots.base.vega import CONFIG, DARK, SCHEMA, Spec
+from plots.base.vega import DARK, Spec, category, faceted, layer, quantity, tooltip, wide
 
 ROWS = "rows"
 """Name of the dataset that the page fills in."""
 CELL = 250
 """Width of a panel of an experiment, in pixels, which the page makes fit; its height is HEIGHT."""
-HEIGHT = 170
+HEIGHT, _HIGH = 170, 340
 SHAPES = {
-    "o": "circle",
-    "s": "square",
-    "D": "diamond",
-    "d": "diamond",
-    "^": "triangle-up",
-    "v": "triangle-down",
-    "<": "triangle-left",
-    ">": "triangle-right",
-    "P": "cross",
-    "X": "cross",
+    **{"o": "circle", "s": "square", **dict.fromkeys("Dd", "diamond"), **dict.fromkeys("PX", "cross")},
+    **{"^": "triangle-up", "v": "triangle-down", "<": "triangle-left", ">": "triangle-right"},
 }
 """Marker of the figures -> shape of Vega."""
 
@@ -36,17 +28,12 @@ _PREFIXED = "format(datum.value, '~s')"
 _SIZE = "datum.value >= 1e6 ? format(datum.value, '.3~s') : format(datum.value, '~d')"
 _SECONDS = "format(datum.value, '~s') + 's'"
 """10 us instead of 0.00001: d3 writes the prefix."""
-_TOOLTIP = [
-    {"field": field, "title": title}
-    for field, title in (
-        ("name", "case"),
-        ("time", "time"),
-        ("rate_text", "rate"),
-        ("prediction", "predicted"),
-        ("bound_by", "bound by"),
-        ("flag_text", "flags"),
-    )
-]
+_TOOLTIP = tooltip(
+    {
+        **{"name": "case", "time": "time", "rate_text": "rate", "prediction": "predicted"},
+        **{"bound_by": "bound by", "flag_text": "flags"},
+    }
+)
 _LOG: Spec = {"type": "log"}
 _BINARY: Spec = {"type": "log", "base": 2}
 
@@ -60,45 +47,29 @@ def roofline(roofs: Sequence[Mapping[str, Any]], dense: bool) -> Spec:
     x = _axis("intensity", "arithmetic intensity (FLOP per byte)", _LOG, _PLAIN, "1")
     y = _axis("flop_per_s", "rate (FLOP/s)", _LOG, _PREFIXED, "1")
     dash = {"domain": ["measured", "datasheet"], "range": [[1, 0], [4, 3]]}
-    lines = {
-        "data": {"values": [dict(roof) for roof in roofs]},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "detail": {"field": "roof"},
-            "strokeDash": {"field": "kind", "legend": None, "scale": dash},
-        },
-        "mark": {"type": "line", "color": DARK, "strokeWidth": 1.2},
-    }
+    of_roof = {"x": x, "y": y, "detail": {"field": "roof"}}
+    of_roof["strokeDash"] = {"field": "kind", "legend": None, "scale": dash}
+    every, named = [dict(roof) for roof in roofs], [dict(roof) for roof in roofs if roof["label"]]
+    lines = layer("line", {"color": DARK, "strokeWidth": 1.2}, of_roof, data={"values": every})
     # Above the points, on a white rim, or thousands of these would hide the words.
+    of_words, place = {"x": x, "y": y, "text": {"field": "label"}}, {"align": "right", "dy": -7}
     words = [
-        {
-            "data": {"values": [dict(roof) for roof in roofs if roof["label"]]},
-            "encoding": {"x": x, "y": y, "text": {"field": "label"}},
-            "mark": {"type": "text", "align": "right", "dy": -7, **rim},
-        }
+        layer("text", place | rim, of_words, data={"values": named})
         for rim in ({"stroke": "#ffffff", "strokeWidth": 3, "color": "#ffffff"}, {"color": DARK})
     ]
-    return _whole([lines, _points(x, y, dense), *words])
+    return wide(height=_HIGH, layer=[lines, _points(x, y, dense), *words])
 
 
 def ratios(dense: bool) -> Spec:
     """Measured over predicted time against the predicted time; `rows` has predicted_s and ratio."""
     x = _axis("predicted_s", "predicted time", _LOG, _SECONDS, "1")
     y = _axis("ratio", "measured / predicted time", _BINARY, _PLAIN)
-    line = {
-        "data": {"values": [{"ratio": 1}]},
-        "mark": {"type": "rule", "color": DARK},
-        "encoding": {"y": y},
-    }
-    return _whole([line, _points(x, y, dense)])
+    line = layer("rule", {"color": DARK}, {"y": y}, data={"values": [{"ratio": 1}]})
+    return wide(height=_HIGH, layer=[line, _points(x, y, dense)])
 
 
 def curves(
-    x: Mapping[str, Any],
-    y: Mapping[str, Any],
-    looks: Mapping[str, style.LineStyle],
-    panels: Sequence[str],
+    x: Mapping[str, Any], y: Mapping[str, Any], looks: Mapping[str, style.LineStyle], panels: Sequence[str]
 ) -> Spec:
     """Lines over a swept parameter in a panel each, with intervals, and predictions dashed.
 
@@ -108,7 +79,7 @@ def curves(
     its values span so little that 2 and 5 are labelled too) and `dense` (whether markers would hide others).
     """
     if x["words"]:
-        across: Spec = {"field": "x", "type": "nominal", "title": x["title"], "sort": None}
+        across = category("x", title=x["title"], sort=None)
     elif x["log"]:
         scale = (_BINARY if x["binary"] else _LOG) | {"nice": False}
         across = _axis("x", x["title"], scale, _SIZE, "" if x["binary"] else "1")
@@ -120,30 +91,20 @@ def curves(
     legend: Spec | None = {} if len(looks) > 1 else None
     colors = {"domain": list(looks), "range": [look.color for look in looks.values()]}
     shapes = {**colors, "range": [SHAPES.get(look.marker, "circle") for look in looks.values()]}
-    color = {"field": "line", "type": "nominal", "scale": colors, "legend": legend}
-    layers: list[Spec] = [
-        {"mark": {"type": "line", "strokeWidth": 1.3}, "encoding": {"y": upright}},
-        {
-            "transform": [{"filter": "isValid(datum.low)"}],
-            "mark": "rule",
-            "encoding": {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "size": 3 if y["dense"] else 34},
-            "encoding": {
-                "y": upright,
-                "shape": {"field": "line", "type": "nominal", "scale": shapes, "legend": legend},
-                "fill": {"condition": {"test": "datum.suspect", "value": "#ffffff"}, **color, "legend": None},
-                "tooltip": _TOOLTIP,
-            },
-        },
-        {
-            "mark": {"type": "line", "strokeWidth": 1, "strokeDash": [5, 3], "opacity": 0.85},
-            "encoding": {"y": {"field": "predicted", "type": "quantitative"}},
-        },
+    color, shape = (category("line", scale=scale, legend=legend) for scale in (colors, shapes))
+    fill = {"condition": {"test": "datum.suspect", "value": "#ffffff"}, **color, "legend": None}
+    of_points = {"y": upright, "shape": shape, "fill": fill, "tooltip": _TOOLTIP}
+    ends, known = {"y": quantity("low"), "y2": {"field": "high"}}, [{"filter": "isValid(datum.low)"}]
+    dashed = {"strokeWidth": 1, "strokeDash": [5, 3], "opacity": 0.85}
+    layers = [
+        layer("line", {"strokeWidth": 1.3}, {"y": upright}),
+        layer("rule", {}, ends, transform=known),
+        layer("point", {"size": 3 if y["dense"] else 34}, of_points),
+        layer("line", dashed, {"y": quantity("predicted")}),
     ]
     panel = {"layer": layers, "encoding": {"x": across, "color": color}, "width": CELL, "height": HEIGHT}
-    return _faceted(panel, panels, "shared" if y["log"] else "independent")
+    alike = "shared" if y["log"] else "independent"
+    return faceted(ROWS, panel, "panel", panels, CELL, resolve={"scale": {"y": alike}})
 
 
 def heatmap(x: str, y: str, panels: Sequence[str]) -> Spec:
@@ -151,29 +112,17 @@ def heatmap(x: str, y: str, panels: Sequence[str]) -> Spec:
 
     `x` and `y` are the words of the axes. The colours end at a half and at twice what was predicted.
     """
-    color = {
-        "field": "log_ratio",
-        "type": "quantitative",
-        "scale": {"scheme": "redblue", "reverse": True, "domain": [-1, 1], "clamp": True},
-        "legend": {
-            "title": "measured / predicted time",
-            "labelExpr": "format(pow(2, datum.value), '~g')",
-            "values": [-1, 0, 1],
-        },
-    }
-    panel = {
-        "transform": [{"calculate": "log(datum.ratio) / log(2)", "as": "log_ratio"}],
-        "mark": {"type": "square", "size": 90, "opacity": 1},
-        "encoding": {
-            "x": _axis("x", x, _BINARY, _SIZE),
-            "y": _axis("y", y, _BINARY, _SIZE),
-            "color": color,
-            "tooltip": _TOOLTIP,
-        },
-        "width": CELL,
-        "height": CELL,
-    }
-    return _faceted(panel, panels, "shared")
+    legend = {"title": "measured / predicted time", "labelExpr": "format(pow(2, datum.value), '~g')"}
+    color = quantity(
+        "log_ratio",
+        scale={"scheme": "redblue", "reverse": True, "domain": [-1, 1], "clamp": True},
+        legend=legend | {"values": [-1, 0, 1]},
+    )
+    encoding: Spec = {"x": _axis("x", x, _BINARY, _SIZE), "y": _axis("y", y, _BINARY, _SIZE)}
+    encoding |= {"color": color, "tooltip": _TOOLTIP}
+    log = [{"calculate": "log(datum.ratio) / log(2)", "as": "log_ratio"}]
+    panel = layer("square", {"size": 90, "opacity": 1}, encoding, transform=log, width=CELL, height=CELL)
+    return faceted(ROWS, panel, "panel", panels, CELL)
 
 
 def filled(spec: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Spec:
@@ -188,23 +137,20 @@ def _points(x: Spec, y: Spec, dense: bool) -> Spec:
     """
     suspect: Spec = {"test": "datum.suspect"}
     size, width = (6, 0.5) if dense else (26, 1.2)
-    return {
-        "data": {"name": ROWS},
-        "params": [{"name": "brush", "select": "interval"}],
-        "mark": {"type": "point"},
-        "encoding": {
-            "x": x,
-            "y": y,
-            "color": {"field": "colour", "type": "nominal", "legend": {"symbolOpacity": 1, "symbolSize": 60}},
-            "fill": {"field": "colour", "type": "nominal", "legend": None},
-            "fillOpacity": {"condition": suspect | {"value": 0}, "value": 1},
-            "shape": {"condition": suspect | {"value": "diamond"}, "value": "circle"},
-            "size": {"condition": suspect | {"value": 5 * size}, "value": size},
-            "strokeWidth": {"condition": suspect | {"value": 1.2}, "value": width},
-            "opacity": {"condition": {"param": "brush", "value": 0.5 if dense else 0.9}, "value": 0.2},
-            "tooltip": _TOOLTIP,
-        },
+    encoding = {
+        "x": x,
+        "y": y,
+        "color": category("colour", legend={"symbolOpacity": 1, "symbolSize": 60}),
+        "fill": category("colour", legend=None),
+        "fillOpacity": {"condition": suspect | {"value": 0}, "value": 1},
+        "shape": {"condition": suspect | {"value": "diamond"}, "value": "circle"},
+        "size": {"condition": suspect | {"value": 5 * size}, "value": size},
+        "strokeWidth": {"condition": suspect | {"value": 1.2}, "value": width},
+        "opacity": {"condition": {"param": "brush", "value": 0.5 if dense else 0.9}, "value": 0.2},
+        "tooltip": _TOOLTIP,
     }
+    brush = [{"name": "brush", "select": "interval"}]
+    return layer("point", {}, encoding, data={"name": ROWS}, params=brush)
 
 
 def _axis(field: str, title: str, scale: Spec, label: str, digits: str = "") -> Spec:
@@ -216,24 +162,4 @@ def _axis(field: str, title: str, scale: Spec, label: str, digits: str = "") -> 
         )
     else:
         axis["tickCount"] = 5
-    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
-
-
-def _whole(layers: Sequence[Spec]) -> Spec:
-    """A chart as wide as the page gives it room."""
-    shared = {"$schema": SCHEMA, "config": CONFIG, "width": "container", "height": 340}
-    # The page grows with the legend instead of squeezing the chart.
-    return {**shared, "autosize": {"type": "fit-x", "contains": "padding"}, "layer": list(layers)}
-
-
-def _faceted(panel: Spec, panels: Sequence[str], scale: str) -> Spec:
-    facet = {"field": "panel", "type": "nominal", "sort": list(panels), "header": {"labelLimit": CELL}}
-    return {
-        "$schema": SCHEMA,
-        "config": CONFIG,
-        "data": {"name": ROWS},
-        "facet": facet,
-        "columns": 1,
-        "spec": panel,
-        "resolve": {"scale": {"y": scale}},
-    }
+    return quantity(field, title=title, scale=scale, axis=axis)

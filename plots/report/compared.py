@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -18,39 +18,11 @@ PROBLEM = ["operator", "parameters", "cache", "threads_asked"]
 """Columns that two rows of one problem share."""
 
 
-class Gained(NamedTuple):
-    """What devices gain over the first one, over the cases of one operator, data type and bound."""
+def gained(runs: Sequence[DeviceRun]) -> list[dict[str, Any]]:
+    """The speed-ups of the devices over the first run's, as `python -m bench compare --across device`.
 
-    operator: str
-    dtype: str
-    bound: str
-    on: Mapping[str, Gain]
-    """The gain on each device."""
-
-
-class Rival(NamedTuple):
-    """An implementation among the others of its operator, over the problems that several of them timed."""
-
-    device: str
-    operator: str
-    implementation: str
-    problems: int
-    fastest: int
-    """Number of them in which it is the fastest."""
-    behind: float
-    """Median of its time over the fastest one's."""
-
-
-class Stands(NamedTuple):
-    """Our kernels against the library's, in one region of sizes: seconds of theirs over seconds of ours."""
-
-    device: str
-    region: str
-    of: Standing
-
-
-def gained(runs: Sequence[DeviceRun]) -> list[Gained]:
-    """The speed-ups of the devices over the first run's, as `python -m bench compare --across device`."""
+    One for each operator, data type and bound, with the gain `on` each device.
+    """
     sheets = {run.device: run.datasheet for run in runs}
     if len(sheets) < 2:
         return []
@@ -59,13 +31,17 @@ def gained(runs: Sequence[DeviceRun]) -> list[Gained]:
     places: dict[tuple[str, str, str], dict[str, Gain]] = {}
     for gain in gains(cases, base, sheets):
         places.setdefault((gain.operator, gain.dtype, bound_text(gain.bound_by)), {})[gain.device] = gain
-    return [Gained(*place, on) for place, on in places.items()]
+    return [
+        {"operator": operator, "dtype": dtype, "bound": bound, "on": on}
+        for (operator, dtype, bound), on in places.items()
+    ]
 
 
-def rivals(run: DeviceRun) -> Iterator[Rival]:
+def rivals(run: DeviceRun) -> Iterator[dict[str, Any]]:
     """Every implementation of every operator with more than one; of imported rows the MOST_RIVALS fastest.
 
-    Suspect rows are left out.
+    In how many of the `problems` that several of them timed it is the `fastest`, and the median of its time
+    over the fastest one's. Suspect rows are left out.
     """
     frame = run.frame
     sound = (frame["role"] == "measurement") & (frame["visit"] == 0) & ~frame["suspect"].astype(bool)
@@ -80,24 +56,21 @@ def rivals(run: DeviceRun) -> Iterator[Rival]:
     for (operator, name), ratios in by_name:
         if run.imported and place[operator, name] > MOST_RIVALS:
             continue
-        yield Rival(
-            run.device,
-            str(operator),
-            str(name),
-            len(ratios),
-            int((ratios == 1).sum()),
-            float(ratios.median()),
-        )
+        counts = {"problems": len(ratios), "fastest": int((ratios == 1).sum())}
+        yield {"operator": operator, "implementation": name, **counts, "behind": float(ratios.median())}
 
 
-def ours(run: DeviceRun) -> Iterator[Stands]:
-    """Our GEMMs against the library's by region, and our memory-bound kernels against the best other."""
+def ours(run: DeviceRun) -> Iterator[tuple[str, Standing]]:
+    """(region, standing) of our GEMMs against the library, and of our memory-bound kernels against the best.
+
+    A standing's figures are seconds of theirs over seconds of ours.
+    """
     if run.imported:
         return
     for cache in run.caches:
         for each in duels(run, cache)[0]:
-            yield Stands(run.device, each.region if cache == "cold" else f"{each.region}, {cache}", each)
+            yield each.region if cache == "cold" else f"{each.region}, {cache}", each
     # Without a copy in the run there are no efficiencies.
     for _, against in efficiencies(run) if run.roof("cold").copy_byte_per_s else ():
         if against is not None:
-            yield Stands(run.device, f"{against.kind}, {against.region}", against)
+            yield f"{against.kind}, {against.region}", against

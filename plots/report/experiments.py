@@ -15,9 +15,9 @@ from bench.format import count_text, share_text
 from bench.judge.claims import JudgedClaim
 from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
-from plots.base import axes, prediction_lines, style, verdict_lines
+from plots.base import prediction_lines, scale, style, verdict_lines
 from plots.base.parameter_words import axis_words
-from plots.base.plot_spec import Section, completed, sections
+from plots.base.plot_spec import Section, completed, sections, split
 from plots.report import charts
 from plots.report.cases import rounded
 
@@ -41,30 +41,16 @@ class Chart(NamedTuple):
     """Panels for which there was no room."""
 
 
-class Experiment(NamedTuple):
-    """One sweep of one run."""
-
-    anchor: str
-    sweep: str
-    device: str
-    title: str
-    source: str
-    """Document, section and figure, as the sweep names them."""
-    decided: Sequence[str]
-    """What the rows say of the claims."""
-    remark: str
-    charts: Sequence[Chart]
-
-
 def experiments(
     run: DeviceRun,
     number: int,
     sweeps: Sweeps,
     judged: Sequence[JudgedClaim],
     places: Mapping[tuple[int, int], int],
-) -> Iterator[Experiment]:
+) -> Iterator[dict[str, Any]]:
     """The experiments of a run, by the names of their sweeps; those without a timed row are left out.
 
+    Each has a title, its source as the sweep names it, what is `decided` of claims, a remark and charts.
     `judged` are the verdicts on the run's claims; `places` gives the place of (`number`, row of the run's
     frame) among the page's cases.
     """
@@ -85,15 +71,14 @@ def experiments(
         # Of tables that others made many have no curve; the table of cases has their rows.
         if run.imported and not drawn and sweep not in decided:
             continue
-        yield Experiment(
-            f"{sweep.replace('/', '-')}-{number}" if number else sweep.replace("/", "-"),
-            sweep,
-            run.device,
-            str(declared.get("title", "")) or _of_table(sweep),
-            _source(declared.get("source", {})),
-            decided.get(sweep, ()),
-            remark(timed),
-            drawn,
+        yield dict(
+            anchor="-".join([sweep.replace("/", "-"), *([str(number)] if number else [])]),
+            sweep=sweep,
+            title=str(declared.get("title", "")) or _of_table(sweep),
+            source=_source(declared.get("source", {})),
+            decided=decided.get(sweep, ()),
+            remark=remark(timed),
+            charts=drawn,
         )
 
 
@@ -142,12 +127,13 @@ def _chart(
     if section.kind in ("quantization", "accuracy", "shares", "memory"):
         section = completed(replace(section, kind="curve", quantity="rate"), rows)
     rows = rows[rows[section.x].notna()]
-    rows = rows.assign(panel=_labels(rows, section.panels))
+    rows = rows.assign(panel=[style.named(section.panels, key) for key in _keys(rows, section.panels)])
     lengths = rows.groupby("panel")[section.x].nunique()
     imported = bool(rows["source"].notna().all())
     # Tables that others made have single cases, which as panels would fill the page.
     fewest = 2 if imported else 1
-    panels = [panel for panel in _in_order(rows, section.panels) if lengths[panel] >= fewest]
+    every = [style.named(section.panels, key) for key, _ in split(rows, section.panels)]
+    panels = [panel for panel in every if lengths[panel] >= fewest]
     longest = sorted(panels, key=lambda panel: -lengths[panel])[:MOST_PANELS]
     shown = [panel for panel in panels if panel in longest]
     rows = rows[rows["panel"].isin(shown)]
@@ -192,7 +178,7 @@ def _curves(
     expected = rows["rate_per_s"] * rows["median_s"] / best_s if rate else best_s / per
     keys = list(dict.fromkeys(_keys(rows, section.lines)))
     looks = style.of_lines(section.lines, keys)
-    labels = {key: _label(section.lines, key) or "measured" for key in keys}
+    labels = {key: style.named(section.lines, key) or "measured" for key in keys}
     x = rows[section.x]
     units = (
         "rate" if not rate else "/".join(sorted({"FLOP/s" if r == "flop" else "B/s" for r in rows["rate"]}))
@@ -200,11 +186,11 @@ def _curves(
     per_words = f" for each {' x '.join(section.per)}" if section.per else ""
     # The panel that spans farthest decides, measured and predicted together, as in the figures.
     log_y = "y" in section.log or any(
-        axes.spans_far(pd.concat([measured[of], expected[of]]).to_numpy(dtype=float))
+        scale.spans_far(pd.concat([measured[of], expected[of]]).to_numpy(dtype=float))
         for of in rows.groupby("panel").groups.values()
     )
     log_x = (
-        not words and bool((x > 0).all()) and ("x" in section.log or axes.spans_far(x.to_numpy(dtype=float)))
+        not words and bool((x > 0).all()) and ("x" in section.log or scale.spans_far(x.to_numpy(dtype=float)))
     )
     values = measured.to_numpy(dtype=float)
     most = rows.groupby(["panel", *section.lines], dropna=False).size().max()
@@ -242,24 +228,3 @@ def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         tuple(None if isinstance(v, float) and math.isnan(v) else v for v in key)
         for key in rows[list(columns)].itertuples(index=False, name=None)
     ]
-
-
-def _label(columns: Sequence[str], key: Sequence[Any]) -> str:
-    words = (style.labelled(column, value) for column, value in zip(columns, key, strict=True))
-    return ", ".join(filter(None, words))
-
-
-def _labels(rows: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    return [_label(columns, key) for key in _keys(rows, columns)]
-
-
-def _in_order(rows: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """The panels' labels by the values of their columns, numbers as numbers."""
-    keys = dict.fromkeys(_keys(rows, columns))
-
-    def order(key: Sequence[Any]) -> list[tuple[bool, float, str]]:
-        return [
-            (isinstance(v, str), 0.0 if isinstance(v, str) or v is None else float(v), str(v)) for v in key
-        ]
-
-    return [_label(columns, key) for key in sorted(keys, key=order)]

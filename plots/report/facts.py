@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bench.cli.run_summary import reached_sentence, trust_lines
@@ -14,25 +14,8 @@ from bench.model.ceilings import Ceilings
 STATED, UNMEASURED = "by its datasheet; not measured", "not measured"
 
 
-class Number(NamedTuple):
-    """One of the numbers of a device."""
-
-    value: str
-    what: str
-    beside: str
-    """The interval, of how many cases it is made, or where it is from."""
-
-
-class FactLine(NamedTuple):
-    """One fact, with its value in each run."""
-
-    name: str
-    values: tuple[str, ...]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the runs differ in it."""
-        return len(set(self.values)) > 1
+Number = tuple[str, str]
+"""One of the numbers of a device, and its interval, of how many cases it is made, or where it is from."""
 
 
 class Head(NamedTuple):
@@ -42,7 +25,8 @@ class Head(NamedTuple):
     """cpu or cuda."""
     name: str
     sentence: str
-    numbers: tuple[Number, ...]
+    numbers: Mapping[str, Number]
+    """What it is a number of -> the number."""
     state: tuple[str, ...]
     """How far its times can be trusted: suspect rows, noise, sentinels that moved."""
     ceilings: tuple[tuple[str, str, str, str], ...]
@@ -56,7 +40,9 @@ def heads(runs: Sequence[DeviceRun]) -> list[Head]:
     # Of a single run a number that is not there needs no card; next to others it says so.
     if len(made) > 1:
         return made
-    return [head._replace(numbers=tuple(each for each in head.numbers if each.value)) for head in made]
+    return [
+        head._replace(numbers={of: each for of, each in head.numbers.items() if each[0]}) for head in made
+    ]
 
 
 def _head(run: DeviceRun, dtypes: Sequence[str]) -> Head:
@@ -71,7 +57,7 @@ def _head(run: DeviceRun, dtypes: Sequence[str]) -> Head:
         run.rows[0].device_kind,
         run.device_name,
         sentence,
-        tuple(_numbers(run, dtypes)),
+        dict(_numbers(run, dtypes)),
         (*state, *trust_lines(run)),
         tuple(listed),
     )
@@ -83,20 +69,20 @@ def _sources(run: DeviceRun) -> str:
     return "; ".join(part for part in first if all(part in other for other in others))
 
 
-def lines(runs: Sequence[DeviceRun]) -> list[FactLine]:
-    """The facts of the runs side by side; facts that no run has are left out."""
+def lines(runs: Sequence[DeviceRun]) -> list[tuple[str, list[str]]]:
+    """(fact, its value in each run); facts that no run has are left out."""
     lines = [
-        FactLine("device", tuple(run.device_name for run in runs)),
-        FactLine("run", tuple(run.name for run in runs)),
-        FactLine("measured", tuple(_span(run) for run in runs)),
-        FactLine("cores or SMs", tuple(str(run.rows[0].sm_count) for run in runs)),
-        FactLine("last-level cache", tuple(memory_text(run.rows[0].cache_byte) for run in runs)),
-        FactLine("datasheet", tuple(_stated(run) for run in runs)),
+        ("device", [run.device_name for run in runs]),
+        ("run", [run.name for run in runs]),
+        ("measured", [_span(run) for run in runs]),
+        ("cores or SMs", [str(run.rows[0].sm_count) for run in runs]),
+        ("last-level cache", [memory_text(run.rows[0].cache_byte) for run in runs]),
+        ("datasheet", [_stated(run) for run in runs]),
     ]
-    lines += [FactLine(fact.name, tuple(_values(run, fact) for run in runs)) for fact in FACTS]
-    known = [line for line in lines if any(line.values)]
     # The device stands above; a fact that repeats it would only be longer.
-    return [line for index, line in enumerate(known) if line.name != "device" or index == 0]
+    others = [fact for fact in FACTS if fact.name != "device"]
+    lines += [(fact.name, [_values(run, fact) for run in runs]) for fact in others]
+    return [(name, values) for name, values in lines if any(values)]
 
 
 def _roof(run: DeviceRun) -> Ceilings:
@@ -120,49 +106,43 @@ def _fastest(run: DeviceRun) -> dict[str, float]:
     return {str(dtype): float(rate) for dtype, rate in sound.groupby("dtype")["flop_per_s"].max().items()}
 
 
-def _numbers(run: DeviceRun, dtypes: Sequence[str]) -> Iterator[Number]:
-    """A number of every sort; its value is empty where it is not known."""
+def _numbers(run: DeviceRun, dtypes: Sequence[str]) -> Iterator[tuple[str, Number]]:
+    """(of what, number) of every sort; a number is empty where it is not known."""
     roof, sheet = _roof(run), run.datasheet
     memory = "memory bandwidth"
     copies, stated = roof.bandwidth_byte_per_s.get(0.5), sheet.bandwidth_byte_per_s if sheet else None
     if copies:
         beside = _interval(copies.low_per_s, copies.high_per_s, "B/s")
-        yield Number(amount_text(copies.per_s, "B/s"), memory, f"of a copy; {beside}")
+        yield memory, (amount_text(copies.per_s, "B/s"), f"of a copy; {beside}")
     else:
-        yield Number(amount_text(stated, "B/s"), memory, STATED if stated else UNMEASURED)
+        yield memory, (amount_text(stated, "B/s"), STATED if stated else UNMEASURED)
     fastest = _fastest(run)
     for dtype in dtypes:
-        yield _products(f"matrix products in {dtype}", dtype, run, fastest.get(dtype))
+        yield f"matrix products in {dtype}", _products(dtype, run, fastest.get(dtype))
+    launch = ("", UNMEASURED)
     if floor := roof.launch:
-        launch = seconds_text(floor.seconds), "launch of an empty kernel"
-        yield Number(*launch, _interval(floor.low_s, floor.high_s, "s"))
-    else:
-        yield Number("", "launch of an empty kernel", UNMEASURED)
+        launch = seconds_text(floor.seconds), _interval(floor.low_s, floor.high_s, "s")
+    yield "launch of an empty kernel", launch
     frame = run.frame
     scored = frame[frame["scored"] & (frame["role"] == "measurement") & (frame["of_roof"] > 0)]
+    reached = ("", "no roof was measured")
     if len(scored):
-        low, middle, high = scored["of_roof"].quantile([0.1, 0.5, 0.9])
-        beside = (
-            f"median of {count_text(len(scored), 'case')}; four in five from {share_text(low)} "
-            f"to {share_text(high)}"
-        )
-        yield Number(share_text(middle), "of the roof is reached", beside)
-    else:
-        yield Number("", "of the roof is reached", "no roof was measured")
+        low, middle, high = map(share_text, scored["of_roof"].quantile([0.1, 0.5, 0.9]))
+        cases = count_text(len(scored), "case")
+        reached = middle, f"median of {cases}; four in five from {low} to {high}"
+    yield "of the roof is reached", reached
 
 
-def _products(what: str, dtype: str, run: DeviceRun, fastest: float | None) -> Number:
+def _products(dtype: str, run: DeviceRun, fastest: float | None) -> Number:
     """The measured peak of this data type, else the fastest case, else what the datasheet promises."""
     peak = _roof(run).peak_flop_per_s.get(("matrix", dtype))
     stated = run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None
     if peak:
-        return Number(
-            amount_text(peak.per_s, "FLOP/s"), what, _interval(peak.low_per_s, peak.high_per_s, "FLOP/s")
-        )
+        return amount_text(peak.per_s, "FLOP/s"), _interval(peak.low_per_s, peak.high_per_s, "FLOP/s")
     if fastest:
         promised = f"; by its datasheet {amount_text(stated, 'FLOP/s')}" if stated else ""
-        return Number(amount_text(fastest, "FLOP/s"), what, f"its fastest case{promised}")
-    return Number(amount_text(stated, "FLOP/s"), what, STATED if stated else UNMEASURED)
+        return amount_text(fastest, "FLOP/s"), f"its fastest case{promised}"
+    return amount_text(stated, "FLOP/s"), STATED if stated else UNMEASURED
 
 
 def _interval(low: float, high: float, unit: str) -> str:

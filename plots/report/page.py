@@ -20,8 +20,7 @@ from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
 from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
-from plots.base import style
-from plots.base.shell import templates
+from plots.base import shell, style
 from plots.base.vega import inlined, library
 from plots.figures import roofs
 from plots.report import charts, compared, facts
@@ -84,7 +83,7 @@ def html(
     verdicts_on = {run.key: of_group for group, of_group in groups for run in group}
     rows["device"] = [labels[number] for number in rows.index.get_level_values("run")]
     drawn = [
-        experiment._replace(device=labels[number])
+        experiment | {"device": labels[number]}
         for number, run in enumerate(runs)
         for experiment in experiments(run, number, of_runs[number], verdicts_on[run.key], places)
     ]
@@ -96,24 +95,21 @@ def html(
         "roofline": charts.roofline(list(_roofs(runs, (min(reached), max(reached)))), dense),
         "ratios": charts.ratios(dense),
         "experiments": [
-            [
-                {"spec": chart.spec, "quantity": chart.quantity, "points": chart.points}
-                for chart in each.charts
-            ]
+            [{"spec": of.spec, "quantity": of.quantity, "points": of.points} for of in each["charts"]]
             for each in drawn
         ],
         "flags": {flag.name: flag.means for flag in FLAGS},
         "colours": _colours(rows),
         "whose": whose,
     }
-    template = templates(Path(__file__).parent).get_template("report.html.j2")
     heads = facts.heads(runs)
     if whose == "run":
         heads = [head._replace(name=label) for head, label in zip(heads, labels, strict=True)]
-    return template.render(
+    return shell.page(
+        Path(__file__).with_name("report.html.j2"),
         title=f"roofbench: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}",
         heads=heads,
-        numbers=list(dict.fromkeys(number.what for head in heads for number in head.numbers)),
+        numbers=list(dict.fromkeys(what for head in heads for what in head.numbers)),
         findings=findings(runs),
         lines=facts.lines(runs),
         gained=compared.gained(runs),
@@ -123,9 +119,9 @@ def html(
         groups=[label_of[group[0].key] if len(group) == 1 else group[0].device for group, _ in groups],
         rules=RULES,
         decided=DECIDED,
-        experiments=[list(of) for _, of in itertools.groupby(drawn, key=lambda each: each.device)],
-        rivals=[each._replace(device=label) for run, label in labelled for each in compared.rivals(run)],
-        standings=[each._replace(device=label) for run, label in labelled for each in compared.ours(run)],
+        experiments=[list(of) for _, of in itertools.groupby(drawn, key=lambda each: each["device"])],
+        rivals=[(label, each) for run, label in labelled for each in compared.rivals(run)],
+        standings=[(label, *each) for run, label in labelled for each in compared.ours(run)],
         untimed=untimed(runs),
         timed=len(rows),
         filters=_filters(rows, len(runs), whose),

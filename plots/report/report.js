@@ -177,10 +177,7 @@
 
   // ---- charts
 
-  function embed(box, spec) {
-    const legend = { ...spec.config.legend, columns: Math.max(1, Math.floor(box.clientWidth / 130)) };
-    return vegaEmbed(box, { ...spec, config: { ...spec.config, legend } }, { actions: false, renderer: "canvas" });
-  }
+  const LEGEND = 130;
 
   async function linked(name, spec) {
     const box = document.getElementById(name);
@@ -194,7 +191,7 @@
       const encoding = { ...others, color: { ...color, scale }, fill: { ...fill, scale }, ...(touched ? {} : { opacity }) };
       return { ...part, encoding, params: touched ? [] : part.params };
     });
-    const { view } = await embed(box, { ...spec, layer });
+    const { view } = await embed(box, { ...spec, layer }, LEGEND);
     views[name] = view;
     const canvas = box.querySelector("canvas");
     canvas.setAttribute("role", "img");
@@ -245,7 +242,7 @@
     const spec = { ...chart.spec, columns: Math.min(room, panels), datasets: { rows: points } };
     const width = Math.min(spec.columns === 1 ? 900 : 460, Math.floor(box.clientWidth / spec.columns) - 80);
     spec.spec = { ...spec.spec, width };
-    await embed(box, spec);
+    await embed(box, spec, LEGEND);
     box.dataset.drawn = "yes";
   }
 
@@ -273,16 +270,5 @@
     heads();
     await drawLinked();
   }
-  const seen = new IntersectionObserver(
-    (entries) => {
-      for (const entry of entries) {
-        if (!entry.isIntersecting) continue;
-        seen.unobserve(entry.target);
-        draw(entry.target);
-      }
-    },
-    { rootMargin: "300px" },
-  );
-  for (const box of document.querySelectorAll("[data-experiment]")) seen.observe(box);
-  document.body.dataset.ready = "yes";
+  drawWhenSeen("[data-experiment]", draw);
 })();

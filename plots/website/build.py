@@ -111,8 +111,7 @@ class _Site:
     def __init__(self, folder: Path, given: Given, rows: pd.DataFrame) -> None:
         self.folder, self.given, self.rows = folder, given, rows
         self.sheets = {run.device: run.datasheet for run in given.runs}
-        known = {name: sheet for name, sheet in self.sheets.items() if sheet is not None}
-        self.devices = list(dict.fromkeys([*by_age(known), *self.sheets]))
+        self.devices = by_age(self.sheets)
         self._templates = templates(Path(__file__).parent)
         (folder / _LIBRARY).write_text(_shared(library()), "utf-8")
 
@@ -135,7 +134,7 @@ class _Site:
     def rules(self, judged: Sequence[JudgedClaim]) -> None:
         """A page for each rule."""
         for rule in rules(judged):
-            self.render(f"rule/{rule.number}.html", f"Rule {rule.number}: {rule.says}", rule=rule)
+            self.render(f"rule/{rule['number']}.html", f"Rule {rule['number']}: {rule['says']}", rule=rule)
 
     def operator(self, name: str) -> bool:
         """The page of an operator, if it has a curve."""
@@ -155,7 +154,7 @@ class _Site:
             drawn=drawn,
             figure=figure,
             reading=list(operators.reading(drawn)),
-            sweep=any(self.given.ours(str(sweep)) for sweep in _sweeps(self.rows, name)),
+            sweep=any(map(self.given.ours, self.rows.loc[self.rows["operator"] == name, "sweep"].unique())),
         )
         return True
 
@@ -192,10 +191,6 @@ class _Site:
 
     def _times(self, name: str) -> int:
         return sum(run.measured for run in self.given.runs if run.device == name)
-
-
-def _sweeps(rows: pd.DataFrame, operator: str) -> Sequence[object]:
-    return list(rows.loc[rows["operator"] == operator, "sweep"].unique())
 
 
 def _thinned(run: DeviceRun, every: int) -> DeviceRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,8 +14,7 @@ from bench.format import amount_text, count_text, memory_text, share_text
 from bench.judge.achieved import by_age
 from bench.judge.speedup import LINKED
 from bench.model.roofline import WITHOUT_ROOF
-from plots.base import axes as scale
-from plots.base import style
+from plots.base import scale, style
 from plots.base.page import Page
 from plots.figures.generations_detail import BINS, binned
 
@@ -67,8 +66,7 @@ def drawn(rows: pd.DataFrame, sheets: Mapping[str, Datasheet | None]) -> Drawn |
     fastest = of_type.drop_duplicates(["device", "parameters", "cache", "threads_asked"])
     rate = str(fastest["rate"].iloc[0])
     curves = []
-    order = list(by_age({name: sheet for name, sheet in sheets.items() if sheet is not None}))
-    for device in dict.fromkeys([*order, *sheets]):
+    for device in by_age(sheets):
         cases = fastest[(fastest["device"] == device) & (fastest[rate] > 0)]
         by_size = cases.groupby(rate)["rate_per_s"].median()
         size, middle = by_size.index.to_numpy(float), by_size.to_numpy(float)
@@ -98,25 +96,16 @@ def page(operator: str, of: Drawn, sheets: Mapping[str, Datasheet | None]) -> Pa
         f"{count_text(len(of.curves), 'device')}, {count_text(cases, 'case')}",
         ["Medians of neighbouring sizes; at each problem the fastest implementation counts."],
     )
-    dashes = ("-", (0, (5, 1.4)), (0, (1.5, 1.2)))
-    looks = [style.of_device(each.device) for each in of.curves]
-    alike = [sum(look.color == before.color for before in looks[:n]) for n, look in enumerate(looks)]
-    lines: list[dict[str, Any]] = [
-        {"color": look.color, "marker": look.marker, "ms": 3.6, "lw": 1.2, "ls": dashes[n % 3]}
-        for look, n in zip(looks, alike, strict=True)
-    ]
-    names = [sheet.name if (sheet := sheets[each.device]) else each.device for each in of.curves]
+    looks = style.of_devices([each.device for each in of.curves], 3.6)
+    names = {device: sheet.name if (sheet := sheets[device]) else device for device in looks}
     made.legend(
-        [
-            Line2D([], [], **line, label=style.short_name(name))
-            for line, name in zip(lines, names, strict=True)
-        ]
+        [Line2D([], [], **look, lw=1.2, label=style.short_name(names[it])) for it, look in looks.items()]
     )
     values = np.concatenate([each.rate for each in of.curves])
     factor, words = scale.scaled(pd.Series(values), f"{of.rate}/s")
     (axes,) = made.panels(1, 1, f"{unit} of a launch", words)
-    for each, line in zip(of.curves, lines, strict=True):
-        axes.plot(each.size, factor * each.rate, **line)
+    for each in of.curves:
+        axes.plot(each.size, factor * each.rate, lw=1.2, **looks[each.device])
     sizes = np.concatenate([each.size for each in of.curves])
     scale.swept(axes.xaxis, sizes, log=True, width_in=_WIDTH_IN)
     scale.measured(axes.yaxis, factor * values, log=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 from bench.cli.guide_tables import device, summary
 from bench.judge.claims import JudgedClaim, Verdict
@@ -13,48 +13,13 @@ from bench.sweep.experiments import HALF, LACKING, RULES
 DECIDED: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 
 
-class Rule(NamedTuple):
-    """One rule over all devices."""
-
-    number: int
-    says: str
-    words: Sequence[tuple[str, int]]
-    """(verdict, claims on devices that have it), of DECIDED."""
-    on: dict[str, str]
-    """Device -> its verdicts in words."""
-    missing: str
-    claims: Sequence[Said]
-
-
-class Said(NamedTuple):
-    """One claim that speaks to a rule, on every device."""
-
-    first: JudgedClaim
-    lines: Sequence[Bar]
-    silent: Sequence[tuple[str, str]]
-    """(verdict or reason, devices) without an effect."""
-    bars: Sequence[float]
-    """Places of the numbers that the claim expects the effect above, below or between, percent."""
-    ends: tuple[float, float]
-    """Effects at both edges of the bars."""
-
-
-class Bar(NamedTuple):
-    """An effect with its interval; places are percent of the width."""
-
-    judged: JudgedClaim
-    name: str
-    at: float
-    begin: float
-    width: float
-
-
-def rules(judged: Sequence[JudgedClaim]) -> list[Rule]:
+def rules(judged: Sequence[JudgedClaim]) -> list[dict[str, Any]]:
     """Every rule of the guides."""
     return [_rule(number, [each for each in judged if number in each.claim.rules]) for number in RULES]
 
 
-def _rule(number: int, judged: Sequence[JudgedClaim]) -> Rule:
+def _rule(number: int, judged: Sequence[JudgedClaim]) -> dict[str, Any]:
+    """One rule over all devices: the claims that speak to it, and `on` each device its verdicts in words."""
     counts = Counter(each.verdict for each in judged)
     by_device: dict[str, list[JudgedClaim]] = {}
     by_claim: dict[tuple[str, str], list[JudgedClaim]] = {}
@@ -64,17 +29,18 @@ def _rule(number: int, judged: Sequence[JudgedClaim]) -> Rule:
     missing = "" if judged else f"needs {LACKING[number]}" if number in LACKING else "not in these results"
     if number in HALF:
         missing = "; ".join(filter(None, (missing, f"the rest needs {HALF[number]}")))
-    return Rule(
-        number,
-        RULES[number],
-        [(word, counts[word]) for word in DECIDED if counts[word]],
-        {name: summary(of) for name, of in by_device.items()},
-        missing,
-        sorted(map(_said, by_claim.values()), key=lambda line: (not line.lines, line.first.claim.id)),
+    return dict(
+        number=number,
+        says=RULES[number],
+        words=[(word, counts[word]) for word in DECIDED if counts[word]],
+        on={name: summary(of) for name, of in by_device.items()},
+        missing=missing,
+        claims=sorted(map(_said, by_claim.values()), key=lambda of: (not of["lines"], of["first"].claim.id)),
     )
 
 
-def _said(judged: Sequence[JudgedClaim]) -> Said:
+def _said(judged: Sequence[JudgedClaim]) -> dict[str, Any]:
+    """A claim on every device, its effects and their intervals as places on a bar, percent of its width."""
     expected = judged[0].claim.expected
     wanted = [value for value in (expected.low, expected.high) if abs(value) < float("inf")]
     known = [each for each in judged if each.effect is not None and each.verdict in DECIDED]
@@ -90,13 +56,17 @@ def _said(judged: Sequence[JudgedClaim]) -> Said:
     lines = []
     for each in sorted(known, key=lambda each: each.effect.value if each.effect else 0.0):
         assert each.effect is not None
-        begin = place(each.effect.low)
-        lines.append(
-            Bar(each, device(each), place(each.effect.value), begin, place(each.effect.high) - begin)
-        )
+        begin, width = place(each.effect.low), place(each.effect.high) - place(each.effect.low)
+        at = place(each.effect.value)
+        lines.append({"judged": each, "name": device(each), "at": at, "begin": begin, "width": width})
     silent: dict[str, list[str]] = {}
     for each in judged:
         if each not in known:
             silent.setdefault(each.verdict, []).append(device(each))
-    lists = [(word, ", ".join(dict.fromkeys(names))) for word, names in silent.items()]
-    return Said(judged[0], lines, lists, [place(value) for value in wanted], (low, high))
+    return {
+        "first": judged[0],
+        "lines": lines,
+        "silent": [(word, ", ".join(dict.fromkeys(names))) for word, names in silent.items()],
+        "bars": [place(value) for value in wanted],  # where the claim expects the effect to begin or end
+        "ends": (low, high),
+    }

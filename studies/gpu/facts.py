@@ -14,16 +14,16 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
-from bench.cli.application import command_line
 from bench.device.detect import detect
 from bench.device.lock import device_lock
 from bench.environment.dependencies import refuse_if_missing
 from bench.errors import UserError, write_text
 from bench.runner.worker_process import FORBIDDEN
-from bench.selfcheck.telemetry import refresh
 
 ROUNDED_ERROR, CUT_ERROR = 2.6e-4, 6.9e-4
 """Relative error of a product of uniform random matrices whose operands were rounded to tf32, or cut off.
@@ -109,6 +109,24 @@ def confirmed(question: str, nouns: str, trials: Trials, proof: str = "float64")
     return GpuFact(question, "unknown", refused[0] if refused else "nothing ran", numbers)
 
 
+@dataclass(frozen=True)
+class Refresh:
+    """How often a counter was refreshed."""
+
+    changes: int
+    interval_s: float | None
+    """Median time between changes; None with fewer than two."""
+    longest_s: float | None
+
+
+def refresh(times_s: Sequence[float], values: Sequence[float | None]) -> Refresh:
+    """The refreshes of a counter that was read at these times; a value of None is an unknown one."""
+    known = [(at, value) for at, value in zip(times_s, values, strict=True) if value is not None]
+    changed = [at for (_, before), (at, value) in pairwise(known) if value != before]
+    steps = [later - earlier for earlier, later in pairwise(changed)]
+    return Refresh(len(changed), median(steps) if steps else None, max(steps, default=None))
+
+
 def nvml(
     times_s: Sequence[float], counters: Mapping[str, Sequence[float | None]], expected_s: float
 ) -> GpuFact:
@@ -164,5 +182,8 @@ def main(words: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     refuse_if_missing()
-    with command_line():
+    try:
         raise SystemExit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error

@@ -23,8 +23,8 @@ from bench.worker.check import outputs_of
 from bench.worker.telemetry_cuda import HELD_BY_POLICY, POWER_INSTANT
 from kernels.gemm.operands import operands
 from kernels.gemm.problem import Gemm
-from kernels.layernorm.held import Held
 from kernels.layernorm.problem import LONGEST_IN_CLUSTER, LayerNorm
+from kernels.layernorm.shared_memory import Share
 from kernels.softmax.problem import Softmax
 from studies.gpu import facts
 from studies.gpu.facts import GpuFact
@@ -144,9 +144,9 @@ def _rows(device: Device) -> Configurable:
         return import_module(f"kernels.{problem.operator}.launch")
 
     def configurations(problem: Problem) -> Sequence[Any]:
-        return [share for share in module(problem).candidates(problem) if isinstance(share, Held)]
+        return [share for share in module(problem).candidates(problem) if isinstance(share, Share)]
 
-    def launch(problem: Problem, inputs: Sequence[torch.Tensor], share: Held) -> Launch:
+    def launch(problem: Problem, inputs: Sequence[torch.Tensor], share: Share) -> Launch:
         more = {"multiprocessors": device.sm_count} if problem.operator == "layernorm" else {}
         made: Launch = module(problem).with_tile(problem, inputs, share, **more)
         return made

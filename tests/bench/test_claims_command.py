@@ -22,7 +22,7 @@ from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import JudgedClaim
 from bench.store.parquet import write
 from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES
-from bench.sweep.grammar import table_contents
+from bench.sweep.grammar import TableClaims
 from bench.sweep.load import SWEEPS, load
 from bench.sweep.yaml_nodes import tree
 from tests.bench.claims_made import timed
@@ -354,7 +354,7 @@ def claims_of_sweeps() -> list[tuple[str, Sequence[int]]]:
 
 def claims_there_are() -> list[tuple[str, Sequence[int]]]:
     """The same with those about imported tables."""
-    tables = [table_contents(tree(path.read_bytes())) for path in CLAIMS.glob("*.yaml")]
+    tables = [TableClaims.model_validate(tree(path.read_bytes()).data()) for path in CLAIMS.glob("*.yaml")]
     return claims_of_sweeps() + [(claim.id, claim.rules) for table in tables for claim in table.claims]
 
 

@@ -519,7 +519,7 @@ SEED = 20261122
 
 @pytest.mark.parametrize(
     ("kind", "machine", "visits"),
-    drawn(MACHINES, 3, "the same code"),
+    drawn(MACHINES, 2, "the same code"),
     ids=lambda of: getattr(of, "__name__", of),
 )
 def test_the_same_code_twice(kind: str, machine: Machine, visits: int) -> None:
@@ -529,7 +529,7 @@ def test_the_same_code_twice(kind: str, machine: Machine, visits: int) -> None:
     assert found.of("FASTER", "SLOWER") <= 0.005
 
 
-@pytest.mark.parametrize("between_runs", [0.0, 0.001])
+@pytest.mark.parametrize("between_runs", [pytest.param(0.0, marks=pytest.mark.deep), 0.001])
 def test_a_quiet_gpu_is_told_to_be_the_same_and_a_change_of_5_percent_is_found(between_runs: float) -> None:
     """Three visits; a case keeps a level of its own in a run, which is off by so much."""
     gpu: dict[str, Any] = {"kind": "cuda", "between_runs": between_runs}

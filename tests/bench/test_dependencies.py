@@ -93,8 +93,8 @@ def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) ->
     "words",
     [
         PYTEST,
-        ("-m", "bench", "dev", "instruments"),
-        ("-m", "bench", "dev", "self"),
+        ("-m", "studies", "instruments"),
+        ("-m", "studies", "self"),
         ("-m", "bench", "nightly"),
     ],
     ids=["pytest", "instruments", "self", "nightly"],

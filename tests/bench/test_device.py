@@ -103,7 +103,6 @@ def test_an_unknown_gpu_of_a_known_family(driver) -> None:
     assert found.datasheet.bandwidth_byte_per_s == 2 * 10501e6 * 384 / 8  # 1008 GB/s, a 3090 Ti's
     assert found.datasheet.peak_flop_per_s("vector", "float32") == 84 * 128 * 2 * 1860e6  # 40e12, a 3090 Ti's
     assert found.datasheet.peak_flop_per_s("matrix", "float16") == 84 * 256 * 2 * 1860e6
-    assert "driver" in "".join(found.datasheet.sources.values())
     assert found.id != detect("cuda:0", driver()).id
 
 

@@ -227,7 +227,7 @@ def test_a_unit_far_from_all_others_is_named_whatever_tail_is_fitted(seed: int) 
     assert far and far <= {slow.unit for slow in fit(fleet).slow}
 
 
-@pytest.mark.parametrize("law", ["normal", "t6"])
+@pytest.mark.parametrize("law", [pytest.param("normal", marks=pytest.mark.deep), "t6"])
 def test_of_the_named_one_in_twenty_may_be_healthy_also_with_heavy_tails(law: str) -> None:
     """64 units in one class, two of them slow, hundred times; a count differs by its root."""
     chance, healthy, all_named = np.random.default_rng(31), 0, 0

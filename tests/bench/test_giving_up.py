@@ -143,7 +143,7 @@ def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
     by_status = [found.status for found in rows if found.implementation == "triton"]
     assert by_status == ["error"] * 3 + ["skipped"] * (len(by_status) - 3)
     assert {found.status for found in rows if found.implementation == "cublas"} == {"ok"}
-    assert len(session.planner.given_up) == 1
+    assert len(session.planner.giving_up.lines) == 1
     session.close()
 
 
@@ -152,13 +152,13 @@ def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
     (session,) = opened(folder, made, count=1)
     answering(session, "triton", [])
     walk = session.walk()
-    while not session.planner.given_up:
+    while not session.planner.giving_up.lines:
         next(walk)
     session.interrupted()
     (again,) = opened(folder, made, count=1, resume=True)
     answering(again, "nothing", asked := [])
     rows = [found for _, found in again.walk()]
-    assert not again.planner.given_up and {found.status for found in rows} == {"ok"}
+    assert not again.planner.giving_up.lines and {found.status for found in rows} == {"ok"}
     assert asked.count("triton") == len(only(made, "triton")) - 3
     again.close()
 

@@ -17,10 +17,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import kernels
 from bench.__main__ import app
 from bench.cli import whole_run
-from bench.cli.terminal import standard_output
 from bench.device.detect import detect
 from bench.device.health import Unfit
 from bench.errors import UserError
@@ -370,7 +368,7 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     options = Options(results=folder / "results", visits="3", budget="inf")
 
     def tonight(options: Options) -> Tonight:
-        measure = partial(whole_run.measure, find=kernels.problem, terminal=standard_output())
+        measure = whole_run.measure
         (found,) = night([several.gpu(0)], None, options, measure, print, lambda device: [])
         return found
 

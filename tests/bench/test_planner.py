@@ -285,7 +285,7 @@ def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
     assert (refusal is not None and "one launch is predicted" in refusal["reason"]) == refused
 
 
-@pytest.mark.parametrize("dearer", [1.0, 2.0])
+@pytest.mark.parametrize("dearer", [pytest.param(1.0, marks=pytest.mark.deep), 2.0])
 def test_a_run_keeps_to_its_budget_and_its_spread_whatever_visits_cost(dearer: float) -> None:
     """Cases of every sweep on an H100, which take `dearer` times what is expected: comparisons are whole."""
     loaded = load_all(SWEEPS, kernels.problem, H100.sm_count)
@@ -374,4 +374,4 @@ def test_any_order_of_cases_costs_at_most_three_failures_of_a_kind(cases: list[C
     simulation = Simulation(planner(cases, 3), lambda step: {"status": "error", "reason": "no tile fits"})
     statuses = Counter(row.status for _, row in simulation.run())
     assert statuses == {"error": 3, "skipped": 37}
-    assert len(simulation.planner.given_up) == 1
+    assert len(simulation.planner.giving_up.lines) == 1

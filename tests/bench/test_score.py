@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.cli.score import score_lines
 from bench.judge.score import Scorecard, finest, scorecard, scores, worst
 from bench.model.predict import LEVELS
+from plots.cli.score import score_lines
 
 
 def frame(n: int, chance: np.random.Generator, **facts: Any) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from bench.device.detect import Device, detect
 from bench.runner.worker_process import WorkerDied
 from bench.selfcheck import report
 from bench.selfcheck.finding import Finding, exit_code, failed, passed, warned
-from bench.selfcheck.groups import GROUPS, CheckGroup, Examination, GroupOutcome, asked
+from bench.selfcheck.groups import GROUPS, CheckGroup, Examination, GroupOutcome, applicable
 from bench.worker.__main__ import answer, make_bench
 from bench.worker.fault import Fault
 
@@ -165,10 +165,10 @@ def test_an_interruption_kills_what_runs(cpu: Device) -> None:
 
 
 def test_groups_apply_to_their_devices_and_quick_is_a_part() -> None:
-    names = {kind: [group.name for group in asked(kind, False)] for kind in ("cpu", "cuda")}  # type: ignore[arg-type]
+    names = {kind: [group.name for group in applicable(kind, False)] for kind in ("cpu", "cuda")}  # type: ignore[arg-type]
     assert names["cuda"] == [group.name for group in GROUPS]
     assert set(names["cuda"]) - set(names["cpu"]) == {"tuner", "capture", "telemetry"}
-    assert [group.name for group in asked("cpu", True)] == ["driver", "packages"]
+    assert [group.name for group in applicable("cpu", True)] == ["driver", "packages"]
 
 
 # ---- what is shown and written

@@ -174,7 +174,7 @@ def test_what_cannot_run_has_its_row_on_every_device(
 ) -> None:
     monkeypatch.setattr(several, "SWEEP", several.SWEEP.replace("cublas", "[cublas, onednn]"))
     run = begun(folder, monkeypatch, small(folder, [1, 2]), count=2, concurrent=concurrent)
-    assert {asked.case.implementation for asked in run.asked} == {"cublas"}
+    assert {asked.case.implementation for asked in run.requested} == {"cublas"}
     show(run, lambda line: None)
     for result in run.finish():
         assert sorted((row.implementation, row.status) for row in result.rows) == [

@@ -168,7 +168,7 @@ ridge and the launch floor."""
 
 @pytest.mark.parametrize(
     "device",
-    [CPU, *map(of_datasheet, drawn(MEASURED, 4, "GPUs of tours"))],
+    [CPU, *map(of_datasheet, drawn(MEASURED, 2, "GPUs of tours"))],
     ids=lambda device: device.slug,
 )
 def test_the_plan_of_the_tour_is_enough_for_every_claim_that_it_counts(device: Device, seed: int) -> None:

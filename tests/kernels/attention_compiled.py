@@ -61,20 +61,21 @@ def call_of(kernel: str, problem: Attention, tile: Tile) -> Call:
 
 def operand_faults(instruction: str, built: Built) -> list[str]:
     """Whether a left operand is overwritten while it may be read, or there is none to check it of."""
-    found = [f"{built.overwritten} registers overwritten that a matrix instruction may read"]
-    found = found if built.overwritten else []
+    faults = []
+    if built.overwritten:
+        faults.append(f"{built.overwritten} registers overwritten that a matrix instruction may read")
     if instruction == "HGMMA" and not built.register_operands:
-        found.append("no left operand from registers, whose fate was to be checked")
-    return found
+        faults.append("no left operand from registers, whose fate was to be checked")
+    return faults
 
 
 def copy_faults(wide: bool, built: Built) -> list[str]:
     """Whether data does not move 16 bytes at a time into shared memory or, if `wide`, to the result."""
     copied = built.count("LDGSTS.E.BYPASS.128", "LDGSTS.E.BYPASS.LTC128B.128")
-    found = [] if copied else ["no 16-byte copy to shared memory"]
+    faults = [] if copied else ["no 16-byte copy to shared memory"]
     if built.count("LDG.E.U16", "STG.E.U16") or (wide and not built.count("STG.E.128")):
-        found.append("narrow loads or stores")
-    return found
+        faults.append("narrow loads or stores")
+    return faults
 
 
 def attention(width: int, length: int, causal: bool) -> Attention:

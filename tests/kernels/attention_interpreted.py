@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from bench.launching import timing, tuning
+from bench.worker.check import outputs_of
 from kernels.attention import backward, forward
 from kernels.attention.backward import Tiles
 from kernels.attention.forward import Tile
@@ -20,7 +21,7 @@ from tests.drawing import covering, is_deep
 from tests.kernels.devices import new_process
 from tests.kernels.interpreted import check, check_again, check_far_end, ran
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.sanitizer import Watch, at_the_end, watched
 from tests.kernels.tensors import uniform
 
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -336,22 +337,12 @@ def test_gradients_lie_beyond_32_bits(seed: int) -> None:
     own = inputs(last, seed)
     before = attended(last, own, TILES[0])
     do = uniform(last, seed + 1)(*own[0].shape)
-    shape = problem.batch, problem.heads, 32, 64
-    whole = {
-        name: torch.empty(shape, dtype=torch.float16) for name in ("q", "k", "v", "o", "do", "dq", "dk", "dv")
-    }
-    whole |= {name: torch.empty(shape[:-1]) for name in ("lse", "delta")}
-    for name, tensor in zip(("q", "k", "v", "o", "lse", "do"), (*own, before.o, before.lse, do), strict=True):
-        whole[name][-1, -1] = tensor[0, 0]
-    tile = TILES[0]
-    for kernel, foreign, grid, constants in (
-        (backward.query_gradient, ("dk", "dv"), forward.grid, forward.constants),
-        (backward.key_gradients, ("dq", "o"), backward.key_grid, backward.key_constants),
-    ):
-        (programs,) = grid(problem, tile)
-        taken = {f"{name}_pointer": tensor for name, tensor in whole.items() if name not in foreign}
-        for program in (programs - 2, programs - 1):
-            with repaired(), watched(), placed((program,), (programs,)):
-                kernel[(1,)](**taken, **forward.sizes(problem), **constants(problem, tile))
-    for name, want in zip(("dq", "dk", "dv"), by_autograd(last, own, do), strict=True):
-        torch.testing.assert_close(whole[name][-1, -1].double(), want[0, 0], rtol=1e-2, atol=2e-3)
+    whole = []
+    for tensor in (*own, before.o, before.lse, do):
+        shape = problem.batch, problem.heads, *tensor.shape[2:]
+        whole.append(torch.empty(shape, dtype=tensor.dtype))
+        whole[-1][-1, -1] = tensor[0, 0]
+    with repaired(), watched(), at_the_end(2):
+        gradients = outputs_of(backward.launch(problem, *whole, tiles=Tiles(TILES[0], TILES[0])).call())
+    for got, want in zip(gradients, by_autograd(last, own, do), strict=True):
+        torch.testing.assert_close(got[-1, -1].double(), want[0, 0], rtol=1e-2, atol=2e-3)

@@ -52,7 +52,7 @@ def four_kernels(problem: BatchNorm, aligned: bool) -> Iterator[Form]:
         for direction, count in passes:
             way = problem.model_copy(update={"direction": direction})
             tensors = without_memory(way)[:count]
-            for call in launched(two_pass.launch(way, tensors, tile, MULTIPROCESSORS)):
+            for call in launched(two_pass.launch(way, *tensors, tile=tile, multiprocessors=MULTIPROCESSORS)):
                 wide = aligned and call.kernel.fn.__name__ in ("normalize", "input_gradient")
                 promises = (resource_faults, meanwhile, *((narrow_faults,) if wide else ()))
                 yield Form(f"{call.kernel.fn.__name__} {problem} {tile}", call, promises)
@@ -105,7 +105,7 @@ def readers() -> Iterator[Form]:
     for layout in LAYOUTS:
         for dtype in ("float16", "float32"):
             aligned = (*two_passes(layout, dtype, True), *held(layout, dtype, True))
-            for kernel in ("statistics", "gradient_sums", "normalize_held"):
+            for kernel in ("statistics", "gradient_sums", "normalize_persistent"):
                 reader = next(form for form in aligned if form.name.startswith(kernel))
                 # The shift of an NCHW channel is a single element; those of NHWC columns are vectors too.
                 shift = layout == "NCHW" and dtype == "float16" and kernel != "gradient_sums"
@@ -118,11 +118,11 @@ def idle(built: Built, tile: two_pass.Tile, copied: bool, filled: float) -> list
     if not built.program:
         return []
     blocks = resident(built, built.capability, tile.warps)
-    found = [] if blocks >= tile.programs else [f"{blocks} programs at once, launched {tile.programs}"]
+    faults = [] if blocks >= tile.programs else [f"{blocks} programs at once, launched {tile.programs}"]
     under_way = in_flight(built, built.capability, tile.warps, tile.programs).byte * filled
     if copied and under_way < NEEDED_BYTE[built.capability]:
-        found.append(f"{under_way:.0f} bytes in flight, needed {NEEDED_BYTE[built.capability]:.0f}")
-    return found
+        faults.append(f"{under_way:.0f} bytes in flight, needed {NEEDED_BYTE[built.capability]:.0f}")
+    return faults
 
 
 def no_maximum(built: Built) -> list[str]:

@@ -11,10 +11,10 @@ from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
 from tests.drawing import covering
-from tests.kernels.interpreted import Tensors, check, check_again, ran
+from tests.kernels.batchnorm_cases import make
+from tests.kernels.interpreted import Case, Ran, SpoiledByNan, Tensors, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import placed
-from tests.kernels.tensors import uniform
 
 SMALL = {"NCHW": Tile(64, 1, 4, 2), "NHWC": Tile(16, 8, 4, 2)}
 """Blocks of which the examples hold several, the last one ragged; of odd planes, two images (`small`)."""
@@ -72,130 +72,113 @@ def small(problem: BatchNorm) -> Tile:
     return SMALL[problem.layout]
 
 
-def made(
-    problem: BatchNorm, tensors: Tensors, monkeypatch: pytest.MonkeyPatch, held: bool = False
-) -> tuple[Launch, Tensors]:
-    """A launch and the running statistics that it moves; `held`: by the persistent kernel."""
-    running = (torch.zeros(problem.c), torch.ones(problem.c))
-    for module in (two_pass, persistent):
-        monkeypatch.setattr(module, "running_statistics", lambda c, device: running)
-    if held:
-        x, weight, bias = tensors
-        return persistent.launch(problem, x, weight, bias, persistent.candidates(problem)[0]), running
-    return two_pass.launch(problem, tensors, small(problem), FEW), running
+HELD = "persistent"
 
 
-@pytest.mark.parametrize(
-    "problem",
-    problems("forward", "inference", "backward") + in_groups("forward", "inference", "backward"),
-    ids=str,
-)
-def test_two_passes_right_in_bounds_and_each_byte_as_often_as_said(
-    problem: BatchNorm, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Values, and traffic of every tensor: bulk as in byte_moved, channels once for each program."""
-    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
-    done = check(OPERATOR, problem, tensors, made(problem, tensors, monkeypatch)[0])
-    loads, (loaded, stored, changed) = done.watch.loads, done.byte
-    tile = small(problem)
-    parts = two_pass.parts(problem, tile, FEW)
-    bulk = problem.elements * problem.item_byte
-    passes = 1 if problem.direction == "inference" else 2
-    # The shift is one more element of each channel, loaded by each program.
-    shift = parts * problem.c * problem.item_byte if problem.direction == "forward" else 0
-    images = tensors[: 2 if problem.direction == "backward" else 1]
-    for tensor in images:
-        assert loads.within(tensor).distinct_byte == bulk
-    assert sum(loads.within(tensor).byte for tensor in images) == passes * len(images) * bulk + shift
-    moved = (passes * len(images) + 1) * bulk
-    compulsory = problem.byte - (len(images) + 1) * bulk
-    assert moved + compulsory == problem.byte_moved("triton")
-    groups = two_pass.groups(problem, tile)
-    assert changed == (0 if passes == 1 else 4 * groups * parts)
-    # All that is no bulk: at most 6 loads and 4 stores a channel by each program, partials and counters
-    # included.
-    rest = loaded + stored - moved - shift
-    assert rest <= 4 * problem.c * parts * 12 + 16 * problem.c + 4 * groups
+def configured(problems: list[BatchNorm]) -> list[Case]:
+    """Each with a tile of which the problem has several."""
+    return [(problem, small(problem)) for problem in problems]
 
 
-@pytest.mark.parametrize("problem", problems("forward"), ids=str)
-def test_persistent_reads_once(problem: BatchNorm, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The traffic of `byte`, and one element more of each channel: the shift."""
-    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
-    done = check(OPERATOR, problem, tensors, made(problem, tensors, monkeypatch, held=True)[0])
-    read = problem.byte_read + problem.c * problem.item_byte
-    assert done.byte == (read, problem.byte_written, 0) and done.watch.stores.repeated == 0
-    assert problem.byte_moved("triton-persistent") == problem.byte_read + problem.byte_written
-
-
-@pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_running_statistics(layout: str, held: bool, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one launch from 0 and 1, and after two: the variance is the unbiased one."""
-    problem = BatchNorm.model_validate(dict(n=3, c=5, h=4, w=7, layout=layout, dtype="float32"))
-    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch, running = made(problem, tensors, monkeypatch, held)
-    ran(launch)
-    variance, mean = torch.var_mean(tensors[0].double(), dim=(0, 2, 3), correction=1)
-    for _ in range(2):
-        share = 1 - (1 - MOMENTUM) ** (1 if _ == 0 else 2)
-        torch.testing.assert_close(running[0].double(), share * mean, rtol=1e-5, atol=1e-7)
-        torch.testing.assert_close(running[1].double(), 1 - share + share * variance, rtol=1e-6, atol=0)
-        ran(launch)
-
-
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("layout", [*LAYOUTS, "groups"])
-def test_launched_again_it_writes_the_same_bits(
-    layout: str, direction: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    size = dict(n=9, c=8, h=5, w=7) if layout == "groups" else dict(n=3, c=2, h=5, w=11)
-    problem = BatchNorm.model_validate(
-        dict(**size, direction=direction, layout=LAYOUT_OF.get(layout, layout), dtype="float16")
+class TestBatchNorm(SpoiledByNan):
+    operator = OPERATOR
+    cases = (
+        *configured(problems("forward", "inference", "backward")),
+        *configured(in_groups("forward", "inference", "backward")),
+        *((problem, HELD) for problem in problems("forward")),
     )
-    assert two_pass.grouped(problem) == (layout == "groups")
-    assert two_pass.parts(problem, small(problem), FEW) > 1
-    launch, _ = made(problem, OPERATOR.inputs(problem, uniform(problem, seed)), monkeypatch)
-    ran(launch)
-    check_again(launch)
+    spoiled = tuple(
+        (make(n=2, c=3, h=4, w=5, layout=layout, direction=direction), configuration)
+        for layout in LAYOUTS
+        for direction, configuration in (
+            *(("forward", HELD), ("forward", SMALL[layout])),
+            *(("inference", SMALL[layout]), ("backward", SMALL[layout])),
+        )
+    )
 
+    def launch(self, problem: BatchNorm, inputs: Tensors, configuration: Tile | str) -> Launch:
+        if configuration == HELD:
+            x, weight, bias = inputs
+            return persistent.launch(problem, x, weight, bias, persistent.candidates(problem)[0])
+        return two_pass.launch(problem, *inputs, tile=configuration, multiprocessors=FEW)
 
-@pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_mean_of_1000_costs_no_digits(
-    layout: str, held: bool, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Deviation 2 about 1000: 1/deviation as good as about 0, y as good as a float32 mean allows."""
-    problem = BatchNorm.model_validate(dict(n=4, c=3, h=8, w=16, layout=layout, dtype="float32"))
-    x, weight, bias = OPERATOR.inputs(problem, uniform(problem, seed))
-    x = 1000 + 2 * math.sqrt(3) * x
-    found = ran(made(problem, (x, weight, bias), monkeypatch, held)[0]).outputs
-    y, mean, rstd = OPERATOR.reference(problem, x, weight, bias)
-    # The shift may lie sqrt(3) deviations off, so squares about it sum up to 4 times the variance they leave,
-    # and the square of the mean that is taken off to 3 times. In units of 2^-24, with sums of 512 in 9
-    # levels: 4 * (3 + 9) of the squares, 3 * 2 * (1 + 9) of the mean; half of both by the root, 2 in the end.
-    off = float((found[2] / rstd - 1).abs().max())
-    assert off < ((4 * (3 + 9) + 3 * 2 * (1 + 9)) / 2 + 2) * 2.0**-24
-    half_step = 1000 * 2.0**-24
-    assert float((found[1] - mean).abs().max()) <= 2 * half_step
-    assert float((found[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
+    def counted(self, problem: BatchNorm, configuration: Tile | str, inputs: Tensors, done: Ran) -> None:
+        """Traffic of every tensor: bulk as in byte_moved, channels once for each program."""
+        if configuration == HELD:  # reads once, and one element more of each channel: the shift
+            read = problem.byte_read + problem.c * problem.item_byte
+            assert done.byte == (read, problem.byte_written, 0) and done.watch.stores.repeated == 0
+            assert problem.byte_moved("triton-persistent") == problem.byte_read + problem.byte_written
+            return
+        loads, (loaded, stored, changed) = done.watch.loads, done.byte
+        parts = two_pass.parts(problem, configuration, FEW)
+        bulk = problem.elements * problem.item_byte
+        passes = 1 if problem.direction == "inference" else 2
+        # The shift is one more element of each channel, loaded by each program.
+        shift = parts * problem.c * problem.item_byte if problem.direction == "forward" else 0
+        images = inputs[: 2 if problem.direction == "backward" else 1]
+        for tensor in images:
+            assert loads.within(tensor).distinct_byte == bulk
+        assert sum(loads.within(tensor).byte for tensor in images) == passes * len(images) * bulk + shift
+        moved = (passes * len(images) + 1) * bulk
+        compulsory = problem.byte - (len(images) + 1) * bulk
+        assert moved + compulsory == problem.byte_moved("triton")
+        groups = two_pass.groups(problem, configuration)
+        assert changed == (0 if passes == 1 else 4 * groups * parts)
+        # All that is no bulk: at most 6 loads and 4 stores a channel by each program, partials and counters
+        # included.
+        rest = loaded + stored - moved - shift
+        assert rest <= 4 * problem.c * parts * 12 + 16 * problem.c + 4 * groups
 
+    @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_running_statistics(
+        self, layout: str, held: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After one launch from 0 and 1, and after two: the variance is the unbiased one."""
+        problem = make(n=3, c=5, h=4, w=7, layout=layout)
+        inputs = self.inputs(problem, seed)
+        running = (torch.zeros(problem.c), torch.ones(problem.c))
+        for module in (two_pass, persistent):
+            monkeypatch.setattr(module, "running_statistics", lambda c, device: running)
+        launch = self.launch(problem, inputs, HELD if held else SMALL[layout])
+        variance, mean = torch.var_mean(inputs[0].double(), dim=(0, 2, 3), correction=1)
+        for times in (1, 2):
+            ran(launch)
+            share = 1 - (1 - MOMENTUM) ** times
+            torch.testing.assert_close(running[0].double(), share * mean, rtol=1e-5, atol=1e-7)
+            want = 1 - share + share * variance
+            torch.testing.assert_close(running[1].double(), want, rtol=1e-6, atol=0)
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_nan_and_infinity_spoil_their_channel_only(
-    layout: str, held: bool, value: float, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in torch: all of the channel's y is NaN, the others are untouched."""
-    problem = BatchNorm.model_validate(dict(n=2, c=3, h=4, w=5, layout=layout, dtype="float32"))
-    x, weight, bias = OPERATOR.inputs(problem, uniform(problem, seed))
-    x = x.clone(memory_format=torch.preserve_format)
-    x[1, 1, 2, 3] = value
-    found = ran(made(problem, (x, weight, bias), monkeypatch, held)[0]).outputs[0]
-    y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
-    assert y[:, 1].isnan().all() and torch.equal(y.isnan(), found.isnan())
-    torch.testing.assert_close(found[:, ::2], y[:, ::2], rtol=1e-5, atol=1e-6)
+    @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_a_mean_of_1000_costs_no_digits(self, layout: str, held: bool, seed: int) -> None:
+        """Deviation 2 about 1000: 1/deviation as good as about 0, y as good as a float32 mean allows."""
+        problem = make(n=4, c=3, h=8, w=16, layout=layout)
+        x, weight, bias = self.inputs(problem, seed)
+        x = 1000 + 2 * math.sqrt(3) * x
+        found = self.outputs(problem, (x, weight, bias), HELD if held else SMALL[layout])
+        y, mean, rstd = OPERATOR.reference(problem, x, weight, bias)
+        # The shift may lie sqrt(3) deviations off, so squares about it sum up to 4 times the variance they
+        # leave, and the square of the mean that is taken off to 3 times. In units of 2^-24, with sums of 512
+        # in 9 levels: 4 * (3 + 9) of the squares, 3 * 2 * (1 + 9) of the mean; half of both by the root, 2 in
+        # the end.
+        off = float((found[2] / rstd - 1).abs().max())
+        assert off < ((4 * (3 + 9) + 3 * 2 * (1 + 9)) / 2 + 2) * 2.0**-24
+        half_step = 1000 * 2.0**-24
+        assert float((found[1] - mean).abs().max()) <= 2 * half_step
+        assert float((found[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
+
+    @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_infinity_spoils_its_channel_only(self, layout: str, held: bool, seed: int) -> None:
+        """As in torch: all of the channel's y is NaN, the others are untouched."""
+        problem = make(n=2, c=3, h=4, w=5, layout=layout)
+        x, weight, bias = self.inputs(problem, seed)
+        x[1, 1, 2, 3] = math.inf
+        found, *_ = self.outputs(problem, (x, weight, bias), HELD if held else SMALL[layout])
+        y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
+        assert y[:, 1].isnan().all() and torch.equal(y.isnan(), found.isnan())
+        torch.testing.assert_close(found[:, ::2], y[:, ::2], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kernel", ["normalize", "input_gradient", "statistics", "gradient_sums"])

@@ -70,27 +70,27 @@ def unshared(built: Built) -> list[str]:
 
 def copy_faults(built: Built) -> list[str]:
     """Whether a copy takes too many registers, or its 16-byte accesses are not all loads, then all stores."""
-    found = [f"{built.registers} registers"] if built.registers > MOST_REGISTERS else []
+    faults = [f"{built.registers} registers"] if built.registers > MOST_REGISTERS else []
     # In the order of the program.
     wide = [match[1] for match in re.finditer(r"\b(ld|st)\.global\S*\.(?:v4\.b32|v2\.b64)", built.ptx)]
     if wide != ["ld"] * LOADS + ["st"] * LOADS:
-        found.append(f"16-byte accesses are {' '.join(wide)}")
+        faults.append(f"16-byte accesses are {' '.join(wide)}")
     if (built.wide("ld"), built.wide("st")) != (LOADS, LOADS):
-        found.append(f"{built.wide('ld')} 16-byte loads, {built.wide('st')} stores")
-    return found
+        faults.append(f"{built.wide('ld')} 16-byte loads, {built.wide('st')} stores")
+    return faults
 
 
 def chain_faults(built: Built) -> list[str]:
     """Whether multiply-adds are missing, something else is computed, or two blocks fit an SM."""
-    found = [f"{built.registers} registers"] if built.registers <= HALF_OF_REGISTERS else []
+    faults = [f"{built.registers} registers"] if built.registers <= HALF_OF_REGISTERS else []
     if not built.program:
-        return found
+        return faults
     wanted = 2 * 2 * TILE_OF_THREAD * UNROLLED  # of whole tiles and of the rest; turns left over beside
     count = built.count("FFMA") + built.count("FFMA2")  # Blackwell's FFMA2 is two
     if count < wanted:
-        found.append(f"{count} multiply-adds, expected {wanted} and more")
+        faults.append(f"{count} multiply-adds, expected {wanted} and more")
     others = sum(n for name, n in built.instructions.items() if name.split(".")[0] in ("FADD", "FMUL"))
-    return [*found, f"{others} additions or multiplications by themselves"] if others else found
+    return [*faults, f"{others} additions or multiplications by themselves"] if others else faults
 
 
 def chase_faults(built: Built) -> list[str]:

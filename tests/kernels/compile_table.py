@@ -26,10 +26,10 @@ Compilation = tuple[Form, int]
 
 def families() -> dict[str, Family]:
     """All of them by name."""
-    found: dict[str, Family] = {}
-    for path in sorted(Path(__file__).parent.glob("*_compiled.py")):
-        found |= import_module(f"tests.kernels.{path.stem}").FAMILIES
-    return found
+    every: dict[str, Family] = {}
+    for path in Path(__file__).parent.glob("*_compiled.py"):
+        every |= import_module(f"tests.kernels.{path.stem}").FAMILIES
+    return dict(sorted(every.items()))
 
 
 def few(name: str, family: Family) -> list[Compilation]:

@@ -222,10 +222,12 @@ def narrow_faults(built: Built, *, loads: int = 1, stores: int = 1, narrow: int 
     None: any number may. Narrow stores count only where wide ones are promised.
     """
     wide = {"loads": (built.wide("ld"), loads), "stores": (built.wide("st"), stores)}
-    found = [f"{count} {what} of 16 bytes, promised {of}" for what, (count, of) in wide.items() if count < of]
+    faults = [
+        f"{count} {what} of 16 bytes, promised {of}" for what, (count, of) in wide.items() if count < of
+    ]
     accesses = ("LDG", "STG") if stores else ("LDG",)
     few = sum(built.sized(what, size) for what in accesses for size in ("U8", "S8", "U16", "S16"))
-    return found if narrow is None or few <= narrow else [*found, f"{few} accesses of 1 or 2 bytes"]
+    return faults if narrow is None or few <= narrow else [*faults, f"{few} accesses of 1 or 2 bytes"]
 
 
 def length_faults(built: Built, *, element: int, most: float) -> list[str]:

@@ -55,16 +55,16 @@ def copy_faults(problem: Convolution, tile: Tile, built: Built) -> list[str]:
     """Whether factors or the result do not move 16 bytes at a time, where channels allow it."""
     if not tiles.has_wide_loads(problem):
         return []
-    found, item_byte = [], problem.item_byte
+    faults, item_byte = [], problem.item_byte
     pieces = (tile.m + tile.n) * tile.k * item_byte // (16 * 32 * tile.warps)  # of a thread and step
     wide = built.count("LDGSTS.E.BYPASS.128", "LDGSTS.E.BYPASS.LTC128B.128")
     gradient_of_tf32 = problem.dtype == "tf32" and problem.direction != "forward"
     wanted = max(pieces * tile.stages, built.count("LDGSTS"))
     if wide < wanted and not (gradient_of_tf32 and built.capability > 80):
-        found.append(f"{wide} copies of 16 bytes, wanted {wanted}")
+        faults.append(f"{wide} copies of 16 bytes, wanted {wanted}")
     if tile.m * tile.n * item_byte >= 16 * 32 * tile.warps and not built.count("STG.E.128"):
-        found.append("no 16-byte stores")
-    return found
+        faults.append("no 16-byte stores")
+    return faults
 
 
 def convolution(direction: Direction, dtype: Dtype, summed: int, **given: int) -> Convolution:

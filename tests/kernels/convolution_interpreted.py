@@ -7,6 +7,7 @@ from contextlib import suppress
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import NamedTuple, get_args
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -22,9 +23,9 @@ from kernels.gemm.tiles import Tile
 from kernels.layernorm.tiles import Tile as RowTile
 from kernels.linear import bias_gradient
 from kernels.prepared import Prepared
-from tests.drawing import covering
+from tests.drawing import covering, run_seed
 from tests.kernels.convolution_counts import met, of_activation, of_forward, of_weights
-from tests.kernels.interpreted import Tensors, check, check_again, ran
+from tests.kernels.interpreted import Case, Kernels, Ran, Tensors, check, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform
@@ -41,15 +42,14 @@ PREPARE: dict[Direction, Callable[..., Prepared]] = {
 }
 
 
-class Case(NamedTuple):
-    """One launch, and the pixels that each part of dw has at least."""
+class By(NamedTuple):
+    """A tile, and the pixels that each part of dw has at least, so that small problems have several."""
 
-    problem: Convolution
     tile: Tile
-    least: int
+    least: int = 256
 
     def __str__(self) -> str:
-        return f"{self.problem} {self.tile} {self.least}"
+        return f"{self.tile} {self.least}"
 
 
 def convolution(**given: object) -> Convolution:
@@ -73,21 +73,21 @@ def cases() -> Iterator[Case]:
         for direction in DIRECTIONS:
             dtype, tile, bias, least = next(turn)
             given = {**geometry, **channels, "bias": bias and direction == "forward"}
-            yield Case(convolution(**given, direction=direction, dtype=dtype), tile, least)
+            yield convolution(**given, direction=direction, dtype=dtype), By(tile, least)
     of_group = ((2, 8, 8), (3, 3, 5), (8, 1, 1), (5, 1, 2), (4, 16, 24))
     for (groups, of_c, of_k), direction, padding in itertools.product(of_group, DIRECTIONS, (0, 1)):
         dtype, tile, bias, least = next(turn)
         sizes = {"c": groups * of_c, "k": groups * of_k, "groups": groups, "padding": padding}
         given = {**sizes, "bias": bias and direction == "forward"}
-        yield Case(convolution(**given, direction=direction, dtype=dtype), tile, least)
+        yield convolution(**given, direction=direction, dtype=dtype), By(tile, least)
     # Fewer rows than the stride has residues, and padding beyond a window, so that some windows meet nothing.
     for direction, sizes in itertools.product(DIRECTIONS, ({"h": 2, "stride": 4}, {"padding": 4})):
-        yield Case(convolution(**sizes, direction=direction), TILES[0], 8)
+        yield convolution(**sizes, direction=direction), By(TILES[0], 8)
     for problem in OPERATOR.examples:
         if not problem.missing("triton", "cuda", (8, 0)) and not problem.refusal("triton"):
             kernel = problem.model_copy(update={"bias": problem.adds_bias})
             _, tile, _, least = next(turn)
-            yield Case(kernel, tile, max(least, 40))  # of many pixels: some ten parts
+            yield kernel, By(tile, max(least, 40))  # of many pixels: some ten parts
 
 
 def arithmetic(problem: Convolution) -> tuple[int, int]:
@@ -100,53 +100,9 @@ def arithmetic(problem: Convolution) -> tuple[int, int]:
 
 def parts(case: Case) -> tuple[int, bool]:
     """How parts of dw are added, not, once, or by eighths first; and whether there are several tiles."""
-    problem, tile, least = case
+    problem, (tile, least) = case
     count = problem.n * problem.p * problem.q // least
     return (count > 1) + (count > 8), math.prod(weight_gradient.grid(problem, tile)[::2]) > 1
-
-
-def few() -> list[Case]:
-    """Every window, stride, dilation, number of groups, type and tile between them; all in a deep run."""
-    return covering(
-        list(cases()),
-        "interpreted convolution",
-        lambda case: (case.problem.window_h, case.problem.window_w),
-        lambda case: (case.problem.direction, case.problem.stride),
-        lambda case: case.problem.dilation,
-        lambda case: (case.problem.direction, case.problem.groups > 1, case.problem.padding > 0),
-        lambda case: (case.problem.dtype, case.problem.bias),
-        lambda case: (case.problem.direction, case.tile),
-        lambda case: case.problem.direction == "weight_gradient" and parts(case),
-        lambda case: case.problem.direction == "activation_gradient" and arithmetic(case.problem),
-    )
-
-
-@pytest.fixture
-def least_pixels(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets how many pixels each part of dw has at least, so that small problems have several."""
-    return lambda least: monkeypatch.setattr("kernels.convolution.problem.LEAST_PIXELS", least)
-
-
-def launch(problem: Convolution, tile: Tile, inputs: Tensors) -> Launch:
-    """By this tile of the direction's kernel."""
-    return PREPARE[problem.direction](problem, tile, *inputs).launch()
-
-
-@pytest.mark.parametrize("case", few(), ids=str)
-def test_right_in_bounds_and_each_element_written_once(
-    case: Case, least_pixels: Callable[[int], None], seed: int
-) -> None:
-    least_pixels(case.least)
-    holds(case.problem, case.tile, seed)
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_shapes_that_nobody_chose(
-    direction: Direction, least_pixels: Callable[[int], None], chance: np.random.Generator, seed: int
-) -> None:
-    least_pixels(8)
-    for _ in range(3):
-        holds(anything(direction, chance), TILES[chance.integers(len(TILES))], seed)
 
 
 def anything(direction: Direction, chance: np.random.Generator) -> Convolution:
@@ -163,25 +119,32 @@ def anything(direction: Direction, chance: np.random.Generator) -> Convolution:
             )  # fmt: skip
 
 
-def holds(problem: Convolution, tile: Tile, seed: int) -> None:
-    """Errors within the tolerance, so no poison is left; bytes as the formulas say."""
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    (written,), watch = check(OPERATOR, problem, inputs, launch(problem, tile, inputs))
-    loaded = {"forward": of_forward, "activation_gradient": of_activation, "weight_gradient": of_weights}
-    assert [watch.loads.within(tensor).byte for tensor in inputs[:2]] == [
-        problem.item_byte * elements for elements in loaded[problem.direction](problem, tile)
-    ]
-    distinct = [watch.loads.within(tensor).distinct_byte for tensor in inputs]
-    if problem.direction == "weight_gradient":
-        parts_are_counted(problem, tile, watch, written)
-    else:
-        assert watch.atomics.byte == 0 and watch.stores.byte == written.nbytes
-        assert watch.loads.distinct_byte == sum(distinct)
-    if problem.direction == "activation_gradient":
-        assert distinct == [problem.item_byte * elements for elements in met(problem)]
-    else:
-        read = problem.byte_moved("triton") - 2 * problem.byte_again("triton") - written.nbytes
-        assert sum(distinct) == read
+def few() -> Iterator[Case]:
+    """Every window, stride, dilation, number of groups, type and tile between them; all in a deep run.
+
+    And a few shapes that nobody chose, and the largest and the smallest tile of either list of the tuner's.
+    """
+    yield from covering(
+        list(cases()),
+        "interpreted convolution",
+        lambda case: (case[0].window_h, case[0].window_w),
+        lambda case: (case[0].direction, case[0].stride),
+        lambda case: case[0].dilation,
+        lambda case: (case[0].direction, case[0].groups > 1, case[0].padding > 0),
+        lambda case: (case[0].dtype, case[0].bias),
+        lambda case: (case[0].direction, case[1].tile),
+        lambda case: case[0].direction == "weight_gradient" and parts(case),
+        lambda case: case[0].direction == "activation_gradient" and arithmetic(case[0]),
+    )
+    chance = np.random.default_rng(run_seed())
+    for direction in DIRECTIONS * 3:
+        yield anything(direction, chance), By(TILES[chance.integers(len(TILES))], 8)
+    tuned = covering([*itertools.product(DIRECTIONS, DTYPES)], "tuned", itemgetter(0), itemgetter(1))
+    for (direction, dtype), c in itertools.product(tuned, (3, 16)):
+        k = 130 if direction == "forward" or c == 3 else 144
+        problem = convolution(direction=direction, dtype=dtype, n=1, c=c, k=k, h=5, w=5)
+        for tile in (tiles.candidates(problem)[0], tiles.candidates(problem)[-1]):
+            yield problem, By(tile)
 
 
 def parts_are_counted(problem: Convolution, tile: Tile, watch: Watch, dw: torch.Tensor) -> None:
@@ -202,32 +165,34 @@ def parts_are_counted(problem: Convolution, tile: Tile, watch: Watch, dw: torch.
     assert problem.moved_written("triton") == dw.nbytes + problem.byte_again("triton")
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_second_launch_writes_the_same(
-    direction: Direction, least_pixels: Callable[[int], None], seed: int
-) -> None:
-    least_pixels(8)
-    problem = convolution(direction=direction, dtype="float16", stride=2)
-    assert direction != "weight_gradient" or problem.pixel_parts > 1
-    ready = launch(problem, TILES[0], OPERATOR.inputs(problem, uniform(problem, seed)))
-    ran(ready)
-    check_again(ready)
+class TestConvolution(Kernels):
+    operator = OPERATOR
+    cases = tuple(few())
 
+    def launch(self, problem: Convolution, inputs: Tensors, configuration: By) -> Launch:
+        tile, least = configuration
+        with patch("kernels.convolution.problem.LEAST_PIXELS", least):
+            return PREPARE[problem.direction](problem, tile, *inputs).launch()
 
-TUNED = covering(
-    list(itertools.product(DIRECTIONS, DTYPES)), "tuned convolution", itemgetter(0), itemgetter(1)
-)
-
-
-@pytest.mark.parametrize("direction, dtype", TUNED)
-def test_what_is_tuned_would_run(direction: Direction, dtype: Dtype, seed: int) -> None:
-    """The largest and the smallest tile of either list."""
-    for c in (3, 16):
-        k = 130 if direction == "forward" or c == 3 else 144
-        problem = convolution(direction=direction, dtype=dtype, n=1, c=c, k=k, h=5, w=5)
-        for tile in (tiles.candidates(problem)[0], tiles.candidates(problem)[-1]):
-            inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-            check(OPERATOR, problem, inputs, launch(problem, tile, inputs))
+    def counted(self, problem: Convolution, configuration: By, inputs: Tensors, done: Ran) -> None:
+        tile, least = configuration
+        (written,), watch = done
+        loaded = {"forward": of_forward, "activation_gradient": of_activation, "weight_gradient": of_weights}
+        assert [watch.loads.within(tensor).byte for tensor in inputs[:2]] == [
+            problem.item_byte * elements for elements in loaded[problem.direction](problem, tile)
+        ]
+        distinct = [watch.loads.within(tensor).distinct_byte for tensor in inputs]
+        with patch("kernels.convolution.problem.LEAST_PIXELS", least):
+            read = problem.byte_moved("triton") - 2 * problem.byte_again("triton") - written.nbytes
+            if problem.direction == "weight_gradient":
+                parts_are_counted(problem, tile, watch, written)
+        if problem.direction != "weight_gradient":
+            assert watch.atomics.byte == 0 and watch.stores.byte == written.nbytes
+            assert watch.loads.distinct_byte == sum(distinct)
+        if problem.direction == "activation_gradient":
+            assert distinct == [problem.item_byte * elements for elements in met(problem)]
+        else:
+            assert sum(distinct) == read
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -236,7 +201,7 @@ def test_nan_spreads_no_further_than_it_is_multiplied(direction: Direction, seed
     first, second = OPERATOR.inputs(problem, uniform(problem, seed))
     image = second if direction == "weight_gradient" else first
     image[1, 2, 3, 3] = torch.nan
-    (written,) = ran(launch(problem, TILES[0], (first, second))).outputs
+    (written,) = ran(PREPARE[direction](problem, TILES[0], first, second).launch()).outputs
     (wanted,) = outputs_of(OPERATOR.reference(problem, first, second))
     assert torch.equal(written.isnan(), wanted.isnan())
     assert 0 < int(written.isnan().sum()) < written.numel() / 2

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from bench.spec import Dtype
+from kernels.activations.elementwise import Tile
 from kernels.fusion import norm, stream
-from kernels.fusion.operands import operands
 from kernels.fusion.problem import Chain, Fusion
 from tests.kernels.compiled import (
     CAPABILITIES,
@@ -27,25 +27,24 @@ ON_90 = (90,)
 def form(
     chain: Chain,
     dtype: Dtype,
-    configuration: stream.Block | norm.Rows,
+    configuration: Tile | norm.Rows,
     rows: int,
     length: int,
     capabilities: tuple[int, ...] = CAPABILITIES,
 ) -> Form:
     """A problem of this size. Its data moves 16 bytes at a time if its sizes allow it."""
     problem = Fusion(chain=chain, dtype=dtype, rows=rows, length=length)
-    of = operands(problem, *without_memory(problem))
     launch = norm.launch if isinstance(configuration, norm.Rows) else stream.launch
-    (call,) = launched(launch(problem, of, configuration))  # type: ignore[arg-type]
+    (call,) = launched(launch(problem, *without_memory(problem), chosen=configuration))  # type: ignore[arg-type]
     promises: list[Promise] = [resource_faults]
     if isinstance(configuration, norm.Rows):
         element = configuration.rows * call.arguments["PADDED"] // (32 * configuration.warps)
         wide = call.arguments["ALIGN"] > 1
     else:
         straight = call.arguments["ALIGN_N"] > 1
-        element = configuration.elements // (32 * configuration.warps) if straight else 0
+        element = configuration.block // (32 * configuration.warps) if straight else 0
         wide = call.arguments["ALIGN_N" if chain == "residual" else "ALIGN_LENGTH"] > 1
-        if wide and length >= configuration.elements and problem.elements < 1 << 31:
+        if wide and length >= configuration.block and problem.elements < 1 << 31:
             promises.append(partial(length_faults, element=element, most=MOST[chain]))
     promises += [narrow_faults] if wide else []
     return Form(f"{problem} {configuration}", call, tuple(promises), capabilities, element=element)

@@ -8,11 +8,10 @@ import torch
 from torch.nn import functional
 
 from bench.spec import Launch
+from kernels.activations.elementwise import Tile
 from kernels.fusion import norm, stream
-from kernels.fusion.operands import Operands, operands
 from kernels.fusion.operator import OPERATOR, chain, tolerance
 from kernels.fusion.problem import EPSILON, Fusion
-from kernels.fusion.stream import Block
 from tests.drawing import covering, drawn
 from tests.kernels.interpreted import Beyond32Bits, Case, Far, Ran, SpoiledByNan, Tensors, ran
 from tests.kernels.interpreter import repaired
@@ -21,7 +20,7 @@ from tests.kernels.tensors import uniform, used
 
 overflowing = pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
 """What NumPy, which interprets, warns of and a GPU does not."""
-TINY = Block(16, 1)
+TINY = Tile(16, 1)
 STREAMS = [p for p in OPERATOR.examples if isinstance(p, Fusion) and not p.normalized]
 NORMS = [p for p in OPERATOR.examples if isinstance(p, Fusion) and p.normalized]
 
@@ -71,10 +70,10 @@ class TestFusion(SpoiledByNan, Beyond32Bits):
     )
     far = (Far(LARGE, norm.Rows(2, 4), LARGE.model_copy(update={"rows": 1})),)
 
-    def launch(self, problem: Fusion, inputs: Tensors, configuration: Block | norm.Rows) -> Launch:
+    def launch(self, problem: Fusion, inputs: Tensors, configuration: Tile | norm.Rows) -> Launch:
         return launch(problem, configuration, *inputs)
 
-    def counted(self, problem: Fusion, configuration: Block | norm.Rows, inputs: Tensors, done: Ran) -> None:
+    def counted(self, problem: Fusion, configuration: Tile | norm.Rows, inputs: Tensors, done: Ran) -> None:
         """Exactly the loads that the essays promise."""
         assert done.byte[1:] == (problem.byte_written, 0)
         for tensor in inputs:
@@ -88,12 +87,11 @@ class TestFusion(SpoiledByNan, Beyond32Bits):
         assert distinct == problem.byte == problem.byte_moved("triton")
 
 
-def launch(problem: Fusion, configuration: Block | norm.Rows, *tensors: torch.Tensor) -> Launch:
+def launch(problem: Fusion, configuration: Tile | norm.Rows, *tensors: torch.Tensor) -> Launch:
     """By this configuration of the kernel that the chain takes."""
-    of = operands(problem, *tensors)
-    if isinstance(configuration, Block):
-        return stream.launch(problem, of, configuration)
-    return norm.launch(problem, of, configuration)
+    if isinstance(configuration, Tile):
+        return stream.launch(problem, *tensors, chosen=configuration)
+    return norm.launch(problem, *tensors, chosen=configuration)
 
 
 def test_a_block_never_run_is_found(seed: int) -> None:
@@ -102,17 +100,17 @@ def test_a_block_never_run_is_found(seed: int) -> None:
     (x, bias) = OPERATOR.inputs(problem, uniform(problem, seed))
     y = torch.full_like(x, math.nan)
     with repaired():
-        stream.chain[(2,)](**stream.operands(problem, Operands(x, bias), y), **stream.meta(problem, TINY))
+        stream.chain[(2,)](**stream.arguments(problem, TINY, y, x, bias))
     assert math.isinf(used(OPERATOR, "triton", problem, (x, bias), (y,)))
 
 
 def test_columns_of_16_bytes_are_contiguous() -> None:
     """What the kernel tells the compiler of the bias's columns, which the interpreter takes no notice of."""
     for problem in [*STREAMS, *STRADDLING]:
-        align = stream.operands(problem, Operands(torch.empty(0)), torch.empty(0))["ALIGN_LENGTH"]
+        align = stream.arguments(problem, TINY, *[torch.empty(0)] * (1 + problem.sums))["ALIGN_LENGTH"]
         column = torch.arange(-(-problem.elements // align) * align).reshape(-1, align) % problem.length
         assert (column[:, 0] % align == 0).all() and (column.diff(dim=1) == 1).all()
-        assert all(block.elements % align == 0 for block in stream.CANDIDATES)
+        assert all(block.block % align == 0 for block in stream.CANDIDATES)
 
 
 @overflowing
@@ -192,8 +190,8 @@ def test_stream_at_the_far_end_of_a_large_tensor(rows: int, length: int, seed: i
     problem = Fusion(chain="bias-residual", rows=rows, length=length, dtype="float16")
     n, block = problem.elements, stream.CANDIDATES[1]
     x, y = torch.empty(n, dtype=torch.float16), torch.empty(n, dtype=torch.float16)
-    programs = -(-n // block.elements)
-    begin = (programs - 2) * block.elements
+    programs = -(-n // block.block)
+    begin = (programs - 2) * block.block
     fresh = uniform(problem, seed)
     bias = fresh(length)
     x[begin:] = fresh(n - begin)
@@ -201,9 +199,7 @@ def test_stream_at_the_far_end_of_a_large_tensor(rows: int, length: int, seed: i
     with repaired(), watched() as watch:
         for program in (programs - 2, programs - 1):
             with placed((program,), (programs,)):
-                stream.chain[(1,)](
-                    **stream.operands(problem, Operands(x, bias, x), y), **stream.meta(problem, block)
-                )
+                stream.chain[(1,)](**stream.arguments(problem, block, y, x, bias, x))
     column = (torch.arange(begin, n) % length).long()
     right = 2 * x[begin:].double() + bias[column].double()
     assert (y[begin:].double() - right).abs().max() <= 2 * tolerance(problem, "triton") * right.abs().max()

@@ -89,16 +89,16 @@ class Case(NamedTuple):
 
 def _faults(case: Case, built: Built) -> list[str]:
     """Whether shared or tensor memory is not as computed, or pointers copy."""
-    found = []
+    faults = []
     computed = case.module.shared_byte(case.problem, case.schedule)
     if not built.shared_byte <= computed <= SHARED_LIMIT_BYTE[100]:
-        found.append(f"{built.shared_byte} bytes of shared memory, {computed} computed")
+        faults.append(f"{built.shared_byte} bytes of shared memory, {computed} computed")
     columns = 512 if case.scaled else 2 * case.schedule.tile.m
     if built.tensor_columns != columns:
-        found.append(f"{built.tensor_columns} columns of tensor memory, {columns} computed")
+        faults.append(f"{built.tensor_columns} columns of tensor memory, {columns} computed")
     if built.count("STG", "LDGSTS") or built.count("LDG") != 2 * (case.dtype == "float8_e4m3"):
-        found.append("copies by pointers")
-    return found
+        faults.append("copies by pointers")
+    return faults
 
 
 def every() -> Iterator[Form]:
@@ -139,9 +139,9 @@ def chosen() -> Iterator[Form]:
 
 def _faults_of_arithmetic(case: Case, built: Built) -> list[str]:
     """Also: the instruction's own description says the tile's rows and columns, and what lies across K."""
-    found = Counter({name: built.count(name) for name in MATRIX_UNITS if built.count(name)})
-    if found != Counter({case.unit: 4}):
-        return [f"{dict(found)}, not 4 {case.unit}"]
+    units = Counter({name: built.count(name) for name in MATRIX_UNITS if built.count(name)})
+    if units != Counter({case.unit: 4}):
+        return [f"{dict(units)}, not 4 {case.unit}"]
     tile = case.schedule.tile
     expected = (tile.n, tile.m, case.layout[1] == "T", case.layout[0] == "N")
     described = {_described(built.ptx, name) for name in re.findall(DESCRIBED, built.ptx)}
@@ -152,8 +152,8 @@ def _faults_of_arithmetic(case: Case, built: Built) -> list[str]:
 
 def _described(ptx: str, register: str) -> tuple[int, int, bool, bool]:
     """(rows, columns, left is across K, right is): PTX ISA, "Instruction descriptor" of tcgen05.mma."""
-    found = re.search(rf"mov\.b32\s+{register}, (\d+);", ptx)
-    bits = int(found[1]) if found else 0
+    match = re.search(rf"mov\.b32\s+{register}, (\d+);", ptx)
+    bits = int(match[1]) if match else 0
     return (bits >> 24 & 31) * 16, (bits >> 17 & 63) * 8, bool(bits >> 15 & 1), bool(bits >> 16 & 1)
 
 
@@ -165,25 +165,25 @@ def _faults_of_loops(case: Case, built: Built) -> list[str]:
     copies = [loop for loop in copies if not any("LDTM" in line.name for line in loop)]
     if len(products) != 1 or len(copies) != 1:
         return [f"{len(products)} loops that multiply, {len(copies)} that copy"]
-    found = []
+    faults = []
     for loop, kind, unwanted in (
         (products[0], "multiplies", ("LDTM", "UTMA", "LDS", "STS", "LDG", "BAR")),
         (copies[0], "copies", ("LDTM", "UTC", "UTMASTG", "LDS", "STS", "LDG", "BAR")),
     ):
         strange = [line.name for line in loop if line.name.startswith(unwanted)]
         if strange:
-            found.append(f"{', '.join(strange)} in the loop that {kind}")
+            faults.append(f"{', '.join(strange)} in the loop that {kind}")
         used = [int(number) for line in loop for number in re.findall(r"\bR(\d+)\b", line.operands)]
         if max(used, default=0) >= WORKER_REGISTERS:
-            found.append(f"register {max(used)} in the loop that {kind}")
+            faults.append(f"register {max(used)} in the loop that {kind}")
     copied = sum("UTMALDG" in line.name for line in copies[0])
     if copied != _copies(case):
-        found.append(f"{copied} copies a step, not {_copies(case)}")
+        faults.append(f"{copied} copies a step, not {_copies(case)}")
     scales = sum("UTCCP" in line.name for line in products[0])
     rows, blocks = case.schedule.tile.m + case.schedule.tile.n, 4 if case.dtype == "mxfp8" else 16
     if scales != case.scaled * rows // 128 * blocks // 4:
-        found.append(f"{scales} copies of scales to tensor memory")
-    return found
+        faults.append(f"{scales} copies of scales to tensor memory")
+    return faults
 
 
 def _copies(case: Case) -> int:
@@ -201,16 +201,16 @@ def _faults_of_parts(case: Case, built: Built) -> list[str]:
     """Parts leave in order, all sums are read, and declared taken when all warps have them."""
     parts, buffers = _parts(case)
     adds = case.add == "matrix"
-    found = order_faults(built.ptx[built.ptx.index("tcgen05.ld") :], parts, waits=not adds)
+    faults = order_faults(built.ptx[built.ptx.index("tcgen05.ld") :], parts, waits=not adds)
     waits = Counter({1: parts - buffers, 0: 2}) if adds else Counter({buffers - 1: parts}) + Counter([0])
-    found += wait_faults(built.ptx, +waits)
+    faults += wait_faults(built.ptx, +waits)
     loads = [int(width) for width in re.findall(r"tcgen05\.ld\.\S*\.x(\d+)\.b32", built.ptx)]
     if sum(loads) != case.schedule.tile.m:
-        found.append(f"{sum(loads)} columns of sums are read")
+        faults.append(f"{sum(loads)} columns of sums are read")
     before, _, _ = built.ptx.partition("mbarrier.arrive.shared")
     if not re.search(r"tcgen05\.wait::ld[^;]*;\s*(?:\.loc[^\n]*\s*)?bar\.sync[^;]*;[^;]*@%p\d+ \Z", before):
-        found.append("sums are declared taken before all warps have read them")
-    return found
+        faults.append("sums are declared taken before all warps have read them")
+    return faults
 
 
 def _parts(case: Case) -> tuple[int, int]:
@@ -249,17 +249,17 @@ def _faults_of_pairs(case: Case, built: Built) -> list[str]:
     """Of a pair everything says so; of a block alone nothing does."""
     paired = case.schedule.blocks == 2
     groups = Counter(re.findall(r"cta_group::(\d)", built.ptx))
-    found = [] if set(groups) == {"2" if paired else "1"} else [f"groups {dict(groups)}"]
+    faults = [] if set(groups) == {"2" if paired else "1"} else [f"groups {dict(groups)}"]
     commits = re.findall(r"tcgen05\.commit\S*multicast::cluster", built.ptx)
     waits_of_first = built.ptx.count("bra.uni skipWait")
     to_first = re.findall(r"and\.b32\s+%r\d+, %r\d+, -16777224;", built.ptx)
     if len(commits) != 2 * paired:
-        found.append(f"{len(commits)} commits are reported to both blocks")
+        faults.append(f"{len(commits)} commits are reported to both blocks")
     if waits_of_first != paired:
-        found.append(f"{waits_of_first} waits of the first block alone")
+        faults.append(f"{waits_of_first} waits of the first block alone")
     if bool(to_first) != paired:
-        found.append("copies report to the wrong block")
-    return found
+        faults.append("copies report to the wrong block")
+    return faults
 
 
 FAMILIES = {"gemm_gluon_blackwell": Family(chosen, every)}

@@ -66,19 +66,19 @@ class Case(NamedTuple):
 
 def _faults(case: Case, built: Built) -> list[str]:
     """Whether shared memory is not as computed, threads and registers not as split, or pointers copy."""
-    found = []
+    faults = []
     computed = shared_byte(case.problem, case.schedule.tile)
     if not built.shared_byte <= computed <= SHARED_LIMIT_BYTE[90]:
-        found.append(f"{built.shared_byte} bytes of shared memory, {computed} computed")
+        faults.append(f"{built.shared_byte} bytes of shared memory, {computed} computed")
     if f".reqntid {THREADS}" not in built.ptx:
-        found.append(f"not {THREADS} threads")
+        faults.append(f"not {THREADS} threads")
     given = set(re.findall(r"setmaxnreg\.(\w+)\.sync\.aligned\.u32\s+(\d+)", built.ptx))
     if not {("inc", "240"), ("dec", "240"), ("dec", "24")} <= given:
-        found.append(f"registers moved as {sorted(given)}")
+        faults.append(f"registers moved as {sorted(given)}")
     by_pointer = case.add == "bias" or case.dtype == "float8_e4m3"
     if built.count("STG", "LDGSTS") or (built.count("LDG") and not by_pointer):
-        found.append("copies by pointers")
-    return found
+        faults.append("copies by pointers")
+    return faults
 
 
 def cases() -> Iterator[Case]:
@@ -103,15 +103,15 @@ def chosen() -> Iterator[Form]:
 
 def _faults_of_loops(case: Case, built: Built) -> list[str]:
     """Two loops that multiply and one that copies, and in which order they do what."""
-    found, instruction = [], arithmetic(case.dtype, 90)
+    faults, instruction = [], arithmetic(case.dtype, 90)
     others = [one for one in MATRIX_UNITS if one != instruction and built.count(one)]
     if others:
-        found.append(f"{instruction} but also {others}")
+        faults.append(f"{instruction} but also {others}")
     loops = innermost(built.program)
     products = [loop for loop in loops if any(instruction in line.name for line in loop)]
     copies = [loop for loop in loops if any("UTMALDG" in line.name for line in loop)]
     if len(products) != 2 or len(copies) != 1:
-        return [*found, f"{len(products)} loops that multiply, {len(copies)} that copy"]
+        return [*faults, f"{len(products)} loops that multiply, {len(copies)} that copy"]
     tile = case.schedule.tile
     for loop in products:
         order = [line.name.split(".")[0] for line in loop]
@@ -119,19 +119,19 @@ def _faults_of_loops(case: Case, built: Built) -> list[str]:
         last = max(at for at, name in enumerate(order) if name == instruction)
         handed = [at for at, line in enumerate(loop) if line.name.startswith("SYNCS.ARRIVE")]
         if order.count(instruction) != 4 * tile.n // 128:
-            found.append(f"{order.count(instruction)} {instruction} in a step")
+            faults.append(f"{order.count(instruction)} {instruction} in a step")
         if len(waits) != 1 or not loop[waits[0]].operands.endswith(" 0x1") or waits[0] < last:
-            found.append("not one group of matrix instructions under way in the loop")
+            faults.append("not one group of matrix instructions under way in the loop")
         elif not handed or "BAR" not in order[waits[0] : handed[0]]:
-            found.append("a buffer handed back before the products of all four warps are complete")
+            faults.append("a buffer handed back before the products of all four warps are complete")
         if "UTMASTG" in order or "UTMALDG" in order:
-            found.append("copies in a loop that multiplies")
+            faults.append("copies in a loop that multiplies")
     order = [line.name.split(".")[0] for line in copies[0]]
     wide = {"right": case.layout[0] == "N" and tile.m, "left": case.layout[1] == "T" and tile.n // 2}
     blocks = (wide["right"] or PIECE) // PIECE + 2 * ((wide["left"] or PIECE) // PIECE)
     if order.count("UTMALDG") != blocks or order.index("SYNCS") > order.index("UTMALDG"):
-        found.append(f"{order.count('UTMALDG')} copies a step, {blocks} expected")
-    return found
+        faults.append(f"{order.count('UTMALDG')} copies a step, {blocks} expected")
+    return faults
 
 
 def _faults_of_pieces(case: Case, built: Built) -> list[str]:

@@ -1,108 +1,257 @@
-"""The pointer kernel, run by the repaired interpreter under the sanitizer."""
+"""GEMM kernels that give each tile to one program, run by the repaired interpreter under the sanitizer."""
 
+import itertools
 import math
-from collections.abc import Callable
-from typing import get_args
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any, ClassVar, NamedTuple, get_args
 
+import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
 from triton.runtime.errors import InterpreterError
 
-from bench.spec import Dtype, Launch
+from bench.spec import Launch
 from bench.worker.check import poison
-from kernels.gemm import pointer
+from kernels.gemm import persistent, pointer, tma, turned
 from kernels.gemm.blocks import store, walk_pointers
+from kernels.gemm.choosing import Choice
 from kernels.gemm.operands import Operands, new_output, operands
 from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.tiles import Tile
 from tests.drawing import covering, drawn
 from tests.kernels.gemm_cases import KINDS, bits, gaps, poison_gaps, storage
-from tests.kernels.interpreted import Ran, check
+from tests.kernels.interpreted import Case, Kernels, Ran, Tensors
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, watched
+from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform, used
 
-SMALL = Tile(32, 16, 32, warps=4, stages=1)
-REAL = Tile(128, 64, 64, warps=4, stages=4)
+SMALL = Tile(32, 16, 32, warps=4, stages=3)
+VARIANTS = {"pointer": pointer, "tma": tma, "persistent": persistent}
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+BULK_TYPES = tuple(Gemm.implementation("triton-tma").dtypes)
 
-STRADDLING = [
-    Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype)
-    # On, one short of and one past SMALL's edges; more tiles of N than a group; k even, ragged, short.
-    for m, n, k in (
-        (32, 16, 32),
-        (31, 15, 31),
-        (33, 17, 33),
-        (65, 16 * 9 + 1, 64),
-        (64, 150, 7),
-        (95, 61, 97),
+
+class By(NamedTuple):
+    """A kernel with its tile."""
+
+    variant: str
+    tile: Tile = SMALL
+    sm_count: int = 3
+
+    def __str__(self) -> str:
+        return f"{self.variant} {self.tile} {self.sm_count}"
+
+
+def able(variant: str) -> list[Gemm]:
+    """The examples that this kernel computes on Hopper."""
+    return [p for p in OPERATOR.examples if not p.missing(f"triton-{variant}", "cuda", (9, 0))]
+
+
+def straddling(*sizes: tuple[int, ...], dtypes: tuple[str, ...], aligned: bool) -> list[Gemm]:
+    """Of every layout and these types; `aligned` rows begin at multiples of 16 bytes."""
+    return [
+        Gemm.model_validate(
+            {"m": m, "n": n, "k": k, "layout": layout, "dtype": dtype}
+            | {"pitch": "padded" if aligned and any(size % 16 for size in (m, n, k)) else "tight"}
+        )
+        for m, n, k in sizes
+        for layout in LAYOUTS
+        for dtype in dtypes
+        if not (m == 1 and dtype in ("float16", "float8_e4m3"))  # a product too small for its type
+    ]
+
+
+# On, one short of and one past SMALL's edges; more tiles of N than a group; k even, ragged, short.
+BY_POINTERS = straddling(
+    *((32, 16, 32), (31, 15, 31), (33, 17, 33), (65, 16 * 9 + 1, 64), (64, 150, 7), (95, 61, 97)),
+    dtypes=("bfloat16", "float32"),
+    aligned=False,
+)
+IN_BULK = straddling(
+    *((32, 16, 32), (48, 160, 16), (80, 48, 112), (31, 15, 31), (33, 17, 33), (1, 1, 1), (95, 61, 97)),
+    dtypes=BULK_TYPES,
+    aligned=True,
+)
+
+
+def cases() -> Iterator[Case]:
+    """Tiles of a few elements, and of the tuner's where there is more than one of them."""
+    for problem in covering([*able("pointer"), *BY_POINTERS], "pointer", *KINDS):
+        yield problem, By("pointer", SMALL._replace(stages=1))
+    large = [problem for problem in able("pointer") if problem.m > 64 or problem.n > 64]
+    for problem in drawn(large, 2, "pointer, large tile"):
+        yield problem, By("pointer", Tile(128, 64, 64, warps=4, stages=4))
+    for variant, others in (("tma", IN_BULK), ("persistent", IN_BULK[-20:])):
+        for problem in covering([*able(variant), *others], variant, *KINDS):
+            yield problem, By(variant)
+    forms = (("bfloat16", 1), ("tf32", 0), ("float8_e4m3", 0), ("int8", 0))
+    made = [*itertools.product(("tma", "persistent"), forms, LAYOUTS)]
+    for variant, (dtype, beta), layout in covering(made, "descriptors", *map(itemgetter, range(3))):
+        given = {"m": 71, "n": 133, "k": 65, "layout": layout, "dtype": dtype, "beta": beta}
+        problem = Gemm.model_validate(given | {"pitch": "padded"})
+        yield problem, By(variant, Tile(64, 128, 64, warps=4, stages=3))
+    # 2 x 19 tiles, of which the last band has 3 of N; others were poisoned and would be found.
+    bands = Gemm(m=48, n=16 * 18 + 1, k=16, dtype="float16", pitch="padded")
+    for variant, group in drawn([*itertools.product(VARIANTS, (4, 16))], 3, "groups"):
+        yield bands, By(variant, SMALL._replace(group=group))
+    # 12 tiles: as one walk, unevenly, one each, and with more programs than tiles.
+    for sm_count in drawn([1, 2, 5, 11, 12, 13, 132], 2, "programs"):
+        yield Gemm(m=80, n=64, k=64, dtype="float16"), By("persistent", SMALL, sm_count)
+
+
+class GemmKernels(Kernels):
+    """With NaN between the rows of matrices, where nothing is used or written."""
+
+    operator = OPERATOR
+    whole: ClassVar[list[torch.Tensor]] = []
+    """D with what lies between its rows, and that as it was before the launch."""
+
+    def inputs(self, problem: Gemm, seed: int) -> Tensors:
+        inputs = super().inputs(problem, seed)
+        poison_gaps(inputs)
+        return inputs
+
+    def operands(self, problem: Gemm, inputs: Tensors) -> Operands:
+        of = operands(problem, *inputs)
+        poison((whole := storage(of.d),))
+        self.whole[:] = whole, whole.clone()
+        return of
+
+    def counted(self, problem: Gemm, configuration: Any, inputs: Tensors, done: Ran) -> None:
+        now, before = (bits(gaps(whole, problem)) for whole in self.whole)
+        assert torch.equal(now, before)
+
+
+class TestTiles(GemmKernels):
+    cases = tuple(cases())
+
+    def launch(self, problem: Gemm, inputs: Tensors, configuration: By) -> Launch:
+        variant, tile, sm_count = configuration
+        return VARIANTS[variant].prepare(self.operands(problem, inputs), tile, sm_count).launch()
+
+    def counted(self, problem: Gemm, configuration: By, inputs: Tensors, done: Ran) -> None:
+        """Loads as many as the formulas of pointer.py, whose ragged tiles wrap around, and tma.py."""
+        super().counted(problem, configuration, inputs, done)
+        tile = configuration.tile
+        tiles_m, tiles_n = math.ceil(problem.m / tile.m), math.ceil(problem.n / tile.n)
+        m, n = problem.m, problem.n
+        if configuration.variant == "pointer":
+            m, n = tiles_m * tile.m, tiles_n * tile.n
+        loaded = (tiles_n * m + tiles_m * n) * problem.batch * problem.k * problem.item_byte
+        scales = 8 * tiles_m * tiles_n * problem.batch if problem.dtype == "float8_e4m3" else 0
+        more = problem.beta * problem.byte_written + scales
+        assert done.byte == (loaded + more, problem.byte_written, 0)
+
+    @pytest.mark.parametrize("variant", drawn(["tma", "persistent"], 1, "same bits"))
+    def test_the_same_bits_by_any_number_of_programs(self, variant: str, seed: int) -> None:
+        problem = Gemm(m=72, n=40, k=200, layout="TN", dtype="bfloat16")
+        inputs = self.inputs(problem, seed)
+        once, otherwise = (
+            self.outputs(problem, inputs, By(variant, SMALL, sms))[0].clone() for sms in (3, 4)
+        )
+        assert torch.equal(bits(once), bits(otherwise))
+
+    @pytest.mark.parametrize(
+        "variant, dtype",
+        covering(
+            [("pointer", "float64"), *itertools.product(VARIANTS, ("float16", "tf32"))],
+            "bias",
+            *map(itemgetter, range(2)),
+        ),
     )
-    for layout in get_args(Layout)
-    for dtype in ("bfloat16", "float32")
+    def test_a_bias_is_added_to_every_row(self, variant: str, dtype: str, seed: int) -> None:
+        """As a linear layer asks: c is one row, read once a tile, of which each tile reads its piece."""
+        sizes = {"m": 67, "n": 45, "k": 33} if variant == "pointer" else {"m": 88, "n": 45, "k": 56}
+        problem = Gemm.model_validate({**sizes, "layout": "TN", "dtype": dtype})
+        a, b = inputs = self.inputs(problem, seed)
+        bias = uniform(problem, seed + 1)(problem.m)
+        d = new_output(problem, a).fill_(math.nan)
+        of = Operands(problem, a, b, d, c=bias)
+        with repaired(), watched() as watch:
+            VARIANTS[variant].prepare(of, SMALL, sm_count=3).launch().call()
+        right = OPERATOR.reference(problem, *inputs) + bias.double()
+        assert float((d.double() - right).abs().max() / right.abs().max()) <= 2 * tolerance(problem, "triton")
+        assert watch.loads.within(bias).byte == math.ceil(45 / SMALL.n) * bias.nbytes
+
+
+PRODUCTS = tuple(Choice(variant, SMALL) for variant in VARIANTS)
+# Squares that are whole, short of one, and past one; one row of squares and one column.
+SQUARES = [
+    Gemm.model_validate({"m": m, "n": n, "k": k, "layout": layout, "dtype": dtype, "pitch": pitch})
+    for m, n, k, pitch in (
+        *(
+            (128, 128, 128, "tight"),
+            (16, 32, 144, "tight"),
+            (144, 16, 112, "padded"),
+            (272, 48, 16, "padded"),
+        ),
+    )
+    for layout in ("NN", "NT", "TT")
+    for dtype in ("float8_e4m3", "int8", "tf32")
 ]
 
-EXAMPLES = [p for p in OPERATOR.examples if not p.missing("triton-pointer", "cuda", (9, 0))]
-LARGE = [problem for problem in EXAMPLES if problem.m > 64 or problem.n > 64]
 
+class TestTurned(GemmKernels):
+    """Products whose operands are turned first."""
 
-def multiplied(way: str, problem: Gemm, seed: int, launch: Callable[[Operands], Launch]) -> Ran:
-    """A product that is right (`check`), and nothing read or written between the rows of matrices."""
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    poison_gaps(inputs)
-    of = operands(problem, *inputs)
-    poison((whole := storage(of.d),))
-    before = whole.clone()
-    done = check(OPERATOR, problem, inputs, launch(of), way)
-    assert torch.equal(bits(gaps(whole, problem)), bits(gaps(before, problem)))
-    return done
-
-
-def by_pointers(problem: Gemm, tile: Tile, seed: int) -> Ran:
-    return multiplied(
-        "triton-pointer", problem, seed, lambda of: pointer.prepare(of, tile, sm_count=3).launch()
+    way = "triton-turned"
+    cases = tuple(
+        itertools.product(
+            covering([*able("turned"), *SQUARES], "turned", *KINDS), drawn(PRODUCTS, 1, "turned by")
+        )
     )
 
+    def launch(self, problem: Gemm, inputs: Tensors, configuration: Choice) -> Launch:
+        return turned.prepare(self.operands(problem, inputs), configuration, sm_count=3).launch()
 
-@pytest.mark.parametrize(
-    "problem, tile",
-    [
-        *((problem, SMALL) for problem in covering([*EXAMPLES, *STRADDLING], "pointer", *KINDS)),
-        *((problem, REAL) for problem in drawn(LARGE, 2, "pointer, large tile")),
-    ],
-    ids=str,
-)
-def test_right_in_bounds_and_each_element_written_once(problem: Gemm, tile: Tile, seed: int) -> None:
-    """With a tile of a few elements, and with one of the tuner's where there is more than one of it."""
-    done = by_pointers(problem, tile, seed)
-    tiles = math.ceil(problem.m / tile.m) * math.ceil(problem.n / tile.n) * problem.batch
-    more = problem.beta * problem.byte_written + (8 * tiles if problem.dtype == "float8_e4m3" else 0)
-    loaded = tiles * (tile.m + tile.n) * problem.k * problem.item_byte + more
-    assert done.byte == (loaded, problem.byte_written, 0)
-
-
-@pytest.mark.parametrize("group", drawn([4, 16], 1, "pointer, groups"))
-def test_whatever_runs_together_each_tile_is_computed_once(group: int, seed: int) -> None:
-    """2 x 19 tiles, of which the last band has 3 of N; others were poisoned and would be found."""
-    problem = Gemm(m=48, n=16 * 18 + 1, k=16, dtype="float16")
-    done = by_pointers(problem, SMALL._replace(group=group), seed)
-    assert done.byte[1] == problem.byte_written
+    def counted(self, problem: Gemm, configuration: Choice, inputs: Tensors, done: Ran) -> None:
+        """Turned operands have the same numbers, each read and written once."""
+        super().counted(problem, configuration, inputs, done)
+        assert done.byte[1] == problem.moved_written(self.way)
+        of = operands(problem, *inputs)
+        turns, after = turned.turned(of)
+        spaces = [one for one, was in ((after.a, of.a), (after.b, of.b)) if one is not was]
+        assert len(turns) == len(spaces) == (problem.layout[0] == "N") + (problem.layout[1] == "T")
+        poison(tuple(storage(one) for one in spaces))
+        with repaired(), watched() as watch:
+            for turn in turns:
+                turn.launch().call()
+        assert watch.loads.byte == watch.stores.byte == problem.turned_byte
+        assert watch.loads.repeated == watch.stores.repeated == watch.atomics.byte == 0
+        for one, was in ((after.a, of.a), (after.b, of.b)):
+            assert torch.equal(bits(one), bits(was if one is was else was.mT))
 
 
-@pytest.mark.parametrize("dtype", drawn(["float16", "tf32", "float64"], 1, "pointer, bias"))
-def test_a_bias_is_added_to_every_row(dtype: Dtype, seed: int) -> None:
-    """As a linear layer asks: c is one row, read once a tile."""
-    problem = Gemm(m=67, n=45, k=33, layout="TN", dtype=dtype)
-    make = uniform(problem, seed)
-    a, b = OPERATOR.inputs(problem, make)
-    bias = make(problem.m)
-    d = new_output(problem, a).fill_(math.nan)
-    with repaired(), watched() as watch:
-        pointer.prepare(Operands(problem, a, b, d, c=bias), SMALL, sm_count=3).launch().call()
-    right = OPERATOR.reference(problem, a, b) + bias.double()
-    assert float((d.double() - right).abs().max() / right.abs().max()) <= 2 * tolerance(problem, "triton")
-    assert watch.loads.within(bias).byte == math.ceil(45 / SMALL.n) * bias.nbytes
+def test_each_launch_turns_what_its_operands_hold_then(seed: int) -> None:
+    problem = Gemm(m=48, n=48, k=64, layout="NT", dtype="int8")  # both workspaces are of one size
+    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    of = operands(problem, *inputs)
+    with repaired():
+        launch = turned.prepare(of, PRODUCTS[0], sm_count=3).launch()
+        launch.call()
+        for one in inputs:
+            one.copy_(one.roll(1, 0))
+        launch.call()
+    assert used(OPERATOR, "triton-turned", problem, inputs, (of.d,)) == 0
+
+
+def test_beyond_two_gibi_elements(seed: int) -> None:
+    """The last square of a tall matrix, and of a wide one: no product of a row and its length is 32-bit."""
+    generator = torch.Generator().manual_seed(seed)
+    side = turned.SIDE[1]
+    for rows, length in ((2**24, 144), (144, 2**24)):
+        x, y = (torch.empty(shape, dtype=torch.int8) for shape in ((rows, length), (length, rows)))
+        part = torch.randint(-127, 128, (16, 16), generator=generator, dtype=torch.int8)
+        x[-16:, -16:] = part
+        programs = turned.programs(rows, length, 1)
+        constants = {"WIDE": 16, "SIDE": side, "num_warps": turned.WARPS, "num_stages": 1}
+        with repaired(), watched(), placed((programs - 1,), (programs,)):
+            turned.turn[(1,)](x, y, rows, length, x.stride(0), y.stride(0), **constants)
+        assert torch.equal(y[-16:, -16:], part.T)
 
 
 def test_tf32_errs_by_its_ten_bits_and_keeps_the_range_of_float32(seed: int) -> None:
@@ -211,3 +360,38 @@ def test_bfloat16_is_computed_as_torch_computes_it(source: torch.dtype, seed: in
     assert torch.equal(rounded, x.bfloat16())
     assert torch.equal(product, x.bfloat16() * y.bfloat16())
     assert torch.equal(small.bool(), x.bfloat16() < y.bfloat16())
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def rounded_to_float8(x, narrow, wide, product, N: tl.constexpr):  # type: ignore[no-untyped-def]
+    """narrow = float8(x); wide = float32(narrow); product [16, 16] of narrow's first 256 with themselves."""
+    i = tl.arange(0, N)
+    tl.store(narrow + i, tl.load(x + i).to(tl.float8e4nv))
+    tl.store(wide + i, tl.load(narrow + i, mask=i < N, other=0.0).to(tl.float32))
+    square = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    matrix = tl.load(narrow + square)
+    tl.store(product + square, tl.dot(matrix, matrix))
+
+
+def test_float8_is_interpreted_as_the_numbers_that_its_bits_stand_for(seed: int) -> None:
+    """Decoded by hand: sign, 4 bits of exponent about 7, 3 of fraction; to the nearest, ties to even."""
+    pattern = np.arange(127)  # the finite ones that are not negative, ascending
+    exponent, fraction = pattern >> 3, pattern & 7
+    value = np.where(exponent > 0, (1 + fraction / 8) * 2.0 ** (exponent - 7), fraction / 8 * 2.0**-6)
+    ties = (value[1:] + value[:-1]) / 2
+    random = np.random.default_rng(seed)
+    beyond = [448, 449, 465, 1e4, math.inf]
+    drawn = 2.0 ** random.uniform(-11, 9, 1024 - len(value) - len(ties) - len(beyond))
+    x = np.concatenate([value, ties, beyond, drawn]).astype(np.float32) * random.choice([-1, 1], 1024)
+    distance = np.abs(np.minimum(np.abs(x), 448)[:, None].astype(np.float64) - value)
+    nearest = np.abs(distance - distance.min(1, keepdims=True)) < 1e-12
+    chosen = np.where(nearest.sum(1) == 2, (nearest & (pattern % 2 == 0)).argmax(1), nearest.argmax(1))
+
+    narrow = torch.zeros(1024, dtype=torch.float8_e4m3fn)
+    wide, product = torch.zeros(1024), torch.zeros(16, 16)
+    with repaired():
+        rounded_to_float8[(1,)](torch.from_numpy(x.astype(np.float32)), narrow, wide, product, N=1024)
+    expected = np.copysign(value[chosen], x)
+    np.testing.assert_array_equal(wide.numpy(), expected)
+    matrix = expected[:256].reshape(16, 16)
+    np.testing.assert_allclose(product.numpy(), matrix @ matrix, rtol=1e-5, atol=1e-2)

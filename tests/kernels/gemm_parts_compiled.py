@@ -61,21 +61,21 @@ def form(kernel: str, problem: Gemm, configuration: Any, capability: int, parts:
 
 def _bulk_faults(built: Built) -> list[str]:
     """Whether operands are moved otherwise than in bulk."""
-    found = [] if built.count("UTMALDG") else ["no bulk copies"]
-    return [*found, "copies by pointer as well"] if built.count("LDGSTS") else found
+    faults = [] if built.count("UTMALDG") else ["no bulk copies"]
+    return [*faults, "copies by pointer as well"] if built.count("LDGSTS") else faults
 
 
 def _copy_faults(built: Built) -> list[str]:
     """Whether operands are moved less than 16 bytes at a time."""
-    found = [] if built.count("LDGSTS.E.BYPASS.128") else ["no 16-byte copy to shared memory"]
-    return [*found, "narrow loads"] if built.count("LDG.E.U16", "LDG.E.U8") else found
+    faults = [] if built.count("LDGSTS.E.BYPASS.128") else ["no 16-byte copy to shared memory"]
+    return [*faults, "narrow loads"] if built.count("LDG.E.U16", "LDG.E.U8") else faults
 
 
 def of_kernel(kernel: str, problem: Gemm, capability: int) -> tuple[Any, ...]:
     """What this kernel tries for this problem."""
     module = {"split-k": split_k, "stream-k": stream_k, "skinny": skinny}[kernel]
-    found: tuple[Any, ...] = module.candidates(problem, divmod(capability, 10), 132)
-    return found
+    configurations: tuple[Any, ...] = module.candidates(problem, divmod(capability, 10), 132)
+    return configurations
 
 
 def types() -> Iterator[tuple[int, Dtype]]:
@@ -125,15 +125,15 @@ def arrival_faults(built: Built) -> list[str]:
     """Before a program counts itself all its threads meet; who then reads what others stored must see it."""
     lines = [line.strip() for line in built.ptx.splitlines()]
     counts = [i for i, line in enumerate(lines) if " atom." in line or line.startswith("atom.")]
-    found = [] if len(counts) == 2 else [f"{len(counts)} arrivals"]
+    faults = [] if len(counts) == 2 else [f"{len(counts)} arrivals"]
     for at in counts:
-        found += [] if "atom.global.gpu.acq_rel.add" in lines[at] else ["relaxed arrival"]
+        faults += [] if "atom.global.gpu.acq_rel.add" in lines[at] else ["relaxed arrival"]
         before = next(i for i in range(at, -1, -1) if re.search(r"\bst\.global|\bbar\.sync", lines[i]))
         after = next(i for i in range(at, len(lines)) if re.search(r"\bld\.global|\bbar\.sync", lines[i]))
-        found += [] if "bar.sync" in lines[before] and "bar.sync" in lines[after] else ["no barrier"]
+        faults += [] if "bar.sync" in lines[before] and "bar.sync" in lines[after] else ["no barrier"]
     loads = [line for line in lines[counts[0] :] if re.search(r"\bld\.global", line)] if counts else []
-    found += [] if any(".cg" in line for line in loads) else ["parts loaded through L1"]
-    return found
+    faults += [] if any(".cg" in line for line in loads) else ["parts loaded through L1"]
+    return faults
 
 
 FAMILIES = {"gemm_parts": Family(chosen, every)}

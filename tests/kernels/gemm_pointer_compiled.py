@@ -81,10 +81,10 @@ def _resource_faults(built: Built, *, parked_byte: int, spills_in_loops: int | N
 
 def _copy_faults(addend: str, built: Built) -> list[str]:
     """Whether aligned data does not move 16 bytes at a time; of a bias each thread loads one element."""
-    found = [] if built.count("LDGSTS.E.BYPASS.128") else ["no 16-byte copy to shared memory"]
+    faults = [] if built.count("LDGSTS.E.BYPASS.128") else ["no 16-byte copy to shared memory"]
     if built.count("LDG.E.U16") > (addend == "bias") or not built.count("STG.E.128"):
-        found.append("narrow loads or stores")
-    return found
+        faults.append("narrow loads or stores")
+    return faults
 
 
 def chosen() -> Iterator[Form]:

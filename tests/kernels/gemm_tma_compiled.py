@@ -51,12 +51,12 @@ def form(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str, 
 
 def _faults(has_scales: bool, computed_byte: int, built: Built) -> list[str]:
     """Whether data moves otherwise than in bulk, or takes more shared memory than tma_tiles.py computes."""
-    found = [] if built.count("UTMALDG") and built.count("UTMASTG") else ["no bulk copies"]
+    faults = [] if built.count("UTMALDG") and built.count("UTMASTG") else ["no bulk copies"]
     if built.count("STG", "LDGSTS") or (built.count("LDG") and not has_scales):
-        found.append("copies by pointers")
+        faults.append("copies by pointers")
     if built.shared_byte > computed_byte:
-        found.append(f"{built.shared_byte} bytes of shared memory, {computed_byte} computed")
-    return found
+        faults.append(f"{built.shared_byte} bytes of shared memory, {computed_byte} computed")
+    return faults
 
 
 Case = tuple[str, int, Dtype, Layout, str, Tile]

@@ -83,14 +83,14 @@ def out_of_step(built: Built) -> list[str]:
     Gluon takes for granted that they go in step. So each of them must have done its reads, writes and waits
     before: the compiler has to put a barrier of their own in between.
     """
-    found = []
+    faults = []
     pending = ""
     for line in built.ptx.splitlines():
         if _TOGETHER.search(line):
             pending = ""
         elif _FOR_ALL.search(line):
             if pending:
-                found.append(f"{line.strip()[:60]} after {pending} without a barrier of the warps")
+                faults.append(f"{line.strip()[:60]} after {pending} without a barrier of the warps")
         elif each := _OF_EACH.search(line):
             pending = each.group()
-    return found
+    return faults

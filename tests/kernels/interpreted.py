@@ -82,6 +82,7 @@ class Kernels:
 
     def inputs(self, problem: Any, seed: int) -> Tensors:
         """The problem's tensors, the same for the same seed."""
+        torch.manual_seed(seed)  # of what operators choose at random themselves
         return self.operator.inputs(problem, uniform(problem, seed))
 
     def outputs(self, problem: Any, inputs: Tensors, configuration: Any) -> Tensors:

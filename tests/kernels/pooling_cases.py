@@ -1,6 +1,7 @@
-"""What the tests of pooling have in common: launches into poison, and the error of what they wrote."""
+"""What the tests of pooling have in common: problems, the error of a launch, and what kernels load."""
 
 import math
+from typing import Any
 
 import torch
 
@@ -11,6 +12,15 @@ from kernels.pooling.launching import Shape, Strip
 from kernels.pooling.operator import OPERATOR
 from kernels.pooling.problem import Pooling
 from tests.kernels.tensors import relative_error
+
+
+def pooling(**given: Any) -> Pooling:
+    """Max forward of float32, 3 x 3 at stride 2, but for what is given."""
+    usual: dict[str, Any] = {
+        **{"kind": "max", "direction": "forward", "n": 2, "c": 3, "h": 13, "w": 11},
+        **{"window": 3, "stride": 2, "padding": 1, "layout": "NCHW", "dtype": "float32"},
+    }
+    return Pooling.model_validate(usual | given)
 
 
 def error(problem: Pooling, inputs: tuple[torch.Tensor, ...], launch: Launch) -> float:

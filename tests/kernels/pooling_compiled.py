@@ -25,6 +25,7 @@ from tests.kernels.compiled import (
     resource_faults,
     without_memory,
 )
+from tests.kernels.pooling_cases import pooling
 
 DTYPES: tuple[Dtype, ...] = ("float16", "float32")
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
@@ -34,27 +35,27 @@ KINDS: tuple[tuple[Kind, bool], ...] = (("max", False), ("max", True), ("average
 WINDOWS = ((2, 2, 0, 56), (3, 2, 1, 56), (3, 1, 1, 56), (7, 1, 3, 56), (9, 1, 4, 56), (7, 1, 0, 7))
 """window, stride, padding, h and w; the last is global."""
 RECTANGLES = ((1, 7), (7, 1), (3, 1), (3, 5), (9, 1), (5, 5))
-"""window and window_w, at stride 1 and padded by half."""
+"""window and window_w."""
 
 
-def pooling(
+IMAGES = {"n": 8, "c": 256}
+
+
+def square(
     window: int, stride: int, padding: int, size: int, direction: Direction, layout: Layout, dtype: Dtype
 ) -> Pooling:
     """Max pooling of 8 images of 256 channels."""
-    return Pooling(
-        kind="max", direction=direction, n=8, c=256, h=size, w=size, window=window, stride=stride,
-        padding=padding, layout=layout, dtype=dtype,
-    )  # fmt: skip
+    sizes = {"h": size, "w": size, "window": window, "stride": stride, "padding": padding}
+    return pooling(**IMAGES, **sizes, direction=direction, layout=layout, dtype=dtype)
 
 
 def rectangle(
     window: int, window_w: int, direction: Direction, layout: Layout, dtype: Dtype, kind: Kind = "max"
 ) -> Pooling:
-    """Pooling of 8 images of 256 channels with such windows."""
-    return Pooling(
-        kind=kind, direction=direction, n=8, c=256, h=56, w=56, window=window, window_w=window_w, stride=1,
-        padding=window // 2, padding_w=window_w // 2, layout=layout, dtype=dtype,
-    )  # fmt: skip
+    """Pooling of 8 images of 256 channels with such windows, at stride 1 and padded by half."""
+    sizes = {"h": 56, "w": 56, "window": window, "window_w": window_w, "stride": 1}
+    sizes |= {"padding": window // 2, "padding_w": window_w // 2}
+    return pooling(**IMAGES, **sizes, kind=kind, direction=direction, layout=layout, dtype=dtype)
 
 
 def form(problem: Pooling, as_codes: bool, shape: Shape, capabilities: tuple[int, ...]) -> Form:
@@ -108,10 +109,10 @@ def row_by_row(problem: Pooling, as_codes: bool, strip: Strip) -> Promise:
     name = {16: "128", 8: "64", 4: "E", 2: "U16"}[strip.columns * problem.item_byte]
 
     def broken(built: Built) -> list[str]:
-        found = [one.split(".") for one in built.instructions.elements() if one.startswith("LDG")]
-        wide = sum(name in parts for parts in found)
-        if found and (wide < rows or len(found) != loads):
-            return [f"{len(found)} loads, {wide} of them {name}, where {loads} bring {rows} rows"]
+        names = [name.split(".") for name in built.instructions.elements() if name.startswith("LDG")]
+        wide = sum(name in parts for parts in names)
+        if names and (wide < rows or len(names) != loads):
+            return [f"{len(names)} loads, {wide} of them {name}, where {loads} bring {rows} rows"]
         return []
 
     return broken
@@ -125,7 +126,7 @@ def chosen() -> Iterator[Form]:
     """
     capabilities = itertools.cycle(CAPABILITIES)
     for layout, direction, dtype in itertools.product(LAYOUTS, DIRECTIONS, DTYPES):
-        problem = pooling(3, 2, 1, 56, direction, layout, dtype)
+        problem = square(3, 2, 1, 56, direction, layout, dtype)
         for place, tile in enumerate(launching.tiles(problem)):
             kind, as_codes = KINDS[(place + (dtype == "float32")) % 3]
             yield form(problem.model_copy(update={"kind": kind}), as_codes, tile, (next(capabilities),))
@@ -133,22 +134,22 @@ def chosen() -> Iterator[Form]:
                 next(capabilities)
     for layout, direction in itertools.product(LAYOUTS, DIRECTIONS):
         for window, padding in ((3, 1), (7, 3)):
-            problem = pooling(window, 1, padding, 56, direction, layout, "float16")
+            problem = square(window, 1, padding, 56, direction, layout, "float16")
             widest = max(launching.tiles(problem), key=lambda t: t.high * t.wide * t.lanes / t.warps)
             yield form(problem, False, widest, (70, 90))
     # Where windows overlap most, ptxas is quickest to put registers aside, and not the same on each.
-    for tile in launching.tiles(problem := pooling(3, 1, 1, 56, "backward", "NCHW", "float16")):
+    for tile in launching.tiles(problem := square(3, 1, 1, 56, "backward", "NCHW", "float16")):
         yield form(problem.model_copy(update={"kind": "average"}), False, tile, (80, 100))
     for layout, direction in itertools.product(LAYOUTS, DIRECTIONS):
         for window, window_w in RECTANGLES[:2]:
             problem = rectangle(window, window_w, direction, layout, "float16")
             yield form(problem, False, launching.candidates(problem)[-1], (next(capabilities),))
     for layout in LAYOUTS:
-        problem = pooling(7, 1, 0, 7, "forward", layout, "float16")
+        problem = square(7, 1, 0, 7, "forward", layout, "float16")
         yield form(problem, False, launching.candidates(problem)[-1], (70, 100))
     for direction in DIRECTIONS:
         for dtype, c in (("bfloat16", 256), ("float16", 100)):
-            problem = pooling(3, 2, 1, 56, direction, "NHWC", dtype).model_copy(update={"c": c})
+            problem = square(3, 2, 1, 56, direction, "NHWC", dtype).model_copy(update={"c": c})
             yield form(problem, True, launching.candidates(problem)[-1], (80,))
     yield from strip_forms()
 
@@ -160,7 +161,7 @@ def strip_forms() -> Iterator[Form]:
     """
     turns = zip(itertools.cycle(CAPABILITIES), itertools.cycle(KINDS), strict=True)
     problems = [
-        pooling(*window, direction, "NCHW", dtype)
+        square(*window, direction, "NCHW", dtype)
         for window in WINDOWS[:3]
         for direction in DIRECTIONS
         for dtype in DTYPES
@@ -179,7 +180,7 @@ def every() -> Iterator[Form]:
     """All tiles of all kernels, windows, kinds, layouts and two data types, for every architecture."""
     for layout, direction, dtype, (kind, as_codes) in itertools.product(LAYOUTS, DIRECTIONS, DTYPES, KINDS):
         for window, stride, padding, size in WINDOWS:
-            problem = pooling(window, stride, padding, size, direction, layout, dtype)
+            problem = square(window, stride, padding, size, direction, layout, dtype)
             for tile in launching.candidates(problem):
                 yield form(problem.model_copy(update={"kind": kind}), as_codes, tile, CAPABILITIES)
         for window, window_w in RECTANGLES:

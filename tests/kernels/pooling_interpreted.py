@@ -13,10 +13,10 @@ from kernels.pooling.launching import Shape, Strip, Tile
 from kernels.pooling.operator import OPERATOR, codes, indices_of
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from tests.drawing import covering, drawn
-from tests.kernels.interpreted import check, check_again, ran
+from tests.kernels.interpreted import Case, Kernels, Ran, Tensors
 from tests.kernels.interpreter import repaired
-from tests.kernels.pooling_cases import loads, strip_points
-from tests.kernels.sanitizer import placed, watched
+from tests.kernels.pooling_cases import loads, pooling, strip_points
+from tests.kernels.sanitizer import at_the_end, watched
 from tests.kernels.tensors import uniform
 
 LAYOUTS: tuple[Layout, ...] = ("NHWC", "NCHW")
@@ -31,6 +31,12 @@ def launched(
         inputs = (inputs[0], codes(problem, inputs[1]))
     shape = shape or launching.candidates(problem)[0]
     return launching.launch(problem, *inputs, as_codes=as_codes, shape=shape)
+
+
+def case(kind: str, direction: str, layout: str, **sizes: object) -> Pooling:
+    """Five channels of float32; padding counts where there is a maximum."""
+    of = {"kind": kind, "direction": direction, "layout": layout, "c": 5, "count_include_pad": kind == "max"}
+    return pooling(**of | {"ceil_mode": True} | sizes)
 
 
 def cases() -> list[tuple[Pooling, bool, Shape]]:
@@ -50,23 +56,18 @@ def cases() -> list[tuple[Pooling, bool, Shape]]:
             ("max", 6, 0, 6, 6),
             ("average", 9, 4, 2, 5),
         ):
-            problem = Pooling(
-                kind=kind, direction=direction, n=2 if window == 3 else 1, c=5,
-                h=h, w=w, window=window, stride=2, padding=padding,
-                layout=layout, dtype="float32", ceil_mode=True, count_include_pad=kind == "max",
-            )  # fmt: skip
+            sizes = {"n": 2 if window == 3 else 1, "h": h, "w": w, "window": window, "padding": padding}
+            problem = case(kind, direction, layout, **sizes)
             found.append((problem, direction == "backward" and kind == "max", Tile(2, 4, 4, 4)))
         # A row by which nothing is unrolled, a column by which all is, and cells of two rows and one column.
-        for kind, windows, strides, paddings in (
+        for kind, (window, window_w), (stride, stride_w), (padding, padding_w) in (
             ("max", (2, 9), (3, 2), (1, 4)),
             ("max", (7, 1), (2, 1), (3, 0)),
             ("average", (3, 2), (2, 1), (1, 0)),
         ):
-            problem = Pooling(
-                kind=kind, direction=direction, n=2, c=5, h=11, w=13, window=windows[0], window_w=windows[1],
-                stride=strides[0], stride_w=strides[1], padding=paddings[0], padding_w=paddings[1],
-                layout=layout, dtype="float32", ceil_mode=True, count_include_pad=kind == "max",
-            )  # fmt: skip
+            sizes = {"h": 11, "w": 13, "window": window, "window_w": window_w, "stride": stride}
+            sizes |= {"stride_w": stride_w, "padding": padding, "padding_w": padding_w}
+            problem = case(kind, direction, layout, **sizes)
             found.append((problem, layout == "NHWC" and kind == "max", Tile(2, 4, 4, 4)))
     return found
 
@@ -105,60 +106,59 @@ def strip_cases() -> list[tuple[Pooling, bool, Shape]]:
     for place, (h, w, *windows, ceil_mode) in enumerate(STRIPS):
         pairs = [size if isinstance(size, tuple) else (size, size) for size in windows]
         for turn, (kind, direction, as_codes) in enumerate(forms):
-            n, c = ((2, 3), (1, 5), (3, 17))[(place + turn) % 3]
-            problem = Pooling(
-                kind=kind, direction=direction, n=n, c=c, h=h, w=w, window=pairs[0][0], window_w=pairs[0][1],
-                stride=pairs[1][0], stride_w=pairs[1][1], padding=pairs[2][0], padding_w=pairs[2][1],
-                ceil_mode=ceil_mode, count_include_pad=kind == "max" or place % 2 == 0, layout="NCHW",
-                dtype=("float16", "bfloat16", "float32")[(place + turn + place // 3) % 3],
-            )  # fmt: skip
+            names = ("window", "window_w", "stride", "stride_w", "padding", "padding_w")
+            sizes = dict(zip(names, itertools.chain(*pairs), strict=True)) | {"h": h, "w": w}
+            sizes |= dict(zip("nc", ((2, 3), (1, 5), (3, 17))[(place + turn) % 3], strict=True))
+            dtype = ("float16", "bfloat16", "float32")[(place + turn + place // 3) % 3]
+            counted = kind == "max" or place % 2 == 0
+            more = {"dtype": dtype, "ceil_mode": ceil_mode, "count_include_pad": counted}
+            problem = case(kind, direction, "NCHW", **sizes, **more)
             if strips := launching.strips(problem):
                 found.append((problem, as_codes, strips[(place + turn) % len(strips)]))
     return found
 
 
-def few() -> list[tuple[Pooling, bool, Shape]]:
-    """Every kernel in either layout, every window on its image, every type; a deep run has all cases."""
-    return covering(
-        cases(),
-        "interpreted pooling",
-        lambda case: (case[0].kind, case[0].direction, case[0].layout, case[1]),
-        lambda case: (case[0].down, case[0].across),
-        lambda case: case[0].dtype,
-    )
+def few(as_codes: bool) -> list[Case]:
+    """Every kernel in either layout, every window on its image, every type, of tiles and of strips."""
+    return [
+        (case[0], case[2])
+        for name, every in (("pooling", cases()), ("strips", strip_cases()))
+        for case in covering(
+            every,
+            f"interpreted {name}",
+            lambda case: (case[0].kind, case[0].direction, case[0].layout, case[1]),
+            lambda case: (case[0].down, case[0].across),
+            lambda case: case[0].dtype,
+        )
+        if case[1] == as_codes
+    ]
 
 
-def few_strips() -> list[tuple[Pooling, bool, Shape]]:
-    """Every window on its image, every kind and type of strips; a deep run has all cases."""
-    return covering(
-        strip_cases(),
-        "interpreted strips",
-        lambda case: (case[0].kind, case[0].direction, case[1]),
-        lambda case: (case[0].down, case[0].across),
-        lambda case: case[0].dtype,
-    )
+class TestIndices(Kernels):
+    operator = OPERATOR
+    cases = few(as_codes=False)
+
+    def launch(self, problem: Pooling, inputs: Tensors, configuration: Shape) -> Launch:
+        return launched(problem, inputs, self.way == "triton-codes", configuration)
+
+    def counted(self, problem: Pooling, configuration: Shape, inputs: Tensors, done: Ran) -> None:
+        stored = sum(one.nbytes for one in done.outputs)
+        place = 0
+        if problem.kind == "max" and problem.direction == "backward":
+            place = 1 if self.way == "triton-codes" else 8
+        assert done.byte == (loads(problem, configuration) * (problem.item_byte + place), stored, 0)
+        moved = problem.byte_moved(self.way)
+        # Wide loads bring columns that no window holds.
+        if isinstance(configuration, Strip) and problem.direction == "forward":
+            rows, columns = (set(along) for along in strip_points(problem, configuration))
+            unread = len(rows) * (len(columns) - problem.across.read)
+            moved += problem.n * problem.c * unread * problem.item_byte
+        assert done.watch.loads.distinct_byte + stored == moved
 
 
-@pytest.mark.parametrize(("problem", "as_codes", "shape"), [*few(), *few_strips()], ids=str)
-def test_right_in_bounds_and_each_element_written_once(
-    problem: Pooling, as_codes: bool, shape: Shape, seed: int
-) -> None:
-    """Errors within the tolerance, bytes as the formulas say."""
-    torch.manual_seed(seed)
-    name = "triton-codes" if as_codes else "triton"
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    done = check(OPERATOR, problem, inputs, launched(problem, inputs, as_codes, shape), name)
-    stored = sum(one.nbytes for one in done.outputs)
-    place = 0 if problem.kind == "average" or problem.direction == "forward" else 1 if as_codes else 8
-    assert done.byte == (loads(problem, shape) * (problem.item_byte + place), stored, 0)
-    moved = problem.byte_moved(name)
-    if (
-        isinstance(shape, Strip) and problem.direction == "forward"
-    ):  # wide loads bring columns that no window holds
-        rows, columns = (set(along) for along in strip_points(problem, shape))
-        unread = len(rows) * (len(columns) - problem.across.read)
-        moved += problem.n * problem.c * unread * problem.item_byte
-    assert done.watch.loads.distinct_byte + stored == moved
+class TestCodes(TestIndices):
+    way = "triton-codes"
+    cases = few(as_codes=True)
 
 
 @pytest.mark.parametrize(("problem", "as_codes", "shape"), drawn(strip_cases(), 4, "strips"), ids=str)
@@ -182,16 +182,6 @@ def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: 
     assert torch.equal(got[0].signbit() & ~got[0].isnan(), want[0].signbit() & ~want[0].isnan())
 
 
-AGAIN = [*drawn(cases(), 3, "pooled again"), *drawn(strip_cases(), 2, "strips again")]
-
-
-@pytest.mark.parametrize(("problem", "as_codes", "shape"), AGAIN, ids=str)
-def test_a_second_launch_writes_the_same(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
-    launch = launched(problem, OPERATOR.inputs(problem, uniform(problem, seed)), as_codes, shape)
-    ran(launch)
-    check_again(launch)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("h", "w", "window", "padding"), [(5, 9, 3, 1), (5, 16, 3, 1), (7, 7, 7, 0)])
 @pytest.mark.parametrize("as_codes", [False, True])
@@ -199,10 +189,7 @@ def test_ties_nan_and_infinities_as_pytorch(
     layout: Layout, h: int, w: int, window: int, padding: int, as_codes: bool, seed: int
 ) -> None:
     """Bit for bit, the indices too: few different values, several NaN, whole windows of minus infinity."""
-    problem = Pooling(
-        kind="max", direction="forward", n=4, c=8, h=h, w=w, window=window, stride=2, padding=padding,
-        layout=layout, dtype="float32",
-    )  # fmt: skip
+    problem = pooling(n=4, c=8, h=h, w=w, window=window, padding=padding, layout=layout)
     (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
     x = (x * 1.5).round()
     x[0] = -math.inf
@@ -232,10 +219,7 @@ def test_nan_and_infinity_spread_no_further_than_in_pytorch(
 ) -> None:
     """Into the averages of their windows, and back into the points that those came from."""
     torch.manual_seed(seed)
-    problem = Pooling(
-        kind=kind, direction=direction, n=2, c=5, h=9, w=w, window=3, stride=2, padding=1,
-        layout=layout, dtype="float32", count_include_pad=kind == "max",
-    )  # fmt: skip
+    problem = case(kind, direction, layout, h=9, w=w, ceil_mode=False)
     first, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
     chance = torch.rand(first.shape, generator=torch.Generator().manual_seed(seed))
     first[chance < 0.05], first[chance > 0.95] = math.nan, math.inf
@@ -272,10 +256,9 @@ def test_the_far_end_beyond_32_bits(
     torch.manual_seed(seed)
     c = 32
     n = 2**31 // (c * size * size) + 3
-    problem = Pooling(
-        kind=kind, direction=direction, n=n, c=c, h=size, w=size, window=window, stride=1,
-        padding=window // 2 if size > window else 0, layout=layout, dtype="float16",
-    )  # fmt: skip
+    of = {"kind": kind, "direction": direction, "layout": layout, "dtype": "float16", "stride": 1}
+    padding = window // 2 if size > window else 0
+    problem = pooling(**of, n=n, c=c, h=size, w=size, window=window, padding=padding)
     assert problem.input_elements > 2**31
     last = problem.model_copy(update={"n": 1})
     some = OPERATOR.inputs(last, uniform(last, seed))
@@ -289,11 +272,8 @@ def test_the_far_end_beyond_32_bits(
         inputs.append(large)
 
     shape = launching.strips(problem)[0] if by_strips else Tile(4, 8, 16, 4)
-    arguments, outputs = launching.allocated(problem, tuple(inputs), as_codes=True)
-    arguments |= launching.sizes(problem, shape) | launching.constants(problem, True, shape)
-    grid = launching.grid(problem, shape)
-    with repaired(), watched() as watch, placed((grid[0] - 1,), grid):
-        launching.kernel(problem, shape)[(1,)](**arguments)
+    with repaired(), watched() as watch, at_the_end(1):
+        outputs = outputs_of(launching.launch(problem, *inputs, as_codes=True, shape=shape).call())
     with repaired():
         want = outputs_of(launching.launch(last, *some, as_codes=True, shape=shape).call())
     for large, small in zip(outputs, want, strict=True):
@@ -305,28 +285,3 @@ def test_the_far_end_beyond_32_bits(
         flat = [one.permute(0, 2, 3, 1) if layout == "NHWC" else one for one in (large, small)]
         assert (rest >= 0).all()
         assert torch.equal(flat[0].reshape(-1)[at], flat[1].reshape(-1)[rest])
-
-
-def test_a_tile_left_out_is_found(seed: int) -> None:
-    """One program too few leaves poison."""
-    problem = Pooling(
-        kind="average",
-        direction="backward",
-        n=2,
-        c=8,
-        h=9,
-        w=9,
-        window=3,
-        stride=2,
-        layout="NHWC",
-        dtype="float32",
-    )
-    tile = Tile(4, 4, 8, 4)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    arguments, outputs = launching.allocated(problem, inputs, as_codes=False)
-    arguments |= launching.sizes(problem, tile) | launching.constants(problem, False, tile)
-    outputs[0].fill_(math.nan)
-    with repaired():
-        programs = launching.grid(problem, tile)[0] - 1
-        launching.kernel(problem, tile)[(programs,)](**arguments)
-    assert outputs[0].isnan().any()

@@ -17,10 +17,10 @@ from dataclasses import replace
 from functools import partial
 
 from bench.spec import ITEM_BYTE, Dtype, Launch
-from kernels.layernorm import backward_held, backward_long, held
+from kernels.layernorm import backward_shared, backward_two_pass, shared_memory
 from kernels.layernorm import launch as of_layernorm
-from kernels.layernorm.held import Held
 from kernels.layernorm.problem import LONGEST_IN_REGISTERS, LayerNorm
+from kernels.layernorm.shared_memory import Share
 from kernels.layernorm.tiles import Tile
 from kernels.quantize import casting
 from kernels.quantize.problem import Quantize
@@ -53,7 +53,7 @@ FULL = {
 }
 """The longest row that registers hold, and an odd one in the largest block for that."""
 MULTIPROCESSORS = 132
-INPUTS = {"normalize_held": 1, "forward_held": 1, "backward_held": 2}
+INPUTS = {"normalize_shared": 1, "forward_shared": 1, "backward_shared": 2}
 """Of kernels that hold rows, how many tensors' rows each holds."""
 FEW_SPILLS = 8
 """Of a share of 10 or more chunks: each is executed once a row, by a thread of 80 elements or more."""
@@ -64,7 +64,7 @@ def row(kind: Kind, direction: str, length: int, dtype: str) -> LayerNorm | Soft
     return kind.model_validate({"direction": direction, "rows": 1, "length": length, "dtype": dtype})
 
 
-def launch(problem: LayerNorm | Softmax, tile: Tile | Held) -> Launch:
+def launch(problem: LayerNorm | Softmax, tile: Tile | Share) -> Launch:
     """What would be launched with this tile."""
     tensors = without_memory(problem)
     if isinstance(problem, Softmax):
@@ -73,7 +73,7 @@ def launch(problem: LayerNorm | Softmax, tile: Tile | Held) -> Launch:
 
 
 def forms(
-    problem: LayerNorm | Softmax, tile: Tile | Held, capabilities: tuple[int, ...] = CAPABILITIES
+    problem: LayerNorm | Softmax, tile: Tile | Share, capabilities: tuple[int, ...] = CAPABILITIES
 ) -> Iterator[Form]:
     """The kernels of the launch with this tile."""
     for call in launched(launch(problem, tile)):
@@ -97,17 +97,17 @@ def of_tile(name: str, problem: LayerNorm | Softmax, tile: Tile) -> tuple[int, t
     if name == "row_sums" and isinstance(
         problem, LayerNorm
     ):  # stores single numbers, and loads x, dy and weight
-        walk = backward_long.walking(problem)
+        walk = backward_two_pass.walking(problem)
         loads = 3 * walk.block * problem.item_byte // (16 * 32 * walk.warps)
         return 0, (resource_faults, partial(narrow_faults, loads=loads, stores=0))
     few = (partial(length_faults, element=element, most=35),) if straight else ()
     return element, (resource_faults, narrow_faults, *few)
 
 
-def of_share(name: str, share: Held) -> tuple[int, tuple[Promise, ...]]:
+def of_share(name: str, share: Share) -> tuple[int, tuple[Promise, ...]]:
     """The same of a kernel that holds rows in shared memory."""
     meets = partial(_meets, share.blocks)
-    if name == "gradient_held":
+    if name == "gradient_shared":
         busy = partial(_busy, share.warps)
         return 0, (resource_faults, narrow_faults, meets, _arrived, _works_meanwhile, busy)
     element = share.chunks * share.chunk // (32 * share.warps)
@@ -160,7 +160,7 @@ def gradients(lengths: tuple[int, ...]) -> Iterator[Form]:
     turns = itertools.cycle((90, 100, 100, 90))
     for length, dtype in itertools.product(lengths, DTYPES):
         problem = LayerNorm(direction="backward", rows=1, length=length, dtype=dtype)
-        for share in backward_held.candidates(problem):
+        for share in backward_shared.candidates(problem):
             yield from forms(problem, share, (next(turns),))
 
 
@@ -170,9 +170,9 @@ def chosen_shares() -> Iterator[Form]:
         turns = itertools.cycle((90, 100, 80))
         for number, length in enumerate((16392, 32768, 40960, 81920, 131072, 262152)):
             for dtype in DTYPES:
-                for place, share in enumerate(held.candidates(length, ITEM_BYTE[dtype], tensors)):
+                for place, share in enumerate(shared_memory.candidates(length, ITEM_BYTE[dtype], tensors)):
                     byte = share.chunks * share.chunk * tensors * ITEM_BYTE[dtype]
-                    if place == number % 3 or byte == held.MOST_BYTE:
+                    if place == number % 3 or byte == shared_memory.MOST_BYTE:
                         capability = max(80 if share.blocks == 1 else 90, next(turns))
                         yield from forms(row(kind, direction, length, dtype), share, (capability,))
     yield from gradients((8200, 65536, 131072))
@@ -182,9 +182,13 @@ def every_share() -> Iterator[Form]:
     """Every share of rows beyond the registers; they change at most behind multiples of 1024 elements."""
     for (kind, direction, tensors), dtype in itertools.product(PASSES, DTYPES):
         byte, first = ITEM_BYTE[dtype], LONGEST_IN_REGISTERS["forward"]
-        longest = held.LARGEST_CLUSTER * held.MOST_BYTE // (byte * tensors)
-        lengths = (base + more for base in range(first, longest, 1024) for more in (held.vector(byte), 1024))
-        several = {share: length for length in lengths for share in held.candidates(length, byte, tensors)}
+        longest = shared_memory.LARGEST_CLUSTER * shared_memory.MOST_BYTE // (byte * tensors)
+        lengths = (
+            base + more for base in range(first, longest, 1024) for more in (shared_memory.vector(byte), 1024)
+        )
+        several = {
+            share: length for length in lengths for share in shared_memory.candidates(length, byte, tensors)
+        }
         for share, length in sorted(several.items()):
             capabilities = tuple(one for one in CAPABILITIES if one >= (80 if share.blocks == 1 else 90))
             yield from forms(row(kind, direction, length, dtype), share, capabilities)
@@ -207,9 +211,9 @@ def _copies(count: int, built: Built) -> list[str]:
     """Whether the copies are not those of each element once, before the first wait."""
     names = [line.name for line in built.program]
     copies = [at for at, name in enumerate(names) if name.startswith("LDGSTS") and "128" in name.split(".")]
-    found = [] if len(copies) == count else [f"{len(copies)} copies of 16 bytes, promised {count}"]
+    faults = [] if len(copies) == count else [f"{len(copies)} copies of 16 bytes, promised {count}"]
     waits = [at for at, name in enumerate(names) if name.startswith("DEPBAR.LE")]
-    return found if copies and waits and copies[-1] < waits[0] else [*found, "a wait before the last copy"]
+    return faults if copies and waits and copies[-1] < waits[0] else [*faults, "a wait before the last copy"]
 
 
 def _arrived(built: Built) -> list[str]:

@@ -14,21 +14,21 @@ import torch
 from bench.spec import Launch, Unsupported
 from kernels.layernorm import (
     backward,
-    backward_held,
-    backward_long,
+    backward_shared,
+    backward_two_pass,
     forward,
-    forward_held,
-    forward_long,
-    held,
+    forward_shared,
+    forward_two_pass,
+    shared_memory,
 )
 from kernels.layernorm import launch as of_layernorm
-from kernels.layernorm.held import Held
 from kernels.layernorm.operator import OPERATOR as LAYERNORM
 from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.shared_memory import Share
 from kernels.layernorm.tiles import Tile, alignment
 from kernels.rows import Rows
-from kernels.softmax import held_rows, long_rows, whole_rows
 from kernels.softmax import launch as of_softmax
+from kernels.softmax import shared_rows, two_pass_rows, whole_rows
 from kernels.softmax.operator import OPERATOR as SOFTMAX
 from kernels.softmax.problem import Softmax
 from tests.drawing import covering
@@ -41,13 +41,16 @@ from tests.kernels.tensors import relative_error, used
 MULTIPROCESSORS = 3
 WAYS = ("forward", "backward")
 DESIGNS: dict[tuple[type[Rows], str], dict[str, ModuleType]] = {
-    (LayerNorm, "forward"): {"whole": forward, "held": forward_held, "long": forward_long},
-    (LayerNorm, "backward"): {"whole": backward, "held": backward_held, "long": backward_long},
-    **{(Softmax, way): {"whole": whole_rows, "held": held_rows, "long": long_rows} for way in WAYS},
+    (LayerNorm, "forward"): {"whole": forward, "shared": forward_shared, "two-pass": forward_two_pass},
+    (LayerNorm, "backward"): {"whole": backward, "shared": backward_shared, "two-pass": backward_two_pass},
+    **{
+        (Softmax, way): {"whole": whole_rows, "shared": shared_rows, "two-pass": two_pass_rows}
+        for way in WAYS
+    },
 }
 """The modules for rows in registers, in shared memory, and read twice."""
-GLUON = {forward_held: ["normalize_held"], backward_held: ["gradient_held"]} | {
-    held_rows: ["forward_held", "backward_held"]
+GLUON = {forward_shared: ["normalize_shared"], backward_shared: ["gradient_shared"]} | {
+    shared_rows: ["forward_shared", "backward_shared"]
 }
 """Kernels of Gluon, which are interpreted as programs of Triton's."""
 
@@ -56,7 +59,7 @@ class By(NamedTuple):
     """A design and its tile or share, whatever the length of a row."""
 
     design: str
-    tile: Tile | Held
+    tile: Tile | Share
 
     def __str__(self) -> str:
         return f"{self.design} {self.tile}"
@@ -67,22 +70,22 @@ def rows(kind: type[Rows], direction: str, count: int, length: int, dtype: str =
 
 
 SHARES = (
-    (3, 192, Held(1, 3, 64, 1)),  # whole chunks
-    (2, 136, Held(1, 3, 64, 1)),  # one vector in the last chunk
-    (5, 64, Held(1, 1, 64, 1)),
-    (3, 200, Held(2, 2, 64, 1)),  # a share that ends short, another that is empty behind it
-    (2, 168, Held(4, 1, 64, 1)),
-    (2, 120, Held(4, 1, 64, 1)),  # shares of nothing
-    (1, 1024, Held(16, 1, 64, 1)),
-    (2, 4104, Held(8, 3, 256, 1)),
+    (3, 192, Share(1, 3, 64, 1)),  # whole chunks
+    (2, 136, Share(1, 3, 64, 1)),  # one vector in the last chunk
+    (5, 64, Share(1, 1, 64, 1)),
+    (3, 200, Share(2, 2, 64, 1)),  # a share that ends short, another that is empty behind it
+    (2, 168, Share(4, 1, 64, 1)),
+    (2, 120, Share(4, 1, 64, 1)),  # shares of nothing
+    (1, 1024, Share(16, 1, 64, 1)),
+    (2, 4104, Share(8, 3, 256, 1)),
 )
 """Rows held by a block or a cluster."""
 CLUSTERS = (
-    (1, 128, Held(2, 3, 64, 16)),  # fewer rows than are on their way
-    (7, 120, Held(2, 3, 64, 8)),
-    (40, 200, Held(4, 3, 64, 16)),  # 12 programs; the last share is short
-    (97, 136, Held(4, 3, 64, 16)),  # the last share is empty
-    (9, 1000, Held(16, 3, 64, 16)),
+    (1, 128, Share(2, 3, 64, 16)),  # fewer rows than are on their way
+    (7, 120, Share(2, 3, 64, 8)),
+    (40, 200, Share(4, 3, 64, 16)),  # 12 programs; the last share is short
+    (97, 136, Share(4, 3, 64, 16)),  # the last share is empty
+    (9, 1000, Share(16, 3, 64, 16)),
 )
 """Of a gradient in clusters, each of which takes many rows."""
 
@@ -100,7 +103,7 @@ def cases(kind: type[Rows]) -> Iterator[Case]:
     for problem in few(examples, f"interpreted {kind}"):
         tiles = launching.candidates(problem)  # type: ignore[arg-type]
         for tile in dict.fromkeys((tiles[0], tiles[-1]) if problem.length < 1025 else tiles[:1]):
-            yield problem, By("whole" if problem.in_registers else "long", tile)
+            yield problem, By("whole" if problem.in_registers else "two-pass", tile)
     # On, one past and one short of chunks; more tiles of rows than slices.
     sizes = ((1, 64), (7, 65), (23, 200), (10, 127), (3, 192), (2, 1))
     long = [
@@ -110,16 +113,16 @@ def cases(kind: type[Rows]) -> Iterator[Case]:
     ]
     for problem in few(long, f"long rows of {kind}"):
         height = 4 if kind is LayerNorm and problem.direction == "backward" else 1
-        yield problem, By("long", Tile(height, 64, 1))
+        yield problem, By("two-pass", Tile(height, 64, 1))
     shared = [
         (rows(kind, direction, count, length, dtype), share)
         for direction, dtype in itertools.product(WAYS, ("float16", "bfloat16", "float32"))
         for count, length, share in (CLUSTERS if kind is LayerNorm and direction == "backward" else SHARES)
     ]
     for problem, share in covering(
-        shared, f"held {kind}", lambda case: (case[0].direction, case[1]), lambda case: case[0].dtype
+        shared, f"shared {kind}", lambda case: (case[0].direction, case[1]), lambda case: case[0].dtype
     ):
-        yield problem, By("held", share)
+        yield problem, By("shared", share)
     if kind is LayerNorm:  # fewer, as many and more tiles than programs, ragged or not
         for count in (1, 2, 5, 6, 7, 24, 25):
             yield rows(kind, "backward", count, 24), By("whole", Tile(2, 32, 1))
@@ -133,13 +136,17 @@ def few(problems: list[Any], of: str) -> list[Any]:
 def far(kind: type[Rows], direction: str) -> Iterator[Far]:
     """By each design."""
     problem = rows(kind, direction, (2**31 + 2**20) // 1000 + 1, 1000, "float16")
-    for by in (By("whole", Tile(4, 1024, 1)), By("long", Tile(1, 256, 1)), By("held", Held(1, 4, 256, 1))):
+    for by in (
+        By("whole", Tile(4, 1024, 1)),
+        By("two-pass", Tile(1, 256, 1)),
+        By("shared", Share(1, 4, 256, 1)),
+    ):
         count = (problem.rows - 1) % by.tile.rows + 1 if isinstance(by.tile, Tile) else 1
         yield Far(problem, by, problem.model_copy(update={"rows": count}))
 
 
-SMALL = (By("whole", Tile(4, 256, 1)), By("long", Tile(1, 64, 1)), By("held", Held(1, 4, 64, 1)))
-SMALL += (By("held", Held(4, 2, 32, 1)),)
+SMALL = (By("whole", Tile(4, 256, 1)), By("two-pass", Tile(1, 64, 1)), By("shared", Share(1, 4, 64, 1)))
+SMALL += (By("shared", Share(4, 2, 32, 1)),)
 """Of rows of 200 elements."""
 
 
@@ -169,11 +176,11 @@ def traffic(problem: Any, by: By) -> tuple[int, int]:
     if isinstance(problem, Softmax):
         numbers = 2 if problem.direction == "forward" else 1
         told = problem.rows * blocks * 4 * numbers if blocks > 1 else 0
-        return read * (2 if by.design == "long" else 1) + told, written + told
+        return read * (2 if by.design == "two-pass" else 1) + told, written + told
     weight, data = problem.length * problem.item_byte, problem.elements * problem.item_byte
     if problem.direction == "forward":
         programs = problem.rows
-        if isinstance(by.tile, Held):
+        if isinstance(by.tile, Share):
             told = problem.rows * 3 * blocks * 4 if blocks > 1 else 0
             first = 4 * problem.rows if told else 0  # the first share's mean is loaded once more
             return read + (programs - 1) * 2 * weight + told + first, written + told
@@ -181,8 +188,8 @@ def traffic(problem: Any, by: By) -> tuple[int, int]:
         if by.design == "whole":
             programs, again = math.ceil(problem.rows / by.tile.rows), 0
         return read + again + (programs - 1) * 2 * weight, written
-    if isinstance(by.tile, Held):
-        count = backward_held.count(problem, by.tile, MULTIPROCESSORS)
+    if isinstance(by.tile, Share):
+        count = backward_shared.count(problem, by.tile, MULTIPROCESSORS)
         beside = problem.rows * 2 * blocks * 4 + partial_byte(problem, count)
         statistics = 8 * problem.rows * (blocks - 1)
         return read + (count - 1) * weight + statistics + beside, written + beside
@@ -190,7 +197,7 @@ def traffic(problem: Any, by: By) -> tuple[int, int]:
         count = min(MULTIPROCESSORS * by.tile.per_sm, math.ceil(problem.rows / by.tile.rows))
         partial = partial_byte(problem, count)
         return read + (count - 1) * weight + partial, written + partial
-    count = backward_long.slices(problem, by.tile, MULTIPROCESSORS)
+    count = backward_two_pass.slices(problem, by.tile, MULTIPROCESSORS)
     strips, partial = math.ceil(problem.length / by.tile.block), partial_byte(problem, count)
     statistics = 8 * problem.rows
     loaded = read + 2 * data + (problem.rows + count - 1) * weight + 2 * strips * statistics + partial
@@ -207,8 +214,8 @@ class TestLayerNorm(RowKernels):
     spoiled = (
         *((rows(LayerNorm, "forward", 6, 200), by) for by in SMALL),
         (rows(LayerNorm, "backward", 6, 200), By("whole", Tile(4, 256, 1))),
-        (rows(LayerNorm, "backward", 6, 200), By("long", Tile(4, 64, 1))),
-        (rows(LayerNorm, "backward", 6, 200), By("held", Held(4, 3, 64, 16))),
+        (rows(LayerNorm, "backward", 6, 200), By("two-pass", Tile(4, 64, 1))),
+        (rows(LayerNorm, "backward", 6, 200), By("shared", Share(4, 3, 64, 16))),
     )
     far = tuple(far(LayerNorm, "forward"))
 
@@ -217,9 +224,9 @@ class TestLayerNorm(RowKernels):
         "by",
         [
             By("whole", Tile(2, 1024, 1)),
-            By("long", Tile(1, 128, 1)),
-            By("held", Held(1, 4, 256, 1)),
-            By("held", Held(4, 4, 64, 1)),
+            By("two-pass", Tile(1, 128, 1)),
+            By("shared", Share(1, 4, 256, 1)),
+            By("shared", Share(4, 4, 64, 1)),
         ],
         ids=str,
     )
@@ -265,14 +272,14 @@ class TestLayerNorm(RowKernels):
         sums = torch.empty(2, problem.rows)
         dx[-1] = math.nan
         with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-            backward_long.row_sums[(1,)](
+            backward_two_pass.row_sums[(1,)](
                 *(x, dy, weight, mean, rstd, sums, length), **{"ALIGN": 8, "BLOCK": 256}
             )
         # With a slice for every row, the first slice is the last row.
         grid = (math.ceil(length / 256), problem.rows)
         for block in range(grid[0]):
             with repaired(), watched(), placed((block, 0), grid):
-                backward_long.columns[(1,)](
+                backward_two_pass.columns[(1,)](
                     *(x, dy, weight, mean, rstd, sums, dx, partial, problem.rows, length),
                     **{"ALIGN": 8, "ROWS": 1, "BLOCK": 256},
                 )
@@ -297,7 +304,7 @@ class TestLayerNorm(RowKernels):
     def test_shares_of_a_gradient_hold_a_row(self) -> None:
         lengths = ((8200, [2, 4]), (16384, [2, 4]), (65536, [8, 16]), (131072, [16]), (131080, []))
         for length, blocks in lengths:
-            shares = backward_held.candidates(rows(LayerNorm, "backward", 1, length, "float16"))
+            shares = backward_shared.candidates(rows(LayerNorm, "backward", 1, length, "float16"))
             assert [share.blocks for share in shares] == blocks
             assert all(share.blocks * share.chunk >= length for share in shares)
 
@@ -336,14 +343,14 @@ class TestSoftmax(RowKernels):
     ("kind", "direction", "dtype", "length", "names"),
     [
         (LayerNorm, "backward", "float16", 8192, ["whole"]),
-        (LayerNorm, "backward", "float16", 8193, ["long"]),
-        (LayerNorm, "backward", "float16", 8200, ["held", "long"]),
+        (LayerNorm, "backward", "float16", 8193, ["two-pass"]),
+        (LayerNorm, "backward", "float16", 8200, ["shared", "two-pass"]),
         (LayerNorm, "forward", "float16", 16384, ["whole"]),
-        (LayerNorm, "forward", "float16", 16385, ["long"]),
-        (LayerNorm, "forward", "float16", 16392, ["held", "long"]),
+        (LayerNorm, "forward", "float16", 16385, ["two-pass"]),
+        (LayerNorm, "forward", "float16", 16392, ["shared", "two-pass"]),
         (Softmax, "forward", "float32", 16384, ["whole"]),
-        (Softmax, "forward", "float32", 16385, ["long"]),
-        (Softmax, "forward", "float32", 16388, ["held", "long"]),
+        (Softmax, "forward", "float32", 16385, ["two-pass"]),
+        (Softmax, "forward", "float32", 16388, ["shared", "two-pass"]),
     ],
 )
 def test_the_launch_takes_the_design_that_suits_the_row(
@@ -367,14 +374,14 @@ def test_shares_hold_a_row_within_shared_memory() -> None:
         *((16392, 2, 1, 1), (65544, 2, 1, 2), (32776, 2, 2, 2), (32768, 2, 2, 1)),
         *((131072, 4, 1, 4), (131072, 4, 2, 8), (2**20, 2, 1, 16), (65536, 2, 1, 1)),
     ):
-        shares = held.candidates(length, item_byte, tensors)
+        shares = shared_memory.candidates(length, item_byte, tensors)
         assert 1 <= len(shares) <= 3 and shares[0].blocks == least
         for share in shares:
             assert share.blocks * share.chunks * share.chunk >= length
             assert share.blocks * (share.chunks - 1) * share.chunk < length
             assert share.chunks * share.chunk * item_byte * tensors <= 128 * 1024
             assert share.chunk * item_byte == 16 * 32 * share.warps
-    assert not held.candidates(16385, 2, 1) and not held.candidates(2**22, 2, 1)
+    assert not shared_memory.candidates(16385, 2, 1) and not shared_memory.candidates(2**22, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -390,6 +397,6 @@ def test_what_a_device_cannot_hold_is_unsupported(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     if not cluster:
-        monkeypatch.setattr(held, "cluster", None)
+        monkeypatch.setattr(shared_memory, "cluster", None)
     with pytest.raises(Unsupported, match=reason):
-        held.partial_sums(Held(blocks, 2, 64, 1), Mock(is_cuda=True, shape=(2, 200)), 1)
+        shared_memory.partial_sums(Share(blocks, 2, 64, 1), Mock(is_cuda=True, shape=(2, 200)), 1)

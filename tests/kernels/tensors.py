@@ -1,8 +1,9 @@
 """Seeded inputs, as the harness hands them to an operator, and its judgement of what came of them."""
 
-from typing import get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.launching.stored import stored_dtype
 from bench.spec import Dtype, Operator, Problem, Uniform
@@ -50,3 +51,31 @@ def used(
     """The share of its tolerance that an output uses, of the one that uses most; right up to 1."""
     error, allowed = judged(operator, implementation, problem, inputs, outputs)
     return error / allowed if allowed else float("inf") if error else 0.0
+
+
+class Dispatched(NamedTuple):
+    """A call of one of torch's operators."""
+
+    operator: Any
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    results: tuple[torch.Tensor, ...]
+
+    @property
+    def read(self) -> list[torch.Tensor]:
+        """The tensors among its arguments."""
+        return [argument for argument in self.arguments if isinstance(argument, torch.Tensor)]
+
+
+class Dispatches(TorchDispatchMode):
+    """Records the operators that torch calls while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Dispatched] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        results = (result,) if isinstance(result, torch.Tensor) else tuple(result)
+        self.calls.append(Dispatched(func.overloadpacket, args, kwargs or {}, results))
+        return result

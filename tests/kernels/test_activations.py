@@ -1,19 +1,17 @@
 import sys
 from collections.abc import Callable
 from typing import get_args
-from unittest.mock import patch
 
 import pytest
 import torch
 
 from bench.spec import Dtype
-from bench.worker.check import outputs_of, poison
+from bench.worker.check import outputs_of
 from kernels import operator
 from kernels.activations.operator import (
     OPERATOR,
     aten,
     excerpt,
-    functional_form,
     inputs,
     reference,
     tolerance,
@@ -73,28 +71,6 @@ def test_aten_launches_one_kernel(function: Function, direction: Direction, seed
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         launch.call()
     assert len([event for event in profile.events() if event.name.startswith("aten::")]) == 1
-
-
-@pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("dtype", TYPES[:3])
-def test_what_inductor_compiles(function: Function, direction: Direction, dtype: Dtype, seed: int) -> None:
-    """The same problem, uncompiled."""
-    problem = Activation(function=function, direction=direction, n=1000, dtype=dtype)
-    tensors = inputs(problem, uniform(problem, seed))
-    result = functional_form(problem, *tensors)
-    assert relative_error(OPERATOR, problem, tensors, (result,)) <= tolerance(problem, "aten")
-
-
-def test_inductor_launches_what_it_compiled(seed: int) -> None:
-    problem = Activation(function="silu", direction="backward", n=9, dtype="float32")
-    tensors = inputs(problem, uniform(problem, seed))
-    with patch("torch.compile", lambda function, **_: function):
-        launch = OPERATOR.implementations["inductor"](problem, *tensors)
-    poison(launch.outputs)
-    (result,) = outputs_of(launch.call())
-    assert result is launch.outputs[0]
-    assert relative_error(OPERATOR, problem, tensors, (result,)) <= tolerance(problem, "inductor")
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

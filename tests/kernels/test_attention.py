@@ -3,13 +3,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
 from kernels.attention.operator import OPERATOR
 from kernels.attention.problem import Attention
-from tests.kernels.tensors import TORCH_TYPE, uniform, used
+from tests.kernels.tensors import TORCH_TYPE, Dispatched, Dispatches, uniform, used
 
 
 def attention(**given: Any) -> Attention:
@@ -39,19 +38,12 @@ def test_flop_count_the_pairs_that_the_mask_leaves(causal: bool) -> None:
     assert attention(causal=causal, direction="backward").flop == 5 * 2 * 16 * 8 * pairs
 
 
-class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes that torch's operators read and write, each tensor as often as an operator has it."""
-
-    byte = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        result = function(*args, **given)
-        if function.overloadpacket.__name__ not in ("transpose", "view"):
-            unread = 1 if given.get("beta") == 0 else 0  # beta = 0: what is added is not read
-            read = [arg for arg in args[unread:] if isinstance(arg, torch.Tensor)]
-            self.byte += sum(tensor.nbytes for tensor in (*read, result))
-        return result
+def moved_byte(call: Dispatched) -> int:
+    """What one of torch's operators reads and writes; with beta = 0 what is added is not read."""
+    if call.operator.__name__ in ("transpose", "view"):
+        return 0
+    read = call.read[1:] if call.named.get("beta") == 0 else call.read
+    return sum(tensor.nbytes for tensor in (*read, *call.results))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -66,9 +58,10 @@ def test_bytes_of_scores_are_those_that_the_operators_move(
         direction=direction, dtype=dtype, kv_heads=kv_heads, q_length=300, head_width=8, causal=causal
     )
     launch = OPERATOR.implementations["unfused"](problem, *drawn(problem, seed))
-    with Traffic() as moved:  # type: ignore[no-untyped-call]
+    with Dispatches() as dispatches:
         launch.call()
-    assert moved.byte == pytest.approx(problem.byte_moved("unfused"), rel=0.08)
+    moved = sum(map(moved_byte, dispatches.calls))
+    assert moved == pytest.approx(problem.byte_moved("unfused"), rel=0.08)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -107,17 +100,6 @@ def test_o_and_lse_of_the_inputs_are_a_forward_pass(
     torch.testing.assert_close(lse, torch_lse)
 
 
-@pytest.mark.deep  # compiling takes seconds
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_inductor_compiles_attention(direction: str, seed: int) -> None:
-    problem = attention(direction=direction, causal=True, q_length=33)
-    if reason := problem.missing("inductor", "cpu", None):
-        pytest.skip(reason)
-    inputs = drawn(problem, seed)
-    written = outputs_of(OPERATOR.implementations["inductor"](problem, *inputs).call())
-    assert used(OPERATOR, "inductor", problem, inputs, written) <= 1
-
-
 def test_launches_of_a_ring_share_their_scores_and_not_their_results(seed: int) -> None:
     problem = attention()
     several = [drawn(problem, seed + place) for place in range(3)]
@@ -126,21 +108,6 @@ def test_launches_of_a_ring_share_their_scores_and_not_their_results(seed: int) 
         launch.call()
     for inputs, launch in zip(several, launches, strict=True):
         assert used(OPERATOR, "unfused", problem, inputs, launch.outputs) <= 1
-
-
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_tolerance_is_within_forty_times_of_what_rounding_does(
-    direction: str, dtype: Dtype, seed: int
-) -> None:
-    """Of the unfused form, which rounds p, dp and ds too.
-
-    The least of 150 draws is 0.047, forward in float32, on a CPU whose products are added without rounding.
-    """
-    problem = attention(direction=direction, dtype=dtype, q_length=257, head_width=64)
-    inputs = drawn(problem, seed)
-    written = outputs_of(OPERATOR.implementations["unfused"](problem, *inputs).call())
-    assert 0.025 < used(OPERATOR, "unfused", problem, inputs, written) <= 1
 
 
 def scores(problem: Attention, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:

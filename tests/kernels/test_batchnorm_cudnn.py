@@ -72,7 +72,7 @@ def test_cudnn_is_called_as_its_header_says(
     problem = make(direction=direction, layout=layout, dtype="float16")
     tensors = given(problem, seed)
     fake = FakeLibrary()
-    launch = cudnn.launch(problem, tensors, mode, cudnn.Library(fake))
+    launch = cudnn.launch(problem, *tensors, mode=mode, library=cudnn.Library(fake))
     (described,) = fake.named("cudnnSetTensor4dDescriptorEx")
     assert described[1:] == (2, 4, 6, 5, 7, *tensors[0].stride())
     assert fake.named("cudnnDeriveBNTensorDescriptor")[0][2] == mode
@@ -98,14 +98,14 @@ def test_what_cudnn_declines_is_unsupported(seed: int, monkeypatch: pytest.Monke
     problem = make()
     fake = FakeLibrary({FUNCTION["forward"]: 3000})
     with pytest.raises(Unsupported, match="ForwardTrainingEx: CUDNN_STATUS_NOT_SUPPORTED"):
-        cudnn.launch(problem, given(problem, seed), cudnn.SPATIAL, cudnn.Library(fake))
+        cudnn.launch(problem, *given(problem, seed), mode=cudnn.SPATIAL, library=cudnn.Library(fake))
 
 
 def test_descriptors_are_destroyed_with_their_launch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     on_streams(monkeypatch, 1, 1)
     problem = make()
     fake = FakeLibrary()
-    launch = cudnn.launch(problem, given(problem, seed), cudnn.SPATIAL, cudnn.Library(fake))
+    launch = cudnn.launch(problem, *given(problem, seed), mode=cudnn.SPATIAL, library=cudnn.Library(fake))
     launch.call()
     assert not fake.named("cudnnDestroyTensorDescriptor")
     del launch

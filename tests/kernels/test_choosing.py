@@ -1,11 +1,8 @@
 """What operators share: torch.compile for one problem at a time, and choosing a configuration."""
 
-import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +10,9 @@ import torch
 
 import kernels
 from bench.launching import inductor
-from bench.spec import Launch, Unsupported
+from bench.spec import Unsupported
 from kernels.stream.problem import Stream
-from tests.kernels.devices import FILE, new_process
+from tests.kernels.devices import Tuner
 
 
 def doubled(problem: Stream, x: torch.Tensor) -> torch.Tensor:
@@ -43,76 +40,24 @@ def test_every_problem_of_a_long_sweep_is_compiled_and_none_falls_back(
     inductor.compiled.cache_clear()
 
 
-class Device:
-    """Stands in for the GPU, the clock that candidates are compared by, and the folder of what was chosen."""
+class Device(Tuner):
+    """On which launches of large candidates do not fit."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, seconds: dict[str, float]) -> None:
-        self.tuning = pytest.importorskip("bench.launching.tuning")
-        self.seconds = seconds
-        self.events: list[str] = []
-        self.timed: list[str] = []
-        self.raises: dict[str, Callable[[], object]] = {}
-        """What calling a candidate's launch does, where that is to fail."""
-        self.last = ""
-        self.folder = folder
-        self.monkeypatch = monkeypatch
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        super().__init__(monkeypatch, folder)
+        self.seconds = {"a": 3e-5, "b": 1e-5, "c": 2e-5}
+        self.calls = dict.fromkeys(("large", "larger"), self._no_room)
 
-        def quickest(makers: list[Any]) -> tuple[int, float]:
-            self.events.append("time")
-            taken = []
-            for make in makers:
-                make()()
-                self.timed.append(self.last)
-                taken.append(self.seconds[self.last])
-            return taken.index(min(taken)), min(taken)
-
-        monkeypatch.setattr(self.tuning.timing, "quickest", quickest)
-        self.start()
-
-    def start(self, driver: int = 13_000) -> None:
-        """As a new process with this driver would."""
-        new_process(self.monkeypatch, driver)
-        self.tuning._source.cache_clear()
-        self.monkeypatch.setattr(self.tuning, "TUNED", self.folder)
-        stream = SimpleNamespace(query=self.has_ended)
-        self.monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-
-    def has_ended(self) -> bool:
-        """What the stream says of all that was launched."""
-        self.events.append("waited")
-        return True
-
-    def launch(self, candidate: str) -> Launch:
-        def call() -> torch.Tensor:
-            self.events.append(candidate)
-            if candidate in self.raises:
-                self.raises[candidate]()
-            if candidate.startswith("large"):
-                raise self.tuning.OutOfResources(300_000, 232_448, "shared memory")
-            self.last = candidate
-            return torch.empty(0)
-
-        return Launch(call)
+    def _no_room(self) -> None:
+        raise self.tuning.OutOfResources(300_000, 232_448, "shared memory")
 
     def fastest(self, question: str, candidates: list[str]) -> str:
-        return self.tuned(question, candidates).configuration
-
-    def tuned(self, question: str, candidates: list[str]) -> Launch:
-        made: Launch = self.tuning.tuned(("stream", question), candidates, self.launch)
-        return made
-
-    @property
-    def written(self) -> Any:
-        return json.loads(self.path.read_text())
-
-    @property
-    def path(self) -> Path:
-        return self.folder / FILE
+        return self.tuned(candidates, question).configuration
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Device:
-    return Device(monkeypatch, tmp_path / "tuned", {"a": 3e-5, "b": 1e-5, "c": 2e-5})
+    return Device(monkeypatch, tmp_path / "tuned")
 
 
 def test_the_fastest_candidate_that_fits_is_chosen_once(device: Device) -> None:
@@ -134,7 +79,7 @@ def test_no_launch_is_under_way_when_the_next_is_tried_or_timed(device: Device) 
 def test_a_check_takes_the_first_candidate_that_runs_and_chooses_nothing(device: Device) -> None:
     with device.tuning.first_that_compiles():
         assert device.fastest("one", ["large", "a", "b"]) == "a"
-        launch = device.tuned("one", ["large", "a", "b"])
+        launch = device.tuned(["large", "a", "b"])
         assert launch.tuning_s == 0 and len(launch.passed_over) == 1
         with pytest.raises(Unsupported, match="none of 2"):
             device.fastest("one", ["large", "larger"])
@@ -177,14 +122,14 @@ LAUNCHING = Path(inductor.__file__).parent
     ("operator", "edited", "anew"),
     [
         ("stream", "stream/problem.py", True),
-        ("softmax", "layernorm/held.py", True),
+        ("softmax", "layernorm/shared_memory.py", True),
         ("quantize", "layernorm/tiles.py", True),
         ("linear", "batchnorm/channel.py", True),
         ("convolution", "gemm/blocks.py", True),
         ("convolution", "batchnorm/channel.py", True),  # by way of linear/bias_gradient.py
         ("gemm", "gemm/gluon_hopper.py", True),  # imported by a name that is put together
         ("fusion", "../bench/launching/timing.py", True),  # imported where it is needed
-        ("layernorm", "softmax/held_rows.py", False),
+        ("layernorm", "softmax/shared_rows.py", False),
         ("softmax", "layernorm/forward.py", False),
         ("softmax", "gemm/blocks.py", False),
         ("gemm", "convolution/forward.py", False),
@@ -267,8 +212,8 @@ def test_a_file_that_is_no_longer_whole_is_made_anew(device: Device, text: str) 
 
 
 def test_only_the_launch_that_asked_the_device_says_how_long_that_took(device: Device) -> None:
-    assert device.tuned("one", ["a", "b"]).tuning_s > 0
-    assert device.tuned("one", ["a", "b"]).tuning_s == 0
+    assert device.tuned(["a", "b"]).tuning_s > 0
+    assert device.tuned(["a", "b"]).tuning_s == 0
 
 
 def test_all_candidates_are_compiled_before_the_first_is_timed(device: Device) -> None:

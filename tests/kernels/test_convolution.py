@@ -15,7 +15,7 @@ from kernels.convolution.operator import OPERATOR
 from kernels.convolution.problem import Convolution, Direction, Layout
 from kernels.convolution.rounding import tolerance
 from tests.drawing import covering
-from tests.kernels.tensors import ONEDNN_DTYPES, relative_error, uniform, used
+from tests.kernels.tensors import relative_error, uniform, used
 
 DIRECTIONS = get_args(Direction)
 LAYOUTS = get_args(Layout)
@@ -258,15 +258,6 @@ def test_onednn_copies_what_is_counted(
 
 def onednn(problem: Convolution, seed: int) -> Launch:
     return OPERATOR.implementations["onednn"](problem, *OPERATOR.inputs(problem, uniform(problem, seed)))
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_tolerance_is_within_reach_of_what_onednn_does(direction: Direction, seed: int) -> None:
-    for dtype in ONEDNN_DTYPES:
-        problem = convolution(direction=direction, n=4, c=64, k=64, h=14, w=14, dtype=dtype)
-        inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-        launch = OPERATOR.implementations["onednn"](problem, *inputs)
-        assert 0.05 < used(OPERATOR, "onednn", problem, inputs, outputs_of(launch.call())) <= 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "tf32"])

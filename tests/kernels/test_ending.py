@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-import torch
 
 from bench.launching import ending
 from bench.launching.ending import TRIED, Stuck, passing_over
 from bench.spec import Launch
 from kernels.gemm.problem import Gemm
 from kernels.softmax.problem import Softmax
-from tests.kernels.devices import new_process
+from tests.kernels.devices import Tuner
 
 tuning = pytest.importorskip("bench.launching.tuning")
 choosing = pytest.importorskip("kernels.gemm.choosing")
@@ -36,35 +34,18 @@ YOUNG = [Configuration("young", 1), Configuration("young", 2)]
 BOTH = [*YOUNG, Configuration("old", 1), Configuration("old", 2)]
 
 
-class Gpu:
+class Gpu(Tuner):
     """On which kernels of some names get stuck: what its stream answers after one of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.monkeypatch, self.folder = monkeypatch, folder
+        super().__init__(monkeypatch, folder)
         self.answers: dict[str, Callable[[], bool]] = {}
-        self.launched: list[Configuration] = []
-        monkeypatch.setattr(tuning, "TUNED", folder)
+        self.has_ended = lambda: self.answers.get(self.launched[-1].kernel, lambda: True)()
         monkeypatch.setattr(ending, "HANG_S", 0.0)
-        monkeypatch.setattr(tuning.timing, "quickest", lambda makers: (0, 1e-6))
-        self.start()
 
-    def start(self) -> None:
-        """As a new process would."""
-        new_process(self.monkeypatch)
-        self.monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(query=self._query))
-
-    def _query(self) -> bool:
-        return self.answers.get(self.launched[-1].kernel, lambda: True)()
-
-    def tuned(self, candidates: list[Configuration] = BOTH) -> Launch:
-        def launch(one: Configuration) -> Launch:
-            def call() -> torch.Tensor:
-                self.launched.append(one)
-                return torch.empty(0)
-
-            return Launch(call)
-
-        made: Launch = tuning.tuned(("stream", "one"), candidates, launch)
+    def run(self, candidates: list[Configuration] = BOTH) -> Launch:
+        """The launch that is chosen, called once."""
+        made = self.tuned(candidates)
         made.call()
         return made
 
@@ -91,7 +72,7 @@ def test_a_launch_that_gets_stuck_is_told_by_its_kernel(
 ) -> None:
     gpu.answers["young"] = answer
     with pytest.raises(Stuck, match=says) as stuck:
-        gpu.tuned()
+        gpu.run()
     assert (stuck.value.kernel, stuck.value.status) == ("young", status)
     assert gpu.launched == BOTH[:1], "nothing may be asked of the device any more"
     assert not gpu.folder.exists()
@@ -101,7 +82,7 @@ def test_what_takes_a_while_is_waited_for(gpu: Gpu, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ending, "HANG_S", 1e9)
     answers = iter([False, False, True])
     gpu.answers["young"] = lambda: next(answers, True)
-    assert gpu.tuned().passed_over == () and gpu.launched[-1] == YOUNG[0]
+    assert gpu.run().passed_over == () and gpu.launched[-1] == YOUNG[0]
     assert next(answers, None) is None
 
 
@@ -109,50 +90,50 @@ def test_a_kernel_that_got_stuck_is_passed_over_in_this_run_and_tried_by_the_nex
     gpu.answers["young"] = lambda: False
     for _ in range(2):  # chosen anew, then remembered
         with passing_over({"young": ["young 1 has not ended after 0 s"]}):
-            launch = gpu.tuned()
+            launch = gpu.run()
         assert launch.passed_over == ("young: young 1 has not ended after 0 s",)
         assert {one.kernel for one in gpu.launched} == {"old"}
     assert not gpu.folder.exists(), "no choice for other runs"
     gpu.start()
     gpu.answers = {}
-    assert gpu.tuned().passed_over == () and gpu.launched[-1] == YOUNG[0]
+    assert gpu.run().passed_over == () and gpu.launched[-1] == YOUNG[0]
 
 
 def test_what_was_chosen_before_it_got_stuck_is_not_taken(gpu: Gpu) -> None:
-    gpu.tuned()
+    gpu.run()
     assert gpu.launched[-1] == YOUNG[0] and len(list(gpu.folder.glob("*.json"))) == 1
     gpu.start()
     with passing_over({"young": ["broke"]}):
-        gpu.tuned()
+        gpu.run()
         assert gpu.launched[-1].kernel == "old"
     gpu.start()
-    gpu.tuned()
+    gpu.run()
     assert gpu.launched[-1] == YOUNG[0]
 
 
 def test_a_check_passes_it_over_too(gpu: Gpu) -> None:
     gpu.answers["young"] = lambda: False
     with tuning.first_that_compiles(), passing_over({"young": ["broke"], "other": ["broke"]}):
-        assert gpu.tuned().passed_over == ("young: broke",)
+        assert gpu.run().passed_over == ("young: broke",)
     assert set(gpu.launched) == {BOTH[2]}
 
 
 def test_where_there_is_no_other_it_is_tried_a_few_times(gpu: Gpu) -> None:
     with passing_over({"young": ["broke"] * (TRIED - 1)}):
-        assert gpu.tuned(YOUNG).passed_over == ()
+        assert gpu.run(YOUNG).passed_over == ()
     gpu.start()
     reasons = ["young 7 has not ended", *["broke"] * (TRIED - 1)]
     with passing_over({"young": reasons}), pytest.raises(RuntimeError) as given_up:
-        gpu.tuned(YOUNG)
+        gpu.run(YOUNG)
     assert str(given_up.value) == "young got stuck 3 times in this run, first: young 7 has not ended"
     with passing_over({"young": reasons}):
-        assert gpu.tuned([*YOUNG, BOTH[2]]).passed_over == ("young: young 7 has not ended",)
+        assert gpu.run([*YOUNG, BOTH[2]]).passed_over == ("young: young 7 has not ended",)
 
 
 def test_outside_nothing_is_passed_over(gpu: Gpu) -> None:
     with pytest.raises(KeyError), passing_over({"young": ["broke"]}):
         raise KeyError
-    assert gpu.tuned().passed_over == ()
+    assert gpu.run().passed_over == ()
 
 
 def test_configurations_are_told_apart_by_the_kernels_that_they_are_of() -> None:
@@ -161,4 +142,4 @@ def test_configurations_are_told_apart_by_the_kernels_that_they_are_of() -> None
     assert {ending.name_of(choice) for choice in choices} == {"gluon", "persistent", "stream-k", "tma"}
     rows = softmax.candidates(Softmax(direction="forward", rows=64, length=65536, dtype="float16"))
     kinds = {ending.name_of(one) for one in rows}
-    assert "Held" in kinds and len(kinds) > 1
+    assert "Share" in kinds and len(kinds) > 1

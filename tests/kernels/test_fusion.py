@@ -7,16 +7,16 @@ import torch
 from torch.nn import functional
 
 from bench.spec import Dtype
-from kernels.fusion.operands import operands
 from kernels.fusion.operator import OPERATOR, excerpt
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from kernels.fusion.rounding import tolerance
 from tests.drawing import covering
-from tests.kernels.tensors import uniform
+from tests.kernels.tensors import Dispatches, uniform
 
 CHAINS: tuple[Chain, ...] = get_args(Chain)
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
 LARGER = [Fusion(chain=chain, rows=300, length=1024, dtype=dtype) for chain in CHAINS for dtype in DTYPES]
+SIXTEEN_BITS = [problem for problem in LARGER if problem.dtype != "float32"]
 KINDS = (attrgetter("rows", "length"), attrgetter("chain"), attrgetter("dtype"))
 Tensors = tuple[torch.Tensor, ...]
 
@@ -74,46 +74,18 @@ def test_what_is_fused_moves_each_tensor_once(fused: str) -> None:
         assert problem.moved_written(fused) == problem.byte_written
 
 
-class Kernels(torch.utils._python_dispatch.TorchDispatchMode):
-    """Counts what each of torch's operators reads and writes, as `aten` promises one kernel a step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.byte_read: list[int] = []
-        self.byte_written: list[int] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        kwargs = kwargs or {}
-        written = function(*args, **kwargs)
-        read = [one for one in args if isinstance(one, torch.Tensor)]
-        self.byte_read.append(sum(one.nbytes for one in read))
-        self.byte_written.append(sum(one.nbytes for one in together(written)))
-        return written
-
-
-class Written(torch.utils._python_dispatch.TorchDispatchMode):
-    """Where torch's operators have written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.places: list[int] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        written = function(*args, **(kwargs or {}))
-        self.places += [one.data_ptr() for one in together(written)]
-        return written
-
-
 @pytest.mark.parametrize("chain", CHAINS)
 def test_aten_moves_what_its_kernels_read_and_write(chain: Chain, seed: int) -> None:
     problem = Fusion(chain=chain, rows=5, length=999, dtype="float32")
     launch = OPERATOR.implementations["aten"](problem, *made(problem, seed))
-    with Kernels() as kernels:
+    with Dispatches() as dispatches:
         launch.call()
-    assert len(kernels.byte_read) == len(problem.steps)
-    assert sum(kernels.byte_read) + sum(kernels.byte_written) == problem.byte_moved("aten")
-    assert sum(kernels.byte_written) == problem.moved_written("aten")
-    assert sum(kernels.byte_read) - problem.byte_read == problem.byte_again("aten")
+    read = [sum(tensor.nbytes for tensor in call.read) for call in dispatches.calls]
+    written = [sum(tensor.nbytes for tensor in call.results) for call in dispatches.calls]
+    assert len(read) == len(problem.steps)
+    assert sum(read) + sum(written) == problem.byte_moved("aten")
+    assert sum(written) == problem.moved_written("aten")
+    assert sum(read) - problem.byte_read == problem.byte_again("aten")
 
 
 @pytest.mark.parametrize(
@@ -134,10 +106,11 @@ def test_launches_share_no_memory(seed: int) -> None:
     problem = Fusion(chain="bias-gelu", rows=2, length=64, dtype="float32")
     inputs = made(problem, seed)
     one, other = (OPERATOR.implementations["aten"](problem, *inputs) for _ in range(2))
-    with Written() as written:
+    with Dispatches() as dispatches:
         one.call()
         other.call()
-    assert len(written.places) == 4 == len(set(written.places))
+    places = [tensor.data_ptr() for call in dispatches.calls for tensor in call.results]
+    assert len(places) == 4 == len(set(places))
 
 
 def fused(problem: Fusion, *inputs: torch.Tensor) -> Tensors:
@@ -147,15 +120,11 @@ def fused(problem: Fusion, *inputs: torch.Tensor) -> Tensors:
     return tuple(output.to(inputs[0].dtype) for output in together(launch.call()))
 
 
-@pytest.mark.parametrize("problem", covering(LARGER, "tolerance", *KINDS), ids=str)
-def test_tolerance_is_what_each_way_explains_and_little_more(problem: Fusion, seed: int) -> None:
+@pytest.mark.parametrize("problem", covering(SIXTEEN_BITS, "tolerance", *KINDS), ids=str)
+def test_tolerance_of_a_fused_chain_is_one_rounding(problem: Fusion, seed: int) -> None:
     inputs = made(problem, seed)
-    unfused = together(OPERATOR.implementations["aten"](problem, *inputs).call())
-    share = error(problem, inputs, unfused) / tolerance(problem, "aten")
-    assert (0.05 if problem.dtype == "float32" else 0.1) < share <= 1
-    if problem.dtype != "float32":
-        share = error(problem, inputs, fused(problem, *inputs)) / tolerance(problem, "triton")
-        assert 0.3 < share <= 1
+    share = error(problem, inputs, fused(problem, *inputs)) / tolerance(problem, "triton")
+    assert 0.3 < share <= 1
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -201,18 +170,6 @@ def test_excerpt_of_one_long_row() -> None:
     x = torch.zeros(3, 1 << 20, dtype=torch.float16)
     smaller, (some, _), (part,) = excerpt(problem, (x, x[0]), (x,))
     assert 2 <= smaller.rows == len(some) == len(part) <= 3
-
-
-@pytest.mark.parametrize("chain", CHAINS)
-def test_inputs_are_named_as_they_are_made(chain: Chain, seed: int) -> None:
-    problem = Fusion(chain=chain, rows=2, length=256, dtype="float32")
-    inputs = made(problem, seed)
-    named = operands(problem, *inputs)
-    there = [one for one in named if one is not None]
-    assert all(one is other for one, other in zip(there, inputs, strict=True))
-    assert (named.bias is not None) == ("bias" in problem.steps)
-    assert (named.residual is not None) == ("residual" in problem.steps)
-    assert (named.weight is not None) == (named.shift is not None) == problem.normalized
 
 
 def test_every_row_that_is_not_refused_has_candidates() -> None:

@@ -17,9 +17,8 @@ from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
 
 choosing = pytest.importorskip("kernels.gemm.choosing")
-from bench.launching import tuning  # noqa: E402  (imports triton)
 from kernels.gemm.parts import tiles_of  # noqa: E402
-from tests.kernels.devices import FILE, new_process  # noqa: E402
+from tests.kernels.devices import Tuner  # noqa: E402
 from tests.kernels.gemm_choices import SWEEPS, Case, Outcome, asked_of, cases_of, choosing_ones, played  # noqa: E402
 
 AT = choosing.Device((9, 0), 132)
@@ -90,27 +89,19 @@ def test_a_class_that_agrees_is_timed_once(cases: list[Case], outcome: Outcome) 
     assert asked_of(low, AT) == asked_of(high, AT)
 
 
-class Gpu:
+class Gpu(Tuner):
     """A device that computes nothing, and a clock that knows how long each choice takes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.timed: list[str] = []
+        super().__init__(monkeypatch, folder)
         self.asked = 0
         self.wrong: set[str] = set()
         """Kernels that compute something else."""
         self.idle: set[str] = set()
         """And those that write nothing."""
-        self.monkeypatch, self.folder = monkeypatch, folder
         monkeypatch.setattr(choosing, "_prepare", self._prepare)
-        monkeypatch.setattr(tuning.timing, "quickest", self._quickest)
-        self.start()
 
-    def start(self) -> None:
-        """As a new process."""
-        new_process(self.monkeypatch)
-        self.monkeypatch.setattr(tuning, "TUNED", self.folder)
-
-    def launch(self, problem: Gemm, name: str = "triton") -> Launch:
+    def choose(self, problem: Gemm, name: str = "triton") -> Launch:
         """Of tensors as wide as one element, whatever the problem."""
         tensor = torch.zeros(1, 1)
         made: Launch = choosing.launch(problem, Operands(problem, tensor, tensor, torch.zeros(4, 4)), name)
@@ -132,10 +123,6 @@ class Gpu:
             make()()
         return 0, 1e-5
 
-    @property
-    def path(self) -> Path:
-        return self.folder / FILE
-
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpu:
@@ -146,60 +133,60 @@ LARGE = Gemm(m=8192, n=8192, k=8192, dtype="float16", layout="NT")
 
 
 def test_a_question_is_in_the_account_of_the_row_that_asked(gpu: Gpu) -> None:
-    first, again = gpu.launch(LARGE), gpu.launch(LARGE)
+    first, again = gpu.choose(LARGE), gpu.choose(LARGE)
     assert first.tuning_s > 0 == again.tuning_s
-    alike = gpu.launch(LARGE.model_copy(update={"n": 8192 - 8}))
+    alike = gpu.choose(LARGE.model_copy(update={"n": 8192 - 8}))
     assert alike.tuning_s == 0 and gpu.asked == 1
-    (answers,) = (operators for operators in json.loads(gpu.path.read_text()).values())
+    (answers,) = (operators for operators in gpu.written.values())
     ((question, answer),) = next(iter(answers.values())).items()
     assert answer["of"] == choosing.PROPOSED
     assert answer["configuration"] in question and question.startswith("triton float16 NT 8192x8192x8192")
-    gpu.launch(LARGE.model_copy(update={"dtype": "bfloat16"}))
+    gpu.choose(LARGE.model_copy(update={"dtype": "bfloat16"}))
     gpu.start()
-    assert gpu.launch(LARGE).tuning_s == 0 and gpu.asked == 2  # read back
+    assert gpu.choose(LARGE).tuning_s == 0 and gpu.asked == 2  # read back
 
 
 def test_what_was_chosen_by_an_older_rule_does_no_harm_and_stays(gpu: Gpu) -> None:
     """One answer for the class, of configurations that had no group; and one that cannot be read."""
-    gpu.launch(LARGE)
-    written = json.loads(gpu.path.read_text())
+    gpu.choose(LARGE)
+    written = gpu.written
     (versions,) = written
     ((operator, answers),) = written[versions].items()
     old = {"triton float16 NT 8192x8192x8192 aligned none": {"configuration": "tma 64x64x64 w4 s4"}}
     broken = {next(iter(answers)): {"configuration": "no kernel 1x1x1"}}
     gpu.path.write_text(json.dumps({versions: {operator: old | broken}}))
     gpu.start()
-    assert gpu.launch(LARGE).tuning_s > 0 and gpu.asked == 2
-    kept = json.loads(gpu.path.read_text())[versions][operator]
+    assert gpu.choose(LARGE).tuning_s > 0 and gpu.asked == 2
+    kept = gpu.written[versions][operator]
     assert set(kept) == {*old, *answers} and kept[next(iter(old))] == next(iter(old.values()))
     gpu.path.write_text("{")
     gpu.start()
-    assert gpu.launch(LARGE).tuning_s > 0 and gpu.launch(LARGE).tuning_s == 0
+    assert gpu.choose(LARGE).tuning_s > 0 and gpu.choose(LARGE).tuning_s == 0
 
 
 def test_a_kernel_in_gluon_that_disagrees_is_passed_over_with_the_reason(gpu: Gpu) -> None:
-    assert not gpu.launch(LARGE).passed_over
+    assert not gpu.choose(LARGE).passed_over
     assert any(one.startswith("gluon") for one in gpu.timed)
     gpu.wrong = {"gluon"}
     gpu.folder = gpu.folder.with_name("again")
     gpu.start()
-    said = gpu.launch(LARGE).passed_over
+    said = gpu.choose(LARGE).passed_over
     assert said and all("differs from persistent" in one and one.startswith("gluon") for one in said)
     assert len(gpu.timed) == choosing.PROPOSED  # others took their places
     assert not any(one.startswith("gluon") for one in gpu.timed)
     gpu.wrong, gpu.idle = set(), {"gluon"}
     gpu.folder = gpu.folder.with_name("idle")
     gpu.start()
-    assert "by nan of the largest" in gpu.launch(LARGE).passed_over[0]
+    assert "by nan of the largest" in gpu.choose(LARGE).passed_over[0]
     gpu.wrong, gpu.idle = (
         {"persistent"},
         set(),
     )  # which is trusted: the check of the row's results is for that
     gpu.folder = gpu.folder.with_name("trusted")
     gpu.start()
-    assert all(one.startswith("gluon") for one in gpu.launch(LARGE).passed_over)
+    assert all(one.startswith("gluon") for one in gpu.choose(LARGE).passed_over)
 
 
 def test_asked_for_by_its_own_name_it_is_not_compared(gpu: Gpu) -> None:
     gpu.wrong = {"gluon"}
-    assert not gpu.launch(LARGE, "triton-gluon").passed_over
+    assert not gpu.choose(LARGE, "triton-gluon").passed_over

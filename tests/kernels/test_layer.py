@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.spec import Dtype, Operator
 from bench.worker.check import outputs_of
@@ -15,7 +14,7 @@ from kernels.layer.operator import OPERATOR, excerpt
 from kernels.layer.parts import WORKS
 from kernels.layer.problem import LOSS_SCALE, Layer
 from tests.drawing import covering
-from tests.kernels.tensors import relative_error, uniform, used
+from tests.kernels.tensors import Dispatches, relative_error, uniform, used
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm, aten.addmm, aten.bmm, aten.convolution, aten.convolution_backward)
@@ -81,16 +80,10 @@ def test_mixed_precision_has_float32_weights_and_16_bit_products(kind: str, seed
     inputs = OPERATOR.inputs(problem, uniform(problem, seed))
     assert {tensor.dtype for tensor in inputs[1:-1]} == {torch.float32}
     launch = OPERATOR.implementations["amp"](problem, *inputs)
-    factors: set[torch.dtype] = set()
-
-    class Watching(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func.overloadpacket in PRODUCTS:
-                factors.update(each.dtype for each in args if isinstance(each, torch.Tensor))
-            return func(*args, **(kwargs or {}))
-
-    with Watching():
+    with Dispatches() as dispatches:
         outputs = outputs_of(launch.call())
+    products = [call for call in dispatches.calls if call.operator in PRODUCTS]
+    factors = {tensor.dtype for call in products for tensor in call.read}
     assert factors == {torch.bfloat16}
     assert {tensor.dtype for tensor in outputs[2 : 2 + len(problem.weights)]} == {torch.float32}
     x = torch.float32 if problem.kind.startswith("transformer") else torch.bfloat16

@@ -5,7 +5,6 @@ The compiler is Triton's own, without a device: it compiles for compute capabili
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 from bench.spec import Launch, Unsupported, cause
-from tests.kernels.devices import FILE, new_process
+from tests.kernels.devices import Tuner
 
 tuning = pytest.importorskip("bench.launching.tuning")
 import triton  # noqa: E402
@@ -46,37 +45,23 @@ def compiled(kernel: Any) -> None:
     triton.compile(ASTSource(fn=kernel, signature={"x": "*fp32"}), target=GPUTarget("cuda", 90, 32))
 
 
-class Candidates:
-    """Candidates by name, each with what calling its launch does."""
+class Candidates(Tuner):
+    """With a cache of what was compiled of its own."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.folder, self.monkeypatch = folder, monkeypatch
         monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "cache"))
-        monkeypatch.setattr(tuning, "TUNED", folder / "tuned")
+        super().__init__(monkeypatch, folder / "tuned")
         monkeypatch.setattr(tuning.timing, "quickest", lambda makers: (0, 1e-6))
-        self.start()
-
-    def start(self) -> None:
-        """As a new process would."""
-        new_process(self.monkeypatch)
 
     def forget(self) -> None:
         """As if the question had never been asked."""
-        shutil.rmtree(self.folder / "tuned")
+        shutil.rmtree(self.folder)
         self.start()
 
-    def tuned(self, **calls: Any) -> Launch:
+    def first(self, **calls: Any) -> Launch:
         """The launch of the first of these that runs."""
-
-        def launch(name: str) -> Launch:
-            def call() -> torch.Tensor:
-                calls[name]()
-                return torch.empty(0)
-
-            return Launch(call)
-
-        made: Launch = tuning.tuned(("stream", "one"), list(calls), launch)
-        return made
+        self.calls = calls
+        return self.tuned(list(calls))
 
 
 @pytest.fixture
@@ -98,16 +83,16 @@ def test_what_the_compiler_refuses_is_passed_over_and_said(candidates: Candidate
         "runs": lambda: compiled(good),
         "room": fails(tuning.OutOfResources(300_000, 232_448, "shared memory")),
     }
-    said = candidates.tuned(**calls).passed_over
+    said = candidates.first(**calls).passed_over
     assert [text.split(":")[0] for text in said] == ["source", "assembler", "room"]
     assert "NoneType" in said[0] and "at 3:" not in said[0]
     assert said[1].startswith("assembler: PTXASError: ptxas, line ") and "known instruction: 'no'" in said[1]
     assert "shared memory" in said[2]
-    (by_operator,) = json.loads((candidates.folder / "tuned" / FILE).read_text()).values()
+    (by_operator,) = candidates.written.values()
     (answers,) = by_operator.values()
     assert answers["one"]["configuration"] == "runs" and answers["one"]["passed_over"] == list(said)
     candidates.start()
-    assert candidates.tuned(**calls).passed_over == said  # read back, for the rows of later processes
+    assert candidates.first(**calls).passed_over == said  # read back, for the rows of later processes
 
 
 def test_passes_of_the_compiler_raise_a_plain_runtime_error(candidates: Candidates) -> None:
@@ -131,7 +116,7 @@ def test_passes_of_the_compiler_raise_a_plain_runtime_error(candidates: Candidat
             patch.setattr(triton.compiler.compiler, "make_backend", broken)
             compiled(good)
 
-    said = candidates.tuned(fails=failing_pass, runs=lambda: None).passed_over
+    said = candidates.first(fails=failing_pass, runs=lambda: None).passed_over
     assert said == ("fails: RuntimeError: PassManager::run failed",)
 
 
@@ -149,7 +134,7 @@ def test_an_error_that_is_kept_keeps_no_tensors(candidates: Candidates) -> None:
             raise
 
     for _ in range(2):
-        assert len(candidates.tuned(fails=call, runs=lambda: None).passed_over) == 1
+        assert len(candidates.first(fails=call, runs=lambda: None).passed_over) == 1
         assert kept[0].__traceback__ is not None
         assert kept[0].__traceback__.tb_frame.f_code is triton.compile.__code__
         candidates.forget()
@@ -167,15 +152,15 @@ DEVICE_ERRORS = [
 @pytest.mark.parametrize("error", DEVICE_ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_of_the_device_is_no_fault_of_the_compiler(candidates: Candidates, error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
-        candidates.tuned(a=fails(error), b=lambda: None)
+        candidates.first(a=fails(error), b=lambda: None)
     assert raised.value is error
-    assert not (candidates.folder / "tuned").exists()
+    assert not candidates.folder.exists()
 
 
 def test_a_full_disk_condemns_no_candidate(candidates: Candidates, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton.compiler.compiler, "get_cache_manager", fails(OSError(28, "No space left")))
     with pytest.raises(OSError, match="No space left"):
-        candidates.tuned(a=lambda: compiled(good), b=lambda: None)
+        candidates.first(a=lambda: compiled(good), b=lambda: None)
 
 
 class StandIn:
@@ -246,10 +231,10 @@ def test_a_program_that_cannot_be_loaded_says_something_of_the_device(candidates
 
 def test_if_none_compiles_the_compiler_s_words_are_the_cause(candidates: Candidates) -> None:
     with pytest.raises(RuntimeError, match="none of 2 configurations compiles") as raised:
-        candidates.tuned(a=lambda: compiled(adds_nothing), b=lambda: compiled(adds_nothing))
+        candidates.first(a=lambda: compiled(adds_nothing), b=lambda: compiled(adds_nothing))
     assert cause(raised.value).startswith("TypeError: unsupported operand")
 
 
 def test_if_each_is_refused_while_it_is_built_that_is_the_reason(candidates: Candidates) -> None:
     with pytest.raises(Unsupported, match=r"none of 2 configurations .* needs Triton 3\.7"):
-        candidates.tuned(a=fails(Unsupported("needs Triton 3.7")), b=fails(Unsupported("needs Triton 3.7")))
+        candidates.first(a=fails(Unsupported("needs Triton 3.7")), b=fails(Unsupported("needs Triton 3.7")))

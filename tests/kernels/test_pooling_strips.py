@@ -8,16 +8,11 @@ import pytest
 pytest.importorskip("triton")
 
 from kernels.pooling import launching
-from kernels.pooling.problem import Direction, Pooling
+from kernels.pooling.problem import Direction
+from tests.kernels.pooling_cases import pooling
 
-
-def pooling(**given: object) -> Pooling:
-    """Max forward of float16 in NCHW, 3x3 at stride 1 over 56 x 56, but for what is given."""
-    usual: dict[str, object] = {
-        **{"kind": "max", "direction": "forward", "n": 8, "c": 64, "h": 56, "w": 56},
-        **{"window": 3, "stride": 1, "padding": 1, "layout": "NCHW", "dtype": "float16"},
-    }
-    return Pooling.model_validate(usual | given)
+USUAL = {"n": 8, "c": 64, "h": 56, "w": 56, "stride": 1, "dtype": "float16"}
+"""Max forward of float16 in NCHW, 3 x 3 at stride 1 over 56 x 56."""
 
 
 @pytest.mark.parametrize(
@@ -49,7 +44,7 @@ def pooling(**given: object) -> Pooling:
     ],
 )
 def test_strips_are_as_wide_as_a_load_of_a_row_can_be(given: dict[str, object], columns: set[int]) -> None:
-    problem = pooling(**given)
+    problem = pooling(**USUAL | given)
     strips = launching.strips(problem)
     assert {strip.columns for strip in strips} == columns
     assert launching.candidates(problem) == [*strips, *launching.tiles(problem)]
@@ -65,9 +60,8 @@ def test_every_strip_is_one_that_the_kernel_takes(direction: Direction) -> None:
         for padding in range(window // 2 + 1):
             if min(h, w) + 2 * padding < window:
                 continue
-            problem = pooling(
-                direction=direction, window=window, stride=stride, padding=padding, h=h, w=w, dtype="bfloat16"
-            )
+            given = {"direction": direction, "window": window, "stride": stride, "padding": padding}
+            problem = pooling(**USUAL | given | {"h": h, "w": w, "dtype": "bfloat16"})
             for strip in launching.strips(problem):
                 found += 1
                 assert stride <= window

@@ -18,6 +18,7 @@ import torch
 from bench.launching import timing
 from bench.spec import Launch, cause
 from tests.kernels.devices import new_process
+from tests.kernels.tensors import Dispatches
 
 EVICT_S = 40e-6
 
@@ -327,18 +328,8 @@ def test_if_no_candidate_can_be_captured_that_is_the_cause(
     assert cause(raised.value) == f"RuntimeError: {NOT_PERMITTED}"
 
 
-class Read(torch.utils._python_dispatch.TorchDispatchMode):
-    """Bytes that torch's operators have read."""
-
-    byte = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.byte += sum(argument.nbytes for argument in args if isinstance(argument, torch.Tensor))
-        return function(*args, **(kwargs or {}))
-
-
 def test_eviction_reads_twice_the_cache() -> None:
     clock = timing.GraphClock(FakeCuda(), torch.device("cpu"))
-    with Read() as read:
+    with Dispatches() as dispatches:
         clock.evict()
-    assert read.byte == 2 * 4096
+    assert sum(tensor.nbytes for call in dispatches.calls for tensor in call.read) == 2 * 4096

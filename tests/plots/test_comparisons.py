@@ -24,7 +24,7 @@ from plots.base.page import MOST_ENTRIES, Page
 from plots.base.plot_spec import sections
 from plots.figures.every_figure import sweep_pages
 from tests.drawing import drawn
-from tests.our_sweeps import declared
+from tests.our_sweeps import declared_of
 from tests.plots.drawn import legend, loaded
 from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, only, row, with_frame
 
@@ -191,11 +191,12 @@ def on_h100(cases: Iterable[Case]) -> Iterator[Measurement]:
         yield dataclasses.replace(made, cache=case.cache, role=case.role)
 
 
-@pytest.mark.parametrize("sweep", drawn(SWEEPS, 4, "sweeps whose figures are drawn"), ids=lambda of: of.name)
+@pytest.mark.parametrize("sweep", drawn(SWEEPS, 3, "sweeps whose figures are drawn"), ids=lambda of: of.name)
 def test_the_figures_of_a_sweep_can_be_read(sweep: Loaded, tmp_path: Path) -> None:
     run = loaded(tmp_path, [*ceilings(H100), *on_h100(case for case in sweep.cases if case.threads == "all")])
+    one = only(run, [sweep.name])
 
-    for stem, page in figures(only(run, [sweep.name]), declared()).items():
+    for stem, page in figures(one, declared_of(one)).items():
         assert len(legend(page.figure)) <= MOST_ENTRIES, (stem, legend(page.figure))
         below = [text.get_text() for text in page.figure.texts if text.get_size() == 7]
         assert len(below) == 1 and "\n" not in below[0], stem

@@ -16,12 +16,11 @@ from bench.errors import UserError
 from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.base import axes as scale
-from plots.base import measured_points, prediction_lines, style
+from plots.base import measured_points, prediction_lines, scale, style
 from plots.base.plot_spec import Section, sections
 from plots.figures import notable, roofline, sweep
 from plots.figures.every_figure import pages
-from tests.our_sweeps import declared
+from tests.our_sweeps import declared_of
 from tests.plots.drawn import lines, loaded, said
 from tests.plots.synthetic import CPU, H100, ceilings, gemms, row, small
 
@@ -48,7 +47,7 @@ def cpu_figures(cpu: DeviceRun) -> dict[str, Figure]:
 
 def figures(run: DeviceRun) -> dict[str, Figure]:
     with style.look():
-        return {stem: page.figure for stem, page in pages(run, declared())}
+        return {stem: page.figure for stem, page in pages(run, declared_of(run))}
 
 
 def count(figure: Figure, label: str) -> int:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from bench.store.parquet import read_rows, read_sweeps
+from tests.drawing import is_deep
 from tests.plots.browser import Browsing, broken_words, scrolls_sideways, violations
 from tests.plots.report_made import CORE, column, content, few, written
 from tests.plots.report_made import page as page_of
@@ -16,11 +18,24 @@ from tests.plots.synthetic import H100, H200
 READY = "body[data-ready=yes]"
 
 
+OPENED = (
+    *("activations/forward", "activations/implementations", "convolution/layout", "gemm/doubling"),
+    *("gemm/growing_k", "linear/batch", "linear/batch_4096", "softmax/rows"),
+)
+"""Sweeps of the committed run whose page has each kind of element; `make test-deep` opens that of all."""
+
+
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page about the committed run."""
-    file = tmp_path_factory.mktemp("report") / "report.html"
-    file.write_text(page_of(CORE), "utf-8")
+    """The page about the committed run, as far as it is of ceilings and OPENED."""
+    folder = tmp_path_factory.mktemp("report")
+    (committed,) = CORE.rglob("*.parquet")
+    rows = [
+        row for row in read_rows(committed) if is_deep() or row.role != "measurement" or row.sweep in OPENED
+    ]
+    (sweeps,) = read_sweeps([committed]).values()
+    file = folder / "report.html"
+    file.write_text(page_of(written(folder / "core.parquet", rows, dict(sweeps))), "utf-8")
     return file
 
 
@@ -146,25 +161,24 @@ def test_a_point_tells_the_same(opened: Page) -> None:
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
     assert box
-    # Points are small: the pointer goes over the chart until one is under it.
-    for y in range(int(box["height"] * 0.05), int(box["height"] * 0.75), 4):
-        for x in range(int(box["width"] * 0.3), int(box["width"] * 0.95), 6):
-            if opened.evaluate(_UNDER, [box["x"] + x, box["y"] + y]):
-                opened.mouse.click(box["x"] + x, box["y"] + y)
-                assert opened.locator("#case strong").inner_text().startswith("gemm/growing_k")
-                return
-    raise AssertionError("no point is under the pointer anywhere")
+    x, y = chart.evaluate(_FIRST_POINT)
+    opened.mouse.click(box["x"] + x, box["y"] + y)
+    assert opened.locator("#case strong").inner_text().startswith("gemm/growing_k")
 
 
-_UNDER = """([x, y]) => {
-    const canvas = document.querySelector('#roofline canvas');
+_FIRST_POINT = """(canvas) => {
     const box = canvas.getBoundingClientRect();
-    const context = canvas.getContext('2d');
     const scale = canvas.width / box.width;
-    const [red, green, blue] = context.getImageData((x - box.left) * scale, (y - box.top) * scale, 1, 1).data;
-    return Math.max(red, green, blue) - Math.min(red, green, blue) > 60;
+    const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    for (let y = Math.trunc(box.height * 0.05); y < box.height * 0.75; y += 4) {
+        for (let x = Math.trunc(box.width * 0.3); x < box.width * 0.95; x += 6) {
+            const at = 4 * (Math.trunc(y * scale) * canvas.width + Math.trunc(x * scale));
+            const colour = data.slice(at, at + 3);
+            if (Math.max(...colour) - Math.min(...colour) > 60) return [x, y];
+        }
+    }
 }"""
-"""Whether the picture is coloured at a place of the window: there a point is."""
+"""The first place of the picture that is coloured: there a point is."""
 
 
 def test_a_selection_in_one_chart_restricts_the_table_until_it_is_let_go(

@@ -16,7 +16,7 @@ from plots.base import saving, style
 from plots.base.page import Page
 from plots.figures.every_figure import pages
 from tests.drawing import is_deep
-from tests.our_sweeps import declared
+from tests.our_sweeps import declared_of
 from tests.plots.synthetic import H100, ceilings, gemms
 
 
@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
 
 def first(run: DeviceRun, count: int) -> Iterator[tuple[str, Page]]:
     """The first few figures of a run, drawn anew."""
-    return itertools.islice(pages(run, declared()), count)
+    return itertools.islice(pages(run, declared_of(run)), count)
 
 
 def test_every_figure_can_be_sent_to_another_process(run: DeviceRun) -> None:

@@ -12,11 +12,10 @@ import torch
 
 from bench.device.detect import Device, detect
 from bench.errors import UserError
-from bench.selfcheck.telemetry import Refresh, refresh
 from bench.spec import Launch, Unsupported
 from kernels.gemm.problem import Gemm
 from studies.gpu import facts, on_device
-from studies.gpu.facts import tf32_operands
+from studies.gpu.facts import Refresh, refresh, tf32_operands
 
 CPU = detect("cpu")
 LONG_S = 300.0

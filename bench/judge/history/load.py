@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +82,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
     """
     devices: dict[tuple[str, str], _Nights] = {}
     seen: dict[tuple[RunKey, str], Path] = {}
-    whole = _Whole()
+    whole = lru_cache(maxsize=1)(_with_samples)  # in a pack there are many runs to be described
     # Every flag that looks at no single sample can be evaluated on every night.
     for path, table in parquet.tables(paths, left_out, WITHOUT_SAMPLES):
         if table["source"].null_count < len(table):
@@ -111,19 +112,10 @@ def _runs_of(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(begin, count) if whole else table.take(places)
 
 
-@dataclass
-class _Whole:
-    """The file that was read last with its samples: in a pack there are many runs to be described."""
-
-    path: Path = Path()
-    table: pa.Table | None = None
-
-    def run(self, path: Path, whose: RunKey) -> DeviceRun:
-        """A run of this file, with everything that its rows say."""
-        if self.table is None or path != self.path:
-            ((self.path, self.table),) = parquet.tables([path], columns=list(FIELDS))
-        (run,) = runs(parquet.rows(parquet.of_run(self.table, whose)), without_mixed=True)
-        return run
+def _with_samples(path: Path) -> pa.Table:
+    """All that a file holds."""
+    ((_, table),) = parquet.tables([path], columns=list(FIELDS))
+    return table
 
 
 def _beyond_noise(half: Floats, timed: pa.Table) -> Floats:
@@ -139,7 +131,11 @@ def _beyond_noise(half: Floats, timed: pa.Table) -> Floats:
 
 
 def _add(
-    devices: dict[tuple[str, str], _Nights], path: Path, whose: RunKey, run: pa.Table, whole: _Whole
+    devices: dict[tuple[str, str], _Nights],
+    path: Path,
+    whose: RunKey,
+    run: pa.Table,
+    whole: Callable[[Path], pa.Table],
 ) -> None:
     """One run's rows."""
     first = run.slice(0, 1).to_pylist()[0]
@@ -155,7 +151,8 @@ def _add(
             once.setdefault(key, at)
         timed, keys = timed.take(list(once.values())), list(once)
     if fresh := [key for key in keys if key not in into.series]:
-        _describe(into, whole.run(path, whose), fresh)
+        (described,) = runs(parquet.rows(parquet.of_run(whole(path), whose)), without_mixed=True)
+        _describe(into, described, fresh)
     low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         half = _beyond_noise(np.log(high_s / low_s) / 2, timed)

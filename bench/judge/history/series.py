@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from bench.judge.comparability import FACTS, NEVER_BLOCKING, Difference
 from bench.store.schema import RunKey
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

@@ -14,18 +14,17 @@ there (132 programs of 64 KB rows are 8 MB); the result once.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from collections.abc import Sequence
 
-import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.tiles import Tile, along_rows, chunks
 from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
 
 
 @triton.jit(do_not_specialize=["length"])
-def forward_long(
+def forward_two_pass(
     x_pointer,  # [rows, length], contiguous; rows is the number of programs
     y_pointer,  # [rows, length], contiguous; every element is written once
     length,
@@ -64,7 +63,7 @@ def forward_long(
 
 
 @triton.jit(do_not_specialize=["length"])
-def backward_long(
+def backward_two_pass(
     y_pointer,  # [rows, length], contiguous; rows is the number of programs
     dy_pointer,  # [rows, length], contiguous
     dx_pointer,  # [rows, length], contiguous; every element is written once
@@ -104,9 +103,9 @@ def candidates(problem: Softmax) -> Sequence[Tile]:
     return chunks(problem.length, problem.item_byte)
 
 
-def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
+def launch(problem: Softmax, inputs: Tensors, tile: Tile) -> Launch:
     """y of x, or dx of y and dy: rows of any length, all contiguous."""
     outputs = empty(problem, inputs[0])
-    run = (forward_long if problem.direction == "forward" else backward_long)[(problem.rows,)]
+    run = (forward_two_pass if problem.direction == "forward" else backward_two_pass)[(problem.rows,)]
     options = along_rows(tile, problem.length, problem.item_byte)
     return Launch.of(run, outputs, *inputs, *outputs, problem.length, **options)

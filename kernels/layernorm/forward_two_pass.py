@@ -16,18 +16,17 @@ chunk, or running means near 1000 would lose digits. Right however large the mea
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from collections.abc import Sequence
 
-import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.tiles import Tile, along_rows, chunks
 from kernels.tensors import empty
 
 
 @triton.jit(do_not_specialize=["length"])
-def normalize_long(
+def normalize_two_pass(
     x_pointer,  # [rows, length], contiguous; rows is the number of programs
     weight_pointer,  # [length]
     bias_pointer,  # [length]
@@ -82,9 +81,9 @@ def candidates(problem: LayerNorm) -> Sequence[Tile]:
     return chunks(problem.length, problem.item_byte)
 
 
-def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile) -> Launch:
+def launch(problem: LayerNorm, inputs: Tensors, tile: Tile) -> Launch:
     """y, mean and rstd of rows of at least `tile.block` elements; all contiguous."""
     outputs = empty(problem, inputs[0])
-    run = normalize_long[(problem.rows,)]
+    run = normalize_two_pass[(problem.rows,)]
     options = along_rows(tile, problem.length, problem.item_byte) | {"EPSILON": EPSILON}
     return Launch.of(run, outputs, *inputs, *outputs, problem.length, **options)

@@ -1,10 +1,11 @@
 """Layer normalization, rows beyond 16384: shared memory holds the row, and x is read once.
 
-**Why this algorithm.** forward_long.py reads such a row twice, the second time from L2 as far as that holds
-it. Here all of the row is on its way at once into the shared memory of a block, or of a cluster's blocks
-(held.py), and the walks along it for the mean, for the variance and for the result stay there.
+**Why this algorithm.** forward_two_pass.py reads such a row twice, the second time from L2 as far as that
+holds it. Here all of the row is on its way at once into the shared memory of a block, or of a cluster's
+blocks (shared_memory.py), and the walks along it for the mean, for the variance and for the result stay
+there.
 
-**Bytes moved.** x once, y once, 8 bytes of statistics a row: the least there is. Beside them, from cache,
+**Bytes moved.** x once, y once, 8 bytes of statistics a row: the least there is. In addition, from cache,
 weight and bias once a row, some chunks ahead of their use, and in a cluster 12 bytes of each block, written
 once and read by all of them (the first mean twice).
 
@@ -16,15 +17,14 @@ its own rounding, and squares differences only. Means of shares are merged as di
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,assignment,misc"
 from collections.abc import Sequence
 
-import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from bench.spec import Launch
-from kernels.layernorm import held
-from kernels.layernorm.held import Held, bring, exchange, inside, parts, places, read
+from bench.spec import Launch, Tensors
+from kernels.layernorm import shared_memory
 from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.shared_memory import Share, bring, exchange, inside, parts, places, read
 from kernels.tensors import empty
 
 AHEAD = gl.constexpr(2)
@@ -40,7 +40,7 @@ def elements(part, length, BLOCKS: gl.constexpr, CHUNKS: gl.constexpr, CHUNK: gl
 
 
 @gluon.jit(do_not_specialize=["length"])
-def normalize_held(
+def normalize_shared(
     x_pointer,  # [rows, length], contiguous; rows is the number of programs
     weight_pointer,  # [length]
     bias_pointer,  # [length]
@@ -88,8 +88,8 @@ def normalize_held(
 
     if BLOCKS > 1:
         partial_pointer += row * (3 * BLOCKS)
-        other, told = exchange(partial_pointer, (mean, missed, square), part, BLOCKS)
-        means, misses, within = told
+        other, received = exchange(partial_pointer, (mean, missed, square), part, BLOCKS)
+        means, misses, within = received
         counts = elements(other, length, BLOCKS, CHUNKS, CHUNK)
         first = gl.load(partial_pointer, cache_modifier=".cg")
         away = means - first + misses
@@ -123,15 +123,15 @@ def normalize_held(
             gl.store(y_pointer + at, y.to(y_pointer.dtype.element_ty), mask=here)
 
 
-def candidates(problem: LayerNorm) -> Sequence[Held]:
+def candidates(problem: LayerNorm) -> Sequence[Share]:
     """Shares of a row worth trying."""
-    return held.candidates(problem.length, problem.item_byte, 1)
+    return shared_memory.candidates(problem.length, problem.item_byte, 1)
 
 
-def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], share: Held) -> Launch:
+def launch(problem: LayerNorm, inputs: Tensors, share: Share) -> Launch:
     """y, mean and rstd of rows of any length that is a multiple of 16 bytes; all contiguous."""
     outputs = empty(problem, inputs[0])
-    partial = held.partial_sums(share, inputs[0], 3)
-    run = normalize_held[(problem.rows,)]
+    partial = shared_memory.partial_sums(share, inputs[0], 3)
+    run = normalize_shared[(problem.rows,)]
     options = share.constants(problem.item_byte) | {"EPSILON": EPSILON}
     return Launch.of(run, outputs, *inputs, *outputs, partial, problem.length, **options)

@@ -1,16 +1,16 @@
 """Gradient of layer normalization, rows of 8 Ki to 128 Ki: clusters take many rows each, and read them once.
 
-**Why this algorithm.** backward_long.py reads x and dy twice, since no block holds a long row and its column
-sums at once: 5 times the bytes of x in all, where 3 are needed. A cluster does hold them: every block has its
-columns of a few rows in shared memory, and their column sums in registers. The two sums along a row it tells
-the others (held.py). While they arrive at the cluster's barrier it makes those of the row after, and the row
-after that is on its way from memory; dx is written when all have told. Where the registers allow, two blocks
-run on a multiprocessor.
+**Why this algorithm.** backward_two_pass.py reads x and dy twice, since no block holds a long row and its
+column sums at once: 5 times the bytes of x in all, where 3 are needed. A cluster does hold them: every block
+has its columns of a few rows in shared memory, and their column sums in registers. It writes the two sums
+along a row where the others read them (shared_memory.py). While they arrive at the cluster's barrier it makes
+those of the row after, and the row after that is on its way from memory; dx is written when all have arrived.
+Where the registers allow, two blocks run on a multiprocessor.
 
 How many clusters run at a time depends on how multiprocessors are grouped, and differs between devices of one
 kind. So four programs are started for each that could: one that must wait for its turn is a quarter as long.
 
-**Bytes moved.** x and dy once, dx once, 8 bytes of statistics a row, dweight and dbias. Beside them, from
+**Bytes moved.** x and dy once, dx once, 8 bytes of statistics a row, dweight and dbias. In addition, from
 cache, `length` elements of weight for each program and the statistics for every further block of a cluster;
 `2 programs length` float32 partial sums, written and read again; and 8 bytes of each block for every row,
 written once and read by all of its cluster.
@@ -32,12 +32,11 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from bench.spec import Launch
-from kernels.layernorm import held
+from bench.spec import Launch, Tensors
+from kernels.layernorm import shared_memory
 from kernels.layernorm.backward import add
-from kernels.layernorm.held import Held, arrive, everywhere, fetch, meet, parts, places, read, room
 from kernels.layernorm.problem import LONGEST_IN_CLUSTER, LayerNorm
-from kernels.layernorm.tiles import programs
+from kernels.layernorm.shared_memory import Share, arrive, everywhere, fetch, meet, parts, places, read, room
 from kernels.tensors import empty
 
 STAGES = 3
@@ -53,7 +52,7 @@ def terms(kept_x, kept_dy, stage, mean, rstd, here, LAYOUT: gl.constexpr):
 
 
 @gluon.jit(do_not_specialize=["rows", "length"])
-def gradient_held(
+def gradient_shared(
     x_pointer,  # [rows, length], contiguous
     dy_pointer,  # [rows, length], contiguous
     weight_pointer,  # [length]
@@ -95,16 +94,16 @@ def gradient_held(
     weight_sums = gl.full([BLOCKS, CHUNK], 0.0, gl.float32, LAYOUT)
     bias_sums = gl.full([BLOCKS, CHUNK], 0.0, gl.float32, LAYOUT)
 
-    # The sums of one row are told, and while the cluster's blocks arrive those of the next are made.
+    # The sums of one row are written, and while the cluster's blocks arrive those of the next are made.
     async_copy.wait_group(CHUNKS - 1)
     mean, rstd = read(kept_mean, 0, LAYOUT), read(kept_rstd, 0, LAYOUT)
     standard, dy = terms(kept_x, kept_dy, 0, mean, rstd, here, LAYOUT)
     offset, slope = gl.sum(dy * weight, 1), gl.sum(dy * weight * standard, 1)
     stage = 0
     for row in range(program, rows, of):
-        told = partial_pointer + gl.cast(row, gl.int64) * (2 * BLOCKS)
-        gl.store(told + part, offset)
-        gl.store(told + BLOCKS + part, slope)
+        row_sums = partial_pointer + gl.cast(row, gl.int64) * (2 * BLOCKS)
+        gl.store(row_sums + part, offset)
+        gl.store(row_sums + BLOCKS + part, slope)
         arrive()
         after = (stage + 1) % CHUNKS
         async_copy.wait_group(CHUNKS - 2)
@@ -113,8 +112,8 @@ def gradient_held(
         offset, slope = gl.sum(dy * weight, 1), gl.sum(dy * weight * standard, 1)
 
         meet()
-        mean_of_g = gl.sum(gl.load(told + other, cache_modifier=".cg"), 0) / length
-        mean_of_gh = gl.sum(gl.load(told + BLOCKS + other, cache_modifier=".cg"), 0) / length
+        mean_of_g = gl.sum(gl.load(row_sums + other, cache_modifier=".cg"), 0) / length
+        mean_of_gh = gl.sum(gl.load(row_sums + BLOCKS + other, cache_modifier=".cg"), 0) / length
         standard, dy = terms(kept_x, kept_dy, stage, mean, rstd, here, LAYOUT)
         weight_sums += dy * standard
         bias_sums += dy
@@ -138,34 +137,34 @@ def gradient_held(
     gl.store(sums_pointer + of.to(gl.int64) * length + along, bias_sums, mask=here)
 
 
-def candidates(problem: LayerNorm) -> Sequence[Held]:
+def candidates(problem: LayerNorm) -> Sequence[Share]:
     """Shares worth trying: 16 elements a thread, of 16 warps, or of 8 where the cluster is no larger than 16.
 
     None of rows that are no multiple of 16 bytes, or longer than 128 Ki.
     """
     if problem.length * problem.item_byte % 16 or problem.length > LONGEST_IN_CLUSTER:
         return []
-    found = []
+    shares = []
     for warps in (16, 8):
         chunk = 16 * 32 * warps
         blocks = 1 << (-(-problem.length // chunk) - 1).bit_length()
         if 2 <= blocks <= 16:
-            found.append(Held(blocks, STAGES, chunk, warps))
-    return found
+            shares.append(Share(blocks, STAGES, chunk, warps))
+    return shares
 
 
-def count(problem: LayerNorm, share: Held, multiprocessors: int) -> int:
+def count(problem: LayerNorm, share: Share, multiprocessors: int) -> int:
     """Programs to start."""
     at_a_time = multiprocessors * 16 // share.warps // share.blocks
-    return programs(_WAVES * max(1, at_a_time), problem.rows)
+    return min(_WAVES * max(1, at_a_time), problem.rows)
 
 
-def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], share: Held, multiprocessors: int) -> Launch:
+def launch(problem: LayerNorm, inputs: Tensors, share: Share, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows of a multiple of 16 bytes; mean and rstd float32, all contiguous."""
     started = count(problem, share, multiprocessors)
     dx, dweight, dbias = empty(problem, inputs[0])
     sums = dx.new_empty(2, started, problem.length, dtype=torch.float32)
-    partial = held.partial_sums(share, dx, 2)
+    partial = shared_memory.partial_sums(share, dx, 2)
     arguments = *inputs, dx, sums, partial, problem.rows, problem.length
-    gradient = Launch.of(gradient_held[(started,)], (dx,), *arguments, **share.constants(problem.item_byte))
+    gradient = Launch.of(gradient_shared[(started,)], (dx,), *arguments, **share.constants(problem.item_byte))
     return gradient.then(add(sums, dweight, dbias))

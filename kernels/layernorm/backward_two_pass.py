@@ -19,10 +19,10 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.layernorm.backward import add
 from kernels.layernorm.problem import LayerNorm
-from kernels.layernorm.tiles import Tile, along_rows, chunks, programs
+from kernels.layernorm.tiles import Tile, along_rows, chunks
 from kernels.tensors import empty
 
 
@@ -125,10 +125,10 @@ def slices(problem: LayerNorm, tile: Tile, multiprocessors: int) -> int:
     """Into how many slices the rows are cut, so that blocks of columns x slices fill the device."""
     blocks = -(-problem.length // tile.block)
     wanted = -(-tile.per_sm * multiprocessors // blocks)
-    return programs(wanted, -(-problem.rows // tile.rows))
+    return min(wanted, -(-problem.rows // tile.rows))
 
 
-def launch(problem: LayerNorm, inputs: tuple[torch.Tensor, ...], tile: Tile, multiprocessors: int) -> Launch:
+def launch(problem: LayerNorm, inputs: Tensors, tile: Tile, multiprocessors: int) -> Launch:
     """dx, dweight and dbias of rows of any length; mean and rstd float32, all contiguous."""
     count = slices(problem, tile, multiprocessors)
     dx, dweight, dbias = empty(problem, inputs[0])

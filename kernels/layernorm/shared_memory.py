@@ -33,17 +33,17 @@ except ImportError:  # Triton 3.6
     cluster = None
 
 MOST_BYTE = 128 * 1024
-"""Of shared memory for the data of one block: 16 chunks by 16 warps. Hopper has 227 KiB, but walks along 19
+"""Shared memory for the data of one block: 16 chunks by 16 warps. Hopper has 227 KiB, but walks along 19
 chunks and more spill registers, and of such blocks a multiprocessor holds only one as of these."""
 LARGEST_CLUSTER = 16
 """Blocks. More than 8 are not portable, and need leave: Triton asks for it."""
 
 
-class Held(NamedTuple):
+class Share(NamedTuple):
     """How a row is cut up, and the threads that hold a share of it."""
 
     blocks: int
-    """Of a cluster; a power of two."""
+    """Blocks of a cluster; a power of two."""
     chunks: int
     chunk: int
     """Elements of a chunk in one block."""
@@ -59,7 +59,7 @@ class Held(NamedTuple):
         return cut | {"num_warps": self.warps, "num_ctas": self.blocks}
 
 
-def candidates(length: int, item_byte: int, tensors: int) -> list[Held]:
+def candidates(length: int, item_byte: int, tensors: int) -> list[Share]:
     """Shares worth trying for rows of this length, of which `tensors` are held; the smallest cluster first.
 
     None of rows that are no multiple of 16 bytes: asynchronous copies move at least 4 bytes, these 16. At
@@ -67,31 +67,31 @@ def candidates(length: int, item_byte: int, tensors: int) -> list[Held]:
     """
     if length * item_byte % 16:
         return []
-    found = []
+    shares = []
     for blocks in (1, 2, 4, 8, LARGEST_CLUSTER):
         warps = 16 if length * item_byte * tensors >= blocks * 64 * 1024 else 8
         chunk = warps * 32 * vector(item_byte)  # a copy of 16 bytes by every thread
         chunks = -(-length // (blocks * chunk))
         if chunks * chunk * item_byte * tensors <= MOST_BYTE and length >= blocks * chunk:
-            found.append(Held(blocks, chunks, chunk, warps))
-    return found[:3]
+            shares.append(Share(blocks, chunks, chunk, warps))
+    return shares[:3]
 
 
-def partial_sums(held: Held, x: torch.Tensor, count: int) -> torch.Tensor | None:
-    """Where the blocks tell each other `count` numbers a row: [rows, count, blocks]; None for a single block.
+def partial_sums(share: Share, x: torch.Tensor, count: int) -> torch.Tensor | None:
+    """Memory by which blocks exchange `count` numbers a row: [rows, count, blocks]; None for a single block.
 
-    Raises Unsupported on devices without asynchronous copies, or without clusters where they are asked for.
+    Raises Unsupported on devices without asynchronous copies, or without clusters where they are needed.
     """
     capability = torch.cuda.get_device_capability(x.device) if x.is_cuda else None
     if capability is not None and capability < (8, 0):
         raise Unsupported("asynchronous copies into shared memory need compute capability 8.0")
-    if held.blocks == 1:
+    if share.blocks == 1:
         return None
     if cluster is None:
         raise Unsupported("Gluon of this Triton has no barrier of a cluster's blocks; 3.7 has")
     if capability is not None and capability < (9, 0):
         raise Unsupported("clusters of blocks need compute capability 9.0")
-    return x.new_empty(x.shape[0], count, held.blocks, dtype=torch.float32)
+    return x.new_empty(x.shape[0], count, share.blocks, dtype=torch.float32)
 
 
 def vector(item_byte: int) -> int:
@@ -192,7 +192,7 @@ def exchange(pointer, numbers, part, BLOCKS: gl.constexpr):
     arrive()
     meet()
     other = gl.arange(0, BLOCKS, layout=gl.SliceLayout(0, everywhere(BLOCKS, gl.num_warps())))
-    told = ()
+    received = ()
     for i in gl.static_range(len(numbers)):
-        told = told + (gl.load(pointer + i * BLOCKS + other, cache_modifier=".cg"),)  # noqa: RUF005
-    return other, told
+        received = received + (gl.load(pointer + i * BLOCKS + other, cache_modifier=".cg"),)  # noqa: RUF005
+    return other, received

@@ -72,25 +72,21 @@ def swept(axis: Axis, values: np.ndarray, log: bool, width_in: float) -> None:
     if log and distinct.size > 1:  # a single value has no span that a logarithmic axis could be made of
         _set_log(axis)
         if powers:
-            every = math.ceil(math.log2(distinct.max() / distinct.min()) / most) or 1
-            steps = round(math.log2(distinct.max() / distinct.min())) // every
-            axis.set_major_locator(
-                FixedLocator([float(distinct.min()) * 2.0 ** (every * i) for i in range(steps + 1)])
-            )
-            axis.set_major_formatter(labels)
-            axis.set_minor_locator(NullLocator())
-        elif distinct.size <= 4 and float((distinct[1:] / distinct[:-1]).min()) > 1.5:
-            axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
-            axis.set_major_formatter(labels)
-            axis.set_minor_locator(NullLocator())
-        else:
+            octaves = math.log2(distinct.max() / distinct.min())
+            every = math.ceil(octaves / most) or 1
+            distinct = float(distinct.min()) * 2.0 ** (every * np.arange(round(octaves) // every + 1))
+        elif distinct.size > 4 or float((distinct[1:] / distinct[:-1]).min()) <= 1.5:
             _decades(axis, distinct, most)
+            return
+        axis.set_major_locator(FixedLocator(distinct.tolist()))
+        axis.set_major_formatter(labels)
+        axis.set_minor_locator(NullLocator())
         return
     if whole and distinct.size >= 8 and float(np.diff(distinct).min()) == 1 and np.ptp(distinct) <= 8 * most:
         axis.set_major_locator(MultipleLocator(8))
         _small_ticks(axis, _whole)
     elif distinct.size <= most:
-        axis.set_major_locator(FixedLocator([float(v) for v in distinct]))
+        axis.set_major_locator(FixedLocator(distinct.tolist()))
     else:
         axis.set_major_locator(MaxNLocator(most, integer=whole))
     axis.set_major_formatter(labels)

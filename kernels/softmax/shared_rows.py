@@ -1,9 +1,9 @@
 """Softmax and its gradient, rows beyond 16384: shared memory holds the row, and each is read once.
 
-**Why this algorithm.** long_rows.py reads such a row twice, the second time from L2 as far as that holds
+**Why this algorithm.** two_pass_rows.py reads such a row twice, the second time from L2 as far as that holds
 it. Here all of the row is on its way at once into the shared memory of a block, or of a cluster's blocks
-(kernels/layernorm/held.py), and every further walk along it stays there: for the largest element, for the
-sum, and for the result. Two blocks of 112 KB, or three of 74 KB, run on a multiprocessor, so that one
+(kernels/layernorm/shared_memory.py), and every further walk along it stays there: for the largest element,
+for the sum, and for the result. Two blocks of 112 KB, or three of 74 KB, run on a multiprocessor, so that one
 computes while another waits for its row; which size of clusters does best the device decides.
 
 **Bytes moved.** Each input once, the result once: the least there is. The blocks of a cluster tell each other
@@ -16,20 +16,19 @@ largest of the row when all are known. A block of nothing but -inf sums to 0.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from collections.abc import Sequence
 
-import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from bench.spec import Launch
-from kernels.layernorm import held
-from kernels.layernorm.held import Held, bring, exchange, inside, parts, places, read
+from bench.spec import Launch, Tensors
+from kernels.layernorm import shared_memory
+from kernels.layernorm.shared_memory import Share, bring, exchange, inside, parts, places, read
 from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
 
 
 @gluon.jit(do_not_specialize=["length"])
-def forward_held(
+def forward_shared(
     x_pointer,  # [rows, length], contiguous; rows is the number of programs
     y_pointer,  # [rows, length], contiguous; every element is written once
     partial_pointer,  # [rows, 2, blocks], float32: largest and sum of each share; None for one block
@@ -68,8 +67,8 @@ def forward_held(
     total = gl.sum(sums, 1)
 
     if BLOCKS > 1:
-        _, told = exchange(partial_pointer + row * (2 * BLOCKS), (most, total), part, BLOCKS)
-        mosts, totals = told
+        _, received = exchange(partial_pointer + row * (2 * BLOCKS), (most, total), part, BLOCKS)
+        mosts, totals = received
         highest = gl.max(mosts, 0)
         inverse = 1.0 / gl.sum(totals * gl.exp(mosts - highest), 0)
     else:
@@ -83,7 +82,7 @@ def forward_held(
 
 
 @gluon.jit(do_not_specialize=["length"])
-def backward_held(
+def backward_shared(
     y_pointer,  # [rows, length], contiguous; rows is the number of programs
     dy_pointer,  # [rows, length], contiguous
     dx_pointer,  # [rows, length], contiguous; every element is written once
@@ -113,8 +112,8 @@ def backward_held(
     total = gl.sum(sums, 1)
 
     if BLOCKS > 1:
-        _, told = exchange(partial_pointer + row * BLOCKS, (total,), part, BLOCKS)
-        whole = gl.sum(told[0], 0)
+        _, received = exchange(partial_pointer + row * BLOCKS, (total,), part, BLOCKS)
+        whole = gl.sum(received[0], 0)
     else:
         whole = total[:, None]
     for chunk in gl.static_range(CHUNKS):
@@ -124,16 +123,17 @@ def backward_held(
         gl.store(dx_pointer + at, dx.to(dx_pointer.dtype.element_ty), mask=here)
 
 
-def candidates(problem: Softmax) -> Sequence[Held]:
+def candidates(problem: Softmax) -> Sequence[Share]:
     """Shares of a row worth trying."""
-    return held.candidates(problem.length, problem.item_byte, 1 if problem.direction == "forward" else 2)
+    tensors = 1 if problem.direction == "forward" else 2
+    return shared_memory.candidates(problem.length, problem.item_byte, tensors)
 
 
-def launch(problem: Softmax, inputs: tuple[torch.Tensor, ...], share: Held) -> Launch:
+def launch(problem: Softmax, inputs: Tensors, share: Share) -> Launch:
     """y of x, or dx of y and dy: rows of any length that is a multiple of 16 bytes, all contiguous."""
     outputs = empty(problem, inputs[0])
     forward = problem.direction == "forward"
-    partial = held.partial_sums(share, outputs[0], 2 if forward else 1)
-    run = (forward_held if forward else backward_held)[(problem.rows,)]
+    partial = shared_memory.partial_sums(share, outputs[0], 2 if forward else 1)
+    run = (forward_shared if forward else backward_shared)[(problem.rows,)]
     options = share.constants(problem.item_byte)
     return Launch.of(run, outputs, *inputs, *outputs, partial, problem.length, **options)
