@@ -96,7 +96,7 @@ def test_a_bad_sweep_is_one_line_and_exit_code_2(tmp_path: Path, text: str, says
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize(("words", "says"), drawn(REFUSALS, 3, "refusals"))
+@pytest.mark.parametrize(("words", "says"), drawn(REFUSALS, 2, "refusals"))
 def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str) -> None:
     done = bench("--benchmark", *words)
     assert done.returncode == 2
@@ -188,7 +188,7 @@ def test_a_worker_that_does_not_start_is_one_sentence(sweep: Path, tmp_path: Pat
     assert "cpu cannot be measured: the worker ended with exit code 1" in said and "Traceback" not in said
 
 
-@pytest.mark.parametrize("name", ["kernels", "bench"])
+@pytest.mark.parametrize("name", drawn(["kernels", "bench"], 1, "packages of ours"))
 def test_a_package_of_another_place_is_refused(tmp_path: Path, name: str) -> None:
     """Hugging Face has a package called kernels; a second checkout has all of ours."""
     ours = f"__path__ = [{str(ROOT / name)!r}]\n"
@@ -425,18 +425,18 @@ def test_a_few_examples_stand_for_all_and_the_others_are_said_in_one_line() -> N
     assert "left out" not in every.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (
-            [str(ROOT / "bench"), "--bench-budgte", "30"],
-            4,
-            "'--bench-budgte' (did you mean --bench-budget?); it has",
-        ),
-        (["--benchmark", "--bench-sweep", "gemm/square"], 2, "give `pytest bench/ --benchmark`"),
-        (["tests/test_promises.py", "--benchmark"], 2, "give `pytest bench/ --benchmark`"),
-    ],
-)
+SLIPS: list[tuple[list[str], int, str]] = [
+    (
+        [str(ROOT / "bench"), "--bench-budgte", "30"],
+        4,
+        "'--bench-budgte' (did you mean --bench-budget?); it has",
+    ),
+    (["--benchmark", "--bench-sweep", "gemm/square"], 2, "give `pytest bench/ --benchmark`"),
+    (["tests/test_promises.py", "--benchmark"], 2, "give `pytest bench/ --benchmark`"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "says"), drawn(SLIPS, 2, "slips"))
 def test_a_slip_on_pytest_s_command_line_is_one_sentence(words: list[str], code: int, says: str) -> None:
     done = command("pytest", "-p", "no:cacheprovider", *words)
     said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]

@@ -69,7 +69,9 @@ def judged_together(
 
     The runs have their datasheets; `stored` is what their sweeps declared.
     """
-    tables = [table_claims(path, with_imported(find)) for path in sorted(CLAIMS.glob("*.yaml"))]
+    tables = cache(
+        lambda: [table_claims(path, with_imported(find)) for path in sorted(CLAIMS.glob("*.yaml"))]
+    )
     loaded = cache(partial(load_all, SWEEPS, find))
     for is_imported in (False, True):
         for of_device in _together([run for run in runs if run.imported == is_imported]):
@@ -85,7 +87,7 @@ def judged_together(
             declared += _of_results({each.name for each in declared}, own, remark)
             if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
                 declared = [each._replace(cases=()) for each in declared]
-                for each in tables:
+                for each in tables():
                     if rows := [
                         name for pattern in each.rows for name in sorted(there) if fnmatchcase(name, pattern)
                     ]:
