@@ -12,6 +12,10 @@ import signal
 import zlib
 from collections.abc import Iterator
 
+# NumPy reads it as it is imported. Two threads wait for each other, busily, over matrices of 64 x 64, and
+# processes of xdist share the processors already.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 
