@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from triton import knobs
+from triton.runtime import jit
 
 import kernels
 from bench.launching import tuning
@@ -165,6 +166,8 @@ class _Chooser:
 _CHOOSER = _Chooser()
 tuning.tuned = _CHOOSER.tuned
 knobs.runtime.jit_post_compile_hook = _CHOOSER.compiled
+# For the hook Triton writes what it compiled as JSON, which no data type in a tuple of constants can become.
+jit.serialize_specialization_data = lambda *_: ""
 
 
 def cause(error: BaseException) -> str:
