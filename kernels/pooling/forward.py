@@ -48,6 +48,7 @@ def pool(
     TILE: tl.constexpr,
 ):
     """y, and for max where the maxima were, of one tile of outputs."""
+    KIND: tl.constexpr = WINDOW.kind  # Triton 3.6 passes no text of a tuple to another function
     lanes, area = aligned(lanes, high * wide, TILE)
     row, column, lane, image, inside = tile(high, wide, lanes, TILE)
     x = first(x_pointer, image, lane, h * w, lanes, TILE)
@@ -61,8 +62,8 @@ def pool(
     for i in tl.range(0, WINDOW.h, loop_unroll_factor=ROWS):
         for j in tl.range(0, WINDOW.w, loop_unroll_factor=WINDOW.w if WINDOW.w <= 7 else 1):
             held = inside & (top + i >= 0) & (top + i < h) & (left + j >= 0) & (left + j < w)
-            tap = load(x + offset((top + i) * w + left + j, lanes, TILE), held, WINDOW.kind)
-            best, code = taken(best, code, tap, i * WINDOW.w + j, WINDOW.kind)
+            tap = load(x + offset((top + i) * w + left + j, lanes, TILE), held, KIND)
+            best, code = taken(best, code, tap, i * WINDOW.w + j, KIND)
 
     at = offset(row * wide + column, lanes, TILE)
     if WINDOW.kind == "average":
@@ -91,6 +92,7 @@ def pool_whole(
 ):
     """y, and for max where the maxima were, of lanes: channels of an image (NHWC) or planes (NCHW)."""
     TAPS: tl.constexpr = TILE.high * TILE.wide
+    KIND: tl.constexpr = WINDOW.kind
     lanes, area = aligned(lanes, area, TILE)
     _, _, lane, image, _ = tile(1, 1, lanes, TILE)
     inside = lane < lanes
@@ -108,8 +110,8 @@ def pool_whole(
     code = tl.broadcast_to(number, SHAPE)
     for start in range(0, area, TAPS):
         tap = start + number
-        value = load(x + offset(tap, lanes, TILE), inside & (tap < area), WINDOW.kind)
-        best, code = taken(best, code, value, tap, WINDOW.kind)
+        value = load(x + offset(tap, lanes, TILE), inside & (tap < area), KIND)
+        best, code = taken(best, code, value, tap, KIND)
 
     if WINDOW.kind == "average":
         result = tl.sum(best, axis=AXIS, keep_dims=True) / tl.cast(area, tl.float32)

@@ -72,6 +72,7 @@ def pool_strips(
     wide = wide // ALIGN * ALIGN
     WINDOW_H: tl.constexpr = WINDOW.h
     WINDOW_W: tl.constexpr = WINDOW.w
+    KIND: tl.constexpr = WINDOW.kind  # Triton 3.6 passes no text of a tuple to another function
     OUTPUTS: tl.constexpr = COLUMNS // WINDOW.stride_w
     RAGGED: tl.constexpr = ALIGN < OUTPUTS  # the last strip of a row may be wider than what is left
     plane, inside, row, number = share(high, wide, lanes, ROWS, OUTPUTS, STRIPS)
@@ -89,11 +90,11 @@ def pool_strips(
     after = ()
     for n in tl.static_range((ROWS - 1) * WINDOW.stride_h + WINDOW_H):
         held = inside & (top + n >= 0) & (top + n < bottom)
-        own += (points(x + n * w, held & (column < w), WINDOW.kind, COLUMNS),)
+        own += (points(x + n * w, held & (column < w), KIND, COLUMNS),)
         if WINDOW.padding_w > 0:
-            before += (points(x + n * w - LEFT, held & (column > 0), WINDOW.kind, LEFT),)
+            before += (points(x + n * w - LEFT, held & (column > 0), KIND, LEFT),)
         if REACH > 0:
-            after += (points(x + n * w + COLUMNS, held & (column + COLUMNS < w), WINDOW.kind, RIGHT),)
+            after += (points(x + n * w + COLUMNS, held & (column + COLUMNS < w), KIND, RIGHT),)
     left = column - WINDOW.padding_w + tl.arange(0, OUTPUTS)[None, :] * WINDOW.stride_w
     pitch = w if WINDOW.kind == "indices" else WINDOW_W  # of places: of the image, or of the window
     values = ()
@@ -111,7 +112,7 @@ def pool_strips(
             place = tl.maximum(-left, 0)  # the first tap in the image
             for j in tl.static_range(1, WINDOW_W):
                 tap = together(columns, j, WINDOW.stride_w, OUTPUTS, STRIPS)
-                value, place = taken(value, place, tap, j, WINDOW.kind)
+                value, place = taken(value, place, tap, j, KIND)
             values += (value,)
             places += (place,)
 
@@ -122,7 +123,7 @@ def pool_strips(
             place += tl.maximum(-above, 0) * pitch
         for i in tl.static_range(1, WINDOW_H):
             tap = values[r * WINDOW.stride_h + i]
-            value, place = taken(value, place, tap, places[r * WINDOW.stride_h + i] + i * pitch, WINDOW.kind)
+            value, place = taken(value, place, tap, places[r * WINDOW.stride_h + i] + i * pitch, KIND)
 
         at = plane * (high * wide) + ((row + r) * wide + first)
         written = inside & (row + r < high)
