@@ -163,6 +163,12 @@ def _called(
     return "cudnnBatchNormalizationBackwardEx", arguments, spaces
 
 
+_WORKSPACE = {
+    "ForwardTraining": "cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize",
+    "Backward": "cudnnGetBatchNormalizationBackwardExWorkspaceSize",
+}
+
+
 def _spaces(
     library: Library,
     direction: str,
@@ -175,10 +181,10 @@ def _spaces(
 
     Zeroed, since nothing else fills a reserve without a forward pass.
     """
-    name, same = "cudnnGetBatchNormalization", (library.handle, mode, _NORMALIZE_ONLY)
+    of = (library.handle, mode, _NORMALIZE_ONLY)
     sizes = (
-        library.size(f"{name}{direction}ExWorkspaceSize", *same, *images, channel, None),
-        library.size(f"{name}TrainingExReserveSpaceSize", *same, None, images[0]),
+        library.size(_WORKSPACE[direction], *of, *images, channel, None),
+        library.size("cudnnGetBatchNormalizationTrainingExReserveSpaceSize", *of, None, images[0]),
     )
     workspace, reserve = (torch.zeros(byte, dtype=torch.uint8, device=x.device) for byte in sizes)
     return workspace, reserve

@@ -233,7 +233,7 @@ def recorded() -> list[tuple[str, tuple[object, ...]]]:
                 continue
             tensors = operator.inputs(problem, uniform(problem, 1))
             for mode in (cudnn.SPATIAL, cudnn.SPATIAL_PERSISTENT):
-                cudnn.launch(problem, tensors, mode, library)  # type: ignore[arg-type]
+                cudnn.launch(problem, *tensors, mode=mode, library=library)  # type: ignore[arg-type]
     return functions.calls
 
 
@@ -271,7 +271,7 @@ def test_numbers_of_cudnn(count: Callable[[str, int], None]) -> None:
         "CUDNN_DATA_FLOAT": cudnn._TYPE[torch.float32],
         "CUDNN_DATA_HALF": cudnn._TYPE[torch.float16],
         "CUDNN_DATA_BFLOAT16": cudnn._TYPE[torch.bfloat16],
-        "CUDNN_BATCHNORM_OPS_BN": cudnn._NORMALIZE_ONLY,
+        "CUDNN_BATCHNORM_OPS_BN": cudnn._NORMALIZE_ONLY.value,
     }
     assert numbers("cudnn_ops.h", list(real)) == real
     count("numbers of headers", len(real))

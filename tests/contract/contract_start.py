@@ -52,8 +52,8 @@ def test_the_doctors_parent_reads_the_versions_that_a_worker_says() -> None:
 def test_cases_are_listed(device: str) -> None:
     done = python("-m", "bench", "list", "--bench-device", device, ROOFBENCH_STUB_GPUS="1")
     assert done.returncode == 0, done.stdout + done.stderr
-    last = done.stdout.strip().splitlines()[-1]
-    assert "cases run here" in last and not last.startswith("0 of")
+    *_, whole, hint = done.stdout.strip().splitlines()
+    assert "cases run here" in whole and not whole.startswith("0 of") and "--cases" in hint
 
 
 def measured(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
