@@ -12,7 +12,7 @@ import pytest
 import kernels
 from bench.device.datasheet import find_datasheet
 from bench.judge.claim_rows import claim_rows
-from bench.judge.frame import ADDED, load, read, runs
+from bench.judge.frame import ADDED, load, of_one_unit, read, runs
 from bench.judge.score import scorecard
 from bench.model.ceilings import Ceilings, MixedCeilings
 from bench.store.parquet import tables, write
@@ -43,6 +43,15 @@ def test_a_run_for_each_device_and_name_in_order(tmp_path: Path) -> None:
         ("b200", there[0].run_id), (here[0].device, here[0].run_id), (later[0].device, "z"),
     ]  # fmt: skip
     assert [list(run.rows) for run in found] == [there, here, later]
+
+
+def test_of_a_kind_of_gpu_one_unit_is_kept_and_of_others_all() -> None:
+    first, second = (dataclasses.replace(products(1)[0], device_id=unit, utc=unit) for unit in ("1", "2"))
+    said: list[str] = []
+    assert of_one_unit([second, first], said.append) == [second] and len(said) == 1
+    for kind in ({"device_kind": "cpu"}, {"source": "someone"}):
+        units = [dataclasses.replace(each, **kind) for each in (first, second)]
+        assert of_one_unit(units, said.append) == units and len(said) == 1
 
 
 def test_a_row_is_held_against_the_ceilings_of_its_own_run_and_condition() -> None:
