@@ -14,7 +14,7 @@ from bench.device.detect import Device
 from bench.errors import UserError
 from bench.runner.ab import SAMPLING_S
 from bench.runner.comparisons import CPU_BYTE_PER_S, CPU_FLOP_PER_S, cases_of_suite
-from bench.runner.forecast import Prices, impossible, in_turn
+from bench.runner.forecast import Prices, impossible, interleaved
 from bench.sampling.protocol import protocol
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
@@ -144,5 +144,5 @@ def _spread(cases: Iterable[Case]) -> Iterator[Case]:
     for of_sweep in lines.values():
         drawn = [chance.sample(line, len(line)) for line in of_sweep.values()]
         chance.shuffle(drawn)
-        of_sweeps.append(list(in_turn(drawn)))
-    return in_turn(of_sweeps)
+        of_sweeps.append(list(interleaved(drawn)))
+    return interleaved(of_sweeps)

@@ -20,8 +20,7 @@ from bench.errors import UserError
 from bench.format import count_text, duration_text
 from bench.judge.comparability import OURS, SOFTWARE
 from bench.judge.compare import Comparison
-from bench.judge.comparison_side import CaseKey as Compared
-from bench.judge.comparison_side import Side
+from bench.judge.comparison_side import CaseKey, Side
 from bench.sweep.grammar import Cache, Threads
 from bench.sweep.load import Case
 
@@ -115,7 +114,7 @@ def _code(commit: str, name: str) -> AbstractContextManager[Path]:
     return as_it_is()
 
 
-def _case(compared: Compared) -> Case:
+def _case(compared: CaseKey) -> Case:
     try:
         problem = kernels.problem(compared.operator).model_validate_json(compared.parameters)
         problem.implementation(compared.implementation)

@@ -17,8 +17,7 @@ from bench.device.datasheet import find_datasheet
 from bench.format import end_of, half_text, seconds_text
 from bench.judge.claims import Declared, JudgedClaim, judge
 from bench.judge.findings import findings
-from bench.judge.frame import DeviceRun as JudgedRun
-from bench.judge.frame import runs
+from bench.judge.frame import DeviceRun, runs
 from bench.runner.comparisons import reachable
 from bench.runner.run import Run
 from bench.runner.session import Session
@@ -71,7 +70,7 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
     yield from facts
 
 
-def _results(session: Session, run: JudgedRun, most: int) -> Iterator[str]:
+def _results(session: Session, run: DeviceRun, most: int) -> Iterator[str]:
     """The verdicts on the claims that the rows decide; of few cases their times."""
     timed = [row for row in run.rows if row.is_timed and row.role == "measurement"]
     if 0 < len(timed) <= FEW:
@@ -98,7 +97,7 @@ def _results(session: Session, run: JudgedRun, most: int) -> Iterator[str]:
         yield f"... and {rest}: python -m bench claims {session.path or 'RESULT'}"
 
 
-def _case_line(row: Measurement, run: JudgedRun) -> str:
+def _case_line(row: Measurement, run: DeviceRun) -> str:
     share = reached_text(row, run.roof_of(row))
     times = f"{seconds_text(row.median_s):>8} {half_text(row.median_s, row.low_s, row.high_s):>8}"
     of_roof = f"{share} of roof" if share else ""
@@ -114,7 +113,7 @@ def _verdict_line(judged: JudgedClaim) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def _facts(run: Run, session: Session, judged_run: JudgedRun) -> Iterator[str]:
+def _facts(run: Run, session: Session, judged_run: DeviceRun) -> Iterator[str]:
     """How the run went: what has a time, how far to trust it, what is missing, and where the rows are."""
     rows = judged_run.rows
     yield from account(rows, session.elapsed_s, session.parts_s, session.worker.starting_s)

@@ -322,7 +322,7 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
 
 
 def _widened(row: Measurement) -> str:
-    """How far which noise widened the interval."""
+    """How far the noise between visits and between runs widened the interval."""
     assert row.median_s and row.noise_visits is not None and row.noise_runs is not None
     alone = half_text(row.median_s, *own_interval(row))
     visits, runs = (share_text(math.expm1(half), 1) for half in (row.noise_visits, row.noise_runs))

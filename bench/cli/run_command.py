@@ -172,12 +172,12 @@ def _file_to_begin_with(sweep: dict[str, Any], device: Device) -> str:
 
 
 @contextmanager
-def sweep_file(command: str, values: dict[str, Any]) -> Iterator[Path]:
+def sweep_file(command: str, sweep: dict[str, Any]) -> Iterator[Path]:
     """A file of this sweep for a while; UserErrors about it name the command instead of the file."""
-    operator = values["operator"]
+    operator = sweep["operator"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{operator}.yaml"
-        path.write_text(yaml.safe_dump(values, sort_keys=False))
+        path.write_text(yaml.safe_dump(sweep, sort_keys=False))
         try:
             yield path
         except UserError as error:

@@ -54,7 +54,7 @@ def opening_lines(run: Run) -> list[str]:
         lines += filter(None, [claims_line(session.planner.comparisons, forecast.keys)])
         lines += [session.unlocked] if session.unlocked else []
         if device.kind == "cuda":
-            requested = [requested for requested in run.requested if requested.session is session]
+            requested = [each for each in run.requested if each.session is session]
             lines += lacking_extras(each.case.implementation for each in requested)
         if session.resume and not any(left.resumed for left in session.left):
             lines.append(f"nothing to resume: no unfinished run in {session.folder}; a new one begins")

@@ -30,8 +30,7 @@ CLASSES: tuple[Class, ...] = get_args(Class)
 COMPUTE_FLOP_PER_BYTE = 64
 """A matrix product with at least as much work per byte of operands is limited by arithmetic."""
 EXPECTED = "expected.txt"
-"""The file in the folder of results that lists the expected nodes: `node017`, or `node017 8` with its units.
-"""
+"""The file in a folder of results that lists the expected nodes: `node017`, or `node017 8` (units)."""
 STATE = (
     "sm_clock_hz", "memory_clock_hz", "power_w", "temperature_c", "held_power", "held_thermal",
     "held_hardware", "foreign_processes", "pressure", "steal",

@@ -43,8 +43,7 @@ class Gain:
     device: str
     cases: int
     median: float
-    """Median of the base's seconds / the device's: above 1 the device is faster; `low` and `high` likewise.
-    """
+    """Median of base_s / device_s: above 1 the device is faster; `low` and `high` likewise."""
     low: float
     high: float
     stated: float | None

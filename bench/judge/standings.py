@@ -227,14 +227,14 @@ def duels(run: DeviceRun, cache: str) -> tuple[list[Standing], int]:
     """
     rows = timed(run, cache)
     rows = rows[rows["operator"] == "gemm"]
-    sound_ones, every = (standings(latest(rows, sound), run, "ratio", LIBRARIES) for sound in (True, False))
+    compared, every = (standings(latest(rows, sound), run, "ratio", LIBRARIES) for sound in (True, False))
     of_16_bit: dict[str, list[CaseFigure]] = defaultdict(list)
-    for each in sound_ones:
+    for each in compared:
         if each.region.startswith("16-bit"):
             of_16_bit[each.implementation] += each.figures
     whole = [Standing("gemm", "", ALL_16_BIT, name, tuple(sorted(of))) for name, of in of_16_bit.items()]
-    left_out = sum(len(each.figures) for each in every) - sum(len(each.figures) for each in sound_ones)
-    return sorted([*sound_ones, *whole], key=_in_order), left_out
+    left_out = sum(len(each.figures) for each in every) - sum(len(each.figures) for each in compared)
+    return sorted([*compared, *whole], key=_in_order), left_out
 
 
 def efficiencies(run: DeviceRun) -> Iterator[tuple[Standing, Standing | None]]:

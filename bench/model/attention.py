@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bench.model.calibration import Calibration, nearest
+from bench.model.calibration import Calibration, fit_numbers
 from bench.model.implementation_factors import mark
 from bench.model.roofline import Floats
 from bench.model.tile_wave import MOST_OVERLAP, MOSTLY_EMPTY, OVERLAP_STEPS, Machine, memory_terms
@@ -194,7 +194,7 @@ def fit(machine: Machine, softmax: Softmax, of: AttentionLaunches, seconds: Floa
         return predict(machine, softmax, kernel, of).seconds
 
     starts, at_start = (PRIOR, replace(PRIOR, packs=True)), [np.zeros(len(SPREAD))]
-    fits = [nearest(start, SPREAD, predicted, seconds, at_start) for start in starts]
+    fits = [fit_numbers(start, SPREAD, predicted, seconds, at_start) for start in starts]
     return min(fits, key=lambda fit: fit[1])[0]
 
 

@@ -155,7 +155,7 @@ def _distance(known: Known, wanted: Datasheet) -> float:
 
 def transfers(known_runs: Sequence[Known], of: Known) -> Mapping[str, Errors]:
     """Device -> errors of `of`'s calibration on it, scaled by datasheets; its own device as it is."""
-    calibrations = {}
+    by_device = {}
     for other in known_runs:
         by = of.calibrations[-1]
         if other.sheet.name != of.sheet.name:
@@ -164,5 +164,5 @@ def transfers(known_runs: Sequence[Known], of: Known) -> Mapping[str, Errors]:
             except UserError:
                 continue
         if errors := other.errors(by):
-            calibrations[other.device_name] = errors
-    return calibrations
+            by_device[other.device_name] = errors
+    return by_device

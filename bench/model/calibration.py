@@ -165,10 +165,10 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
     # Tiles change by jumps, so that slopes are taken from two sides of the start.
     aside = 0.3 * np.array(list(spread.values())) * np.where(np.arange(len(spread)) % 2, 1.0, -1.0)
     launches = tile_wave.Launches(shapes, start.sm_count)
-    return nearest(start, spread, launches.seconds, seconds, (np.zeros(len(spread)), aside))[0]
+    return fit_numbers(start, spread, launches.seconds, seconds, (np.zeros(len(spread)), aside))[0]
 
 
-def nearest(
+def fit_numbers(
     start: T,
     spread: Mapping[str, float],
     predict: Callable[[T], Floats],

@@ -132,8 +132,7 @@ class Ceilings:
     step: Mapping[str, Duration] = field(default_factory=dict)
     """dtype -> one step of 128 x 128 x 64 in one program, operands in L2 (GPU)."""
     tile: Mapping[str, Duration] = field(default_factory=dict)
-    """dtype -> what such a tile takes on top of its steps and the launch floor: prologue and epilogue (GPU).
-    """
+    """dtype -> what such a tile takes besides its steps and the launch floor: prologue, epilogue (GPU)."""
     launch: Duration | None = None
     """The launch floor with its interval."""
 

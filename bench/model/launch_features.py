@@ -1,8 +1,8 @@
 """Launches of any operator as numbers, in terms that mean the same on every GPU.
 
 A launch's *base* is its start and the longer of moving its bytes, at the bandwidth that a copy reaches or
-that its few blocks draw, and computing at the datasheet's peak. In addition to the base and the sizes
-themselves, stands what decides how far from it a kernel ends up:
+that its few blocks draw, and computing at the datasheet's peak. The other features are the sizes
+themselves and what decides how far from its base a launch ends up:
 
     rows of a softmax or normalization    bytes of the rows in flight on all SMs against the last-level cache
                                           (a row that leaves it is read again), how full blocks and waves

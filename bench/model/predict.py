@@ -119,8 +119,8 @@ def structured(
         of_products = given
         if of_products is None:
             of_products = calibrated(of_condition, ceilings, sheet, siblings) if len(of_gpu) else ()
-        for column, seconds in zip(("priors_s", "structured_s"), of_products, strict=False):
-            _predict_products(predictions, column, of_gpu, seconds, learns)
+        for column, by in zip(("priors_s", "structured_s"), of_products, strict=False):
+            _predict_products(predictions, column, of_gpu, by, learns)
         others = ~gpu[of_condition.index] & ~of_condition["arithmetic"].isin(WITHOUT_ROOF)
         _predict_others(predictions, of_condition[others], ceilings, sheet)
         of_attention = of_condition[one_pass[of_condition.index]]

@@ -148,7 +148,7 @@ def night(
     say: Callable[[str], None],
     look: Callable[[Device], list[Unfit]] = fitness,
 ) -> list[Tonight]:
-    """Measure the devices and judge what came of it; one Night each, in their order.
+    """Measure the devices and judge what came of it; a `Tonight` for each, in their order.
 
     `options` are those of the run, which `measure` makes; `say` shows a line. Devices that are not fit are
     left out of the measuring.

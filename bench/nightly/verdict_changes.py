@@ -20,8 +20,7 @@ from bench.store.parquet import read_rows, read_sweeps
 from bench.store.schema import RunKey
 
 BEFORE = 3
-"""Nights with which tonight's verdicts are compared: reading and judging more would take long after a year.
-"""
+"""Nights before tonight whose verdicts are compared with its own: to judge more would take long."""
 DECIDED = ("SUPPORTED", "CONTRADICTED")
 UNHEARD = ("NOT MEASURED", "NOT APPLICABLE")
 

@@ -63,11 +63,11 @@ def checked_kernels(cases: Sequence[Case], worker: WorkerSupervisor, device: Dev
     UserError for one that cannot be loaded, fails, hangs or is wrong. NotImplementedError of a kernel says
     that it does not do a size.
     """
-    by_operator: dict[str, list[Problem]] = {}
+    by_kernel: dict[str, list[Problem]] = {}
     for case in cases:
         if is_custom(case.implementation):
-            by_operator.setdefault(case.implementation, []).append(case.problem)
-    for name, problems in by_operator.items():
+            by_kernel.setdefault(case.implementation, []).append(case.problem)
+    for name, problems in by_kernel.items():
         yield _checked(name, problems, worker, device)
 
 

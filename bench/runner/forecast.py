@@ -209,7 +209,7 @@ class Prices:
         for case in ceilings:
             if case.role != "roof":
                 sweeps.setdefault(case.sweep, []).append(case)
-        for case in in_turn(sweeps.values()):
+        for case in interleaved(sweeps.values()):
             cost_s = self.ceiling_cost_s(case)
             if probes_s + cost_s <= PROBE_SHARE * budget_s:
                 probes_s += cost_s
@@ -382,7 +382,7 @@ def kind_of(case: Case) -> Hashable:
     return case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items())
 
 
-def in_turn(queues: Iterable[Sequence[Case]]) -> Iterator[Case]:
+def interleaved(queues: Iterable[Sequence[Case]]) -> Iterator[Case]:
     """The cases of all queues, which take turns, so that a cut at the end leaves out each of them evenly."""
     return (case for turn in zip_longest(*queues) for case in turn if case is not None)
 

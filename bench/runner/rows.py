@@ -50,14 +50,14 @@ INVALID = ("wrong", "escaped", "error")
 
 def commit() -> str:
     """Commit of the checkout, `+` behind it if files differ or DECISIVE has new ones; empty if unknown."""
-    columns = (
+    commands = (
         ("describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"),
         ("ls-files", "--others", "--exclude-standard", "--", *DECISIVE),  # `--dirty` sees tracked files only
     )
     try:
         described, untracked = (
             subprocess.run(["git", *words], cwd=ROOT, capture_output=True, timeout=10, check=True).stdout
-            for words in columns
+            for words in commands
         )
     except (OSError, subprocess.SubprocessError):
         return ""

@@ -12,8 +12,7 @@ from typing import NamedTuple, cast, get_args
 from bench.device.detect import Device, chosen, unusable_gpu
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError, unknown
-from bench.judge.frame import DeviceRun as JudgedRun
-from bench.judge.frame import runs
+from bench.judge.frame import DeviceRun, runs
 from bench.runner.comparisons import cases_of_suite, comparisons
 from bench.runner.forecast import budget_s, impossible
 from bench.runner.needed_ceilings import needed_ceilings
@@ -107,7 +106,7 @@ class Run:
         """Number of cases that other shards measure."""
         self.stopped = ""
         """Why measuring ended early; empty if it did not."""
-        self._judged: dict[RunKey, JudgedRun] = {}
+        self._judged: dict[RunKey, DeviceRun] = {}
         """The rows of each run with their ceilings, once collected."""
         self._rows: dict[tuple[RunKey, str], Measurement] = {}
         self.results: list[RunResult] = []

@@ -4,7 +4,7 @@
     DIR/<device>/2026-11.samples    parquet too: those lists, row by row
 
 Whatever reads result files reads packs: `bench.store.parquet` fetches the second file where lists are
-requested for. A pack is written when its month is over, and is never rewritten: files of that month which
+requested. A pack is written when its month is over, and is never rewritten: files of that month which
 come later make `2026-11-2.parquet`. Its metadata lists the files that it was made of, with their digests.
 """
 
@@ -206,12 +206,12 @@ def write(path: Path, table: pa.Table, listed: Sequence[Original], sweeps: Seque
     lists = table.select(LISTS)
     of_lists = dict(use_dictionary=False, use_byte_stream_split=["samples_s.list.element"])
     samples = parquet.sealed(_bytes(lists, {}, **of_lists))
-    columns = {
+    contents = {
         "samples": hashlib.blake2b(samples, digest_size=16).hexdigest(),
         "originals": [original._asdict() for original in listed],
         "sweeps": sweeps,
     }
-    facts = {SCHEMA_KEY.decode(): str(SCHEMA), PACK.decode(): json.dumps(columns, separators=(",", ":"))}
+    facts = {SCHEMA_KEY.decode(): str(SCHEMA), PACK.decode(): json.dumps(contents, separators=(",", ":"))}
     rows = table.drop_columns(list(LISTS)).append_column(QUICKEST, quickest_s(table))
     try:
         parquet.write_bytes(beside, samples)

@@ -75,8 +75,8 @@ class LayerNorm(Rows):
 
         What depends on the device a problem cannot know, and is not counted, for a roof that can be beaten is
         none. So `byte` is too little, and the roof too high, for these: our gradient of rows up to 128 Ki
-        where there are no clusters of blocks (below compute capability 9.0, or with Triton 3.6) or the device
-        have measured two passes as faster: 5/3 of `byte`. Our forward pass over rows beyond 16384 where
+        where there are no clusters of blocks (below compute capability 9.0, or with Triton 3.6) or two
+        passes are faster on the device: 5/3 of `byte`. Our forward pass over rows beyond 16384 where
         shared memory does not hold them; it reads x the second time at once, from L2. And aten's gradient,
         which reads x and dy twice on a GPU but once on a CPU.
         """

@@ -1,7 +1,7 @@
 """Whole rows in registers: which of them a program has, and where their elements lie.
 
 For layer normalization, softmax, quantisation by rows, and chains that end in a norm: every element of their
-results needs a sum, or the largest, of its row. Share in registers the row is read from memory once and the
+results needs a sum, or the largest, of its row. Held in registers the row is read from memory once and the
 sums cost shuffles, not bandwidth. 16384 elements are 32 a thread of 16 warps, the most that any supported
 architecture holds without spilling. Rows shorter than 1024 share a program, so that each thread has several
 16-byte loads under way.

@@ -87,20 +87,20 @@ def drawn(past: Histories, tracks: Iterable[NightTrack | None]) -> list[NightTra
 
 def rows(past: Histories, tracks: Sequence[NightTrack]) -> list[Row]:
     """A row for each track and night with a time; `since` is said in that of its first worse night."""
-    worst = []
+    made = []
     for track in tracks:
         for night, (date, effect) in enumerate(zip(past.dates, track.effect, strict=True)):
             if math.isfinite(effect):
                 began = track.worse is not None and track.worse.night == night
                 fact: Row = {"date": date, "night": date, "since": f"since {date}" if began else ""}
                 fact |= {"percent": percent(effect), "text": change_text(math.exp(effect))}
-                worst.append({"panel": track.title, **fact})
-    return worst
+                made.append({"panel": track.title, **fact})
+    return made
 
 
 def _median(effects: Floats) -> Floats:
     """[nights] of [units, nights]; NaN on nights without any."""
     seen = np.isfinite(effects).any(axis=0)
-    slowest: Floats = np.full(effects.shape[1], np.nan)
-    slowest[seen] = np.nanmedian(effects[:, seen], axis=0)
-    return slowest
+    medians: Floats = np.full(effects.shape[1], np.nan)
+    medians[seen] = np.nanmedian(effects[:, seen], axis=0)
+    return medians
