@@ -1,5 +1,6 @@
 """What the tolerances of all operators are built of: unit roundoffs, and the largest of random values."""
 
+import math
 from collections.abc import Mapping
 from statistics import NormalDist
 
@@ -25,12 +26,12 @@ def exact(problem: object, implementation: str) -> float:
 
 def low(count: float) -> float:
     """What the largest |value| of `count` standard normal variables exceeds but once in 10,000 runs."""
-    return NormalDist().inv_cdf((1 + UNLIKELY ** (1 / count)) / 2)
+    return -NormalDist().inv_cdf(-math.expm1(math.log(UNLIKELY) / count) / 2)
 
 
 def high(count: float) -> float:
     """What the largest |value| of `count` standard normal variables stays below but once in 10,000 runs."""
-    return NormalDist().inv_cdf(1 - UNLIKELY / (2 * count))
+    return -NormalDist().inv_cdf(UNLIKELY / (2 * count))
 
 
 def reach(elements: int) -> float:
