@@ -168,8 +168,7 @@ class Prices:
         """Kinds of cases that were visited at least once."""
         self._is_hot = False
         """Whether the last visit was bound by power, so that the clock has fallen."""
-        self._known: dict[int, _Known] = {}
-        """Facts by the id() of a case: thousands are priced repeatedly, and making a key is slow."""
+        self._known: dict[str, tuple[Hashable, PricedWork, Price]] = {}
 
     # ---- ceilings
 
@@ -256,14 +255,14 @@ class Prices:
         paid, is_hot = set(self._paid), self._is_hot
         jobs = []
         for case, launch_s, made in cases:
-            _, key, kind, work, priced = self.known(case)
+            kind, work, priced = self.known(case)
             sort = _sort(case, made == 0)
             sampling_s, is_hot = priced.after(is_hot), priced.again_s is not None
             first_s = 0.0 if made else priced.first_s + (kind not in paid) * priced.kind_s
             paid.add(kind)
             jobs.append(
                 Job(
-                    key,
+                    case.key,
                     work.launch_s if launch_s is None else launch_s,
                     self.settings.visits - made,
                     besides(sort) * priced.beside_s,
@@ -275,7 +274,7 @@ class Prices:
 
     def visited(self, case: Case, first: bool, beside_s: float, sampling_s: float | None) -> None:
         """Learn from a visit: wall seconds without sampling, and of sampling (None: it did not sample)."""
-        _, _, kind, _, priced = self.known(case)
+        kind, _, priced = self.known(case)
         sort = _sort(case, first)
         expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)
         self._paid.add(kind)
@@ -335,22 +334,13 @@ class Prices:
         looks = 1 + min(SENTINEL_LOOKS, 2 * between) / max(SENTINEL_LOOKS, len(roofs))
         return first_s + looks * sum(map(self.ceiling_again_s, roofs))
 
-    def known(self, case: Case) -> _Known:
-        """The facts of a case that do not change, made once."""
-        if id(case) not in self._known:
+    def known(self, case: Case) -> tuple[Hashable, PricedWork, Price]:
+        """Kind, work and price of a case, which do not change: made once."""
+        if case.key not in self._known:
             work = _work(case, self.device)
             priced = price(work, self.device.kind, self.device.cache_byte, self.settings)
-            self._known[id(case)] = _Known(case, case.key, kind_of(case), work, priced)
-        return self._known[id(case)]
-
-
-class _Known(NamedTuple):
-    case: Case
-    """Kept alive, so that no other case gets its id()."""
-    key: str
-    kind: Hashable
-    work: PricedWork
-    price: Price
+            self._known[case.key] = kind_of(case), work, priced
+        return self._known[case.key]
 
 
 def _work(case: Case, device: Device) -> PricedWork:
