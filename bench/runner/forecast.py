@@ -117,6 +117,11 @@ class Tally(NamedTuple):
     sweeps: int
     seconds: float
 
+    @classmethod
+    def of(cls, cases: Sequence[Case], seconds: float) -> Tally:
+        """These cases, which take so many seconds in all."""
+        return cls(len(cases), len({case.sweep for case in cases}), seconds)
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -307,7 +312,7 @@ class Prices:
         ceilings = [case for case in cases if case.role != "measurement"]
         others = [case for case in cases if case.role == "measurement"]
         ceilings_s = min(self.ceilings_most_s, self._ceilings_cost_s(ceilings, len(others)))
-        of_ceilings = Tally(len(ceilings), _sweeps(ceilings), ceilings_s)
+        of_ceilings = Tally.of(ceilings, ceilings_s)
         if left_s is None and self.budget_s is not None:
             left_s = max(0.0, self.budget_s - start_s - of_ceilings.seconds)
         jobs = self.jobs((case, launch_s.get(case.key), 0) for case in others)
@@ -379,12 +384,8 @@ def interleaved(queues: Iterable[Sequence[Case]]) -> Iterator[Case]:
 
 def _tallies(costs: Sequence[tuple[Case, float, float]], planned: Container[str]) -> tuple[Tally, Tally]:
     """(planned, possible) of (case, wall seconds as planned, wall seconds without a budget)."""
-    now = [(case, cost_s) for case, cost_s, _ in costs if case.key in planned]
+    now = [each for each in costs if each[0].key in planned]
     return (
-        Tally(len(now), _sweeps(case for case, _ in now), sum(cost_s for _, cost_s in now)),
-        Tally(len(costs), _sweeps(case for case, *_ in costs), sum(cost_s for *_, cost_s in costs)),
+        Tally.of([case for case, *_ in now], sum(cost_s for _, cost_s, _ in now)),
+        Tally.of([case for case, *_ in costs], sum(cost_s for *_, cost_s in costs)),
     )
-
-
-def _sweeps(cases: Iterable[Case]) -> int:
-    return len({case.sweep for case in cases})

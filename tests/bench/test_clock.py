@@ -12,7 +12,7 @@ from bench.sampling.protocol import Protocol
 from bench.worker.cache_ring import Turns, launches_per_sample
 from bench.worker.clock import CaptureError, GraphClock, HostClock, StreamClock
 from bench.worker.spin import LateError
-from tests.bench.simulated import ADVICE, CLOCK_HZ, QUEUE_S, UPLOAD_S, SimulatedCuda
+from tests.bench.simulated import CLOCK_HZ, QUEUE_S, UPLOAD_S, SimulatedCuda
 
 Kernel = Callable[[], None]
 
@@ -42,14 +42,12 @@ def test_measures_the_kernels_and_not_the_host(make: Make, seconds: float, count
         assert batch() == pytest.approx(count * seconds, abs=1.1e-6)
 
 
-def test_without_the_spin_no_sample_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above can fail: the host would be timed, 4 us a launch."""
+def test_without_the_spin_the_host_would_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: at 4 us a launch, which no event would notice."""
     cuda = (clock := clock_of(StreamClock)).cuda
     monkeypatch.setattr(cuda, "_sleep", lambda cycles: cuda.run(1e-9))
     batch = clock.batch(kernels(cuda, 100, 1e-6), False)
-    with pytest.raises(LateError, match=r"^the host was late 14 times in a row: .* at last for 0\.5 s$"):
-        batch()
-    monkeypatch.setattr("tests.bench.simulated.Event.query", lambda event: False)  # the same, unnoticed
+    monkeypatch.setattr("tests.bench.simulated.Event.query", lambda event: False)
     assert batch() == pytest.approx(100 * QUEUE_S, rel=0.1)
 
 
@@ -91,14 +89,6 @@ def test_no_sample_has_more_launches_than_the_clock_takes(make: Make) -> None:
                 turns = Turns(clock, calls, launches_per_sample(clock, calls, Protocol()), flushed)
                 assert max(turns.sizes) <= clock.most_launches
                 assert sum(turns.sizes) % ring == 0 and min(turns.sizes) >= 1
-
-
-def test_what_cannot_be_captured_says_so() -> None:
-    def refuse() -> None:
-        raise RuntimeError(f"operation not permitted when stream is capturing\n{ADVICE}")
-
-    with pytest.raises(CaptureError, match=r"^operation not permitted when stream is capturing$"):
-        clock_of(GraphClock).batch([refuse], False)
 
 
 def test_enqueue_time_is_the_median_of_the_hosts() -> None:
@@ -192,7 +182,7 @@ def test_a_host_that_is_always_late_is_said_to_be() -> None:
     batch = clock.batch(kernels(cuda, 10, 10e-6), False)
     cuda.stall = lambda: 1.0
     begin = cuda.device_s
-    with pytest.raises(LateError, match="the host was late 14 times in a row"):
+    with pytest.raises(LateError, match=r"^the host was late 14 times in a row: .* at last for 0\.5 s$"):
         batch()
     assert cuda.device_s - begin < 14 * 4.0, "no spin lasts longer than half a second"
 
