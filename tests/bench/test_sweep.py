@@ -10,7 +10,7 @@ from bench.errors import UserError
 from bench.spec import Implementation, Problem, parameters_text
 from bench.sweep import load as sweep
 from bench.sweep import yaml_nodes
-from bench.sweep.claims import Slope
+from bench.sweep.claims import FACTS, Slope
 from bench.sweep.json_schema import schema
 from bench.sweep.load import Loaded
 
@@ -283,6 +283,7 @@ OF_PLOTS = {
     "{kind: heatmap, x: m, y: k, panels: o}": f"a plot of toy has no column 'o'; it has {COLUMNS}",
     "{kind: accuracy, x: m, panels: n}": "kind: accuracy is drawn one way: leave out panels",
 }
+LESS = "{id: MM-01, says: s, expect: above 1, ratio: {of: {m: 1}, less: {of: {q: 1}}}}"
 OF_TOPS = {
     **{f"plot: {plot}": f"4: {says}" for plot, says in OF_PLOTS.items()},
     "plot:\n  kind: quantization\n  x: k": "6: tiles quantize m and n; x: k is neither",
@@ -300,6 +301,7 @@ OF_TOPS = {
     "(did you mean two?); it has one, two",
     "implementations: [one, one]": "4: implementations has 'one' twice",
     "claims: [MM-01]": "4: a claim must be a mapping, not 'MM-01'",
+    f"claims: [{LESS}]": f"4: a claim about toy has no column 'q'; it has {', '.join(FACTS)}, {FIELDS}",
 }
 CHANGED = {
     ("float32", "int8"): "5: toy has no dtype 'int8'; it has float32, float64",
