@@ -230,7 +230,7 @@ def test_a_clock_of_a_device_that_captures_nothing_can_be_made() -> None:
     cuda.launch = lambda operation: cuda.refuse() if cuda.capturing else cuda.queue(operation)  # type: ignore
     clock = GraphClock(cuda, cuda.flush, cuda.host_now)
     assert not clock.distrust and cuda.stream == "default"
-    with pytest.raises(CaptureError):
+    with pytest.raises(CaptureError, match=r"^CUDA error: operation not permitted when stream is capturing$"):
         clock.start_s  # noqa: B018
     assert clock.distrust
 
