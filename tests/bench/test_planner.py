@@ -334,13 +334,16 @@ def test_a_budget_is_kept_though_each_visit_kills_the_worker(
 # ---- what is not worth asking
 
 
-def test_what_the_device_cannot_run_is_refused_and_costs_nothing(cases: list[Case]) -> None:
+def test_what_the_device_cannot_run_is_refused_and_costs_nothing(
+    ceilings: list[Case], cases: list[Case]
+) -> None:
     small = replace(gpu(0), memory_byte=100)
     plan = planner(cases[:2], device=small)
     refusal = {"status": "skipped", "reason": f"needs 0 GB; {small} has 0 GB"}
     assert plan.step(cases[0], 0.0).refusal == refusal
     none = replace(gpu(0), kind="cpu")
     assert plan.visits_left() == 2 and planner(cases, device=none).visits_left() == 0
+    assert planner([*ceilings, *cases[:2]]).visits_left() == 2 * len(ceilings) + 2, "roofs twice"
 
 
 def test_any_order_of_cases_costs_at_most_three_failures_of_a_kind(cases: list[Case], seed: int) -> None:
