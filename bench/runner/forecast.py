@@ -117,6 +117,11 @@ class Tally(NamedTuple):
     sweeps: int
     seconds: float
 
+    @classmethod
+    def of(cls, cases: Sequence[Case], seconds: float) -> Tally:
+        """These cases, which take so many seconds in all."""
+        return cls(len(cases), len({case.sweep for case in cases}), seconds)
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -168,8 +173,7 @@ class Prices:
         """Kinds of cases that were visited at least once."""
         self._is_hot = False
         """Whether the last visit was bound by power, so that the clock has fallen."""
-        self._known: dict[int, _Known] = {}
-        """Facts by the id() of a case: thousands are priced repeatedly, and making a key is slow."""
+        self._known: dict[str, tuple[Hashable, PricedWork, Price]] = {}
 
     # ---- ceilings
 
@@ -256,14 +260,14 @@ class Prices:
         paid, is_hot = set(self._paid), self._is_hot
         jobs = []
         for case, launch_s, made in cases:
-            _, key, kind, work, priced = self.known(case)
+            kind, work, priced = self.known(case)
             sort = _sort(case, made == 0)
             sampling_s, is_hot = priced.after(is_hot), priced.again_s is not None
             first_s = 0.0 if made else priced.first_s + (kind not in paid) * priced.kind_s
             paid.add(kind)
             jobs.append(
                 Job(
-                    key,
+                    case.key,
                     work.launch_s if launch_s is None else launch_s,
                     self.settings.visits - made,
                     besides(sort) * priced.beside_s,
@@ -275,7 +279,7 @@ class Prices:
 
     def visited(self, case: Case, first: bool, beside_s: float, sampling_s: float | None) -> None:
         """Learn from a visit: wall seconds without sampling, and of sampling (None: it did not sample)."""
-        _, _, kind, _, priced = self.known(case)
+        kind, _, priced = self.known(case)
         sort = _sort(case, first)
         expected_s = priced.beside_s + first * (priced.first_s + (kind not in self._paid) * priced.kind_s)
         self._paid.add(kind)
@@ -308,7 +312,7 @@ class Prices:
         ceilings = [case for case in cases if case.role != "measurement"]
         others = [case for case in cases if case.role == "measurement"]
         ceilings_s = min(self.ceilings_most_s, self._ceilings_cost_s(ceilings, len(others)))
-        of_ceilings = Tally(len(ceilings), _sweeps(ceilings), ceilings_s)
+        of_ceilings = Tally.of(ceilings, ceilings_s)
         if left_s is None and self.budget_s is not None:
             left_s = max(0.0, self.budget_s - start_s - of_ceilings.seconds)
         jobs = self.jobs((case, launch_s.get(case.key), 0) for case in others)
@@ -335,22 +339,13 @@ class Prices:
         looks = 1 + min(SENTINEL_LOOKS, 2 * between) / max(SENTINEL_LOOKS, len(roofs))
         return first_s + looks * sum(map(self.ceiling_again_s, roofs))
 
-    def known(self, case: Case) -> _Known:
-        """The facts of a case that do not change, made once."""
-        if id(case) not in self._known:
+    def known(self, case: Case) -> tuple[Hashable, PricedWork, Price]:
+        """Kind, work and price of a case, which do not change: made once."""
+        if case.key not in self._known:
             work = _work(case, self.device)
             priced = price(work, self.device.kind, self.device.cache_byte, self.settings)
-            self._known[id(case)] = _Known(case, case.key, kind_of(case), work, priced)
-        return self._known[id(case)]
-
-
-class _Known(NamedTuple):
-    case: Case
-    """Kept alive, so that no other case gets its id()."""
-    key: str
-    kind: Hashable
-    work: PricedWork
-    price: Price
+            self._known[case.key] = kind_of(case), work, priced
+        return self._known[case.key]
 
 
 def _work(case: Case, device: Device) -> PricedWork:
@@ -389,12 +384,8 @@ def interleaved(queues: Iterable[Sequence[Case]]) -> Iterator[Case]:
 
 def _tallies(costs: Sequence[tuple[Case, float, float]], planned: Container[str]) -> tuple[Tally, Tally]:
     """(planned, possible) of (case, wall seconds as planned, wall seconds without a budget)."""
-    now = [(case, cost_s) for case, cost_s, _ in costs if case.key in planned]
+    now = [each for each in costs if each[0].key in planned]
     return (
-        Tally(len(now), _sweeps(case for case, _ in now), sum(cost_s for _, cost_s in now)),
-        Tally(len(costs), _sweeps(case for case, *_ in costs), sum(cost_s for *_, cost_s in costs)),
+        Tally.of([case for case, *_ in now], sum(cost_s for _, cost_s, _ in now)),
+        Tally.of([case for case, *_ in costs], sum(cost_s for *_, cost_s in costs)),
     )
-
-
-def _sweeps(cases: Iterable[Case]) -> int:
-    return len({case.sweep for case in cases})

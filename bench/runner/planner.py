@@ -69,8 +69,6 @@ class Planner:
         """Keys of the comparison whose first visits are being made."""
         self._able: list[str] = []
         """Keys of the cases that this device can run."""
-        self._able_ceilings: list[Case] = []
-        """The ceilings that this device can run and for which there is room."""
         self.offered: frozenset[str] = frozenset()
         """Keys of the ceilings that an earlier run measured, until it is known whether they have changed."""
         self._ceilings_until_s = math.inf
@@ -97,9 +95,10 @@ class Planner:
         self.comparisons = [CaseGroup((case,)) for case in others] if comparisons is None else comparisons
         self._able = [key for key, case in self._cases.items() if not self.missing(case)]
         self._order = None
-        self._able_ceilings = self._with_room()
 
-    def _with_room(self) -> list[Case]:
+    @property
+    def _able_ceilings(self) -> list[Case]:
+        """The ceilings that this device can run and for which there is room."""
         able = (self._cases[key] for key in self._able if key not in self.prices.left_out)
         return [case for case in able if case.role != "measurement"]
 
@@ -109,7 +108,6 @@ class Planner:
         self.prices.limit_ceilings(rest, elapsed_s)
         most_s = math.inf if self.prices.is_short else self.prices.ceilings_most_s
         self._ceilings_until_s = elapsed_s + most_s
-        self._able_ceilings = self._with_room()
 
     def resume(self, rows: Iterable[Measurement]) -> None:
         """Add visits that were made before this planner began: they are not made again, and cost nothing."""
@@ -195,12 +193,9 @@ class Planner:
         """Whether a visit to this case would end too long after the budget; what is refused takes no time."""
         if self.budget_s is None or (case.key not in self._rows and self._refusal(case) is not None):
             return False
-        if case.role == "measurement":
-            cost_s = self.prices.visit_s(case)
-        elif case.key in self._rows:
-            cost_s = self.prices.ceiling_again_s(case)
-        else:
-            cost_s = self.prices.ceiling_cost_s(case)
+        is_first = case.key not in self._rows
+        price = self.prices.ceiling_cost_s if is_first else self.prices.ceiling_again_s
+        cost_s = self.prices.visit_s(case) if case.role == "measurement" else price(case)
         return self._ends_s(cost_s) > LATEST * self.budget_s
 
     def _ends_s(self, cost_s: float) -> float:
@@ -384,8 +379,8 @@ class Planner:
         own = [case for case in self._able_ceilings if case.key not in self.offered]
         looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in own)
         if self._schedule is None:
-            able = len(self._able) - sum(key in self.prices.left_out for key in self._able)
-            return looks + self.settings.visits * (able - len(self._able_ceilings))
+            others = sum(self._cases[key].role == "measurement" for key in self._able)
+            return looks + self.settings.visits * others
         return looks + max(0, self._schedule.visits - (REPLAN - self._until_replan))
 
     @property

@@ -1,7 +1,7 @@
 """Prices: the expected wall seconds of the visits of a case, assumed at first and learned from visits.
 
 Nothing here has been measured on a GPU: `ASSUMED` lists every number that the prices of a GPU rest on, with
-its source, and `Learned` corrects the prices by the visits made so far. A price is an expectation; the most
+its source, and `LearnedPrices` corrects them by the visits made so far. A price is an expectation; the most
 that a visit may take is a limit of its own (bench/runner/schedule.py). Pure arithmetic.
 """
 

@@ -13,9 +13,9 @@ from bench.device.detect import Device, chosen, unusable_gpu
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError, unknown
 from bench.judge.frame import DeviceRun, runs
+from bench.runner.ceilings import needed_ceilings
 from bench.runner.comparisons import cases_of_suite, comparisons
 from bench.runner.forecast import budget_s, impossible
-from bench.runner.needed_ceilings import needed_ceilings
 from bench.runner.rows import MAX_VISITS, tags_of
 from bench.runner.session import RESULTS, Session, Visited, at_once, in_turn, prepare_all
 from bench.runner.shard import Shard

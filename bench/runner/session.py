@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 from bench.device.detect import Device
 from bench.device.lock import device_lock
+from bench.runner.ceilings import EarlierCeilings, Rows, recent_ceilings
 from bench.runner.comparisons import CaseGroup
-from bench.runner.earlier_ceilings import EarlierCeilings, Rows, recent_ceilings
 from bench.runner.forecast import Forecast
 from bench.runner.planner import Planner
 from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on

@@ -10,7 +10,6 @@ come later make `2026-11-2.parquet`. Its metadata lists the files that it was ma
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +28,16 @@ import pyarrow.parquet as pq
 from bench.errors import UserError
 from bench.format import count_text
 from bench.store import parquet
-from bench.store.parquet import PACK, QUICKEST, SAMPLES, SCHEMA_KEY, Sweeps, packed_originals, sweeps_of
+from bench.store.parquet import (
+    PACK,
+    QUICKEST,
+    SAMPLES,
+    SCHEMA_KEY,
+    Sweeps,
+    digest,
+    packed_originals,
+    sweeps_of,
+)
 from bench.store.schema import ARROW, FIELDS, SCHEMA, WITHOUT_SAMPLES
 
 LISTS = tuple(name for name in FIELDS if name not in WITHOUT_SAMPLES)
@@ -115,7 +123,9 @@ def _files(paths: Sequence[Path], left_out: Callable[[str], object]) -> Iterator
             root = next(root for root in paths if path == root or root in path.parents)
             name = str(path.relative_to(root)) if path != root else path.name
             (run,) = runs
-            yield _File(path, name, _digest(path), run["device"], month, run["run_id"], run["device_id"])
+            yield _File(
+                path, name, digest(path.read_bytes()), run["device"], month, run["run_id"], run["device_id"]
+            )
 
 
 def month_of(run_id: str) -> str:
@@ -207,7 +217,7 @@ def write(path: Path, table: pa.Table, listed: Sequence[Original], sweeps: Seque
     of_lists = dict(use_dictionary=False, use_byte_stream_split=["samples_s.list.element"])
     samples = parquet.sealed(_bytes(lists, {}, **of_lists))
     contents = {
-        "samples": hashlib.blake2b(samples, digest_size=16).hexdigest(),
+        "samples": digest(samples),
         "originals": [original._asdict() for original in listed],
         "sweeps": sweeps,
     }
@@ -254,22 +264,17 @@ def same(table: pa.Table, other: pa.Table) -> bool:
     """Whether two tables have the same columns with the same values, NaN and null being different."""
     if set(table.column_names) != set(other.column_names) or len(table) != len(other):
         return False
-    return all(
-        _same(table[name].combine_chunks(), other[name].combine_chunks()) for name in table.column_names
-    )
+    return all(_bits(table[name]).equals(_bits(other[name])) for name in table.column_names)
 
 
-def _same(array: pa.Array, other: pa.Array) -> bool:
-    if pa.types.is_list(array.type) and pa.types.is_list(other.type):
-        lengths = (pc.list_value_length(each) for each in (array, other))
-        return _same(*lengths) and _same(array.flatten(), other.flatten())
-    if pa.types.is_floating(array.type) and array.type == other.type:
-        known = bool(pc.is_null(array).equals(pc.is_null(other)))
-        bits = (
-            pc.fill_null(each, 0.0).to_numpy(zero_copy_only=False).view(np.int64) for each in (array, other)
-        )
-        return known and bool(np.array_equal(*bits))
-    return bool(array.equals(other))
+def _bits(column: pa.ChunkedArray) -> pa.Array:
+    """The column with the bits of its floating-point numbers, which are equal where these are the same."""
+    array = column.combine_chunks()
+    if pa.types.is_float64(array.type):
+        return array.view(pa.int64())
+    if pa.types.is_list(array.type) and pa.types.is_float64(array.type.value_type):
+        return array.view(pa.list_(pa.int64()))
+    return array
 
 
 def remove(packed: Packed) -> Iterator[Path]:
@@ -279,13 +284,9 @@ def remove(packed: Packed) -> Iterator[Path]:
     """
     digests = {original.blake2b for original in originals(packed.path)}
     for path in packed.originals:
-        if _digest(path) in digests:
+        if digest(path.read_bytes()) in digests:
             try:
                 path.unlink()
             except OSError as error:
                 raise UserError(f"{path}: cannot be removed: {error.strerror}") from error
             yield path
-
-
-def _digest(path: Path) -> str:
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()

@@ -285,7 +285,7 @@ def _with_samples(path: Path, table: pa.Table, columns: Sequence[str] | None) ->
         data = beside.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: its samples cannot be read from {beside}: {error.strerror}") from error
-    if _digest(data).hex() != json.loads(table.schema.metadata[PACK])["samples"]:
+    if digest(data) != json.loads(table.schema.metadata[PACK])["samples"]:
         raise UserError(f"{beside}: is damaged, or not the file that was written with {path.name}")
     lists = _parsed(beside, data, set(wanted))
     for name in wanted:
@@ -311,6 +311,11 @@ def is_broken(data: bytes) -> bool:
 def _footer_at(data: bytes) -> int:
     """Offset of the footer: a parquet file's last 8 bytes are the footer's length and a magic word."""
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+
+def digest(data: bytes) -> str:
+    """The hash of bytes by which a file is known again, in hexadecimal."""
+    return _digest(data).hex()
 
 
 def _digest(data: bytes) -> bytes:

@@ -384,22 +384,23 @@ class Claim(Strict):
     def selections(self) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
         """Every selection in it, with its place in the file."""
         yield ("where",), self.where
-        name, test = self.test
-        place: tuple[str, ...] = (name,)
-        while test is not None:
+        for place, test in self._tests():
             for key in ("of", "to"):
                 if isinstance(select := getattr(test, key, None), dict):
                     yield (*place, key), select
-            place, test = (*place, "less"), getattr(test, "less", None)
 
     def columns(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Every parameter that its test names outside of a selection, with its place in the file."""
-        name, test = self.test
-        place: tuple[str, ...] = (name,)
-        while test is not None:
+        for place, test in self._tests():
             for key in ("x", "over", "per"):
                 for column in filter(None, getattr(test, key, "").split("=")):
                     yield (*place, key), column
             if isinstance(test, Ratio):
                 yield from (((*place, "pair"), column) for column in test.pairing.columns)
-            place, test = (*place, "less"), getattr(test, "less", None)
+
+    def _tests(self) -> Iterator[tuple[tuple[str, ...], Any]]:
+        """Its test, and another ratio by which that is divided, each with its place in the file."""
+        name, test = self.test
+        yield (name,), test
+        if isinstance(test, Ratio) and test.less is not None:
+            yield (name, "less"), test.less

@@ -49,9 +49,8 @@ from bench.worker import custom_kernel
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT
 from bench.worker.lifeline import answers_only, die_with
-from bench.worker.measure_case import Bench, Limits, check, measure
+from bench.worker.measure_case import Bench, Limits, check, measure, one_launch
 from bench.worker.memory import Memory
-from bench.worker.one_launch import one_launch
 from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
 

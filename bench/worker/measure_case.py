@@ -6,7 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MOST_TENSORS = 1024
 """Inputs of a slot for whose alignment there is room; who asks for more has miscounted its bytes."""
+WARM = 3
+"""Pairs of launches before one that a profiler sees: the first ones compile, tune and allocate."""
 
 
 def fill(dtype: str) -> str:
@@ -432,3 +434,24 @@ def check(bench: Bench, operator: Operator, implementation: str, problem: Proble
     if not within(error, tolerance):
         return facts | _wrong(error, tolerance, "of an untimed launch")
     return facts | {"status": "ok", "reason": ""}
+
+
+def one_launch(bench: Bench, operator: Operator, name: str, problem: Problem, cold: bool) -> dict[str, Any]:
+    """Columns status, reason and wall_s (seconds) of one launch in steady state, marked for a profiler.
+
+    Nsight records from cudaProfilerStart to cudaProfilerStop if its options say so.
+    """
+    try:
+        slots = Slots(bench, operator, name, problem, 1)
+        for _ in range(WARM):
+            slots.warm_launch_s()
+        if cold:
+            bench.clock.flush()
+        bench.synchronize()
+        with torch.cuda.profiler.profile() if bench.device.type == "cuda" else nullcontext():
+            begin = bench.now()
+            slots.calls[0]()
+            bench.synchronize()
+            return {"status": "ok", "reason": "", "wall_s": bench.now() - begin}
+    except Exception as error:
+        return failure(error)

@@ -61,18 +61,13 @@ def driver(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_every_kernel_is_told_with_its_grid(driver: Callable[..., str]) -> None:
+    """As far as the driver knows its name; many are counted."""
     assert kernels(4096, driver("-DNODES=5")) == (
         "gemm_128x256 grid 132x2x1 block 384; memset; copy; reduce grid 132x2x1 block 384"
     )
-
-
-def test_many_kernels_are_counted(driver: Callable[..., str]) -> None:
-    told = kernels(4096, driver("-DNODES=30"))
-    assert told.count(";") == 8 and told.endswith("; and 21 more")
-
-
-def test_a_driver_that_knows_no_names_tells_the_grids(driver: Callable[..., str]) -> None:
     assert kernels(4096, driver("-DNODES=1", "-DOLD")) == "? grid 132x2x1 block 384"
+    many = kernels(4096, driver("-DNODES=30"))
+    assert many.count(";") == 8 and many.endswith("; and 21 more")
 
 
 def test_what_the_driver_refuses_is_an_error(driver: Callable[..., str]) -> None:

@@ -16,7 +16,7 @@ from bench.judge import frame
 from bench.judge.comparison_side import side
 from bench.judge.history.load import histories
 from bench.judge.noise import between_runs
-from bench.runner.earlier_ceilings import CLOSE, RECENT, EarlierCeilings, recent_ceilings
+from bench.runner.ceilings import CLOSE, RECENT, EarlierCeilings, recent_ceilings
 from bench.sampling.protocol import protocol
 from bench.store.parquet import read_rows, write
 from bench.store.schema import Measurement

@@ -1,6 +1,8 @@
-"""What a run of ten minutes on an H100 is expected to visit, and that prices follow what visits took."""
+"""What visits are expected to take, what a budget chooses of them, and the plan of an H100's ten minutes."""
 
 from __future__ import annotations
+
+import random
 
 import pytest
 
@@ -8,10 +10,15 @@ import kernels
 from bench.cli.list_cases import of_datasheet, planned
 from bench.device.datasheet import datasheets
 from bench.runner.forecast import CEILING_SHARE, PROBE_SHARE, Forecast, Prices
+from bench.runner.price import ASSUMED, LearnedPrices, PricedWork, is_bound_by_power, price, slots_of
+from bench.runner.schedule import ONE_VISIT, OVERHEAD_S, Job, schedule
 from bench.sampling.protocol import protocol
 from bench.sweep.load import SWEEPS, Case, Loaded, load_all
 
 H100 = of_datasheet(next(sheet for sheet in datasheets() if sheet.slug == "h100_sxm5"))
+L2 = 50 * 2**20
+ONCE = protocol("cuda")
+LIGHT = PricedWork("cublas", 80 * 2**20, True, 28e-6, 1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +106,152 @@ def test_the_plan_is_printed_with_every_assumption(loaded: list[Loaded]) -> None
     text = "\n".join(planned(H100, cases, {}, Prices(H100, protocol("cuda"), 60.0)))
     assert "of 2 of 2 sweeps" in text and "(--bench-budget inf)" in text
     assert "tuning" not in text.partition("assumed")[0] and "power_settle_s" in text
+
+
+# ---- the price of a visit
+
+
+def sampling_s(work: PricedWork, visits: int = 1) -> float:
+    found = price(work, "cuda", L2, protocol("cuda", visits)).sampling_s
+    assert found is not None
+    return found
+
+
+def test_a_quiet_case_takes_one_short_window_and_the_least_timed_work() -> None:
+    assert ONCE.light_window_s is not None
+    assert sampling_s(LIGHT) == pytest.approx(ONCE.light_window_s + ONCE.least_timed_s)
+    assert sampling_s(LIGHT) == pytest.approx(0.25)
+
+
+def test_only_what_is_bound_by_power_pays_for_seconds_of_settling() -> None:
+    heavy = LIGHT._replace(flop_s=20e-6)
+    assert is_bound_by_power(heavy) and not is_bound_by_power(LIGHT)
+    assert sampling_s(heavy) - sampling_s(LIGHT) == pytest.approx(ASSUMED["power_settle_s"].value)
+    assert sampling_s(heavy, visits=3) == sampling_s(LIGHT, visits=3) < 0.3  # kept loaded in between
+
+
+def test_a_dozen_samples_are_needed_however_long_they_are() -> None:
+    assert sampling_s(LIGHT._replace(launch_s=0.05)) > 12 * 2 * 0.05  # two slots of the ring each
+
+
+def test_a_small_case_pays_for_the_many_slots_of_its_ring() -> None:
+    small = LIGHT._replace(byte=1000, launch_s=2e-6)
+    assert slots_of(small, L2, ONCE) == ONCE.most_slots and slots_of(LIGHT, L2, ONCE) == 3
+    assert slots_of(small._replace(cold=False), L2, ONCE) == 1
+    difference_s = price(small, "cuda", L2, ONCE).beside_s - price(LIGHT, "cuda", L2, ONCE).beside_s
+    assert difference_s == pytest.approx((ONCE.most_slots - 3) * ASSUMED["slot_s"].value)
+
+
+@pytest.mark.parametrize(
+    ("name", "of_kind", "of_case"),
+    [
+        *(("cublas", 0.0, 0.0), ("cublaslt-256x128", 0.0, 0.0), ("aten", 0.0, 0.0)),
+        ("triton", ASSUMED["first_question_s"].value, ASSUMED["question_s"].value),
+        ("triton-stream-k", ASSUMED["first_question_s"].value, ASSUMED["question_s"].value),
+        ("triton-256x128", ASSUMED["program_s"].value, 0.0),
+        ("inductor", 0.0, ASSUMED["inductor_s"].value),
+    ],
+)
+def test_who_compiles_and_tunes_pays_for_it_and_libraries_do_not(
+    name: str, of_kind: float, of_case: float
+) -> None:
+    found = price(LIGHT._replace(implementation=name), "cuda", L2, ONCE)
+    assert (found.kind_s, found.first_s) == (of_kind, of_case)
+
+
+def test_a_cpu_samples_for_as_long_as_it_may() -> None:
+    assert price(LIGHT, "cpu", L2, protocol("cpu")) == (0.0, 0.0, OVERHEAD_S, None, None)
+    compiled = price(LIGHT._replace(implementation="inductor"), "cpu", L2, protocol("cpu"))
+    assert compiled == (0.0, ASSUMED["inductor_s"].value, OVERHEAD_S, None, None)
+
+
+def test_what_is_learned_of_all_visits_holds_for_a_kind_not_seen_yet() -> None:
+    learned = LearnedPrices()
+    assert learned.shares()("any") == 1
+    for _ in range(100):
+        learned.visited("aten", 0.1, 0.2)
+    shares = learned.shares()
+    assert shares("aten") == pytest.approx(2, rel=0.05) and shares("triton") == pytest.approx(2, rel=0.05)
+
+
+# ---- what a budget chooses
+
+
+def jobs(count: int, launch_s: float | None = 1e-3) -> list[Job]:
+    return [Job(str(i), launch_s) for i in range(count)]
+
+
+def test_too_slow_a_launch_is_refused_with_both_numbers() -> None:
+    found = schedule([Job("slow", 3.0), Job("quick", 1e-3)], 100, 120)
+    assert list(found.sampling_s) == ["quick"]
+    assert found.refused["slow"] == "one launch is predicted to take 3 s; a budget of 120 s allows 0.1 s"
+
+
+def test_nothing_known_is_no_reason_to_refuse() -> None:
+    assert len(schedule(jobs(3, None), 100, 120).sampling_s) == 3
+
+
+def test_what_does_not_fit_is_left_out_from_the_end() -> None:
+    found = schedule(jobs(50), 10, 120)
+    assert list(found.sampling_s) == [str(i) for i in range(len(found.sampling_s))]
+    assert 10 / (ONE_VISIT["cpu"].least_s + 0.3) < len(found.sampling_s) < 10 / ONE_VISIT["cpu"].least_s
+    assert found.left_out == {str(i) for i in range(50)} - found.sampling_s.keys()
+
+
+def test_the_shares_never_exceed_what_is_left(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(50):
+        some = [
+            Job(
+                str(i),
+                10 ** chance.uniform(-6, -0.8),
+                beside_s=chance.uniform(0, 1),
+                first_s=chance.choice([0.0, 2.0]),
+                expected_s=chance.choice([None, 0.3]),
+            )
+            for i in range(100)
+        ]
+        left_s = chance.uniform(0, 200)
+        assert schedule(some, left_s, 120).total_s <= left_s + 1e-6
+
+
+def test_a_comparison_has_room_for_all_of_its_cases_or_for_none(seed: int) -> None:
+    """Cases stand in several; what is left of one that has begun is never left out."""
+    chance = random.Random(seed)
+    for _ in range(50):
+        waiting = jobs(60)
+        keys = [job.key for job in waiting]
+        compared = [chance.sample(keys, chance.randint(1, 9)) for _ in range(12)]
+        begun = chance.sample(keys, 5)
+        found = schedule(waiting, chance.uniform(0, 30), 120, comparisons=compared, begun=begun)
+        assert found.sampling_s.keys() | found.left_out == set(keys)
+        assert found.left_out.isdisjoint(found.sampling_s) and found.left_out.isdisjoint(begun)
+        whole = [keys for keys in compared if found.left_out.isdisjoint(keys)]
+        alone = set(keys) - {key for keys in compared for key in keys}
+        assert set(found.sampling_s) <= alone.union(begun, *whole)
+
+
+def test_a_comparison_that_does_not_fit_leaves_its_time_to_a_smaller_one() -> None:
+    found = schedule(jobs(30), 5.0, 120, comparisons=[[str(i) for i in range(25)], ["26", "27"]])
+    assert found.sampling_s.keys() == {"25", "26", "27", "28", "29"}
+
+
+def test_a_case_that_is_refused_leaves_the_rest_of_its_comparison() -> None:
+    found = schedule([Job("slow", 3.0), Job("quick", 1e-3)], 100, 120, comparisons=[["slow", "quick"]])
+    assert list(found.sampling_s) == ["quick"] and list(found.refused) == ["slow"] and not found.left_out
+
+
+def test_what_is_expected_to_be_done_soon_is_priced_so_and_limited_otherwise() -> None:
+    """The most that a visit may take is no price."""
+    found = schedule([Job(str(i), 1e-5, expected_s=0.25) for i in range(100)], 60, 600, ONE_VISIT["cuda"])
+    assert len(found.sampling_s) == 100 and found.total_s == pytest.approx(
+        100 * (0.25 + OVERHEAD_S), rel=0.01
+    )
+    assert set(found.sampling_s.values()) == {ONE_VISIT["cuda"].most_s}
+    short = schedule([Job("one", 1e-5, expected_s=0.25)], 60, 120, ONE_VISIT["cuda"])
+    assert short.sampling_s == {"one": 2.0}, "a sixtieth of the budget"
+
+
+def test_compiling_and_tuning_are_paid_once_however_many_visits_there_are() -> None:
+    job = Job("a", None, visits=3, beside_s=1.0, first_s=5.0, expected_s=0.5)
+    assert job.cost_s(9.0) == pytest.approx(5.0 + 3 * (1.0 + 0.5))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import kernels
 from bench.cli.closing import closing_lines
 from bench.cli.run_lines import show
 from bench.runner.giving_up import GivingUp
+from bench.runner.run import Run
 from bench.runner.session import Session
 from bench.spec import without_function
 from bench.store.parquet import read_frame
@@ -25,20 +27,16 @@ source: {document: none, range: ours}
 operator: gemm
 implementations: [cublas, triton]
 cases:
-  - {m: SIZES, n=k: 16, dtype: [float16, bfloat16]}
+  - {m: [16, 32, 64, 128, 256], n=k: 16, dtype: [float16, bfloat16]}
 """
-SIZES = [16, 32, 64, 128, 256]
 BROKEN = {"status": "error", "reason": "RuntimeError: no tile fits"}
 
 
-def cases(
-    folder: Path, name: str = "small", sizes: list[int] = SIZES, role: str = "measurement"
-) -> list[Case]:
-    path = folder / "sweeps" / f"{name}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"role: {role}\n" + SWEEP.replace("SIZES", str(sizes)))
+def cases(folder: Path, name: str = "small", role: str = "measurement") -> list[Case]:
     root = folder / "sweeps"
-    return load(path, kernels.problem, 2, root).cases
+    root.mkdir(exist_ok=True)
+    (root / f"{name}.yaml").write_text(f"role: {role}\n{SWEEP}")
+    return load(root / f"{name}.yaml", kernels.problem, 2, root).cases
 
 
 def only(made: list[Case], implementation: str) -> list[Case]:
@@ -133,15 +131,30 @@ def answering(session: Session, broken: str, asked: list[str]) -> None:
     session.worker.answer = answer  # type: ignore[method-assign]
 
 
-def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
+def shown(run: Run) -> tuple[list[str], str, pd.DataFrame]:
+    """The lines of a run while it goes on, those at its end as one, and its rows."""
+    lines: list[str] = []
+    show(run, lines.append)
+    (result,) = run.finish()
+    assert result.path is not None
+    return lines, " ".join(line.strip() for line in closing_lines(run)), read_frame([result.path])
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path, prepares: bool) -> None:
+    """What fails while preparing counts too, and then none is visited."""
     made = cases(folder)
     (session,) = opened(folder, made, count=1)
     answering(session, "triton", asked := [])
+    if prepares:
+        session.prepare()
+        assert asked.count("triton") == 3 and asked.count("cublas") == len(only(made, "cublas"))
+        asked.clear()
     rows = [found for _, found in session.walk()]
-    assert asked.count("triton") == 3 and asked.count("cublas") == len(only(made, "cublas"))
-    assert len(rows) == len(made)
+    failures = 0 if prepares else 3
+    assert asked.count("triton") == failures and asked.count("cublas") == len(only(made, "cublas"))
     by_status = [found.status for found in rows if found.implementation == "triton"]
-    assert by_status == ["error"] * 3 + ["skipped"] * (len(by_status) - 3)
+    assert by_status == ["error"] * failures + ["skipped"] * (len(only(made, "triton")) - 3)
     assert {found.status for found in rows if found.implementation == "cublas"} == {"ok"}
     assert len(session.planner.giving_up.lines) == 1
     session.close()
@@ -163,30 +176,15 @@ def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
     again.close()
 
 
-def test_what_fails_while_preparing_counts_too(folder: Path) -> None:
-    made = cases(folder)
-    (session,) = opened(folder, made, count=1)
-    answering(session, "triton", asked := [])
-    session.prepare()
-    assert asked.count("triton") == 3 and asked.count("cublas") == len(only(made, "cublas"))
-    rows = [found for _, found in session.walk()]
-    assert {found.status for found in rows if found.implementation == "triton"} == {"skipped"}
-    session.close()
-
-
 def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begun(folder, monkeypatch, cases(folder), count=1)
     answering(run.sessions[0], "triton", [])
     run.sessions[0].worker.renewed["the device no longer answers"] = 2
-    lines: list[str] = []
-    show(run, lines.append)
+    lines, closing, frame = shown(run)
     (at,) = [index for index, line in enumerate(lines) if line.startswith("gemm triton is given up")]
     assert sum("error: RuntimeError: no tile fits" in line for line in lines[:at]) == 3
     assert not any("triton" in line for line in lines[at + 1 :])
-    run.finish()
-    closing = " ".join(line.strip() for line in closing_lines(run))
     assert lines[at] in closing and "worker replaced 2 times: the device no longer answers" in closing
-    frame = read_frame([folder / "results"])
     skipped = frame[frame["status"] == "skipped"]
     assert len(skipped) == len(only(cases(folder), "triton")) - 3
     assert skipped["reason"].str.startswith("not tried, since 3 cases ended alike").all()
@@ -201,14 +199,9 @@ def test_a_fact_that_is_no_column_is_named_once_at_the_end(
     answer = worker.answer
     worker.answer = lambda *request: answer(*request) | misspelt  # type: ignore[method-assign]
     worker.hello = {"python": "3.11", "numpy": "2"}
-    show(run, [].append)
-    run.finish()
-    closing = "\n".join(closing_lines(run))
-    assert (
-        closing.count("no row holds these facts of the worker, which are no columns: numpy, temprature_c")
-        == 1
-    )
-    assert set(read_frame([folder / "results"])["status"]) == {"ok"}
+    _, closing, frame = shown(run)
+    said = "no row holds these facts of the worker, which are no columns: numpy, temprature_c"
+    assert closing.count(said) == 1 and set(frame["status"]) == {"ok"}
 
 
 def test_an_implementation_without_its_function_is_named_once(
@@ -218,11 +211,7 @@ def test_an_implementation_without_its_function_is_named_once(
     monkeypatch.setitem(BROKEN, "reason", lacking)
     run = begun(folder, monkeypatch, cases(folder), count=1)
     answering(run.sessions[0], "triton", asked := [])
-    lines: list[str] = []
-    show(run, lines.append)
-    run.finish()
-    closing = " ".join(line.strip() for line in closing_lines(run))
+    lines, closing, rows = shown(run)
     assert asked.count("triton") == sum(lacking in line for line in lines) == closing.count(lacking) == 1
     assert "gemm triton is given up" not in closing
-    rows = read_frame([folder / "results"])
     assert set(rows.loc[rows["implementation"] == "cublas", "status"]) == {"ok"}

@@ -9,7 +9,7 @@ import pytest
 
 import kernels
 from bench.device.detect import Device
-from bench.runner.needed_ceilings import needed_ceilings
+from bench.runner.ceilings import needed_ceilings
 from bench.sweep.load import SWEEPS, Case, load_all
 from tests.bench.several import gpu
 from tests.bench.test_forecast import H100

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +64,11 @@ def noisy(median_s: float, spread: float, seed: int) -> Iterator[float]:
         yield median_s * float(np.exp(spread * generator.standard_normal()))
 
 
+def collected(stream: Stream, settings: Protocol, budget_s: float = 10.0, **more: Any) -> Visit:
+    """A visit that samples this stream by its own clock."""
+    return collect(stream.sample, settings, budget_s, stream.now, **more)
+
+
 def visit(level: float, seed: int = 0, count: int = 40, **facts: object) -> Visit:
     """A settled visit whose samples scatter by 0.1 % about a level, their median exactly there."""
     samples = level * (1 + 1e-3 * np.random.default_rng(seed).standard_normal(count))
@@ -77,7 +83,7 @@ def visit(level: float, seed: int = 0, count: int = 40, **facts: object) -> Visi
 def test_stragglers_do_not_move_the_median_and_stay_in_the_record(seed: int) -> None:
     generator = np.random.default_rng(seed)
     values = (1e-4 * (3.0 if generator.random() < 0.05 else 1.0) for _ in itertools.count())
-    found = collect((stream := Stream(values, 10)).sample, CPU, 1.0, stream.now)
+    found = collected(stream := Stream(values, 10), CPU, 1.0)
     assert found.stop == "converged"
     assert publish([found], CPU).median_s == pytest.approx(1e-4, rel=1e-9)
     assert max(found.samples_s) == pytest.approx(3e-4)  # and none is thrown away
@@ -88,7 +94,7 @@ def test_stragglers_do_not_move_the_median_and_stay_in_the_record(seed: int) -> 
 def test_converged_means_as_narrow_as_the_protocol_says(settings: Protocol, spread: float, seed: int) -> None:
     """Noise that makes the least timed work far too little."""
     settings = replace(settings, most_samples=50_000)
-    found = collect((stream := Stream(noisy(1e-3, spread, seed))).sample, settings, 100.0, stream.now)
+    found = collected(Stream(noisy(1e-3, spread, seed)), settings, 100.0)
     row = publish([found], replace(settings, visits=1))
     assert found.stop == row.stop == "converged"
     assert max(row.high_s - row.median_s, row.median_s - row.low_s) <= settings.half_width * row.median_s
@@ -100,7 +106,7 @@ def test_converged_means_as_narrow_as_the_protocol_says(settings: Protocol, spre
 
 @pytest.mark.parametrize("settings", [CPU, CUDA, NIGHTLY])
 def test_a_quiet_case_settles_and_takes_no_longer_than_it_must(settings: Protocol, seed: int) -> None:
-    found = collect((stream := Stream(noisy(1e-3, 0.001, seed))).sample, settings, 10.0, stream.now)
+    found = collected(Stream(noisy(1e-3, 0.001, seed)), settings)
     assert found.settled and found.stop == "converged"
     assert settings.least_timed_s <= sum(found.samples_s) < 1.2 * settings.least_timed_s
 
@@ -109,8 +115,7 @@ def test_a_quiet_case_settles_and_takes_no_longer_than_it_must(settings: Protoco
 def test_a_case_can_be_watched_for_longer_than_the_protocol_asks_and_not_for_less(
     asked_s: float, least_s: float, seed: int
 ) -> None:
-    stream = Stream(noisy(1e-3, 0.001, seed))
-    found = collect(stream.sample, CPU, 10.0, stream.now, least_timed_s=asked_s)
+    found = collected(Stream(noisy(1e-3, 0.001, seed)), CPU, least_timed_s=asked_s)
     assert found.stop == "converged" and least_s <= sum(found.samples_s) < 1.2 * least_s
 
 
@@ -128,9 +133,8 @@ def test_the_budget_is_wall_time_and_precision_is_sample_time(seed: int) -> None
 
 
 def test_slow_launches_get_their_least_samples_but_not_for_ever() -> None:
-    found = collect((stream := Stream(itertools.repeat(0.04))).sample, CPU, 0.5, stream.now)
-    assert len(found.samples_s) >= CPU.least_samples
-    found = collect((stream := Stream(itertools.repeat(0.3))).sample, CPU, 0.5, stream.now)
+    assert len(collected(Stream(itertools.repeat(0.04)), CPU, 0.5).samples_s) >= CPU.least_samples
+    found = collected(stream := Stream(itertools.repeat(0.3)), CPU, 0.5)
     assert stream.wall_s < 2.0 and found.stop == "budget"
     assert publish([found], CPU).high_s == math.inf
 
@@ -154,8 +158,8 @@ def test_clocks_that_stand_still_hang_nothing(settings: Protocol, took_s: float,
 def test_what_never_agrees_is_accepted_all_the_same_and_says_so(seed: int) -> None:
     """No loop of discarding: samples anywhere between 1 and 3 ms, for as long as one looks."""
     generator = np.random.default_rng(seed)
-    stream = Stream(1e-3 * float(generator.uniform(1, 3)) for _ in itertools.count())
-    found = collect(stream.sample, CUDA, 20.0, stream.now)
+    values = (1e-3 * float(generator.uniform(1, 3)) for _ in itertools.count())
+    found = collected(Stream(values), CUDA, 20.0)
     row = publish([found], CUDA)
     assert found.stop == "samples" and len(found.samples_s) == CUDA.most_samples
     assert row.stop == "samples" and row.high_s - row.low_s > 2 * CUDA.half_width * row.median_s
@@ -164,23 +168,25 @@ def test_what_never_agrees_is_accepted_all_the_same_and_says_so(seed: int) -> No
 # ---- settling
 
 
+def falling(constant_s: float) -> Callable[[float], float]:
+    """1 ms, 12 % less at first: the seconds of a launch while the clock falls."""
+    return lambda at_s: 1e-3 * (1 - 0.12 * math.exp(-at_s / constant_s))
+
+
 @pytest.mark.parametrize("settings", [CPU, CUDA])
 def test_settling_waits_for_a_falling_clock(settings: Protocol, seed: int) -> None:
     """12 % slower with a time constant of 0.1 s: nothing is kept before windows agree."""
-    stream = Level(lambda at_s: 1e-3 * (1 - 0.12 * math.exp(-at_s / 0.1)), seed)
-    found = collect(stream.sample, settings, 10.0, stream.now)
+    found = collected(Level(falling(0.1), seed), settings)
     assert found.settled and 0.1 < found.settle_s < 2.5
     assert publish([found], settings).median_s > (0.98e-3 if settings is CPU else 0.998e-3)
 
 
 def test_a_slow_fall_that_windows_hide_is_seen_as_a_trend(seed: int) -> None:
     """12 % in 2 s: after four seconds windows span less than half a percent, and 1.6 % are still to come."""
-    stream = Level(lambda at_s: 1e-3 * (1 - 0.12 * math.exp(-at_s / 2.0)), seed)
-    found = collect(stream.sample, CUDA, 10.0, stream.now)
+    found = collected(Level(falling(2.0), seed), CUDA)
     assert not found.settled and found.settle_s == pytest.approx(CUDA.settle_most_s, abs=0.01)
     blind = replace(CUDA, settle_trend=1.0)
-    stream = Level(lambda at_s: 1e-3 * (1 - 0.12 * math.exp(-at_s / 2.0)), seed)
-    assert collect(stream.sample, blind, 10.0, stream.now).settled  # so the test above can fail
+    assert collected(Level(falling(2.0), seed), blind).settled  # so the test above can fail
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -192,10 +198,7 @@ def test_a_trend_in_either_direction_is_not_settled(sign: int) -> None:
 
 def test_white_noise_is_no_reason_to_be_unsettled(seed: int) -> None:
     """Launches of 5 ms with 5 % of it, on a GPU: three windows of 0.25 s span 2 % by chance."""
-    settled = 0
-    for index in range(40):
-        stream = Stream(noisy(5e-3, 0.05, seed + index))
-        settled += collect(stream.sample, CUDA, 6.0, stream.now).settled
+    settled = sum(collected(Stream(noisy(5e-3, 0.05, seed + at)), CUDA, 6.0).settled for at in range(40))
     assert settled >= 33  # of 40 that are settled 95 times in 100, fewer are once in 10,000 tests
 
 
@@ -203,25 +206,22 @@ def test_white_noise_is_no_reason_to_be_unsettled(seed: int) -> None:
 def test_a_short_visit_can_settle(settings: Protocol, seed: int) -> None:
     """A probe's 0.2 s: of that, three windows of the usual length do not fit into the share for settling."""
     budget_s = 3 * settings.settle_window_s / settings.settle_share
-    stream = Stream(noisy(1e-5, 0.001, seed))
-    visit = collect(stream.sample, settings, budget_s, stream.now)
+    visit = collected(Stream(noisy(1e-5, 0.001, seed)), settings, budget_s)
     assert visit.settled and visit.settle_s <= settings.settle_share * budget_s
 
 
 def test_settling_takes_its_share_of_the_budget_and_no_more() -> None:
     ramp = (1e-3 * 1.01**i for i in itertools.count())
-    found = collect((stream := Stream(ramp)).sample, CPU, 0.5, stream.now)
+    found = collected(Stream(ramp), CPU, 0.5)
     assert not found.settled and found.settle_s == pytest.approx(0.15, rel=0.05)
 
 
 def test_times_that_agree_do_not_settle_while_the_clock_falls(seed: int) -> None:
     stream = Stream(noisy(1e-3, 0.001, seed))
-    falling = collect(stream.sample, CUDA, 20.0, stream.now, clock_hz=lambda: 1.9e9 - 1e7 * stream.wall_s)
-    assert not falling.settled
+    assert not collected(stream, CUDA, 20.0, clock_hz=lambda: 1.9e9 - 1e7 * stream.wall_s).settled
     rising = itertools.count(1_500_000_000, 1_000_000)
     for clock_hz in (lambda: 1.9e9, lambda: None, lambda: float(next(rising))):
-        stream = Stream(noisy(1e-3, 0.001, seed))
-        found = collect(stream.sample, CUDA, 20.0, stream.now, clock_hz=clock_hz)
+        found = collected(Stream(noisy(1e-3, 0.001, seed)), CUDA, 20.0, clock_hz=clock_hz)
         assert found.settled and found.settle_s < 3.0
 
 
@@ -235,15 +235,14 @@ def test_a_light_load_settles_after_one_short_window(light: bool | None, least_s
         asked_at.append(stream.wall_s)
         return bool(light)
 
-    found = collect(stream.sample, CUDA, 10.0, stream.now, light=None if light is None else far_from_limits)
+    found = collected(stream, CUDA, light=None if light is None else far_from_limits)
     assert found.settled and found.settle_s == pytest.approx(least_s, abs=0.005)
     assert asked_at == ([] if light is None else [pytest.approx(0.1, abs=0.002)])
 
 
 @pytest.mark.parametrize("settings", [CPU, NIGHTLY])
 def test_no_short_path_where_windows_are_short_anyway(settings: Protocol) -> None:
-    stream = Stream(itertools.repeat(1e-4))
-    found = collect(stream.sample, settings, 10.0, stream.now, light=lambda: True)
+    found = collected(Stream(itertools.repeat(1e-4)), settings, light=lambda: True)
     windows_s = settings.settle_windows * settings.settle_window_s
     assert found.settle_s == pytest.approx(windows_s, rel=0.02)
 
@@ -273,9 +272,7 @@ def test_boost_is_bursts_after_rests_without_settling(seed: int) -> None:
     device = Heating()
     found = collect(device.sample, BOOST, 10.0, lambda: device.wall_s, rest=device.rest)
     assert found.stop == "converged" and found.settled and found.settle_s == 0.0
-    assert set(found.samples_s) == {0.9e-3} and len(found.samples_s) == len(
-        [x for x in log if x[0] == "sample"]
-    )
+    assert set(found.samples_s) == {0.9e-3} and len(found.samples_s) == [x for x, _ in log].count("sample")
     bursts = [list(group) for kind, group in itertools.groupby(log, lambda x: x[0]) if kind == "sample"]
     assert log[0] == ("rest", BOOST.rest_s) and len(bursts) >= 5
     assert device.wall_s < 2.5  # a visit in bursts costs mostly rests
@@ -286,32 +283,24 @@ def test_boost_is_bursts_after_rests_without_settling(seed: int) -> None:
 
 def test_a_launch_longer_than_a_burst_is_a_burst() -> None:
     rests: list[float] = []
-    stream = Stream(itertools.repeat(0.05))
-    found = collect(stream.sample, BOOST, 10.0, stream.now, rest=rests.append)
+    found = collected(Stream(itertools.repeat(0.05)), BOOST, rest=rests.append)
     assert len(rests) == len(found.samples_s) >= BOOST.least_samples
 
 
 # ---- protocols
 
+CHOICES: Any = ("cpu", "cuda"), (1, 2, 3, 5, 9), ("sustained", "boost")
+
 
 def test_the_protocol_hash_changes_with_any_setting() -> None:
     assert Protocol().hash == Protocol().hash
-    changed = {
-        replace(
-            CUDA, **{f.name: f"{getattr(CUDA, f.name)}1" if isinstance(getattr(CUDA, f.name), str) else 77}
-        ).hash
-        for f in fields(Protocol)
-    }
+    others = {f.name: "other" if isinstance(getattr(CUDA, f.name), str) else 77 for f in fields(Protocol)}
+    changed = {replace(CUDA, **{name: other}).hash for name, other in others.items()}  # type: ignore[arg-type]
     assert len(changed | {CUDA.hash}) == len(fields(Protocol)) + 1
 
 
 def test_protocols_that_differ_are_never_one() -> None:
-    every = [
-        protocol(kind, visits, regime)
-        for kind in ("cpu", "cuda")
-        for visits in (1, 2, 3, 5, 9)
-        for regime in ("sustained", "boost")
-    ]
+    every = list(itertools.starmap(protocol, itertools.product(*CHOICES)))
     assert len({one.hash for one in every}) == len(every)
     assert {one.version for one in every} == {"p3"}
     assert all(one.most_visits >= one.visits for one in every)
@@ -320,14 +309,10 @@ def test_protocols_that_differ_are_never_one() -> None:
 # ---- what a row says of its visits
 
 
-def test_one_visit_is_published_as_it_is(seed: int) -> None:
-    one = visit(1e-3, seed)
-    row = publish([one], CUDA)
+def test_the_median_is_that_of_the_samples_of_all_kept_visits(seed: int) -> None:
+    row = publish([one := visit(1e-3, seed)], CUDA)
     assert (row.median_s, row.low_s, row.high_s) == interval(one.samples_s, CUDA)
     assert row.kept == (0,) and row.stop == "converged"
-
-
-def test_the_median_is_that_of_the_samples_of_all_kept_visits(seed: int) -> None:
     visits = [visit(level, seed + i, 30 + i) for i, level in enumerate((1.0, 1.001, 0.999))]
     row = publish(visits, NIGHTLY)
     assert row.kept == (0, 1, 2) and row.stop == "converged"
@@ -431,9 +416,8 @@ def test_a_row_and_a_ceiling_take_in_the_noise_of_the_run(
     alone, row = publishing(visits, NIGHTLY), publishing(visits, NIGHTLY, SPREAD)
     assert (row.low_s, row.high_s) == SPREAD.over(count).widen(alone.median_s, alone.low_s, alone.high_s)
     assert math.log(row.high_s / row.median_s) == pytest.approx(SPREAD.over(count).half, rel=0.01)
-    assert (
-        row.columns()["noise_visits"] == SPREAD.over(count).visits and alone.columns()["noise_runs"] is None
-    )
+    assert row.columns()["noise_visits"] == SPREAD.over(count).visits
+    assert alone.columns()["noise_runs"] is None
     # It moves no median and undoes no convergence.
     assert (row.median_s, row.stop, row.kept) == (alone.median_s, alone.stop, alone.kept)
     assert publishing(visits, NIGHTLY, MedianSpread(0.0, 0.0)).high_s == pytest.approx(alone.high_s)
@@ -469,9 +453,8 @@ def test_too_few_samples_have_no_interval_whatever_the_run_knows(
 ) -> None:
     row = publishing([visit(1.0, count=5)], CUDA, SPREAD)
     assert (row.low_s, row.high_s) == (0.0, math.inf)
-    assert not {"low_s", "noise_visits", "noise_runs"} & {
-        k for k, v in row.columns().items() if v is not None
-    }
+    columns = row.columns()
+    assert columns["low_s"] is columns["noise_visits"] is columns["noise_runs"] is None
 
 
 # ---- one visit's interval
@@ -513,13 +496,12 @@ def remembering(memory: float, seed: int) -> Iterator[float]:
 def test_samples_that_remember_each_other_are_watched_until_they_are_worth_enough() -> None:
     """Quiet ones stop as soon as they may; by chance the others look narrow long before they are."""
     settled = replace(CUDA, light_window_s=1e-3)
-    quiet, dependent = (
-        [
-            len(collect(s.sample, settled, 60.0, s.now, light=lambda: True).samples_s)
-            for s in (Stream(remembering(memory, seed)) for seed in range(20))
-        ]
-        for memory in (0.0, 0.95)
-    )
+
+    def count(memory: float, seed: int) -> int:
+        stream = Stream(remembering(memory, seed))
+        return len(collected(stream, settled, 60.0, light=lambda: True).samples_s)
+
+    quiet, dependent = ([count(memory, seed) for seed in range(20)] for memory in (0.0, 0.95))
     assert max(quiet) <= 1.1 * CUDA.least_timed_s / 1e-3 + 1
     worth = (1 - 0.95) / (1 + 0.95)
     assert np.median(dependent) > LEAST_WORTH * 0.5 / worth > 1.5 * np.median(quiet)

@@ -49,6 +49,14 @@ def taken(folder: Path, entries: str, device: Any = H100) -> list[Case]:
     return [case for case in chosen if case.role == "measurement"]
 
 
+def chosen(name: str, device: Device) -> tuple[LoadedSuite, Prices, list[Case]]:
+    """A suite of ours as this device gets it, and its cases."""
+    suite = load_suite(name, kernels.problem, device.sm_count)
+    settings = protocol(device.kind, suite.suite.visits.of(device.kind))
+    prices = Prices(device, settings, suite.suite.limit_s(device.kind))
+    return suite, prices, cases_of_suite(suite, prices)
+
+
 def test_an_entry_without_a_choice_takes_all_of_its_sweeps(tmp_path: Path) -> None:
     cases = taken(tmp_path, "    - {sweeps: [gemm/square, softmax]}\n")
     softmax = {name for path in every_sweep() if (name := sweep_name(path)).startswith("softmax/")}
@@ -119,19 +127,17 @@ MEASURED = [sheet for sheet in datasheets() if sheet.capability and sheet.capabi
 def test_the_suite_of_fleets_has_every_class_of_work_and_takes_a_minute(sheet: Datasheet) -> None:
     """Of every GPU two cases of each class at least, of launches one; transfers are a GPU's alone."""
     device = of_datasheet(sheet)
-    suite = load_suite("fleet", kernels.problem, device.sm_count)
-    prices = Prices(device, protocol("cuda", suite.suite.visits.cuda), suite.suite.limit_s("cuda"))
-    cases = cases_of_suite(suite, prices)
+    _, prices, cases = chosen("fleet", device)
     able = [case for case in cases if impossible(case, device) is None]
     classes = Counter(map(class_of, able))
     assert len(able) <= 18 and classes["launch"] >= 1
     assert all(classes[name] >= 2 for name in ("compute", "memory", "cache", "transfer")), classes
     forecast = prices.forecast(cases)
     without_room = [case for case in able if case.role == "measurement" and case.key not in forecast.keys]
-    least_s = [
-        datasheet_s(case.problem.flop, 0, "matrix", case.problem.dtype, sheet) for case in without_room
-    ]
-    assert all(s and s > 0.05 for s in least_s), "all have room, but for the largest products on an A2"
+    asked = [(case.problem.flop, 0, "matrix", case.problem.dtype) for case in without_room]
+    assert all((datasheet_s(*work, sheet) or 0.0) > 0.05 for work in asked), (
+        "all have room, but for the largest products on an A2"
+    )
     assert forecast.seconds <= 60
 
 
@@ -144,8 +150,7 @@ def class_of(case: Case) -> str:
 
 
 def test_the_suite_of_fleets_has_every_class_but_transfers_on_a_processor() -> None:
-    suite = load_suite("fleet", kernels.problem, 2)
-    cases = cases_of_suite(suite, Prices(CPU, protocol("cpu", 3), suite.suite.limit_s("cpu")))
+    *_, cases = chosen("fleet", CPU)
     classes = Counter(class_of(case) for case in cases if not case.missing("cpu", None))
     assert classes.keys() == {"launch", "compute", "memory", "cache"}
     assert all(classes[name] >= 2 for name in ("compute", "memory", "cache")), classes
@@ -153,12 +158,9 @@ def test_the_suite_of_fleets_has_every_class_but_transfers_on_a_processor() -> N
 
 @pytest.mark.parametrize("name", [TOUR, CORE])
 def test_our_suites_find_cases_on_a_processor(name: str) -> None:
-    suite = load_suite(name, kernels.problem, 2)
-    cases = cases_of_suite(suite, Prices(CPU, protocol("cpu"), suite.suite.limit_s("cpu")))
-    mine = {case.sweep for case in cases if case.role == "measurement"}
-    assert len(mine) >= 6 and all(
-        case.role != "measurement" or not case.missing("cpu", None) for case in cases
-    )
+    *_, cases = chosen(name, CPU)
+    mine = [case for case in cases if case.role == "measurement"]
+    assert len({case.sweep for case in mine}) >= 6 and not any(case.missing("cpu", None) for case in mine)
 
 
 MISTAKEN = [(4.0, 0.3, 1.0), (4.0, 3.0, 1.0)], [(1.0, 0.75, 1.4), (1.0, 1.1, 1.4), (0.6, 0.9, 1.0)]
@@ -205,9 +207,7 @@ def test_the_tour_has_time_for_every_claim_that_it_names(device: Device, least: 
 
 def tour(device: Device) -> tuple[LoadedSuite, list[CaseGroup], frozenset[str]]:
     """The suite, what it compares, and the keys of the cases for which there is time."""
-    suite = load_suite(TOUR, kernels.problem, device.sm_count)
-    prices = Prices(device, protocol(device.kind), suite.suite.limit_s(device.kind))
-    cases = cases_of_suite(suite, prices)
+    suite, prices, cases = chosen(TOUR, device)
     prices.limit_ceilings(cases)
     between = [case for case in cases if case.role == "measurement" and not impossible(case, device)]
     compared = comparisons(between, {each.name: each.sweep.claims for each in suite.loaded}, prices)
@@ -220,6 +220,41 @@ def test_a_selection_that_holds_for_no_case_is_refused_with_its_line(tmp_path: P
 
 
 GOOD = "mine:\n  title: t\n  entries:\n    - {sweeps: gemm/square}\n"
+OF_TITLES = [
+    ("''", ":2: "),
+    ("t\n  budget_s: 5", ":3: budget_s must be a mapping, not 5"),
+    ("t\n  budget_s: {cpu: 5}", ":3: budget_s needs the key 'cuda'"),
+    ("t\n  budget_s: {cpu: 0, cuda: 5}", ":3: cpu must be above 0, not 0"),
+    ("t\n  budget_s: {cpu: 1, gpu: 5}", "no key 'gpu'; it has cpu, cuda"),
+    ("t\n  visits: {cpu: 0, cuda: 1}", ":3: cpu must be at least 1, not 0"),
+    ("t\n  visits: {cpu: 1, cuda: 10}", ":3: cuda must be at most 9, not 10"),
+    ("t\n  ceilings: []", ":3: "),
+    (
+        "t\n  ceilings:\n  - launch\n  - stram",
+        ":5: sweeps/ceilings/ has no ceiling 'stram' (did you mean stream?)",
+    ),
+]
+"""What a suite says after `title:`, and from the third line on; and what is said of that."""
+OF_ENTRIES = [
+    ("squere", "sweeps/ has no sweep 'gemm/squere'"),
+    ("square, point: 3", "an entry has no key 'point'"),
+    ("square, points: 1", "points must be at least 2, not 1"),
+    ("square, lines: 0", "lines must be at least 1, not 0"),
+    ("square, points: many", "points must be a whole number, not 'many'"),
+    ("square, claims: 1", "claims must be text, not 1"),
+    ("growing_k, claims: MM-6", "gemm/growing_k has no claim 'MM-6' (did you mean MM-06?)"),
+    ("square, claims: all, points: 3", "claims takes what"),
+    ("square, device: cpu", "device must be a mapping, not 'cpu'"),
+    ("square, device: {kind: gpu}", "kind cannot be 'gpu'; it is one of cpu, cuda"),
+    ('square, device: {capability: "8"}', "capability is the least"),
+    ("square, where: {o: 3}", "an entry about gemm has no column 'o'"),
+    ("square, where: {median_s: 3}", "an entry about gemm has no column 'median_s'"),
+    ('square, where: {m: "%0"}', "'%0' is no condition"),
+    ("square, where: {m: x}", "m is a whole number, not 'x'"),
+    ("square, where: {implementation: cudnn}", "gemm has no implementation 'cudnn'"),
+    ("square, where: {m: 7}", "where holds for no case of gemm/square"),
+]
+"""The same of an entry on the fourth line, after `sweeps: gemm/`."""
 BROKEN = [
     ("[3]", ":1: suites are a mapping from names to suites, not a list"),
     ("tour", "suites are a mapping from names to suites, not 'tour'"),
@@ -230,63 +265,9 @@ BROKEN = [
     ),
     ("mine:\n  title: t\n", ":1: a suite needs the key 'entries'"),
     ("mine:\n  entries: [{sweeps: all}]\n", ":1: a suite needs the key 'title'"),
-    (GOOD.replace("t\n", "''\n", 1), ":2: "),
-    (GOOD.replace("title: t", "title: t\n  budget_s: 5"), ":3: budget_s must be a mapping, not 5"),
-    (GOOD.replace("title: t", "title: t\n  budget_s: {cpu: 5}"), ":3: budget_s needs the key 'cuda'"),
-    (GOOD.replace("title: t", "title: t\n  budget_s: {cpu: 0, cuda: 5}"), ":3: cpu must be above 0, not 0"),
-    (
-        GOOD.replace("title: t", "title: t\n  budget_s: {cpu: 1, gpu: 5}"),
-        "no key 'gpu'; it has cpu, cuda",
-    ),
-    (GOOD.replace("title: t", "title: t\n  visits: {cpu: 0, cuda: 1}"), ":3: cpu must be at least 1, not 0"),
-    (
-        GOOD.replace("title: t", "title: t\n  visits: {cpu: 1, cuda: 10}"),
-        ":3: cuda must be at most 9, not 10",
-    ),
-    (GOOD.replace("title: t", "title: t\n  ceilings: []"), ":3: "),
-    (
-        GOOD.replace("title: t", "title: t\n  ceilings:\n  - launch\n  - stram"),
-        ":5: sweeps/ceilings/ has no ceiling 'stram' (did you mean stream?)",
-    ),
-    (GOOD.replace("gemm/square", "gemm/squere"), ":4: sweeps/ has no sweep 'gemm/squere'"),
+    *((GOOD.replace(" t\n", f" {title}\n", 1), says) for title, says in OF_TITLES),
+    *((GOOD.replace("square", entry), f":4: {says}") for entry, says in OF_ENTRIES),
     (GOOD.replace("gemm/square", "[]"), ":4: "),
-    (
-        GOOD.replace("square}", "square, point: 3}"),
-        ":4: an entry has no key 'point'",
-    ),
-    (GOOD.replace("square}", "square, points: 1}"), ":4: points must be at least 2, not 1"),
-    (GOOD.replace("square}", "square, lines: 0}"), ":4: lines must be at least 1, not 0"),
-    (GOOD.replace("square}", "square, points: many}"), ":4: points must be a whole number, not 'many'"),
-    (GOOD.replace("square}", "square, claims: 1}"), ":4: claims must be text, not 1"),
-    (
-        GOOD.replace("square}", "growing_k, claims: MM-6}"),
-        "gemm/growing_k has no claim 'MM-6' (did you mean MM-06?)",
-    ),
-    (
-        GOOD.replace("square}", "square, claims: all, points: 3}"),
-        ":4: claims takes what",
-    ),
-    (GOOD.replace("square}", "square, device: cpu}"), ":4: device must be a mapping, not 'cpu'"),
-    (
-        GOOD.replace("square}", "square, device: {kind: gpu}}"),
-        ":4: kind cannot be 'gpu'; it is one of cpu, cuda",
-    ),
-    (
-        GOOD.replace("square}", 'square, device: {capability: "8"}}'),
-        ":4: capability is the least",
-    ),
-    (GOOD.replace("square}", "square, where: {o: 3}}"), ":4: an entry about gemm has no column 'o'"),
-    (
-        GOOD.replace("square}", "square, where: {median_s: 3}}"),
-        "gemm has no column 'median_s'",
-    ),
-    (GOOD.replace("square}", 'square, where: {m: "%0"}}'), ":4: '%0' is no condition"),
-    (GOOD.replace("square}", "square, where: {m: x}}"), ":4: m is a whole number, not 'x'"),
-    (
-        GOOD.replace("square}", "square, where: {implementation: cudnn}}"),
-        "no implementation 'cudnn'",
-    ),
-    (GOOD.replace("square}", "square, where: {m: 7}}"), ":4: where holds for no case of gemm/square"),
     (GOOD + "mine:\n  title: t\n", ":5: "),
     ("mine: [", ":2: this is not YAML"),
 ]

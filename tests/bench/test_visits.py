@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 import statistics
@@ -15,6 +14,7 @@ from bench.runner.rows import join, joined, wants_another
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
 from bench.store.schema import Measurement
+from tests.bench.rows import row as made_row
 
 WORK: dict[str, Any] = {"flop": 10**9, "byte": 10**6, "arithmetic": "matrix", "cache": "cold"}
 CPU3, CPU1, CUDA3 = protocol("cpu", 3), protocol("cpu", 1), protocol("cuda", 3)
@@ -22,20 +22,12 @@ CPU3, CPU1, CUDA3 = protocol("cpu", 3), protocol("cpu", 1), protocol("cuda", 3)
 
 def visit(number: int = 0, level_s: float = 1e-3, samples: int = 60, **facts: Any) -> Measurement:
     """The row of one visit: samples within 0.2 % of a level."""
-    values: dict[str, Any] = {f.name: "" for f in dataclasses.fields(Measurement) if f.type == "str"}
-    values |= {f.name: 0 for f in dataclasses.fields(Measurement) if f.type == "int"}
     taken = [level_s * random.uniform(0.998, 1.002) for _ in range(samples)]
-    values |= {"status": "ok", "visit": number, "clock": "host", "protocol": CPU3.hash, "threads": 2}
-    values |= {"device_kind": "cpu"}
-    values |= {
-        "sweep": "gemm/x",
-        "role": "measurement",
-        "samples_s": taken,
-        "median_s": statistics.median(taken),
-    }
+    values: dict[str, Any] = {"visit": number, "samples_s": taken, "median_s": statistics.median(taken)}
+    values |= {"clock": "host", "protocol": CPU3.hash, "device_kind": "cpu", "sweep": "gemm/x", "reason": ""}
     values |= {"settled": True, "settle_s": 0.1, "stop": "converged", "step_s": 1e-9, "measure_s": 0.5}
     values |= {"visit_at_s": [10.0 * number], "pressure": 0.0, "steal": 0.0, "on_processor": 1.0}
-    return Measurement(**(values | facts))
+    return made_row(**(values | facts))
 
 
 def test_a_row_publishes_what_the_protocol_makes_of_its_visits() -> None:
