@@ -7,7 +7,8 @@ whose arithmetic takes at least `CLEAR` times as long as their bytes by the data
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,6 @@ from bench.judge.flags import SUSPECT
 from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 
-Flags = Sequence[str]
 LARGE, CLEAR = 4, 2
 MIDDLE = (0.1, 0.5, 0.9)
 """Quantiles of a class's rates."""
@@ -73,34 +73,32 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
     for run in measured_runs:
         if (sheet := sheets.get(run.device)) is None:
             continue
-        for row, flags in _fastest(zip(run.rows, run.flags, strict=True)):
-            reached = _rate(row, sheet) if row.is_timed and SUSPECT.isdisjoint(flags) else None
-            if reached is not None:
+        for row in _sound(run):
+            if (reached := _rate(row, sheet)) is not None:
                 work, width, rate, stated = reached
                 key = work, width, run.device
                 rates.setdefault(key, []).append(rate)
                 peaks[key] = max(stated, peaks.get(key, 0.0))
-    order = {device: place for place, device in enumerate(by_age(sheets))}
-    works = {work: place for place, work in enumerate(dict.fromkeys(CLASSES.values()))}
-    widths = {width: place for place, width in enumerate(dict.fromkeys(["", *WIDTHS.values()]))}
+    order = itertools.product(dict.fromkeys(CLASSES.values()), ["", *WIDTHS.values()], by_age(sheets))
     shown = []
-    for (work, width, device), of in rates.items():
-        low, median, high = map(float, np.quantile(of, MIDDLE))
-        promised = peaks[work, width, device] or None
-        shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), promised))
-    return sorted(shown, key=lambda each: (works[each.work], widths[each.width], order[each.device]))
+    for work, width, device in dict.fromkeys(order):
+        if of := rates.get((work, width, device)):
+            low, median, high = map(float, np.quantile(of, MIDDLE))
+            promised = peaks[work, width, device] or None
+            shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), promised))
+    return shown
 
 
-def _fastest(rows: Iterable[tuple[Measurement, Flags]]) -> Iterator[tuple[Measurement, Flags]]:
-    """The rows; of those of the operator stream only the fastest of each size."""
-    passes: dict[str, tuple[Measurement, Flags]] = {}
-    for row, flags in rows:
-        if row.operator != "stream":
-            yield row, flags
-        elif row.is_timed and SUSPECT.isdisjoint(flags):
-            before = passes.setdefault(row.parameters, (row, flags))
-            if (row.median_s or 0.0) < (before[0].median_s or 0.0):
-                passes[row.parameters] = row, flags
+def _sound(run: DeviceRun) -> Iterator[Measurement]:
+    """The run's sound times; of those of the operator stream only the fastest of each size."""
+    passes: dict[str, Measurement] = {}
+    for row, flags in zip(run.rows, run.flags, strict=True):
+        if row.is_timed and SUSPECT.isdisjoint(flags):
+            if row.operator != "stream":
+                yield row
+            else:
+                before = passes.get(row.parameters, row)
+                passes[row.parameters] = min(before, row, key=lambda each: each.median_s or 0.0)
     yield from passes.values()
 
 
