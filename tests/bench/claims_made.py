@@ -91,10 +91,19 @@ def truth(kind: str) -> float:
     return TRUTH - 1 if kind in ("slope", "share") else TRUTH
 
 
+def asked(expect: str, **given: Any) -> Claim:
+    """A claim with this test, and whatever else is given."""
+    return Claim.model_validate({"id": "MM-01", "says": "x", "expect": expect} | given)
+
+
 def claim(kind: str, expect: str, **more: Any) -> Claim:
     """A claim of this kind of test."""
-    given = {"id": "MM-01", "says": "x", kind: KINDS[kind][1], "expect": expect}
-    return Claim.model_validate(given | more)
+    return asked(expect, **{kind: KINDS[kind][1]} | more)
+
+
+def again(rows: Iterable[Measurement], **changes: Any) -> list[Measurement]:
+    """The rows with these columns changed."""
+    return [dataclasses.replace(each, **changes) for each in rows]
 
 
 def judged(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.signal import lfilter
 
 from bench.judge import frame
-from bench.judge.compare import Compared, compare
+from bench.judge.compare import Compared, Comparison, compare
 from bench.judge.comparison_side import Bound
 from bench.judge.noise import NAMES, Noise
 from bench.runner.rows import join, joined
@@ -214,9 +214,15 @@ def older(one: Measurement) -> Measurement:
     return replace(one, protocol_version="p2", noise_visits=None, noise_runs=None)
 
 
-def with_interval(one: Measurement, share: float) -> Measurement:
+def with_ends(one: Measurement, low: float | None, high: float | None) -> Measurement:
+    """The row with these ends of its interval, as shares of its median; one that is None stays."""
     assert one.median_s is not None
-    return replace(one, low_s=one.median_s * (1 - share), high_s=one.median_s * (1 + share))
+    ends = {"low_s": low, "high_s": high}
+    return replace(one, **{name: one.median_s * end for name, end in ends.items() if end is not None})
+
+
+def with_interval(one: Measurement, share: float) -> Measurement:
+    return with_ends(one, 1 - share, 1 + share)
 
 
 def lasting(one: Measurement, factor: float) -> Measurement:
@@ -234,7 +240,12 @@ def without_time(one: Measurement, status: str, reason: str = "it says why") -> 
     return replace(one, status=status, reason=reason, clock="", **gone)  # type: ignore[arg-type]
 
 
+def compared(before: Sequence[Measurement], after: Sequence[Measurement], *across: str) -> Comparison:
+    """These rows held against others, which are the run `b`."""
+    return compare(runs_of(before), runs_of(both(*after)), across)
+
+
 def judged(before: Measurement, after: Measurement, *across: str) -> Compared:
     """The verdict on one case. Nothing is known of the runs but these two rows."""
-    (found,) = compare(runs_of([before]), runs_of([replace(after, run_id="b")]), across).cases
+    (found,) = compared([before], [after], *across).cases
     return found

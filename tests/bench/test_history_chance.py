@@ -1,10 +1,11 @@
-"""The chance of a run of nights, on streams of which it is known; and what is usual of a few nights."""
+"""What single series tell: the chance of a run of nights, what is usual of a few, and change points."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from bench.judge.history.change_points import change_points
 from bench.judge.history.rolling import HELD, LEAST, WINDOW, Window
 from bench.judge.history.run_probability import LOOK_BACK, Chance
 
@@ -104,3 +105,78 @@ def test_a_spread_leans_on_what_is_usual(chance: np.random.Generator) -> None:
     sigma = window.usual().sigma
     assert sigma.min() > 0.005 and np.median(sigma) == pytest.approx(0.01, rel=0.2)
     assert alone.usual().sigma[0] > 0.005, "no spread at all"
+
+
+# --- change points: placed where they are, and not where one night was odd -------------------------
+
+SIGMA = 0.005
+
+
+def level(chance: np.random.Generator, nights: int) -> np.ndarray:
+    return SIGMA * chance.standard_normal(nights) - 7.0
+
+
+@pytest.mark.parametrize("by", [0.1, -0.1])
+def test_a_step_is_placed(chance: np.random.Generator, by: float) -> None:
+    values = level(chance, 100)
+    where = int(chance.integers(10, 90))
+    values[where:] += by
+    assert any(abs(point - where) <= 1 for point in change_points(values))
+    values[min(where + 5, 95) :] = np.nan
+    assert any(abs(point - where) <= 1 for point in change_points(values)), "five nights later it is seen"
+
+
+def test_quiet_series_have_hardly_any(chance: np.random.Generator) -> None:
+    """In 30,000 series-nights without an odd one hardly any; at half the penalty some 34."""
+    assert sum(len(change_points(level(chance, 100))) for _ in range(300)) < 10
+
+
+def test_a_step_of_two_deviations_is_seen_after_ten_nights(chance: np.random.Generator) -> None:
+    """In three of four series; at twice the penalty in one of four."""
+    seen = 0
+    for _ in range(200):
+        values = level(chance, 60)
+        values[50:] += 1.9 * SIGMA
+        seen += any(abs(point - 50) <= 5 for point in change_points(values))
+    assert seen > 100
+
+
+def test_odd_nights_are_no_change(chance: np.random.Generator) -> None:
+    found = 0
+    for _ in range(30):
+        values = level(chance, 60)
+        values[chance.choice(np.arange(5, 55, 8), 3, replace=False)] += 0.3
+        found += len(change_points(values))
+    assert found < 15, "of 90 odd nights"
+
+
+def test_levels_of_two_segments_are_not_compared(chance: np.random.Generator) -> None:
+    values, segments = 0.001 * level(chance, 60), [0] * 30 + [1] * 30
+    values[30:] += 0.1
+    values[45:] += 0.1
+    found = change_points(values, segments)
+    assert 30 not in found and 45 in found
+    assert 30 in change_points(values)
+
+
+def test_gaps_are_passed_over(chance: np.random.Generator) -> None:
+    values = level(chance, 60)
+    values[40:] += 0.2
+    values[[3, 20, 38, 39, 40, 41]] = np.nan
+    assert 42 in change_points(values)
+
+
+@pytest.mark.parametrize("nights", [0, 1, 2, 5])
+def test_too_few_nights(chance: np.random.Generator, nights: int) -> None:
+    assert change_points(level(chance, nights)) == []
+
+
+def test_constant_values() -> None:
+    assert change_points(np.zeros(50)) == []
+    assert change_points(np.full(50, np.nan)) == []
+    assert change_points(np.repeat([0.0, 0.1], 25)) == [25]
+
+
+def test_as_many_segments_as_nights() -> None:
+    with pytest.raises(ValueError, match="3 segments for 4 nights"):
+        change_points(np.zeros(4), [0, 0, 0])

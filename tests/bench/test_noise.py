@@ -35,6 +35,7 @@ from tests.bench.comparable import (
     still,
     timed,
     visits_to,
+    with_ends,
     with_interval,
 )
 
@@ -64,10 +65,9 @@ def test_without_a_repeated_case_a_run_is_as_restless_as_usual(
 @pytest.mark.parametrize("work", ["matrix", "memory", "cache", "launch"])
 def test_each_kind_of_work_is_held_against_its_own_usual_noise(kind: str, work: Work) -> None:
     """That a machine was restless is believed at once, that it was calm the more steps say so."""
-    noise = Noise.seen(kind, [stepping(kind, work, 3.0, 12)])
-    assert noise.factor == pytest.approx(3.0) and noise.steps == 12
-    noise = Noise.seen(kind, [stepping(kind, work, 0.6, 12)])
-    assert noise.factor == pytest.approx((12 * 0.6 + PRIOR_STEPS) / (12 + PRIOR_STEPS))
+    for share, factor in ((3.0, 3.0), (0.6, (12 * 0.6 + PRIOR_STEPS) / (12 + PRIOR_STEPS))):
+        noise = Noise.seen(kind, [stepping(kind, work, share, 12)])
+        assert noise.factor == pytest.approx(factor) and noise.steps == 12
 
 
 def test_the_factor_is_what_95_in_100_steps_do_not_exceed(chance: np.random.Generator) -> None:
@@ -111,10 +111,8 @@ def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: np.random.Gen
         ({"flop": 6399, "byte": 100}, "memory"),  # the product of a small batch
         ({"flop": 0, "arithmetic": "matrix", "byte": 1, "cache_byte": 1, "cache": "warm"}, "cache"),
         ({"cache": "warm", "byte": 100, "cache_byte": 100}, "cache"),
-        (
-            {"cache": "warm", "byte": 101, "cache_byte": 100, "arithmetic": "vector"},
-            "memory",
-        ),  # warm, but it does not fit
+        # Warm, but it does not fit.
+        ({"cache": "warm", "byte": 101, "cache_byte": 100, "arithmetic": "vector"}, "memory"),
         (NOTHING, "launch"),
         (NOTHING | {"cache": "warm"}, "launch"),
     ],
@@ -142,11 +140,8 @@ def at(level: float) -> Seen:
 
 def test_visits_that_were_outvoted_count_and_disturbed_ones_do_not() -> None:
     one = row(0, [at(4.0), at(4.0)], **GPU)
-    aside: dict[str, Any] = {
-        "set_aside": ["earlier", "contended", "earlier"],
-        "set_aside_s": [1e-3, 9e-3, 2e-3],
-    }
-    noise = noise_of([replace(one, **aside)], [False])
+    aside = replace(one, set_aside=["earlier", "contended", "earlier"], set_aside_s=[1e-3, 9e-3, 2e-3])
+    noise = noise_of([aside], [False])
     assert noise.steps == 3 and noise.factor == pytest.approx(factor(math.log(2), math.log(2), 0.0))
     assert noise_of([one], [False]).steps == 1
     assert noise_of([replace(one, visit_samples=None)], [False]).steps == 0
@@ -172,13 +167,12 @@ def test_of_a_case_that_was_disturbed_once_the_other_visits_tell() -> None:
 
 def test_visits_that_had_not_settled_or_have_no_time_tell_nothing() -> None:
     first, second = visits_to(0, [at(1.0), at(2.0)], **GPU)
-    spoiled: list[dict[str, Any]] = [
-        {"settled": False},
-        {"status": "wrong"},
-        {"status": "crashed", "median_s": None},
-    ]
-    for changes in spoiled:
-        assert noise_of([first, replace(second, **changes)], [False, False]).steps == 0
+    for spoiled in (
+        replace(second, settled=False),
+        replace(second, status="wrong"),
+        replace(second, status="crashed", median_s=None),
+    ):
+        assert noise_of([first, spoiled], [False, False]).steps == 0
 
 
 # --- the interval of a row --------------------------------------------------------------------------
@@ -250,20 +244,12 @@ def test_an_imported_row_has_its_own_interval_and_the_devices_noise(chance: np.r
 
 def test_where_it_is_not_known_there_is_no_interval(chance: np.random.Generator) -> None:
     one = timed(chance)
-    assert one.median_s is not None
-    ends: list[dict[str, Any]] = [
-        {"low_s": None},
-        {"high_s": None},
-        {"median_s": None},
-        {"low_s": 0.0},
-        {"high_s": math.inf},
-        {"low_s": 1.1 * one.median_s, "high_s": 1.2 * one.median_s},
-    ]
-    for changes in ends:
-        assert interval(replace(one, **changes), NOISE) is None
+    ends: list[dict[str, Any]] = [{"low_s": None}, {"high_s": None}, {"median_s": None}]
+    ends += [{"low_s": 0.0}, {"high_s": math.inf}]
     few = older(row(0, [at(1.0)._replace(samples=np.ones(5))], **GPU))
-    few = replace(few, low_s=0.9e-3, high_s=1.1e-3)  # whatever it says, five samples say nothing
-    assert interval(few, NOISE) is None
+    few = with_interval(few, 0.1)  # whatever it says, five samples say nothing
+    for unknown in (*(replace(one, **changes) for changes in ends), with_ends(one, 1.1, 1.2), few):
+        assert interval(unknown, NOISE) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
