@@ -16,9 +16,8 @@ from bench.__main__ import app
 from bench.device.datasheet import datasheets
 from bench.judge.claim_rows import case_rows
 from bench.judge.frame import runs
-from bench.judge.gemm_regions import REGIONS, region
 from bench.judge.goals import Goal, GoalOutcome, cases, goal_of, goals, outcome, outcomes
-from bench.judge.standings import latest, median_ends, timed
+from bench.judge.standings import REGIONS, gemm_region, latest, median_ends, timed
 from bench.selfcheck.blocks import RANDOM_ALIGNED
 from bench.store import parquet
 from bench.store.schema import Measurement
@@ -228,7 +227,7 @@ def planned() -> dict[str, Any]:
         operator = entry.cases[0].problem.operator
         found = case_rows(entry.cases, 132).assign(sweep=entry.name)
         if operator == "gemm":
-            found["region"] = [region(json.loads(text)) for text in found["parameters"]]
+            found["region"] = [gemm_region(json.loads(text)) for text in found["parameters"]]
         rows.setdefault(operator, []).append(found.assign(operator=operator))
     return {operator: pd.concat(found, ignore_index=True) for operator, found in rows.items()}
 

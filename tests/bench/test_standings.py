@@ -10,9 +10,18 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.judge.frame import DeviceRun, runs
-from bench.judge.gemm_regions import region as gemm_region
 from bench.judge.goals import goal_of
-from bench.judge.standings import CaseFigure, Standing, duels, efficiencies, figures, latest, region, timed
+from bench.judge.standings import (
+    CaseFigure,
+    Standing,
+    duels,
+    efficiencies,
+    figures,
+    gemm_region,
+    latest,
+    region,
+    timed,
+)
 from bench.spec import Dtype, Problem
 from bench.store import parquet
 from bench.store.schema import Measurement
