@@ -12,8 +12,18 @@ from bench.case_name import row_name
 from bench.judge.history.detector import CLASS_FLOOR, FLOOR, ConfirmedChange, JudgedHistory, judged
 from bench.judge.history.monitor import GONE, HOLDS
 from bench.judge.history.rolling import LEAST
-from bench.judge.history.series import History, Night
-from tests.bench.nights_made import QUIET, doubted, made, missing, others, rows_of, stepped, throttled
+from bench.judge.history.series import History
+from tests.bench.nights_made import (
+    QUIET,
+    doubted,
+    made,
+    missing,
+    others,
+    rows_of,
+    slowed,
+    stepped,
+    throttled,
+)
 
 Chance = np.random.Generator
 
@@ -176,11 +186,10 @@ def test_a_night_that_knows_little_has_a_wide_band(chance: Chance) -> None:
 def test_constant_values(chance: Chance) -> None:
     """A spread of zero is no excuse for alarms over nothing, nor for a division by it."""
     history = quiet(chance)
-    still = np.broadcast_to(history.log_s[:, :1], history.log_s.shape)
-    assert judged(replace(history, log_s=still.copy())).steps == ()
-    assert only(judged(stepped(replace(history, log_s=still.copy()), [12], 20, 0.03))).raised == near(21)
-    assert judged(stepped(replace(history, log_s=still.copy()), [12], 20, 0.015)).steps == ()
-    unknown = replace(history, log_s=still.copy(), half=np.full(still.shape, np.nan))
+    still = replace(history, log_s=np.repeat(history.log_s[:, :1], len(history.nights), axis=1))
+    assert judged(still).steps == () == judged(stepped(still, [12], 20, 0.015)).steps
+    assert only(judged(stepped(still, [12], 20, 0.03))).raised == near(21)
+    unknown = replace(still, half=np.full_like(still.half, np.nan))
     with np.errstate(divide="raise", invalid="raise"):
         assert only(judged(stepped(unknown, [12], 20, 0.03))).raised == near(21)
 
@@ -191,9 +200,7 @@ def test_a_series_with_two_speeds_is_not_news(chance: Chance) -> None:
     for _ in range(5):
         history = quiet(chance, 80, 60)
         rows = others(history)[::8]
-        log_s = history.log_s.copy()
-        log_s[rows] += 0.1 * (chance.random((len(rows), 60)) < 0.35)
-        two_speeds = replace(history, log_s=log_s)
+        two_speeds = slowed(history, rows, 0.1 * (chance.random((len(rows), 60)) < 0.35))
         raised = len(judged(two_speeds).steps)
         assert raised <= 25, "in 540 series-nights, of which one in eight follows a slow one"
         found = judged(stepped(two_speeds, rows[:1], 50, 0.5)).steps
@@ -345,14 +352,8 @@ def test_of_a_bound_with_few_series_the_ceilings_decide(chance: Chance) -> None:
 
 def on_days(history: History, rows: list[int], days: tuple[int, ...], by: float, until: int = 999) -> History:
     """These series take (1 + by) times as long on these weekdays, up to the night `until`."""
-    log_s = history.log_s.copy()
-    nights = [at for at, night in enumerate(history.nights) if at < until and day(night) in days]
-    log_s[np.ix_(rows, nights)] += np.log1p(by)
-    return replace(history, log_s=log_s)
-
-
-def day(night: Night) -> int:
-    return datetime.fromisoformat(night.utc).weekday()
+    weekdays = [datetime.fromisoformat(night.utc).weekday() for night in history.nights[:until]]
+    return slowed(history, np.ix_(rows, np.flatnonzero(np.isin(weekdays, days))), by)
 
 
 @pytest.mark.parametrize("days", [(5, 6), (6,), (0, 1, 2, 3, 4)])
@@ -399,20 +400,17 @@ def test_without_a_pattern_no_weekday_is_expected_to_differ(chance: Chance) -> N
 def test_two_speeds_are_no_pattern(chance: Chance) -> None:
     history = quiet(chance, 80, 120)
     rows = others(history)
-    log_s = history.log_s.copy()
-    log_s[rows] += 0.1 * (chance.random((len(rows), 120)) < 0.35)
-    found = judged(replace(history, log_s=log_s))
-    assert (np.abs(found.series.log - log_s)[rows] > 0.003).mean() < 0.02
+    history = slowed(history, rows, 0.1 * (chance.random((len(rows), 120)) < 0.35))
+    found = judged(history)
+    assert (np.abs(found.series.log - history.log_s)[rows] > 0.003).mean() < 0.02
 
 
 def test_noise_of_the_ceilings_is_taken_off_nothing(chance: Chance) -> None:
     history = quiet(chance, 80, 40)
     ceilings = np.flatnonzero(history.series["ceiling"])
-    log_s = history.log_s.copy()
-    log_s[ceilings] += 0.01 * chance.standard_normal((len(ceilings), 40))
-    found = judged(replace(history, log_s=log_s))
+    history = slowed(history, ceilings, 0.01 * chance.standard_normal((len(ceilings), 40)))
     rows = others(history)
-    taken = (log_s - found.series.log)[rows][:, 15:]
+    taken = (history.log_s - judged(history).series.log)[rows][:, 15:]
     assert np.abs(taken).mean() < 0.003, "a median of four ceilings moves by some 0.5 %"
 
 
