@@ -147,7 +147,7 @@ def _roof_errors(row: Measurement, run: DeviceRun) -> dict[str, float]:
     if run.imported:
         return dict.fromkeys(ROOF_ERRORS, 0.0)
     roof = run.roof_of(row)
-    errors = []
+    errors: list[float] = []
     _, *terms = zip(*(row_terms(row, each) for each in (roof.slowest, roof, roof.quickest)), strict=True)
     for slowest, seen, quickest in terms:
         ratios = (slowest / seen, seen / quickest) if quickest > 0 else (1.0, 1.0)

@@ -278,9 +278,9 @@ def _unpaired(
         return None
     without, name = (sides[0], "A") if before is None else (sides[1], "B")
     why = without.absent.get(case, "")
-    status = f"{why.split(':')[0] or 'no row'} in {name}"
+    reason = f"{why.split(':')[0] or 'no row'} in {name}"
     before_s, after_s = (look.row.median_s if look else None for look in (before, after))
-    return Compared(case, "GONE" if before else "NEW", status, why, before_s=before_s, after_s=after_s)
+    return Compared(case, "GONE" if before else "NEW", reason, why, before_s=before_s, after_s=after_s)
 
 
 def _judged(

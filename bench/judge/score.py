@@ -174,8 +174,8 @@ def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:
         [sound["operator"], sound["device"], who, sound["regime"]], sort=True, dropna=False
     ):
         levels = [level for level, name in LEVELS.items() if name in rows]
-        seconds = rows[[LEVELS[level] for level in levels]].astype(float)
-        known = (np.isfinite(seconds) & (seconds > 0)).set_axis(levels, axis=1)
+        seconds = rows[[LEVELS[level] for level in levels]].set_axis(levels, axis=1).astype(float)
+        known = (seconds > 0) & (seconds < np.inf)
         known = known.loc[:, known.any()]
         common = known.all(axis=1) & (known.shape[1] > 0)
         yield ScoredGroup(

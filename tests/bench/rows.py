@@ -46,6 +46,5 @@ def stored(made: Iterable[Measurement]) -> list[Measurement]:
 def written(path: Path, made: list[Measurement]) -> bytes:
     """Write a journal of these rows; its bytes."""
     with Journal(path) as journal:
-        for one in made:
-            journal.append(one)
+        journal.append(*made)
     return path.read_bytes()

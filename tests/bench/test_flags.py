@@ -49,7 +49,7 @@ def visit(change: float, count: int = 30) -> list[float]:
 
 WORK = {"flop": 0, "byte": 0, "byte_moved": 0}
 CPU = {"device_kind": "cpu"}
-BARS = {
+BARS: dict[str, tuple[dict[str, Any], ...]] = {
     "noisy": ({"low_s": 1.9602e-3, "high_s": 2.04e-3}, {"low_s": 1.9598e-3, "high_s": 2.0402e-3}),
     "unconverged": ({"stop": "converged"}, {"stop": "budget"}),
     "unsettled": ({"settled": True}, {"settled": False}),
@@ -66,7 +66,7 @@ BARS = {
     "escaped": ({"status": "ok"}, {"status": "escaped"}),
 }
 """The facts at which each flag is just not raised, and just raised."""
-MORE_BARS = [
+MORE_BARS: list[tuple[Any, ...]] = [
     ("drifting", {"samples_s": visit(-0.0195)}, {"samples_s": visit(-0.0205)}),
     ("launch_bound", *({"clock": "stream", "enqueue_s": s} for s in (2e-3, 2.0001e-3))),
     ("contended", {"on_processor": 0.95}, {"on_processor": 0.949}),

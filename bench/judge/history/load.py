@@ -84,8 +84,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
-        if table["measured_in"].null_count < len(table):  # these are in the run that measured them
-            table = table.filter(pc.is_null(table["measured_in"]))
+        table = table.filter(pc.is_null(table["measured_in"]))  # the others are in the run that measured them
         for run in _runs_of(table):
             whose = RunKey(*(run[name][0].as_py() for name in _RUN))
             run_id, rest = whose.run_id, "".join(path.stem.partition(REST)[1:])
