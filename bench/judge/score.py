@@ -183,7 +183,7 @@ def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:
             device=str(device),
             source=source if isinstance(source, str) else None,
             regime=regime if isinstance(regime, str) else None,
-            levels=tuple(known),
+            levels=tuple(known.columns),
             rows=rows[common],
             lost={level: int((known[level] & ~common).sum()) for level in known},
         )

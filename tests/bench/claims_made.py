@@ -101,11 +101,6 @@ def claim(kind: str, expect: str, **more: Any) -> Claim:
     return asked(expect, **{kind: KINDS[kind][1]} | more)
 
 
-def again(rows: Iterable[Measurement], **changes: Any) -> list[Measurement]:
-    """The rows with these columns changed."""
-    return [dataclasses.replace(each, **changes) for each in rows]
-
-
 def judged(
     claims: Claim | list[Claim],
     rows: Iterable[Measurement],

@@ -48,3 +48,36 @@ def written(path: Path, made: list[Measurement]) -> bytes:
     with Journal(path) as journal:
         journal.append(*made)
     return path.read_bytes()
+
+
+def again(rows: Iterable[Measurement], **changes: Any) -> list[Measurement]:
+    """The rows with these columns changed."""
+    return [dataclasses.replace(each, **changes) for each in rows]
+
+
+def with_ends(one: Measurement, low: float | None, high: float | None) -> Measurement:
+    """The row with these ends of its interval, as shares of its median; one that is None stays."""
+    assert one.median_s is not None
+    low_s, high_s = one.median_s * (low or 0.0), one.median_s * (high or 0.0)
+    return dataclasses.replace(one, low_s=low_s or one.low_s, high_s=high_s or one.high_s)
+
+
+def with_interval(one: Measurement, share: float) -> Measurement:
+    return with_ends(one, 1 - share, 1 + share)
+
+
+def lasting(one: Measurement, factor: float) -> Measurement:
+    """The row as if the case had taken so many times as long."""
+    times = {name: factor * getattr(one, name) for name in ("median_s", "low_s", "high_s")}
+    samples_s = [factor * sample_s for sample_s in one.samples_s or ()]
+    return dataclasses.replace(one, samples_s=samples_s, **times)
+
+
+def without_time(one: Measurement, status: str, reason: str = "it says why") -> Measurement:
+    gone = dict.fromkeys(("median_s", "low_s", "high_s", "samples_s", "stop", "settled"))
+    return dataclasses.replace(one, status=status, reason=reason, clock="", **gone)  # type: ignore[arg-type]
+
+
+def older(one: Measurement) -> Measurement:
+    """The row as earlier versions published it: with an interval that says nothing of the run's noise."""
+    return dataclasses.replace(one, protocol_version="p2", noise_visits=None, noise_runs=None)

@@ -18,7 +18,8 @@ from bench.judge.frame import runs
 from bench.model.roofline import calibrated_row, row_terms
 from bench.store.schema import Measurement
 from bench.sweep.load import SWEEPS, load
-from tests.bench.claims_made import KINDS, SWEEP, again, asked, claim, judged, timed, truth
+from tests.bench.claims_made import KINDS, SWEEP, asked, claim, judged, timed, truth
+from tests.bench.rows import again
 from tests.drawing import drawn
 from tests.plots.synthetic import CPU, H100, Machine, ceilings, row
 

@@ -24,7 +24,8 @@ from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES
 from bench.sweep.grammar import TableClaims
 from bench.sweep.load import SWEEPS, load
 from bench.sweep.yaml_nodes import tree
-from tests.bench.claims_made import again, timed
+from tests.bench.claims_made import timed
+from tests.bench.rows import again
 from tests.our_sweeps import declared
 from tests.plots.synthetic import CPU, H100, ceilings, row
 

@@ -12,8 +12,8 @@ from scipy import stats
 
 from bench.store.schema import Measurement
 from studies.honest_claims import BEYOND, NAMES, TIMES, counted, machines
-from tests.bench.claims_made import KINDS, again, bounds, claim, judged, knees, timed
-from tests.bench.comparable import with_interval
+from tests.bench.claims_made import KINDS, bounds, claim, judged, knees, timed
+from tests.bench.rows import again, with_interval
 from tests.drawing import drawn
 from tests.plots.synthetic import H100, ceilings
 

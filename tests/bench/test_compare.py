@@ -22,8 +22,6 @@ from tests.bench.comparable import (
     compared,
     drifting,
     judged,
-    lasting,
-    older,
     quiet,
     row,
     run,
@@ -32,9 +30,8 @@ from tests.bench.comparable import (
     stragglers,
     timed,
     two_states,
-    with_ends,
-    with_interval,
 )
+from tests.bench.rows import lasting, older, with_ends, with_interval
 from tests.drawing import drawn
 
 LIBRARY = GPU | {"implementation": "aten"}

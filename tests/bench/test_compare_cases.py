@@ -17,20 +17,9 @@ from bench.judge.comparison_side import side
 from bench.judge.frame import runs
 from bench.judge.noise import USUAL
 from bench.store.schema import Measurement
-from tests.bench.comparable import (
-    GPU,
-    Seen,
-    compared,
-    judged,
-    run,
-    still,
-    timed,
-    with_ends,
-    with_interval,
-    without_time,
-)
+from tests.bench.comparable import GPU, Seen, compared, judged, run, still, timed
 from tests.bench.comparable import row as row_of
-from tests.bench.rows import row
+from tests.bench.rows import row, with_ends, with_interval, without_time
 
 
 def counts(found: Comparison) -> Counter[str]:

@@ -15,7 +15,8 @@ from bench.cli.compare import MOST_LISTED, comparison_lines
 from bench.judge.compare import JUDGED, compare
 from bench.judge.frame import read
 from bench.store import parquet
-from tests.bench.comparable import both, clean, compared, run, timed, without_time
+from tests.bench.comparable import clean, compared, run, timed
+from tests.bench.rows import again, without_time
 
 # --- the command ------------------------------------------------------------------------------------
 
@@ -36,7 +37,7 @@ def written(chance: np.random.Generator, tmp_path: Path) -> Iterator[tuple[Path,
     b[6] = without_time(b[6], "skipped", "left out")
     a[7] = without_time(a[7], "unsupported", "not here")
     parquet.write(tmp_path / "before" / "a.parquet", a)
-    parquet.write(tmp_path / "b.parquet", both(*b))
+    parquet.write(tmp_path / "b.parquet", again(b, run_id="b"))
     yield tmp_path / "before", tmp_path / "b.parquet"
 
 
@@ -162,7 +163,7 @@ def test_runs_without_a_case_in_common_are_said_to_have_none(
     a, other = (timed(chance, case=case) for case in range(2))
     sweeps = [replace(other, sweep=f"s/{letter}") for letter in "bcdefg"]
     parquet.write(tmp_path / "a.parquet", [a])
-    parquet.write(tmp_path / "b.parquet", both(*sweeps))
+    parquet.write(tmp_path / "b.parquet", again(sweeps, run_id="b"))
     code, out, _ = said(tmp_path / "a.parquet", tmp_path / "b.parquet")
     assert code == 3 and out.splitlines()[-1] == (
         "A and B have no case in common, so nothing is compared. A has 1 case of gemm/square; "

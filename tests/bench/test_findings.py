@@ -16,7 +16,7 @@ from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from tests.bench.comparable import with_ends, with_interval
+from tests.bench.rows import with_ends, with_interval
 from tests.plots.synthetic import H100, ceilings, row
 
 

@@ -18,8 +18,7 @@ from bench.model.ceilings import Ceilings, MixedCeilings
 from bench.store.parquet import tables, write
 from bench.store.schema import FIELDS, Measurement
 from kernels.gemm.problem import Gemm
-from tests.bench.claims_made import again
-from tests.bench.comparable import lasting
+from tests.bench.rows import again, lasting
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"

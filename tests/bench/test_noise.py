@@ -23,21 +23,8 @@ from bench.judge.noise import (
 )
 from bench.sampling.publish import PRIOR_FREEDOM, MedianSpread, student
 from bench.store.schema import Measurement
-from tests.bench.comparable import (
-    CPU,
-    GPU,
-    NOTHING,
-    Seen,
-    clean,
-    older,
-    row,
-    run,
-    still,
-    timed,
-    visits_to,
-    with_ends,
-    with_interval,
-)
+from tests.bench.comparable import CPU, GPU, NOTHING, Seen, clean, row, run, still, timed, visits_to
+from tests.bench.rows import older, with_ends, with_interval
 
 KINDS = ("cpu", "cuda")
 

@@ -20,7 +20,8 @@ from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.schema import Measurement
 from studies.repeated_runs import repeated_lines
-from tests.bench.comparable import compared, judged, lasting, older, quiet, run, runs_of, still, timed
+from tests.bench.comparable import compared, judged, quiet, run, runs_of, still, timed
+from tests.bench.rows import lasting, older
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
 GPU_LIBRARY = {"implementation": "cublas"}

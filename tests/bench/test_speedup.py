@@ -17,7 +17,8 @@ from bench.device.datasheet import find_datasheet
 from bench.judge.speedup import gains, speedups, stated_gain
 from bench.store import parquet
 from bench.store.schema import Measurement
-from tests.bench.claims_made import again, timed
+from tests.bench.claims_made import timed
+from tests.bench.rows import again
 from tests.plots.synthetic import H100, ceilings
 
 PUBLIC = Path(__file__).parents[2] / "results/reference/public"

@@ -24,11 +24,12 @@ from bench.store.parquet import read_rows, read_sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from tests.bench import several
-from tests.bench.claims_made import KINDS, SWEEP, again, claim, judged, timed
-from tests.bench.comparable import lasting, runs_of
+from tests.bench.claims_made import KINDS, SWEEP, claim, judged, timed
+from tests.bench.comparable import runs_of
 from tests.bench.comparable import timed as compared
 from tests.bench.exported import export
 from tests.bench.exported import night as exported
+from tests.bench.rows import again, lasting
 from tests.bench.several import gpu, small
 from tests.bench.test_nightly import NIGHTS, Machine
 from tests.bench.test_nightly_verdicts import CLAIM, SLOW, changes
