@@ -58,8 +58,9 @@ def again(rows: Iterable[Measurement], **changes: Any) -> list[Measurement]:
 def with_ends(one: Measurement, low: float | None, high: float | None) -> Measurement:
     """The row with these ends of its interval, as shares of its median; one that is None stays."""
     assert one.median_s is not None
-    low_s, high_s = one.median_s * (low or 0.0), one.median_s * (high or 0.0)
-    return dataclasses.replace(one, low_s=low_s or one.low_s, high_s=high_s or one.high_s)
+    ends = {"low_s": low, "high_s": high}
+    seconds = {name: share * one.median_s for name, share in ends.items() if share is not None}
+    return dataclasses.replace(one, **seconds)
 
 
 def with_interval(one: Measurement, share: float) -> Measurement:
