@@ -176,16 +176,16 @@ def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:
         levels = [level for level, name in LEVELS.items() if name in rows]
         seconds = rows[[LEVELS[level] for level in levels]].set_axis(levels, axis=1).astype(float)
         known = (seconds > 0) & (seconds < np.inf)
-        known = known.loc[:, known.any()]
-        common = known.all(axis=1) & (known.shape[1] > 0)
+        levels = [level for level in levels if known[level].any()]
+        common = known[levels].all(axis=1) & bool(levels)
         yield ScoredGroup(
             operator=str(operator),
             device=str(device),
             source=source if isinstance(source, str) else None,
             regime=regime if isinstance(regime, str) else None,
-            levels=tuple(known.columns),
+            levels=tuple(levels),
             rows=rows[common],
-            lost={level: int((known[level] & ~common).sum()) for level in known},
+            lost={level: int((known[level] & ~common).sum()) for level in levels},
         )
 
 

@@ -19,7 +19,7 @@ from bench.judge.noise import USUAL
 from bench.store.schema import Measurement
 from tests.bench.comparable import GPU, Seen, compared, judged, run, still, timed
 from tests.bench.comparable import row as row_of
-from tests.bench.rows import row, with_ends, with_interval, without_time
+from tests.bench.rows import lasting, row, with_ends, with_interval, without_time
 
 
 def counts(found: Comparison) -> Counter[str]:
@@ -232,11 +232,9 @@ def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Gen
     """It is no case of its own, and tells how far the machine moves."""
     rows = []
     for case in range(8):
-        first, again = (timed(chance, visits=1, case=case, sweep="ceilings/gemm") for _ in "ab")
-        assert again.median_s is not None
-        again = with_interval(replace(again, visit=1, median_s=again.median_s * math.exp(0.01 * case)), 0.01)
-        again = replace(again, samples_s=[s * math.exp(0.01 * case) for s in again.samples_s or []])
-        rows += [replace(one, visits=None, visit_samples=None) for one in (first, again)]
+        first, second = (timed(chance, visits=1, case=case, sweep="ceilings/gemm") for _ in "ab")
+        second = with_interval(lasting(replace(second, visit=1), math.exp(0.01 * case)), 0.01)
+        rows += [replace(one, visits=None, visit_samples=None) for one in (first, second)]
     # A few samples of a slow one, too few for an interval: its medians are known all the same.
     for visit, scale in enumerate((1.0, 1.01)):
         slow = timed(chance, scale, visits=1, case=99, sweep="ceilings/gemm", visit=visit)
