@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from bench.device.datasheet import Datasheet
-from bench.judge.flags import SUSPECT
 from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 
@@ -72,7 +71,7 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
     reached: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     for run in measured_runs:
         if (sheet := sheets.get(run.device)) is not None:
-            for work, width, rate, stated in filter(None, (_rate(row, sheet) for row in _sound(run))):
+            for work, width, rate, stated in filter(None, (_rate(row, sheet) for row in _fastest(run))):
                 reached[work, width, run.device].append((rate, stated))
     order = itertools.product(dict.fromkeys(CLASSES.values()), ["", *WIDTHS.values()], by_age(sheets))
     shown = []
@@ -85,16 +84,15 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
     return shown
 
 
-def _sound(run: DeviceRun) -> Iterator[Measurement]:
-    """The run's sound times; of those of the operator stream only the fastest of each size."""
+def _fastest(run: DeviceRun) -> Iterator[Measurement]:
+    """The run's sound rows; of those of the operator stream only the fastest of each size."""
     passes: dict[str, Measurement] = {}
-    for row, flags in zip(run.rows, run.flags, strict=True):
-        if row.is_timed and SUSPECT.isdisjoint(flags):
-            if row.operator != "stream":
-                yield row
-            else:
-                before = passes.get(row.parameters, row)
-                passes[row.parameters] = min(before, row, key=lambda each: each.median_s or 0.0)
+    for row in run.sound:
+        if row.operator != "stream":
+            yield row
+        else:
+            before = passes.get(row.parameters, row)
+            passes[row.parameters] = min(before, row, key=lambda each: each.median_s or 0.0)
     yield from passes.values()
 
 
@@ -150,8 +148,8 @@ def agreements(measured_runs: Sequence[DeviceRun]) -> Iterator[Agreement]:
     """
     times: dict[tuple[str, str, str], dict[str, dict[tuple[object, ...], float]]] = {}
     for run in measured_runs:
-        for row, flags in zip(run.rows, run.flags, strict=True):
-            if row.is_timed and row.median_s and row.byte and SUSPECT.isdisjoint(flags):
+        for row in run.sound:
+            if row.median_s and row.byte:
                 operator = "gemm" if row.operator == "linear" else row.operator  # forward it is a product
                 of_work = times.setdefault((operator, WIDTHS.get(row.dtype, row.dtype), row.device), {})
                 of_source = of_work.setdefault(_who(row), {})

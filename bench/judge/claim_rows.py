@@ -38,7 +38,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.judge.comparison_side import case_of, side
-from bench.judge.flags import SUSPECT
 from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
@@ -95,7 +94,7 @@ def claim_rows(runs: Sequence[DeviceRun]) -> pd.DataFrame:
         frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
         frame["key"] = [row.case for row in rows]
         frame["item_byte"] = frame["dtype"].map(ITEM_BYTE)
-        frame["suspect"] = [not SUSPECT.isdisjoint(run.flags[place]) for place in frame.index]
+        frame["suspect"] = run.suspect[frame.index]
         known = [looks.get(case_of(row)) for row in rows]
         frame["half"] = [max(look.down, look.up) if look else math.nan for look in known]
         frame["shared"] = [look.shared if look else 0.0 for look in known]

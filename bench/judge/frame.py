@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
@@ -124,6 +125,16 @@ class DeviceRun:
     def flags(self) -> Sequence[Sequence[str]]:
         """The flags of each row."""
         return [self.flags_of(row) for row in self.rows]
+
+    @cached_property
+    def suspect(self) -> npt.NDArray[np.bool_]:
+        """Whether a flag casts doubt on the time of each row, if it has one."""
+        return np.array([not SUSPECT.isdisjoint(names) for names in self.flags], dtype=bool)
+
+    @property
+    def sound(self) -> list[Measurement]:
+        """The rows with a time that no flag makes suspect."""
+        return [row for row, doubt in zip(self.rows, self.suspect, strict=True) if row.is_timed and not doubt]
 
     @cached_property
     def bounds(self) -> Sequence[str]:
@@ -348,8 +359,7 @@ def _add_verdicts(frame: pd.DataFrame, run: DeviceRun) -> None:
     frame["bound_by"] = pd.Series(run.bounds, index=frame.index, dtype=str)
     frame["flags"] = pd.Series([" ".join(names) for names in run.flags], index=frame.index, dtype=str)
     # A row without a time is no point, whatever its result was.
-    suspect = np.array([not SUSPECT.isdisjoint(names) for names in run.flags], dtype=bool)
-    frame["suspect"] = suspect & frame["median_s"].notna()
+    frame["suspect"] = run.suspect & frame["median_s"].notna()
     # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
     spared = SUSPECT - {"above_roof"}
     frame["blamed"] = np.array([not spared.isdisjoint(names) for names in run.flags], dtype=bool)

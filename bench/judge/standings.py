@@ -25,7 +25,6 @@ import numpy as np
 
 from bench.case_name import row_name
 from bench.errors import UserError
-from bench.judge.flags import SUSPECT
 from bench.judge.noise import OURS
 from bench.model.roofline import WITHOUT_ROOF
 from bench.spec import is_custom
@@ -141,7 +140,7 @@ def timed(run: DeviceRun, cache: str = "cold") -> pd.DataFrame:
     places = [_place(*row) for row in zip(*(rows[name] for name in names), strict=True)]
     return rows.assign(
         half=np.where(half > 0, half, math.nan),
-        suspect=np.array([not SUSPECT.isdisjoint(run.flags[place]) for place in rows.index], dtype=bool),
+        suspect=run.suspect[rows.index],
         words=[words for words, _ in places],
         region=[region for _, region in places],
     )
