@@ -37,6 +37,7 @@ DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed)
 
 What makes one look unsteady (noisy, drifting, unsettled) is in how a series moves from night to night.
 """
+_NOTHING = Ceilings()
 _RUN = list(RunKey._fields)
 GAP = 1.8
 """Times the usual time between two nights from which on one is missing."""
@@ -151,7 +152,7 @@ def _add(
     low_s, high_s = timed["low_s"].to_numpy(), timed["high_s"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         half = _beyond_noise(np.log(high_s / low_s) / 2, timed)
-    suspect = [any(flag.rule(row, Ceilings()) for flag in DOUBTING) for row in parquet.rows(timed)]
+    suspect = [any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in parquet.rows(timed)]
     into.nights.append(
         _Gathered(
             _night(path, whose, run, timed),
