@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.schema import ARROW, Measurement, record
+
+Chance = np.random.Generator
 
 
 def row(**facts: Any) -> Measurement:

@@ -8,7 +8,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import kernels
@@ -19,7 +18,7 @@ from bench.model.roofline import calibrated_row, row_terms
 from bench.store.schema import Measurement
 from bench.sweep.load import SWEEPS, load
 from tests.bench.claims_made import KINDS, SWEEP, asked, claim, judged, timed, truth
-from tests.bench.rows import again
+from tests.bench.rows import Chance, again
 from tests.drawing import drawn
 from tests.plots.synthetic import CPU, H100, Machine, ceilings, row
 
@@ -36,7 +35,7 @@ def measured(kind: str, rows: list[Measurement]) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_word_of_every_test(kind: str, chance: np.random.Generator) -> None:
+def test_every_word_of_every_test(kind: str, chance: Chance) -> None:
     """The same rows, claims that expect something else of them."""
     rows, of = list(KINDS[kind][0](chance)), truth(kind)
     seen = measured(kind, rows)
@@ -61,7 +60,7 @@ def test_every_word_of_every_test(kind: str, chance: np.random.Generator) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ranges_are_judged_at_both_ends(kind: str, chance: np.random.Generator) -> None:
+def test_ranges_are_judged_at_both_ends(kind: str, chance: Chance) -> None:
     rows, of = list(KINDS[kind][0](chance)), truth(kind)
     seen = measured(kind, rows)
     expected = {
@@ -76,7 +75,7 @@ def test_ranges_are_judged_at_both_ends(kind: str, chance: np.random.Generator) 
     assert [each.verdict for each in answers] == list(expected.values())
 
 
-def test_rows_in_doubt_are_left_out_and_counted(chance: np.random.Generator) -> None:
+def test_rows_in_doubt_are_left_out_and_counted(chance: Chance) -> None:
     rows = list(KINDS["ratio"][0](chance))
     spoilt = again(rows[:30], median_s=9.0, low_s=9.0, high_s=9.0, settled=False)
     found = judged(claim("ratio", "above 1.1"), [*spoilt, *rows[30:]])

@@ -31,7 +31,7 @@ from tests.bench.comparable import (
     timed,
     two_states,
 )
-from tests.bench.rows import lasting, older, with_ends, with_interval
+from tests.bench.rows import Chance, lasting, older, with_ends, with_interval
 from tests.drawing import drawn
 
 LIBRARY = GPU | {"implementation": "aten"}
@@ -46,7 +46,7 @@ LIBRARY = GPU | {"implementation": "aten"}
         *((1.006, "SAME"), (1 / 1.006, "SAME"), (1.009, "UNSURE"), (1.011, "SLOWER"), (1 / 1.011, "FASTER")),
     ],
 )
-def test_slower_faster_and_the_same(chance: np.random.Generator, scale: float, verdict: str) -> None:
+def test_slower_faster_and_the_same(chance: Chance, scale: float, verdict: str) -> None:
     """1 % is the least that counts. Intervals of 0.2 % either side: 0.9 % may be nothing or may be 1.2 %."""
     before = timed(chance)
     found = judged(before, timed(chance, scale))
@@ -55,7 +55,7 @@ def test_slower_faster_and_the_same(chance: np.random.Generator, scale: float, v
     assert found.effect.ratio == pytest.approx(scale, rel=2e-3) and found.before_s == before.median_s
 
 
-def test_the_effects_interval_is_both_rows_added_as_squares(chance: np.random.Generator) -> None:
+def test_the_effects_interval_is_both_rows_added_as_squares(chance: Chance) -> None:
     """Downwards as far as the one after may be quicker and the one before slower."""
     before, after = with_ends(timed(chance), 0.99, 1.04), with_ends(timed(chance, 1.2), 0.97, 1.02)
     effect = judged(before, after).effect
@@ -78,7 +78,7 @@ def test_the_effects_interval_is_both_rows_added_as_squares(chance: np.random.Ge
     ],
 )
 def test_intervals_that_meet_are_no_change(
-    chance: np.random.Generator, kind: str, scale: float, share: float, verdict: str
+    chance: Chance, kind: str, scale: float, share: float, verdict: str
 ) -> None:
     pair = (with_interval(timed(chance, each, device_kind=kind), share) for each in (1.0, scale))
     found = judged(*pair)
@@ -88,7 +88,7 @@ def test_intervals_that_meet_are_no_change(
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize(("share", "reason"), [(0.0096, ""), (0.0100, "the intervals meet")])
 def test_same_is_an_effect_whose_interval_is_within_the_least_effect(
-    chance: np.random.Generator, side: int, share: float, reason: str
+    chance: Chance, side: int, share: float, reason: str
 ) -> None:
     pair = [timed(chance), timed(chance)]
     pair[side] = with_interval(pair[side], share)
@@ -97,9 +97,7 @@ def test_same_is_an_effect_whose_interval_is_within_the_least_effect(
 
 
 @pytest.mark.parametrize("nearer", [True, False])
-def test_it_is_the_ends_between_the_medians_that_may_not_meet(
-    chance: np.random.Generator, nearer: bool
-) -> None:
+def test_it_is_the_ends_between_the_medians_that_may_not_meet(chance: Chance, nearer: bool) -> None:
     before, after = timed(chance), timed(chance, 1.0513)
     before = with_ends(before, None, 1.04) if nearer else with_ends(before, 0.96, None)
     after = with_ends(after, 0.98, None) if nearer else with_ends(after, None, 1.04)
@@ -124,7 +122,7 @@ def test_it_is_the_ends_between_the_medians_that_may_not_meet(
     ],
 )
 def test_a_change_of_a_matrix_product_is_confirmed_in_cycles(
-    chance: np.random.Generator, scale: float, clock: float, verdict: str
+    chance: Chance, scale: float, clock: float, verdict: str
 ) -> None:
     """`clock` is how fast the clock is after, for what it was before."""
     found = judged(timed(chance), timed(chance, scale, sm_clock_hz=1.9e9 * clock))
@@ -136,13 +134,13 @@ def test_a_change_of_a_matrix_product_is_confirmed_in_cycles(
         assert rest == "% in cycles" and percent != "-0.0"
 
 
-def test_other_work_need_not_follow_the_clock(chance: np.random.Generator) -> None:
+def test_other_work_need_not_follow_the_clock(chance: Chance) -> None:
     for work in ({"bound": "memory"}, {"flop": 0, "byte": 0}):
         pair = [timed(chance, scale, sm_clock_hz=1.9e9 / scale, **work) for scale in (1.0, 1.09)]
         assert judged(*pair).verdict == "SLOWER"
 
 
-def test_an_unknown_clock_confirms_nothing(chance: np.random.Generator) -> None:
+def test_an_unknown_clock_confirms_nothing(chance: Chance) -> None:
     for changes in ({"sm_clock_hz": None}, {"sm_clock_hz": 0.0}):
         assert judged(timed(chance), timed(chance, 1.09, **changes)).verdict == "SLOWER"
         assert judged(timed(chance, **changes), timed(chance, 1.09)).verdict == "SLOWER"
@@ -177,7 +175,7 @@ DRIFTED = {"samples_s": [1e-3 * (1 + 0.05 * i / 60) for i in range(60)], "visit_
     ],
 )
 def test_a_flag_vetoes_no_factor_of_two(
-    chance: np.random.Generator, changes: dict[str, Any], name: str, scale: float, verdict: str, side: int
+    chance: Chance, changes: dict[str, Any], name: str, scale: float, verdict: str, side: int
 ) -> None:
     pair = [timed(chance), timed(chance, scale)]
     pair[side] = replace(pair[side], **changes)
@@ -194,7 +192,7 @@ def test_a_flag_vetoes_no_factor_of_two(
     ("longer", "explained"), [(1.03, True), (1.3, False), (0.97, False)], ids=["3 %", "30 %", "-3 %"]
 )
 def test_what_a_flag_explains_is_unsure_and_says_which(
-    chance: np.random.Generator, changes: dict[str, Any], name: str, side: int, longer: float, explained: bool
+    chance: Chance, changes: dict[str, Any], name: str, side: int, longer: float, explained: bool
 ) -> None:
     """A fifth of the time was lost: of 3 % nobody can say whose doing it was, of 30 % one can.
 
@@ -212,25 +210,25 @@ def test_what_a_flag_explains_is_unsure_and_says_which(
         assert ends[0] < 0.82 and 1 < ends[1] < 1.05 if side else 0.95 < ends[0] < 1 and ends[1] > 1.22
 
 
-def test_another_process_explains_as_much_as_it_may_have_taken(chance: np.random.Generator) -> None:
+def test_another_process_explains_as_much_as_it_may_have_taken(chance: Chance) -> None:
     for scale, verdict in ((1.9, "UNSURE"), (2.1, "SLOWER")):
         assert judged(timed(chance), timed(chance, scale, foreign_processes=1)).verdict == verdict
 
 
-def test_flags_that_widen_nothing_are_not_blamed(chance: np.random.Generator) -> None:
+def test_flags_that_widen_nothing_are_not_blamed(chance: Chance) -> None:
     """Two intervals of 6 % either side meet by themselves."""
     pair = [with_interval(timed(chance, scale, settled=False), 0.06) for scale in (1.0, 1.05)]
     found = judged(*pair)
     assert (found.verdict, found.reason) == ("UNSURE", "the intervals meet")
 
 
-def test_a_case_that_is_quicker_than_its_roof_is_judged_all_the_same(chance: np.random.Generator) -> None:
+def test_a_case_that_is_quicker_than_its_roof_is_judged_all_the_same(chance: Chance) -> None:
     a = run(chance, still, 2, 3, **GPU)
     assert verdicts(compared(a, [slowed(one, 0.5) for one in a])) == {("FASTER", "")}
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_without_an_interval_nobody_can_tell(chance: np.random.Generator, side: int) -> None:
+def test_without_an_interval_nobody_can_tell(chance: Chance, side: int) -> None:
     pair = [timed(chance), timed(chance, 2.0)]
     pair[side] = replace(pair[side], low_s=None, high_s=None)
     found = judged(*pair)
@@ -243,9 +241,7 @@ def test_without_an_interval_nobody_can_tell(chance: np.random.Generator, side: 
 
 @pytest.mark.parametrize("today", [True, False])
 @pytest.mark.parametrize(("sweep", "visits"), [("gemm/square", 1), ("gemm/square", 4), ("ceilings/gemm", 4)])
-def test_a_row_has_the_noise_of_its_run_once(
-    chance: np.random.Generator, today: bool, sweep: str, visits: int
-) -> None:
+def test_a_row_has_the_noise_of_its_run_once(chance: Chance, today: bool, sweep: str, visits: int) -> None:
     """An older row has none of it or some of it: it is made anew. One of today was published with it."""
     varying = [
         row(case, [Seen(np.ones(60) * math.exp(0.024 * (n % 2)), 1.0) for n in range(4)], sweep=sweep, **GPU)
@@ -263,7 +259,7 @@ def test_a_row_has_the_noise_of_its_run_once(
     assert half == pytest.approx(math.sqrt(2) * own, rel=0.03)
 
 
-def test_an_older_row_of_a_run_without_second_visits_has_the_usual_noise(chance: np.random.Generator) -> None:
+def test_an_older_row_of_a_run_without_second_visits_has_the_usual_noise(chance: Chance) -> None:
     pair = [timed(chance, scale, visits=1) for scale in (1.0, 1.012)]
     assert judged(*pair).verdict == "SLOWER"
     assert judged(*map(older, pair)).verdict == "UNSURE"
@@ -289,9 +285,7 @@ MOVED = {
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_a_machine_that_became_slower_explains_its_cases_and_is_told(
-    chance: np.random.Generator, kind: str
-) -> None:
+def test_a_machine_that_became_slower_explains_its_cases_and_is_told(chance: Chance, kind: str) -> None:
     """The cases of A and B have nothing to do with it: the kernels are as good. The machine is not."""
     machine = (LIBRARY if kind == "cuda" else CPU) | {"implementation": "aten", "device_kind": kind}
     a = run(chance, quiet, 12, 3, **machine)
@@ -318,7 +312,7 @@ def test_a_machine_that_became_slower_explains_its_cases_and_is_told(
 
 @pytest.mark.parametrize(("factor", "code"), [(1.1, 1), (1 / 1.1, 3), (1.005, 3)])
 def test_a_machine_that_became_slower_counts_though_no_row_is_sure(
-    chance: np.random.Generator, factor: float, code: int
+    chance: Chance, factor: float, code: int
 ) -> None:
     """Sixteen ceilings that each know nothing, and all moved by as much."""
     a = [with_interval(one, 0.5) for one in run(chance, quiet, 4, 3, **LIBRARY)]
@@ -327,7 +321,7 @@ def test_a_machine_that_became_slower_counts_though_no_row_is_sure(
     assert found.exit_code == code
 
 
-def test_a_few_ceilings_are_no_machine(chance: np.random.Generator) -> None:
+def test_a_few_ceilings_are_no_machine(chance: Chance) -> None:
     a = run(chance, quiet, 4, 3, **LIBRARY)
     places = [place for place, one in enumerate(a) if one.role != "measurement"]
     whole, memory = (
@@ -338,7 +332,7 @@ def test_a_few_ceilings_are_no_machine(chance: np.random.Generator) -> None:
         assert verdicts(compared(few, [lasting(one, 1.1) for one in few])) == expected
 
 
-def test_a_machine_whose_memory_alone_became_slower(chance: np.random.Generator) -> None:
+def test_a_machine_whose_memory_alone_became_slower(chance: Chance) -> None:
     """A neighbour takes the bandwidth and leaves the cores: a case is held against ceilings of its kind."""
     a, b = run(chance, quiet, 12, 3, **LIBRARY), run(chance, quiet, 12, 3, **LIBRARY)
 
@@ -359,7 +353,7 @@ def test_a_machine_whose_memory_alone_became_slower(chance: np.random.Generator)
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_of_two_runs_the_one_that_knows_more_of_the_machine_speaks_for_both(
-    chance: np.random.Generator, side: int
+    chance: Chance, side: int
 ) -> None:
     pair = [replace(timed(chance, scale), noise_visits=0.001, noise_runs=0.001) for scale in (1.0, 1.2)]
     assert judged(*pair).verdict == "SLOWER"
@@ -368,9 +362,7 @@ def test_of_two_runs_the_one_that_knows_more_of_the_machine_speaks_for_both(
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [("cpu", "UNSURE"), ("cuda", "SLOWER")])
-def test_runs_of_a_cpu_that_are_hours_apart_differ_by_more(
-    chance: np.random.Generator, kind: str, verdict: str
-) -> None:
+def test_runs_of_a_cpu_that_are_hours_apart_differ_by_more(chance: Chance, kind: str, verdict: str) -> None:
     noise = {"noise_visits": 0.001, "noise_runs": 0.02, "sm_clock_hz": None}
     before, after = (
         with_interval(timed(chance, scale, device_kind=kind, **noise), 0.02) for scale in (1.0, 1.06)
@@ -379,7 +371,7 @@ def test_runs_of_a_cpu_that_are_hours_apart_differ_by_more(
         assert judged(before, replace(after, utc=f"2026-11-21T{clock}:00.000+00:00")).verdict == told
 
 
-def test_of_two_devices_neither_speaks_for_the_other(chance: np.random.Generator) -> None:
+def test_of_two_devices_neither_speaks_for_the_other(chance: Chance) -> None:
     """How restless one card's runs are says nothing of another's: its interval stays its own."""
     known = {"noise_visits": 0.001, "noise_runs": 0.001}
     before = with_interval(timed(chance, **known), 0.004)
@@ -391,7 +383,7 @@ def test_of_two_devices_neither_speaks_for_the_other(chance: np.random.Generator
 # --- what the exit code says ------------------------------------------------------------------------
 
 
-def test_one_operator_that_became_slower(chance: np.random.Generator) -> None:
+def test_one_operator_that_became_slower(chance: Chance) -> None:
     a, b = (
         [
             replace(one, operator="softmax") if one.sweep == "stream/sizes" else one
@@ -416,7 +408,7 @@ def test_one_operator_that_became_slower(chance: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("count", "verdict", "code"), [(16, "SLOWER", 1), (1, "UNSURE", 3)])
 def test_an_operator_is_decided_by_all_its_cases_together(
-    chance: np.random.Generator, count: int, verdict: str, code: int
+    chance: Chance, count: int, verdict: str, code: int
 ) -> None:
     """2 % slower each, and no interval of a case narrower than 3 %: sixteen together are sure."""
     found = compared(
@@ -426,7 +418,7 @@ def test_an_operator_is_decided_by_all_its_cases_together(
     assert [mean.verdict for mean in found.means] == [verdict] and found.exit_code == code
 
 
-def test_cases_that_all_waited_for_one_neighbour_decide_nothing_together(chance: np.random.Generator) -> None:
+def test_cases_that_all_waited_for_one_neighbour_decide_nothing_together(chance: Chance) -> None:
     """A fifth of the time of every row of B was lost: that may be all of 10 %, however many they are."""
     a = [timed(chance, case=case) for case in range(30)]
     found = compared(a, [timed(chance, 1.1, case=case, pressure=0.2) for case in range(30)])

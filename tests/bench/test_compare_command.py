@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -16,7 +15,7 @@ from bench.judge.compare import JUDGED, compare
 from bench.judge.frame import read
 from bench.store import parquet
 from tests.bench.comparable import clean, compared, run, timed
-from tests.bench.rows import again, without_time
+from tests.bench.rows import Chance, again, without_time
 
 # --- the command ------------------------------------------------------------------------------------
 
@@ -27,7 +26,7 @@ def said(*arguments: object) -> tuple[int, str, str]:
 
 
 @pytest.fixture
-def written(chance: np.random.Generator, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+def written(chance: Chance, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     """A folder and a file: of nine cases one of each class, and two that are UNSURE for one reason."""
     a, b = ([timed(chance, case=case) for case in range(9)] for _ in "ab")
     b[0], b[1] = timed(chance, 1.3, case=0), timed(chance, 0.25, case=1)
@@ -86,13 +85,13 @@ def test_a_run_with_itself_publishes_no_false_alarms(written: tuple[Path, Path])
 
 
 @pytest.mark.parametrize("commits", [("4f2a91c", "1234567"), ("", "")])
-def test_a_a_is_of_one_known_commit(chance: np.random.Generator, commits: tuple[str, str]) -> None:
+def test_a_a_is_of_one_known_commit(chance: Chance, commits: tuple[str, str]) -> None:
     rows = [timed(chance, commit=commit) for commit in commits]
     found = compared(rows[:1], rows[1:])
     assert not found.same_commit and not any("A/A" in line for line in comparison_lines(found))
 
 
-def test_a_a_with_changes_says_so(chance: np.random.Generator) -> None:
+def test_a_a_with_changes_says_so(chance: Chance) -> None:
     rows = [timed(chance, commit="4f2a91c+") for _ in "ab"]
     (told,) = (one for one in comparison_lines(compared(rows[:1], rows[1:])) if "A/A" in one)
     assert told.startswith("A/A, both with changes that are not committed: FASTER + SLOWER 0 of 1 comparable")
@@ -109,7 +108,7 @@ def test_bad_input_is_one_sentence(written: tuple[Path, Path], tmp_path: Path) -
         assert (code, out, err.count("\n")) == (2, "", 1) and sentence in err
 
 
-def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
+def test_what_the_reader_must_know_is_said(chance: Chance) -> None:
     a, b, other = (run(chance, clean, 4, 3, run_id=name) for name in "abd")
     other = [replace(one, sweep=f"{one.sweep}-else") for one in other]  # of A too, and other cases
     again = replace(timed(chance, device_kind="cpu", device="cpu-simulated"), run_id="c")
@@ -134,7 +133,7 @@ def test_what_the_reader_must_know_is_said(chance: np.random.Generator) -> None:
         assert shown[len(words)] == str(mean.cases) and shown[-1] == mean.verdict
 
 
-def test_a_long_list_is_cut_and_says_so(chance: np.random.Generator) -> None:
+def test_a_long_list_is_cut_and_says_so(chance: Chance) -> None:
     count = MOST_LISTED["SLOWER"] + 7
     a = [timed(chance, case=case) for case in range(count)]
     b = [timed(chance, 1.2 + case / 100, case=case) for case in range(count)]
@@ -157,9 +156,7 @@ def test_reference_runs_of_an_older_version() -> None:
     assert found.unknown["regime"] == len(found.of(*JUDGED))
 
 
-def test_runs_without_a_case_in_common_are_said_to_have_none(
-    chance: np.random.Generator, tmp_path: Path
-) -> None:
+def test_runs_without_a_case_in_common_are_said_to_have_none(chance: Chance, tmp_path: Path) -> None:
     a, other = (timed(chance, case=case) for case in range(2))
     sweeps = [replace(other, sweep=f"s/{letter}") for letter in "bcdefg"]
     parquet.write(tmp_path / "a.parquet", [a])

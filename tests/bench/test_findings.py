@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.judge.findings import findings
 from bench.judge.frame import DeviceRun, runs
 from bench.model.predict import reached
@@ -16,7 +14,7 @@ from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from tests.bench.rows import with_ends, with_interval
+from tests.bench.rows import Chance, with_ends, with_interval
 from tests.plots.synthetic import H100, ceilings, row
 
 
@@ -74,7 +72,7 @@ def test_neighbours_whose_ratio_nobody_predicted() -> None:
     assert not [line for line in of(*wide) if line.startswith("The model's")]
 
 
-def test_the_case_whose_visits_differ_most(chance: np.random.Generator) -> None:
+def test_the_case_whose_visits_differ_most(chance: Chance) -> None:
     def visited(length: int, *middles_s: float) -> Measurement:
         samples_s = [middle * chance.normal(1, 0.001) for middle in middles_s for _ in range(9)]
         return at(0.9, copy(length), "aten", samples_s=samples_s, visit_samples=[9] * len(middles_s))

@@ -24,8 +24,7 @@ from tests.bench.nights_made import (
     stepped,
     throttled,
 )
-
-Chance = np.random.Generator
+from tests.bench.rows import Chance
 
 
 def quiet(chance: Chance, series: int = 40, nights: int = 30, **more: object) -> History:

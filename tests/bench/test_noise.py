@@ -24,7 +24,7 @@ from bench.judge.noise import (
 from bench.sampling.publish import PRIOR_FREEDOM, MedianSpread, student
 from bench.store.schema import Measurement
 from tests.bench.comparable import CPU, GPU, NOTHING, Seen, clean, row, run, still, timed, visits_to
-from tests.bench.rows import older, with_ends, with_interval
+from tests.bench.rows import Chance, older, with_ends, with_interval
 
 KINDS = ("cpu", "cuda")
 
@@ -39,9 +39,7 @@ def stepping(kind: str, work: Work, share: float, steps: int = 1, undisturbed: b
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_repeated_case_a_run_is_as_restless_as_usual(
-    kind: str, chance: np.random.Generator
-) -> None:
+def test_without_a_repeated_case_a_run_is_as_restless_as_usual(kind: str, chance: Chance) -> None:
     alone = [Repeated("matrix", [1e-3], True), Repeated("cache", [], True)]
     assert Noise.seen(kind, []) == Noise.seen(kind, alone) == Noise(kind, 1.0, 0)
     one = timed(chance, device_kind=kind)
@@ -57,7 +55,7 @@ def test_each_kind_of_work_is_held_against_its_own_usual_noise(kind: str, work: 
         assert noise.factor == pytest.approx(factor) and noise.steps == 12
 
 
-def test_the_factor_is_what_95_in_100_steps_do_not_exceed(chance: np.random.Generator) -> None:
+def test_the_factor_is_what_95_in_100_steps_do_not_exceed(chance: Chance) -> None:
     """Of 4,000 steps between normal visits the 95th percentile scatters by 1.5 %."""
     levels = np.exp(chance.normal(0, 0.01, (4000, 2)))
     noise = Noise.seen("cuda", [Repeated("matrix", pair.tolist(), True) for pair in levels])
@@ -84,7 +82,7 @@ def test_disturbed_cases_count_only_where_there_are_no_others() -> None:
     assert Noise.seen("cpu", [once, *disturbed]) == Noise.seen("cpu", disturbed)
 
 
-def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: np.random.Generator) -> None:
+def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: Chance) -> None:
     spread = Noise("cpu", 2.5, 9).of(timed(chance, device_kind="cpu"))
     assert spread == pytest.approx([2.5 * part for part in USUAL["cpu"]["matrix"]])
 
@@ -104,9 +102,7 @@ def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: np.random.Gen
         (NOTHING | {"cache": "warm"}, "launch"),
     ],
 )
-def test_the_kind_of_work_is_what_was_measured(
-    chance: np.random.Generator, columns: dict[str, Any], work: Work
-) -> None:
+def test_the_kind_of_work_is_what_was_measured(chance: Chance, columns: dict[str, Any], work: Work) -> None:
     assert work_of(timed(chance, **columns)) == work
 
 
@@ -179,7 +175,7 @@ def published(one: Measurement) -> tuple[float, float]:
 NOISE = Noise("cuda", 4.0, 50)
 
 
-def test_a_row_of_this_protocol_is_taken_at_its_word(chance: np.random.Generator) -> None:
+def test_a_row_of_this_protocol_is_taken_at_its_word(chance: Chance) -> None:
     """Published with the noise of its run, it is not widened by it again."""
     one = row(0, [still(chance, "core", 60) for _ in range(3)], noise=NOISE, **GPU)
     assert interval(one, NOISE) == interval(one, Noise("cuda")) == published(one)
@@ -188,9 +184,7 @@ def test_a_row_of_this_protocol_is_taken_at_its_word(chance: np.random.Generator
 
 @pytest.mark.parametrize("sweep", ["gemm/square", "ceilings/gemm"])
 @pytest.mark.parametrize("visits", [1, 2, 4])
-def test_an_older_row_is_made_anew_from_its_samples(
-    chance: np.random.Generator, sweep: str, visits: int
-) -> None:
+def test_an_older_row_is_made_anew_from_its_samples(chance: Chance, sweep: str, visits: int) -> None:
     """It may hold some of the noise already: its interval then is what a row of today would publish."""
     seen = [clean(chance, "core", 60) for _ in range(visits)]
     today = row(0, seen, noise=NOISE, sweep=sweep, **GPU)
@@ -203,9 +197,7 @@ def test_an_older_row_is_made_anew_from_its_samples(
         assert halves(today, interval(bare, NOISE)) == pytest.approx(halves(today, published(today)))
 
 
-def test_an_older_row_whose_first_visits_were_outvoted_is_as_wide_as_one_visit(
-    chance: np.random.Generator,
-) -> None:
+def test_an_older_row_whose_first_visits_were_outvoted_is_as_wide_as_one_visit(chance: Chance) -> None:
     seen = [Seen(1.3 * np.ones(60), 1.0), *(clean(chance, "core", 60) for _ in range(3))]
     today = row(0, seen, noise=NOISE, **GPU)
     assert today.set_aside == ["earlier"]
@@ -214,7 +206,7 @@ def test_an_older_row_whose_first_visits_were_outvoted_is_as_wide_as_one_visit(
     assert halves(today, ends) == pytest.approx(halves(today, published(today)))
 
 
-def test_an_imported_row_has_its_own_interval_and_the_devices_noise(chance: np.random.Generator) -> None:
+def test_an_imported_row_has_its_own_interval_and_the_devices_noise(chance: Chance) -> None:
     """Whoever measured it, and by whatever protocol: it does not say what it holds of the noise."""
     one = replace(older(with_interval(timed(chance), 0.01)), source="somebody; a file", samples_s=None)
     one = replace(one, visit_samples=None, visits=None)
@@ -229,7 +221,7 @@ def test_an_imported_row_has_its_own_interval_and_the_devices_noise(chance: np.r
     assert down == pytest.approx(math.hypot(-math.log(0.8), spread.runs))
 
 
-def test_where_it_is_not_known_there_is_no_interval(chance: np.random.Generator) -> None:
+def test_where_it_is_not_known_there_is_no_interval(chance: Chance) -> None:
     one = timed(chance)
     ends: list[dict[str, Any]] = [{"low_s": None}, {"high_s": None}, {"median_s": None}]
     ends += [{"low_s": 0.0}, {"high_s": math.inf}]
@@ -240,9 +232,7 @@ def test_where_it_is_not_known_there_is_no_interval(chance: np.random.Generator)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_row_of_a_run_holds_the_noise_of_that_run_once_and_says_so(
-    chance: np.random.Generator, kind: str
-) -> None:
+def test_every_row_of_a_run_holds_the_noise_of_that_run_once_and_says_so(chance: Chance, kind: str) -> None:
     """A machine that hardly moves: what is left of an interval is the noise, of ceilings as of cases."""
     made = run(chance, still, 8, 3, **({"device_kind": kind} | (GPU if kind == "cuda" else CPU)))
     noise = noise_of(made, [False] * len(made))

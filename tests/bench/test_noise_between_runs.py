@@ -21,23 +21,21 @@ from bench.store.journal import Journal
 from bench.store.schema import Measurement
 from studies.repeated_runs import repeated_lines
 from tests.bench.comparable import compared, judged, quiet, run, runs_of, still, timed
-from tests.bench.rows import lasting, older
+from tests.bench.rows import Chance, lasting, older
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
 GPU_LIBRARY = {"implementation": "cublas"}
 MATRIX = USUAL["cpu"]["matrix"]
 
 
-def night(
-    chance: np.random.Generator, level: float, cases: Iterable[int], **columns: Any
-) -> list[Measurement]:
+def night(chance: Chance, level: float, cases: Iterable[int], **columns: Any) -> list[Measurement]:
     """A run of these cases, each once, all at this level."""
     columns = LIBRARY | columns
     return [timed(chance, level, visits=1, case=case, **columns) for case in cases]
 
 
 def nights(
-    chance: np.random.Generator, apart: float, count: int = 8, cases: int = 12, **columns: Any
+    chance: Chance, apart: float, count: int = 8, cases: int = 12, **columns: Any
 ) -> list[list[Measurement]]:
     """Runs of the same cases whose times differ, from run to run, by this standard deviation."""
     return [
@@ -57,7 +55,7 @@ def halves(rows: Iterable[Measurement]) -> float:
 # --- what earlier runs say --------------------------------------------------------------------------
 
 
-def test_runs_that_differ_as_usual_have_the_factor_one(chance: np.random.Generator) -> None:
+def test_runs_that_differ_as_usual_have_the_factor_one(chance: Chance) -> None:
     usual = MATRIX.runs / 1.96
     as_usual, varying, calm = (
         between_runs(nights(chance, by * usual, cases=48))["matrix"] for by in (1.0, 4.0, 0.01)
@@ -79,7 +77,7 @@ def test_runs_that_differ_as_usual_have_the_factor_one(chance: np.random.Generat
     ids=str,
 )
 def test_what_was_changed_between_runs_is_no_noise(
-    chance: np.random.Generator, kind: dict[str, Any], changed: dict[str, Any]
+    chance: Chance, kind: dict[str, Any], changed: dict[str, Any]
 ) -> None:
     """What keeps two rows from being compared keeps their difference out of the noise, too."""
     before, after = ([timed(chance, s, visits=1, case=c, **kind) for c in range(5)] for s in (1.0, 1.3))
@@ -88,9 +86,7 @@ def test_what_was_changed_between_runs_is_no_noise(
     assert not between_runs([before]) and not between_runs([])
 
 
-def test_runs_of_other_cases_between_two_of_the_same_do_not_hide_their_difference(
-    chance: np.random.Generator,
-) -> None:
+def test_runs_of_other_cases_between_two_of_the_same_do_not_hide_their_difference(chance: Chance) -> None:
     """Shards of one run follow one another in a folder, as do runs of other sweeps."""
     mine, others = range(8), range(100, 108)
     together = between_runs([night(chance, level, mine) for level in (1.0, 1.3, 1.0)])
@@ -99,7 +95,7 @@ def test_runs_of_other_cases_between_two_of_the_same_do_not_hide_their_differenc
     assert apart == pytest.approx(together, rel=0.05)
 
 
-def test_a_row_publishes_what_earlier_runs_say(chance: np.random.Generator) -> None:
+def test_a_row_publishes_what_earlier_runs_say(chance: Chance) -> None:
     (today,) = nights(chance, 0.0, count=1)
     alone = joined(today)
     assert {row.noise_runs for row in alone} == {MATRIX.runs}
@@ -122,12 +118,12 @@ def test_a_row_publishes_what_earlier_runs_say(chance: np.random.Generator) -> N
     ],
 )
 def test_a_run_without_earlier_ones_is_told_by_its_own_visits(
-    chance: np.random.Generator, noise: Noise, times: float
+    chance: Chance, noise: Noise, times: float
 ) -> None:
     assert noise.of(timed(chance, **LIBRARY)).runs == times * MATRIX.runs
 
 
-def test_a_run_says_by_how_much_visits_differed(chance: np.random.Generator) -> None:
+def test_a_run_says_by_how_much_visits_differed(chance: Chance) -> None:
     """Each case 10 % off from one visit to the next, where usually 95 in 100 are within 3.5 %."""
     row = replace(timed(chance, visits=2, **LIBRARY), visit_samples=[9, 9])
     samples_s = [1.0] * 9 + [math.exp(2.9 * MATRIX.visits)] * 9
@@ -137,7 +133,7 @@ def test_a_run_says_by_how_much_visits_differed(chance: np.random.Generator) -> 
     assert noise_lines([replace(row, samples_s=[1.0] * 9, visit_samples=[9])]) == noise_lines([]) == []
 
 
-def test_a_neighbour_during_an_earlier_run_is_no_noise_between_runs(chance: np.random.Generator) -> None:
+def test_a_neighbour_during_an_earlier_run_is_no_noise_between_runs(chance: Chance) -> None:
     """Its own rows are widened by what it took; later ones of the quiet machine are not."""
     quiet_nights = [night(chance, 1.0, range(8)) for _ in range(3)]
     busy = night(chance, 1.6, range(8), pressure=0.4)
@@ -154,9 +150,7 @@ def test_a_neighbour_during_an_earlier_run_is_no_noise_between_runs(chance: np.r
     assert runs_half(night(chance, 1.0, range(8), pressure=0.4), busy) > 2 * MATRIX.runs
 
 
-def test_a_run_that_is_recovered_knows_what_earlier_runs_say(
-    chance: np.random.Generator, tmp_path: Path
-) -> None:
+def test_a_run_that_is_recovered_knows_what_earlier_runs_say(chance: Chance, tmp_path: Path) -> None:
     """As it would have, had it ended by itself; a damaged file and one of other cases are no hindrance."""
     for number, level in enumerate((1.0, 1.3, 1.0, 1.3)):
         parquet.write(tmp_path / f"20261101T00000{number}Z-a.parquet", night(chance, level, range(8)))
@@ -173,7 +167,7 @@ def test_a_run_that_is_recovered_knows_what_earlier_runs_say(
 @pytest.mark.parametrize("work", [{}, {"cache": "warm"}, {"arithmetic": "vector"}], ids=str)
 @pytest.mark.parametrize("apart", [0.1, 0.3])
 def test_intervals_hold_what_earlier_runs_differ_by(
-    chance: np.random.Generator, work: dict[str, Any], apart: float
+    chance: Chance, work: dict[str, Any], apart: float
 ) -> None:
     """All of it, not only the share that is usually between runs: a calm run may be one of many levels."""
     earlier = nights(chance, apart, 10, 30, **work)
@@ -184,7 +178,7 @@ def test_intervals_hold_what_earlier_runs_differ_by(
 # --- comparing --------------------------------------------------------------------------------------
 
 
-def test_a_neighbour_on_every_case_is_not_averaged_away(chance: np.random.Generator) -> None:
+def test_a_neighbour_on_every_case_is_not_averaged_away(chance: Chance) -> None:
     """A neighbour stays for a run: what it may have done to one case it may have done to all."""
     after = [
         replace(row, pressure=0.3) if row.role == "measurement" else row
@@ -200,7 +194,7 @@ def test_a_neighbour_on_every_case_is_not_averaged_away(chance: np.random.Genera
     "changed", [{"concurrent_gpus": 8}, {"power_limit_w": 350.0}, {"device_id": "other"}], ids=str
 )
 def test_ceilings_under_another_condition_say_nothing_of_the_machine(
-    chance: np.random.Generator, changed: dict[str, Any]
+    chance: Chance, changed: dict[str, Any]
 ) -> None:
     """Where no case is comparable no machine became slower; and a condition waved through is the effect."""
     columns = {"device_kind": "cuda", "device": "h100", "clock": "graph", "concurrent_gpus": 1}
@@ -211,7 +205,7 @@ def test_ceilings_under_another_condition_say_nothing_of_the_machine(
     assert not found.shifts and found.exit_code == 3
 
 
-def test_a_device_of_another_kind_is_compared(chance: np.random.Generator) -> None:
+def test_a_device_of_another_kind_is_compared(chance: Chance) -> None:
     """A file may hold what no version could measure yet; its noise is taken to be a CPU's, the largest."""
     cpu = [older(row) for row in run(chance, still, 4, 3, **LIBRARY)]
     other = [replace(row, device_kind="xpu", device="xpu-simulated") for row in cpu]
@@ -220,7 +214,7 @@ def test_a_device_of_another_kind_is_compared(chance: np.random.Generator) -> No
     assert between_runs([other, other]) == between_runs([cpu, cpu])
 
 
-def test_neighbours_on_a_partitioned_gpu_are_not_seen_but_there(chance: np.random.Generator) -> None:
+def test_neighbours_on_a_partitioned_gpu_are_not_seen_but_there(chance: Chance) -> None:
     """Other slices share its power, and no count of processes shows who uses them: one at least."""
     before, slower, far_slower = (
         timed(chance, scale, mig="on", sm_clock_hz=None) for scale in (1.0, 1.2, 5.0)
@@ -229,7 +223,7 @@ def test_neighbours_on_a_partitioned_gpu_are_not_seen_but_there(chance: np.rando
     assert judged(before, far_slower).verdict == "SLOWER"
 
 
-def test_runs_of_two_cards_are_no_repeated_runs(chance: np.random.Generator) -> None:
+def test_runs_of_two_cards_are_no_repeated_runs(chance: Chance) -> None:
     """What two cards differ by is no noise of one: coverage would be that of another question."""
     rows = [
         replace(row, run_id=str(number), device_id=f"GPU-{number % 2}")

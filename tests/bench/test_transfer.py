@@ -24,6 +24,7 @@ from bench.model.scale_to_device import dtype_on, transferred, transferred_ceili
 from bench.runner.session import RESULTS
 from kernels.gemm.problem import Gemm
 from tests.bench.machines import bfloat16, framed, machine, sizes, timed
+from tests.bench.rows import Chance
 
 PUBLIC = RESULTS / "reference" / "public"
 
@@ -102,7 +103,7 @@ def cuda() -> list[Datasheet]:
     return [sheet for sheet in stated if sheet.peak_flop_per_s("matrix", "float16")]
 
 
-def test_to_itself_it_is_as_it_was(chance: np.random.Generator) -> None:
+def test_to_itself_it_is_as_it_was(chance: Chance) -> None:
     for sheet in cuda():
         before = own(sheet, machine(chance))
         after = transferred(before, sheet, sheet)
@@ -111,7 +112,7 @@ def test_to_itself_it_is_as_it_was(chance: np.random.Generator) -> None:
         assert after.dtype == before.dtype
 
 
-def test_there_and_back_again(chance: np.random.Generator) -> None:
+def test_there_and_back_again(chance: Chance) -> None:
     for _ in range(30):
         a, b = chance.choice(np.array(cuda(), dtype=object), 2, replace=False)
         before = own(a, machine(chance))
@@ -123,7 +124,7 @@ def test_there_and_back_again(chance: np.random.Generator) -> None:
         assert after.peaks == pytest.approx({kind: before.peaks[kind] for kind in shared})
 
 
-def test_a_device_twice_as_large_in_everything_by_hand(chance: np.random.Generator) -> None:
+def test_a_device_twice_as_large_in_everything_by_hand(chance: Chance) -> None:
     sheet = by_slug("h100_sxm5")
     rates = {
         key: rate.model_copy(update={"flop_per_s": 6 * rate.flop_per_s if rate.flop_per_s else None})
@@ -153,7 +154,7 @@ def test_a_device_twice_as_large_in_everything_by_hand(chance: np.random.Generat
     assert after.peaks == pytest.approx({kind: s * times[kind] for kind, s in before.peaks.items()})
 
 
-def test_more_of_everything_is_quicker(chance: np.random.Generator) -> None:
+def test_more_of_everything_is_quicker(chance: Chance) -> None:
     """An H200 is an H100 with quicker memory and more cache; a B200 is beyond both."""
     h100, h200, b200 = (by_slug(slug) for slug in ("h100_sxm5", "h200", "b200"))
     of = own(h100, machine(chance))
@@ -165,7 +166,7 @@ def test_more_of_everything_is_quicker(chance: np.random.Generator) -> None:
     assert after.seconds[0] < before.seconds[0]
 
 
-def test_a_device_without_the_type_goes_by_float16(chance: np.random.Generator) -> None:
+def test_a_device_without_the_type_goes_by_float16(chance: Chance) -> None:
     h100, v100, a100 = (by_slug(slug) for slug in ("h100_sxm5", "v100_sxm2_16gb", "a100_sxm4_80gb"))
     assert [dtype_on("bfloat16", one) for one in (h100, v100, a100)] == ["bfloat16", "float16", "bfloat16"]
     of = machine(chance)
@@ -181,7 +182,7 @@ def test_a_device_without_the_type_goes_by_float16(chance: np.random.Generator) 
 
 
 @pytest.mark.parametrize("lacking", ["peak", "bandwidth"])
-def test_what_a_datasheet_does_not_state_is_named(lacking: str, chance: np.random.Generator) -> None:
+def test_what_a_datasheet_does_not_state_is_named(lacking: str, chance: Chance) -> None:
     sheet = by_slug("h100_sxm5")
     lacks: dict[str, Any] = {"peak": {"rates": {}}, "bandwidth": {"bandwidth_byte_per_s": None}}[lacking]
     poor = dataclasses.replace(sheet, name="Poor", **lacks)
@@ -244,9 +245,7 @@ def test_that_we_measured_another_device_makes_it_no_more_like_this_one(runs: di
         assert likest and likest.sheet.slug in of
 
 
-def test_likest_is_what_an_sm_multiplies_and_draws(
-    chance: np.random.Generator, runs: dict[str, Known]
-) -> None:
+def test_likest_is_what_an_sm_multiplies_and_draws(chance: Chance, runs: dict[str, Known]) -> None:
     """Of the same generation if any is; by float16 where a device has no bfloat16."""
     rates = chance.uniform(1e12, 3e13, 100)
     odd = [dataclasses.replace(one, slug="", name="X") for one in chance.choice(np.array(cuda()), 100)]
@@ -300,7 +299,7 @@ def test_errors_by_hand() -> None:
         Errors.of(np.array([]), np.array([]))
 
 
-def test_errors_are_of_scored_rows_of_the_type(chance: np.random.Generator) -> None:
+def test_errors_are_of_scored_rows_of_the_type(chance: Chance) -> None:
     sheet = by_slug("h100_sxm5")
     by = own(sheet, machine(chance), "float16")
     shapes = [Gemm(m=int(m), n=int(n), k=int(k), dtype="float16") for m, n, k in sizes(chance, 40)]
