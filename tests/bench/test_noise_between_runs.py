@@ -178,18 +178,6 @@ def test_intervals_hold_what_earlier_runs_differ_by(
 # --- comparing --------------------------------------------------------------------------------------
 
 
-def test_a_neighbour_on_every_case_is_not_averaged_away(chance: Chance) -> None:
-    """A neighbour stays for a run: what it may have done to one case it may have done to all."""
-    after = [
-        replace(row, pressure=0.3) if row.role == "measurement" else row
-        for row in run(chance, still, 40, 3, effect=1.3, **LIBRARY)
-    ]
-    found = compared(run(chance, still, 40, 3, **LIBRARY), after)
-    assert {case.verdict for case in found.cases if case.role == "measurement"} == {"UNSURE"}
-    assert {mean.verdict for mean in found.means if not mean.operator.startswith("ceil")} == {"UNSURE"}
-    assert found.exit_code != 1
-
-
 @pytest.mark.parametrize(
     "changed", [{"concurrent_gpus": 8}, {"power_limit_w": 350.0}, {"device_id": "other"}], ids=str
 )

@@ -13,17 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy import special, stats
 
-from bench.judge.history.rolling import (
-    DAYS,
-    LEAST,
-    NEVER,
-    USUAL,
-    Nights,
-    Weekdays,
-    Window,
-    append,
-    row_median,
-)
+from bench.judge.history.rolling import LEAST, NEVER, USUAL, Nights, Weekdays, Window, append, row_median
 from bench.judge.history.run_probability import LOOK_BACK, Chance
 from bench.judge.history.series import Flags, Floats
 
@@ -166,9 +156,7 @@ class Watch:
         day = self._days[night]
         self.departed_by_day = values - usual.centre
         values = values - self._weekdays.expected[:, day]
-        self._weekdays.push(day, self.departed_by_day)
-        if night % DAYS == 0:
-            self._weekdays.learn()
+        self._weekdays.push(night, day, self.departed_by_day)
         self.sigma = np.fmax(usual.sigma, half * HALF_TO_SIGMA)
         unsure = np.sqrt(1 + np.pi / 2 / np.maximum(usual.nights, 1))  # the median is a guess, too
         enough = usual.nights >= LEAST

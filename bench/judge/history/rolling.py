@@ -143,13 +143,15 @@ class Weekdays:
         self.expected: Floats = np.zeros((rows, DAYS))
         """[rows, days] what each weekday adds to the usual level, ln; 0 where nothing is known of it."""
 
-    def push(self, day: int, departed: Floats) -> None:
+    def push(self, night: int, day: int, departed: Floats) -> None:
         """This night's departures from the usual level, [rows], ln; NaN where there is none."""
         known = ~np.isnan(departed)
         append(self._departed[:, day], known, departed[known])
+        if night % DAYS == 0:
+            self._learn()
 
-    def learn(self) -> None:
-        """Ask of all rows anew what the weekdays do to them."""
+    def _learn(self) -> None:
+        """What the weekdays do to each row, asked anew."""
         counts = (~np.isnan(self._departed)).sum(axis=2) >= LEAST_WEEKS
         departed = np.where(counts[:, :, None], self._departed, np.nan)
         rows = np.flatnonzero(counts.sum(axis=1) > 1)
