@@ -77,7 +77,7 @@ def import_all(
 
 def agreement(results: Results) -> None:
     """How far sources agree that timed the same work on the same device: the ratio of their times."""
-    from bench.judge.agreement import agreements
+    from bench.judge.achieved import agreements
     from bench.judge.frame import read
 
     shown = table("operator", "device", "first", "second", ">cases", ">second / first", ">80 % of them")

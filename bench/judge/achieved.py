@@ -1,24 +1,24 @@
-"""What devices achieve by class of work, and what their datasheets promise: rates, not ratios of cases.
+"""What devices achieve by class of work, what their datasheets promise, and how far sources agree.
 
-Cases need not be common to two devices, so times of any source may stand side by side. A class counts the
-rows that its limit decides: layers bound by memory of at least `LARGE` times the last-level cache, and others
-whose arithmetic takes at least `CLEAR` times as long as their bytes by the datasheet.
+These are rates: cases need not be common to two devices, so times of any source may stand side by side. A
+class counts the rows that its limit decides: layers bound by memory of at least `LARGE` times the last-level
+cache, and others whose arithmetic takes at least `CLEAR` times as long as their bytes by the datasheet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bench.device.datasheet import Datasheet
-from bench.judge.flags import SUSPECT
 from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 
-Flags = Sequence[str]
 LARGE, CLEAR = 4, 2
 MIDDLE = (0.1, 0.5, 0.9)
 """Quantiles of a class's rates."""
@@ -68,39 +68,31 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
     was timed with several shapes of a launch the fastest counts.
     """
     sheets = {run.device: run.datasheet for run in measured_runs if run.datasheet is not None}
-    rates: dict[tuple[str, str, str], list[float]] = {}
-    peaks: dict[tuple[str, str, str], float] = {}
+    reached: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     for run in measured_runs:
-        if (sheet := sheets.get(run.device)) is None:
-            continue
-        for row, flags in _fastest(zip(run.rows, run.flags, strict=True)):
-            reached = _rate(row, sheet) if row.is_timed and SUSPECT.isdisjoint(flags) else None
-            if reached is not None:
-                work, width, rate, stated = reached
-                key = work, width, run.device
-                rates.setdefault(key, []).append(rate)
-                peaks[key] = max(stated, peaks.get(key, 0.0))
-    order = {device: place for place, device in enumerate(by_age(sheets))}
-    works = {work: place for place, work in enumerate(dict.fromkeys(CLASSES.values()))}
-    widths = {width: place for place, width in enumerate(dict.fromkeys(["", *WIDTHS.values()]))}
+        if (sheet := sheets.get(run.device)) is not None:
+            for work, width, rate, stated in filter(None, (_rate(row, sheet) for row in _fastest(run))):
+                reached[work, width, run.device].append((rate, stated))
+    order = itertools.product(dict.fromkeys(CLASSES.values()), ["", *WIDTHS.values()], by_age(sheets))
     shown = []
-    for (work, width, device), of in rates.items():
-        low, median, high = map(float, np.quantile(of, MIDDLE))
-        promised = peaks[work, width, device] or None
-        shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), promised))
-    return sorted(shown, key=lambda each: (works[each.work], widths[each.width], order[each.device]))
+    for work, width, device in dict.fromkeys(order):
+        if pairs := reached.get((work, width, device)):
+            of, promises = zip(*pairs, strict=True)
+            low, median, high = map(float, np.quantile(of, MIDDLE))
+            promised = max(promises) or None
+            shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), promised))
+    return shown
 
 
-def _fastest(rows: Iterable[tuple[Measurement, Flags]]) -> Iterator[tuple[Measurement, Flags]]:
-    """The rows; of those of the operator stream only the fastest of each size."""
-    passes: dict[str, tuple[Measurement, Flags]] = {}
-    for row, flags in rows:
+def _fastest(run: DeviceRun) -> Iterator[Measurement]:
+    """The run's sound rows; of those of the operator stream only the fastest of each size."""
+    passes: dict[str, Measurement] = {}
+    for row in run.sound:
         if row.operator != "stream":
-            yield row, flags
-        elif row.is_timed and SUSPECT.isdisjoint(flags):
-            before = passes.setdefault(row.parameters, (row, flags))
-            if (row.median_s or 0.0) < (before[0].median_s or 0.0):
-                passes[row.parameters] = row, flags
+            yield row
+        else:
+            before = passes.get(row.parameters, row)
+            passes[row.parameters] = min(before, row, key=lambda each: each.median_s or 0.0)
     yield from passes.values()
 
 
@@ -127,3 +119,57 @@ def _rate(row: Measurement, sheet: Datasheet) -> tuple[str, str, float, float] |
     if width is None or not (peak and bandwidth) or row.flop / peak < CLEAR * row.byte / bandwidth:
         return None
     return work, width, row.flop / row.median_s, peak
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Two sources on one device, over the work of one operator and data type that both timed."""
+
+    device: str
+    operator: str
+    width: str
+    """Data types: 16 bits are float16 or bfloat16, which the same units multiply."""
+    first: str
+    second: str
+    """Author and clock: `NeuSight (...), events`."""
+    cases: int
+    low: float
+    median: float
+    high: float
+    """Quantiles of the second's seconds / the first's."""
+
+
+def agreements(measured_runs: Sequence[DeviceRun]) -> Iterator[Agreement]:
+    """Agreement of each two sources by operator, data types and device; suspect times are left out.
+
+    The same work is the same product, or the same counts of one operator: a layer of 64 x 128 elements and
+    one of 128 x 64 move the same bytes. Kernels and ways of timing may differ, and are part of the ratio.
+    Of the implementations of a source that timed the same work the fastest counts.
+    """
+    times: dict[tuple[str, str, str], dict[str, dict[tuple[object, ...], float]]] = {}
+    for run in measured_runs:
+        for row in run.sound:
+            if row.median_s and row.byte:
+                operator = "gemm" if row.operator == "linear" else row.operator  # forward it is a product
+                of_work = times.setdefault((operator, WIDTHS.get(row.dtype, row.dtype), row.device), {})
+                of_source = of_work.setdefault(_who(row), {})
+                work = _work(row)
+                of_source[work] = min(row.median_s, of_source.get(work, row.median_s))
+    for (operator, width, device), of_work in sorted(times.items()):
+        for first, second in itertools.combinations(sorted(of_work), 2):
+            common = of_work[first].keys() & of_work[second].keys()
+            if common:
+                ratios = [of_work[second][work] / of_work[first][work] for work in common]
+                low, median, high = map(float, np.quantile(ratios, MIDDLE))
+                yield Agreement(device, operator, width, first, second, len(common), low, median, high)
+
+
+def _work(row: Measurement) -> tuple[object, ...]:
+    if row.product_m and row.product_n and row.product_k:
+        return (*sorted((row.product_m, row.product_n)), row.product_k, row.flop)
+    return row.flop, row.byte
+
+
+def _who(row: Measurement) -> str:
+    source = (row.source or "measured here").partition(";")[0]
+    return f"{source}, {row.timed_by}" if row.timed_by else source

@@ -38,7 +38,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.judge.comparison_side import case_of, side
-from bench.judge.flags import SUSPECT
 from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
@@ -67,7 +66,8 @@ if TYPE_CHECKING:
     from bench.store.schema import Measurement
     from bench.sweep.load import Case
 
-ERRORS = ("half", "shared", "memory_down", "memory_up", "compute_down", "compute_up")
+ROOF_ERRORS = ("memory_down", "memory_up", "compute_down", "compute_up")
+ERRORS = ("half", "shared", *ROOF_ERRORS)
 """Columns that say how far off a time or a roof may be."""
 ASKED = {
     *(*FACTS, *RunKey._fields, "byte_moved", "cache_byte", "dtype", "operator", "parameters", "peak_byte"),
@@ -94,7 +94,7 @@ def claim_rows(runs: Sequence[DeviceRun]) -> pd.DataFrame:
         frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
         frame["key"] = [row.case for row in rows]
         frame["item_byte"] = frame["dtype"].map(ITEM_BYTE)
-        frame["suspect"] = [not SUSPECT.isdisjoint(run.flags[place]) for place in frame.index]
+        frame["suspect"] = run.suspect[frame.index]
         known = [looks.get(case_of(row)) for row in rows]
         frame["half"] = [max(look.down, look.up) if look else math.nan for look in known]
         frame["shared"] = [look.shared if look else 0.0 for look in known]
@@ -144,15 +144,14 @@ def _shares(row: Measurement, ridge: float) -> dict[str, float]:
 def _roof_errors(row: Measurement, run: DeviceRun) -> dict[str, float]:
     """Errors of the terms of memory and compute; 0 where the roof is a datasheet's or a term is missing."""
     if run.imported:
-        return {f"{term}_{side}": 0.0 for term in ("memory", "compute") for side in ("down", "up")}
+        return dict.fromkeys(ROOF_ERRORS, 0.0)
     roof = run.roof_of(row)
-    slowest, seen, quickest = (row_terms(row, each) for each in (roof.slowest, roof, roof.quickest))
-    errors = {}
-    for place, term in ((1, "memory"), (2, "compute")):
-        known = quickest[place] > 0
-        errors[f"{term}_down"] = math.log(slowest[place] / seen[place]) if known else 0.0
-        errors[f"{term}_up"] = math.log(seen[place] / quickest[place]) if known else 0.0
-    return errors
+    errors: list[float] = []
+    _, *terms = zip(*(row_terms(row, each) for each in (roof.slowest, roof, roof.quickest)), strict=True)
+    for slowest, seen, quickest in terms:
+        ratios = (slowest / seen, seen / quickest) if quickest > 0 else (1.0, 1.0)
+        errors += map(math.log, ratios)
+    return dict(zip(ROOF_ERRORS, errors, strict=True))
 
 
 def _stated_s(row: Measurement, flop: float, byte: float, sheet: Datasheet | None) -> float:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ValidationError
@@ -81,32 +81,41 @@ def judge(runs: Sequence[DeviceRun], declared: Sequence[Declared]) -> list[Judge
     """Every claim on the runs of one device, in the order given. UserError if they are of several."""
     rows = claim_rows(runs)
     untimed = cache(partial(_untimed, runs[0]))
-    judged = []
-    for each in declared:
-        of_sweep = rows[rows["sweep"].isin(each.rows)]
-        expected_rows = cache(partial(_expected_rows, each, runs[0], untimed))
-        judged += [_judged(claim, each, of_sweep, expected_rows, runs) for claim in each.claims]
-    return judged
+    sweeps = [_SweepRows(each, rows[rows["sweep"].isin(each.rows)], runs, untimed) for each in declared]
+    return [_judged(claim, sweep) for sweep in sweeps for claim in sweep.declared.claims]
 
 
-def _judged(
-    claim: Claim,
-    declared: Declared,
-    rows: pd.DataFrame,
-    expected_rows: Callable[[], pd.DataFrame],
-    runs: Sequence[DeviceRun],
-) -> JudgedClaim:
-    """The verdict on a claim; `expected_rows` makes the sweep's cases rows; most claims need none."""
+@dataclass(frozen=True)
+class _SweepRows:
+    """What the runs of a device have of one sweep."""
+
+    declared: Declared
+    timed: pd.DataFrame
+    runs: Sequence[DeviceRun]
+    untimed: Callable[[], pd.DataFrame]
+    """All rows of the device, timed or not, for sweeps without cases."""
+
+    @cached_property
+    def expected(self) -> pd.DataFrame:
+        """The sweep's cases as rows; without cases its untimed rows. Most claims need none."""
+        if self.declared.cases:
+            return case_rows(self.declared.cases, self.runs[0].rows[0].sm_count)
+        rows = self.untimed()
+        return rows[rows["sweep"].isin(self.declared.rows)]
+
+
+def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim:
+    """The verdict on a claim."""
     name, test = claim.test
+    rows, runs = sweep.timed, sweep.runs
     if counts_memory(test):
         rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
-    wanted = _wanted(rows, claim)
     other = _other_device(claim, runs)
-    suspect = 0 if other else int(wanted["suspect"].sum())
+    suspect = 0 if other else int(_wanted(rows, claim)["suspect"].sum())
 
     def verdict(word: Verdict, reason: str = "", of: ClaimEffect | None = None) -> JudgedClaim:
         imported = all(run.imported for run in runs)
-        return JudgedClaim(runs[0].device, imported, declared, claim, word, reason, of, suspect)
+        return JudgedClaim(runs[0].device, imported, sweep.declared, claim, word, reason, of, suspect)
 
     if other:
         return verdict("NOT APPLICABLE", other)
@@ -116,10 +125,10 @@ def _judged(
     if of is not None and clusters >= claim.least:
         answer = claim.expected.answer(of.low, of.high)
         return verdict("UNDECIDED" if answer is None else "SUPPORTED" if answer else "CONTRADICTED", of=of)
-    if clusters == 0 and not suspect:
-        refusal, missing = _missing(claim, declared, rows, expected_rows, runs[0])
+    untried = clusters == 0 and not suspect
+    refusal, missing = _missing(claim, sweep) if untried or sweep.declared.cases else ("", "")
+    if untried:
         return verdict("NOT APPLICABLE", refusal) if refusal else verdict("NOT MEASURED", missing)
-    missing = _missing(claim, declared, rows, expected_rows, runs[0])[1] if declared.cases else ""
     return verdict("TOO FEW", "; ".join(filter(None, [f"{clusters} of {claim.least}", missing])), of)
 
 
@@ -149,46 +158,29 @@ def _other_device(claim: Claim, runs: Sequence[DeviceRun]) -> str:
     return "" if met else f"about compute capability {least}; this device has {have}"
 
 
-def _expected_rows(declared: Declared, run: DeviceRun, untimed: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-    """The sweep's cases as rows; without cases the run's rows of it among `untimed`."""
-    if declared.cases:
-        return case_rows(declared.cases, run.rows[0].sm_count)
-    rows = untimed()
-    return rows[rows["sweep"].isin(declared.rows)]
-
-
 def _untimed(run: DeviceRun) -> pd.DataFrame:
     """All rows, timed or not, without the columns that a row without a time lacks."""
     rows = run.columns.assign(item_byte=run.columns["dtype"].map(ITEM_BYTE))
     return compact(rows.drop(columns=[name for name in UNKNOWN if name in rows]))
 
 
-def _missing(
-    claim: Claim,
-    declared: Declared,
-    timed: pd.DataFrame,
-    expected_rows: Callable[[], pd.DataFrame],
-    run: DeviceRun,
-) -> tuple[str, str]:
+def _missing(claim: Claim, sweep: _SweepRows) -> tuple[str, str]:
     """(why no case that is wanted runs on this device, or empty; which of those that do have no time)."""
-    first = run.rows[0]
-    if not declared.cases:
-        if count := len(_wanted(timed, claim)):
-            alone = f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
-            return "", alone
-        untimed = _wanted(expected_rows(), claim)
-        if len(untimed) and (untimed["status"] == "unsupported").all():
-            return str(untimed["reason"].iloc[0] or "unsupported"), ""
+    run, cases = sweep.runs[0], sweep.declared.cases
+    if not cases and (count := len(_wanted(sweep.timed, claim))):
+        return "", f"no two of {count} rows are comparable in this way" if count > 1 else "only one such row"
+    wanted = _wanted(sweep.expected, claim)
+    if not cases:
+        if len(wanted) and (wanted["status"] == "unsupported").all():
+            return str(wanted["reason"].iloc[0] or "unsupported"), ""
         return "", "no such rows"
     capability = run.datasheet.capability if run.datasheet else None
-    kind: Literal["cpu", "cuda"] = "cpu" if first.device_kind == "cpu" else "cuda"
-    wanted = _wanted(expected_rows(), claim)
-    cases = [declared.cases[index] for index in wanted.index]
-    refusals = [case.missing(kind, capability) for case in cases]
+    kind: Literal["cpu", "cuda"] = "cpu" if run.rows[0].device_kind == "cpu" else "cuda"
+    refusals = [cases[index].missing(kind, capability) for index in wanted.index]
     if all(refusals):
         return refusals[0] if refusals else "the sweep has no such case on this device", ""
-    there = set(timed["key"])
-    able = [case for case, refusal in zip(cases, refusals, strict=True) if not refusal]
+    there = set(sweep.timed["key"])
+    able = [cases[index] for index, refusal in zip(wanted.index, refusals, strict=True) if not refusal]
     without = [case for case in able if case.key not in there]
     if not without:
         return "", f"all {len(able)} cases are measured, and too few of them are comparable in this way"

@@ -34,13 +34,9 @@ OURS = "roofbench"
 """Author of a row without a source."""
 
 
-def _who(source: str) -> str:
-    """The author in a source, without the name of a file: files differ from device to device."""
-    return source.partition(";")[0]
-
-
 BLOCKING = (
-    Fact("source", "source", shown=_who, absent=OURS),
+    # Without the name of a file: files differ from device to device.
+    Fact("source", "source", shown=lambda source: source.partition(";")[0], absent=OURS),
     Fact("device", "device"),
     # Two cards of one model differ by a few percent. On a CPU this is the host's name, and no identity.
     Fact("unit", "device_id", ("cuda",)),

@@ -171,10 +171,8 @@ class Comparison:
         cases: dict[str, list[Compared]] = defaultdict(list)
         for each in self.cases:
             if each.effect is not None:
-                place = (
-                    each.case.operator if each.role == "measurement" else f"ceilings: {each.case.operator}"
-                )
-                cases[place].append(each)
+                apart = "" if each.role == "measurement" else "ceilings: "
+                cases[apart + each.case.operator].append(each)
         return [_mean(operator, of) for operator, of in sorted(cases.items())]
 
 
@@ -276,17 +274,13 @@ def _unpaired(
             why = ", ".join(f"{status[name]} in {name}" for name in status)
         reasons = dict.fromkeys(row.reason for row in bad.values() if row.reason)
         return Compared(case, "INVALID", why, "; ".join(reasons))
-    if before is None and after is not None:
-        why = sides[0].absent.get(case, "")
-        return Compared(case, "NEW", _status(why, "A"), why, after_s=after.row.median_s)
-    if after is None and before is not None:
-        why = sides[1].absent.get(case, "")
-        return Compared(case, "GONE", _status(why, "B"), why, before_s=before.row.median_s)
-    return None
-
-
-def _status(why: str, name: str) -> str:
-    return f"{why.split(':')[0]} in {name}" if why else f"no row in {name}"
+    if before is not None and after is not None:
+        return None
+    without, name = (sides[0], "A") if before is None else (sides[1], "B")
+    why = without.absent.get(case, "")
+    reason = f"{why.split(':')[0] or 'no row'} in {name}"
+    before_s, after_s = (look.row.median_s if look else None for look in (before, after))
+    return Compared(case, "GONE" if before else "NEW", reason, why, before_s=before_s, after_s=after_s)
 
 
 def _judged(

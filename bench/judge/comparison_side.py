@@ -180,20 +180,18 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
     what their ceilings differ by together is the machine's doing. Ceilings that were measured under another
     condition (a power limit, a protocol, another card) tell what that does, not what the machine did.
     """
-    moves: dict[Work, list[tuple[float, float]]] = defaultdict(list)
+    moves: dict[Work, list[float]] = defaultdict(list)
     for case in before.looks.keys() & after.looks.keys():
-        looks = before.looks[case], after.looks[case]
-        if case.implementation.startswith(OURS) or looks[0].row.role == "measurement":
+        first, second = before.looks[case].row, after.looks[case].row
+        if case.implementation.startswith(OURS) or first.role == "measurement":
             continue
-        if not all(look.has_interval for look in looks):
+        if not (before.looks[case].has_interval and after.looks[case].has_interval):
             continue
-        if any(value(looks[0].row, fact) != value(looks[1].row, fact) for fact in SOFTWARE):
+        if any(value(first, fact) != value(second, fact) for fact in SOFTWARE):
             return None
-        if differing(looks[0].row, looks[1].row)[0]:
-            continue
-        assert looks[0].row.median_s and looks[1].row.median_s
-        half = math.hypot(*((look.down + look.up) / 2 for look in looks))
-        moves[work_of(looks[0].row)].append((math.log(looks[1].row.median_s / looks[0].row.median_s), half))
+        if not differing(first, second)[0]:
+            assert first.median_s and second.median_s
+            moves[work_of(first)].append(math.log(second.median_s / first.median_s))
     every = [move for of_work in moves.values() for move in of_work]
     if len(every) < LEAST_CEILINGS:
         return None
@@ -201,16 +199,14 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
     for work, of_work in moves.items():
         if len(of_work) >= LEAST_ALIKE:
             # So few may agree by chance, which Student's t allows for.
-            apart = [move for move, _ in of_work]
-            error = student(len(apart) - 1, 0.95) * float(np.std(apart, ddof=1)) / len(apart) ** 0.5
+            error = student(len(of_work) - 1, 0.95) * float(np.std(of_work, ddof=1)) / len(of_work) ** 0.5
             by_work[work] = _shift(of_work)._replace(error=error)
     return _shift(every)._replace(by_work=by_work)
 
 
-def _shift(moves: Sequence[tuple[float, float]]) -> Shift:
-    apart = np.array([move for move, _ in moves])
-    by = float(np.median(apart))
-    spread = 1.4826 * float(np.median(np.abs(apart - by)))
+def _shift(moves: Sequence[float]) -> Shift:
+    by = float(np.median(moves))
+    spread = 1.4826 * float(np.median(np.abs(np.array(moves) - by)))
     return Shift(by, 2 * 1.2533 * spread / len(moves) ** 0.5, len(moves))
 
 
@@ -220,12 +216,8 @@ def case_of(row: Measurement) -> CaseKey:
     return CaseKey(row.sweep, row.operator, row.implementation, row.parameters, row.cache, threads)
 
 
-def bounds(run: frame.DeviceRun) -> list[Bound]:
-    """What limits each row of a run."""
-    return [_bound(row, run.roof_of(row)) for row in run.rows]
-
-
-def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
+def bound_of(row: Measurement, ceilings: Ceilings) -> Bound:
+    """What limits a row that is compared with these ceilings."""
     if row.role != "measurement":
         return "memory" if row.flop == 0 and row.byte > 0 else "core"
     if row.cache != "cold" or row.median_s is None:
@@ -239,11 +231,11 @@ def _bound(row: Measurement, ceilings: Ceilings) -> Bound:
 
 
 def _facts(rows: Collection[Measurement]) -> dict[str, tuple[str, ...]]:
-    values_of: dict[str, set[str]] = defaultdict(set)
-    for fact in FACTS:
-        values_of[fact.name] = {text for row in rows if (text := value(row, fact)) is not None}
-    values_of["device name"] = {row.device_name for row in rows}
-    values_of["run"] = {row.run_id for row in rows}
     when = sorted(row.utc for row in rows)
-    values_of["utc"] = {*when[:1], *when[-1:]}
-    return {name: tuple(sorted(values)) for name, values in values_of.items()}
+    values_of: dict[str, set[str | None]] = {
+        **{fact.name: {value(row, fact) for row in rows} for fact in FACTS},
+        "device name": {row.device_name for row in rows},
+        "run": {row.run_id for row in rows},
+        "utc": {*when[:1], *when[-1:]},
+    }
+    return {name: tuple(sorted(v for v in values if v is not None)) for name, values in values_of.items()}

@@ -23,7 +23,7 @@ interval or a ceiling is missing:
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
@@ -126,6 +127,16 @@ class DeviceRun:
         return [self.flags_of(row) for row in self.rows]
 
     @cached_property
+    def suspect(self) -> npt.NDArray[np.bool_]:
+        """Whether a flag casts doubt on the time of each row, if it has one."""
+        return np.array([not SUSPECT.isdisjoint(names) for names in self.flags], dtype=bool)
+
+    @property
+    def sound(self) -> list[Measurement]:
+        """The rows with a time that no flag makes suspect."""
+        return [row for row, doubt in zip(self.rows, self.suspect, strict=True) if row.is_timed and not doubt]
+
+    @cached_property
     def bounds(self) -> Sequence[str]:
         """What bounds each row on this device: one of `bench.model.bound.BOUNDS`, or empty."""
         return bounds(self.columns, self.roof, self.datasheet)
@@ -197,21 +208,20 @@ def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> li
 
     Runs on several GPUs of a node share their name, and a figure has one line for a kind.
     """
-    last: dict[str, dict[str, Measurement]] = {}
+    of_device: dict[str, list[Measurement]] = defaultdict(list)
     for row in rows:
         if row.device_kind == "cuda" and row.source is None:
-            units = last.setdefault(row.device, {})
-            units[row.device_id] = max(units.get(row.device_id, row), row, key=lambda each: each.utc)
-    chosen = {device: max(units.values(), key=lambda row: row.utc) for device, units in last.items()}
-    for device, units in last.items():
-        if len(units) > 1:
-            name = " ".join(filter(None, (chosen[device].host, chosen[device].pci_bus)))
+            of_device[row.device].append(row)
+    only: dict[str, str] = {}
+    for device, measured in of_device.items():
+        last = max(measured, key=attrgetter("utc"))
+        only[device] = last.device_id
+        if any(row.device_id != last.device_id for row in measured):
+            name = " ".join(filter(None, (last.host, last.pci_bus))) or last.device_id
             say(
-                f"{device}: results of several units; shown is only {name or chosen[device].device_id}, "
-                "measured last. `python -m plots fleet RESULT...` shows all of them; to see another one, "
-                "give its files"
+                f"{device}: results of several units; shown is only {name}, measured last. "
+                "`python -m plots fleet RESULT...` shows all of them; to see another one, give its files"
             )
-    only = {device: row.device_id for device, row in chosen.items()}
     return [row for row in rows if row.source or only.get(row.device, row.device_id) == row.device_id]
 
 
@@ -221,9 +231,9 @@ def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[Devic
     MixedCeilings if those of a run cannot be one calibration, say because a driver changed under it;
     `without_mixed`, such a run has none.
     """
-    by_key: dict[RunKey, list[Measurement]] = {}
+    by_key: dict[RunKey, list[Measurement]] = defaultdict(list)
     for row in rows:
-        by_key.setdefault(RunKey.of(row), []).append(row)
+        by_key[RunKey.of(row)].append(row)
     names = run_names(by_key)
     order = sorted(by_key, key=attrgetter("device", "run_id", "device_id"))
     return [DeviceRun(key, names[key], by_key[key], _ceilings(by_key[key], without_mixed)) for key in order]
@@ -326,10 +336,10 @@ def _add_rates(frame: pd.DataFrame) -> None:
 
 def _add_predictions(frame: pd.DataFrame, run: DeviceRun) -> None:
     given = run.calibrating.calibrations if run.calibrating else None
-    samples: dict[str, list[Sample]] = {}
+    samples: dict[str, list[Sample]] = defaultdict(list)
     for sibling in run.siblings:
         for dtype, sample in sibling.samples.items():
-            samples.setdefault(dtype, []).append(sample)
+            samples[dtype].append(sample)
     for name, column in structured(frame, run.roof, run.datasheet, given, samples, run.learns).items():
         frame[str(name)] = column
     add_rooflines(frame, run.roof, run.datasheet)
@@ -349,8 +359,7 @@ def _add_verdicts(frame: pd.DataFrame, run: DeviceRun) -> None:
     frame["bound_by"] = pd.Series(run.bounds, index=frame.index, dtype=str)
     frame["flags"] = pd.Series([" ".join(names) for names in run.flags], index=frame.index, dtype=str)
     # A row without a time is no point, whatever its result was.
-    suspect = np.array([not SUSPECT.isdisjoint(names) for names in run.flags], dtype=bool)
-    frame["suspect"] = suspect & frame["median_s"].notna()
+    frame["suspect"] = run.suspect & frame["median_s"].notna()
     # Being quicker than a prediction casts doubt on one of the two, and must not spare the prediction.
     spared = SUSPECT - {"above_roof"}
     frame["blamed"] = np.array([not spared.isdisjoint(names) for names in run.flags], dtype=bool)

@@ -22,9 +22,8 @@ import yaml
 from pydantic import Field, TypeAdapter, model_validator
 
 from bench.judge.claim_rows import selected
-from bench.judge.gemm_regions import REGIONS
 from bench.judge.noise import OURS
-from bench.judge.standings import CaseFigure, Measure, figures, latest, median_ends, timed
+from bench.judge.standings import REGIONS, CaseFigure, Measure, figures, latest, median_ends, timed
 from bench.sweep.claims import ExpectedRange, Select
 from bench.sweep.models import List, Strict, Text
 
@@ -41,7 +40,7 @@ class Goal(Strict):
     """What the cases of a region should reach, why, and what would show that the reason is wrong."""
 
     operator: str
-    region: Text = Field(description="In words; of gemm one of bench.judge.gemm_regions.REGIONS selects rows")
+    region: Text = Field(description="In words; of gemm one of bench.judge.standings.REGIONS selects rows")
     devices: List[str] = Field(description="Parts of the names of the devices that it is about")
     where: Select = Field({}, description="Which rows")
     ours: str = Field(OURS, description="Our implementation")

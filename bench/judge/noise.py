@@ -140,11 +140,9 @@ class Noise:
     def text(self) -> str:
         """How far visits to the same case differed, by kind of work; empty if no visits say so."""
         usual = USUAL.get(self.kind, USUAL["cpu"])
-        parts = (
-            f"{NAMES[work]} {share_text(math.expm1(factor * usual[work].visits))}"
-            for work, factor in sorted(self.factors.items(), key=lambda item: list(NAMES).index(item[0]))
-        )
-        return ", ".join(parts)
+        spreads = {work: factor * usual[work].visits for work, factor in self.factors.items()}
+        known = [work for work in NAMES if work in spreads]
+        return ", ".join(f"{NAMES[work]} {share_text(math.expm1(spreads[work]))}" for work in known)
 
     @classmethod
     def seen(cls, kind: str, cases: Iterable[Repeated]) -> Noise:

@@ -136,12 +136,7 @@ def scorecard(frame: pd.DataFrame) -> Scorecard:
 
 def scores(card: Scorecard) -> list[Score]:
     """A score for each level of each group that has rows."""
-    return [
-        _score(group, level, *predicted_and_measured(group, level))
-        for group in card.groups
-        for level in group.levels
-        if len(group.rows)
-    ]
+    return [_score(group, level) for group in card.groups if len(group.rows) for level in group.levels]
 
 
 def predicted_and_measured(group: ScoredGroup, level: str) -> tuple[np.ndarray, np.ndarray]:
@@ -178,31 +173,24 @@ def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:
     for (operator, device, source, regime), rows in sound.groupby(
         [sound["operator"], sound["device"], who, sound["regime"]], sort=True, dropna=False
     ):
-        known = {level: _known(rows, name) for level, name in LEVELS.items() if name in rows}
-        known = {level: has for level, has in known.items() if has.any()}
-        common = np.logical_and.reduce(list(known.values())) if known else np.zeros(len(rows), dtype=bool)
+        levels = [level for level, name in LEVELS.items() if name in rows]
+        seconds = rows[[LEVELS[level] for level in levels]].set_axis(levels, axis=1).astype(float)
+        known = (seconds > 0) & (seconds < np.inf)
+        levels = [level for level in levels if known[level].any()]
+        common = known[levels].all(axis=1) & bool(levels)
         yield ScoredGroup(
             operator=str(operator),
             device=str(device),
-            source=_text(source),
-            regime=_text(regime),
-            levels=tuple(known),
+            source=source if isinstance(source, str) else None,
+            regime=regime if isinstance(regime, str) else None,
+            levels=tuple(levels),
             rows=rows[common],
-            lost={level: int((has & ~common).sum()) for level, has in known.items()},
+            lost={level: int((known[level] & ~common).sum()) for level in levels},
         )
 
 
-def _known(rows: pd.DataFrame, column: str) -> np.ndarray:
-    predicted_s: np.ndarray = rows[column].to_numpy(dtype=float)
-    return np.asarray(np.isfinite(predicted_s) & (predicted_s > 0))
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _score(group: ScoredGroup, level: str, predicted_s: np.ndarray, measured_s: np.ndarray) -> Score:
-    errors = Errors.of(predicted_s, measured_s)
+def _score(group: ScoredGroup, level: str) -> Score:
+    errors = Errors.of(*predicted_and_measured(group, level))
     return Score(
         operator=group.operator,
         device=group.device,
@@ -220,7 +208,6 @@ def _score(group: ScoredGroup, level: str, predicted_s: np.ndarray, measured_s: 
 
 
 def _coverage(rows: pd.DataFrame) -> float | None:
-    low, high = rows["learned_low_s"], rows["learned_high_s"]
-    known = low.notna() & high.notna()
-    inside = rows["median_s"].between(low, high)
-    return float(100 * inside[known].mean()) if known.any() else None
+    known = rows.dropna(subset=["learned_low_s", "learned_high_s"])
+    inside = known["median_s"].between(known["learned_low_s"], known["learned_high_s"])
+    return float(100 * inside.mean()) if len(known) else None

@@ -17,17 +17,14 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from bench.case_name import row_name
 from bench.errors import UserError
-from bench.judge.flags import SUSPECT
-from bench.judge.gemm_regions import REGIONS
-from bench.judge.gemm_regions import region as gemm_region
 from bench.judge.noise import OURS
 from bench.model.roofline import WITHOUT_ROOF
 from bench.spec import is_custom
@@ -48,6 +45,22 @@ LIBRARIES = ("cublas", "cublaslt")
 ALL_16_BIT = "16-bit, all aligned"
 CACHE_REGIONS = ("<= 1/2 cache", "<= 4 x cache", "> 4 x cache")
 """The bytes of a launch relative to the last-level cache."""
+REGIONS = (
+    *(f"16-bit {shape}" for shape in ("large", "large, short K", "middle", "small", "decode", "other")),
+    *("float8 TN large", "float8 other", "int8 TN large", "int8 other", "tf32 TN large", "tf32 other"),
+    *("float32 large", "float32 other", "float64", "mxfp8 large", "mxfp8 other", "nvfp4 large"),
+    *("nvfp4 other", "unaligned", "batched"),
+)
+"""Regions of shapes of a GEMM, each with a goal of its own (goals.yaml), and the rest of each data type."""
+_IN_16_BYTES = {
+    **dict.fromkeys(("float16", "bfloat16"), (8, 8)),
+    **dict.fromkeys(("tf32", "float32"), (4, 4)),
+    **dict.fromkeys(("float8_e4m3", "float8_e5m2", "mxfp8"), (16, 8)),
+    **{"float64": (2, 2), "nvfp4": (32, 8), "int8": (16, 4)},
+}
+"""Elements of an operand, and of the result, in 16 bytes: the alignment that a load or bulk copy needs."""
+_TN_ONLY = ("float8", "int8", "tf32")
+"""Data types whose large products have a goal in the layout that tensor cores read, TN, alone."""
 _ORDER = (*REGIONS, ALL_16_BIT, *CACHE_REGIONS)
 
 
@@ -127,7 +140,7 @@ def timed(run: DeviceRun, cache: str = "cold") -> pd.DataFrame:
     places = [_place(*row) for row in zip(*(rows[name] for name in names), strict=True)]
     return rows.assign(
         half=np.where(half > 0, half, math.nan),
-        suspect=np.array([not SUSPECT.isdisjoint(run.flags[place]) for place in rows.index], dtype=bool),
+        suspect=run.suspect[rows.index],
         words=[words for words, _ in places],
         region=[region for _, region in places],
     )
@@ -151,6 +164,43 @@ def region(byte: int, cache_byte: int) -> str:
     if byte <= cache_byte / 2:
         return CACHE_REGIONS[0]
     return CACHE_REGIONS[1] if byte <= 4 * cache_byte else CACHE_REGIONS[2]
+
+
+def gemm_region(parameters: Mapping[str, Any]) -> str:
+    """The region of a GEMM with these `m`, `n`, `k`, `layout`, `dtype`, and `pitch` and `batch` if given."""
+    if parameters.get("batch", 1) > 1:
+        return "batched"
+    if not _aligned(parameters):
+        return "unaligned"
+    m, n, k, dtype = (parameters[name] for name in ("m", "n", "k", "dtype"))
+    if dtype in ("float16", "bfloat16"):
+        return f"16-bit {_shape(min(m, n), max(m, n), k)}"
+    if dtype == "float64":
+        return "float64"
+    kind, large = dtype.partition("_")[0], min(m, n) >= 4096 and k >= 1024
+    if kind in _TN_ONLY:
+        return f"{kind} TN large" if large and parameters["layout"] == "TN" else f"{kind} other"
+    return f"{kind} large" if large else f"{kind} other"
+
+
+def _shape(short: int, long: int, k: int) -> str:
+    if short <= 64 and long >= 4096 and k >= 4096:
+        return "decode"
+    if short >= 4096 and (k >= 1024 or k <= 512):
+        return "large" if k >= 1024 else "large, short K"
+    if long <= 1024:
+        return "small"
+    return "middle" if short > 1024 and long < 4096 else "other"
+
+
+def _aligned(parameters: Mapping[str, Any]) -> bool:
+    """Whether every row of A, B and D begins at a multiple of 16 bytes."""
+    if parameters.get("pitch") == "padded":
+        return True
+    m, n, k, layout = (parameters[name] for name in ("m", "n", "k", "layout"))
+    of_operand, of_result = _IN_16_BYTES[parameters["dtype"]]
+    row_a, row_b = m if layout[0] == "N" else k, k if layout[1] == "N" else n
+    return not (row_a % of_operand or row_b % of_operand or m % of_result)
 
 
 def figures(

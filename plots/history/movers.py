@@ -136,7 +136,7 @@ def _levels(view: View) -> tuple[Floats, Floats]:
     until = np.where(stepped, np.minimum(first, held), np.where(late.any(1), late.argmax(1), 0))
     early = usable & (order < until[:, None])
     early &= np.cumsum(early, axis=1) <= EARLY
-    before, now = (row_median(np.where(chosen, value, np.nan), chosen.sum(1)) for chosen in (early, late))
+    before, now = (row_median(np.where(chosen, value, np.nan)) for chosen in (early, late))
     return np.where(np.isfinite(before), before, centre), now
 
 

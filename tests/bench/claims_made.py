@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from bench.device.datasheet import find_datasheet
 from bench.judge.claims import Declared, JudgedClaim, judge
 from bench.judge.frame import runs
@@ -15,6 +13,7 @@ from bench.model.roofline import row_terms
 from bench.store.schema import Measurement
 from bench.sweep.claims import Claim
 from kernels.gemm.problem import Gemm
+from tests.bench.rows import Chance
 from tests.plots.synthetic import H100, ceilings, row
 
 SWEEP = "gemm/mine"
@@ -31,25 +30,25 @@ def timed(seconds: float, implementation: str = "cublas", half: float = 0.001, *
     return row(H100, SWEEP, Gemm(**given), implementation, **(times | what))
 
 
-def ratios(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
+def ratios(chance: Chance, scatter: float = 0.002) -> Iterator[Measurement]:
     for k in range(4000, 4100):
         slower = TRUTH if k % 8 else 1.0
         yield timed(1e-6 * k * slower * chance.normal(1, scatter), k=k)
 
 
-def slopes(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
+def slopes(chance: Chance, scatter: float = 0.002) -> Iterator[Measurement]:
     for m in range(256, 2048, 256):
         for n in (16, 64, 256, 1024):
             yield timed(1e-6 * m * n**0.25 * chance.normal(1, scatter), m=m, n=n)
 
 
-def spreads(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
+def spreads(chance: Chance, scatter: float = 0.002) -> Iterator[Measurement]:
     for m in range(256, 4096, 256):
         for layout, slower in (("NN", 1.0), ("NT", 1.1), ("TT", TRUTH)):
             yield timed(1e-6 * m * slower * chance.normal(1, scatter), m=m, layout=layout)
 
 
-def bounds(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
+def bounds(chance: Chance, scatter: float = 0.002) -> Iterator[Measurement]:
     (roofs,) = runs(ceilings(H100))
     for m in range(1024, 9000, 512):
         product = timed(1.0, m=m, n=8)
@@ -57,19 +56,19 @@ def bounds(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Meas
         yield timed(memory_s * TRUTH * chance.normal(1, scatter), m=m, n=8)
 
 
-def jumps(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
+def jumps(chance: Chance, scatter: float = 0.002) -> Iterator[Measurement]:
     for n in range(112, 2049, 8):
         column = -(-n // 128)
         yield timed(1e-4 * TRUTH**column * chance.normal(1, scatter), "triton-256x128", n=n)
 
 
-def knees(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
+def knees(chance: Chance, scatter: float = 0.002) -> Iterator[Measurement]:
     for m in range(1024, 8193, 1024):
         for n in (8, 16, 32, 512, 1024, 2048, 4096):
             yield timed(1e-1 * max(1.0, n / (128 * TRUTH)) * chance.normal(1, scatter), m=m, n=n)
 
 
-def shares(chance: np.random.Generator, scatter: float = 0.002) -> Iterator[Measurement]:
+def shares(chance: Chance, scatter: float = 0.002) -> Iterator[Measurement]:
     for k in range(4000, 4200):
         yield timed(1e-1, k=k, kernels="gmma" if k % 4 == 0 else "simt")
 
@@ -91,10 +90,14 @@ def truth(kind: str) -> float:
     return TRUTH - 1 if kind in ("slope", "share") else TRUTH
 
 
+def asked(expect: str, **given: Any) -> Claim:
+    """A claim with this test, and whatever else is given."""
+    return Claim.model_validate({"id": "MM-01", "says": "x", "expect": expect} | given)
+
+
 def claim(kind: str, expect: str, **more: Any) -> Claim:
     """A claim of this kind of test."""
-    given = {"id": "MM-01", "says": "x", kind: KINDS[kind][1], "expect": expect}
-    return Claim.model_validate(given | more)
+    return asked(expect, **{kind: KINDS[kind][1]} | more)
 
 
 def judged(

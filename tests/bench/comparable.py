@@ -18,13 +18,13 @@ import numpy.typing as npt
 from scipy.signal import lfilter
 
 from bench.judge import frame
-from bench.judge.compare import Compared, compare
+from bench.judge.compare import Compared, Comparison, compare
 from bench.judge.comparison_side import Bound
 from bench.judge.noise import NAMES, Noise
 from bench.runner.rows import join, joined
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
-from tests.bench.rows import stored
+from tests.bench.rows import again, stored
 from tests.our_sweeps import role
 
 GPU: dict[str, Any] = {
@@ -209,32 +209,12 @@ def none(kind: str) -> Noise:
     return Noise(kind, 0.0, runs_factors=dict.fromkeys(NAMES, 0.0))
 
 
-def older(one: Measurement) -> Measurement:
-    """The row as earlier versions published it: with an interval that says nothing of the run's noise."""
-    return replace(one, protocol_version="p2", noise_visits=None, noise_runs=None)
-
-
-def with_interval(one: Measurement, share: float) -> Measurement:
-    assert one.median_s is not None
-    return replace(one, low_s=one.median_s * (1 - share), high_s=one.median_s * (1 + share))
-
-
-def lasting(one: Measurement, factor: float) -> Measurement:
-    """The row as if the case had taken so many times as long."""
-    times = {name: factor * getattr(one, name) for name in ("median_s", "low_s", "high_s")}
-    return replace(one, samples_s=[factor * sample_s for sample_s in one.samples_s or ()], **times)
-
-
-def both(*rows: Measurement) -> list[Measurement]:
-    return [replace(one, run_id="b") for one in rows]
-
-
-def without_time(one: Measurement, status: str, reason: str = "it says why") -> Measurement:
-    gone = dict.fromkeys(("median_s", "low_s", "high_s", "samples_s", "stop", "settled"))
-    return replace(one, status=status, reason=reason, clock="", **gone)  # type: ignore[arg-type]
+def compared(before: Sequence[Measurement], after: Sequence[Measurement], *across: str) -> Comparison:
+    """These rows held against others, which are the run `b`."""
+    return compare(runs_of(before), runs_of(again(after, run_id="b")), across)
 
 
 def judged(before: Measurement, after: Measurement, *across: str) -> Compared:
     """The verdict on one case. Nothing is known of the runs but these two rows."""
-    (found,) = compare(runs_of([before]), runs_of([replace(after, run_id="b")]), across).cases
+    (found,) = compared([before], [after], *across).cases
     return found

@@ -23,22 +23,14 @@ def night(chance: np.random.Generator, days_ago: int, m: int, **facts: Any) -> M
     """A GEMM's row of that many days ago: from 100 ns to 10 s, interval of up to 10 %."""
     when = NOON - timedelta(days=days_ago, seconds=m)
     median_s = float(10 ** chance.uniform(-7, 1))
+    low, high = 1 + np.array([-1, 1]) * chance.uniform(0.001, 0.05, 2)
     values: dict[str, Any] = {
-        "run_id": f"{when:%Y%m%d}T020000Z-0123456789ab",
-        "utc": when.isoformat(timespec="milliseconds"),
-        "device": "nvidia-h200",
-        "device_name": "NVIDIA H200",
-        "device_kind": "cuda",
-        "device_id": "1f3c9a02b4d5",
-        "implementation": "triton",
-        "dtype": "bfloat16",
-        "cache": "cold",
-        "sweep": "gemm/square",
-        "parameters": f'{{"dtype":"bfloat16","k":3,"layout":"NN","m":{m},"n":2}}',
-        "median_s": median_s,
-        "low_s": median_s * (1 - float(chance.uniform(0.001, 0.05))),
-        "high_s": median_s * (1 + float(chance.uniform(0.001, 0.05))),
-        "samples_s": [median_s] * 9,
+        **{"run_id": f"{when:%Y%m%d}T020000Z-0123456789ab", "utc": when.isoformat(timespec="milliseconds")},
+        **{"device": "nvidia-h200", "device_name": "NVIDIA H200", "device_kind": "cuda"},
+        **{"device_id": "1f3c9a02b4d5", "implementation": "triton", "dtype": "bfloat16", "cache": "cold"},
+        **{"sweep": "gemm/square", "median_s": median_s, "samples_s": [median_s] * 9},
+        **{"parameters": f'{{"dtype":"bfloat16","k":3,"layout":"NN","m":{m},"n":2}}'},
+        **{"low_s": median_s * float(low), "high_s": median_s * float(high)},
     }
     return row(**(values | facts))
 

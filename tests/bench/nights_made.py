@@ -102,13 +102,18 @@ def made(
     )
 
 
+def slowed(history: History, where: object, by: Floats | float) -> History:
+    """What is there in `log_s` takes (1 + by) times as long."""
+    log_s = history.log_s.copy()
+    log_s[where] += np.log1p(by)  # type: ignore[index]
+    return replace(history, log_s=log_s)
+
+
 def stepped(
     history: History, rows: Collection[int], night: int, by: float, until: int | None = None
 ) -> History:
     """These series take (1 + by) times as long from this night on, up to the night `until` (not included)."""
-    log_s = history.log_s.copy()
-    log_s[list(rows), night:until] += np.log1p(by)
-    return replace(history, log_s=log_s)
+    return slowed(history, (list(rows), slice(night, until)), by)
 
 
 def missing(history: History, rows: Collection[int], nights: Collection[int]) -> History:
@@ -131,9 +136,7 @@ def throttled(
 ) -> History:
     """The whole machine takes (1 + by) times as long on these nights, or what one bound's speed decides."""
     rows = np.flatnonzero(history.series["bound"].isin(list(bounds)))
-    log_s = history.log_s.copy()
-    log_s[np.ix_(rows, list(nights))] += np.log1p(by)
-    return replace(history, log_s=log_s)
+    return slowed(history, np.ix_(rows, list(nights)), by)
 
 
 def rows_of(history: History, operator: str, implementation: str) -> list[int]:

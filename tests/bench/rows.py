@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.schema import ARROW, Measurement, record
+
+Chance = np.random.Generator
 
 
 def row(**facts: Any) -> Measurement:
@@ -46,6 +49,39 @@ def stored(made: Iterable[Measurement]) -> list[Measurement]:
 def written(path: Path, made: list[Measurement]) -> bytes:
     """Write a journal of these rows; its bytes."""
     with Journal(path) as journal:
-        for one in made:
-            journal.append(one)
+        journal.append(*made)
     return path.read_bytes()
+
+
+def again(rows: Iterable[Measurement], **changes: Any) -> list[Measurement]:
+    """The rows with these columns changed."""
+    return [dataclasses.replace(each, **changes) for each in rows]
+
+
+def with_ends(one: Measurement, low: float | None, high: float | None) -> Measurement:
+    """The row with these ends of its interval, as shares of its median; one that is None stays."""
+    assert one.median_s is not None
+    ends = {"low_s": low, "high_s": high}
+    seconds = {name: share * one.median_s for name, share in ends.items() if share is not None}
+    return dataclasses.replace(one, **seconds)
+
+
+def with_interval(one: Measurement, share: float) -> Measurement:
+    return with_ends(one, 1 - share, 1 + share)
+
+
+def lasting(one: Measurement, factor: float) -> Measurement:
+    """The row as if the case had taken so many times as long."""
+    times = {name: factor * getattr(one, name) for name in ("median_s", "low_s", "high_s")}
+    samples_s = [factor * sample_s for sample_s in one.samples_s or ()]
+    return dataclasses.replace(one, samples_s=samples_s, **times)
+
+
+def without_time(one: Measurement, status: str, reason: str = "it says why") -> Measurement:
+    gone = dict.fromkeys(("median_s", "low_s", "high_s", "samples_s", "stop", "settled"))
+    return dataclasses.replace(one, status=status, reason=reason, clock="", **gone)  # type: ignore[arg-type]
+
+
+def older(one: Measurement) -> Measurement:
+    """The row as earlier versions published it: with an interval that says nothing of the run's noise."""
+    return dataclasses.replace(one, protocol_version="p2", noise_visits=None, noise_runs=None)

@@ -16,7 +16,8 @@ from bench.spec import parameters_text
 from bench.store import parquet
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from tests.bench.comparable import both, timed, with_interval
+from tests.bench.comparable import timed
+from tests.bench.rows import again, with_interval
 from tests.bench.two_versions import Machine, committed, measured_by, repository
 
 SURE, VAGUE = 0.001, 0.05
@@ -47,7 +48,7 @@ class Results:
             path.unlink(missing_ok=True)
         parquet.write(a, self.before)
         columns = {"commit": self.new} | changes
-        parquet.write(b, [replace(row, **columns) for row in both(*self.after)])
+        parquet.write(b, again(self.after, **{"run_id": "b"} | columns))
         done = CliRunner().invoke(app, ["compare", str(a), str(b), "--again", *given])
         return done.exit_code, done.output
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.interop.imported_rows import device_columns, foreign_row
-from bench.judge.agreement import Agreement, agreements
+from bench.judge.achieved import Agreement, agreements
 from bench.judge.frame import runs
 from bench.spec import parameters_text
 from bench.store.schema import Measurement

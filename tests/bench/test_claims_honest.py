@@ -13,6 +13,7 @@ from scipy import stats
 from bench.store.schema import Measurement
 from studies.honest_claims import BEYOND, NAMES, TIMES, counted, machines
 from tests.bench.claims_made import KINDS, bounds, claim, judged, knees, timed
+from tests.bench.rows import again, with_interval
 from tests.drawing import drawn
 from tests.plots.synthetic import H100, ceilings
 
@@ -84,7 +85,7 @@ def test_a_line_without_one_of_its_rows_has_no_spread() -> None:
 
 
 def test_imported_rows_have_no_noise_that_could_be_added_to_their_spread() -> None:
-    rows = [dataclasses.replace(each, low_s=None, high_s=None, source="x") for each in several(0.04, 20)]
+    rows = again(several(0.04, 20), low_s=None, high_s=None, source="x")
     effect = judged(claim("spread", "above 1"), rows).effect
     assert np.log(effect.value / effect.low) == pytest.approx(np.log(effect.high / effect.value))
 
@@ -98,10 +99,7 @@ def test_what_is_not_known_of_a_roof_is_in_what_is_held_against_it(
     def effects(half: float) -> list[tuple[float, float]]:
         made = [*bounds(chance, 0.0), *knees(chance, 0.0)]
         of_roof = [
-            dataclasses.replace(each, low_s=each.median_s * (1 - half), high_s=each.median_s * (1 + half))
-            if each.operator == operator and each.median_s
-            else each
-            for each in ceilings(H100)
+            with_interval(each, half) if each.operator == operator else each for each in ceilings(H100)
         ]
         asked = [claim("bound", "above 0", bound={"by": by}, where={"n": 8}) for by in ("memory", "compute")]
         asked.append(claim("knee", "above 0", knee={"x": "n", "to": "ridge"}))
@@ -122,9 +120,7 @@ def test_the_level_of_a_run_is_as_unsure_for_many_rows_as_for_one(
     kind: str, sides: int, chance: np.random.Generator
 ) -> None:
     """Where rows are not held against others of the run that it moved as far."""
-    rows = [
-        dataclasses.replace(each, noise_visits=0.0, noise_runs=0.1) for each in KINDS[kind][0](chance, 0.0)
-    ]
+    rows = again(KINDS[kind][0](chance, 0.0), noise_visits=0.0, noise_runs=0.1)
     effect = judged(claim(kind, "above 0"), rows).effect
     assert effect.clusters >= 8
     assert 0.1 < np.log(effect.high / effect.value) / math.sqrt(sides) < 0.12

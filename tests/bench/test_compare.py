@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.judge.compare import Comparison, compare
+from bench.judge.compare import Comparison
 from bench.judge.noise import noise_of, work_of
 from bench.store.schema import Measurement
 from studies.compare_power import CASES, shares
@@ -18,12 +18,10 @@ from tests.bench.comparable import (
     GPU,
     Machine,
     Seen,
-    both,
     clean,
+    compared,
     drifting,
     judged,
-    lasting,
-    older,
     quiet,
     row,
     run,
@@ -32,37 +30,36 @@ from tests.bench.comparable import (
     stragglers,
     timed,
     two_states,
-    with_interval,
 )
+from tests.bench.rows import Chance, lasting, older, with_ends, with_interval
 from tests.drawing import drawn
+
+LIBRARY = GPU | {"implementation": "aten"}
 
 # --- slower, faster, the same -----------------------------------------------------------------------
 
 
-def test_slower_faster_and_the_same(chance: np.random.Generator) -> None:
+@pytest.mark.parametrize(
+    ("scale", "verdict"),
+    [
+        *((1.2, "SLOWER"), (1.03, "SLOWER"), (0.97, "FASTER"), (0.5, "FASTER"), (1.0, "SAME")),
+        *((1.006, "SAME"), (1 / 1.006, "SAME"), (1.009, "UNSURE"), (1.011, "SLOWER"), (1 / 1.011, "FASTER")),
+    ],
+)
+def test_slower_faster_and_the_same(chance: Chance, scale: float, verdict: str) -> None:
+    """1 % is the least that counts. Intervals of 0.2 % either side: 0.9 % may be nothing or may be 1.2 %."""
     before = timed(chance)
-    for scale, verdict in (
-        (1.2, "SLOWER"),
-        (1.03, "SLOWER"),
-        (0.97, "FASTER"),
-        (0.5, "FASTER"),
-        (1.0, "SAME"),
-    ):
-        found = judged(before, timed(chance, scale))
-        assert found.verdict == verdict
-        assert found.effect is not None and found.effect.low < found.effect.ratio < found.effect.high
-        assert found.effect.ratio == pytest.approx(scale, rel=2e-3)
-        assert found.before_s == before.median_s and not found.reason
+    found = judged(before, timed(chance, scale))
+    assert found.verdict == verdict and bool(found.reason) == (verdict == "UNSURE")
+    assert found.effect is not None and found.effect.low < found.effect.ratio < found.effect.high
+    assert found.effect.ratio == pytest.approx(scale, rel=2e-3) and found.before_s == before.median_s
 
 
-def test_the_effects_interval_is_both_rows_added_as_squares(chance: np.random.Generator) -> None:
+def test_the_effects_interval_is_both_rows_added_as_squares(chance: Chance) -> None:
     """Downwards as far as the one after may be quicker and the one before slower."""
-    before, after = timed(chance), timed(chance, 1.2)
-    assert before.median_s is not None and after.median_s is not None
-    before = replace(before, low_s=before.median_s * 0.99, high_s=before.median_s * 1.04)
-    after = replace(after, low_s=after.median_s * 0.97, high_s=after.median_s * 1.02)
+    before, after = with_ends(timed(chance), 0.99, 1.04), with_ends(timed(chance, 1.2), 0.97, 1.02)
     effect = judged(before, after).effect
-    assert effect is not None and effect.ratio == after.median_s / before.median_s
+    assert effect is not None and effect.ratio == (after.median_s or 0) / (before.median_s or 1)
     down = math.hypot(math.log(0.97), math.log(1.04))
     up = math.hypot(math.log(0.99), math.log(1.02))
     assert math.log(effect.low / effect.ratio) == pytest.approx(-down)
@@ -70,67 +67,40 @@ def test_the_effects_interval_is_both_rows_added_as_squares(chance: np.random.Ge
 
 
 @pytest.mark.parametrize(
-    ("scale", "verdict"),
-    [(1.006, "SAME"), (1 / 1.006, "SAME"), (1.009, "UNSURE"), (1.011, "SLOWER"), (1 / 1.011, "FASTER")],
+    ("kind", "scale", "share", "verdict"),
+    [
+        # What differs by less than a tenth is the same on a CPU where nothing was seen.
+        *(("cpu", 1.02, 0.03, "SAME"), ("cpu", 1.02, 0.09, "UNSURE")),
+        *(("cpu", 1.06, 0.01, "SLOWER"), ("cpu", 0.94, 0.01, "FASTER")),
+        # Slower needs intervals that do not meet.
+        *(("cuda", 1.0513, 0.024, "SLOWER"), ("cuda", 1.0513, 0.026, "UNSURE")),
+        *(("cuda", 1 / 1.0513, 0.024, "FASTER"), ("cuda", 1 / 1.0513, 0.026, "UNSURE")),
+    ],
 )
-def test_the_least_effect_that_counts_is_one_percent(
-    chance: np.random.Generator, scale: float, verdict: str
+def test_intervals_that_meet_are_no_change(
+    chance: Chance, kind: str, scale: float, share: float, verdict: str
 ) -> None:
-    """Intervals of 0.2 % either side: 0.9 % may be nothing or may be 1.2 %."""
-    assert judged(timed(chance), timed(chance, scale)).verdict == verdict
-
-
-@pytest.mark.parametrize(
-    ("scale", "share", "verdict"),
-    [(1.02, 0.03, "SAME"), (1.02, 0.09, "UNSURE"), (1.06, 0.01, "SLOWER"), (0.94, 0.01, "FASTER")],
-)
-def test_on_a_cpu_less_than_a_tenth_is_the_same_where_nothing_was_seen(
-    chance: np.random.Generator, scale: float, share: float, verdict: str
-) -> None:
-    pair = (with_interval(timed(chance, each, device_kind="cpu"), share) for each in (1.0, scale))
-    assert judged(*pair).verdict == verdict
+    pair = (with_interval(timed(chance, each, device_kind=kind), share) for each in (1.0, scale))
+    found = judged(*pair)
+    assert (found.verdict, found.reason) == (verdict, "the intervals meet" if verdict == "UNSURE" else "")
 
 
 @pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize(("share", "verdict"), [(0.0096, "SAME"), (0.0100, "UNSURE")])
+@pytest.mark.parametrize(("share", "reason"), [(0.0096, ""), (0.0100, "the intervals meet")])
 def test_same_is_an_effect_whose_interval_is_within_the_least_effect(
-    chance: np.random.Generator, side: int, share: float, verdict: str
+    chance: Chance, side: int, share: float, reason: str
 ) -> None:
     pair = [timed(chance), timed(chance)]
     pair[side] = with_interval(pair[side], share)
     found = judged(*pair)
-    assert found.verdict == verdict
-    assert verdict == "SAME" or found.reason == "the intervals meet"
-
-
-@pytest.mark.parametrize(("share", "verdict"), [(0.024, "SLOWER"), (0.026, "UNSURE")])
-def test_slower_needs_intervals_that_do_not_meet(
-    chance: np.random.Generator, share: float, verdict: str
-) -> None:
-    """Rows of one visit on a machine that never moves: the intervals are the rows' own."""
-    before, after = (with_interval(timed(chance, scale), share) for scale in (1.0, 1.0513))
-    for pair, wanted in (((before, after), verdict), ((after, before), verdict.replace("SLOW", "FAST"))):
-        found = judged(*pair)
-        assert found.verdict == wanted
-        assert wanted != "UNSURE" or found.reason == "the intervals meet"
+    assert (found.verdict, found.reason) == ("UNSURE" if reason else "SAME", reason)
 
 
 @pytest.mark.parametrize("nearer", [True, False])
-def test_it_is_the_ends_between_the_medians_that_may_not_meet(
-    chance: np.random.Generator, nearer: bool
-) -> None:
+def test_it_is_the_ends_between_the_medians_that_may_not_meet(chance: Chance, nearer: bool) -> None:
     before, after = timed(chance), timed(chance, 1.0513)
-    assert before.median_s is not None and after.median_s is not None
-    if nearer:
-        before, after = (
-            replace(before, high_s=1.04 * before.median_s),
-            replace(after, low_s=0.98 * after.median_s),
-        )
-    else:
-        before, after = (
-            replace(before, low_s=0.96 * before.median_s),
-            replace(after, high_s=1.04 * after.median_s),
-        )
+    before = with_ends(before, None, 1.04) if nearer else with_ends(before, 0.96, None)
+    after = with_ends(after, 0.98, None) if nearer else with_ends(after, None, 1.04)
     assert judged(before, after).verdict == ("UNSURE" if nearer else "SLOWER")
     assert judged(after, before).verdict == ("UNSURE" if nearer else "FASTER")
 
@@ -152,7 +122,7 @@ def test_it_is_the_ends_between_the_medians_that_may_not_meet(
     ],
 )
 def test_a_change_of_a_matrix_product_is_confirmed_in_cycles(
-    chance: np.random.Generator, scale: float, clock: float, verdict: str
+    chance: Chance, scale: float, clock: float, verdict: str
 ) -> None:
     """`clock` is how fast the clock is after, for what it was before."""
     found = judged(timed(chance), timed(chance, scale, sm_clock_hz=1.9e9 * clock))
@@ -164,13 +134,13 @@ def test_a_change_of_a_matrix_product_is_confirmed_in_cycles(
         assert rest == "% in cycles" and percent != "-0.0"
 
 
-def test_other_work_need_not_follow_the_clock(chance: np.random.Generator) -> None:
+def test_other_work_need_not_follow_the_clock(chance: Chance) -> None:
     for work in ({"bound": "memory"}, {"flop": 0, "byte": 0}):
         pair = [timed(chance, scale, sm_clock_hz=1.9e9 / scale, **work) for scale in (1.0, 1.09)]
         assert judged(*pair).verdict == "SLOWER"
 
 
-def test_an_unknown_clock_confirms_nothing(chance: np.random.Generator) -> None:
+def test_an_unknown_clock_confirms_nothing(chance: Chance) -> None:
     for changes in ({"sm_clock_hz": None}, {"sm_clock_hz": 0.0}):
         assert judged(timed(chance), timed(chance, 1.09, **changes)).verdict == "SLOWER"
         assert judged(timed(chance, **changes), timed(chance, 1.09)).verdict == "SLOWER"
@@ -186,14 +156,8 @@ WAITED: list[tuple[dict[str, Any], str]] = [
     ({"steal": 0.2}, "stolen"),
 ]
 """Columns that say that a fifth of the time was lost to others, and the flag that they raise."""
-
-
-def drifted(one: Measurement) -> Measurement:
-    """Its samples end 5 % later than they began."""
-    count = len(one.samples_s or ())
-    return replace(
-        one, samples_s=[(1e-3 * (1 + 0.05 * i / count)) for i in range(count)], visit_samples=[count]
-    )
+DRIFTED = {"samples_s": [1e-3 * (1 + 0.05 * i / 60) for i in range(60)], "visit_samples": [60]}
+"""Samples that end 5 % later than they began."""
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -206,18 +170,16 @@ def drifted(one: Measurement) -> Measurement:
         ({"held_thermal": 0.3}, "throttled"),
         ({"stop": "budget"}, "unconverged"),
         ({"held_power": 0.5}, "power_capped"),
-        ({}, "drifting"),
+        (DRIFTED, "drifting"),
         ({}, "noisy"),
     ],
 )
 def test_a_flag_vetoes_no_factor_of_two(
-    chance: np.random.Generator, changes: dict[str, Any], name: str, scale: float, verdict: str, side: int
+    chance: Chance, changes: dict[str, Any], name: str, scale: float, verdict: str, side: int
 ) -> None:
     pair = [timed(chance), timed(chance, scale)]
     pair[side] = replace(pair[side], **changes)
-    if name == "drifting":
-        pair[side] = drifted(pair[side])
-    elif name == "noisy":
+    if name == "noisy":
         pair[side] = with_interval(pair[side], 0.1)
     (flagged,) = runs_of([pair[side]])
     assert flagged.flags == [[name]]
@@ -226,62 +188,47 @@ def test_a_flag_vetoes_no_factor_of_two(
 
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize(("changes", "name"), WAITED)
+@pytest.mark.parametrize(
+    ("longer", "explained"), [(1.03, True), (1.3, False), (0.97, False)], ids=["3 %", "30 %", "-3 %"]
+)
 def test_what_a_flag_explains_is_unsure_and_says_which(
-    chance: np.random.Generator, changes: dict[str, Any], name: str, side: int
+    chance: Chance, changes: dict[str, Any], name: str, side: int, longer: float, explained: bool
 ) -> None:
     """A fifth of the time was lost: of 3 % nobody can say whose doing it was, of 30 % one can.
 
     Waiting makes a row slower and never quicker: of a row that is quicker all the same, nothing is explained.
     """
-    cases = [(1.03, "UNSURE"), (1.3, "SLOWER"), (0.97, "FASTER")]
-    for scale, verdict in (
-        cases
-        if side
-        else [
-            (1 / scale, name)
-            for scale, name in zip((1.03, 1.3, 0.97), ("UNSURE", "FASTER", "SLOWER"), strict=True)
-        ]
-    ):
-        pair = [timed(chance), timed(chance, scale)]
-        pair[side] = replace(pair[side], **changes)
-        found = judged(*pair)
-        assert found.verdict == verdict
-        assert found.effect is not None and found.effect.ratio == pytest.approx(scale, rel=1e-2)
-        if verdict == "UNSURE":
-            assert found.reason == f"the intervals meet ({name})"
-            ends = found.effect.low / scale, found.effect.high / scale
-            assert ends[0] < 0.82 and 1 < ends[1] < 1.05 if side else 0.95 < ends[0] < 1 and ends[1] > 1.22
-    # Beside an undisturbed one the same 3 % are told.
-    assert judged(timed(chance), timed(chance, 1.03)).verdict == "SLOWER"
+    scale = longer if side else 1 / longer
+    pair = [timed(chance), timed(chance, scale)]
+    pair[side] = replace(pair[side], **changes)
+    found = judged(*pair)
+    assert found.verdict == ("UNSURE" if explained else "SLOWER" if scale > 1 else "FASTER")
+    assert found.effect is not None and found.effect.ratio == pytest.approx(scale, rel=1e-2)
+    if explained:
+        assert found.reason == f"the intervals meet ({name})"
+        ends = found.effect.low / scale, found.effect.high / scale
+        assert ends[0] < 0.82 and 1 < ends[1] < 1.05 if side else 0.95 < ends[0] < 1 and ends[1] > 1.22
 
 
-def test_another_process_explains_as_much_as_it_may_have_taken(chance: np.random.Generator) -> None:
-    shared = {"foreign_processes": 1}
+def test_another_process_explains_as_much_as_it_may_have_taken(chance: Chance) -> None:
     for scale, verdict in ((1.9, "UNSURE"), (2.1, "SLOWER")):
-        assert judged(timed(chance), timed(chance, scale, **shared)).verdict == verdict
+        assert judged(timed(chance), timed(chance, scale, foreign_processes=1)).verdict == verdict
 
 
-def test_flags_that_widen_nothing_are_not_blamed(chance: np.random.Generator) -> None:
+def test_flags_that_widen_nothing_are_not_blamed(chance: Chance) -> None:
     """Two intervals of 6 % either side meet by themselves."""
     pair = [with_interval(timed(chance, scale, settled=False), 0.06) for scale in (1.0, 1.05)]
     found = judged(*pair)
     assert (found.verdict, found.reason) == ("UNSURE", "the intervals meet")
 
 
-def test_a_case_that_is_quicker_than_its_roof_is_judged_all_the_same(chance: np.random.Generator) -> None:
+def test_a_case_that_is_quicker_than_its_roof_is_judged_all_the_same(chance: Chance) -> None:
     a = run(chance, still, 2, 3, **GPU)
-    found = compare(runs_of(a), runs_of(both(*[slowed(one, 0.5) for one in a])))
-    assert [one.verdict for one in found.cases if one.role == "measurement"] == ["FASTER", "FASTER"]
-
-
-def test_a_noisy_row_is_judged_by_its_interval(chance: np.random.Generator) -> None:
-    noisy = with_interval(timed(chance, 1.3), 0.06)
-    assert judged(timed(chance), noisy).verdict == "SLOWER"
-    assert judged(timed(chance, 1.26), noisy).verdict == "UNSURE"
+    assert verdicts(compared(a, [slowed(one, 0.5) for one in a])) == {("FASTER", "")}
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_without_an_interval_nobody_can_tell(chance: np.random.Generator, side: int) -> None:
+def test_without_an_interval_nobody_can_tell(chance: Chance, side: int) -> None:
     pair = [timed(chance), timed(chance, 2.0)]
     pair[side] = replace(pair[side], low_s=None, high_s=None)
     found = judged(*pair)
@@ -292,18 +239,9 @@ def test_without_an_interval_nobody_can_tell(chance: np.random.Generator, side: 
 # --- the noise of a run -----------------------------------------------------------------------------
 
 
-def half_width(found: Comparison, case: int) -> float:
-    """Of the effect on the case of this number, ln."""
-    (one,) = (each for each in found.cases if f'"m": {case}}}' in each.case.parameters)
-    assert one.effect is not None
-    return math.log(one.effect.high / one.effect.low) / 2
-
-
 @pytest.mark.parametrize("today", [True, False])
 @pytest.mark.parametrize(("sweep", "visits"), [("gemm/square", 1), ("gemm/square", 4), ("ceilings/gemm", 4)])
-def test_a_row_has_the_noise_of_its_run_once(
-    chance: np.random.Generator, today: bool, sweep: str, visits: int
-) -> None:
+def test_a_row_has_the_noise_of_its_run_once(chance: Chance, today: bool, sweep: str, visits: int) -> None:
     """An older row has none of it or some of it: it is made anew. One of today was published with it."""
     varying = [
         row(case, [Seen(np.ones(60) * math.exp(0.024 * (n % 2)), 1.0) for n in range(4)], sweep=sweep, **GPU)
@@ -314,12 +252,14 @@ def test_a_row_has_the_noise_of_its_run_once(
     one = row(1000, [still(chance, "core", 60) for _ in range(visits)], noise=noise, sweep=sweep, **GPU)
     assert one.noise_visits and one.noise_visits >= noise.of(one).over(visits).visits / 2
     made = [each if today else older(each) for each in (*varying, one)]
-    found = compare(runs_of(made), runs_of(both(*made)))
-    half = math.hypot(one.noise_visits, one.noise_runs or 0.0)
-    assert half_width(found, 1000) == pytest.approx(math.sqrt(2) * half, rel=0.03)
+    (found,) = (each for each in compared(made, made).cases if '"m": 1000}' in each.case.parameters)
+    assert found.effect is not None
+    half = math.log(found.effect.high / found.effect.low) / 2
+    own = math.hypot(one.noise_visits, one.noise_runs or 0.0)
+    assert half == pytest.approx(math.sqrt(2) * own, rel=0.03)
 
 
-def test_an_older_row_of_a_run_without_second_visits_has_the_usual_noise(chance: np.random.Generator) -> None:
+def test_an_older_row_of_a_run_without_second_visits_has_the_usual_noise(chance: Chance) -> None:
     pair = [timed(chance, scale, visits=1) for scale in (1.0, 1.012)]
     assert judged(*pair).verdict == "SLOWER"
     assert judged(*map(older, pair)).verdict == "UNSURE"
@@ -340,76 +280,66 @@ def verdicts(found: Comparison) -> set[tuple[str, str]]:
 
 
 MOVED = {
-    ("UNSURE", "the machine's matrix multiplications may have moved as far"),
-    ("UNSURE", "the machine's memory may have moved as far"),
+    ("UNSURE", f"the machine's {what} may have moved as far") for what in ("matrix multiplications", "memory")
 }
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_a_machine_that_became_slower_explains_its_cases_and_is_told(
-    chance: np.random.Generator, kind: str
-) -> None:
+def test_a_machine_that_became_slower_explains_its_cases_and_is_told(chance: Chance, kind: str) -> None:
     """The cases of A and B have nothing to do with it: the kernels are as good. The machine is not."""
-    machine = GPU | {"implementation": "aten"} if kind == "cuda" else CPU | {"implementation": "aten"}
-    a = run(
-        chance, quiet, 12, 3, device_kind=kind, **{k: v for k, v in machine.items() if k != "device_kind"}
-    )
+    machine = (LIBRARY if kind == "cuda" else CPU) | {"implementation": "aten", "device_kind": kind}
+    a = run(chance, quiet, 12, 3, **machine)
     by = 1.5 if kind == "cpu" else 1.1  # beyond what a CPU calls the same
-    moved = both(*[slowed(one, by, by) for one in a])
-    found = compare(runs_of(a), runs_of(moved))
-    assert verdicts(found) == MOVED
+
+    def slower(cases: float, ceilings: float) -> list[Measurement]:
+        return [slowed(one, cases, ceilings) for one in a]
+
+    found = compared(a, slower(by, by))
+    assert verdicts(found) == MOVED and found.exit_code == 1
     (shift,) = found.shifts.values()
     assert math.exp(shift.by) == pytest.approx(by) and shift.ceilings == 16 and shift.is_sure
-    assert found.exit_code == 1
     # What is slower still is the kernel's own, and so is what did not follow a machine that became faster.
-    assert verdicts(compare(runs_of(a), runs_of(both(*[slowed(one, 1.5 * by, by) for one in a])))) == {
-        ("SLOWER", "")
-    }
-    found = compare(runs_of(a), runs_of(both(*[slowed(one, 1 / by, 1 / by) for one in a])))
+    assert verdicts(compared(a, slower(1.5 * by, by))) == {("SLOWER", "")}
+    found = compared(a, slower(1 / by, 1 / by))
     assert verdicts(found) == MOVED and found.exit_code == 0
     # Other libraries are no other machine, and kernels of ours may have changed themselves.
     for changes in ({"torch": "2.14.0"}, {"libraries": "cuBLAS 13.1"}):
-        found = compare(runs_of(a), runs_of([replace(one, **changes) for one in moved]))
+        found = compared(a, [replace(one, **changes) for one in slower(by, by)])
         assert verdicts(found) == {("SLOWER", "")} and not found.shifts
-    ours = [[replace(one, implementation="triton") for one in rows] for rows in (a, moved)]
-    assert verdicts(compare(*map(runs_of, ours))) == {("SLOWER", "")}
+    ours = ([replace(one, implementation="triton") for one in rows] for rows in (a, slower(by, by)))
+    assert verdicts(compared(*ours)) == {("SLOWER", "")}
 
 
 @pytest.mark.parametrize(("factor", "code"), [(1.1, 1), (1 / 1.1, 3), (1.005, 3)])
 def test_a_machine_that_became_slower_counts_though_no_row_is_sure(
-    chance: np.random.Generator, factor: float, code: int
+    chance: Chance, factor: float, code: int
 ) -> None:
     """Sixteen ceilings that each know nothing, and all moved by as much."""
-    a = [with_interval(one, 0.5) for one in run(chance, quiet, 4, 3, **GPU | {"implementation": "aten"})]
-    found = compare(runs_of(a), runs_of(both(*[slowed(one, factor, factor) for one in a])))
+    a = [with_interval(one, 0.5) for one in run(chance, quiet, 4, 3, **LIBRARY)]
+    found = compared(a, [lasting(one, factor) for one in a])
     assert {each.verdict for each in (*found.cases, *found.means)} == {"UNSURE"}
     assert found.exit_code == code
 
 
-def test_a_few_ceilings_are_no_machine(chance: np.random.Generator) -> None:
-    a = run(chance, quiet, 4, 3, **GPU | {"implementation": "aten"})
+def test_a_few_ceilings_are_no_machine(chance: Chance) -> None:
+    a = run(chance, quiet, 4, 3, **LIBRARY)
     places = [place for place, one in enumerate(a) if one.role != "measurement"]
-    whole = ("UNSURE", "the machine as a whole may have moved as far")
-    memory = ("UNSURE", "the machine's memory may have moved as far")
+    whole, memory = (
+        ("UNSURE", f"the machine{part} may have moved as far") for part in (" as a whole", "'s memory")
+    )
     for count, expected in ((5, {("SLOWER", "")}), (6, {whole, memory})):  # the first is of launching
         few = [one for place, one in enumerate(a) if place not in places[count:]]
-        found = compare(runs_of(few), runs_of(both(*[slowed(one, 1.1, 1.1) for one in few])))
-        assert verdicts(found) == expected
+        assert verdicts(compared(few, [lasting(one, 1.1) for one in few])) == expected
 
 
-def test_a_machine_whose_memory_alone_became_slower(chance: np.random.Generator) -> None:
+def test_a_machine_whose_memory_alone_became_slower(chance: Chance) -> None:
     """A neighbour takes the bandwidth and leaves the cores: a case is held against ceilings of its kind."""
-    a = run(chance, quiet, 12, 3, **GPU | {"implementation": "aten"})
-    b = run(chance, quiet, 12, 3, run_id="b", **GPU | {"implementation": "aten"})
+    a, b = run(chance, quiet, 12, 3, **LIBRARY), run(chance, quiet, 12, 3, **LIBRARY)
 
     def changed(memory: float, matrix: float) -> Comparison:
         """Memory's ceilings take 1.5 times as long, the cases so many times."""
-        rows = []
-        for each in b:
-            is_memory = work_of(each) == "memory"
-            of_case = memory if is_memory else matrix
-            rows.append(slowed(each, of_case, 1.5 if is_memory else 1.0))
-        return compare(runs_of(a), runs_of(rows))
+        factors = {True: (memory, 1.5), False: (matrix, 1.0)}
+        return compared(a, [slowed(each, *factors[work_of(each) == "memory"]) for each in b])
 
     found = changed(1.5, 1.1)
     told = {(case.case.sweep, case.verdict) for case in found.cases if case.role == "measurement"}
@@ -421,85 +351,77 @@ def test_a_machine_whose_memory_alone_became_slower(chance: np.random.Generator)
     assert changed(1.0, 1.0).exit_code == 1, "the machine is slower whatever the cases did"
 
 
+@pytest.mark.parametrize("side", [0, 1])
 def test_of_two_runs_the_one_that_knows_more_of_the_machine_speaks_for_both(
-    chance: np.random.Generator,
+    chance: Chance, side: int
 ) -> None:
-    known = [replace(timed(chance, scale), noise_visits=0.001, noise_runs=0.001) for scale in (1.0, 1.2)]
-    assert judged(*known).verdict == "SLOWER"
-    for side in (0, 1):
-        pair = list(known)
-        pair[side] = replace(
-            pair[side],
-            noise_runs=0.15,
-            low_s=(pair[side].median_s or 0) * 0.86,
-            high_s=(pair[side].median_s or 0) * 1.17,
-        )
-        assert judged(*pair).verdict == "UNSURE"
+    pair = [replace(timed(chance, scale), noise_visits=0.001, noise_runs=0.001) for scale in (1.0, 1.2)]
+    assert judged(*pair).verdict == "SLOWER"
+    pair[side] = with_ends(replace(pair[side], noise_runs=0.15), 0.86, 1.17)
+    assert judged(*pair).verdict == "UNSURE"
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [("cpu", "UNSURE"), ("cuda", "SLOWER")])
-def test_runs_of_a_cpu_that_are_hours_apart_differ_by_more(
-    chance: np.random.Generator, kind: str, verdict: str
-) -> None:
-    pair = [
-        replace(
-            timed(chance, scale, device_kind=kind, sm_clock_hz=None),
-            noise_visits=0.001,
-            noise_runs=0.02,
-            low_s=1e-3 * scale * 0.98,
-            high_s=1e-3 * scale * 1.02,
-        )
-        for scale in (1.0, 1.06)
-    ]
-    pair[1] = replace(pair[1], utc="2026-11-21T10:50:00.000+00:00")
-    assert judged(*pair).verdict == "SLOWER"
-    pair[1] = replace(pair[1], utc="2026-11-21T11:30:00.000+00:00")
-    assert judged(*pair).verdict == verdict
+def test_runs_of_a_cpu_that_are_hours_apart_differ_by_more(chance: Chance, kind: str, verdict: str) -> None:
+    noise = {"noise_visits": 0.001, "noise_runs": 0.02, "sm_clock_hz": None}
+    before, after = (
+        with_interval(timed(chance, scale, device_kind=kind, **noise), 0.02) for scale in (1.0, 1.06)
+    )
+    for clock, told in (("10:50", "SLOWER"), ("11:30", verdict)):
+        assert judged(before, replace(after, utc=f"2026-11-21T{clock}:00.000+00:00")).verdict == told
+
+
+def test_of_two_devices_neither_speaks_for_the_other(chance: Chance) -> None:
+    """How restless one card's runs are says nothing of another's: its interval stays its own."""
+    known = {"noise_visits": 0.001, "noise_runs": 0.001}
+    before = with_interval(timed(chance, **known), 0.004)
+    after = with_interval(timed(chance, 1.3, device="b200", **known | {"noise_runs": 0.12}), 0.12)
+    found = judged(before, after, "device")
+    assert found.effect is not None and math.log(found.effect.high / found.effect.ratio) < 0.13
 
 
 # --- what the exit code says ------------------------------------------------------------------------
 
 
-def of_two_operators(rows: list[Measurement]) -> list[Measurement]:
-    """Its matrix products are GEMMs, the rest is softmax."""
-    return [replace(one, operator="softmax") if one.sweep == "stream/sizes" else one for one in rows]
-
-
-def test_one_operator_that_became_slower(chance: np.random.Generator) -> None:
-    a = of_two_operators(run(chance, quiet, 24, 3, **GPU | {"implementation": "aten"}))
-    b = of_two_operators(run(chance, quiet, 24, 3, run_id="b", **GPU | {"implementation": "aten"}))
+def test_one_operator_that_became_slower(chance: Chance) -> None:
+    a, b = (
+        [
+            replace(one, operator="softmax") if one.sweep == "stream/sizes" else one
+            for one in run(chance, quiet, 24, 3, **LIBRARY)
+        ]
+        for _ in "ab"
+    )
     slow = [slowed(one, 1.1) if one.operator == "softmax" else one for one in b]
-    found = compare(runs_of(a), runs_of(slow))
+    found = compared(a, slow)
     assert {one.verdict for one in found.cases if one.case.operator == "softmax"} == {"SLOWER"}
     assert not [one for one in found.of("SLOWER", "FASTER") if one.case.operator != "softmax"]
     means = {mean.operator: mean for mean in found.means}
     assert {name: mean.verdict for name, mean in means.items()} == {
-        "softmax": "SLOWER",
-        "gemm": "SAME",
-        "ceilings: gemm": "SAME",
-    }
+        "softmax": "SLOWER", "gemm": "SAME", "ceilings: gemm": "SAME"
+    }  # fmt: skip
     assert means["softmax"].effect.ratio == pytest.approx(1.1, rel=5e-3) and means["softmax"].cases == 12
     assert found.exit_code == 1
     (shift,) = found.shifts.values()
     assert abs(shift.by) < 0.01, "no shift of the machine, though chance may make a small one sure"
-    assert compare(runs_of(slow), runs_of(both(*b))).exit_code == 0, "faster is no reason to stop"
+    assert compared(slow, b).exit_code == 0, "faster is no reason to stop"
 
 
-def test_an_operator_is_decided_by_all_its_cases_together(chance: np.random.Generator) -> None:
+@pytest.mark.parametrize(("count", "verdict", "code"), [(16, "SLOWER", 1), (1, "UNSURE", 3)])
+def test_an_operator_is_decided_by_all_its_cases_together(
+    chance: Chance, count: int, verdict: str, code: int
+) -> None:
     """2 % slower each, and no interval of a case narrower than 3 %: sixteen together are sure."""
-    for count, verdict, code in ((16, "SLOWER", 1), (1, "UNSURE", 3)):
-        a = [with_interval(timed(chance, case=case), 0.03) for case in range(count)]
-        b = [with_interval(timed(chance, 1.02, case=case), 0.03) for case in range(count)]
-        found = compare(runs_of(a), runs_of(both(*b)))
-        assert {one.verdict for one in found.cases} == {"UNSURE"}
-        assert [mean.verdict for mean in found.means] == [verdict] and found.exit_code == code
+    found = compared(
+        *([with_interval(timed(chance, by, case=case), 0.03) for case in range(count)] for by in (1.0, 1.02))
+    )
+    assert {one.verdict for one in found.cases} == {"UNSURE"}
+    assert [mean.verdict for mean in found.means] == [verdict] and found.exit_code == code
 
 
-def test_cases_that_all_waited_for_one_neighbour_decide_nothing_together(chance: np.random.Generator) -> None:
+def test_cases_that_all_waited_for_one_neighbour_decide_nothing_together(chance: Chance) -> None:
     """A fifth of the time of every row of B was lost: that may be all of 10 %, however many they are."""
     a = [timed(chance, case=case) for case in range(30)]
-    b = [timed(chance, 1.1, case=case, pressure=0.2) for case in range(30)]
-    found = compare(runs_of(a), runs_of(both(*b)))
+    found = compared(a, [timed(chance, 1.1, case=case, pressure=0.2) for case in range(30)])
     assert {one.reason for one in found.cases} == {"the intervals meet (contended)"}
     assert [mean.verdict for mean in found.means] == ["UNSURE"] and found.exit_code == 3
 
@@ -513,6 +435,7 @@ MACHINES = [
     for machine in (quiet, clean, stragglers, drifting, two_states)
     for visits in (1, 3)
 ]
+EFFECTS = [("cuda", 0.05, 0.95), ("cuda", -0.05, 0.95), ("cpu", 0.3, 0.9), ("cpu", -0.25, 0.9)]
 SEED = 20261122
 """What follows is counted on fixed streams: with others a share may be met or missed by luck."""
 
@@ -540,24 +463,10 @@ def test_a_quiet_gpu_is_told_to_be_the_same_and_a_change_of_5_percent_is_found(b
         assert found.of(verdict) >= 0.95
 
 
-@pytest.mark.parametrize(
-    ("kind", "effect", "least"),
-    drawn(
-        [("cuda", 0.05, 0.95), ("cuda", -0.05, 0.95), ("cpu", 0.3, 0.9), ("cpu", -0.25, 0.9)], 1, "effects"
-    ),
-)
+@pytest.mark.parametrize(("kind", "effect", "least"), drawn(EFFECTS, 1, "effects"))
 def test_what_is_there_is_found(kind: str, effect: float, least: float) -> None:
     """Three visits on a clean machine."""
     found = shares(np.random.default_rng(SEED), clean, 3, effect, 3, kind)
     assert found.of("SLOWER" if effect > 0 else "FASTER") >= least
     assert found.of("FASTER" if effect > 0 else "SLOWER") == 0
     assert kind == "cpu" or found.of("SAME") == 0
-
-
-def test_of_two_devices_neither_speaks_for_the_other(chance: np.random.Generator) -> None:
-    """How restless one card's runs are says nothing of another's: its interval stays its own."""
-    known = {"noise_visits": 0.001, "noise_runs": 0.001}
-    before = with_interval(replace(timed(chance), **known), 0.004)
-    after = with_interval(replace(timed(chance, 1.3, device="b200"), **known | {"noise_runs": 0.12}), 0.12)
-    found = judged(before, after, "device")
-    assert found.effect is not None and math.log(found.effect.high / found.effect.ratio) < 0.13

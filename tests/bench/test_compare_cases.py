@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -13,40 +12,28 @@ import pytest
 
 from bench.errors import UserError
 from bench.judge.comparability import BLOCKING, NEVER_BLOCKING, value
-from bench.judge.compare import JUDGED, compare
+from bench.judge.compare import JUDGED, Comparison
 from bench.judge.comparison_side import side
 from bench.judge.frame import runs
 from bench.judge.noise import USUAL
 from bench.store.schema import Measurement
-from tests.bench.comparable import (
-    GPU,
-    Seen,
-    both,
-    judged,
-    run,
-    runs_of,
-    still,
-    timed,
-    with_interval,
-    without_time,
-)
+from tests.bench.comparable import GPU, Seen, compared, judged, run, still, timed
 from tests.bench.comparable import row as row_of
-from tests.bench.rows import row
+from tests.bench.rows import lasting, row, with_ends, with_interval, without_time
+
+
+def counts(found: Comparison) -> Counter[str]:
+    """How many cases have each verdict."""
+    return Counter(one.verdict for one in found.cases)
+
 
 # --- which rows belong together ---------------------------------------------------------------------
 
 OTHER: dict[str, Any] = {
     **{"device": "h200", "unit": "2e", "driver": "560.2", "protocol": "0123", "regime": "boost"},
-    **{
-        "clock": "stream",
-        "cache": "warm",
-        "threads": 7,
-        "inputs": "zeros",
-        "power-limit": 350.0,
-        "ecc": "off",
-        "concurrent-gpus": 2,
-    },
-    **{"mig": "on", "persistence": "off", "governor": "powersave", "source": "J. Doe"},
+    **{"clock": "stream", "cache": "warm", "threads": 7, "inputs": "zeros", "power-limit": 350.0},
+    **{"ecc": "off", "concurrent-gpus": 2, "mig": "on", "persistence": "off", "governor": "powersave"},
+    **{"source": "J. Doe"},
 }
 
 
@@ -60,7 +47,7 @@ def test_a_fact_that_blocks_unless_waved_through(chance: np.random.Generator, fa
     shown = [value(one, fact) for one in (before, after)]
     assert (found.verdict, found.reason) == ("NOT COMPARABLE", fact.name)
     assert found.detail == f"{fact.name} {shown[0]} -> {shown[1]}" and found.effect is None
-    passed = compare(runs_of([before]), runs_of(both(after)), [fact.name])
+    passed = compared([before], [after], fact.name)
     assert [one.verdict for one in passed.cases] == ["SLOWER"]
     assert [(one.fact, one.before, one.after) for one in passed.waved] == [(fact.name, *shown)]
     assert passed.exit_code == 1
@@ -87,58 +74,54 @@ def test_another_device_is_another_unit_with_another_limit(chance: np.random.Gen
 
 def test_facts_that_never_block(chance: np.random.Generator) -> None:
     changes = {"commit": "1234567", "torch": "2.14.0", "triton": "3.8.0", "libraries": "cuBLAS 13.1"}
-    a, b = run(chance, still, 2, 3, **GPU), run(chance, still, 2, 3, run_id="b", **(GPU | changes))
-    found = compare(runs_of(a), runs_of(b))
+    found = compared(*(run(chance, still, 2, 3, **columns) for columns in (GPU, GPU | changes)))
     assert len(found.cases) == 18 and {one.verdict for one in found.of(*JUDGED)} == {"SAME", "UNSURE"}
     assert {one.case.sweep for one in found.of("UNSURE")} == {"ceilings/launch"}, "no launch is so well known"
     assert found.comparable == len(found.cases)
     assert {name: (text,) for name, text in changes.items()}.items() <= found.after.facts.items()
     # Of a GPU there is no host to tell, only the unit that blocks.
-    pair = [timed(chance, device_id=name) for name in ("1f", "2e")]
-    found = compare(*(runs_of([one]) for one in pair), ["unit"])
-    assert [one.verdict for one in found.cases] == ["SAME"]
+    before, after = (timed(chance, device_id=name) for name in ("1f", "2e"))
+    assert judged(before, after, "unit").verdict == "SAME"
     # A CPU's host is told, and blocks nothing: its name changes with every container.
-    pair = [timed(chance, device_kind="cpu", device_id=name) for name in ("1f", "2e")]
-    found = compare(*(runs_of([one]) for one in pair))
+    before, after = (timed(chance, device_kind="cpu", device_id=name) for name in ("1f", "2e"))
+    found = compared([before], [after])
     assert [one.verdict for one in found.cases] == ["SAME"]
     assert found.before.facts["host"] != found.after.facts["host"]
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_fact_that_one_side_does_not_know_does_not_block(chance: np.random.Generator, side: int) -> None:
-    pair = [timed(chance, visits=3, case=case) for case in (0, 0)]
+    pair = [timed(chance), timed(chance)]
     pair[side] = replace(pair[side], regime=None, ecc=None, driver="")
-    found = compare(runs_of(pair[:1]), runs_of(both(pair[1])))
+    found = compared(pair[:1], pair[1:])
     assert [one.verdict for one in found.cases] == ["SAME"]
     assert found.unknown == {"regime": 1, "ecc": 1, "driver": 1}
 
 
 def test_no_such_fact(chance: np.random.Generator) -> None:
-    one = runs_of([timed(chance)])
+    one = timed(chance)
     for name in ("drivers", *(fact.name for fact in NEVER_BLOCKING)):
-        with pytest.raises(
-            UserError, match=rf"--across {name}: no condition that must agree.*there is source, device"
-        ):
-            compare(one, one, [name])
+        says = rf"--across {name}: no condition that must agree.*there is source, device"
+        with pytest.raises(UserError, match=says):
+            judged(one, one, name)
 
 
 def test_the_same_problem_in_two_sweeps_is_two_cases(chance: np.random.Generator) -> None:
-    a = [timed(chance, sweep="gemm/square"), timed(chance, 2.0, sweep="gemm/other")]
-    b = [timed(chance, 1.1, sweep="gemm/square"), timed(chance, 2.0, sweep="gemm/other")]
-    found = compare(runs_of(a), runs_of(both(*b)))
-    assert {one.case.sweep: one.verdict for one in found.cases} == {
-        "gemm/square": "SLOWER",
-        "gemm/other": "SAME",
-    }
-
-
-@pytest.mark.parametrize("column", ["operator", "implementation", "parameters"])
-def test_what_makes_another_case(chance: np.random.Generator, column: str) -> None:
-    other = timed(
-        chance, **{column: json.dumps({"dtype": "float32", "m": 7}) if column == "parameters" else "x"}
+    a, b = (
+        [timed(chance, scale, sweep="gemm/square"), timed(chance, 2.0, sweep="gemm/other")]
+        for scale in (1.0, 1.1)
     )
-    found = compare(runs_of([timed(chance)]), runs_of(both(other)))
-    assert Counter(one.verdict for one in found.cases) == {"NEW": 1, "GONE": 1}
+    told = {one.case.sweep: one.verdict for one in compared(a, b).cases}
+    assert told == {"gemm/square": "SLOWER", "gemm/other": "SAME"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"operator": "x"}, {"implementation": "x"}, {"parameters": '{"dtype": "float32", "m": 7}'}],
+    ids=str,
+)
+def test_what_makes_another_case(chance: np.random.Generator, other: dict[str, Any]) -> None:
+    assert counts(compared([timed(chance)], [timed(chance, **other)])) == {"NEW": 1, "GONE": 1}
 
 
 @pytest.mark.parametrize(
@@ -151,37 +134,29 @@ def test_another_manner(chance: np.random.Generator, other: dict[str, Any], fact
     assert judged(one, another).reason == fact
     assert judged(one, another, fact).verdict == "FASTER"
     # Where a side has both, like meets like, and what has no partner is new or gone.
-    found = compare(runs_of([another, one]), runs_of(both(one, another)))
-    assert [each.verdict for each in found.cases] == ["SAME", "SAME"]
-    found = compare(runs_of([one]), runs_of(both(another, one)))
-    assert Counter(each.verdict for each in found.cases) == {"SAME": 1, "NEW": 1}
-    found = compare(runs_of([another, one]), runs_of(both(one)))
-    assert Counter(each.verdict for each in found.cases) == {"SAME": 1, "GONE": 1}
+    assert counts(compared([another, one], [one, another])) == {"SAME": 2}
+    assert counts(compared([one], [another, one])) == {"SAME": 1, "NEW": 1}
+    assert counts(compared([another, one], [one])) == {"SAME": 1, "GONE": 1}
 
 
 # --- rows without a time ----------------------------------------------------------------------------
 
 
-BAD = ("wrong", "escaped", "crashed", "error", "timeout", "out_of_memory")
-
-
-@pytest.mark.parametrize("status", BAD)
+@pytest.mark.parametrize("status", ["wrong", "escaped", "crashed", "error", "timeout", "out_of_memory"])
 def test_invalid_says_which_side_and_why(chance: np.random.Generator, status: str) -> None:
     one = timed(chance)
     bad = without_time(one, status)
-    for pair, where in (((bad, one), "A"), ((one, bad), "B"), ((bad, bad), "A and B")):
-        found = compare(runs_of([pair[0]]), runs_of(both(pair[1])))
+    for before, after, where in ((bad, one, "A"), (one, bad, "B"), (bad, bad, "A and B")):
+        found = compared([before], [after])
         (case,) = found.cases
         assert (case.verdict, case.reason, case.detail) == ("INVALID", f"{status} in {where}", "it says why")
         assert found.exit_code == 2
-    assert compare(runs_of([one]), runs_of(both(bad)), ["driver"]).exit_code == 2
-    other = without_time(timed(chance, case=1), status)
-    found = compare(runs_of([one]), runs_of(both(one, other)))
-    assert Counter(each.verdict for each in found.cases) == {"SAME": 1, "INVALID": 1}
-    assert found.exit_code == 2
-    pair = both(without_time(one, "wrong" if status != "wrong" else "error", "another"))
-    (case,) = compare(runs_of([bad]), runs_of(pair)).cases
-    assert case.reason == f"{status} in A, {pair[0].status} in B" and case.detail == "it says why; another"
+    assert compared([one], [bad], "driver").exit_code == 2
+    found = compared([one], [one, without_time(timed(chance, case=1), status)])
+    assert counts(found) == {"SAME": 1, "INVALID": 1} and found.exit_code == 2
+    another = without_time(one, "wrong" if status != "wrong" else "error", "another")
+    case = judged(bad, another)
+    assert case.reason == f"{status} in A, {another.status} in B" and case.detail == "it says why; another"
 
 
 @pytest.mark.parametrize("median_s", [None, 0.0, -1.0, math.inf])
@@ -197,15 +172,14 @@ def test_an_ok_row_without_a_time_is_invalid(chance: np.random.Generator, median
 def test_what_was_not_tried_is_no_row_but_says_why(chance: np.random.Generator, status: str) -> None:
     one, there = timed(chance), timed(chance, case=1)
     absent = without_time(one, status)
-    gone = compare(runs_of([one, there]), runs_of(both(absent, there)))
-    new = compare(runs_of([absent, there]), runs_of(both(one, there)))
+    gone = compared([one, there], [absent, there])
+    new = compared([absent, there], [one, there])
     for found, verdict, name in ((gone, "GONE", "B"), (new, "NEW", "A")):
         (case,) = found.of(verdict)  # type: ignore[arg-type]
         assert (case.reason, case.detail) == (f"{status} in {name}", f"{status}: it says why")
         assert found.exit_code == 0
-    neither = compare(runs_of([absent, there]), runs_of(both(absent, there)))
-    assert [each.verdict for each in neither.cases] == ["SAME"]
-    (case,) = compare(runs_of([one, there]), runs_of(both(there))).of("GONE")
+    assert counts(compared([absent, there], [absent, there])) == {"SAME": 1}
+    (case,) = compared([one, there], [there]).of("GONE")
     assert (case.reason, case.detail) == ("no row in B", "")
 
 
@@ -224,60 +198,52 @@ def test_exit_codes(chance: np.random.Generator) -> None:
         ([another], 3),
         ([replace(one, sweep="gemm/else")], 3),
     ):
-        assert compare(runs_of([one, other]), runs_of(both(*after))).exit_code == code
+        assert compared([one, other], after).exit_code == code
 
 
 # --- several runs on a side -------------------------------------------------------------------------
 
 
-def later(one: Measurement, hour: int, **changes: Any) -> Measurement:
-    return replace(one, run_id=f"run{hour}", utc=f"2026-11-21T{hour:02}:00:00.000+00:00", **changes)
+def later(one: Measurement, hour: int) -> Measurement:
+    return replace(one, run_id=f"run{hour}", utc=f"2026-11-21T{hour:02}:00:00.000+00:00")
 
 
 def test_of_several_runs_the_newest_row_counts(chance: np.random.Generator) -> None:
     slow, now, other = timed(chance, 1.5), timed(chance), timed(chance, case=1)
     a = [later(now, 12), later(slow, 11), later(slow, 10), later(other, 10)]
-    found = compare(runs_of(a), runs_of([later(one, 13) for one in (now, other)]))
-    assert [one.verdict for one in found.cases] == ["SAME", "SAME"]
-    assert (found.before.older, found.after.older) == (2, 0)
+    b = [later(now, 13), later(other, 13)]
+    found = compared(a, b)
+    assert counts(found) == {"SAME": 2} and (found.before.older, found.after.older) == (2, 0)
     assert [run.run_id for run in found.before.runs] == ["run10", "run12"]
-    # A run that had no room for the case does not hide the run that had.
-    skipped = later(without_time(now, "skipped"), 15)
-    found = compare(runs_of([*a, skipped]), runs_of([later(now, 13), later(other, 13)]))
-    assert [one.verdict for one in found.cases] == ["SAME", "SAME"]
-    # One whose newest result is wrong is wrong.
-    wrong = later(without_time(now, "wrong"), 15)
-    found = compare(runs_of([*a, wrong]), runs_of([later(now, 13), later(other, 13)]))
-    assert Counter(one.verdict for one in found.cases) == {"INVALID": 1, "SAME": 1}
+    # A run that had no room for the case does not hide the run that had; one whose newest is wrong is wrong.
+    for status, told in (("skipped", {"SAME": 2}), ("wrong", {"INVALID": 1, "SAME": 1})):
+        assert counts(compared([*a, later(without_time(now, status), 15)], b)) == told
 
 
 def test_two_devices_on_one_side_are_refused(chance: np.random.Generator) -> None:
     one, other = timed(chance), timed(chance, case=1, device="h200")
     with pytest.raises(UserError, match="B holds rows of 2 devices, name one's: h100, h200"):
-        compare(runs_of([one]), runs_of([one, other]))
+        compared([one], [one, other])
     with pytest.raises(UserError, match="A holds no row"):
-        compare(runs_of([]), runs_of([one]))
+        compared([], [one])
 
 
 def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Generator) -> None:
     """It is no case of its own, and tells how far the machine moves."""
     rows = []
     for case in range(8):
-        first, again = (timed(chance, visits=1, case=case, sweep="ceilings/gemm") for _ in "ab")
-        assert again.median_s is not None
-        again = with_interval(replace(again, visit=1, median_s=again.median_s * math.exp(0.01 * case)), 0.01)
-        again = replace(again, samples_s=[s * math.exp(0.01 * case) for s in again.samples_s or []])
-        rows += [replace(one, visits=None, visit_samples=None) for one in (first, again)]
+        first, second = (timed(chance, visits=1, case=case, sweep="ceilings/gemm") for _ in "ab")
+        second = with_interval(lasting(replace(second, visit=1), math.exp(0.01 * case)), 0.01)
+        rows += [replace(one, visits=None, visit_samples=None) for one in (first, second)]
     # A few samples of a slow one, too few for an interval: its medians are known all the same.
     for visit, scale in enumerate((1.0, 1.01)):
         slow = timed(chance, scale, visits=1, case=99, sweep="ceilings/gemm", visit=visit)
         rows.append(replace(slow, low_s=None, high_s=None, visits=None, visit_samples=None))
-    found = compare(runs_of(rows), runs_of(both(*rows)))
+    found = compared(rows, rows)
     assert len(found.cases) == 9 and found.before.older == 0
     (noise,) = (run.noise for run in found.before.runs.values())
-    between = (
-        0.066 / USUAL["cuda"]["matrix"].visits
-    )  # of nine, six tenths of the way from the next to the largest
+    # Of nine, six tenths of the way from the next to the largest.
+    between = 0.066 / USUAL["cuda"]["matrix"].visits
     assert noise.steps == 9 and noise.factor == pytest.approx(between, rel=0.01)
 
 
@@ -287,10 +253,8 @@ def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Gen
 def known(case: int, scale: float, own: float, shared: float, **columns: Any) -> Measurement:
     """A row with an interval of these halves, ln: its own, and what all rows of its run may share."""
     one = row_of(case, [Seen(np.ones(60), 1.0)], scale=scale, **(GPU | columns))
-    assert one.median_s is not None
-    half = math.hypot(own, shared)
-    ends = {"low_s": one.median_s * math.exp(-half), "high_s": one.median_s * math.exp(half)}
-    return replace(one, **ends, noise_visits=own, noise_runs=shared)
+    half = math.exp(math.hypot(own, shared))
+    return with_ends(replace(one, noise_visits=own, noise_runs=shared), 1 / half, half)
 
 
 def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
@@ -299,7 +263,7 @@ def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
     a = [known(case, 1.0, 0.03, 0.01) for case in range(3)] + [known(0, 1.0, 0.03, 0.01, **other)]
     b = [known(case, scale, 0.03, 0.01) for case, scale in enumerate(scales)]
     b += [known(0, 0.5, 0.03, 0.01, **other), known(9, 5.0, 0.03, 0.01)]  # that one is new
-    found = compare(runs_of(a), runs_of(both(*b)))
+    found = compared(a, b)
     gemm, linear = found.means
     assert (gemm.operator, gemm.cases, linear.operator, linear.cases) == ("gemm", 3, "linear", 1)
     assert gemm.effect.ratio == pytest.approx(1.1, rel=1e-6)
@@ -317,16 +281,15 @@ def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
 def test_no_number_of_cases_lessens_what_they_all_share() -> None:
     """8 % off in both runs: 10 % of a hundred cases, each known to 3 %, may be nothing but the runs."""
     for shared, verdict in ((0.08, "UNSURE"), (0.01, "SLOWER")):
-        a = [known(case, 1.0, 0.03, shared) for case in range(100)]
-        b = [known(case, 1.1, 0.03, shared) for case in range(100)]
-        (mean,) = compare(runs_of(a), runs_of(both(*b))).means
+        a, b = ([known(case, scale, 0.03, shared) for case in range(100)] for scale in (1.0, 1.1))
+        (mean,) = compared(a, b).means
         assert mean.verdict == verdict
 
 
 def test_an_operator_s_mean_is_the_same_where_its_interval_is_within_the_least_effect() -> None:
     for count, verdict in ((4, "UNSURE"), (64, "SAME")):
         a = [known(case, 1.0, 0.02, 0.001) for case in range(count)]
-        (mean,) = compare(runs_of(a), runs_of(both(*a))).means
+        (mean,) = compared(a, a).means
         assert mean.verdict == verdict
         assert math.log(mean.effect.high) == pytest.approx(
             math.hypot(0.02 * math.sqrt(2 / count), 0.001 * math.sqrt(2))
@@ -335,7 +298,7 @@ def test_an_operator_s_mean_is_the_same_where_its_interval_is_within_the_least_e
 
 def test_ceilings_are_summed_up_apart(chance: np.random.Generator) -> None:
     a = run(chance, still, 4, 3, **GPU)
-    means = {mean.operator: mean.cases for mean in compare(runs_of(a), runs_of(both(*a))).means}
+    means = {mean.operator: mean.cases for mean in compared(a, a).means}
     assert means == {"ceilings: gemm": 16, "gemm": 4}
 
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.judge.findings import findings
 from bench.judge.frame import DeviceRun, runs
 from bench.model.predict import reached
@@ -16,6 +14,7 @@ from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
+from tests.bench.rows import Chance, with_ends, with_interval
 from tests.plots.synthetic import H100, ceilings, row
 
 
@@ -35,8 +34,7 @@ def at(share: float, problem: Gemm | Stream, name: str, half: float = 0.01, **fa
     made = replace(made, median_s=1.0)
     one_s = reached(made, judged(made).roof_of(made))
     assert one_s
-    seconds = one_s / share
-    return replace(made, median_s=seconds, low_s=seconds * (1 - half), high_s=seconds * (1 + half), **facts)
+    return with_interval(replace(made, median_s=one_s / share), half)
 
 
 def copy(length: int) -> Stream:
@@ -68,17 +66,13 @@ def test_neighbours_whose_ratio_nobody_predicted() -> None:
     shares = {1: 0.9, 2: 0.3, 4: 0.31}
     rows = [at(share, Gemm(m=m, n=8192, k=8192, dtype="float16"), "cublas") for m, share in shares.items()]
     (says,) = [line for line in of(*rows) if line.startswith("The model's")]
-    assert says.startswith(
-        "The model's largest miss: gemm/some by cublas, float16 NN, takes 3.00 times as long "
-    )
-    assert "with m 2 as with m 1 (" in says and says.endswith("predicted: 1.00 times.")
-    wide = [
-        replace(each, low_s=0.3 * each.median_s, high_s=3 * each.median_s) for each in rows if each.median_s
-    ]
+    begins = "The model's largest miss: gemm/some by cublas, float16 NN, takes 3.00 times as long with m 2"
+    assert says.startswith(f"{begins} as with m 1 (") and says.endswith("predicted: 1.00 times.")
+    wide = [with_ends(each, 0.3, 3) for each in rows]
     assert not [line for line in of(*wide) if line.startswith("The model's")]
 
 
-def test_the_case_whose_visits_differ_most(chance: np.random.Generator) -> None:
+def test_the_case_whose_visits_differ_most(chance: Chance) -> None:
     def visited(length: int, *middles_s: float) -> Measurement:
         samples_s = [middle * chance.normal(1, 0.001) for middle in middles_s for _ in range(9)]
         return at(0.9, copy(length), "aten", samples_s=samples_s, visit_samples=[9] * len(middles_s))
@@ -92,9 +86,8 @@ def test_the_case_whose_visits_differ_most(chance: np.random.Generator) -> None:
 
 def test_of_several_devices_the_sentence_names_its_own() -> None:
     far = at(0.2, copy(2**26), "triton")
-    other = runs(
-        [replace(each, device="b", run_id="b") for each in (*ceilings(H100), at(0.9, copy(2**26), "aten"))]
-    )
+    of_other = (*ceilings(H100), at(0.9, copy(2**26), "aten"))
+    other = runs(replace(each, device="b", run_id="b") for each in of_other)
     (says,) = findings([judged(far), *other])
     assert says.startswith("Farthest below its roof (h100-sxm): ")
 

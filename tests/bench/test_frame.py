@@ -18,6 +18,7 @@ from bench.model.ceilings import Ceilings, MixedCeilings
 from bench.store.parquet import tables, write
 from bench.store.schema import FIELDS, Measurement
 from kernels.gemm.problem import Gemm
+from tests.bench.rows import again, lasting
 from tests.plots.synthetic import H100, NO_TIME, ceilings, row
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -27,16 +28,13 @@ OF_BEFORE = {"beta": 0, "pitch": "tight"}
 
 def products(count: int) -> list[Measurement]:
     """Products of a made-up GPU, each with an interval and at about its roof."""
-    found = [
-        row(H100, "gemm/mine", Gemm(m=size, n=size, k=size, dtype="float16"), "cublas", settled=True)
-        for size in range(1024, 1024 + 256 * count, 256)
-    ]
+    sizes = range(1024, 1024 + 256 * count, 256)
+    found = [row(H100, "gemm/mine", Gemm(m=s, n=s, k=s, dtype="float16"), "cublas") for s in sizes]
     return [dataclasses.replace(one, low_s=one.median_s, high_s=one.median_s) for one in found]
 
 
 def test_a_run_for_each_device_and_name_in_order(tmp_path: Path) -> None:
-    here, there = products(2), [dataclasses.replace(one, device="b200") for one in products(1)]
-    later = [dataclasses.replace(one, run_id="z") for one in products(1)]
+    here, there, later = products(2), again(products(1), device="b200"), again(products(1), run_id="z")
     files = [write(tmp_path / "a.parquet", [*later, *here]), write(tmp_path / "b.parquet", there)]
     found = read(files)
     assert [(run.device, run.run_id) for run in found] == [
@@ -50,15 +48,13 @@ def test_of_a_kind_of_gpu_one_unit_is_kept_and_of_others_all() -> None:
     said: list[str] = []
     assert of_one_unit([second, first], said.append) == [second] and len(said) == 1
     for kind in ({"device_kind": "cpu"}, {"source": "someone"}):
-        units = [dataclasses.replace(each, **kind) for each in (first, second)]
+        units = again([first, second], **kind)
         assert of_one_unit(units, said.append) == units and len(said) == 1
 
 
 def test_a_row_is_held_against_the_ceilings_of_its_own_run_and_condition() -> None:
     rows = products(1)
-    probes = [dataclasses.replace(one, settled=True) for one in ceilings(H100)]
-    other = [dataclasses.replace(one, run_id="z") for one in rows]
-    measured, without = runs([*probes, *rows, *other])
+    measured, without = runs([*ceilings(H100), *rows, *again(rows, run_id="z")])
     assert measured.roof_of(rows[0]).launch_s is not None
     warm = dataclasses.replace(rows[0], cache="warm")
     assert measured.roof_of(warm) == measured.roof("cold"), "a run that measured no warm ceilings"
@@ -77,11 +73,8 @@ def test_a_run_of_mixed_ceilings_is_refused_or_has_none() -> None:
 def test_a_time_above_the_roof_is_suspect_and_scored_all_the_same(tmp_path: Path) -> None:
     """To leave out what is quicker than predicted would score a prediction by those that it gets right."""
     rows = products(8)
-    median_s = rows[5].median_s
-    assert median_s is not None
-    quick = dict.fromkeys(("median_s", "low_s", "high_s"), median_s / 2)
-    rows[5] = dataclasses.replace(rows[5], **quick)  # type: ignore[arg-type]
-    rows[6] = dataclasses.replace(rows[6], **quick, settled=False)  # type: ignore[arg-type]
+    rows[5] = lasting(rows[5], 0.5)
+    rows[6] = dataclasses.replace(lasting(rows[6], 0.5), settled=False)
     rows[7] = dataclasses.replace(rows[7], pressure=0.5)
     (run,) = load([write(tmp_path / "run.parquet", [*ceilings(H100), *rows])], find_datasheet)
     frame = run.frame[run.frame["sweep"] == "gemm/mine"].reset_index(drop=True)
@@ -114,7 +107,7 @@ def test_the_slow_end_of_a_time_is_the_low_end_of_its_rate() -> None:
 
 def test_an_interval_that_is_not_known_stays_unknown() -> None:
     """As a width of zero it would be shown as a time that is known exactly."""
-    (run,) = runs([dataclasses.replace(one, low_s=None, high_s=None) for one in products(2)])
+    (run,) = runs(again(products(2), low_s=None, high_s=None))
     ends = [f"{name}_{end}" for name in ("rate", "flop") for end in ("low_per_s", "high_per_s")]
     assert run.frame[["low_s", "high_s", *ends]].isna().all(axis=None)
     assert run.frame[["rate_per_s", "flop_per_s"]].notna().all(axis=None)
@@ -128,8 +121,7 @@ def test_a_time_that_may_be_zero_has_no_highest_rate() -> None:
 
 
 def test_a_row_of_before_threads_were_asked_for_meets_those_of_all_threads() -> None:
-    rows = [dataclasses.replace(one, threads_asked=None) for one in products(1)]
-    (run,) = runs(rows)
+    (run,) = runs(again(products(1), threads_asked=None))
     assert run.columns["threads_asked"].tolist() == run.frame["threads_asked"].tolist() == ["all"]
 
 

@@ -12,10 +12,19 @@ from bench.case_name import row_name
 from bench.judge.history.detector import CLASS_FLOOR, FLOOR, ConfirmedChange, JudgedHistory, judged
 from bench.judge.history.monitor import GONE, HOLDS
 from bench.judge.history.rolling import LEAST
-from bench.judge.history.series import History, Night
-from tests.bench.nights_made import QUIET, doubted, made, missing, others, rows_of, stepped, throttled
-
-Chance = np.random.Generator
+from bench.judge.history.series import History
+from tests.bench.nights_made import (
+    QUIET,
+    doubted,
+    made,
+    missing,
+    others,
+    rows_of,
+    slowed,
+    stepped,
+    throttled,
+)
+from tests.bench.rows import Chance
 
 
 def quiet(chance: Chance, series: int = 40, nights: int = 30, **more: object) -> History:
@@ -26,6 +35,10 @@ def quiet(chance: Chance, series: int = 40, nights: int = 30, **more: object) ->
 def near(night: int) -> object:
     """That night or one beside it: the night before a change may lean to its side by chance."""
     return pytest.approx(night, abs=1)
+
+
+ACCEPTED = (near(16), near(16 + HOLDS), "accepted")
+"""When a change that began on night 15 and stayed is raised, and how it ends."""
 
 
 def only(found: JudgedHistory) -> ConfirmedChange:
@@ -51,8 +64,32 @@ def test_a_series_that_steps_by_more_than_the_floor(chance: Chance, by: float, r
     assert step.name == row_name(found.history.series.iloc[row])
 
 
-def test_one_night_alone_raises_nothing(chance: Chance) -> None:
-    assert judged(stepped(quiet(chance), [12], 20, 0.5, until=21)).steps == ()
+BACK = 1 / 1.05 - 1
+"""What ends a step of 5 %."""
+Steps = list[tuple[int, float, int | None]]
+"""Of one series: first night, by how much, and the night before which it ends."""
+ONE_SERIES: dict[str, tuple[int, Steps, list[object]]] = {
+    "one night alone raises nothing": (30, [(20, 0.5, 21)], []),
+    "nor do two on different sides": (30, [(20, 0.2, 21), (21, -0.2, 22)], []),
+    "what goes away has recovered": (30, [(15, 0.05, 18)], [(near(16), near(19), "recovered")]),
+    "what stays for a week is the new normal": (30, [(15, 0.05, None)], [ACCEPTED]),
+    "one night at the old level ends nothing": (30, [(15, 0.05, None), (18, BACK, 19)], [ACCEPTED]),
+    "one at the end of the week neither": (30, [(15, 0.05, None), (20, BACK, 21)], [ACCEPTED]),
+    # Too small a change by itself, right after a large one has become the new normal.
+    "nights of an ended change are no evidence": (40, [(15, 0.05, None), (25, 0.014, None)], [ACCEPTED]),
+    "an open change has no end": (30, [(26, 0.05, None)], [(near(27), None, None)]),
+}
+"""What happens -> nights, steps, and (raised, ended, ending) of each change."""
+
+
+@pytest.mark.parametrize(("nights", "steps", "expected"), ONE_SERIES.values(), ids=[*ONE_SERIES])
+def test_what_becomes_of_a_change(chance: Chance, nights: int, steps: Steps, expected: list[object]) -> None:
+    history = quiet(chance, nights=nights)
+    for first, by, until in steps:
+        history = stepped(history, [12], first, by, until)
+    found = judged(history).steps
+    assert [(step.raised, step.ended, step.ending) for step in found] == expected
+    assert all(step.row == 12 for step in found)
 
 
 def test_a_case_that_is_no_longer_measured_is_waited_for_a_month(chance: Chance) -> None:
@@ -65,41 +102,23 @@ def test_a_case_that_is_no_longer_measured_is_waited_for_a_month(chance: Chance)
     assert (back.raised, back.ending) == (near(16), "accepted")
 
 
-def test_two_nights_on_different_sides_raise_nothing(chance: Chance) -> None:
-    history = stepped(stepped(quiet(chance), [12], 20, 0.2, until=21), [12], 21, -0.2, until=22)
-    assert judged(history).steps == ()
-
-
-def test_a_change_that_goes_away_has_recovered(chance: Chance) -> None:
-    step = only(judged(stepped(quiet(chance), [12], 15, 0.05, until=18)))
-    assert (step.raised, step.ended, step.ending) == (near(16), near(19), "recovered")
-    assert 0.02 < step.effect < 0.055
+def test_the_effect_of_a_change_that_went_away_is_that_of_its_nights(chance: Chance) -> None:
+    assert 0.02 < only(judged(stepped(quiet(chance), [12], 15, 0.05, until=18))).effect < 0.055
 
 
 @pytest.mark.parametrize("back", [18, 20])
-def test_one_night_at_the_old_level_ends_no_change(chance: Chance, back: int) -> None:
-    for_a_night = stepped(stepped(quiet(chance), [12], 15, 0.05), [12], back, 1 / 1.05 - 1, until=back + 1)
-    step = only(judged(for_a_night))
-    assert (step.raised, step.ended, step.ending) == (near(16), near(16 + HOLDS), "accepted")
-    two_nights = stepped(for_a_night, [12], back + 1, 1 / 1.05 - 1, until=back + 2)
+def test_two_nights_at_the_old_level_end_a_change(chance: Chance, back: int) -> None:
+    two_nights = stepped(stepped(quiet(chance), [12], 15, 0.05), [12], back, BACK, until=back + 2)
     first, *_ = judged(two_nights).steps
     assert (first.ended, first.ending) == (back + 1, "recovered")
 
 
-def test_a_change_that_stays_for_a_week_is_the_new_normal(chance: Chance) -> None:
+def test_the_level_is_the_old_one_for_as_long_as_a_change_is_open(chance: Chance) -> None:
     found = judged(stepped(quiet(chance), [12], 15, 0.05))
-    step = only(found)
-    assert (step.raised, step.ended, step.ending) == (near(16), near(16 + HOLDS), "accepted")
-    level = found.series.centre[12]
+    step, level = only(found), found.series.centre[12]
     assert step.ended is not None and step.ended - step.raised == HOLDS
-    assert level[step.ended] - level[14] == pytest.approx(0.0, abs=0.003), "while it is open"
+    assert level[step.ended] - level[14] == pytest.approx(0.0, abs=0.003)
     assert level[step.ended + 1] - level[14] == pytest.approx(np.log1p(0.05), abs=0.003)
-
-
-def test_nights_of_a_change_that_has_ended_are_no_evidence(chance: Chance) -> None:
-    """Too small a change by itself, right after a large one has become the new normal."""
-    history = stepped(stepped(quiet(chance, nights=40), [12], 15, 0.05), [12], 25, 0.014)
-    assert only(judged(history)).ending == "accepted"
 
 
 def test_going_back_after_a_week_is_a_change_again(chance: Chance) -> None:
@@ -108,11 +127,6 @@ def test_going_back_after_a_week_is_a_change_again(chance: Chance) -> None:
         (near(15), near(16), True),
         (near(31), near(32), False),
     ]
-
-
-def test_an_open_change_has_no_end(chance: Chance) -> None:
-    step = only(judged(stepped(quiet(chance), [12], 26, 0.05)))
-    assert (step.raised, step.ended, step.ending) == (near(27), None, None)
 
 
 def test_too_few_nights_before(chance: Chance) -> None:
@@ -171,11 +185,10 @@ def test_a_night_that_knows_little_has_a_wide_band(chance: Chance) -> None:
 def test_constant_values(chance: Chance) -> None:
     """A spread of zero is no excuse for alarms over nothing, nor for a division by it."""
     history = quiet(chance)
-    still = np.broadcast_to(history.log_s[:, :1], history.log_s.shape)
-    assert judged(replace(history, log_s=still.copy())).steps == ()
-    assert only(judged(stepped(replace(history, log_s=still.copy()), [12], 20, 0.03))).raised == near(21)
-    assert judged(stepped(replace(history, log_s=still.copy()), [12], 20, 0.015)).steps == ()
-    unknown = replace(history, log_s=still.copy(), half=np.full(still.shape, np.nan))
+    still = replace(history, log_s=np.repeat(history.log_s[:, :1], len(history.nights), axis=1))
+    assert judged(still).steps == () == judged(stepped(still, [12], 20, 0.015)).steps
+    assert only(judged(stepped(still, [12], 20, 0.03))).raised == near(21)
+    unknown = replace(still, half=np.full_like(still.half, np.nan))
     with np.errstate(divide="raise", invalid="raise"):
         assert only(judged(stepped(unknown, [12], 20, 0.03))).raised == near(21)
 
@@ -186,9 +199,7 @@ def test_a_series_with_two_speeds_is_not_news(chance: Chance) -> None:
     for _ in range(5):
         history = quiet(chance, 80, 60)
         rows = others(history)[::8]
-        log_s = history.log_s.copy()
-        log_s[rows] += 0.1 * (chance.random((len(rows), 60)) < 0.35)
-        two_speeds = replace(history, log_s=log_s)
+        two_speeds = slowed(history, rows, 0.1 * (chance.random((len(rows), 60)) < 0.35))
         raised = len(judged(two_speeds).steps)
         assert raised <= 25, "in 540 series-nights, of which one in eight follows a slow one"
         found = judged(stepped(two_speeds, rows[:1], 50, 0.5)).steps
@@ -218,41 +229,30 @@ def test_a_class_that_recovers_lets_its_members_be(chance: Chance) -> None:
     assert [(step.kind, step.row, step.raised) for step in again[1:]] == [("series", members[0], near(31))]
 
 
-@pytest.mark.parametrize(("by", "kinds"), [(0.0075, []), (0.0125, ["class"])])
-def test_a_class_moves_less_than_a_series_before_it_is_raised(
-    chance: Chance, by: float, kinds: list[str]
+@pytest.mark.parametrize(
+    ("per_class", "which", "by", "kinds"),
+    [
+        (20, slice(None), 0.0075, []),  # a class moves less than a series before it is raised
+        (20, slice(None), 0.0125, ["class"]),
+        (20, slice(None, None, 2), 0.04, ["class"]),  # half of a class is what moved
+        (5, slice(2, 3), 1.0, ["series"]),  # one member is no class, nor is a quarter of them
+        (8, slice(2), 1.0, ["series", "series"]),
+        (2, slice(None), 0.05, ["series", "series"]),  # two series are no class
+    ],
+)
+def test_what_is_raised_as_a_class(
+    chance: Chance, per_class: int, which: slice, by: float, kinds: list[str]
 ) -> None:
-    history = quiet(chance, 80)
-    found = judged(stepped(history, rows_of(history, "gemm", "triton"), 15, by))
+    history = quiet(chance, 4 * per_class, per_class=per_class)
+    members = rows_of(history, "gemm", "triton")[which]
+    found = judged(stepped(history, members, 15, by))
     assert [step.kind for step in found.steps] == kinds
-    assert all(step.noise == pytest.approx(CLASS_FLOOR, rel=0.5) for step in found.steps)
-
-
-def test_half_of_a_class_is_what_moved(chance: Chance) -> None:
-    history = quiet(chance, 80)
-    members = rows_of(history, "gemm", "triton")[::2]
-    found = judged(stepped(history, members, 15, 0.04))
-    assert [step.kind for step in found.steps] == ["class"]
-    assert found.steps[0].members == tuple(members)
-
-
-def test_one_member_is_no_class(chance: Chance) -> None:
-    history = quiet(chance, 80, per_class=5)
-    step = only(judged(stepped(history, rows_of(history, "gemm", "triton")[2:3], 15, 1.0)))
-    assert step.kind == "series"
-
-
-def test_a_quarter_of_the_members_is_no_class(chance: Chance) -> None:
-    history = quiet(chance, 80, per_class=8)
-    found = judged(stepped(history, rows_of(history, "gemm", "triton")[:2], 15, 1.0))
-    assert [step.kind for step in found.steps] == ["series", "series"]
-
-
-def test_two_series_are_no_class(chance: Chance) -> None:
-    history = quiet(chance, 8, per_class=2)
-    found = judged(stepped(history, rows_of(history, "gemm", "triton"), 15, 0.05))
-    assert [step.kind for step in found.steps] == ["series", "series"]
-    assert np.isnan(found.by_class.log).all()
+    if kinds == ["class"]:
+        assert found.steps[0].members == tuple(members)
+        assert found.steps[0].noise == pytest.approx(CLASS_FLOOR, rel=0.5)
+    else:
+        assert {step.row for step in found.steps} == ({*members} if kinds else set())
+    assert np.isnan(found.by_class.log).all() == (per_class == 2)
 
 
 def test_a_member_that_moves_far_more_than_its_class_stands_alone(chance: Chance) -> None:
@@ -351,14 +351,8 @@ def test_of_a_bound_with_few_series_the_ceilings_decide(chance: Chance) -> None:
 
 def on_days(history: History, rows: list[int], days: tuple[int, ...], by: float, until: int = 999) -> History:
     """These series take (1 + by) times as long on these weekdays, up to the night `until`."""
-    log_s = history.log_s.copy()
-    nights = [at for at, night in enumerate(history.nights) if at < until and day(night) in days]
-    log_s[np.ix_(rows, nights)] += np.log1p(by)
-    return replace(history, log_s=log_s)
-
-
-def day(night: Night) -> int:
-    return datetime.fromisoformat(night.utc).weekday()
+    weekdays = [datetime.fromisoformat(night.utc).weekday() for night in history.nights[:until]]
+    return slowed(history, np.ix_(rows, np.flatnonzero(np.isin(weekdays, days))), by)
 
 
 @pytest.mark.parametrize("days", [(5, 6), (6,), (0, 1, 2, 3, 4)])
@@ -405,20 +399,17 @@ def test_without_a_pattern_no_weekday_is_expected_to_differ(chance: Chance) -> N
 def test_two_speeds_are_no_pattern(chance: Chance) -> None:
     history = quiet(chance, 80, 120)
     rows = others(history)
-    log_s = history.log_s.copy()
-    log_s[rows] += 0.1 * (chance.random((len(rows), 120)) < 0.35)
-    found = judged(replace(history, log_s=log_s))
-    assert (np.abs(found.series.log - log_s)[rows] > 0.003).mean() < 0.02
+    history = slowed(history, rows, 0.1 * (chance.random((len(rows), 120)) < 0.35))
+    found = judged(history)
+    assert (np.abs(found.series.log - history.log_s)[rows] > 0.003).mean() < 0.02
 
 
 def test_noise_of_the_ceilings_is_taken_off_nothing(chance: Chance) -> None:
     history = quiet(chance, 80, 40)
     ceilings = np.flatnonzero(history.series["ceiling"])
-    log_s = history.log_s.copy()
-    log_s[ceilings] += 0.01 * chance.standard_normal((len(ceilings), 40))
-    found = judged(replace(history, log_s=log_s))
+    history = slowed(history, ceilings, 0.01 * chance.standard_normal((len(ceilings), 40)))
     rows = others(history)
-    taken = (log_s - found.series.log)[rows][:, 15:]
+    taken = (history.log_s - judged(history).series.log)[rows][:, 15:]
     assert np.abs(taken).mean() < 0.003, "a median of four ceilings moves by some 0.5 %"
 
 

@@ -1,12 +1,16 @@
-"""The chance of a run of nights, on streams of which it is known; and what is usual of a few nights."""
+"""What nights tell by chance: of a run of them, of a few, change points, and how often whole months err."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from bench.judge.history.change_points import change_points
+from bench.judge.history.detector import judged
 from bench.judge.history.rolling import HELD, LEAST, WINDOW, Window
 from bench.judge.history.run_probability import LOOK_BACK, Chance
+from studies.months import STEP, WITHIN, alarms, months, repeated, table
+from tests.bench.nights_made import Noise, made, missing, others, rows_of, stepped
 
 
 def counted(chance: np.random.Generator, odd: float) -> Chance:
@@ -104,3 +108,153 @@ def test_a_spread_leans_on_what_is_usual(chance: np.random.Generator) -> None:
     sigma = window.usual().sigma
     assert sigma.min() > 0.005 and np.median(sigma) == pytest.approx(0.01, rel=0.2)
     assert alone.usual().sigma[0] > 0.005, "no spread at all"
+
+
+# --- change points: placed where they are, and not where one night was odd -------------------------
+
+SIGMA = 0.005
+
+
+def level(chance: np.random.Generator, nights: int) -> np.ndarray:
+    return SIGMA * chance.standard_normal(nights) - 7.0
+
+
+@pytest.mark.parametrize("by", [0.1, -0.1])
+def test_a_step_is_placed(chance: np.random.Generator, by: float) -> None:
+    values = level(chance, 100)
+    where = int(chance.integers(10, 90))
+    values[where:] += by
+    assert any(abs(point - where) <= 1 for point in change_points(values))
+    values[min(where + 5, 95) :] = np.nan
+    assert any(abs(point - where) <= 1 for point in change_points(values)), "five nights later it is seen"
+
+
+def test_quiet_series_have_hardly_any(chance: np.random.Generator) -> None:
+    """In 30,000 series-nights without an odd one hardly any; at half the penalty some 34."""
+    assert sum(len(change_points(level(chance, 100))) for _ in range(300)) < 10
+
+
+def test_a_step_of_two_deviations_is_seen_after_ten_nights(chance: np.random.Generator) -> None:
+    """In three of four series; at twice the penalty in one of four."""
+    seen = 0
+    for _ in range(200):
+        values = level(chance, 60)
+        values[50:] += 1.9 * SIGMA
+        seen += any(abs(point - 50) <= 5 for point in change_points(values))
+    assert seen > 100
+
+
+def test_odd_nights_are_no_change(chance: np.random.Generator) -> None:
+    found = 0
+    for _ in range(30):
+        values = level(chance, 60)
+        values[chance.choice(np.arange(5, 55, 8), 3, replace=False)] += 0.3
+        found += len(change_points(values))
+    assert found < 15, "of 90 odd nights"
+
+
+def test_levels_of_two_segments_are_not_compared(chance: np.random.Generator) -> None:
+    values, segments = 0.001 * level(chance, 60), [0] * 30 + [1] * 30
+    values[30:] += 0.1
+    values[45:] += 0.1
+    found = change_points(values, segments)
+    assert 30 not in found and 45 in found
+    assert 30 in change_points(values)
+
+
+def test_gaps_are_passed_over(chance: np.random.Generator) -> None:
+    values = level(chance, 60)
+    values[40:] += 0.2
+    values[[3, 20, 38, 39, 40, 41]] = np.nan
+    assert 42 in change_points(values)
+
+
+@pytest.mark.parametrize("nights", [0, 1, 2, 5])
+def test_too_few_nights(chance: np.random.Generator, nights: int) -> None:
+    assert change_points(level(chance, nights)) == []
+
+
+def test_constant_values() -> None:
+    assert change_points(np.zeros(50)) == []
+    assert change_points(np.full(50, np.nan)) == []
+    assert change_points(np.repeat([0.0, 0.1], 25)) == [25]
+
+
+def test_as_many_segments_as_nights() -> None:
+    with pytest.raises(ValueError, match="3 segments for 4 nights"):
+        change_points(np.zeros(4), [0, 0, 0])
+
+
+# --- simulated months in small: what `python -m studies.months` shows, with room for luck -------------
+
+
+def test_false_alarms(chance: np.random.Generator) -> None:
+    """Some 0.05 are raised in 100 series-nights; the bar is 0.5, ten times as many."""
+    raised = 0
+    for _ in range(3):
+        raised += sum(step.kind != "machine" for step in judged(made(chance, 300, 50)).steps)
+    assert raised / (3 * 300 * 44) < 0.0025
+
+
+def test_young_histories_cry_wolf_no_more_often(chance: np.random.Generator) -> None:
+    raised = sum(len(judged(made(chance, 1500, 14)).steps) for _ in range(3))
+    assert raised / (3 * 1500 * 8) < 0.0025
+
+
+def test_steps_are_found(chance: np.random.Generator) -> None:
+    """A tenth of the series step: of 60 such +5 % steps 99 % are found, of +3 % some 85 %.
+
+    Far fewer now and then: where two of the four ceilings are odd at once, two nights running, it is the
+    machine that seems to have moved, and all others with it.
+    """
+    for effect, least in ((0.05, 0.65), (0.03, 0.35)):
+        caught = []
+        for _ in range(2):
+            history = made(chance, 300, STEP + WITHIN)
+            rows = chance.choice(others(history), 30, replace=False).tolist()
+            found = judged(stepped(history, rows, STEP, effect))
+            caught += alarms(found)[rows, STEP:].any(axis=1).tolist()
+        assert np.mean(caught) >= least, effect
+
+
+def test_one_of_three_thousand(chance: np.random.Generator) -> None:
+    history = made(chance, 3000, STEP + WITHIN)
+    row = int(chance.choice(others(history)))
+    found = judged(stepped(history, [row], STEP, 0.08))
+    assert any(step.row == row and step.kind == "series" and step.raised >= STEP for step in found.steps)
+
+
+def test_a_class_is_found_in_two_nights_and_raises_no_members(chance: np.random.Generator) -> None:
+    history = made(chance, 200, STEP + WITHIN)
+    members = rows_of(history, "gemm", "triton")
+    steps = judged(stepped(history, members, STEP, 0.05)).steps
+    classes = [step for step in steps if step.name == "gemm triton" and step.raised >= STEP]
+    assert classes[0].raised <= STEP + 2 and len(classes[0].members) >= 12
+    assert sum(step.kind == "series" and step.row in members and step.raised >= STEP for step in steps) <= 2
+
+
+@pytest.mark.deep
+def test_the_table(chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("studies.rules.has_asv", lambda: False)
+    monkeypatch.setattr("studies.months.SERIES", 40)
+    lines = list(table(int(chance.integers(1000)), 1, Noise()))
+    assert "(asv is not installed: pip install asv)" in lines
+    told = {
+        line[:30].strip(): [float(word.rstrip("%")) for word in line[30:].split()] for line in lines[2:-2]
+    }
+    assert told["Mann-Whitney p < .002"][0] > 15, "the published 41 alarms in 100"
+    assert told["ours: series alone"][0] < 1.0 < told["median of 20 + 4 MAD, > 2 %"][0]
+    assert told["ours: whole, all stepping"][3] > 90
+
+
+def test_nights_of_real_runs_are_drawn_whole(chance: np.random.Generator) -> None:
+    """What one night did to all series, a simulated night does to all; and they spread as the real ones."""
+    real = missing(made(chance, 30, 9), [10], range(8))
+    real = repeated(real)
+    assert len(real.series) == 37
+    month = months(chance, None, real)
+    departed = real.log_s - np.median(real.log_s, axis=1, keepdims=True)
+    drawn = (month.log_s - np.median(real.log_s, axis=1, keepdims=True)) / np.sqrt(9 / 8)
+    for night in range(50):
+        assert np.isclose(departed, drawn[:, night : night + 1]).all(axis=0).any()
+    assert len(month.nights) == 50 and len({night.segment for night in month.nights}) == 1

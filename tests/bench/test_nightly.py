@@ -56,27 +56,20 @@ class Machine:
     def rows(self) -> Made:
         """One night's: the first two cases are ceilings, the others gemm and softmax in turns."""
         made = []
-        name = run_id(self.night)
         for number, level_s in enumerate(self.level_s):
             noise = float(np.exp(0.004 * self.chance.standard_normal()))
-            took_s = level_s * noise * self.effect.get(number, 1.0)
-            told: dict[str, Any] = {
-                "device_id": self.device.id,
-                "run_id": name,
-                "visits": 2,
-                "samples_s": [1.0],
-            }
-            told |= {"utc": datetime.now(UTC).isoformat()}
+            took_s: float | None = float(level_s * noise * self.effect.get(number, 1.0))
+            told: dict[str, Any] = {"device_id": self.device.id, "run_id": run_id(self.night), "visits": 2}
+            told |= {"samples_s": [1.0], "utc": datetime.now(UTC).isoformat()}
             told |= {"commit": f"c{self.night}", "operator": ("gemm", "softmax")[number % 2]}
             if number < 2:
                 told |= {"sweep": ("ceilings/gemm", "ceilings/stream")[number], "role": "roof"}
                 told |= {"implementation": "cublas"}
             told |= self.facts
             if status := self.broken.get(number):
+                took_s = None
                 told |= {"status": status, "reason": "it broke", "samples_s": None}
-                made.append(case(number, None, **told))
-            else:
-                made.append(case(number, float(took_s), **told))
+            made.append(case(number, took_s, **told))
         return made
 
     def write(self) -> Path:

@@ -23,20 +23,8 @@ from bench.judge.noise import (
 )
 from bench.sampling.publish import PRIOR_FREEDOM, MedianSpread, student
 from bench.store.schema import Measurement
-from tests.bench.comparable import (
-    CPU,
-    GPU,
-    NOTHING,
-    Seen,
-    clean,
-    older,
-    row,
-    run,
-    still,
-    timed,
-    visits_to,
-    with_interval,
-)
+from tests.bench.comparable import CPU, GPU, NOTHING, Seen, clean, row, run, still, timed, visits_to
+from tests.bench.rows import Chance, older, with_ends, with_interval
 
 KINDS = ("cpu", "cuda")
 
@@ -51,9 +39,7 @@ def stepping(kind: str, work: Work, share: float, steps: int = 1, undisturbed: b
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_repeated_case_a_run_is_as_restless_as_usual(
-    kind: str, chance: np.random.Generator
-) -> None:
+def test_without_a_repeated_case_a_run_is_as_restless_as_usual(kind: str, chance: Chance) -> None:
     alone = [Repeated("matrix", [1e-3], True), Repeated("cache", [], True)]
     assert Noise.seen(kind, []) == Noise.seen(kind, alone) == Noise(kind, 1.0, 0)
     one = timed(chance, device_kind=kind)
@@ -64,13 +50,12 @@ def test_without_a_repeated_case_a_run_is_as_restless_as_usual(
 @pytest.mark.parametrize("work", ["matrix", "memory", "cache", "launch"])
 def test_each_kind_of_work_is_held_against_its_own_usual_noise(kind: str, work: Work) -> None:
     """That a machine was restless is believed at once, that it was calm the more steps say so."""
-    noise = Noise.seen(kind, [stepping(kind, work, 3.0, 12)])
-    assert noise.factor == pytest.approx(3.0) and noise.steps == 12
-    noise = Noise.seen(kind, [stepping(kind, work, 0.6, 12)])
-    assert noise.factor == pytest.approx((12 * 0.6 + PRIOR_STEPS) / (12 + PRIOR_STEPS))
+    for share, factor in ((3.0, 3.0), (0.6, (12 * 0.6 + PRIOR_STEPS) / (12 + PRIOR_STEPS))):
+        noise = Noise.seen(kind, [stepping(kind, work, share, 12)])
+        assert noise.factor == pytest.approx(factor) and noise.steps == 12
 
 
-def test_the_factor_is_what_95_in_100_steps_do_not_exceed(chance: np.random.Generator) -> None:
+def test_the_factor_is_what_95_in_100_steps_do_not_exceed(chance: Chance) -> None:
     """Of 4,000 steps between normal visits the 95th percentile scatters by 1.5 %."""
     levels = np.exp(chance.normal(0, 0.01, (4000, 2)))
     noise = Noise.seen("cuda", [Repeated("matrix", pair.tolist(), True) for pair in levels])
@@ -97,7 +82,7 @@ def test_disturbed_cases_count_only_where_there_are_no_others() -> None:
     assert Noise.seen("cpu", [once, *disturbed]) == Noise.seen("cpu", disturbed)
 
 
-def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: np.random.Generator) -> None:
+def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: Chance) -> None:
     spread = Noise("cpu", 2.5, 9).of(timed(chance, device_kind="cpu"))
     assert spread == pytest.approx([2.5 * part for part in USUAL["cpu"]["matrix"]])
 
@@ -111,17 +96,13 @@ def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: np.random.Gen
         ({"flop": 6399, "byte": 100}, "memory"),  # the product of a small batch
         ({"flop": 0, "arithmetic": "matrix", "byte": 1, "cache_byte": 1, "cache": "warm"}, "cache"),
         ({"cache": "warm", "byte": 100, "cache_byte": 100}, "cache"),
-        (
-            {"cache": "warm", "byte": 101, "cache_byte": 100, "arithmetic": "vector"},
-            "memory",
-        ),  # warm, but it does not fit
+        # Warm, but it does not fit.
+        ({"cache": "warm", "byte": 101, "cache_byte": 100, "arithmetic": "vector"}, "memory"),
         (NOTHING, "launch"),
         (NOTHING | {"cache": "warm"}, "launch"),
     ],
 )
-def test_the_kind_of_work_is_what_was_measured(
-    chance: np.random.Generator, columns: dict[str, Any], work: Work
-) -> None:
+def test_the_kind_of_work_is_what_was_measured(chance: Chance, columns: dict[str, Any], work: Work) -> None:
     assert work_of(timed(chance, **columns)) == work
 
 
@@ -142,11 +123,8 @@ def at(level: float) -> Seen:
 
 def test_visits_that_were_outvoted_count_and_disturbed_ones_do_not() -> None:
     one = row(0, [at(4.0), at(4.0)], **GPU)
-    aside: dict[str, Any] = {
-        "set_aside": ["earlier", "contended", "earlier"],
-        "set_aside_s": [1e-3, 9e-3, 2e-3],
-    }
-    noise = noise_of([replace(one, **aside)], [False])
+    aside = replace(one, set_aside=["earlier", "contended", "earlier"], set_aside_s=[1e-3, 9e-3, 2e-3])
+    noise = noise_of([aside], [False])
     assert noise.steps == 3 and noise.factor == pytest.approx(factor(math.log(2), math.log(2), 0.0))
     assert noise_of([one], [False]).steps == 1
     assert noise_of([replace(one, visit_samples=None)], [False]).steps == 0
@@ -172,13 +150,12 @@ def test_of_a_case_that_was_disturbed_once_the_other_visits_tell() -> None:
 
 def test_visits_that_had_not_settled_or_have_no_time_tell_nothing() -> None:
     first, second = visits_to(0, [at(1.0), at(2.0)], **GPU)
-    spoiled: list[dict[str, Any]] = [
-        {"settled": False},
-        {"status": "wrong"},
-        {"status": "crashed", "median_s": None},
-    ]
-    for changes in spoiled:
-        assert noise_of([first, replace(second, **changes)], [False, False]).steps == 0
+    for spoiled in (
+        replace(second, settled=False),
+        replace(second, status="wrong"),
+        replace(second, status="crashed", median_s=None),
+    ):
+        assert noise_of([first, spoiled], [False, False]).steps == 0
 
 
 # --- the interval of a row --------------------------------------------------------------------------
@@ -198,7 +175,7 @@ def published(one: Measurement) -> tuple[float, float]:
 NOISE = Noise("cuda", 4.0, 50)
 
 
-def test_a_row_of_this_protocol_is_taken_at_its_word(chance: np.random.Generator) -> None:
+def test_a_row_of_this_protocol_is_taken_at_its_word(chance: Chance) -> None:
     """Published with the noise of its run, it is not widened by it again."""
     one = row(0, [still(chance, "core", 60) for _ in range(3)], noise=NOISE, **GPU)
     assert interval(one, NOISE) == interval(one, Noise("cuda")) == published(one)
@@ -207,9 +184,7 @@ def test_a_row_of_this_protocol_is_taken_at_its_word(chance: np.random.Generator
 
 @pytest.mark.parametrize("sweep", ["gemm/square", "ceilings/gemm"])
 @pytest.mark.parametrize("visits", [1, 2, 4])
-def test_an_older_row_is_made_anew_from_its_samples(
-    chance: np.random.Generator, sweep: str, visits: int
-) -> None:
+def test_an_older_row_is_made_anew_from_its_samples(chance: Chance, sweep: str, visits: int) -> None:
     """It may hold some of the noise already: its interval then is what a row of today would publish."""
     seen = [clean(chance, "core", 60) for _ in range(visits)]
     today = row(0, seen, noise=NOISE, sweep=sweep, **GPU)
@@ -222,9 +197,7 @@ def test_an_older_row_is_made_anew_from_its_samples(
         assert halves(today, interval(bare, NOISE)) == pytest.approx(halves(today, published(today)))
 
 
-def test_an_older_row_whose_first_visits_were_outvoted_is_as_wide_as_one_visit(
-    chance: np.random.Generator,
-) -> None:
+def test_an_older_row_whose_first_visits_were_outvoted_is_as_wide_as_one_visit(chance: Chance) -> None:
     seen = [Seen(1.3 * np.ones(60), 1.0), *(clean(chance, "core", 60) for _ in range(3))]
     today = row(0, seen, noise=NOISE, **GPU)
     assert today.set_aside == ["earlier"]
@@ -233,7 +206,7 @@ def test_an_older_row_whose_first_visits_were_outvoted_is_as_wide_as_one_visit(
     assert halves(today, ends) == pytest.approx(halves(today, published(today)))
 
 
-def test_an_imported_row_has_its_own_interval_and_the_devices_noise(chance: np.random.Generator) -> None:
+def test_an_imported_row_has_its_own_interval_and_the_devices_noise(chance: Chance) -> None:
     """Whoever measured it, and by whatever protocol: it does not say what it holds of the noise."""
     one = replace(older(with_interval(timed(chance), 0.01)), source="somebody; a file", samples_s=None)
     one = replace(one, visit_samples=None, visits=None)
@@ -248,28 +221,18 @@ def test_an_imported_row_has_its_own_interval_and_the_devices_noise(chance: np.r
     assert down == pytest.approx(math.hypot(-math.log(0.8), spread.runs))
 
 
-def test_where_it_is_not_known_there_is_no_interval(chance: np.random.Generator) -> None:
+def test_where_it_is_not_known_there_is_no_interval(chance: Chance) -> None:
     one = timed(chance)
-    assert one.median_s is not None
-    ends: list[dict[str, Any]] = [
-        {"low_s": None},
-        {"high_s": None},
-        {"median_s": None},
-        {"low_s": 0.0},
-        {"high_s": math.inf},
-        {"low_s": 1.1 * one.median_s, "high_s": 1.2 * one.median_s},
-    ]
-    for changes in ends:
-        assert interval(replace(one, **changes), NOISE) is None
+    ends: list[dict[str, Any]] = [{"low_s": None}, {"high_s": None}, {"median_s": None}]
+    ends += [{"low_s": 0.0}, {"high_s": math.inf}]
     few = older(row(0, [at(1.0)._replace(samples=np.ones(5))], **GPU))
-    few = replace(few, low_s=0.9e-3, high_s=1.1e-3)  # whatever it says, five samples say nothing
-    assert interval(few, NOISE) is None
+    few = with_interval(few, 0.1)  # whatever it says, five samples say nothing
+    for unknown in (*(replace(one, **changes) for changes in ends), with_ends(one, 1.1, 1.2), few):
+        assert interval(unknown, NOISE) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_row_of_a_run_holds_the_noise_of_that_run_once_and_says_so(
-    chance: np.random.Generator, kind: str
-) -> None:
+def test_every_row_of_a_run_holds_the_noise_of_that_run_once_and_says_so(chance: Chance, kind: str) -> None:
     """A machine that hardly moves: what is left of an interval is the noise, of ceilings as of cases."""
     made = run(chance, still, 8, 3, **({"device_kind": kind} | (GPU if kind == "cuda" else CPU)))
     noise = noise_of(made, [False] * len(made))

@@ -1,96 +1,223 @@
-"""What earlier runs of a device say of how far its runs differ, and what rows make of it."""
+"""The noise between runs: what earlier runs of a device say of it, what is none, and what rows make of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bench.cli.run_summary import noise_lines
+from bench.errors import UserError
 from bench.judge.noise import MOST_BETWEEN_RUNS, USUAL, Noise, between_runs
+from bench.runner.resume import settle
 from bench.runner.rows import joined
+from bench.store import parquet
+from bench.store.journal import Journal
 from bench.store.schema import Measurement
-from tests.bench.comparable import timed
+from studies.repeated_runs import repeated_lines
+from tests.bench.comparable import compared, judged, quiet, run, runs_of, still, timed
+from tests.bench.rows import Chance, lasting, older
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
+GPU_LIBRARY = {"implementation": "cublas"}
+MATRIX = USUAL["cpu"]["matrix"]
 
 
-def runs(
-    chance: np.random.Generator, apart: float, count: int = 8, cases: int = 12
+def night(chance: Chance, level: float, cases: Iterable[int], **columns: Any) -> list[Measurement]:
+    """A run of these cases, each once, all at this level."""
+    columns = LIBRARY | columns
+    return [timed(chance, level, visits=1, case=case, **columns) for case in cases]
+
+
+def nights(
+    chance: Chance, apart: float, count: int = 8, cases: int = 12, **columns: Any
 ) -> list[list[Measurement]]:
-    """Runs of the same cases whose medians differ, from run to run, by this standard deviation."""
+    """Runs of the same cases whose times differ, from run to run, by this standard deviation."""
     return [
         [
-            replace(
-                timed(chance, math.exp(apart * chance.standard_normal()), visits=1, case=case, **LIBRARY),
-                run_id=str(run),
-            )
+            one
             for case in range(cases)
+            for one in night(chance, math.exp(apart * chance.standard_normal()), [case], **columns)
         ]
-        for run in range(count)
+        for _ in range(count)
     ]
 
 
-def test_runs_that_differ_as_usual_have_the_factor_one(chance: np.random.Generator) -> None:
-    usual = USUAL["cpu"]["matrix"].runs / 1.96
+def halves(rows: Iterable[Measurement]) -> float:
+    return float(np.median([math.log((row.high_s or 0) / (row.median_s or 1)) for row in rows]))
+
+
+# --- what earlier runs say --------------------------------------------------------------------------
+
+
+def test_runs_that_differ_as_usual_have_the_factor_one(chance: Chance) -> None:
+    usual = MATRIX.runs / 1.96
     as_usual, varying, calm = (
-        between_runs(runs(chance, by * usual, cases=48))["matrix"] for by in (1.0, 4.0, 0.01)
+        between_runs(nights(chance, by * usual, cases=48))["matrix"] for by in (1.0, 4.0, 0.01)
     )
     assert as_usual == pytest.approx(1.0, rel=0.35) and varying == pytest.approx(4.0, rel=0.35)
     assert calm < 0.5
 
 
-def test_what_was_changed_between_runs_is_no_noise(chance: np.random.Generator) -> None:
-    def changed(**columns: object) -> list[list[Measurement]]:
-        before, after = runs(chance, 0.5, count=2)
-        return [before, [replace(row, **columns) for row in after]]  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("kind", "changed"),
+    [
+        *((GPU_LIBRARY, {name: value}) for name, value in (("mig", "on"), ("ecc", "off"))),
+        *((GPU_LIBRARY, {name: value}) for name, value in (("concurrent_gpus", 8), ("power_limit_w", 350.0))),
+        *((LIBRARY, {name: value}) for name, value in (("governor", "powersave"), ("fill", "zeros"))),
+        *((LIBRARY, {name: value}) for name, value in (("threads", 1), ("torch", "9"), ("driver", "9"))),
+        *((LIBRARY, {name: "other"}) for name in ("device_id", "protocol")),
+        *((LIBRARY, changed) for changed in ({"visit": 1}, {"implementation": "triton"})),
+    ],
+    ids=str,
+)
+def test_what_was_changed_between_runs_is_no_noise(
+    chance: Chance, kind: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    """What keeps two rows from being compared keeps their difference out of the noise, too."""
+    before, after = ([timed(chance, s, visits=1, case=c, **kind) for c in range(5)] for s in (1.0, 1.3))
+    assert between_runs([before, after]).keys() == {"matrix"}
+    assert not between_runs([before, [replace(row, **changed) for row in after]])
+    assert not between_runs([before]) and not between_runs([])
 
-    assert between_runs(changed()).keys() == {"matrix"}
-    for columns in (
-        {"torch": "9"},
-        {"driver": "9"},
-        {"device_id": "other"},
-        {"protocol": "other"},
-        {"visit": 1},
-    ):
-        assert not between_runs(changed(**columns)), columns
-    ours = [[replace(row, implementation="triton") for row in run] for run in changed()]
-    assert not between_runs(ours) and not between_runs([]) and not between_runs(changed()[:1])
+
+def test_runs_of_other_cases_between_two_of_the_same_do_not_hide_their_difference(chance: Chance) -> None:
+    """Shards of one run follow one another in a folder, as do runs of other sweeps."""
+    mine, others = range(8), range(100, 108)
+    together = between_runs([night(chance, level, mine) for level in (1.0, 1.3, 1.0)])
+    assert together["matrix"] > 2
+    apart = between_runs(night(chance, level, cases) for level in (1.0, 1.3, 1.0) for cases in (mine, others))
+    assert apart == pytest.approx(together, rel=0.05)
 
 
-def halves(rows: Sequence[Measurement]) -> float:
-    return float(np.median([math.log((row.high_s or 0) / (row.median_s or 1)) for row in rows]))
-
-
-def test_a_row_publishes_what_earlier_runs_say(chance: np.random.Generator) -> None:
-    (today,) = runs(chance, 0.0, count=1)
+def test_a_row_publishes_what_earlier_runs_say(chance: Chance) -> None:
+    (today,) = nights(chance, 0.0, count=1)
     alone = joined(today)
-    assert {row.noise_runs for row in alone} == {USUAL["cpu"]["matrix"].runs}
-    earlier = runs(chance, 0.2)
+    assert {row.noise_runs for row in alone} == {MATRIX.runs}
+    earlier = nights(chance, 0.2)
     factor = between_runs(earlier)["matrix"]
     informed = joined(today, earlier)
     assert factor > 3
-    assert {row.noise_runs for row in informed} == {factor * USUAL["cpu"]["matrix"].runs}
+    assert {row.noise_runs for row in informed} == {factor * MATRIX.runs}
     assert {row.noise_visits for row in informed} == {row.noise_visits for row in alone}
     assert halves(informed) > halves(alone)
-    usual = USUAL["cpu"]["matrix"].runs
-    assert Noise("cpu", 2.0).of(today[0]).runs == 2 * usual
-    assert Noise("cpu", 0.5).of(today[0]).runs == usual, "visits that agree say nothing of other runs"
-    assert Noise("cpu", 9.0).of(today[0]).runs == MOST_BETWEEN_RUNS * usual
-    assert Noise("cpu", 2.0, runs_factors={"matrix": 0.5}).of(today[0]).runs == 0.5 * usual
 
 
-def test_a_run_says_by_how_much_visits_differed(chance: np.random.Generator) -> None:
+@pytest.mark.parametrize(
+    ("noise", "times"),
+    [
+        (Noise("cpu", 2.0), 2),
+        (Noise("cpu", 0.5), 1),  # visits that agree say nothing of other runs
+        (Noise("cpu", 9.0), MOST_BETWEEN_RUNS),
+        (Noise("cpu", 2.0, runs_factors={"matrix": 0.5}), 0.5),
+    ],
+)
+def test_a_run_without_earlier_ones_is_told_by_its_own_visits(
+    chance: Chance, noise: Noise, times: float
+) -> None:
+    assert noise.of(timed(chance, **LIBRARY)).runs == times * MATRIX.runs
+
+
+def test_a_run_says_by_how_much_visits_differed(chance: Chance) -> None:
     """Each case 10 % off from one visit to the next, where usually 95 in 100 are within 3.5 %."""
-    usual = USUAL["cpu"]["matrix"].visits
     row = replace(timed(chance, visits=2, **LIBRARY), visit_samples=[9, 9])
-    rows = [
-        replace(row, parameters=f'{{"m":{case}}}', samples_s=[1.0] * 9 + [math.exp(2.9 * usual)] * 9)
-        for case in range(20)
-    ]
+    samples_s = [1.0] * 9 + [math.exp(2.9 * MATRIX.visits)] * 9
+    rows = [replace(row, parameters=f'{{"m":{case}}}', samples_s=samples_s) for case in range(20)]
     line = "from visit to visit, 95 of 100 times changed by at most: matrix multiplications 11 %"
     assert noise_lines(rows) == [line]
     assert noise_lines([replace(row, samples_s=[1.0] * 9, visit_samples=[9])]) == noise_lines([]) == []
+
+
+def test_a_neighbour_during_an_earlier_run_is_no_noise_between_runs(chance: Chance) -> None:
+    """Its own rows are widened by what it took; later ones of the quiet machine are not."""
+    quiet_nights = [night(chance, 1.0, range(8)) for _ in range(3)]
+    busy = night(chance, 1.6, range(8), pressure=0.4)
+    today = night(chance, 1.0, range(8))
+
+    def runs_half(*earlier: list[Measurement]) -> float:
+        (half,) = {row.noise_runs for row in joined(today, earlier)}
+        assert half is not None
+        return half
+
+    calm = runs_half(*quiet_nights)
+    assert runs_half(quiet_nights[0], busy, *quiet_nights[1:]) == pytest.approx(calm, rel=0.3)
+    # A neighbour who is always there is how this machine is.
+    assert runs_half(night(chance, 1.0, range(8), pressure=0.4), busy) > 2 * MATRIX.runs
+
+
+def test_a_run_that_is_recovered_knows_what_earlier_runs_say(chance: Chance, tmp_path: Path) -> None:
+    """As it would have, had it ended by itself; a damaged file and one of other cases are no hindrance."""
+    for number, level in enumerate((1.0, 1.3, 1.0, 1.3)):
+        parquet.write(tmp_path / f"20261101T00000{number}Z-a.parquet", night(chance, level, range(8)))
+    parquet.write(tmp_path / "20261102T000000Z-a.parquet", night(chance, 1.0, range(50, 54)))
+    (tmp_path / "20261103T000000Z-a.parquet").write_bytes(b"PAR1 was here")
+    with Journal(tmp_path / "20261104T000000Z-a.journal") as journal:
+        for row in night(chance, 1.0, range(8)):
+            journal.append(replace(row, noise_visits=None, noise_runs=None))
+    (left,) = settle(tmp_path)
+    spreads = {row.noise_runs for row in parquet.read_rows(left.path)}
+    assert len(spreads) == 1 and min(spread or 0 for spread in spreads) > 2 * MATRIX.runs
+
+
+@pytest.mark.parametrize("work", [{}, {"cache": "warm"}, {"arithmetic": "vector"}], ids=str)
+@pytest.mark.parametrize("apart", [0.1, 0.3])
+def test_intervals_hold_what_earlier_runs_differ_by(
+    chance: Chance, work: dict[str, Any], apart: float
+) -> None:
+    """All of it, not only the share that is usually between runs: a calm run may be one of many levels."""
+    earlier = nights(chance, apart, 10, 30, **work)
+    today = joined(night(chance, 1.0, range(10), **work), earlier)
+    assert halves(today) == pytest.approx(1.96 * apart, rel=0.3)
+
+
+# --- comparing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed", [{"concurrent_gpus": 8}, {"power_limit_w": 350.0}, {"device_id": "other"}], ids=str
+)
+def test_ceilings_under_another_condition_say_nothing_of_the_machine(
+    chance: Chance, changed: dict[str, Any]
+) -> None:
+    """Where no case is comparable no machine became slower; and a condition waved through is the effect."""
+    columns = {"device_kind": "cuda", "device": "h100", "clock": "graph", "concurrent_gpus": 1}
+    columns |= {"power_limit_w": 700.0, "governor": None}
+    before, after = (run(chance, quiet, 8, 3, **columns) for _ in "ab")
+    found = compared(before, [lasting(replace(row, **changed), 1.2) for row in after])
+    assert {case.verdict for case in found.cases} == {"NOT COMPARABLE"}
+    assert not found.shifts and found.exit_code == 3
+
+
+def test_a_device_of_another_kind_is_compared(chance: Chance) -> None:
+    """A file may hold what no version could measure yet; its noise is taken to be a CPU's, the largest."""
+    cpu = [older(row) for row in run(chance, still, 4, 3, **LIBRARY)]
+    other = [replace(row, device_kind="xpu", device="xpu-simulated") for row in cpu]
+    effects = [{case.case: case.effect for case in compared(rows, rows).cases} for rows in (cpu, other)]
+    assert effects[0] == effects[1] and None not in effects[0].values()
+    assert between_runs([other, other]) == between_runs([cpu, cpu])
+
+
+def test_neighbours_on_a_partitioned_gpu_are_not_seen_but_there(chance: Chance) -> None:
+    """Other slices share its power, and no count of processes shows who uses them: one at least."""
+    before, slower, far_slower = (
+        timed(chance, scale, mig="on", sm_clock_hz=None) for scale in (1.0, 1.2, 5.0)
+    )
+    assert judged(before, slower).verdict == "UNSURE"
+    assert judged(before, far_slower).verdict == "SLOWER"
+
+
+def test_runs_of_two_cards_are_no_repeated_runs(chance: Chance) -> None:
+    """What two cards differ by is no noise of one: coverage would be that of another question."""
+    rows = [
+        replace(row, run_id=str(number), device_id=f"GPU-{number % 2}")
+        for number in range(4)
+        for row in run(chance, quiet, 4, 3, device_kind="cuda", device="h100", clock="graph")
+    ]
+    with pytest.raises(UserError, match="4 runs of several devices "):
+        list(repeated_lines(runs_of(rows)))
+    assert list(repeated_lines(runs_of([replace(row, device_id="GPU-0") for row in rows])))

@@ -1,15 +1,27 @@
-"""Speed-ups between devices: the same problem only, the quickest of the libraries that both have."""
+"""Speed-ups between devices: of the same problem, by the quickest of the libraries that both have; and
+`compare --across device`, which shows them by operator and what bounds a case."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.judge.speedup import gains, speedups, stated_gain
+from bench.store import parquet
+from bench.store.schema import Measurement
+from tests.bench.claims_made import timed
+from tests.bench.rows import again
+from tests.plots.synthetic import H100, ceilings
+
+PUBLIC = Path(__file__).parents[2] / "results/reference/public"
 
 
 def row(device: str, implementation: str, m: int, median_s: float, **facts: Any) -> dict[str, Any]:
@@ -18,13 +30,8 @@ def row(device: str, implementation: str, m: int, median_s: float, **facts: Any)
     counts = {"flop": 2 * m, "byte": m, "intensity": 2.0, "arithmetic": "matrix", "dtype": "float16"}
     counts |= {"bound_by": "compute"}
     named = {"device": device, "implementation": implementation, "parameters": f"m={m}", "utc": "2026-01-01"}
-    return (
-        usual
-        | counts
-        | named
-        | {"median_s": median_s, "blamed": False, "source": None, "power_w": np.nan}
-        | facts
-    )
+    named |= {"median_s": median_s, "blamed": False, "source": None, "power_w": np.nan}
+    return usual | counts | named | facts
 
 
 def gained(rows: list[dict[str, Any]], base: str = "a") -> dict[str, dict[str, float]]:
@@ -37,9 +44,7 @@ def gained(rows: list[dict[str, Any]], base: str = "a") -> dict[str, dict[str, f
 
 def test_speed_up_is_the_base_over_the_device(chance: np.random.Generator) -> None:
     a, b = 10 ** chance.uniform(-6, -1, (2, 50))
-    rows = [row("a", "lib", m, t) for m, t in enumerate(a, 1)] + [
-        row("b", "lib", m, t) for m, t in enumerate(b, 1)
-    ]
+    rows = [row(name, "lib", m, t) for name, times in (("a", a), ("b", b)) for m, t in enumerate(times, 1)]
     order = chance.permutation(len(rows))
     found = gained([rows[i] for i in order])
     assert list(found) == ["b"]
@@ -64,9 +69,7 @@ def test_where_none_is_common_the_quickest_of_each() -> None:
 
 def test_our_kernels_are_no_library() -> None:
     rows = [row("a", "cublas", 1, 8.0), row("b", "cublas", 1, 4.0)]
-    rows += [
-        row(device, name, 1, 1e-3) for device, name in (("a", "triton"), ("b", "triton-tma"), ("b", "triton"))
-    ]
+    rows += [row(*ours, 1, 1e-3) for ours in (("a", "triton"), ("b", "triton-tma"), ("b", "triton"))]
     rows += [row("a", "triton", 2, 1.0), row("b", "triton", 2, 0.5)]
     assert gained(rows) == {"b": {"m=1": 2.0}}
 
@@ -80,12 +83,8 @@ def test_our_kernels_are_no_library() -> None:
     ids=str,
 )
 def test_another_problem_or_an_unsound_time_is_no_case(differs: dict[str, Any]) -> None:
-    rows = [
-        row("a", "lib", 1, 8.0),
-        row("b", "lib", 1, 4.0) | differs,
-        row("b", "lib", 2, 4.0),
-        row("a", "lib", 2, 4.0),
-    ]
+    rows = [row("a", "lib", 1, 8.0), row("b", "lib", 1, 4.0) | differs]
+    rows += [row(name, "lib", 2, 4.0) for name in "ba"]
     assert gained(rows) == {"b": {"m=2": 1.0}}
 
 
@@ -126,9 +125,81 @@ def test_what_datasheets_promise() -> None:
     assert stated_gain(h100, h200, "matrix", "bfloat16") == pytest.approx((4.8 / 3.352, 1.0), rel=1e-3)
     bandwidth, peak = stated_gain(h100, l4, "matrix", "bfloat16")
     assert bandwidth == pytest.approx(0.3 / 3.352, rel=0.01) and peak == pytest.approx(121 / 989.4, rel=0.01)
-    assert (
-        stated_gain(None, h200, "matrix", "float16")
-        == stated_gain(h200, None, "matrix", "float16")
-        == (None, None)
-    )
+    for pair in ((None, h200), (h200, None)):
+        assert stated_gain(*pair, "matrix", "float16") == (None, None)
     assert stated_gain(h100, h200, "matrix", "float3")[1] is None
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+def compare(*given: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["compare", *map(str, given), "--across", "device"])
+    return done.exit_code, done.output
+
+
+def device_rows(name: str, seconds_of: Mapping[int, float], **facts: Any) -> list[Measurement]:
+    """The rows of a device: GEMMs of these sizes, and of the device `a` the ceilings of an H100."""
+    changes = {"device": name, "run_id": name} | facts
+    rows = [timed(seconds, m=m) for m, seconds in seconds_of.items()]
+    rows += ceilings(H100) if name == "a" else []
+    return again(rows, **changes)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """Results of two devices; the second takes a half, a third or a quarter of the time."""
+    sizes = [4096, 5120, 6144]
+    a = device_rows("a", {m: 1.0 for m in sizes}, driver="1.1")
+    b = device_rows("b", {m: 1.0 / n for m, n in zip(sizes, (2, 3, 4), strict=True)}, driver="2.2")
+    parquet.write(tmp_path / "a.parquet", a)
+    parquet.write(tmp_path / "b.parquet", b)
+    return tmp_path / "a.parquet", tmp_path / "b.parquet"
+
+
+def cells(text: str, *begin: str) -> list[str]:
+    """The cells behind these first ones of the only line that begins with them."""
+    (line,) = (words for words in map(str.split, text.splitlines()) if words[: len(begin)] == [*begin])
+    return line[len(begin) :]
+
+
+def test_a_device_is_as_many_times_as_fast(two: tuple[Path, Path]) -> None:
+    code, text = compare(*two)
+    assert code == 0 and "Speed of b relative to a\n" in text
+    assert cells(text, "gemm", "float16", "compute") == ["3", "3.00", "2.20", "to", "3.80", "1.00"]
+    assert "- driver: 1.1 (a); 2.2 (b)" in text
+    code, text = compare(*reversed(two))  # no ceilings of b: its datasheet says what bounds a case
+    assert code == 0 and cells(text, "gemm", "float16", "compute")[:2] == ["3", "0.33"]
+
+
+def test_markdown_is_a_table(two: tuple[Path, Path]) -> None:
+    code, text = compare(*two, "--markdown")
+    assert code == 0 and "| gemm | float16 | compute | b | 3 | 3.00 | 2.20 to 3.80 | 1.00 |" in text
+    assert text.startswith("### Speed of b relative to a\n") and "─" not in text
+
+
+def test_devices_without_a_case_in_common_are_exit_code_3(tmp_path: Path) -> None:
+    for name, m in (("a", 4096), ("b", 5120)):
+        parquet.write(tmp_path / f"{name}.parquet", device_rows(name, {m: 1.0}))
+    code, text = compare(tmp_path)
+    assert code == 3 and "b has no sound case in common with a." in text
+
+
+def test_public_gpus_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("h100-80gb-hbm3", "h200", "a100-sxm4-80gb", "rtx-pro-6000-blackwell-server-edition")
+    code, text = compare(*(PUBLIC / f"nvidia-{name}" for name in names))
+    assert code == 0 and max(map(len, text.splitlines())) <= 80
+    assert "Speed relative to nvidia-h100-80gb-hbm3\n" in text
+    memory = text[text.index("bfloat16, bound by memory") : text.index("bfloat16, bound by cache")]
+    assert cells(memory, "h200")[-1] == "1.43"  # 4.8 TB/s of 3.35
+    heads = ("gemm in bfloat16, bound by compute", "gemm in bfloat16, bound by memory")
+    compute = text[slice(*map(text.index, heads))]
+    assert cells(compute, "h200")[-1] == "1.00"
+    assert float(cells(compute, "h200")[1]) == pytest.approx(1.0, abs=0.1)
+    assert "vLLM 0.14.0 (nvidia-a100-sxm4-80gb)" in text.replace("\n  ", " ")
+
+
+def test_all_shows_each_case_of_two_devices_too(two: tuple[Path, Path]) -> None:
+    code, text = compare(*two, "--all", "--across", "driver")
+    assert code == 0 and text.count("FASTER") >= 3 and "Speed of b relative to a" in text

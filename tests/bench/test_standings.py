@@ -11,8 +11,18 @@ from typer.testing import CliRunner
 from bench.__main__ import app
 from bench.judge.frame import DeviceRun, runs
 from bench.judge.goals import goal_of
-from bench.judge.standings import CaseFigure, Standing, duels, efficiencies, figures, latest, region, timed
-from bench.spec import Problem
+from bench.judge.standings import (
+    CaseFigure,
+    Standing,
+    duels,
+    efficiencies,
+    figures,
+    gemm_region,
+    latest,
+    region,
+    timed,
+)
+from bench.spec import Dtype, Problem
 from bench.store import parquet
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
@@ -28,9 +38,12 @@ SMALL = Stream(kind="copy", dtype="float32", length=1 << 20)
 LARGE = Stream(kind="copy", dtype="float32", length=1 << 28)
 
 
-def measured(problem: Problem, implementation: str, median_s: float, **changes: Any) -> Measurement:
-    """A row whose interval of 1 % has all its noise."""
-    facts = {"median_s": median_s, "low_s": median_s / 1.01, "high_s": median_s * 1.01, "noise_runs": 0.0}
+def measured(
+    problem: Problem, implementation: str, median_s: float, half: float = 0.01, **changes: Any
+) -> Measurement:
+    """A row whose interval has all its noise."""
+    facts = {"median_s": median_s, "low_s": median_s / (1 + half), "high_s": median_s * (1 + half)}
+    facts |= {"noise_runs": 0.0}
     return row(H100, f"{problem.operator}/mine", problem, implementation, **(facts | changes))
 
 
@@ -95,13 +108,8 @@ def test_a_time_without_an_interval_decides_nothing(end: str, side: int) -> None
 
 
 def test_the_faster_cublas_is_the_opponent_and_variants_of_ours_each_fight() -> None:
-    seconds = {
-        "cublaslt": 2e-3,
-        "triton-split-k": 1e-3,
-        "triton": 1e-3,
-        "inductor": 1e-4,
-        "cublaslt-best": 1e-4,
-    }
+    seconds = {"cublaslt": 2e-3, "triton-split-k": 1e-3, "triton": 1e-3}
+    seconds |= {"inductor": 1e-4, "cublaslt-best": 1e-4}
     rows = [measured(SQUARE, name, median_s) for name, median_s in seconds.items()]
     against = [(name, one.opponent, round(one.value, 9)) for name, _, one in fought(*rows)]
     assert against == [("triton", "cublaslt", 2.0), ("triton-split-k", "cublaslt", 2.0)]
@@ -156,12 +164,8 @@ def test_duels_by_region_and_over_all_aligned_16_bit_shapes() -> None:
     rows.append(measured(SQUARE, "triton-tma", 5e-4))
     found = {(each.region, each.implementation): each for each in duels(run_of(*rows), "cold")[0]}
     assert [*found] == [
-        ("16-bit large", "triton"),
-        ("16-bit large", "triton-tma"),
-        ("16-bit small", "triton"),
-        ("unaligned", "triton"),
-        ("16-bit, all aligned", "triton"),
-        ("16-bit, all aligned", "triton-tma"),
+        *(("16-bit large", "triton"), ("16-bit large", "triton-tma"), ("16-bit small", "triton")),
+        *(("unaligned", "triton"), ("16-bit, all aligned", "triton"), ("16-bit, all aligned", "triton-tma")),
     ]
     every = found["16-bit, all aligned", "triton"]
     assert [one.value for one in every.figures] == pytest.approx([0.8, 1.5])
@@ -218,6 +222,76 @@ def test_copies_over_the_link_to_the_host_are_not_held_against_memory() -> None:
 def test_regions_by_hand() -> None:
     found = [region(byte, 100) for byte in (1, 50, 51, 400, 401)]
     assert found == ["<= 1/2 cache"] * 2 + ["<= 4 x cache"] * 2 + ["> 4 x cache"]
+
+
+# --- regions of shapes of a GEMM: their edges, and alignment by the operator's own count of bytes -----
+
+
+def place(m: int, n: int, k: int, dtype: Dtype = "float16", layout: Any = "NN", pitch: Any = "tight") -> str:
+    return gemm_region(Gemm(m=m, n=n, k=k, dtype=dtype, layout=layout, pitch=pitch).parameters())
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ((4096, 4096, 1024), "16-bit large"),
+        ((4096, 4088, 1024), "16-bit other"),
+        ((4096, 4096, 1016), "16-bit other"),
+        ((4096, 4096, 520), "16-bit other"),
+        ((4096, 4096, 512), "16-bit large, short K"),
+        ((8192, 8192, 32), "16-bit large, short K"),
+        ((4088, 4088, 8192), "16-bit middle"),
+        ((1032, 1032, 64), "16-bit middle"),
+        ((1032, 1024, 64), "16-bit other"),
+        ((1024, 1024, 8192), "16-bit small"),
+        ((64, 64, 64), "16-bit small"),
+        ((64, 4096, 4096), "16-bit decode"),
+        ((4096, 64, 4096), "16-bit decode"),
+        ((4096, 1, 8192), "16-bit decode"),
+        ((4096, 72, 4096), "16-bit other"),
+        ((4088, 64, 4096), "16-bit other"),
+        ((4096, 64, 4088), "16-bit other"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sixteen_bit_regions(shape: tuple[int, int, int], wanted: str, dtype: Dtype) -> None:
+    assert place(*shape, dtype) == wanted
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout", "large", "other"),
+    [
+        ("float8_e4m3", "TN", "float8 TN large", "float8 other"),
+        ("float8_e4m3", "NN", "float8 other", "float8 other"),
+        ("int8", "TN", "int8 TN large", "int8 other"),
+        ("int8", "NT", "int8 other", "int8 other"),
+        ("tf32", "TN", "tf32 TN large", "tf32 other"),
+        ("tf32", "NN", "tf32 other", "tf32 other"),
+        ("float32", "NN", "float32 large", "float32 other"),
+        ("float64", "NN", "float64", "float64"),
+        ("float8_e5m2", "TN", "float8 TN large", "float8 other"),
+        ("mxfp8", "TN", "mxfp8 large", "mxfp8 other"),
+        ("nvfp4", "TN", "nvfp4 large", "nvfp4 other"),
+    ],
+)
+def test_other_regions(dtype: Dtype, layout: str, large: str, other: str) -> None:
+    assert place(4096, 4096, 1024, dtype, layout) == large
+    for small in ((4064, 4096, 1024), (4096, 4064, 1024), (4096, 4096, 992)):
+        assert place(*small, dtype, layout) == other
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("dtype", Gemm.implementation("triton").dtypes)
+def test_unaligned_is_what_the_problem_says_of_its_rows(dtype: Dtype, layout: Any) -> None:
+    """One more element in each size: the rows' bytes, by the operator's own count, decide."""
+    unaligned = 0
+    for m, n, k in [(4096 + a, 4096 + b, 4096 + c) for a in (0, 4, 8) for b in (0, 1) for c in (0, 1, 8)]:
+        problem = Gemm(m=m, n=n, k=k, dtype=dtype, layout=layout)
+        wanted = any(byte % 16 for byte in problem.row_byte())
+        assert (place(m, n, k, dtype, layout) == "unaligned") is wanted, problem
+        assert place(m, n, k, dtype, layout, "padded") != "unaligned"
+        unaligned += wanted
+    assert unaligned
 
 
 # --- the commands -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from tests.bench.comparable import runs_of
 from tests.bench.comparable import timed as compared
 from tests.bench.exported import export
 from tests.bench.exported import night as exported
+from tests.bench.rows import again, lasting
 from tests.bench.several import gpu, small
 from tests.bench.test_nightly import NIGHTS, Machine
 from tests.bench.test_nightly_verdicts import CLAIM, SLOW, changes
@@ -49,16 +50,8 @@ def printed(*words: object) -> str:
 def of_unit(unit: str, rows: list[Measurement]) -> list[Measurement]:
     """The rows as the run of this unit would have them."""
     factor = 2.0 if unit == SLOWER else 1.0
-    names = ("median_s", "low_s", "high_s")
-    return [
-        dataclasses.replace(
-            one,
-            run_id=RUN,
-            device_id=unit,
-            **{name: None if (s := getattr(one, name)) is None else factor * s for name in names},
-        )
-        for one in rows
-    ]
+    rows = [lasting(one, factor) if one.median_s is not None else one for one in rows]
+    return again(rows, run_id=RUN, device_id=unit)
 
 
 def products() -> list[Measurement]:
@@ -83,14 +76,10 @@ def test_a_command_says_of_two_units_what_it_says_of_each(tmp_path: Path, comman
 def test_a_claim_pairs_no_rows_of_two_units(kind: str, chance: np.random.Generator) -> None:
     """All that a claim tests is relative: a second unit adds observations, and changes no value."""
     rows, roofs = list(KINDS[kind][0](chance)), list(ceilings(H100))
-    both = {unit: (of_unit(unit, rows), of_unit(unit, roofs)) for unit in (QUICK, SLOWER)}
+    mine, others = ((of_unit(unit, rows), of_unit(unit, roofs)) for unit in (QUICK, SLOWER))
     asked = claim(kind, "above 0")
-    one = judged(asked, both[QUICK][0], roofs=both[QUICK][1]).effect
-    found = judged(
-        asked,
-        [each for rows_of_unit, _ in both.values() for each in rows_of_unit],
-        roofs=[each for _, roofs_of_unit in both.values() for each in roofs_of_unit],
-    ).effect
+    one = judged(asked, mine[0], roofs=mine[1]).effect
+    found = judged(asked, mine[0] + others[0], roofs=mine[1] + others[1]).effect
     assert (found.clusters, found.pairs) == (one.clusters, 2 * one.pairs)
     assert found.value == pytest.approx(one.value)
 
@@ -100,10 +89,10 @@ def test_the_claims_of_two_units_are_judged_on_the_rows_of_both(tmp_path: Path) 
     stored = {SWEEP: {"claims": [claim("ratio", "below 1").model_dump(mode="json", exclude_defaults=True)]}}
     for unit in (QUICK, SLOWER):
         write(tmp_path / unit / f"{RUN}.parquet", of_unit(unit, rows), stored)
-    found = json.loads(CliRunner().invoke(app, ["claims", "--json", str(tmp_path)]).stdout)
-    (ours,) = (each for each in found if each["sweep"] == SWEEP)
-    alone = json.loads(CliRunner().invoke(app, ["claims", "--json", str(tmp_path / QUICK)]).stdout)
-    (quick,) = (each for each in alone if each["sweep"] == SWEEP)
+    ours, quick = (
+        next(each for each in json.loads(printed("claims", "--json", path)) if each["sweep"] == SWEEP)
+        for path in (tmp_path, tmp_path / QUICK)
+    )
     assert ours["value"] == pytest.approx(quick["value"]) and ours["pairs"] == 2 * quick["pairs"]
 
 
@@ -111,19 +100,16 @@ def test_what_sweeps_declared_is_each_units_own(tmp_path: Path) -> None:
     for unit in (QUICK, SLOWER):
         write(tmp_path / unit / f"{RUN}.parquet", of_unit(unit, [timed(1e-3)]), {SWEEP: {"title": unit}})
     found = read_sweeps([tmp_path])
-    assert {run[1]: sweeps[SWEEP]["title"] for run, sweeps in found.items()} == {
-        QUICK: QUICK,
-        SLOWER: SLOWER,
-    }
+    titles = {run[1]: sweeps[SWEEP]["title"] for run, sweeps in found.items()}
+    assert titles == {QUICK: QUICK, SLOWER: SLOWER}
 
 
 def test_two_units_are_compared_and_are_no_run_beside_itself(chance: np.random.Generator) -> None:
     """Hosts of one kind of CPU may be compared; of several on a side the newest row of a case counts."""
     host = {"device_kind": "cpu", "device": "cpu-simulated", "run_id": RUN}
-    roofs = [
-        compared(chance, case=10**6 + at, sweep="ceilings/gemm", **host, device_id=QUICK) for at in range(7)
-    ]
-    mine = [*roofs, *(compared(chance, case=at, **host, device_id=QUICK) for at in range(4))]
+    host["device_id"] = QUICK
+    mine = [compared(chance, case=10**6 + at, sweep="ceilings/gemm", **host) for at in range(7)]
+    mine += [compared(chance, case=at, **host) for at in range(4)]
     later = "2026-11-21T11:00:00.000+00:00"
     others = [dataclasses.replace(one, device_id=SLOWER, utc=later) for one in mine]
     found = compare(runs_of(mine), runs_of(others))
@@ -140,9 +126,8 @@ def test_both_hosts_of_a_second_are_exported(tmp_path: Path, chance: np.random.G
         rows = [exported(chance, 1, m, **cpu, host=host, device_id=host * 12) for m in (1, 2)]
         write(tmp_path / "r" / f"{host}.parquet", rows)
     done = export("openmetrics", tmp_path / "r")
-    (seconds,) = (
-        each for each in text_string_to_metric_families(done.stdout) if each.name == "roofbench_case_seconds"
-    )
+    families = {each.name: each for each in text_string_to_metric_families(done.stdout)}
+    seconds = families["roofbench_case_seconds"]
     assert [sample.labels["host"] for sample in seconds.samples] == ["a", "a", "b", "b"]
     assert not done.stderr
 
@@ -175,10 +160,8 @@ def test_runs_of_two_devices_that_have_one_id_are_told_apart(
         assert (first, last, total) == ("1", "2", "2") and of > first, "the other's visit is still to come"
     else:
         rows = {name: run.row(name) for name in run.cases}
-        assert {name.split("/")[0]: each.device for name, each in rows.items() if each} == {
-            "cuda:0": "made-up",
-            "cuda:1": "made-up-too",
-        }
+        found = {name.split("/")[0]: each.device for name, each in rows.items() if each}
+        assert found == {"cuda:0": "made-up", "cuda:1": "made-up-too"}
         assert all(run.flags(each) is not None for each in rows.values() if each)
     run.finish()
     for device in devices:

@@ -11,9 +11,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from bench.judge.frame import DeviceRun
-from bench.judge.gemm_regions import REGIONS
 from bench.judge.goals import goal_of
-from bench.judge.standings import ALL_16_BIT, duels
+from bench.judge.standings import ALL_16_BIT, REGIONS, duels
 from kernels.gemm.problem import BLOCK_SCALED, Gemm
 from plots.base import style
 from plots.figures import duel

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from bench.store import parquet
 from bench.store.schema import Measurement
 from studies.__main__ import app
-from tests.bench.comparable import lasting, quiet, run, timed, with_interval
+from tests.bench.comparable import quiet, run, timed
+from tests.bench.rows import lasting, with_interval
 
 NIGHTS = sorted(
     (Path(__file__).parents[2] / "results/reference/nights/cpu-intel-xeon-2-core").glob("*.parquet")

@@ -129,7 +129,10 @@ class _Judge:
         for at, night in enumerate(self.history.nights):
             if night.segment != segment:
                 segment = night.segment
-                self._new_segment(at)
+                for watch in (self.machine, self.by_class, self.series):
+                    watch.restart(at)
+                self.probes.restart(at)
+                self.normal[:] = 0
             self._night(at)
         counts = self.series.window.usual().nights
         return JudgedHistory(
@@ -141,12 +144,6 @@ class _Judge:
             steps=tuple(self._steps()),
             short=np.asarray(counts < LEAST),
         )
-
-    def _new_segment(self, night: int) -> None:
-        for watch in (self.machine, self.by_class, self.series):
-            watch.restart(night)
-        self.probes.restart(night)
-        self.normal[:] = 0
 
     def _night(self, night: int) -> None:
         values = self.values[:, night]
@@ -180,9 +177,9 @@ class _Judge:
             if np.nanmedian(self.along[candidate.row, candidate.began : night + 1]) / candidate.effect > 0.5:
                 self.changes.append(("machine", self.machine.raise_(night, candidate)))
                 self.probes.until[(self.bound == candidate.row) & self.ceiling] = candidate.began
-        level = np.array(
-            [self.machine.open[which].effect if which in self.machine.open else 0.0 for which in (0, 1)]
-        )
+        level: Floats = np.zeros(2)
+        for which, change in self.machine.open.items():
+            level[which] = change.effect
         noise = NOISE_KEPT * np.fmax(self.machine.sigma, blur)
         rest = by - level
         with np.errstate(divide="ignore", invalid="ignore"):

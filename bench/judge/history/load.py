@@ -23,14 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.judge.comparability import Difference, Fact
-from bench.judge.comparison_side import bounds, case_of
+from bench.judge.comparison_side import bound_of, case_of
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun, runs
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
 from bench.model.ceilings import Ceilings
 from bench.store import parquet
 from bench.store.pack import REST
-from bench.store.schema import FIELDS, WITHOUT_SAMPLES, RunKey
+from bench.store.schema import FIELDS, WITHOUT_SAMPLES, Measurement, RunKey
 
 DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed)
 """Flags on which a time is no night's time: what the machine's neighbours, heat or limits did.
@@ -38,10 +38,7 @@ DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed)
 What makes one look unsteady (noisy, drifting, unsettled) is in how a series moves from night to night.
 """
 _NOTHING = Ceilings()
-
-
 _RUN = list(RunKey._fields)
-_LOOKS = ("role", "visits", "set_aside")
 GAP = 1.8
 """Times the usual time between two nights from which on one is missing."""
 LEAST_GAP = timedelta(hours=36)
@@ -88,8 +85,7 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
         if table["source"].null_count < len(table):
             left_out(f"{path}: imported timings have no nights")
             table = table.filter(pc.is_null(table["source"]))
-        if table["measured_in"].null_count < len(table):  # these are in the run that measured them
-            table = table.filter(pc.is_null(table["measured_in"]))
+        table = table.filter(pc.is_null(table["measured_in"]))  # the others are in the run that measured them
         for run in _runs_of(table):
             whose = RunKey(*(run[name][0].as_py() for name in _RUN))
             run_id, rest = whose.run_id, "".join(path.stem.partition(REST)[1:])
@@ -177,23 +173,19 @@ def _key_column(rows: pa.Table, name: str) -> list[Any]:
 
 def _describe(into: _Nights, run: DeviceRun, fresh: Sequence[_Key]) -> None:
     """Describe series that no earlier night had from the whole rows of this one."""
-    by_case: dict[_Key, tuple[str, str, str]] = {
-        case_of(row): (row.dtype, row.role, bound) for row, bound in zip(run.rows, bounds(run), strict=True)
-    }
+    by_case: dict[_Key, Measurement] = {case_of(row): row for row in run.rows}
     for key in fresh:
-        dtype, role, whose = by_case[key[:6]]
+        row = by_case[key[:6]]
+        bound, ceiling = bound_of(row, run.roof_of(row)), row.role != "measurement"
         into.series[key] = len(into.described)
-        into.described.append({"dtype": dtype, "bound": whose, "ceiling": role != "measurement"})
+        into.described.append({"dtype": row.dtype, "bound": bound, "ceiling": ceiling})
 
 
 def _night(path: Path, whose: RunKey, run: pa.Table, timed: pa.Table) -> Night:
     facts = {fact.name: text for fact in SEGMENT if (text := _told(timed if len(timed) else run, fact))}
-    looks = [
-        (visits or 1) + len(aside or ())
-        for role, visits, aside in zip(*(timed[n].to_pylist() for n in _LOOKS), strict=True)
-        if role == "roof"
-    ]
-    cut_short = bool(looks) and max(looks) == 1
+    roofs = timed.filter(pc.equal(timed["role"], "roof")).select(["visits", "set_aside"]).to_pylist()
+    looks = [(roof["visits"] or 1) + len(roof["set_aside"] or ()) for roof in roofs]
+    cut_short = max(looks, default=0) == 1
     return Night(
         run=whose,
         utc=_began(whose.run_id) or run["utc"][0].as_py(),
@@ -201,7 +193,7 @@ def _night(path: Path, whose: RunKey, run: pa.Table, timed: pa.Table) -> Night:
         facts=facts,
         segment=0,
         changed=(),
-        asked=len(run) - pc.sum(pc.equal(run["status"], "unsupported")).as_py(),
+        asked=len(run) - run["status"].to_pylist().count("unsupported"),
         timed=len(timed),
         remarks=("it was cut short: no ceiling was measured again at its end",) if cut_short else (),
         file=path,
@@ -242,10 +234,8 @@ def _history(device: str, unit: str, gathered: _Nights) -> History:
         log_s[run.series, place] = run.log_s
         half[run.series, place] = run.half
         doubted[run.series, place] = run.doubted
-    series = pd.DataFrame(list(gathered.series), columns=[*KEY])
-    series = pd.concat(
-        [series, pd.DataFrame(gathered.described, columns=["dtype", "bound", "ceiling"])], axis=1
-    )
+    described = pd.DataFrame(gathered.described, columns=["dtype", "bound", "ceiling"])
+    series = pd.concat([pd.DataFrame(list(gathered.series), columns=[*KEY]), described], axis=1)
     return History(device, gathered.name, gathered.kind, unit, nights, series, log_s, half, doubted)
 
 

@@ -13,10 +13,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy import special, stats
 
-from bench.judge.history.rolling import LEAST, NEVER, USUAL, Nights, Window, row_median
+from bench.judge.history.rolling import LEAST, NEVER, USUAL, Nights, Weekdays, Window, append, row_median
 from bench.judge.history.run_probability import LOOK_BACK, Chance
 from bench.judge.history.series import Flags, Floats
-from bench.judge.history.weekdays import DAYS, Weekdays
 
 Ending = Literal["recovered", "accepted", "segment", "gone"]
 
@@ -157,23 +156,19 @@ class Watch:
         day = self._days[night]
         self.departed_by_day = values - usual.centre
         values = values - self._weekdays.expected[:, day]
-        self._weekdays.push(day, self.departed_by_day)
-        if night % DAYS == 0:
-            self._weekdays.learn()
-        sigma = np.fmax(usual.sigma, half * HALF_TO_SIGMA)
+        self._weekdays.push(night, day, self.departed_by_day)
+        self.sigma = np.fmax(usual.sigma, half * HALF_TO_SIGMA)
         unsure = np.sqrt(1 + np.pi / 2 / np.maximum(usual.nights, 1))  # the median is a guess, too
         enough = usual.nights >= LEAST
-        self.sigma = sigma
         self.departed = values - usual.centre
         judged = enough & ~np.isnan(values)
-        self.band = np.where(judged, np.maximum(self.floor, BAND * unsure * sigma), np.nan)
-        track = self.track
-        track.log[:, night] = values
-        track.centre[:, night] = np.where(enough, usual.centre, np.nan)
+        self.band = np.where(judged, np.maximum(self.floor, BAND * unsure * self.sigma), np.nan)
         reach = np.where(enough, np.maximum(self.floor, BAND * unsure * usual.sigma), np.nan)
-        track.low[:, night] = usual.centre - np.fmax(reach, self.band)
-        track.high[:, night] = usual.centre + np.fmax(reach, self.band)
-        self._remember(night, judged, usual.nights, unsure * sigma)
+        reach = np.fmax(reach, self.band)
+        self.track.log[:, night] = values
+        self.track.centre[:, night] = np.where(enough, usual.centre, np.nan)
+        self.track.low[:, night], self.track.high[:, night] = usual.centre - reach, usual.centre + reach
+        self._remember(night, judged, usual.nights, unsure * self.sigma)
         self.window.push(values, night)
         for row, change in self.open.items():
             if judged[row]:
@@ -187,28 +182,21 @@ class Watch:
         """
         rows = np.flatnonzero(watched & ~np.isnan(self.band))
         rows = rows[~np.isin(rows, [*self.open, *self.hidden])]
-        p = np.ones(len(rows))
-        slower = self.departed[rows] > 0
-        near = np.flatnonzero(np.abs(self.departed[rows]) > self.floor / 2)
+        moved = np.abs(self.departed[rows]) > self.floor / 2
+        near = rows[moved]
         if not len(near):
             return []
-        run = self._chance.run(self._scores[rows[near]], slower[near], self._far(rows[near]))
-        p[near] = run.p
-        if p.min() > ALONE:
-            return []
-        length = np.zeros(len(rows), dtype=np.int64)
-        length[near] = run.length
-        chosen = (stats.false_discovery_control(p) <= rate) & (p <= ALONE)
-        likely = [self._candidate(int(rows[place]), int(length[place])) for place in np.flatnonzero(chosen)]
+        run = self._chance.run(self._scores[near], self.departed[near] > 0, self._far(near))
+        p = np.ones(len(rows))
+        p[moved] = run.p
+        chosen = (stats.false_discovery_control(p)[moved] <= rate) & (run.p <= ALONE)
+        likely = map(self._candidate, near[chosen].tolist(), run.length[chosen].tolist())
         return sorted(filter(None, likely), key=lambda candidate: -abs(candidate.effect))
 
     def _far(self, rows: Nights) -> Flags:
         """[rows, LOOK_BACK] whether the median of the last 1, 2, ... departures is beyond the floor."""
         last = self._departures[rows][:, ::-1]
-        medians = []
-        for nights in range(1, LOOK_BACK + 1):
-            ordered = np.sort(last[:, :nights], axis=1)  # NaN comes last
-            medians.append((ordered[:, (nights - 1) // 2] + ordered[:, nights // 2]) / 2)
+        medians = [np.median(last[:, :nights], axis=1) for nights in range(1, LOOK_BACK + 1)]
         return np.asarray(np.abs(np.stack(medians, axis=1)) > self.floor)
 
     def raise_(self, night: int, candidate: Candidate) -> Open:
@@ -230,24 +218,21 @@ class Watch:
         """Median departure of each row over its nights since then, ln; NaN where there are none."""
         chosen = np.asarray(rows, dtype=np.int64)
         there = (self._nights[chosen] >= since) & ~np.isnan(self._departures[chosen])
-        return row_median(np.where(there, self._departures[chosen], np.nan), there.sum(axis=1))
+        return row_median(np.where(there, self._departures[chosen], np.nan))
 
     def end(self, night: int) -> list[Open]:
         """Changes that end tonight; their rows are watched again from the next night on."""
         ended: list[Open] = []
         for row, change in list(self.open.items()):
             if np.isnan(self.band[row]):
-                if night - change.nights[-1] < GONE:
-                    continue
-                change.ended, change.ending = night, "gone"
+                change.ending = "gone" if night - change.nights[-1] >= GONE else None
             elif change.back or (change.held >= HOLDS and not change.holds):
-                change.ended, change.ending = night, "recovered"
+                change.ending = "recovered"
             elif change.held >= HOLDS:
-                change.ended, change.ending = night, "accepted"
-            else:
-                continue
-            del self.open[row]
-            ended.append(change)
+                change.ending = "accepted"
+            if change.ending is not None:
+                change.ended = night
+                ended.append(self.open.pop(row))
         return ended
 
     def release(self, rows: Collection[int], change: Open, new_normal: bool) -> None:
@@ -282,11 +267,9 @@ class Watch:
         known = self.departed[judged] / np.maximum(sigma[judged], LEAST_SIGMA)
         freedom = (count[judged] + USUAL) / 2
         score = -special.ndtri(special.stdtr(freedom, -np.abs(known))) * np.sign(known)
-        for kept, new in ((self._scores, score), (self._departures, self.departed[judged])):
-            kept[judged, :-1] = kept[judged, 1:]
-            kept[judged, -1] = new
-        self._nights[judged, :-1] = self._nights[judged, 1:]
-        self._nights[judged, -1] = night
+        append(self._scores, judged, score)
+        append(self._departures, judged, self.departed[judged])
+        append(self._nights, judged, night)
         side = np.where(np.abs(self.departed) > self.band, np.sign(self.departed), 0.0)
         begins = judged & quiet & (side != 0) & (side != self._beyond)
         over = judged & quiet & (side == 0)

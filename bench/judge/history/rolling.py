@@ -11,12 +11,13 @@ if six more nights of a usual row had been seen.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
-from bench.judge.history.series import Floats
+from bench.judge.history.series import Flags, Floats
 
 Nights = npt.NDArray[np.int64]
 
@@ -33,6 +34,15 @@ USUAL = 6.0
 """How many nights the usual spread counts for, in addition to a row's own."""
 MAD_TO_SIGMA = 1.4826
 NEVER = np.iinfo(np.int64).max
+WEEKS = 12
+"""Nights of each weekday that are remembered."""
+LEAST_WEEKS = 5
+"""Nights of a weekday from which on it counts."""
+RARE, COMMON = 1e-4, 1e-2
+"""Chance below which the weekdays of a row differ, and below which they go on to: odd nights end nothing."""
+LATELY = 3
+"""The last nights of each weekday, which must still differ by half of what is expected."""
+DAYS = 7
 
 
 class UsualTimes(NamedTuple):
@@ -63,8 +73,8 @@ class Window:
         there &= np.cumsum(there[:, ::-1], axis=1)[:, ::-1] <= WINDOW
         values = np.where(there, self._values, np.nan)
         count: Nights = there.sum(axis=1)
-        centre = row_median(values, count)
-        mad = row_median(np.abs(values - centre[:, None]), count)
+        centre = row_median(values)
+        mad = row_median(np.abs(values - centre[:, None]))
         own = MAD_TO_SIGMA * mad * (1 + 1 / np.maximum(count, 1))  # a MAD about its own median is too small
         spreads = own[count >= (LEAST if (count >= LEAST).any() else YOUNG)]
         typical = float(np.median(spreads)) if spreads.size else 0.0
@@ -84,10 +94,8 @@ class Window:
     def push(self, values: Floats, night: int) -> None:
         """This night's values, [rows]; a row with NaN keeps its ring as it is."""
         rows = ~np.isnan(values)
-        self._values[rows, :-1] = self._values[rows, 1:]
-        self._nights[rows, :-1] = self._nights[rows, 1:]
-        self._values[rows, -1] = values[rows]
-        self._nights[rows, -1] = night
+        append(self._values, rows, values[rows])
+        append(self._nights, rows, night)
 
     def forget(self, rows: npt.ArrayLike, since: int) -> None:
         """These rows' nights from `since` on never count again."""
@@ -105,10 +113,73 @@ class Window:
         self.until[:] = NEVER
 
 
-def row_median(values: Floats, count: Nights) -> Floats:
-    """[rows] median of each row's numbers, of which there are `count`; the rest is NaN. NaN where all is."""
+def row_median(values: Floats) -> Floats:
+    """[rows] median of each row's numbers that are not NaN; NaN where all are."""
     ordered = np.sort(values, axis=1)  # NaN comes last
+    count = (~np.isnan(values)).sum(axis=1)
     rows = np.arange(len(values))
     lower = np.maximum((count - 1) // 2, 0)
     upper = np.minimum(count // 2, values.shape[1] - 1)
     return np.where(count > 0, (ordered[rows, lower] + ordered[rows, upper]) / 2, np.nan)
+
+
+def append(rings: npt.NDArray[Any], rows: Flags, newest: npt.ArrayLike) -> None:
+    """Put the newest values of these rows last in their rings; the oldest are dropped."""
+    rings[rows, :-1] = rings[rows, 1:]
+    rings[rows, -1] = newest
+
+
+class Weekdays:
+    """What the day of the week does to each row: a machine may be busier on some days than on others.
+
+    A row's departures from its rolling median are kept by weekday. Whether the weekdays differ is tested on
+    their ranks (the test of Kruskal and Wallis, and each weekday against the others), so that neither odd
+    nights nor two speeds pass for a week. Where chance does not explain it, a weekday's median is what is
+    expected of it; everywhere else nothing is.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._departed: Floats = np.full((rows, DAYS, WEEKS), np.nan)
+        self.expected: Floats = np.zeros((rows, DAYS))
+        """[rows, days] what each weekday adds to the usual level, ln; 0 where nothing is known of it."""
+
+    def push(self, night: int, day: int, departed: Floats) -> None:
+        """This night's departures from the usual level, [rows], ln; NaN where there is none."""
+        known = ~np.isnan(departed)
+        append(self._departed[:, day], known, departed[known])
+        if night % DAYS == 0:
+            self._learn()
+
+    def _learn(self) -> None:
+        """What the weekdays do to each row, asked anew."""
+        counts = (~np.isnan(self._departed)).sum(axis=2) >= LEAST_WEEKS
+        departed = np.where(counts[:, :, None], self._departed, np.nan)
+        rows = np.flatnonzero(counts.sum(axis=1) > 1)
+        bar = np.where(self.expected[rows].any(axis=1), COMMON, RARE)
+        self.expected[:] = 0
+        differ, share = _differ(departed[rows], bar)
+        rows, departed = rows[differ], departed[rows[differ]]
+        expected = share[differ, None] * _by_day(departed)
+        lately = (expected * _by_day(departed[:, :, -LATELY:])).sum(axis=1)
+        holds = lately > (expected**2).sum(axis=1) / 2
+        self.expected[rows[holds]] = expected[holds]
+
+
+def _by_day(departed: Floats) -> Floats:
+    """[rows, days] median of each weekday, less the median weekday's; 0 where there is none."""
+    medians = row_median(departed.reshape(len(departed) * DAYS, departed.shape[2])).reshape(-1, DAYS)
+    return np.nan_to_num(medians - row_median(medians)[:, None])
+
+
+def _differ(departed: Floats, bar: Floats) -> tuple[Flags, Floats]:
+    """[rows] whether chance explains less than `bar`, and the share of the differences that is not chance."""
+    known = ~np.isnan(departed)
+    nights = known.sum(axis=2)
+    total, freedom = nights.sum(axis=1, keepdims=True), (nights > 0).sum(axis=1) - 1
+    last = np.where(known, departed, np.inf)  # what is unknown ranks behind all that is known
+    ranks = stats.rankdata(last.reshape(len(last), DAYS * WEEKS), axis=1).reshape(last.shape)
+    off = np.where(known, ranks - (total[:, :, None] + 1) / 2, 0.0).sum(axis=2)
+    spread = 12 / (total * (total + 1)) * off**2 / np.maximum(nights, 1)
+    together, alone = spread.sum(axis=1), (spread / (1 - nights / total)).max(axis=1, initial=0.0)
+    p = np.minimum(stats.chi2.sf(together, freedom), DAYS * stats.chi2.sf(alone, 1))
+    return p < bar, 1 - np.minimum(freedom / np.fmax(together, 1e-9), 1.0)
