@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from bench.spec import Dtype, Launch, Unsupported
 from bench.worker.check import outputs_of
-from kernels.convolution.operator import OPERATOR
+from kernels.convolution.operator import OPERATOR, tolerance
 from kernels.convolution.problem import Convolution, Direction, Layout
-from kernels.convolution.rounding import tolerance
 from tests.drawing import covering
 from tests.kernels.tensors import relative_error, uniform, used
 

@@ -8,9 +8,8 @@ from torch.nn import functional
 
 from bench.spec import Unsupported
 from bench.worker.check import outputs_of
-from kernels.convolution_block.operator import OPERATOR, excerpt
+from kernels.convolution_block.operator import OPERATOR, excerpt, tolerance
 from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
-from kernels.convolution_block.rounding import tolerance
 from tests.drawing import covering
 from tests.kernels.tensors import relative_error, uniform, used
 

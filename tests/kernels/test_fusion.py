@@ -7,9 +7,8 @@ import torch
 from torch.nn import functional
 
 from bench.spec import Dtype
-from kernels.fusion.operator import OPERATOR, excerpt
+from kernels.fusion.operator import OPERATOR, excerpt, tolerance
 from kernels.fusion.problem import EPSILON, Chain, Fusion
-from kernels.fusion.rounding import tolerance
 from tests.drawing import covering
 from tests.kernels.tensors import Dispatches, uniform
 

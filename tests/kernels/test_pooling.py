@@ -8,9 +8,8 @@ from pydantic import ValidationError
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
-from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of
+from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of, tolerance
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
-from kernels.pooling.rounding import tolerance
 from tests.kernels.pooling_cases import error, pooling, taps
 from tests.kernels.tensors import relative_error, uniform
 
