@@ -20,7 +20,7 @@ from kernels.convolution import activation_gradient, forward, tiles, weight_grad
 from kernels.convolution.operator import OPERATOR
 from kernels.convolution.problem import Convolution, Direction
 from kernels.gemm.tiles import Tile
-from kernels.layernorm.tiles import Tile as RowTile
+from kernels.layernorm.rows import Tile as RowTile
 from kernels.linear import bias_gradient
 from kernels.prepared import Prepared
 from tests.drawing import covering, run_seed

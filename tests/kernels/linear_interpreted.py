@@ -13,7 +13,7 @@ import triton.language as tl
 from bench.spec import Dtype, Launch
 from kernels.gemm import choosing
 from kernels.gemm.tiles import Tile as GemmTile
-from kernels.layernorm.tiles import Tile
+from kernels.layernorm.rows import Tile
 from kernels.linear import bias_gradient
 from kernels.linear.operator import OPERATOR
 from kernels.linear.problem import Linear

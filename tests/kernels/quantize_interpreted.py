@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bench.spec import Launch
-from kernels.layernorm.tiles import Tile
+from kernels.layernorm.rows import Tile
 from kernels.quantize import casting
 from kernels.quantize.operator import OPERATOR
 from kernels.quantize.problem import Quantize

@@ -3,8 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
-from types import ModuleType
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 from unittest.mock import Mock, patch
 
@@ -12,23 +11,15 @@ import pytest
 import torch
 
 from bench.spec import Launch, Unsupported
-from kernels.layernorm import (
-    backward,
-    backward_shared,
-    backward_two_pass,
-    forward,
-    forward_shared,
-    forward_two_pass,
-    shared_memory,
-)
+from kernels.layernorm import backward, backward_shared, backward_two_pass, shared_memory
 from kernels.layernorm import launch as of_layernorm
+from kernels.layernorm.designs import Designs
 from kernels.layernorm.operator import OPERATOR as LAYERNORM
 from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.rows import Tile, alignment
 from kernels.layernorm.shared_memory import Share
-from kernels.layernorm.tiles import Tile, alignment
 from kernels.rows import Rows
 from kernels.softmax import launch as of_softmax
-from kernels.softmax import shared_rows, two_pass_rows, whole_rows
 from kernels.softmax.operator import OPERATOR as SOFTMAX
 from kernels.softmax.problem import Softmax
 from tests.drawing import covering
@@ -40,19 +31,10 @@ from tests.kernels.tensors import relative_error, used
 
 MULTIPROCESSORS = 3
 WAYS = ("forward", "backward")
-DESIGNS: dict[tuple[type[Rows], str], dict[str, ModuleType]] = {
-    (LayerNorm, "forward"): {"whole": forward, "shared": forward_shared, "two-pass": forward_two_pass},
-    (LayerNorm, "backward"): {"whole": backward, "shared": backward_shared, "two-pass": backward_two_pass},
-    **{
-        (Softmax, way): {"whole": whole_rows, "shared": shared_rows, "two-pass": two_pass_rows}
-        for way in WAYS
-    },
-}
-"""The modules for rows in registers, in shared memory, and read twice."""
-GLUON = {forward_shared: ["normalize_shared"], backward_shared: ["gradient_shared"]} | {
-    shared_rows: ["forward_shared", "backward_shared"]
-}
-"""Kernels of Gluon, which are interpreted as programs of Triton's."""
+GRADIENTS = {"whole": backward, "shared": backward_shared, "two-pass": backward_two_pass}
+"""The modules of layer normalization's gradient for rows in registers, in shared memory, and read twice."""
+METHODS = {"whole": "of_tiles", "shared": "of_shares", "two-pass": "of_chunks"}
+"""The same of what does without a module for each."""
 
 
 class By(NamedTuple):
@@ -154,14 +136,16 @@ class RowKernels(SpoiledByNan, Beyond32Bits):
     """Both operators, by all designs."""
 
     def launch(self, problem: Any, inputs: Tensors, configuration: By) -> Launch:
-        design = DESIGNS[type(problem), problem.direction][configuration.design]
-        more: tuple[int, ...] = ()
+        # Kernels of Gluon are interpreted as programs of Triton's.
+        design, tile = configuration
         if isinstance(problem, LayerNorm) and problem.direction == "backward":
             *others, mean, rstd = inputs
-            inputs, more = (*others, mean.float(), rstd.float()), (MULTIPROCESSORS,)
-        kernels = {name: Emulated(getattr(design, name)) for name in GLUON.get(design, [])}
-        with patch.multiple(design, **kernels) if kernels else nullcontext():
-            return design.launch(problem, inputs, configuration.tile, *more)  # type: ignore[no-any-return]
+            inputs = (*others, mean.float(), rstd.float())
+            with patch.object(backward_shared, "gradient_shared", Emulated(backward_shared.gradient_shared)):
+                return GRADIENTS[design].launch(problem, inputs, tile, MULTIPROCESSORS)  # type: ignore[attr-defined, no-any-return]
+        of = of_layernorm.FORWARD if isinstance(problem, LayerNorm) else of_softmax.DESIGNS[problem.direction]
+        by = getattr(of._replace(shared=Emulated(of.shared)), METHODS[design])
+        return by(problem, inputs, tile)  # type: ignore[no-any-return]
 
     def counted(self, problem: Any, configuration: By, inputs: Tensors, done: Ran) -> None:
         assert done.byte == (*traffic(problem, configuration), 0) and done.watch.stores.repeated == 0
@@ -357,15 +341,14 @@ def test_the_launch_takes_the_design_that_suits_the_row(
     kind: type[Rows], direction: str, dtype: str, length: int, names: list[str]
 ) -> None:
     problem = rows(kind, direction, 1, length, dtype)
-    designs = [DESIGNS[kind, direction][name] for name in names]
     launching, more = (of_layernorm, (MULTIPROCESSORS,)) if kind is LayerNorm else (of_softmax, ())
-    listed = [tile for design in designs for tile in design.candidates(problem)]
-    assert list(launching.candidates(problem)) == listed  # type: ignore[arg-type]
-    for design in designs:
-        tile = design.candidates(problem)[0]
-        with patch.object(design, "launch", lambda *given: given):
-            given = launching.with_tile(problem, (torch.empty(1),) * 5, tile, *more)  # type: ignore[arg-type]
-            assert given[0] is problem and given[2:] in ((tile,), (tile, MULTIPROCESSORS))
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(patch.object(GRADIENTS[name], "launch", return_value=name))
+            stack.enter_context(patch.object(Designs, METHODS[name], return_value=name))
+        tiles = launching.candidates(problem)  # type: ignore[arg-type]
+        taken = [launching.with_tile(problem, (torch.empty(1),) * 5, tile, *more) for tile in tiles]  # type: ignore[arg-type]
+    assert list(dict.fromkeys(taken)) == names
 
 
 def test_shares_hold_a_row_within_shared_memory() -> None:

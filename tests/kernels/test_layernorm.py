@@ -7,7 +7,7 @@ from bench.spec import Dtype, Unsupported
 from bench.worker.check import outputs_of
 from kernels.layernorm.operator import OPERATOR, aten, tolerance
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.layernorm.tiles import alignment, whole_rows
+from kernels.layernorm.rows import alignment, whole_rows
 from tests.kernels.tensors import TORCH_TYPE, uniform, used
 
 
