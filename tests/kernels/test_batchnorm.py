@@ -105,7 +105,7 @@ def test_whatever_is_not_refused_can_be_held() -> None:
                 assert not problem.refusal("triton-persistent")
                 for held in persistent.candidates(problem):
                     assert held.rows >= problem.channel_elements
-                    assert held.warps <= 16 and held.rows * held.columns <= 64 * 32 * held.warps
+                    assert held.warps <= 16 and held.rows * held.block <= 64 * 32 * held.warps
                 assert persistent.candidates(problem)
 
 
