@@ -1,6 +1,7 @@
 """The batch normalization kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -11,9 +12,9 @@ from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
 from tests.drawing import covering
-from tests.kernels.batchnorm_cases import make
 from tests.kernels.interpreted import Case, Ran, SpoiledByNan, Tensors, ran
 from tests.kernels.interpreter import repaired
+from tests.kernels.problems import usual
 from tests.kernels.sanitizer import placed
 
 SMALL = {"NCHW": Tile(64, 1, 4, 2), "NHWC": Tile(16, 8, 4, 2)}
@@ -27,6 +28,7 @@ SIZES = [(2, 1, 1, 1), (3, 5, 1, 1), (2, 13, 7, 7), (3, 17, 5, 3), (4, 8, 4, 8),
 ODD_PLANES = [(5, 8, 5, 7), (9, 16, 7, 7), (2, 24, 3, 11)]
 """Sizes of which channels are taken in groups: ragged, of several groups and parts, of one whole block."""
 LAYOUTS = ("NCHW", "NHWC")
+make = partial(usual, "batchnorm")
 DTYPES = ("float16", "bfloat16", "float32")
 
 

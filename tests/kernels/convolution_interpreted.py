@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import NamedTuple, get_args
@@ -27,6 +28,7 @@ from tests.drawing import covering, run_seed
 from tests.kernels.convolution_counts import met, of_activation, of_forward, of_weights
 from tests.kernels.interpreted import Case, Kernels, Ran, Tensors, check, ran
 from tests.kernels.interpreter import repaired
+from tests.kernels.problems import inputs_of, usual
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform
 
@@ -52,12 +54,7 @@ class By(NamedTuple):
         return f"{self.tile} {self.least}"
 
 
-def convolution(**given: object) -> Convolution:
-    usual: dict[str, object] = {
-        **{"direction": "forward", "n": 2, "c": 5, "h": 11, "w": 9, "k": 19, "window_h": 3, "window_w": 3},
-        **{"padding": 1, "layout": "NHWC", "dtype": "float32"},
-    }
-    return Convolution.model_validate(usual | given)
+convolution = partial(usual, "convolution", c=5, h=11, w=9, k=19)
 
 
 def cases() -> Iterator[Case]:
@@ -198,7 +195,7 @@ class TestConvolution(Kernels):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_spreads_no_further_than_it_is_multiplied(direction: Direction, seed: int) -> None:
     problem = convolution(direction=direction, dtype="float32", stride=2, dilation=2, padding=3)
-    first, second = OPERATOR.inputs(problem, uniform(problem, seed))
+    first, second = inputs_of(problem, seed)
     image = second if direction == "weight_gradient" else first
     image[1, 2, 3, 3] = torch.nan
     (written,) = ran(PREPARE[direction](problem, TILES[0], first, second).launch()).outputs
@@ -284,7 +281,7 @@ def test_weights_and_bias_from_end_to_end(monkeypatch: pytest.MonkeyPatch, seed:
     monkeypatch.setattr(tiles, "candidates", lambda problem: TILES[:1])
     monkeypatch.setattr(bias_gradient, "candidates", lambda dtype, columns: (RowTile(4, 16, 4, 2),))
     problem = convolution(direction="weight_gradient", dtype="bfloat16", bias=True)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     ready = OPERATOR.implementations["triton"](problem, *inputs)
     _, watch = check(OPERATOR, problem, inputs, ready)
     assert watch.loads.within(inputs[0]).distinct_byte == inputs[0].nbytes

@@ -1,7 +1,7 @@
 """What the tests of pooling have in common: problems, the error of a launch, and what kernels load."""
 
 import math
-from typing import Any
+from functools import partial
 
 import torch
 
@@ -11,16 +11,10 @@ from kernels.pooling import launching
 from kernels.pooling.launching import Shape, Strip
 from kernels.pooling.operator import OPERATOR
 from kernels.pooling.problem import Pooling
+from tests.kernels.problems import usual
 from tests.kernels.tensors import relative_error
 
-
-def pooling(**given: Any) -> Pooling:
-    """Max forward of float32, 3 x 3 at stride 2, but for what is given."""
-    usual: dict[str, Any] = {
-        **{"kind": "max", "direction": "forward", "n": 2, "c": 3, "h": 13, "w": 11},
-        **{"window": 3, "stride": 2, "padding": 1, "layout": "NCHW", "dtype": "float32"},
-    }
-    return Pooling.model_validate(usual | given)
+pooling = partial(usual, "pooling")
 
 
 def error(problem: Pooling, inputs: tuple[torch.Tensor, ...], launch: Launch) -> float:

@@ -16,8 +16,8 @@ from tests.drawing import covering, drawn
 from tests.kernels.interpreted import Case, Kernels, Ran, Tensors
 from tests.kernels.interpreter import repaired
 from tests.kernels.pooling_cases import loads, pooling, strip_points
+from tests.kernels.problems import inputs_of
 from tests.kernels.sanitizer import at_the_end, watched
-from tests.kernels.tensors import uniform
 
 LAYOUTS: tuple[Layout, ...] = ("NHWC", "NCHW")
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
@@ -165,7 +165,7 @@ class TestCodes(TestIndices):
 def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
     """Of a maximum bit for bit: its place, NaN, infinities and the sign of zero."""
     torch.manual_seed(seed)
-    x, *places = OPERATOR.inputs(problem, uniform(problem, seed))
+    x, *places = inputs_of(problem, seed)
     x = (x * 1.5).round()
     chance = torch.rand(x.shape)
     x[chance < 0.04], x[chance > 0.96], x[(chance > 0.5) & (chance < 0.8)] = math.nan, math.inf, -math.inf
@@ -190,7 +190,7 @@ def test_ties_nan_and_infinities_as_pytorch(
 ) -> None:
     """Bit for bit, the indices too: few different values, several NaN, whole windows of minus infinity."""
     problem = pooling(n=4, c=8, h=h, w=w, window=window, padding=padding, layout=layout)
-    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
+    (x,) = inputs_of(problem, seed)
     x = (x * 1.5).round()
     x[0] = -math.inf
     chance = torch.rand(x[1:3].shape, generator=torch.Generator().manual_seed(seed))
@@ -220,7 +220,7 @@ def test_nan_and_infinity_spread_no_further_than_in_pytorch(
     """Into the averages of their windows, and back into the points that those came from."""
     torch.manual_seed(seed)
     problem = case(kind, direction, layout, h=9, w=w, ceil_mode=False)
-    first, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
+    first, *rest = inputs_of(problem, seed)
     chance = torch.rand(first.shape, generator=torch.Generator().manual_seed(seed))
     first[chance < 0.05], first[chance > 0.95] = math.nan, math.inf
     first[0, 0, 1, 1], first[1, 4, 0, 0] = math.nan, math.inf
@@ -261,7 +261,7 @@ def test_the_far_end_beyond_32_bits(
     problem = pooling(**of, n=n, c=c, h=size, w=size, window=window, padding=padding)
     assert problem.input_elements > 2**31
     last = problem.model_copy(update={"n": 1})
-    some = OPERATOR.inputs(last, uniform(last, seed))
+    some = inputs_of(last, seed)
     if kind == "max" and direction == "backward":
         some = (some[0], codes(last, some[1]))
     order = torch.channels_last if layout == "NHWC" else torch.contiguous_format

@@ -23,7 +23,8 @@ from kernels import tensors
 from kernels.activations.problem import Function
 from kernels.fusion.problem import Chain
 from tests.drawing import covering
-from tests.kernels.tensors import FLOATS, ONEDNN_DTYPES, relative_error, uniform, used
+from tests.kernels.problems import inputs_of
+from tests.kernels.tensors import FLOATS, ONEDNN_DTYPES, relative_error, used
 
 Block = Mapping[str, Sequence[Any]]
 """Parameters with their values, of which every combination is a problem."""
@@ -184,7 +185,7 @@ RUNS = [(name, *run) for name in kernels.names() for run in runs(name)]
 def test_an_implementation_on_a_cpu_is_right(name: str, way: str, problem: Problem, seed: int) -> None:
     """Launched twice into poison; a launch writes what was allocated beforehand, if anything was."""
     operator = kernels.operator(name)
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     before = [tensor.to(torch.float64, copy=True) for tensor in inputs]
     try:
         launch = operator.implementations[way](problem, *inputs)
@@ -229,7 +230,7 @@ def test_what_inductor_compiles_is_right_uncompiled(name: str, problem: Problem,
     """The same functions, which a launch that is built on a CPU binds to its own outputs."""
     torch.manual_seed(seed)
     operator = kernels.operator(name)
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     inductor.compiled.cache_clear()
     with patch("torch.compile", lambda function, **_: function), suppress(Unsupported):
         launch = operator.implementations["inductor"](problem, *inputs)
@@ -316,7 +317,7 @@ def test_a_tolerance_is_little_more_than_what_rounding_does(
 ) -> None:
     torch.manual_seed(seed)
     operator = kernels.operator(name)
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     outputs = outputs_of(operator.implementations[way](problem, *inputs).call())
     assert least < used(operator, way, problem, inputs, outputs) <= 1
 
@@ -329,7 +330,7 @@ def test_bytes_read_are_those_of_the_inputs(name: str, seed: int) -> None:
     """Of operators that make their inputs themselves; the others make what the problem declares."""
     operator = kernels.operator(name)
     for problem in operator.examples:
-        inputs = operator.inputs(problem, uniform(problem, seed))
+        inputs = inputs_of(problem, seed)
         assert problem.byte_read in (0, byte(inputs)), problem
         assert {"layout", "pitch"} & {*problem.parameters()} or all(x.is_contiguous() for x in inputs)
 
@@ -347,7 +348,7 @@ def test_a_small_problem_is_checked_whole(name: str, seed: int) -> None:
     operator = kernels.operator(name)
     assert operator.excerpt
     for problem in covering(operator.examples, f"small {name}", lambda problem: problem.dtype):
-        inputs = operator.inputs(problem, uniform(problem, seed))
+        inputs = inputs_of(problem, seed)
         outputs = outputs_of(operator.reference(problem, *inputs))
         smaller, _, part = operator.excerpt(problem, inputs, outputs)
         assert smaller.flop == problem.flop and smaller.byte == problem.byte
@@ -386,7 +387,7 @@ def test_an_excerpt_is_part_of_the_problem_and_notices_an_error(
         monkeypatch.setattr(f"kernels.{name}.operator._CHECKED_FLOP", CHECKED_FLOP[name])
     operator = kernels.operator(name)
     assert operator.excerpt
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     outputs = outputs_of(operator.reference(problem, *inputs))
     smaller, some, part = operator.excerpt(problem, inputs, outputs)
     assert (smaller.flop or smaller.byte) <= 0.6 * (problem.flop or problem.byte)
@@ -423,7 +424,7 @@ MET: dict[str, tuple[int, ...]] = {
 def test_an_error_in_any_block_is_noticed(name: str, problem: Problem, seed: int) -> None:
     torch.manual_seed(seed)
     operator = kernels.operator(name)
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     outputs = outputs_of(operator.reference(problem, *inputs))
     for place, output in enumerate(outputs):
         wrong = output.reshape(-1, 1, 1, 1).clone() if name == "activations" else output.clone()

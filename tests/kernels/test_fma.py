@@ -1,17 +1,16 @@
 """Chains of multiply-adds: their counts, their reference, and what is refused."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from kernels.fma.operator import OPERATOR, tolerance
 from kernels.fma.problem import FusedMultiplyAdd
-from tests.kernels.tensors import relative_error, uniform
+from tests.kernels.problems import inputs_of, usual
+from tests.kernels.tensors import relative_error
 
-
-def fma(**given: object) -> FusedMultiplyAdd:
-    """2000 elements, three operations for each byte, but for what is given."""
-    usual: dict[str, object] = {"dtype": "float32", "length": 2000, "flop_per_byte": 3}
-    return FusedMultiplyAdd.model_validate(usual | given)
+fma = partial(usual, "fma")
 
 
 def computed(problem: FusedMultiplyAdd, x: torch.Tensor, pairs: int) -> torch.Tensor:
@@ -32,7 +31,7 @@ def test_the_intensity_is_what_is_asked_for(flop_per_byte: int) -> None:
 @pytest.mark.parametrize("flop_per_byte", [1, 64, 2048])
 def test_the_reference_is_the_chain_and_a_pair_more_or_less_is_seen(flop_per_byte: int, seed: int) -> None:
     problem = fma(flop_per_byte=flop_per_byte)
-    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
+    (x,) = inputs_of(problem, seed)
     allowed = tolerance(problem, "triton")
     assert relative_error(OPERATOR, problem, (x,), (computed(problem, x, problem.pairs),)) <= allowed
     for pairs in (problem.pairs - 1, problem.pairs + 1):

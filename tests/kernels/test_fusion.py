@@ -10,7 +10,8 @@ from bench.spec import Dtype
 from kernels.fusion.operator import OPERATOR, excerpt, tolerance
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from tests.drawing import covering
-from tests.kernels.tensors import Dispatches, uniform
+from tests.kernels.problems import inputs_of
+from tests.kernels.tensors import Dispatches
 
 CHAINS: tuple[Chain, ...] = get_args(Chain)
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
@@ -22,10 +23,6 @@ Tensors = tuple[torch.Tensor, ...]
 
 def together(written: torch.Tensor | Tensors) -> Tensors:
     return (written,) if isinstance(written, torch.Tensor) else tuple(written)
-
-
-def made(problem: Fusion, seed: int) -> Tensors:
-    return OPERATOR.inputs(problem, uniform(problem, seed))
 
 
 def error(problem: Fusion, inputs: Tensors, outputs: torch.Tensor | Tensors) -> float:
@@ -42,7 +39,7 @@ def error(problem: Fusion, inputs: Tensors, outputs: torch.Tensor | Tensors) -> 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_reference_is_the_chain_step_by_step(chain: Chain, seed: int) -> None:
     problem = Fusion(chain=chain, rows=3, length=300, dtype="float32")
-    inputs = tuple(tensor.double() for tensor in made(problem, seed))
+    inputs = tuple(tensor.double() for tensor in inputs_of(problem, seed))
     rest = list(inputs)
     value = rest.pop(0)
     for step in chain.split("-"):
@@ -76,7 +73,7 @@ def test_what_is_fused_moves_each_tensor_once(fused: str) -> None:
 @pytest.mark.parametrize("chain", CHAINS)
 def test_aten_moves_what_its_kernels_read_and_write(chain: Chain, seed: int) -> None:
     problem = Fusion(chain=chain, rows=5, length=999, dtype="float32")
-    launch = OPERATOR.implementations["aten"](problem, *made(problem, seed))
+    launch = OPERATOR.implementations["aten"](problem, *inputs_of(problem, seed))
     with Dispatches() as dispatches:
         launch.call()
     read = [sum(tensor.nbytes for tensor in call.read) for call in dispatches.calls]
@@ -103,7 +100,7 @@ def test_flop_is_the_convention() -> None:
 
 def test_launches_share_no_memory(seed: int) -> None:
     problem = Fusion(chain="bias-gelu", rows=2, length=64, dtype="float32")
-    inputs = made(problem, seed)
+    inputs = inputs_of(problem, seed)
     one, other = (OPERATOR.implementations["aten"](problem, *inputs) for _ in range(2))
     with Dispatches() as dispatches:
         one.call()
@@ -121,7 +118,7 @@ def fused(problem: Fusion, *inputs: torch.Tensor) -> Tensors:
 
 @pytest.mark.parametrize("problem", covering(SIXTEEN_BITS, "tolerance", *KINDS), ids=str)
 def test_tolerance_of_a_fused_chain_is_one_rounding(problem: Fusion, seed: int) -> None:
-    inputs = made(problem, seed)
+    inputs = inputs_of(problem, seed)
     share = error(problem, inputs, fused(problem, *inputs)) / tolerance(problem, "triton")
     assert 0.3 < share <= 1
 
@@ -130,7 +127,7 @@ def test_tolerance_of_a_fused_chain_is_one_rounding(problem: Fusion, seed: int) 
 @pytest.mark.parametrize("chain", ["bias-gelu", "bias-residual", "bias-residual-layernorm"])
 def test_a_fused_chain_may_not_round_between_its_steps(chain: Chain, dtype: Dtype, seed: int) -> None:
     problem = Fusion(chain=chain, rows=300, length=1024, dtype=dtype)
-    inputs = made(problem, seed)
+    inputs = inputs_of(problem, seed)
     unfused = OPERATOR.implementations["aten"](problem, *inputs).call()
     assert error(problem, inputs, unfused) > tolerance(problem, "triton")
 
@@ -138,7 +135,7 @@ def test_a_fused_chain_may_not_round_between_its_steps(chain: Chain, dtype: Dtyp
 @pytest.mark.parametrize("problem", covering(LARGER, "missing operands", *KINDS), ids=str)
 def test_a_missing_operand_or_step_is_noticed(problem: Fusion, seed: int) -> None:
     allowed = max(tolerance(problem, implementation) for implementation in ("aten", "triton"))
-    inputs = made(problem, seed)
+    inputs = inputs_of(problem, seed)
     for place in range(1, len(inputs)):
         without = [torch.zeros_like(one) if i == place else one for i, one in enumerate(inputs)]
         wrong = OPERATOR.implementations["aten"](problem, *without).call()
@@ -147,13 +144,13 @@ def test_a_missing_operand_or_step_is_noticed(problem: Fusion, seed: int) -> Non
 
 def test_the_other_gelu_is_noticed_in_float32(seed: int) -> None:
     problem = Fusion(chain="bias-gelu", rows=300, length=1024, dtype="float32")
-    x, bias = made(problem, seed)
+    x, bias = inputs_of(problem, seed)
     assert error(problem, (x, bias), functional.gelu(x + bias)) > tolerance(problem, "triton")
 
 
 def test_16_bit_statistics_are_noticed(seed: int) -> None:
     problem = Fusion(chain="residual-layernorm", rows=300, length=1024, dtype="float16")
-    x, residual, weight, shift = made(problem, seed)
+    x, residual, weight, shift = inputs_of(problem, seed)
     h = x + residual
     mean, square = torch.zeros(300, 1).half(), torch.zeros(300, 1).half()
     for i in range(1024):

@@ -1,5 +1,7 @@
 """Pointer chases: the cycle, the reference, and that no rate is made of them."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -8,18 +10,14 @@ from bench.model.roofline import calibrated
 from kernels.latency.operator import OPERATOR, reference
 from kernels.latency.problem import Latency
 from tests.kernels.listing import Line
-from tests.kernels.tensors import uniform
+from tests.kernels.problems import inputs_of, usual
 
-
-def latency(**given: object) -> Latency:
-    """1 MiB, 1000 steps, but for what is given."""
-    usual: dict[str, object] = {"dtype": "float32", "footprint_byte": 1 << 20, "steps": 1000}
-    return Latency.model_validate(usual | given)
+latency = partial(usual, "latency")
 
 
 @pytest.mark.parametrize("problem", [*OPERATOR.examples, latency()], ids=str)
 def test_the_cells_are_one_cycle_and_chains_visit_all_of_it(problem: Latency, seed: int) -> None:
-    table, begin = OPERATOR.inputs(problem, uniform(problem, seed))
+    table, begin = inputs_of(problem, seed)
     assert table.dtype == begin.dtype == torch.int32
     assert table.nbytes == problem.footprint_byte and table.nbytes + begin.nbytes == problem.byte_stored
     at, seen = 0, []
@@ -40,7 +38,7 @@ def test_the_cells_are_one_cycle_and_chains_visit_all_of_it(problem: Latency, se
 
 def test_the_order_is_random(seed: int) -> None:
     problem = latency()
-    table, _ = OPERATOR.inputs(problem, uniform(problem, seed))
+    table, _ = inputs_of(problem, seed)
     stride = (table[:, 0] - torch.arange(problem.lines) * 32).abs()
     assert (stride <= 64).float().mean() < 0.01
 

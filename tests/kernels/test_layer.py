@@ -14,7 +14,8 @@ from kernels.layer.operator import OPERATOR, excerpt
 from kernels.layer.parts import WORKS
 from kernels.layer.problem import LOSS_SCALE, Layer
 from tests.drawing import covering
-from tests.kernels.tensors import Dispatches, relative_error, uniform, used
+from tests.kernels.problems import inputs_of
+from tests.kernels.tensors import Dispatches, relative_error, used
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm, aten.addmm, aten.bmm, aten.convolution, aten.convolution_backward)
@@ -50,7 +51,7 @@ def written(of: Operator, name: str, problem: Layer, inputs: Any) -> tuple[torch
 @pytest.mark.parametrize("problem", EXAMPLES, ids=str)
 def test_bytes_are_those_of_the_tensors(problem: Layer, seed: int) -> None:
     """Of a bottleneck's step the masks, its last two outputs, are the check's alone."""
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     assert problem.byte_read == sum(tensor.nbytes for tensor in inputs)
     for name in on_a_cpu(problem):
         outputs = written(OPERATOR, name, problem, inputs)
@@ -62,7 +63,7 @@ def test_bytes_are_those_of_the_tensors(problem: Layer, seed: int) -> None:
 def test_an_error_in_any_output_shows(kind: str, seed: int) -> None:
     """Of every output, a single element that is off by a fifth of the largest fails the check."""
     problem = layer(kind)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     (name, *_) = on_a_cpu(problem)
     outputs = written(OPERATOR, name, problem, inputs)
     for place, output in enumerate(outputs):
@@ -77,7 +78,7 @@ def test_an_error_in_any_output_shows(kind: str, seed: int) -> None:
 def test_mixed_precision_has_float32_weights_and_16_bit_products(kind: str, seed: int) -> None:
     """What autocast multiplies is bfloat16, what comes out of it for the weights float32."""
     problem = layer(kind, dtype="bfloat16")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     assert {tensor.dtype for tensor in inputs[1:-1]} == {torch.float32}
     launch = OPERATOR.implementations["amp"](problem, *inputs)
     with Dispatches() as dispatches:
@@ -93,7 +94,7 @@ def test_mixed_precision_has_float32_weights_and_16_bit_products(kind: str, seed
 def test_a_float16_step_unscales_its_gradients_as_gradscaler_does(seed: int) -> None:
     """Whatever GradScaler's own functions make of the same scaled gradients, bit by bit."""
     problem = layer("mlp", dtype="float16")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     _, _, *gradients = written(OPERATOR, "amp", problem, inputs)
     scaler = torch.amp.GradScaler("cpu", init_scale=LOSS_SCALE)  # type: ignore[attr-defined]
     with patch("kernels.layer.operator._unscale", lambda gradients: None):
@@ -110,7 +111,7 @@ def test_a_float16_step_unscales_its_gradients_as_gradscaler_does(seed: int) -> 
 
 def test_masks_of_a_bottleneck_are_those_of_its_outputs(seed: int) -> None:
     problem = layer("bottleneck")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     outputs = written(OPERATOR, "eager", problem, inputs)
     _, with_masks, same = excerpt(problem, inputs, outputs)
     assert all(one is other for one, other in zip(outputs, same, strict=True))
@@ -124,7 +125,7 @@ def test_masks_of_a_bottleneck_are_those_of_its_outputs(seed: int) -> None:
 
 def test_what_does_not_repeat_every_bit_is_no_deterministic_step(seed: int) -> None:
     problem = layer("bottleneck")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     build = OPERATOR.implementations["cudnn-deterministic"]
     usual = formula.forward
     with patch("kernels.layer.operator._settings", lambda *_, **__: nullcontext()):
@@ -163,7 +164,7 @@ def test_the_parts_are_the_kernels_that_torch_runs(kind: str, dtype: Dtype) -> N
     """As many contractions as the profiler sees, each of which is one operator of torch's."""
     problem = layer(kind, dtype=dtype)
     name = "eager" if dtype == "float32" else "amp"
-    inputs = OPERATOR.inputs(problem, uniform(problem, 1))
+    inputs = inputs_of(problem, 1)
     launch = OPERATOR.implementations[name](problem, *inputs)
     with torch.profiler.profile() as profile:
         launch.call()

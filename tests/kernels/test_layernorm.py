@@ -8,11 +8,8 @@ from bench.worker.check import outputs_of
 from kernels.layernorm.operator import OPERATOR, aten, tolerance
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.rows import alignment, whole_rows
+from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import TORCH_TYPE, uniform, used
-
-
-def drawn(problem: LayerNorm, seed: int) -> tuple[torch.Tensor, ...]:
-    return OPERATOR.inputs(problem, uniform(problem, seed))
 
 
 def large(direction: str, dtype: str, rows: int = 1499, length: int = 3000) -> LayerNorm:
@@ -21,7 +18,7 @@ def large(direction: str, dtype: str, rows: int = 1499, length: int = 3000) -> L
 
 def test_reference_is_torchs_layer_norm_and_its_gradient(seed: int) -> None:
     problem = large("forward", "float64", 5, 37)
-    x, weight, bias = (one.requires_grad_() for one in drawn(problem, seed))
+    x, weight, bias = (one.requires_grad_() for one in inputs_of(problem, seed))
     y = torch.nn.functional.layer_norm(x, [37], weight, bias)
     expected = OPERATOR.reference(problem, x.detach(), weight.detach(), bias.detach())
     torch.testing.assert_close(expected[0], y.detach())
@@ -40,7 +37,7 @@ def test_reference_is_torchs_layer_norm_and_its_gradient(seed: int) -> None:
 def test_the_gradient_is_one_for_any_mean_and_rstd(seed: int) -> None:
     """torch and the reference agree where mean and rstd are not x's own, as in every timed run."""
     problem = large("backward", "float64", 60, 50)
-    inputs = drawn(problem, seed)
+    inputs = inputs_of(problem, seed)
     assert bool((inputs[4] < 0).any())
     found = outputs_of(aten(problem, *inputs).call())
     for got, want in zip(found, OPERATOR.reference(problem, *inputs), strict=True):
@@ -108,7 +105,7 @@ def test_alignment_divides_the_length_up_to_16_bytes() -> None:
 def test_torch_on_a_cpu_sums_16_bit_gradients_in_16_bits(seed: int) -> None:
     """Hence aten's own tolerance and its refusal beyond some rows; if this fails, torch is mended."""
     problem = large("backward", "float16", 4096, 64)
-    inputs = drawn(problem, seed)
+    inputs = inputs_of(problem, seed)
     outputs = outputs_of(aten(problem, *inputs).call())
     assert used(OPERATOR, "aten", problem, inputs, outputs) <= 1
     assert used(OPERATOR, "triton", problem, inputs, outputs) > 1
@@ -118,7 +115,7 @@ def test_torch_on_a_cpu_sums_16_bit_gradients_in_16_bits(seed: int) -> None:
     far = large("backward", "bfloat16", 2**18, 64)
     few = large("backward", "bfloat16", 2, 64)
     with pytest.raises(Unsupported, match="sums dweight and dbias in bfloat16: over 262144 rows"):
-        aten(far, *drawn(few, seed))
+        aten(far, *inputs_of(few, seed))
     assert tolerance(far, "aten") == tolerance(far, "triton")
 
 
@@ -128,7 +125,7 @@ def test_tolerance_is_within_twenty_times_of_what_float32_does(
     direction: str, dtype: Dtype, seed: int
 ) -> None:
     problem = large(direction, dtype, 512, 768)
-    inputs = drawn(problem, seed)
+    inputs = inputs_of(problem, seed)
     wide = problem.model_copy(update={"dtype": "float32"})
     plain = outputs_of(aten(wide, *(one.float() for one in inputs)).call())
     rounded = tuple(one if tuple(one.shape) == (512, 1) else one.to(TORCH_TYPE[dtype]) for one in plain)
@@ -147,7 +144,7 @@ def in_16_bits(terms: torch.Tensor) -> torch.Tensor:
 def test_plausible_bugs_would_be_noticed(seed: int) -> None:
     """Each is beyond the tolerance of the data type in which it is hardest to see."""
     problem = large("forward", "float16", 64, 1000)
-    x, weight, bias = inputs = drawn(problem, seed)
+    x, weight, bias = inputs = inputs_of(problem, seed)
     y, mean, rstd = OPERATOR.reference(problem, *inputs)
     sum_in_16_bits = in_16_bits(x.t())[:, None] / 1000
     unbiased = rstd * math.sqrt(999 / 1000)
@@ -162,13 +159,13 @@ def test_plausible_bugs_would_be_noticed(seed: int) -> None:
         assert used(OPERATOR, "triton", problem, inputs, wrong) > 1, name
 
     single = large("forward", "float32", 64, 1000)
-    inputs = drawn(single, seed)
+    inputs = inputs_of(single, seed)
     y, mean, rstd = OPERATOR.reference(single, *inputs)
     without_epsilon = (y, mean, (rstd**-2 - EPSILON) ** -0.5)
     assert used(OPERATOR, "triton", single, inputs, without_epsilon) > 1
 
     gradient = large("backward", "float16", 512, 200)
-    inputs = drawn(gradient, seed)
+    inputs = inputs_of(gradient, seed)
     x, dy, weight, mean, rstd = inputs
     dx, dweight, dbias = OPERATOR.reference(gradient, *inputs)
     standard, scaled = (x.double() - mean) * rstd, (dy * weight).double()

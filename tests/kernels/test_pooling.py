@@ -11,6 +11,7 @@ from bench.worker.check import outputs_of
 from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of, tolerance
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from tests.kernels.pooling_cases import error, pooling, taps
+from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import relative_error, uniform
 
 
@@ -99,7 +100,7 @@ def test_the_documents_intensity() -> None:
 
 @pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
 def test_inputs_and_outputs_are_what_the_problem_counts(problem: Pooling, seed: int) -> None:
-    first, *places = OPERATOR.inputs(problem, uniform(problem, seed))
+    first, *places = inputs_of(problem, seed)
     launch = OPERATOR.implementations["aten"](problem, first, *places)
     order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
     assert all(one.is_contiguous(memory_format=order) for one in (first, *places, *launch.outputs))
@@ -126,7 +127,7 @@ def test_inputs_and_outputs_are_what_the_problem_counts(problem: Pooling, seed: 
 def test_indices_are_drawn_from_all_taps_of_their_windows(problem: Pooling, seed: int) -> None:
     torch.manual_seed(seed)
     many = problem.model_copy(update={"n": 40 * problem.window_taps, "c": 8, "direction": "backward"})
-    _, indices = OPERATOR.inputs(many, uniform(many, seed))
+    _, indices = inputs_of(many, seed)
     row, column = indices // problem.w, indices % problem.w
     for place, (at, axis) in enumerate(((row, problem.down), (column, problem.across))):
         count = torch.tensor(axis.taps)
@@ -141,7 +142,7 @@ def test_images_beyond_the_pattern_have_indices_too(seed: int) -> None:
     """Four million indices are drawn: two of these images, which the third repeats."""
     torch.manual_seed(seed)
     problem = pooling(direction="backward", n=3, c=16, h=320, w=320, stride=1)
-    _, indices = OPERATOR.inputs(problem, uniform(problem, seed))
+    _, indices = inputs_of(problem, seed)
     assert torch.equal(indices[2], indices[0]) and not torch.equal(indices[0], indices[1])
 
 
@@ -152,7 +153,7 @@ def test_aten_launches_copy_nothing(kind: Kind, direction: Direction, layout: La
     """Outputs laid out otherwise than torch's kernel wants would be written twice."""
     for c, h, w in ((1, 6, 7), (4, 6, 7), (4, 1, 3), (1, 1, 1)):
         problem = pooling(kind=kind, direction=direction, layout=layout, c=c, h=h, w=w)
-        launch = OPERATOR.implementations["aten"](problem, *OPERATOR.inputs(problem, uniform(problem, seed)))
+        launch = OPERATOR.implementations["aten"](problem, *inputs_of(problem, seed))
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             launch.call()
         ran = {event.key for event in profile.key_averages()}
@@ -212,7 +213,7 @@ def test_a_16_bit_sum_would_be_noticed(given: dict[str, object], seed: int) -> N
     """In a kernel of ours: torch's own backward does just that on a CPU."""
     torch.manual_seed(seed)
     problem = pooling(**given, dtype="float16")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     launch = OPERATOR.implementations["aten"](problem, *inputs)
     if problem.direction == "backward":
         assert error(problem, inputs, launch) > tolerance(problem, "triton")
@@ -235,7 +236,7 @@ def test_a_missing_tap_or_a_wrong_divisor_would_be_noticed(
     """One of all terms left out, or one point of the window too many in the divisor."""
     torch.manual_seed(seed)
     problem = pooling(**given, dtype=dtype)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     (right,) = outputs_of(OPERATOR.reference(problem, *inputs))
     allowed = tolerance(problem, "triton")
     if problem.kind == "average":
@@ -252,7 +253,7 @@ def test_any_image_may_be_part_of_an_excerpt(seed: int) -> None:
     torch.manual_seed(seed)
     # 17 x 17 taps for each of as many outputs: a hundred planes are as much as an excerpt holds.
     problem = pooling(n=30, c=40, h=17, w=17, window=17, stride=1, padding=8)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     marked = torch.zeros(30, 40, problem.high, problem.wide)
     marked[4] = 1
     found = sum(bool(excerpt(problem, inputs, (marked,))[2][0].any()) for _ in range(80))
@@ -262,7 +263,7 @@ def test_any_image_may_be_part_of_an_excerpt(seed: int) -> None:
 def test_excerpt_of_huge_planes_is_one_of_them(seed: int) -> None:
     torch.manual_seed(seed)
     problem = pooling(n=2, c=2, h=33, w=33, window=95, stride=1, padding=47)
-    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
+    (x,) = inputs_of(problem, seed)
     seen = set()
     for _ in range(100):  # one of four is never drawn with probability 4 * 0.75^100, 1e-12
         smaller, (part,), _ = excerpt(problem, (x,), (x, x))
@@ -273,7 +274,7 @@ def test_excerpt_of_huge_planes_is_one_of_them(seed: int) -> None:
 
 def test_excerpt_turns_codes_into_indices_and_sees_a_wrong_one(seed: int) -> None:
     problem = pooling(dtype="float16", layout="NHWC")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     y, indices = outputs_of(OPERATOR.reference(problem, *inputs))
     places = codes(problem, indices.long())
     assert relative_error(OPERATOR, problem, inputs, (y, places)) == 0 == tolerance(problem, "triton-codes")

@@ -5,11 +5,8 @@ from bench.spec import Dtype
 from bench.worker.check import outputs_of
 from kernels.softmax.operator import OPERATOR, aten, tolerance
 from kernels.softmax.problem import Softmax
-from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform
-
-
-def drawn(problem: Softmax, seed: int) -> tuple[torch.Tensor, ...]:
-    return OPERATOR.inputs(problem, uniform(problem, seed))
+from tests.kernels.problems import inputs_of
+from tests.kernels.tensors import TORCH_TYPE, relative_error
 
 
 def softmax(direction: str, dtype: str, rows: int = 1499, length: int = 3000) -> Softmax:
@@ -17,7 +14,7 @@ def softmax(direction: str, dtype: str, rows: int = 1499, length: int = 3000) ->
 
 
 def test_reference_is_the_formula_and_its_gradient(seed: int) -> None:
-    (x,) = drawn(softmax("forward", "float64", 5, 37), seed)
+    (x,) = inputs_of(softmax("forward", "float64", 5, 37), seed)
     x.requires_grad_()
     y = x.exp() / x.exp().sum(1, keepdim=True)
     found = OPERATOR.reference(softmax("forward", "float64", 5, 37), x.detach())
@@ -25,7 +22,7 @@ def test_reference_is_the_formula_and_its_gradient(seed: int) -> None:
     torch.testing.assert_close(found, y.detach())
 
     problem = softmax("backward", "float64", 5, 37)
-    dy = drawn(problem, seed)[1]
+    dy = inputs_of(problem, seed)[1]
     (want,) = torch.autograd.grad(y, x, dy)
     found = OPERATOR.reference(problem, y.detach(), dy)
     assert isinstance(found, torch.Tensor)
@@ -43,7 +40,7 @@ def test_tolerance_is_within_twenty_times_of_what_float32_does(
     direction: str, dtype: Dtype, seed: int
 ) -> None:
     problem = softmax(direction, dtype, 512, 768)
-    inputs = drawn(problem, seed)
+    inputs = inputs_of(problem, seed)
     wide = problem.model_copy(update={"dtype": "float32"})
     (plain,) = outputs_of(aten(wide, *(one.float() for one in inputs)).call())
     rounded = (plain.to(TORCH_TYPE[dtype]),)
@@ -61,7 +58,7 @@ def in_16_bits(terms: torch.Tensor) -> torch.Tensor:
 
 def test_plausible_bugs_would_be_noticed(seed: int) -> None:
     problem = softmax("forward", "float16", 64, 1000)
-    (x,) = inputs = drawn(problem, seed)
+    (x,) = inputs = inputs_of(problem, seed)
     raised = x.double().exp()
     total = raised.sum(1, keepdim=True)
     wrongs = {
@@ -75,7 +72,7 @@ def test_plausible_bugs_would_be_noticed(seed: int) -> None:
         assert relative_error(OPERATOR, problem, inputs, (wrong,)) > tolerance(problem, "triton"), name
 
     problem = softmax("backward", "float16", 64, 1000)
-    y, dy = inputs = drawn(problem, seed)
+    y, dy = inputs = inputs_of(problem, seed)
     wide, product = y.double(), y.double() * dy.double()
     total = product.sum(1, keepdim=True)
     wrongs = {
