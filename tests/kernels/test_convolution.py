@@ -1,7 +1,6 @@
 import itertools
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from typing import get_args
 from unittest.mock import patch
@@ -14,19 +13,11 @@ from bench.spec import Dtype, Launch, Unsupported
 from bench.worker.check import outputs_of
 from kernels.convolution.operator import OPERATOR, tolerance
 from kernels.convolution.problem import Convolution, Direction, Layout
-from tests.drawing import covering
 from tests.kernels.problems import inputs_of, usual
 from tests.kernels.tensors import relative_error, used
 
 DIRECTIONS = get_args(Direction)
 LAYOUTS = get_args(Layout)
-EXAMPLES = covering(
-    [example for example in OPERATOR.examples if isinstance(example, Convolution)],
-    "examples of convolution",
-    lambda problem: (problem.direction, problem.layout, problem.dtype),
-    lambda problem: (problem.direction, problem.h, problem.w),
-)
-"""A few that have every direction, layout and type, and every shape in each direction; all in a deep run."""
 
 
 convolution = partial(usual, "convolution")
@@ -164,16 +155,6 @@ def test_work_is_the_same_in_each_direction_and_the_products(direction: Directio
         m, n, k = problem.product
         more = 2 * m * n if direction == "activation_gradient" else 0  # K is rounded up
         assert problem.flop <= 2 * m * n * k <= problem.flop + more
-
-
-@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
-def test_tensors_lie_in_the_layout(problem: Convolution, seed: int) -> None:
-    tensors = list(inputs_of(problem, seed))
-    if problem.direction != "weight_gradient" and not problem.missing("onednn", "cpu", None):
-        with suppress(Unsupported):
-            tensors += outputs_of(onednn(problem, seed).call())
-    order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-    assert all(t.is_contiguous(memory_format=order) for t in tensors if t.dim() == 4)
 
 
 def test_what_no_window_covers_is_not_moved() -> None:

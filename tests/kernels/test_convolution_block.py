@@ -7,39 +7,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bench.spec import Unsupported
 from bench.worker.check import outputs_of
 from kernels.convolution_block.operator import OPERATOR, excerpt, tolerance
-from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
-from tests.drawing import covering
+from kernels.convolution_block.problem import EPSILON, Function, Norm
 from tests.kernels.problems import inputs_of, usual
 from tests.kernels.tensors import relative_error, used
 
-ONEDNN = ("onednn", "onednn-folded", "onednn-fused")
-EXAMPLES = covering(
-    [example for example in OPERATOR.examples if isinstance(example, ConvolutionBlock)],
-    "examples of blocks",
-    lambda problem: (problem.norm, problem.layout, problem.dtype),
-    lambda problem: (problem.activation, problem.h),
-)
-
-
 block = partial(usual, "convolution_block")
-
-
-@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
-def test_y_lies_in_the_layout(problem: ConvolutionBlock, seed: int) -> None:
-    inputs = inputs_of(problem, seed)
-    for name in ONEDNN:
-        if problem.refusal(name):
-            continue
-        try:
-            launch = OPERATOR.implementations[name](problem, *inputs)
-        except Unsupported:
-            continue
-        (y,) = outputs_of(launch.call())
-        form = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-        assert y.is_contiguous(memory_format=form)
 
 
 @pytest.fixture

@@ -99,12 +99,9 @@ def test_the_documents_intensity() -> None:
 
 
 @pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
-def test_inputs_and_outputs_are_what_the_problem_counts(problem: Pooling, seed: int) -> None:
+def test_bytes_moved_are_those_of_the_tensors_and_of_places(problem: Pooling, seed: int) -> None:
     first, *places = inputs_of(problem, seed)
     launch = OPERATOR.implementations["aten"](problem, first, *places)
-    order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-    assert all(one.is_contiguous(memory_format=order) for one in (first, *places, *launch.outputs))
-    assert first.nbytes == problem.byte_read and launch.outputs[0].nbytes == problem.byte_written
     moved = sum(one.nbytes for one in (first, *places, *launch.outputs))
     unread = 0
     if problem.direction == "forward":

@@ -18,7 +18,7 @@ from kernels.training.operator import OPERATOR
 from kernels.training.problem import Training
 from tests.drawing import drawn
 from tests.kernels.problems import inputs_of, usual
-from tests.kernels.tensors import relative_error, used
+from tests.kernels.tensors import used
 
 step = partial(usual, "training")
 
@@ -74,12 +74,6 @@ def test_a_weight_that_is_not_updated_shows(optimizer: str, seed: int) -> None:
     outputs = written(problem, "eager", inputs)
     before = (*outputs[: problem.layers], *inputs[2:])
     assert used(OPERATOR, "eager", problem, inputs, before) > 1
-    for place, output in enumerate(outputs):
-        wrong = torch.where(output.abs() == output.abs().max(), 1.2 * output, output)
-        changed = (*outputs[:place], wrong, *outputs[place + 1 :])
-        assert used(OPERATOR, "eager", problem, inputs, changed) > 1
-    poisoned = (*outputs[:-1], torch.full_like(outputs[-1], torch.nan))
-    assert relative_error(OPERATOR, problem, inputs, poisoned) == float("inf")
 
 
 def test_micro_batches_add_up_to_the_gradients_of_the_batch(seed: int) -> None:
