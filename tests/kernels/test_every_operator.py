@@ -315,21 +315,17 @@ def test_a_tolerance_is_little_more_than_what_rounding_does(
     assert least < used(operator, way, problem, inputs, outputs) <= 1
 
 
-@pytest.mark.parametrize("name", kernels.names())
+@pytest.mark.parametrize("name", [name for name in kernels.names() if name != "transfer"])  # pins memory
 def test_inputs_are_what_the_problem_declares(name: str, seed: int) -> None:
+    """And no two are equal, as from equal seeds: that would hide that a kernel takes one for another."""
     for problem in kernels.operator(name).examples:
-        with suppress(RuntimeError):  # pinned memory, without a GPU
-            inputs = inputs_of(problem, seed)
-            check_declared(problem, 0, inputs)
-            assert (
-                name == "layer"
-                or LAID_OUT & {*problem.parameters()}
-                or all(t.is_contiguous() for t in inputs)
-            )
-
-
-LAID_OUT = {"layout", "pitch"}
-"""Parameters that say how tensors lie in memory."""
+        inputs = inputs_of(problem, seed)
+        check_declared(problem, 0, inputs)
+        as_they_come = name == "layer" or {"layout", "pitch"} & {*problem.parameters()}
+        assert as_they_come or all(tensor.is_contiguous() for tensor in inputs)
+        for one, other in itertools.combinations(inputs, 2):
+            same_kind = one.shape == other.shape and one.is_floating_point() and one.numel() > 8
+            assert not (same_kind and torch.equal(one, other))
 
 
 def check_declared(problem: Problem, written: int, tensors: Sequence[torch.Tensor]) -> None:
@@ -346,7 +342,7 @@ def check_declared(problem: Problem, written: int, tensors: Sequence[torch.Tenso
         assert counted in (0, byte(tensors)) or problem.operator == "latency"
         return
     for (name, spec), tensor in zip(problem.tensors[written].items(), tensors, strict=False):
-        assert tuple(tensor.shape) == spec.shape or problem.operator == "transfer", name
+        assert tuple(tensor.shape) == spec.shape, name
         kept = problem.operator == "layernorm" and name in ("mean", "rstd")
         assert kept or byte([tensor]) == problem.byte_of(spec), name
 
@@ -388,7 +384,6 @@ def test_a_tolerance_of_ours_is_little_more_than_one_rounding(
             for name in ("layer", "recurrent", "training")
             for problem in kernels.operator(name).examples
             if problem.dtype == "float32"
-            and not problem.missing(problem.implementations[-1].name, "cpu", None)
         ],
         "an error in any output",
         lambda problem: tuple(problem.parameters().get(of) for of in ("kind", "cell", "optimizer")),

@@ -91,13 +91,6 @@ def test_what_moves_beyond_the_tensors() -> None:
     assert forward.moved_written("onednn") == 2 * y and forward.moved_written("triton") == y
 
 
-def test_a_refusal_of_cublas_is_the_gemms() -> None:
-    eight = make(dtype="float8_e4m3", batch=64, inputs=24, outputs=32)
-    refused = eight.gemm.refusal("cublas")
-    assert refused
-    assert eight.missing("cublas", "cuda", (9, 0)) == eight.refusal("cublas") == f"as a GEMM: {refused}"
-
-
 def test_dtypes_and_devices_are_the_gemms() -> None:
     for one in Linear.implementations:
         other, common = Gemm.implementation(one.name), Gemm.implementation("cublaslt").dtypes
