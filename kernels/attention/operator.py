@@ -12,7 +12,7 @@ from typing import get_args
 import torch
 
 from bench.spec import Launch, Operator, Tensors, Uniform
-from kernels.attention import libraries, unfused
+from kernels.attention import libraries
 from kernels.attention.problem import Attention, Direction
 from kernels.excerpts import fraction
 from kernels.optional import launched_by
@@ -246,8 +246,8 @@ OPERATOR = Operator(
         "cudnn": libraries.cudnn,
         "efficient": libraries.efficient,
         "math": libraries.math,
-        "unfused": unfused.unfused,
-        "inductor": unfused.inductor,
+        "unfused": libraries.unfused,
+        "inductor": libraries.inductor,
         "triton": triton,
         "flash-cpu": libraries.flash_cpu,
     },

@@ -40,8 +40,9 @@ def with_tile(problem: LayerNorm, inputs: Tensors, tile: Tile | Share, multiproc
     inputs = x, dy, weight, mean.float(), rstd.float()
     if isinstance(tile, Share):
         return backward_shared.launch(problem, inputs, tile, multiprocessors)
-    design = backward if problem.in_registers else backward_two_pass
-    return design.launch(problem, inputs, tile, multiprocessors)
+    if problem.in_registers:
+        return backward.launch(problem, inputs, tile, multiprocessors)
+    return backward_two_pass.launch(problem, inputs, tile, multiprocessors)
 
 
 def launch(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:
