@@ -1,4 +1,4 @@
-"""Attention by what torch has: fused by libraries, by its fallback, step by step (`unfused`), and by Inductor.
+"""Attention by what torch has: fused by libraries, by its fallback, step by step, and by Inductor.
 
 Each launch calls the operator of one library, not torch's choice among them: either that library runs or the
 launch fails. Outputs are allocated by each call. Backward, o and lse are those of the library's own forward

@@ -1,6 +1,7 @@
 """The batch normalization kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -32,21 +33,22 @@ make = partial(usual, "batchnorm")
 DTYPES = ("float16", "bfloat16", "float32")
 
 
-def problems(*directions: str) -> list[BatchNorm]:
-    """Every size, every layout in each of these directions, every type; a deep run has every combination.
-
-    Types take turns.
-    """
-    every = [
+def every(sizes: list[tuple[int, ...]], layouts: Sequence[str], dtypes: int, *ways: str) -> list[BatchNorm]:
+    """Every size in each of these layouts and directions; of DTYPES the first so many take turns."""
+    return [
         BatchNorm.model_validate(
-            dict(direction=way, n=n, c=c, h=h, w=w, layout=layout, dtype=DTYPES[(i + j + k) % 3])
+            dict(direction=way, n=n, c=c, h=h, w=w, layout=layout, dtype=DTYPES[(i + j + k) % dtypes])
         )
-        for i, (n, c, h, w) in enumerate(SIZES)
-        for j, layout in enumerate(LAYOUTS)
-        for k, way in enumerate(directions)
+        for i, (n, c, h, w) in enumerate(sizes)
+        for j, layout in enumerate(layouts)
+        for k, way in enumerate(ways)
     ]
+
+
+def problems(*directions: str) -> list[BatchNorm]:
+    """Every size, every layout in each of these directions, every type; a deep run has every combination."""
     return covering(
-        every,
+        every(SIZES, LAYOUTS, 3, *directions),
         f"interpreted batchnorm {directions}",
         lambda p: (p.n, p.c, p.h, p.w),
         lambda p: (p.layout, p.direction),
@@ -54,22 +56,10 @@ def problems(*directions: str) -> list[BatchNorm]:
     )
 
 
-def in_groups(*directions: str) -> list[BatchNorm]:
-    """Odd planes in each of these directions, in both types of 2 bytes in turn."""
-    every = [
-        BatchNorm.model_validate(
-            dict(direction=way, n=n, c=c, h=h, w=w, layout="NCHW", dtype=DTYPES[(i + k) % 2])
-        )
-        for i, (n, c, h, w) in enumerate(ODD_PLANES)
-        for k, way in enumerate(directions)
-    ]
-    assert all(map(two_pass.grouped, every))
-    return every
-
-
 def small(problem: BatchNorm) -> Tile:
     """A tile of which the problem has several."""
-    if two_pass.grouped(problem):
+    if (problem.n, problem.c, problem.h, problem.w) in ODD_PLANES:
+        assert two_pass.grouped(problem)
         return Tile(2, two_pass.candidates(problem)[0].columns, 4, 2)
     return SMALL[problem.layout]
 
@@ -82,11 +72,15 @@ def configured(problems: list[BatchNorm]) -> list[Case]:
     return [(problem, small(problem)) for problem in problems]
 
 
+EITHER_WAY = [(layout, configuration) for layout in LAYOUTS for configuration in (HELD, SMALL[layout])]
+"""Layouts, and by which kernels."""
+
+
 class TestBatchNorm(SpoiledByNan):
     operator = OPERATOR
     cases = (
         *configured(problems("forward", "inference", "backward")),
-        *configured(in_groups("forward", "inference", "backward")),
+        *configured(every(ODD_PLANES, ("NCHW",), 2, "forward", "inference", "backward")),
         *((problem, HELD) for problem in problems("forward")),
     )
     spoiled = tuple(
@@ -131,10 +125,9 @@ class TestBatchNorm(SpoiledByNan):
         rest = loaded + stored - moved - shift
         assert rest <= 4 * problem.c * parts * 12 + 16 * problem.c + 4 * groups
 
-    @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
-    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize(("layout", "by"), EITHER_WAY, ids=str)
     def test_running_statistics(
-        self, layout: str, held: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+        self, layout: str, by: Tile | str, seed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """After one launch from 0 and 1, and after two: the variance is the unbiased one."""
         problem = make(n=3, c=5, h=4, w=7, layout=layout)
@@ -142,7 +135,7 @@ class TestBatchNorm(SpoiledByNan):
         running = (torch.zeros(problem.c), torch.ones(problem.c))
         for module in (two_pass, persistent):
             monkeypatch.setattr(module, "running_statistics", lambda c, device: running)
-        launch = self.launch(problem, inputs, HELD if held else SMALL[layout])
+        launch = self.launch(problem, inputs, by)
         variance, mean = torch.var_mean(inputs[0].double(), dim=(0, 2, 3), correction=1)
         for times in (1, 2):
             ran(launch)
@@ -151,14 +144,13 @@ class TestBatchNorm(SpoiledByNan):
             want = 1 - share + share * variance
             torch.testing.assert_close(running[1].double(), want, rtol=1e-6, atol=0)
 
-    @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_a_mean_of_1000_costs_no_digits(self, layout: str, held: bool, seed: int) -> None:
+    @pytest.mark.parametrize(("layout", "by"), EITHER_WAY, ids=str)
+    def test_a_mean_of_1000_costs_no_digits(self, layout: str, by: Tile | str, seed: int) -> None:
         """Deviation 2 about 1000: 1/deviation as good as about 0, y as good as a float32 mean allows."""
         problem = make(n=4, c=3, h=8, w=16, layout=layout)
         x, weight, bias = self.inputs(problem, seed)
         x = 1000 + 2 * math.sqrt(3) * x
-        found = self.outputs(problem, (x, weight, bias), HELD if held else SMALL[layout])
+        found = self.outputs(problem, (x, weight, bias), by)
         y, mean, rstd = OPERATOR.reference(problem, x, weight, bias)
         # The shift may lie sqrt(3) deviations off, so squares about it sum up to 4 times the variance they
         # leave, and the square of the mean that is taken off to 3 times. In units of 2^-24, with sums of 512
@@ -170,14 +162,13 @@ class TestBatchNorm(SpoiledByNan):
         assert float((found[1] - mean).abs().max()) <= 2 * half_step
         assert float((found[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
 
-    @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_infinity_spoils_its_channel_only(self, layout: str, held: bool, seed: int) -> None:
+    @pytest.mark.parametrize(("layout", "by"), EITHER_WAY, ids=str)
+    def test_infinity_spoils_its_channel_only(self, layout: str, by: Tile | str, seed: int) -> None:
         """As in torch: all of the channel's y is NaN, the others are untouched."""
         problem = make(n=2, c=3, h=4, w=5, layout=layout)
         x, weight, bias = self.inputs(problem, seed)
         x[1, 1, 2, 3] = math.inf
-        found, *_ = self.outputs(problem, (x, weight, bias), HELD if held else SMALL[layout])
+        found, *_ = self.outputs(problem, (x, weight, bias), by)
         y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
         assert y[:, 1].isnan().all() and torch.equal(y.isnan(), found.isnan())
         torch.testing.assert_close(found[:, ::2], y[:, ::2], rtol=1e-5, atol=1e-6)
