@@ -140,7 +140,8 @@ def _called(problem: Pooling, *tensors: torch.Tensor) -> tuple[Any, tuple[Any, .
 
     Backward it asks for x only to learn its shape and layout.
     """
-    op, forward, window = torch.ops.aten, problem.direction == "forward", _window(problem)
+    op, forward, down, across = torch.ops.aten, problem.direction == "forward", problem.down, problem.across
+    window = (down.window, across.window), (down.stride, across.stride), (down.padding, across.padding)
     if problem.kind == "average":
         average = op.avg_pool2d if forward else op.avg_pool2d_backward
         return average, (*tensors, *window, problem.ceil_mode, problem.count_include_pad, None)
@@ -203,11 +204,6 @@ def _corners(problem: Pooling, device: torch.device) -> tuple[torch.Tensor, torc
         for axis in (problem.down, problem.across)
     )
     return row[:, None], column
-
-
-def _window(problem: Pooling) -> tuple[tuple[int, int], ...]:
-    down, across = problem.down, problem.across
-    return (down.window, across.window), (down.stride, across.stride), (down.padding, across.padding)
 
 
 _SMALLEST = {"float16": 2.0**-25, "bfloat16": 0.0, "float32": 0.0}

@@ -33,9 +33,7 @@ SMALL = Tile(64, 1)
 STRADDLING = [
     Activation(function=function, direction=direction, n=n, dtype=dtype)
     for n, (function, dtype) in zip(
-        (63, 64, 65, 128, 191, 257),
-        zip(FUNCTIONS, itertools.cycle(TYPES), strict=False),
-        strict=True,
+        (63, 64, 65, 128, 191, 257), zip(FUNCTIONS, itertools.cycle(TYPES), strict=False), strict=True
     )
     for direction in DIRECTIONS
 ]

@@ -179,8 +179,7 @@ class TestBatchNorm(SpoiledByNan):
 def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
     """The last block of a tensor of 2^31 + 2^21 elements: only its pages are ever touched."""
     c, plane, images = (2**17 + 2**7, 49, 336) if layout == "groups" else (2**17 + 2**7, 16, 1024)
-    half = torch.float16
-    x, dy, out = (torch.empty(images * plane * c, dtype=half) for _ in range(3))
+    x, dy, out = (torch.empty(images * plane * c, dtype=torch.float16) for _ in range(3))
     assert x.numel() > 2**31
     tile = {"NCHW": Tile(64, 1, 4, 1), "NHWC": Tile(4, 64, 4, 1), "groups": Tile(4, 512, 4, 1)}[layout]
     h = math.isqrt(plane)
@@ -189,64 +188,43 @@ def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
     )
     # Each block is one part, so the last program takes the last block.
     blocks = (images if layout == "groups" else problem.channel_elements) // tile.rows
-    options = two_pass.sizes(problem, tile, blocks)
-    total = two_pass.groups(problem, tile) * blocks
+    options, total = two_pass.sizes(problem, tile, blocks), two_pass.groups(problem, tile) * blocks
+    cut = options["CUT"]
+    last = slice(c - cut.group, c)
+    of_images = slice(-(tile.rows // cut.plane if tile.columns == 1 else tile.rows), None)
+    block, gradient, written = (t.view(-1, c, cut.plane)[of_images, last] for t in (x, dy, out))
+    shift = x.view(-1, c, cut.plane)[0, last, :1]
     generator = torch.Generator().manual_seed(seed)
-    image = slice(images - tile.rows // plane, images)
-    if layout == "groups":
-        rows = slice(images - tile.rows, images)
-        place = tuple(t.view(images, c, plane)[rows, -8:] for t in (x, out))
-        also = dy.view(images, c, plane)[rows, -8:]
-        shift = x.view(images, c, plane)[0, -8:, :1]
-    elif layout == "NCHW":
-        place = x.view(images, c, plane)[image, c - 1], out.view(images, c, plane)[image, c - 1]
-        also = dy.view(images, c, plane)[image, c - 1]
-        shift = x.view(images, c, plane)[0, c - 1, :1]
-    else:
-        place = tuple(t.view(-1, c)[-tile.rows :, -tile.columns :] for t in (x, out))
-        also = dy.view(-1, c)[-tile.rows :, -tile.columns :]
-        shift = x.view(-1, c)[0, -tile.columns :]
-    for tensor in (place[0], also, shift):
+    for tensor in (block, gradient, shift):
         tensor.copy_(torch.rand(tensor.shape, generator=generator) - 0.5)
     of_channel = torch.rand(6, c, generator=generator) + 0.5
     mean, rstd, weight, bias, dweight, dbias = of_channel
-    partials = torch.empty(2 * blocks * c)
-    counters = torch.zeros(c, dtype=torch.int32)
-    first = kernel in ("statistics", "gradient_sums")
+    partials, counters = torch.empty(2 * blocks * c), torch.zeros(c, dtype=torch.int32)
+    arguments: dict[str, Tensors] = {
+        "normalize": (x, out, mean, rstd, weight, bias),
+        "input_gradient": (x, dy, out, mean, rstd, weight, dweight, dbias),
+        "statistics": (x, partials, counters, mean, rstd, weight, bias),
+        "gradient_sums": (x, dy, partials, counters, mean, rstd, dweight, dbias),
+    }
+    options |= {"normalize": {"EPSILON": EPSILON, "FROM_VARIANCE": False}}.get(kernel, {})
+    options |= {"statistics": {"EPSILON": EPSILON, "MOMENTUM": MOMENTUM}}.get(kernel, {})
     # The second kernel of a pair runs backwards: its first program takes the last block.
+    first = kernel in ("statistics", "gradient_sums")
     with repaired(), placed((total - 1 if first else 0,), (total,)):
-        run_one = getattr(passes, kernel)[(1,)]
-        if kernel == "normalize":
-            run_one(x, out, mean, rstd, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=False)
-        elif kernel == "input_gradient":
-            run_one(x, dy, out, mean, rstd, weight, dweight, dbias, **options)
-        elif kernel == "statistics":
-            run_one(
-                *(x, partials, counters, mean, rstd, weight, bias),
-                **options,
-                EPSILON=EPSILON,
-                MOMENTUM=MOMENTUM,
-            )
-        else:
-            run_one(x, dy, partials, counters, mean, rstd, dweight, dbias, **options)
-    got, g = place[0].double(), also.double()
-    last = slice(c - {"NCHW": 1, "NHWC": tile.columns, "groups": 8}[layout], c)
-    m, s, w, b, dw, db = (
-        row[last].double()[:, None] if layout == "groups" else row[last].double() for row in of_channel
-    )
+        getattr(passes, kernel)[(1,)](*arguments[kernel], **options)
+    got, g = block.double(), gradient.double()
+    m, s, w, b, dw, db = (row[last].double()[:, None] for row in of_channel)
     if first:
         d = got - shift.double() if kernel == "statistics" else g
         e = d * d if kernel == "statistics" else g * (got - m)
-        axes = {"NCHW": (0, 1), "NHWC": (0,), "groups": (0, 2)}[layout]
-        sums = (
-            partials.view(2, blocks, c)[:, -1, last]
-            if layout != "NCHW"
-            else partials.view(2, c, blocks)[:, last, -1].squeeze(-1)
-        )
-        want = torch.stack([d.sum(axes), e.sum(axes)])
+        if tile.columns == 1:
+            sums = partials.view(2, c, blocks)[:, last, -1]
+        else:
+            sums = partials.view(2, blocks, c)[:, -1, last]
+        want = torch.stack([d.sum((0, 2)), e.sum((0, 2))])
         torch.testing.assert_close(sums.double(), want, rtol=1e-4, atol=1e-5)
         return
     count = problem.channel_elements
     y = (got - m) * s * w + b
     dx = w * s * (g - db / count - (got - m) * dw * s / count)
-    torch.testing.assert_close(place[1].double(), y if kernel == "normalize" else dx, rtol=2e-3, atol=1e-3)
+    torch.testing.assert_close(written.double(), y if kernel == "normalize" else dx, rtol=2e-3, atol=1e-3)

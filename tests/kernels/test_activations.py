@@ -8,14 +8,7 @@ import torch
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
 from kernels import operator
-from kernels.activations.operator import (
-    OPERATOR,
-    aten,
-    excerpt,
-    inputs,
-    reference,
-    tolerance,
-)
+from kernels.activations.operator import OPERATOR, aten, excerpt, inputs, reference, tolerance
 from kernels.activations.problem import Activation, Direction, Function
 from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform

@@ -83,10 +83,7 @@ def test_aten_moves_what_its_kernels_read_and_write(chain: Chain, seed: int) -> 
     assert sum(read) - problem.byte_read == problem.byte_again("aten")
 
 
-@pytest.mark.parametrize(
-    "chain, ratio",
-    [*zip(CHAINS, (1, 1, 2, 5 / 3, 5 / 4, 7 / 4), strict=True)],
-)
+@pytest.mark.parametrize("chain, ratio", [*zip(CHAINS, (1, 1, 2, 5 / 3, 5 / 4, 7 / 4), strict=True)])
 def test_ratio_of_bytes_is_the_documented_one(chain: Chain, ratio: float) -> None:
     problem = Fusion(chain=chain, rows=100_000, length=4096, dtype="float16")
     assert problem.byte_moved("aten") / problem.byte == pytest.approx(ratio, rel=1e-3)
