@@ -249,7 +249,6 @@ def test_inputs_fit_into_what_a_slot_reserves(name: str) -> None:
         assert stored <= problem.byte_stored + 8 * ALIGN_BYTE
 
 
-HEADS: Block = {"batch": [2], "heads": [4], "kv_heads": [2]}
 POOLED: Block = {"n": [2], "c": [3], "layout": ["NCHW"]}
 SUMS: list[Block] = [
     POOLED

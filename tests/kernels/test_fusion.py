@@ -7,32 +7,18 @@ import torch
 from torch.nn import functional
 
 from bench.spec import Dtype
+from bench.worker.check import outputs_of
 from kernels.fusion.operator import OPERATOR, excerpt, tolerance
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from tests.drawing import covering
 from tests.kernels.problems import inputs_of
-from tests.kernels.tensors import Dispatches
+from tests.kernels.tensors import Dispatches, relative_error
 
 CHAINS: tuple[Chain, ...] = get_args(Chain)
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
 LARGER = [Fusion(chain=chain, rows=300, length=1024, dtype=dtype) for chain in CHAINS for dtype in DTYPES]
 KINDS = (attrgetter("rows", "length"), attrgetter("chain"), attrgetter("dtype"))
 Tensors = tuple[torch.Tensor, ...]
-
-
-def together(written: torch.Tensor | Tensors) -> Tensors:
-    return (written,) if isinstance(written, torch.Tensor) else tuple(written)
-
-
-def error(problem: Fusion, inputs: Tensors, outputs: torch.Tensor | Tensors) -> float:
-    """Largest error of any output as a fraction of that output's largest value."""
-    want = together(OPERATOR.reference(problem, *inputs))
-    got = together(outputs)
-    assert [one.shape for one in got] == [one.shape for one in want]
-    return max(
-        float((one.double() - right).abs().max() / right.abs().max())
-        for one, right in zip(got, want, strict=True)
-    )
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -55,7 +41,7 @@ def test_reference_is_the_chain_step_by_step(chain: Chain, seed: int) -> None:
                 variance = centred.square().mean(dim=1, keepdim=True)
                 value = centred / torch.sqrt(variance + EPSILON) * rest.pop(0) + rest.pop(0)
     assert not rest
-    outputs = together(OPERATOR.reference(problem, *inputs))
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
     torch.testing.assert_close(outputs[0], value)
     if problem.normalized:
         torch.testing.assert_close(outputs[1], h)
@@ -111,7 +97,7 @@ def test_a_fused_chain_may_not_round_between_its_steps(chain: Chain, dtype: Dtyp
     problem = Fusion(chain=chain, rows=300, length=1024, dtype=dtype)
     inputs = inputs_of(problem, seed)
     unfused = OPERATOR.implementations["aten"](problem, *inputs).call()
-    assert error(problem, inputs, unfused) > tolerance(problem, "triton")
+    assert relative_error(OPERATOR, problem, inputs, outputs_of(unfused)) > tolerance(problem, "triton")
 
 
 @pytest.mark.parametrize("problem", covering(LARGER, "missing operands", *KINDS), ids=str)
@@ -121,13 +107,14 @@ def test_a_missing_operand_or_step_is_noticed(problem: Fusion, seed: int) -> Non
     for place in range(1, len(inputs)):
         without = [torch.zeros_like(one) if i == place else one for i, one in enumerate(inputs)]
         wrong = OPERATOR.implementations["aten"](problem, *without).call()
-        assert error(problem, inputs, wrong) > 0.1 > allowed
+        assert relative_error(OPERATOR, problem, inputs, outputs_of(wrong)) > 0.1 > allowed
 
 
 def test_the_other_gelu_is_noticed_in_float32(seed: int) -> None:
     problem = Fusion(chain="bias-gelu", rows=300, length=1024, dtype="float32")
     x, bias = inputs_of(problem, seed)
-    assert error(problem, (x, bias), functional.gelu(x + bias)) > tolerance(problem, "triton")
+    wrong = functional.gelu(x + bias)
+    assert relative_error(OPERATOR, problem, (x, bias), (wrong,)) > tolerance(problem, "triton")
 
 
 def test_16_bit_statistics_are_noticed(seed: int) -> None:
@@ -140,7 +127,8 @@ def test_16_bit_statistics_are_noticed(seed: int) -> None:
         square += h[:, i : i + 1] ** 2 / 1024
     y = (h.float() - mean) / torch.sqrt(square.float() - mean.float() ** 2 + EPSILON) * weight + shift
     wrong = (y.half(), h)
-    assert error(problem, (x, residual, weight, shift), wrong) > tolerance(problem, "aten")
+    inputs = x, residual, weight, shift
+    assert relative_error(OPERATOR, problem, inputs, wrong) > tolerance(problem, "aten")
 
 
 def test_excerpt_of_one_long_row() -> None:

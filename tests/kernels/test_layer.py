@@ -32,11 +32,6 @@ def layer(kind: str, **given: Any) -> Layer:
     return Layer.model_validate(usual | SIZES[kind] | given)
 
 
-def on_a_cpu(problem: Layer) -> list[str]:
-    eager = [each.name for each in problem.implementations if each.name != "inductor"]
-    return [name for name in eager if not problem.missing(name, "cpu", None)]
-
-
 def written(of: Operator, name: str, problem: Layer, inputs: Any) -> tuple[torch.Tensor, ...]:
     return outputs_of(of.implementations[name](problem, *inputs).call())
 

@@ -23,10 +23,6 @@ from tests.kernels.tensors import used
 step = partial(usual, "training")
 
 
-def on_a_cpu(problem: Training) -> list[str]:
-    return [each.name for each in problem.implementations if not problem.missing(each.name, "cpu", None)]
-
-
 def written(problem: Training, name: str, inputs: Any, times: int = 1) -> tuple[torch.Tensor, ...]:
     """What the last of so many launches wrote."""
     with torch.no_grad():  # as in the worker
