@@ -1,3 +1,5 @@
+"""Layer normalization, and softmax, whose rows are alike."""
+
 import math
 
 import pytest
