@@ -293,6 +293,9 @@ def test_every_type_is_here() -> None:
     assert set(DTYPES) == set(implementation.dtypes) <= set(get_args(Dtype))
 
 
+# ---- what is loaded, by the formulas of the kernels' docstrings, counted point by point
+
+
 def wrapped(counts: list[int], block: int) -> list[int]:
     """What the places of whole tiles hold: past the end they wrap around to the first."""
     return [counts[at % len(counts)] for at in range(-(-len(counts) // block) * block)]

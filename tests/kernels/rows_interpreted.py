@@ -1,4 +1,4 @@
-"""Layer normalization's and softmax's kernels, run by the repaired interpreter under the sanitizer."""
+"""Kernels on rows (layer normalization, softmax, quantisation), interpreted under the sanitizer."""
 
 import itertools
 import math
