@@ -1,5 +1,6 @@
 """What softmax and layer normalization share: rows that are computed each by itself, forward or backward."""
 
+from abc import abstractmethod
 from typing import Literal, TypeVar
 
 from bench.spec import Problem, Size
@@ -19,6 +20,11 @@ class Rows(Problem):
     def elements(self) -> int:
         """rows x length."""
         return self.rows * self.length
+
+    @property
+    @abstractmethod
+    def in_registers(self) -> bool:
+        """Whether our kernels hold a row in registers and so read it once."""
 
     def refusal(self, implementation: str) -> str:
         """Our kernels number rows and places in a row in 32 bits: up to 2^30 of each."""

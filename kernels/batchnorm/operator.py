@@ -53,14 +53,17 @@ def reference(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
     doubled = [tensor.double() for tensor in tensors]
     if problem.direction == "backward":
         return _gradients(problem, *doubled)
-    x, weight, bias = doubled[:3]
-    if problem.direction == "inference":
-        mean, variance = doubled[3:]
-    else:
-        variance, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
+    y, mean, variance = _normalized(*doubled)
+    return (y,) if problem.direction == "inference" else (y, mean, (variance + EPSILON).rsqrt())
+
+
+def _normalized(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *given: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """y, and the mean and variance that make it, those of x unless they are given; in the arguments' type."""
+    mean, variance = given or torch.var_mean(x, dim=(0, 2, 3), correction=0)[::-1]
     rstd = (variance + EPSILON).rsqrt()
-    y = (x - _wide(mean)) * _wide(rstd * weight) + _wide(bias)
-    return (y,) if problem.direction == "inference" else (y, mean, rstd)
+    return (x - _wide(mean)) * _wide(rstd * weight) + _wide(bias), mean, variance
 
 
 def _gradients(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
@@ -132,23 +135,18 @@ def inductor(problem: BatchNorm, *tensors: torch.Tensor) -> Launch:
 
 def formulas(problem: BatchNorm, *tensors: torch.Tensor) -> Tensors:
     """The outputs in float32 arithmetic, y and dx rounded; forward also moves its last two tensors."""
-    x = tensors[0]
-    single = [tensor.float() for tensor in tensors]
+    kind, single = tensors[0].dtype, [tensor.float() for tensor in tensors]
     if problem.direction == "backward":
         dx, dweight, dbias = _gradients(problem, *single)
-        return dx.to(x.dtype), dweight, dbias
+        return dx.to(kind), dweight, dbias
     if problem.direction == "inference":
-        _, weight, bias, mean, variance = single
-    else:
-        _, weight, bias = single[:3]
-        running_mean, running_variance = tensors[3:]
-        variance, mean = torch.var_mean(single[0], dim=(0, 2, 3), correction=0)
-        m = problem.channel_elements
-        running_mean.lerp_(mean, MOMENTUM)
-        running_variance.lerp_(variance * (m / (m - 1)), MOMENTUM)
-    rstd = (variance + EPSILON).rsqrt()
-    y = ((single[0] - _wide(mean)) * _wide(rstd * weight) + _wide(bias)).to(x.dtype)
-    return (y,) if problem.direction == "inference" else (y, mean, rstd)
+        return (_normalized(*single)[0].to(kind),)
+    y, mean, variance = _normalized(*single[:3])
+    running_mean, running_variance = tensors[3:]
+    m = problem.channel_elements
+    running_mean.lerp_(mean, MOMENTUM)
+    running_variance.lerp_(variance * (m / (m - 1)), MOMENTUM)
+    return y.to(kind), mean, (variance + EPSILON).rsqrt()
 
 
 def tolerance(problem: BatchNorm, implementation: str) -> tuple[float, ...]:

@@ -17,8 +17,8 @@ a tensor of few channels leaves most of the device idle.
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
+import itertools
 import math
-from typing import NamedTuple
 
 import torch
 import triton
@@ -29,6 +29,7 @@ from bench.spec import Launch
 from kernels.batchnorm.channel import finish_statistics
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.running import running_statistics
+from kernels.layernorm.rows import Tile
 from kernels.tensors import empty
 
 _THREADS = 32
@@ -82,51 +83,37 @@ def normalize_persistent(
     tl.store(y_pointer + offset, y.to(y_pointer.dtype.element_ty), mask=inside)
 
 
-class Block(NamedTuple):
-    """What one program holds: `rows` x `columns` (NCHW: elements of one channel), and its warps."""
-
-    rows: int
-    columns: int
-    warps: int
-
-    def __str__(self) -> str:
-        """`4096x1 w8`."""
-        return f"{self.rows}x{self.columns} w{self.warps}"
-
-
-def candidates(problem: BatchNorm) -> list[Block]:
+def candidates(problem: BatchNorm) -> list[Tile]:
     """What may be tried: the smallest power of two that holds a channel, NHWC with 16 to 128 bytes of a row.
 
-    Of each the warps that hold it at 16 elements a thread, and at the most that a thread can hold.
+    Tiles are elements of a channel x channels. Of each the warps that hold it at 16 elements a thread, and at
+    the most that a thread can hold.
     """
     rows = triton.next_power_of_2(problem.channel_elements)
     wide = 16 // problem.item_byte
     columns = [1] if problem.layout == "NCHW" else [wide, 2 * wide, 4 * wide, 8 * wide]
     most = _HELD[problem.layout]
-    blocks: list[Block] = []
-    for block in (Block(rows, each, 0) for each in columns):
-        elements = block.rows * block.columns
-        for a_thread in (16, most):
-            warps = min(16, max(1, elements // (_THREADS * a_thread)))
-            chosen = block._replace(warps=warps)
-            if elements <= most * _THREADS * warps and chosen not in blocks:
-                blocks.append(chosen)
-    return blocks
+    tiles: list[Tile] = []
+    for each, a_thread in itertools.product(columns, (16, most)):
+        tile = Tile(rows, each, min(16, max(1, rows * each // (_THREADS * a_thread))))
+        if rows * each <= most * _THREADS * tile.warps and tile not in tiles:
+            tiles.append(tile)
+    return tiles
 
 
 def launch(
-    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, block: Block | None = None
+    problem: BatchNorm, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, tile: Tile | None = None
 ) -> Launch:
     """(y, mean, 1/deviation), with the fastest of the candidates unless one is given."""
-    if block is None:
+    if tile is None:
         question = ("batchnorm", "triton-persistent", problem)
-        return tuned(question, candidates(problem), lambda block: launch(problem, x, weight, bias, block))
+        return tuned(question, candidates(problem), lambda tile: launch(problem, x, weight, bias, tile))
     y, mean, rstd = outputs = empty(problem, x)[:3]
     plane = problem.h * problem.w if problem.layout == "NCHW" else 1
     align = 1 if problem.layout == "NCHW" else math.gcd(problem.c, 16 // problem.item_byte)
-    options = {"EPSILON": EPSILON, "MOMENTUM": MOMENTUM, "num_warps": block.warps}
-    cut = {"PLANE": plane, "ALIGN": align, "ROWS": block.rows, "COLUMNS": block.columns}
-    run = normalize_persistent[(-(-problem.c // block.columns),)]
+    options = {"EPSILON": EPSILON, "MOMENTUM": MOMENTUM, "num_warps": tile.warps}
+    cut = {"PLANE": plane, "ALIGN": align, "ROWS": tile.rows, "COLUMNS": tile.block}
+    run = normalize_persistent[(-(-problem.c // tile.block),)]
     tensors = (x, y, weight, bias, mean, rstd, *running_statistics(problem.c, x.device))
     sizes = problem.channel_elements // plane, problem.c
     return Launch.of(run, outputs, *tensors, *sizes, **options, **cut)

@@ -11,7 +11,7 @@ Longer rows would need two passes, another idea.
     loads  = 2 rows length + P (2 + [bias]) length   elements; bias, weight and shift come from the cache
     stores = 2 rows length                           elements
 
-**Alignment.** As kernels/layernorm/registers.py says; narrower than 16 bytes, accesses are single elements. A
+**Alignment.** As kernels/layernorm/rows.py says; narrower than 16 bytes, accesses are single elements. A
 row is masked to its length, 16 bytes at a time.
 
 **Arithmetic.** All in float32. The variance is that of the differences from the mean, so that no large
@@ -28,7 +28,7 @@ import triton.language as tl
 
 from bench.spec import Launch
 from kernels.fusion.problem import EPSILON, Fusion
-from kernels.layernorm.registers import known_length, rows_of
+from kernels.layernorm.rows import known_length, rows_of
 from kernels.tensors import empty
 
 

@@ -25,8 +25,7 @@ import triton.language as tl
 
 from bench.spec import Launch, Tensors
 from kernels.layernorm.problem import LayerNorm
-from kernels.layernorm.registers import known_length, rows_of
-from kernels.layernorm.tiles import Tile, along_rows, of_rows, whole_rows
+from kernels.layernorm.rows import Tile, along_rows, known_length, of_rows, rows_of, whole_rows
 from kernels.tensors import empty
 
 

@@ -22,7 +22,7 @@ import triton.language as tl
 from bench.spec import Launch, Tensors
 from kernels.layernorm.backward import add
 from kernels.layernorm.problem import LayerNorm
-from kernels.layernorm.tiles import Tile, along_rows, chunks
+from kernels.layernorm.rows import Tile, along_rows, chunks
 from kernels.tensors import empty
 
 

@@ -1,7 +1,7 @@
 """Layer normalization, rows beyond 16384: shared memory holds the row, and x is read once.
 
-**Why this algorithm.** forward_two_pass.py reads such a row twice, the second time from L2 as far as that
-holds it. Here all of the row is on its way at once into the shared memory of a block, or of a cluster's
+**Why this algorithm.** forward.py reads such a row twice, the second time from L2 as far as that holds
+it. Here all of the row is on its way at once into the shared memory of a block, or of a cluster's
 blocks (shared_memory.py), and the walks along it for the mean, for the variance and for the result stay
 there.
 
@@ -15,17 +15,11 @@ its own rounding, and squares differences only. Means of shares are merged as di
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,assignment,misc"
-from collections.abc import Sequence
-
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from bench.spec import Launch, Tensors
-from kernels.layernorm import shared_memory
-from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.layernorm.shared_memory import Share, bring, exchange, inside, parts, places, read
-from kernels.tensors import empty
+from kernels.layernorm.shared_memory import bring, exchange, inside, parts, places, read
 
 AHEAD = gl.constexpr(2)
 """Chunks of weight and bias that are on their way at a time."""
@@ -121,17 +115,3 @@ def normalize_shared(
             y = y * scale.to(gl.float32) + shift.to(gl.float32)
             here = inside(at, length, chunk - AHEAD == CHUNKS - 1)
             gl.store(y_pointer + at, y.to(y_pointer.dtype.element_ty), mask=here)
-
-
-def candidates(problem: LayerNorm) -> Sequence[Share]:
-    """Shares of a row worth trying."""
-    return shared_memory.candidates(problem.length, problem.item_byte, 1)
-
-
-def launch(problem: LayerNorm, inputs: Tensors, share: Share) -> Launch:
-    """y, mean and rstd of rows of any length that is a multiple of 16 bytes; all contiguous."""
-    outputs = empty(problem, inputs[0])
-    partial = shared_memory.partial_sums(share, inputs[0], 3)
-    run = normalize_shared[(problem.rows,)]
-    options = share.constants(problem.item_byte) | {"EPSILON": EPSILON}
-    return Launch.of(run, outputs, *inputs, *outputs, partial, problem.length, **options)

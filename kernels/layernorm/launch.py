@@ -3,49 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Tensors
-from kernels.layernorm import (
-    backward,
-    backward_shared,
-    backward_two_pass,
-    forward,
-    forward_shared,
-    forward_two_pass,
-)
-from kernels.layernorm.problem import LayerNorm
+from kernels.layernorm import backward, backward_shared, backward_two_pass, forward, forward_shared
+from kernels.layernorm.designs import Designs
+from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.rows import Tile
 from kernels.layernorm.shared_memory import Share
-from kernels.layernorm.tiles import Tile
 
-
-def designs(problem: LayerNorm) -> tuple[Any, Any, Any]:
-    """The modules for rows in registers, in shared memory, and read twice."""
-    if problem.direction == "forward":
-        return forward, forward_shared, forward_two_pass
-    return backward, backward_shared, backward_two_pass
+FORWARD = Designs(
+    forward.normalize,
+    forward.normalize_two_pass,
+    forward_shared.normalize_shared,
+    numbers=3,
+    constants={"EPSILON": EPSILON},
+)
 
 
 def candidates(problem: LayerNorm) -> Sequence[Tile | Share]:
     """What is worth trying for this problem: tiles, and for a long row shares of it."""
-    whole, shared, long = designs(problem)
+    if problem.direction == "forward":
+        return FORWARD.candidates(problem)
     if problem.in_registers:
-        return whole.candidates(problem)  # type: ignore[no-any-return]
-    return (*shared.candidates(problem), *long.candidates(problem))
+        return backward.candidates(problem)
+    return (*backward_shared.candidates(problem), *backward_two_pass.candidates(problem))
 
 
 def with_tile(problem: LayerNorm, inputs: Tensors, tile: Tile | Share, multiprocessors: int) -> Launch:
     """The launch with this tile, or with these shares, on a device of so many multiprocessors."""
-    whole, shared, long = designs(problem)
-    design = shared if isinstance(tile, Share) else whole if problem.in_registers else long
     if problem.direction == "forward":
-        return design.launch(problem, inputs, tile)  # type: ignore[no-any-return]
+        return FORWARD.launch(problem, inputs, tile)
     x, dy, weight, mean, rstd = inputs
     inputs = x, dy, weight, mean.float(), rstd.float()
-    return design.launch(problem, inputs, tile, multiprocessors)  # type: ignore[no-any-return]
+    if isinstance(tile, Share):
+        return backward_shared.launch(problem, inputs, tile, multiprocessors)
+    if problem.in_registers:
+        return backward.launch(problem, inputs, tile, multiprocessors)
+    return backward_two_pass.launch(problem, inputs, tile, multiprocessors)
 
 
 def launch(problem: LayerNorm, *inputs: torch.Tensor) -> Launch:

@@ -166,7 +166,7 @@ def tolerance(problem: LayerNorm, implementation: str) -> tuple[float, float, fl
       aten and 16-bit data u instead of u', for that is how torch sums on a CPU (where it can be compared).
     """
     unit = UNIT_ROUNDOFF[problem.dtype]
-    accumulated, times = _arithmetic(problem)
+    accumulated, times = (UNIT_ROUNDOFF["float64"], 2) if problem.dtype == "float64" else (FLOAT32, 1)
     if problem.direction == "forward":
         rows = min(problem.rows, _excerpt_rows(problem))
         lanes = 8 if implementation == "inductor" else 128
@@ -189,10 +189,6 @@ def tolerance(problem: LayerNorm, implementation: str) -> tuple[float, float, fl
         sums = in_16_bits if in_16_bits <= _MOST_ERROR else sums
     of_sums = unit + times * (4 * accumulated + sums)
     return unit + times * 16 * accumulated / (0.19 * low(elements)), of_sums, of_sums
-
-
-def _arithmetic(problem: LayerNorm) -> tuple[float, int]:
-    return (UNIT_ROUNDOFF["float64"], 2) if problem.dtype == "float64" else (FLOAT32, 1)
 
 
 def _sums_error(problem: LayerNorm, summed_in: Dtype | Literal["float32"]) -> float:

@@ -27,7 +27,7 @@ import triton.language as tl
 from bench.launching.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm.channel import arrives_last
-from kernels.layernorm.tiles import Tile, alignment
+from kernels.layernorm.rows import Tile, alignment
 
 _STAGES = tl.constexpr(3)
 """Stages of the copies of dy: two tiles are under way while a third is added up. Loads of 2 bytes, which

@@ -15,6 +15,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
+from triton import cdiv, next_power_of_2
 
 from bench.launching.tuning import tuned
 from bench.spec import Launch
@@ -99,7 +100,7 @@ def strips(problem: Pooling) -> list[Strip]:
         for columns in widths
         for rows, read in heights.items()
         if columns >= reach and columns * kept <= _MOST_KEPT and read + halo <= _MOST_READ
-        if rows <= _power(written) and (rows > 1 or written == 1)
+        if rows <= next_power_of_2(written) and (rows > 1 or written == 1)
     }
     # They are numbered with 32 bits.
     return [strip for strip in listed if grid(problem, strip)[0] * 32 * strip.warps <= MOST_32_BIT]
@@ -124,24 +125,19 @@ def tiles(problem: Pooling) -> list[Tile]:
         small = max(problem.window, problem.window_w) <= 3
         for elements, warps in ((512, 2), (1024, 4), (2048, 4), *(((2048, 8),) if small else ())):
             for channels in (64, 128):
-                lanes = min(_power(problem.c), channels)
+                lanes = min(next_power_of_2(problem.c), channels)
                 points = elements // lanes
                 # As square as the image allows.
-                wide = min(_power(w), 1 << (points.bit_length() // 2))
-                listed[Tile(min(_power(h), points // wide), wide, lanes, warps)] = None
+                wide = min(next_power_of_2(w), 1 << (points.bit_length() // 2))
+                listed[Tile(min(next_power_of_2(h), points // wide), wide, lanes, warps)] = None
     else:
         many = ((256, 4), (512, 8)) if overlap > 4 and not is_whole(problem) else ()
         for elements, warps in many or ((512, 2), (512, 4), (1024, 4), (2048, 8)):
             for run in (elements, 64 if many else elements // 8):
-                wide = min(_power(h * w), run)
-                lanes = min(_power(problem.n * problem.c), elements // wide)
+                wide = min(next_power_of_2(h * w), run)
+                lanes = min(next_power_of_2(problem.n * problem.c), elements // wide)
                 listed[Tile(1, wide, lanes, warps)] = None
     return list(listed)
-
-
-def _power(number: int) -> int:
-    """The power of two at or above."""
-    return 1 << (number - 1).bit_length()
 
 
 def is_whole(problem: Pooling) -> bool:
@@ -163,7 +159,7 @@ def computed(problem: Pooling) -> tuple[int, int]:
     if problem.direction == "forward":
         return problem.high, problem.wide
     if has_cells(problem):
-        down, across = (_blocks(a.size + a.padding, a.stride) for a in (problem.down, problem.across))
+        down, across = (cdiv(a.size + a.padding, a.stride) for a in (problem.down, problem.across))
         return down, across
     return problem.h, problem.w
 
@@ -179,9 +175,7 @@ def kernel(problem: Pooling, shape: Shape) -> Any:
 
 def kind(problem: Pooling, as_codes: bool) -> str:
     """What the kernels call KIND."""
-    if problem.kind == "average":
-        return "average"
-    return "codes" if as_codes else "indices"
+    return "average" if problem.kind == "average" else "codes" if as_codes else "indices"
 
 
 def constants(problem: Pooling, as_codes: bool, shape: Shape) -> dict[str, Any]:
@@ -210,13 +204,13 @@ def grid(problem: Pooling, shape: Shape) -> tuple[int]:
     """One program for each tile, ragged ones included, or for so many strips as it has threads."""
     if isinstance(shape, Strip):
         rows = problem.high if problem.direction == "forward" else problem.h
-        count = problem.n * problem.c * _blocks(rows, shape.rows) * _blocks(*_written(problem, shape))
-        return (_blocks(count, 32 * shape.warps),)
+        count = problem.n * problem.c * cdiv(rows, shape.rows) * cdiv(*_written(problem, shape))
+        return (cdiv(count, 32 * shape.warps),)
     h, w = computed(problem)
     if problem.layout == "NHWC":
-        patches = _blocks(h, shape.high) * _blocks(w, shape.wide)
-        return (problem.n * patches * _blocks(problem.c, shape.lanes),)
-    return (_blocks(h * w, shape.high * shape.wide) * _blocks(problem.n * problem.c, shape.lanes),)
+        patches = cdiv(h, shape.high) * cdiv(w, shape.wide)
+        return (problem.n * patches * cdiv(problem.c, shape.lanes),)
+    return (cdiv(h * w, shape.high * shape.wide) * cdiv(problem.n * problem.c, shape.lanes),)
 
 
 def _written(problem: Pooling, strip: Strip) -> tuple[int, int]:
@@ -224,10 +218,6 @@ def _written(problem: Pooling, strip: Strip) -> tuple[int, int]:
     if problem.direction == "forward":
         return problem.wide, strip.columns // problem.stride_w
     return problem.w, strip.columns * problem.stride_w
-
-
-def _blocks(size: int, block: int) -> int:
-    return -(-size // block)
 
 
 def launch(

@@ -21,8 +21,7 @@ import triton.language as tl
 
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Tensors
-from kernels.layernorm.registers import known_length, rows_of
-from kernels.layernorm.tiles import Tile, of_rows, whole_rows
+from kernels.layernorm.rows import Tile, known_length, of_rows, rows_of, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty
 

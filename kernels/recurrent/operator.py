@@ -14,8 +14,8 @@ import torch
 from bench.spec import Operator, Tensors, Uniform
 from kernels.excerpts import drawn
 from kernels.recurrent import formulas, libraries
-from kernels.recurrent.problem import Cell, Direction, Recurrent
-from kernels.recurrent.rounding import tolerance
+from kernels.recurrent.problem import STATES, Cell, Direction, Recurrent
+from kernels.rounding import FLOAT32, TF32_CUT, UNIT_ROUNDOFF, high, low
 from kernels.tensors import inputs as declared
 
 _CHECKED_FLOP = 2e9
@@ -40,6 +40,62 @@ def reference(problem: Recurrent, *tensors: torch.Tensor) -> Tensors:
     exact = (tensor.double() for tensor in tensors)
     compute = formulas.forward if problem.direction == "forward" else formulas.gradients
     return compute(problem, *exact)
+
+
+def tolerance(problem: Recurrent, implementation: str) -> tuple[float, ...]:
+    """The largest |error| that rounding explains, as a fraction of the largest |value|, of each output.
+
+    u is the unit roundoff of the problem's type, u' that of float32, in which sums of products are kept.
+    Inputs are of random sign and gates far from saturated, so values are about normal, and so are errors:
+    what follows are squared deviations of errors over those of the values.
+
+    * A product z of a step: four roundings when both products, their sum and a bias are stored, u^2/3 each;
+      of tf32 two factors of each term cut, 2 (2^-10)^2 / 3; its sum of K terms, u'^2 K / 9, and on tensor
+      cores, which cut off every 16 terms, (u' K / 16)^2.
+    * A state of a step: a gate is near 1/2, where an error of z counts a quarter and its own rounding is
+      u/2; tanh passes errors on whole. By the formulas of problem.py, f near 1/2, r within 1/sqrt(hidden), an
+      error of c or h is multiplied by 0.6 at most from step to step, its square by 1/3: however many steps,
+      the squares add up to 1.5 times those of one. With the deviations that states have (0.12 h, 0.2 c of an
+      LSTM, 0.25 h of a GRU) that is 3 of z's, and 8 u^2 of the roundings of gates, c and h. Functions that
+      are off by a few units of float32 add 16 u'^2.
+    * A layer has the errors of the one before in its input: with L layers, L times that.
+    * A gradient of a step is a product of four such values, each with the error of the forward pass, and of
+      three roundings of its own; errors pass from step to step as they do forward. It goes through L layers.
+    * autograd adds the steps' shares of a weight's gradient in the problem's type: partial sums grow as the
+      root of their number, so that is u^2/3 steps / 2. Other sums are as above.
+
+    The largest error is within `high` deviations, the largest value beyond `low` of them, by the number of
+    elements that differ: steps of one sequence may be alike. The result is rounded, by u of the largest.
+    """
+    u = UNIT_ROUNDOFF[problem.dtype]
+    state = problem.layers * (3 * _product(problem, problem.inputs + problem.hidden) + 8 * u**2)
+    state += problem.layers * 16 * FLOAT32**2
+    batch, hidden = problem.batch, problem.hidden
+    states = [(problem.layers * batch * hidden, batch * hidden)] * STATES[problem.cell]
+    if problem.direction == "forward":
+        sizes = [(problem.steps * batch * hidden, batch * hidden), *states]
+        return tuple(_error(problem, state, *size) for size in sizes)
+    gradient = 1.5 * problem.layers * (4 * state + u**2 + _product(problem, problem.gates * hidden))
+    sizes = [(problem.steps * batch * problem.inputs, batch * problem.inputs), *states]
+    of_activations = [_error(problem, gradient, *size) for size in sizes]
+    if problem.direction == "activation_gradient":
+        return tuple(of_activations)
+    gradient += _product(problem, problem.steps * batch)
+    gradient += u**2 / 6 * problem.steps if implementation in ("aten", "loop") else 0.0
+    elements = [math.prod(spec.shape) for spec in problem.tensors[1].values()][len(sizes) :]
+    return *of_activations, *(_error(problem, gradient, count, count) for count in elements)
+
+
+def _product(problem: Recurrent, terms: int) -> float:
+    """Squared deviation of the error of sums of so many products, over that of the sums."""
+    squared = 4 * UNIT_ROUNDOFF[problem.dtype] ** 2 / 3 + FLOAT32**2 * terms / 9
+    if problem.dtype != "float32":
+        squared += (FLOAT32 * terms / 16) ** 2
+    return squared + (2 * TF32_CUT**2 / 3 if problem.dtype == "tf32" else 0.0)
+
+
+def _error(problem: Recurrent, squared: float, elements: int, different: int) -> float:
+    return UNIT_ROUNDOFF[problem.dtype] + math.sqrt(squared) * high(elements) / low(different)
 
 
 def excerpt(problem: Recurrent, inputs: Tensors, outputs: Tensors) -> tuple[Recurrent, Tensors, Tensors]:

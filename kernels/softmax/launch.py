@@ -1,32 +1,34 @@
-"""Which of our kernels solves a problem, and with which tile."""
+"""Softmax's kernels, and how the one that is fastest is launched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import torch
 
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Tensors
+from kernels.layernorm.designs import Designs
+from kernels.layernorm.rows import Tile
 from kernels.layernorm.shared_memory import Share
-from kernels.layernorm.tiles import Tile
-from kernels.softmax import shared_rows, two_pass_rows, whole_rows
+from kernels.softmax import rows, shared_rows
 from kernels.softmax.problem import Softmax
+
+DESIGNS: Mapping[Literal["forward", "backward"], Designs] = {
+    "forward": Designs(rows.forward, rows.forward_two_pass, shared_rows.forward_shared, numbers=2),
+    "backward": Designs(rows.backward, rows.backward_two_pass, shared_rows.backward_shared, numbers=1),
+}
 
 
 def candidates(problem: Softmax) -> Sequence[Tile | Share]:
-    """What is worth trying for this problem: tiles, and for a long row shares of it in shared memory."""
-    if problem.in_registers:
-        return whole_rows.candidates(problem)
-    return (*shared_rows.candidates(problem), *two_pass_rows.candidates(problem))
+    """What is worth trying for this problem."""
+    return DESIGNS[problem.direction].candidates(problem)
 
 
 def with_tile(problem: Softmax, inputs: Tensors, tile: Tile | Share) -> Launch:
     """The launch with this tile, or with these shares."""
-    if isinstance(tile, Share):
-        return shared_rows.launch(problem, inputs, tile)
-    launch_rows = whole_rows.launch if problem.in_registers else two_pass_rows.launch
-    return launch_rows(problem, inputs, tile)
+    return DESIGNS[problem.direction].launch(problem, inputs, tile)
 
 
 def launch(problem: Softmax, *inputs: torch.Tensor) -> Launch:

@@ -1,6 +1,6 @@
 """Softmax and its gradient, rows beyond 16384: shared memory holds the row, and each is read once.
 
-**Why this algorithm.** two_pass_rows.py reads such a row twice, the second time from L2 as far as that holds
+**Why this algorithm.** rows.py reads such a row twice, the second time from L2 as far as that holds
 it. Here all of the row is on its way at once into the shared memory of a block, or of a cluster's blocks
 (kernels/layernorm/shared_memory.py), and every further walk along it stays there: for the largest element,
 for the sum, and for the result. Two blocks of 112 KB, or three of 74 KB, run on a multiprocessor, so that one
@@ -9,22 +9,16 @@ computes while another waits for its row; which size of clusters does best the d
 **Bytes moved.** Each input once, the result once: the least there is. The blocks of a cluster tell each other
 two numbers each (forward) or one, of 4 bytes, written once and read by all of them: 128 bytes a row at most.
 
-**Arithmetic.** As whole_rows.py. Every block takes its own largest element off; its sum is brought to the
+**Arithmetic.** As rows.py. Every block takes its own largest element off; its sum is brought to the
 largest of the row when all are known. A block of nothing but -inf sums to 0.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-from collections.abc import Sequence
-
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from bench.spec import Launch, Tensors
-from kernels.layernorm import shared_memory
-from kernels.layernorm.shared_memory import Share, bring, exchange, inside, parts, places, read
-from kernels.softmax.problem import Softmax
-from kernels.tensors import empty
+from kernels.layernorm.shared_memory import bring, exchange, inside, parts, places, read
 
 
 @gluon.jit(do_not_specialize=["length"])
@@ -121,19 +115,3 @@ def backward_shared(
         dx = read(kept_y, chunk, LAYOUT) * (read(kept_dy, chunk, LAYOUT) - whole)
         here = inside(at, length, chunk == CHUNKS - 1)
         gl.store(dx_pointer + at, dx.to(dx_pointer.dtype.element_ty), mask=here)
-
-
-def candidates(problem: Softmax) -> Sequence[Share]:
-    """Shares of a row worth trying."""
-    tensors = 1 if problem.direction == "forward" else 2
-    return shared_memory.candidates(problem.length, problem.item_byte, tensors)
-
-
-def launch(problem: Softmax, inputs: Tensors, share: Share) -> Launch:
-    """y of x, or dx of y and dy: rows of any length that is a multiple of 16 bytes, all contiguous."""
-    outputs = empty(problem, inputs[0])
-    forward = problem.direction == "forward"
-    partial = shared_memory.partial_sums(share, outputs[0], 2 if forward else 1)
-    run = (forward_shared if forward else backward_shared)[(problem.rows,)]
-    options = share.constants(problem.item_byte)
-    return Launch.of(run, outputs, *inputs, *outputs, partial, problem.length, **options)

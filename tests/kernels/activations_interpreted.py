@@ -14,11 +14,12 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from bench.spec import Dtype, Launch
 from kernels.activations.elementwise import CANDIDATES, Tile, launch_with
-from kernels.activations.operator import OPERATOR, aten, inputs, reference
+from kernels.activations.operator import OPERATOR, aten, reference
 from kernels.activations.problem import Activation, Direction, Function
 from tests.drawing import covering
 from tests.kernels.interpreted import Beyond32Bits, Case, Far, Ran, Tensors, ran
-from tests.kernels.tensors import TORCH_TYPE, uniform, used
+from tests.kernels.problems import inputs_of
+from tests.kernels.tensors import TORCH_TYPE, used
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
@@ -32,9 +33,7 @@ SMALL = Tile(64, 1)
 STRADDLING = [
     Activation(function=function, direction=direction, n=n, dtype=dtype)
     for n, (function, dtype) in zip(
-        (63, 64, 65, 128, 191, 257),
-        zip(FUNCTIONS, itertools.cycle(TYPES), strict=False),
-        strict=True,
+        (63, 64, 65, 128, 191, 257), zip(FUNCTIONS, itertools.cycle(TYPES), strict=False), strict=True
     )
     for direction in DIRECTIONS
 ]
@@ -173,7 +172,7 @@ def as_inexact_as_allowed(seed: int) -> Iterator[None]:
 def test_tolerance_covers_what_the_gpu_may_do(function: Function, direction: Direction, seed: int) -> None:
     """At the bounds of PTX ISA (ex2.approx, rsqrt.approx), and it is not ten times too wide."""
     problem = Activation(function=function, direction=direction, n=1 << 16, dtype="float32")
-    tensors = inputs(problem, uniform(problem, seed))
+    tensors = inputs_of(problem, seed)
     with as_inexact_as_allowed(seed):
         got = result(problem, tensors, Tile(4096, 8))
     share = used(OPERATOR, "triton", problem, tensors, (got,))

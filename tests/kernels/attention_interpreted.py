@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -21,6 +22,7 @@ from tests.drawing import covering, is_deep
 from tests.kernels.devices import new_process
 from tests.kernels.interpreted import check, check_again, check_far_end, ran
 from tests.kernels.interpreter import repaired
+from tests.kernels.problems import inputs_of, usual
 from tests.kernels.sanitizer import Watch, at_the_end, watched
 from tests.kernels.tensors import uniform
 
@@ -30,12 +32,7 @@ TILES = (Tile(16, 16, 4, 2), Tile(32, 16, 4, 2), Tile(16, 32, 4, 2))
 """Smaller than those to be tuned, so that small problems have several of them."""
 
 
-def attention(**given: object) -> Attention:
-    usual: dict[str, object] = {
-        **{"direction": "forward", "batch": 1, "heads": 1, "kv_heads": 1, "q_length": 37, "kv_length": 37},
-        **{"head_width": 16, "causal": False, "dtype": "float16"},
-    }
-    return Attention.model_validate(usual | given)
+attention = partial(usual, "attention", batch=1, heads=1, kv_heads=1, q_length=37, dtype="float16")
 
 
 def cases() -> Iterator[tuple[Attention, Tile]]:
@@ -211,7 +208,7 @@ def examples() -> list[Attention]:
 @pytest.mark.parametrize("problem", examples(), ids=str)
 def test_what_is_tuned_would_run(problem: Attention, seed: int) -> None:
     """The operator's own inputs, the largest and the smallest tile to be tuned, within its tolerance."""
-    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
+    tensors = inputs_of(problem, seed)
     for end in (0, -1):
         if problem.direction == "forward":
             launch = forward.launch(problem, *tensors, tile=forward.candidates(problem, (9, 0))[end])
@@ -232,7 +229,7 @@ def test_the_tiles_that_were_quickest_are_launched_and_named(
     monkeypatch.setattr(tuning, "TUNED", tmp_path)
     monkeypatch.setattr(timing, "quickest", lambda makers: (len(makers) - 1, 1e-3))
     problem = attention(direction=direction, q_length=70, kv_length=70, heads=2)
-    tensors = OPERATOR.inputs(problem, uniform(problem, seed))
+    tensors = inputs_of(problem, seed)
     with repaired():
         launch = OPERATOR.implementations["triton"](problem, *tensors)
     check(OPERATOR, problem, tensors, launch)

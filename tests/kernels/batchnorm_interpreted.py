@@ -1,6 +1,8 @@
 """The batch normalization kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -11,9 +13,9 @@ from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
 from tests.drawing import covering
-from tests.kernels.batchnorm_cases import make
 from tests.kernels.interpreted import Case, Ran, SpoiledByNan, Tensors, ran
 from tests.kernels.interpreter import repaired
+from tests.kernels.problems import usual
 from tests.kernels.sanitizer import placed
 
 SMALL = {"NCHW": Tile(64, 1, 4, 2), "NHWC": Tile(16, 8, 4, 2)}
@@ -27,24 +29,26 @@ SIZES = [(2, 1, 1, 1), (3, 5, 1, 1), (2, 13, 7, 7), (3, 17, 5, 3), (4, 8, 4, 8),
 ODD_PLANES = [(5, 8, 5, 7), (9, 16, 7, 7), (2, 24, 3, 11)]
 """Sizes of which channels are taken in groups: ragged, of several groups and parts, of one whole block."""
 LAYOUTS = ("NCHW", "NHWC")
+make = partial(usual, "batchnorm")
 DTYPES = ("float16", "bfloat16", "float32")
 
 
-def problems(*directions: str) -> list[BatchNorm]:
-    """Every size, every layout in each of these directions, every type; a deep run has every combination.
-
-    Types take turns.
-    """
-    every = [
+def every(sizes: list[tuple[int, ...]], layouts: Sequence[str], dtypes: int, *ways: str) -> list[BatchNorm]:
+    """Every size in each of these layouts and directions; of DTYPES the first so many take turns."""
+    return [
         BatchNorm.model_validate(
-            dict(direction=way, n=n, c=c, h=h, w=w, layout=layout, dtype=DTYPES[(i + j + k) % 3])
+            dict(direction=way, n=n, c=c, h=h, w=w, layout=layout, dtype=DTYPES[(i + j + k) % dtypes])
         )
-        for i, (n, c, h, w) in enumerate(SIZES)
-        for j, layout in enumerate(LAYOUTS)
-        for k, way in enumerate(directions)
+        for i, (n, c, h, w) in enumerate(sizes)
+        for j, layout in enumerate(layouts)
+        for k, way in enumerate(ways)
     ]
+
+
+def problems(*directions: str) -> list[BatchNorm]:
+    """Every size, every layout in each of these directions, every type; a deep run has every combination."""
     return covering(
-        every,
+        every(SIZES, LAYOUTS, 3, *directions),
         f"interpreted batchnorm {directions}",
         lambda p: (p.n, p.c, p.h, p.w),
         lambda p: (p.layout, p.direction),
@@ -52,22 +56,10 @@ def problems(*directions: str) -> list[BatchNorm]:
     )
 
 
-def in_groups(*directions: str) -> list[BatchNorm]:
-    """Odd planes in each of these directions, in both types of 2 bytes in turn."""
-    every = [
-        BatchNorm.model_validate(
-            dict(direction=way, n=n, c=c, h=h, w=w, layout="NCHW", dtype=DTYPES[(i + k) % 2])
-        )
-        for i, (n, c, h, w) in enumerate(ODD_PLANES)
-        for k, way in enumerate(directions)
-    ]
-    assert all(map(two_pass.grouped, every))
-    return every
-
-
 def small(problem: BatchNorm) -> Tile:
     """A tile of which the problem has several."""
-    if two_pass.grouped(problem):
+    if (problem.n, problem.c, problem.h, problem.w) in ODD_PLANES:
+        assert two_pass.grouped(problem)
         return Tile(2, two_pass.candidates(problem)[0].columns, 4, 2)
     return SMALL[problem.layout]
 
@@ -80,11 +72,15 @@ def configured(problems: list[BatchNorm]) -> list[Case]:
     return [(problem, small(problem)) for problem in problems]
 
 
+EITHER_WAY = [(layout, configuration) for layout in LAYOUTS for configuration in (HELD, SMALL[layout])]
+"""Layouts, and by which kernels."""
+
+
 class TestBatchNorm(SpoiledByNan):
     operator = OPERATOR
     cases = (
         *configured(problems("forward", "inference", "backward")),
-        *configured(in_groups("forward", "inference", "backward")),
+        *configured(every(ODD_PLANES, ("NCHW",), 2, "forward", "inference", "backward")),
         *((problem, HELD) for problem in problems("forward")),
     )
     spoiled = tuple(
@@ -129,10 +125,9 @@ class TestBatchNorm(SpoiledByNan):
         rest = loaded + stored - moved - shift
         assert rest <= 4 * problem.c * parts * 12 + 16 * problem.c + 4 * groups
 
-    @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
-    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize(("layout", "by"), EITHER_WAY, ids=str)
     def test_running_statistics(
-        self, layout: str, held: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+        self, layout: str, by: Tile | str, seed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """After one launch from 0 and 1, and after two: the variance is the unbiased one."""
         problem = make(n=3, c=5, h=4, w=7, layout=layout)
@@ -140,7 +135,7 @@ class TestBatchNorm(SpoiledByNan):
         running = (torch.zeros(problem.c), torch.ones(problem.c))
         for module in (two_pass, persistent):
             monkeypatch.setattr(module, "running_statistics", lambda c, device: running)
-        launch = self.launch(problem, inputs, HELD if held else SMALL[layout])
+        launch = self.launch(problem, inputs, by)
         variance, mean = torch.var_mean(inputs[0].double(), dim=(0, 2, 3), correction=1)
         for times in (1, 2):
             ran(launch)
@@ -149,14 +144,13 @@ class TestBatchNorm(SpoiledByNan):
             want = 1 - share + share * variance
             torch.testing.assert_close(running[1].double(), want, rtol=1e-6, atol=0)
 
-    @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_a_mean_of_1000_costs_no_digits(self, layout: str, held: bool, seed: int) -> None:
+    @pytest.mark.parametrize(("layout", "by"), EITHER_WAY, ids=str)
+    def test_a_mean_of_1000_costs_no_digits(self, layout: str, by: Tile | str, seed: int) -> None:
         """Deviation 2 about 1000: 1/deviation as good as about 0, y as good as a float32 mean allows."""
         problem = make(n=4, c=3, h=8, w=16, layout=layout)
         x, weight, bias = self.inputs(problem, seed)
         x = 1000 + 2 * math.sqrt(3) * x
-        found = self.outputs(problem, (x, weight, bias), HELD if held else SMALL[layout])
+        found = self.outputs(problem, (x, weight, bias), by)
         y, mean, rstd = OPERATOR.reference(problem, x, weight, bias)
         # The shift may lie sqrt(3) deviations off, so squares about it sum up to 4 times the variance they
         # leave, and the square of the mean that is taken off to 3 times. In units of 2^-24, with sums of 512
@@ -168,14 +162,13 @@ class TestBatchNorm(SpoiledByNan):
         assert float((found[1] - mean).abs().max()) <= 2 * half_step
         assert float((found[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
 
-    @pytest.mark.parametrize("held", [False, True], ids=["two-pass", "persistent"])
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_infinity_spoils_its_channel_only(self, layout: str, held: bool, seed: int) -> None:
+    @pytest.mark.parametrize(("layout", "by"), EITHER_WAY, ids=str)
+    def test_infinity_spoils_its_channel_only(self, layout: str, by: Tile | str, seed: int) -> None:
         """As in torch: all of the channel's y is NaN, the others are untouched."""
         problem = make(n=2, c=3, h=4, w=5, layout=layout)
         x, weight, bias = self.inputs(problem, seed)
         x[1, 1, 2, 3] = math.inf
-        found, *_ = self.outputs(problem, (x, weight, bias), HELD if held else SMALL[layout])
+        found, *_ = self.outputs(problem, (x, weight, bias), by)
         y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
         assert y[:, 1].isnan().all() and torch.equal(y.isnan(), found.isnan())
         torch.testing.assert_close(found[:, ::2], y[:, ::2], rtol=1e-5, atol=1e-6)
@@ -186,8 +179,7 @@ class TestBatchNorm(SpoiledByNan):
 def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
     """The last block of a tensor of 2^31 + 2^21 elements: only its pages are ever touched."""
     c, plane, images = (2**17 + 2**7, 49, 336) if layout == "groups" else (2**17 + 2**7, 16, 1024)
-    half = torch.float16
-    x, dy, out = (torch.empty(images * plane * c, dtype=half) for _ in range(3))
+    x, dy, out = (torch.empty(images * plane * c, dtype=torch.float16) for _ in range(3))
     assert x.numel() > 2**31
     tile = {"NCHW": Tile(64, 1, 4, 1), "NHWC": Tile(4, 64, 4, 1), "groups": Tile(4, 512, 4, 1)}[layout]
     h = math.isqrt(plane)
@@ -196,64 +188,43 @@ def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
     )
     # Each block is one part, so the last program takes the last block.
     blocks = (images if layout == "groups" else problem.channel_elements) // tile.rows
-    options = two_pass.sizes(problem, tile, blocks)
-    total = two_pass.groups(problem, tile) * blocks
+    options, total = two_pass.sizes(problem, tile, blocks), two_pass.groups(problem, tile) * blocks
+    cut = options["CUT"]
+    last = slice(c - cut.group, c)
+    of_images = slice(-(tile.rows // cut.plane if tile.columns == 1 else tile.rows), None)
+    block, gradient, written = (t.view(-1, c, cut.plane)[of_images, last] for t in (x, dy, out))
+    shift = x.view(-1, c, cut.plane)[0, last, :1]
     generator = torch.Generator().manual_seed(seed)
-    image = slice(images - tile.rows // plane, images)
-    if layout == "groups":
-        rows = slice(images - tile.rows, images)
-        place = tuple(t.view(images, c, plane)[rows, -8:] for t in (x, out))
-        also = dy.view(images, c, plane)[rows, -8:]
-        shift = x.view(images, c, plane)[0, -8:, :1]
-    elif layout == "NCHW":
-        place = x.view(images, c, plane)[image, c - 1], out.view(images, c, plane)[image, c - 1]
-        also = dy.view(images, c, plane)[image, c - 1]
-        shift = x.view(images, c, plane)[0, c - 1, :1]
-    else:
-        place = tuple(t.view(-1, c)[-tile.rows :, -tile.columns :] for t in (x, out))
-        also = dy.view(-1, c)[-tile.rows :, -tile.columns :]
-        shift = x.view(-1, c)[0, -tile.columns :]
-    for tensor in (place[0], also, shift):
+    for tensor in (block, gradient, shift):
         tensor.copy_(torch.rand(tensor.shape, generator=generator) - 0.5)
     of_channel = torch.rand(6, c, generator=generator) + 0.5
     mean, rstd, weight, bias, dweight, dbias = of_channel
-    partials = torch.empty(2 * blocks * c)
-    counters = torch.zeros(c, dtype=torch.int32)
-    first = kernel in ("statistics", "gradient_sums")
+    partials, counters = torch.empty(2 * blocks * c), torch.zeros(c, dtype=torch.int32)
+    arguments: dict[str, Tensors] = {
+        "normalize": (x, out, mean, rstd, weight, bias),
+        "input_gradient": (x, dy, out, mean, rstd, weight, dweight, dbias),
+        "statistics": (x, partials, counters, mean, rstd, weight, bias),
+        "gradient_sums": (x, dy, partials, counters, mean, rstd, dweight, dbias),
+    }
+    options |= {"normalize": {"EPSILON": EPSILON, "FROM_VARIANCE": False}}.get(kernel, {})
+    options |= {"statistics": {"EPSILON": EPSILON, "MOMENTUM": MOMENTUM}}.get(kernel, {})
     # The second kernel of a pair runs backwards: its first program takes the last block.
+    first = kernel in ("statistics", "gradient_sums")
     with repaired(), placed((total - 1 if first else 0,), (total,)):
-        run_one = getattr(passes, kernel)[(1,)]
-        if kernel == "normalize":
-            run_one(x, out, mean, rstd, weight, bias, **options, EPSILON=EPSILON, FROM_VARIANCE=False)
-        elif kernel == "input_gradient":
-            run_one(x, dy, out, mean, rstd, weight, dweight, dbias, **options)
-        elif kernel == "statistics":
-            run_one(
-                *(x, partials, counters, mean, rstd, weight, bias),
-                **options,
-                EPSILON=EPSILON,
-                MOMENTUM=MOMENTUM,
-            )
-        else:
-            run_one(x, dy, partials, counters, mean, rstd, dweight, dbias, **options)
-    got, g = place[0].double(), also.double()
-    last = slice(c - {"NCHW": 1, "NHWC": tile.columns, "groups": 8}[layout], c)
-    m, s, w, b, dw, db = (
-        row[last].double()[:, None] if layout == "groups" else row[last].double() for row in of_channel
-    )
+        getattr(passes, kernel)[(1,)](*arguments[kernel], **options)
+    got, g = block.double(), gradient.double()
+    m, s, w, b, dw, db = (row[last].double()[:, None] for row in of_channel)
     if first:
         d = got - shift.double() if kernel == "statistics" else g
         e = d * d if kernel == "statistics" else g * (got - m)
-        axes = {"NCHW": (0, 1), "NHWC": (0,), "groups": (0, 2)}[layout]
-        sums = (
-            partials.view(2, blocks, c)[:, -1, last]
-            if layout != "NCHW"
-            else partials.view(2, c, blocks)[:, last, -1].squeeze(-1)
-        )
-        want = torch.stack([d.sum(axes), e.sum(axes)])
+        if tile.columns == 1:
+            sums = partials.view(2, c, blocks)[:, last, -1]
+        else:
+            sums = partials.view(2, blocks, c)[:, -1, last]
+        want = torch.stack([d.sum((0, 2)), e.sum((0, 2))])
         torch.testing.assert_close(sums.double(), want, rtol=1e-4, atol=1e-5)
         return
     count = problem.channel_elements
     y = (got - m) * s * w + b
     dx = w * s * (g - db / count - (got - m) * dw * s / count)
-    torch.testing.assert_close(place[1].double(), y if kernel == "normalize" else dx, rtol=2e-3, atol=1e-3)
+    torch.testing.assert_close(written.double(), y if kernel == "normalize" else dx, rtol=2e-3, atol=1e-3)

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import NamedTuple, get_args
@@ -18,15 +19,15 @@ from bench.spec import Dtype, Launch
 from bench.worker.check import outputs_of
 from kernels.convolution import activation_gradient, forward, tiles, weight_gradient
 from kernels.convolution.operator import OPERATOR
-from kernels.convolution.problem import Convolution, Direction
+from kernels.convolution.problem import Axis, Convolution, Direction
 from kernels.gemm.tiles import Tile
-from kernels.layernorm.tiles import Tile as RowTile
+from kernels.layernorm.rows import Tile as RowTile
 from kernels.linear import bias_gradient
 from kernels.prepared import Prepared
 from tests.drawing import covering, run_seed
-from tests.kernels.convolution_counts import met, of_activation, of_forward, of_weights
 from tests.kernels.interpreted import Case, Kernels, Ran, Tensors, check, ran
 from tests.kernels.interpreter import repaired
+from tests.kernels.problems import inputs_of, usual
 from tests.kernels.sanitizer import Watch, placed, watched
 from tests.kernels.tensors import uniform
 
@@ -52,12 +53,7 @@ class By(NamedTuple):
         return f"{self.tile} {self.least}"
 
 
-def convolution(**given: object) -> Convolution:
-    usual: dict[str, object] = {
-        **{"direction": "forward", "n": 2, "c": 5, "h": 11, "w": 9, "k": 19, "window_h": 3, "window_w": 3},
-        **{"padding": 1, "layout": "NHWC", "dtype": "float32"},
-    }
-    return Convolution.model_validate(usual | given)
+convolution = partial(usual, "convolution", c=5, h=11, w=9, k=19)
 
 
 def cases() -> Iterator[Case]:
@@ -198,7 +194,7 @@ class TestConvolution(Kernels):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_spreads_no_further_than_it_is_multiplied(direction: Direction, seed: int) -> None:
     problem = convolution(direction=direction, dtype="float32", stride=2, dilation=2, padding=3)
-    first, second = OPERATOR.inputs(problem, uniform(problem, seed))
+    first, second = inputs_of(problem, seed)
     image = second if direction == "weight_gradient" else first
     image[1, 2, 3, 3] = torch.nan
     (written,) = ran(PREPARE[direction](problem, TILES[0], first, second).launch()).outputs
@@ -284,7 +280,7 @@ def test_weights_and_bias_from_end_to_end(monkeypatch: pytest.MonkeyPatch, seed:
     monkeypatch.setattr(tiles, "candidates", lambda problem: TILES[:1])
     monkeypatch.setattr(bias_gradient, "candidates", lambda dtype, columns: (RowTile(4, 16, 4, 2),))
     problem = convolution(direction="weight_gradient", dtype="bfloat16", bias=True)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     ready = OPERATOR.implementations["triton"](problem, *inputs)
     _, watch = check(OPERATOR, problem, inputs, ready)
     assert watch.loads.within(inputs[0]).distinct_byte == inputs[0].nbytes
@@ -295,3 +291,87 @@ def test_weights_and_bias_from_end_to_end(monkeypatch: pytest.MonkeyPatch, seed:
 def test_every_type_is_here() -> None:
     implementation = Convolution.implementation("triton")
     assert set(DTYPES) == set(implementation.dtypes) <= set(get_args(Dtype))
+
+
+# ---- what is loaded, by the formulas of the kernels' docstrings, counted point by point
+
+
+def wrapped(counts: list[int], block: int) -> list[int]:
+    """What the places of whole tiles hold: past the end they wrap around to the first."""
+    return [counts[at % len(counts)] for at in range(-(-len(counts) // block) * block)]
+
+
+def of_forward(problem: Convolution, tile: Tile) -> tuple[int, int]:
+    """Elements of x and w that are loaded, by the formula of forward.py: of x every tap in the image."""
+    meet = [
+        [len([t for t in range(axis.window) if o in axis.meetings(t)[0]]) for o in range(axis.windows)]
+        for axis in (problem.rows, problem.columns)
+    ]
+    pixels = wrapped([high * wide for high in meet[0] for wide in meet[1]] * problem.n, tile.m)
+    tiles_n = -(-(problem.k // problem.groups) // tile.n)
+    of_w = len(pixels) // tile.m * tiles_n * tile.n * problem.window_h * problem.window_w
+    return sum(pixels) * tiles_n * problem.c, of_w * problem.c
+
+
+def residues(axis: Axis) -> list[tuple[list[int], int]]:
+    """Of each residue modulo the stride: the taps within dy that each point has, and the taps in all."""
+    every = []
+    for residue in range(min(axis.stride, axis.size)):
+        points = range(residue, axis.size, axis.stride)
+        taps = [
+            tap
+            for tap in range(axis.window)
+            if (residue + axis.padding - tap * axis.dilation) % axis.stride == 0
+        ]
+        within = [
+            sum(
+                (i + axis.padding - tap * axis.dilation) // axis.stride in range(axis.windows) for tap in taps
+            )
+            for i in points
+        ]
+        every.append((within, len(taps)))
+    return every
+
+
+def of_activation(problem: Convolution, tile: Tile) -> tuple[int, int]:
+    """Elements of dy and w that are loaded, by the formula of activation_gradient.py."""
+    of_dy = of_w = 0
+    tiles_n = -(-(problem.c // problem.groups) // tile.n)
+    for (high, taps_h), (wide, taps_w) in itertools.product(
+        residues(problem.rows), residues(problem.columns)
+    ):
+        pixels = wrapped([a * b for a in high for b in wide] * problem.n, tile.m)
+        of_dy += sum(pixels) * tiles_n * problem.k
+        of_w += len(pixels) // tile.m * tiles_n * tile.n * taps_h * taps_w * problem.k
+    return of_dy, of_w
+
+
+def met(problem: Convolution) -> tuple[int, int]:
+    """Elements of dy whose window meets the image, and of w at taps that meet any pixel's residue.
+
+    All of them, as `byte_moved` counts, unless padding is as large as the window, the stride is larger than
+    the image, or the image fits between two taps of a dilated window.
+    """
+    axes = problem.rows, problem.columns
+    windows = [len({o for t in range(axis.window) for o in axis.meetings(t)[0]}) for axis in axes]
+    taps = [
+        sum((t * axis.dilation - axis.padding) % axis.stride < axis.size for t in range(axis.window))
+        for axis in axes
+    ]
+    if all(axis.padding < axis.extent and max(axis.stride, axis.dilation) <= axis.size for axis in axes):
+        assert (windows, taps) == ([problem.p, problem.q], [problem.window_h, problem.window_w])
+    of_w = math.prod(taps) * problem.k * problem.c // problem.groups
+    return problem.n * math.prod(windows) * problem.k, of_w
+
+
+def of_weights(problem: Convolution, tile: Tile) -> tuple[int, int]:
+    """Elements of dy and x that are loaded, by the formula of weight_gradient.py."""
+    meet = [
+        [len(axis.meetings(t)[0]) for t in range(axis.window)] for axis in (problem.rows, problem.columns)
+    ]
+    of_group = problem.c // problem.groups
+    pixels = [problem.n * high * wide for high in meet[0] for wide in meet[1] for _ in range(of_group)]
+    columns = wrapped(pixels, tile.m)
+    tiles_n = -(-(problem.k // problem.groups) // tile.n)
+    of_dy = len(columns) // tile.m * tiles_n * tile.n * problem.n * problem.p * problem.q
+    return of_dy * problem.groups, sum(columns) * tiles_n * problem.groups

@@ -15,6 +15,7 @@ from kernels.fusion.problem import EPSILON, Fusion
 from tests.drawing import covering, drawn
 from tests.kernels.interpreted import Beyond32Bits, Case, Far, Ran, SpoiledByNan, Tensors, ran
 from tests.kernels.interpreter import repaired
+from tests.kernels.problems import inputs_of
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import uniform, used
 
@@ -97,7 +98,7 @@ def launch(problem: Fusion, configuration: Tile | norm.Rows, *tensors: torch.Ten
 def test_a_block_never_run_is_found(seed: int) -> None:
     """A grid one block short leaves NaN."""
     problem = Fusion(chain="bias", rows=1, length=48, dtype="float32")
-    (x, bias) = OPERATOR.inputs(problem, uniform(problem, seed))
+    (x, bias) = inputs_of(problem, seed)
     y = torch.full_like(x, math.nan)
     with repaired():
         stream.chain[(2,)](**stream.arguments(problem, TINY, y, x, bias))
@@ -148,7 +149,7 @@ def test_stream_of_special_values_is_as_torch_computes_it(name: str) -> None:
 def test_norm_keeps_special_values_in_their_row(seed: int) -> None:
     """A row with NaN or an infinity becomes NaN, as in torch; its neighbours in the program do not."""
     problem = Fusion(chain="residual-layernorm", rows=4, length=256, dtype="float32")
-    x, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
+    x, *rest = inputs_of(problem, seed)
     x[1, 3], x[2, 255] = math.nan, -math.inf
     outputs = ran(launch(problem, norm.candidates(256)[-1], x, *rest)).outputs
     want = chain(problem, x, *rest)
@@ -160,7 +161,7 @@ def test_norm_keeps_special_values_in_their_row(seed: int) -> None:
 def test_norm_subtracts_no_large_numbers(seed: int) -> None:
     """A mean a thousand times the deviation costs three digits, not six as with the mean of squares."""
     problem = Fusion(chain="residual-layernorm", rows=3, length=1000, dtype="float32")
-    x, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
+    x, *rest = inputs_of(problem, seed)
     tensors = (x + 1000.0, *rest)
     y, _ = ran(launch(problem, norm.candidates(1000)[-1], *tensors)).outputs
     want, _ = OPERATOR.reference(problem, *tensors)

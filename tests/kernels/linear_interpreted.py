@@ -13,13 +13,14 @@ import triton.language as tl
 from bench.spec import Dtype, Launch
 from kernels.gemm import choosing
 from kernels.gemm.tiles import Tile as GemmTile
-from kernels.layernorm.tiles import Tile
+from kernels.layernorm.rows import Tile
 from kernels.linear import bias_gradient
 from kernels.linear.operator import OPERATOR
 from kernels.linear.problem import Linear
 from tests.drawing import covering, drawn
 from tests.kernels.interpreted import Case, Kernels, Ran, Tensors, check, check_again, ran
 from tests.kernels.interpreter import repaired
+from tests.kernels.problems import inputs_of
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import FLOATS, TORCH_TYPE, uniform
 
@@ -171,7 +172,7 @@ KINDS = tuple(
 @pytest.mark.parametrize("problem", covering(END_TO_END, "layers", *KINDS), ids=str)
 def test_a_layer_from_end_to_end(problem: Linear, a_device: None, seed: int) -> None:
     """Our GEMM with the layer's operands and bias, and beside dw the bias gradient, into outputs of NaN."""
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     launch = OPERATOR.implementations["triton"](problem, *inputs)
     check(OPERATOR, problem, inputs, launch)
     check_again(launch)
@@ -181,7 +182,7 @@ def test_a_layer_from_end_to_end(problem: Linear, a_device: None, seed: int) -> 
 
 def test_time_spent_tuning_is_that_of_both_kernels(a_device: None, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = layer(8, 8)
-    inputs = OPERATOR.inputs(problem, uniform(problem, 0))
+    inputs = inputs_of(problem, 0)
     whole = choosing.launch, bias_gradient.tuned_launch
     monkeypatch.setattr(choosing, "launch", lambda *given: replace(whole[0](*given), tuning_s=1.5))
     monkeypatch.setattr(bias_gradient, "tuned_launch", lambda dy: replace(whole[1](dy), tuning_s=0.25))

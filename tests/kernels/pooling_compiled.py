@@ -25,8 +25,9 @@ from tests.kernels.compiled import (
     resource_faults,
     without_memory,
 )
-from tests.kernels.pooling_cases import pooling
+from tests.kernels.problems import usual
 
+pooling = partial(usual, "pooling")
 DTYPES: tuple[Dtype, ...] = ("float16", "float32")
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 LAYOUTS: tuple[Layout, ...] = ("NHWC", "NCHW")

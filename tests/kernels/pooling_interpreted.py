@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -15,10 +16,10 @@ from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from tests.drawing import covering, drawn
 from tests.kernels.interpreted import Case, Kernels, Ran, Tensors
 from tests.kernels.interpreter import repaired
-from tests.kernels.pooling_cases import loads, pooling, strip_points
+from tests.kernels.problems import inputs_of, usual
 from tests.kernels.sanitizer import at_the_end, watched
-from tests.kernels.tensors import uniform
 
+pooling = partial(usual, "pooling")
 LAYOUTS: tuple[Layout, ...] = ("NHWC", "NCHW")
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
@@ -134,6 +135,57 @@ def few(as_codes: bool) -> list[Case]:
     ]
 
 
+def visits(problem: Pooling) -> int:
+    """Loads of a window's dy by `gather_cells`: every cell visits the windows that exist of its few."""
+    total = problem.n * problem.c
+    for axis in (problem.down, problem.across):
+        cells = math.ceil((axis.size + axis.padding) / axis.stride)
+        total *= sum(0 <= cell - i < axis.windows for cell in range(cells) for i in range(axis.overlap))
+    return total
+
+
+def taps(problem: Pooling) -> int:
+    """Loads that visiting every tap of every window takes, padding left out."""
+    return problem.n * problem.c * sum(problem.down.taps) * sum(problem.across.taps)
+
+
+def loads(problem: Pooling, shape: Shape) -> int:
+    """Loads of elements of x forward, of dy backward, that our kernel makes of this problem in this shape."""
+    if isinstance(shape, Strip):
+        rows, columns = strip_points(problem, shape)
+        return problem.n * problem.c * len(rows) * len(columns)
+    return visits(problem) if launching.has_cells(problem) else taps(problem)
+
+
+def strip_points(problem: Pooling, strip: Strip) -> tuple[list[int], list[int]]:
+    """The rows and the columns of a plane of x, or of dy, that its strips load, as often as they do."""
+    down, across = problem.down, problem.across
+    rows, columns = [], []
+    if problem.direction == "forward":
+        end = min(down.size, (down.windows - 1) * down.stride - down.padding + down.window)
+        for output in range(0, down.windows, strip.rows):
+            top = output * down.stride - down.padding
+            rows += list(range(max(top, 0), min(top + (strip.rows - 1) * down.stride + down.window, end)))
+        beside = across.padding, max(0, across.window - across.stride - across.padding)
+        starts = range(0, across.windows * across.stride, strip.columns)
+        size = across.size
+    else:
+        # Every window that holds a point of the strip, or would if there were no end.
+        for row in range(0, down.size, strip.rows):
+            first = (row + down.padding - down.window) // down.stride + 1
+            last = (row + strip.rows - 1 + down.padding) // down.stride
+            rows += list(range(max(first, 0), min(last + 1, down.windows)))
+        last_of = strip.columns * across.stride - 1 + across.padding
+        beside = (across.window - 1 - across.padding) // across.stride, last_of // across.stride + 1
+        beside = beside[0], beside[1] - strip.columns
+        starts = range(0, -(-across.size // across.stride), strip.columns)
+        size = across.windows
+    left, right = (1 << (reach - 1).bit_length() if reach else 0 for reach in beside)
+    for start in starts:
+        columns += list(range(max(start - left, 0), min(start + strip.columns + right, size)))
+    return rows, columns
+
+
 class TestIndices(Kernels):
     operator = OPERATOR
     cases = few(as_codes=False)
@@ -165,7 +217,7 @@ class TestCodes(TestIndices):
 def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
     """Of a maximum bit for bit: its place, NaN, infinities and the sign of zero."""
     torch.manual_seed(seed)
-    x, *places = OPERATOR.inputs(problem, uniform(problem, seed))
+    x, *places = inputs_of(problem, seed)
     x = (x * 1.5).round()
     chance = torch.rand(x.shape)
     x[chance < 0.04], x[chance > 0.96], x[(chance > 0.5) & (chance < 0.8)] = math.nan, math.inf, -math.inf
@@ -190,7 +242,7 @@ def test_ties_nan_and_infinities_as_pytorch(
 ) -> None:
     """Bit for bit, the indices too: few different values, several NaN, whole windows of minus infinity."""
     problem = pooling(n=4, c=8, h=h, w=w, window=window, padding=padding, layout=layout)
-    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
+    (x,) = inputs_of(problem, seed)
     x = (x * 1.5).round()
     x[0] = -math.inf
     chance = torch.rand(x[1:3].shape, generator=torch.Generator().manual_seed(seed))
@@ -220,7 +272,7 @@ def test_nan_and_infinity_spread_no_further_than_in_pytorch(
     """Into the averages of their windows, and back into the points that those came from."""
     torch.manual_seed(seed)
     problem = case(kind, direction, layout, h=9, w=w, ceil_mode=False)
-    first, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
+    first, *rest = inputs_of(problem, seed)
     chance = torch.rand(first.shape, generator=torch.Generator().manual_seed(seed))
     first[chance < 0.05], first[chance > 0.95] = math.nan, math.inf
     first[0, 0, 1, 1], first[1, 4, 0, 0] = math.nan, math.inf
@@ -261,7 +313,7 @@ def test_the_far_end_beyond_32_bits(
     problem = pooling(**of, n=n, c=c, h=size, w=size, window=window, padding=padding)
     assert problem.input_elements > 2**31
     last = problem.model_copy(update={"n": 1})
-    some = OPERATOR.inputs(last, uniform(last, seed))
+    some = inputs_of(last, seed)
     if kind == "max" and direction == "backward":
         some = (some[0], codes(last, some[1]))
     order = torch.channels_last if layout == "NHWC" else torch.contiguous_format

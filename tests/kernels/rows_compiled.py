@@ -20,8 +20,8 @@ from bench.spec import ITEM_BYTE, Dtype, Launch
 from kernels.layernorm import backward_shared, backward_two_pass, shared_memory
 from kernels.layernorm import launch as of_layernorm
 from kernels.layernorm.problem import LONGEST_IN_REGISTERS, LayerNorm
+from kernels.layernorm.rows import Tile
 from kernels.layernorm.shared_memory import Share
-from kernels.layernorm.tiles import Tile
 from kernels.quantize import casting
 from kernels.quantize.problem import Quantize
 from kernels.softmax import launch as of_softmax

@@ -1,10 +1,9 @@
-"""Layer normalization's and softmax's kernels, run by the repaired interpreter under the sanitizer."""
+"""Kernels on rows (layer normalization, softmax, quantisation), interpreted under the sanitizer."""
 
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
-from types import ModuleType
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 from unittest.mock import Mock, patch
 
@@ -12,47 +11,34 @@ import pytest
 import torch
 
 from bench.spec import Launch, Unsupported
-from kernels.layernorm import (
-    backward,
-    backward_shared,
-    backward_two_pass,
-    forward,
-    forward_shared,
-    forward_two_pass,
-    shared_memory,
-)
+from kernels.layernorm import backward, backward_shared, backward_two_pass, shared_memory
 from kernels.layernorm import launch as of_layernorm
+from kernels.layernorm.designs import Designs
 from kernels.layernorm.operator import OPERATOR as LAYERNORM
 from kernels.layernorm.problem import EPSILON, LayerNorm
+from kernels.layernorm.rows import Tile, alignment
 from kernels.layernorm.shared_memory import Share
-from kernels.layernorm.tiles import Tile, alignment
+from kernels.quantize import casting
+from kernels.quantize.operator import OPERATOR as QUANTIZE
+from kernels.quantize.problem import Quantize
 from kernels.rows import Rows
 from kernels.softmax import launch as of_softmax
-from kernels.softmax import shared_rows, two_pass_rows, whole_rows
 from kernels.softmax.operator import OPERATOR as SOFTMAX
 from kernels.softmax.problem import Softmax
-from tests.drawing import covering
+from kernels.tensors import empty
+from tests.drawing import covering, is_deep
 from tests.kernels.held_emulated import Emulated
-from tests.kernels.interpreted import Beyond32Bits, Case, Far, Ran, SpoiledByNan, Tensors
+from tests.kernels.interpreted import Beyond32Bits, Case, Far, Kernels, Ran, SpoiledByNan, Tensors
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import placed, watched
 from tests.kernels.tensors import relative_error, used
 
 MULTIPROCESSORS = 3
 WAYS = ("forward", "backward")
-DESIGNS: dict[tuple[type[Rows], str], dict[str, ModuleType]] = {
-    (LayerNorm, "forward"): {"whole": forward, "shared": forward_shared, "two-pass": forward_two_pass},
-    (LayerNorm, "backward"): {"whole": backward, "shared": backward_shared, "two-pass": backward_two_pass},
-    **{
-        (Softmax, way): {"whole": whole_rows, "shared": shared_rows, "two-pass": two_pass_rows}
-        for way in WAYS
-    },
-}
-"""The modules for rows in registers, in shared memory, and read twice."""
-GLUON = {forward_shared: ["normalize_shared"], backward_shared: ["gradient_shared"]} | {
-    shared_rows: ["forward_shared", "backward_shared"]
-}
-"""Kernels of Gluon, which are interpreted as programs of Triton's."""
+GRADIENTS = {"whole": backward, "shared": backward_shared, "two-pass": backward_two_pass}
+"""The modules of layer normalization's gradient for rows in registers, in shared memory, and read twice."""
+METHODS = {"whole": "of_tiles", "shared": "of_shares", "two-pass": "of_chunks"}
+"""The same of what does without a module for each."""
 
 
 class By(NamedTuple):
@@ -154,14 +140,16 @@ class RowKernels(SpoiledByNan, Beyond32Bits):
     """Both operators, by all designs."""
 
     def launch(self, problem: Any, inputs: Tensors, configuration: By) -> Launch:
-        design = DESIGNS[type(problem), problem.direction][configuration.design]
-        more: tuple[int, ...] = ()
+        # Kernels of Gluon are interpreted as programs of Triton's.
+        design, tile = configuration
         if isinstance(problem, LayerNorm) and problem.direction == "backward":
             *others, mean, rstd = inputs
-            inputs, more = (*others, mean.float(), rstd.float()), (MULTIPROCESSORS,)
-        kernels = {name: Emulated(getattr(design, name)) for name in GLUON.get(design, [])}
-        with patch.multiple(design, **kernels) if kernels else nullcontext():
-            return design.launch(problem, inputs, configuration.tile, *more)  # type: ignore[no-any-return]
+            inputs = (*others, mean.float(), rstd.float())
+            with patch.object(backward_shared, "gradient_shared", Emulated(backward_shared.gradient_shared)):
+                return GRADIENTS[design].launch(problem, inputs, tile, MULTIPROCESSORS)  # type: ignore[attr-defined, no-any-return]
+        of = of_layernorm.FORWARD if isinstance(problem, LayerNorm) else of_softmax.DESIGNS[problem.direction]
+        by = getattr(of._replace(shared=Emulated(of.shared)), METHODS[design])
+        return by(problem, inputs, tile)  # type: ignore[no-any-return]
 
     def counted(self, problem: Any, configuration: By, inputs: Tensors, done: Ran) -> None:
         assert done.byte == (*traffic(problem, configuration), 0) and done.watch.stores.repeated == 0
@@ -357,15 +345,14 @@ def test_the_launch_takes_the_design_that_suits_the_row(
     kind: type[Rows], direction: str, dtype: str, length: int, names: list[str]
 ) -> None:
     problem = rows(kind, direction, 1, length, dtype)
-    designs = [DESIGNS[kind, direction][name] for name in names]
     launching, more = (of_layernorm, (MULTIPROCESSORS,)) if kind is LayerNorm else (of_softmax, ())
-    listed = [tile for design in designs for tile in design.candidates(problem)]
-    assert list(launching.candidates(problem)) == listed  # type: ignore[arg-type]
-    for design in designs:
-        tile = design.candidates(problem)[0]
-        with patch.object(design, "launch", lambda *given: given):
-            given = launching.with_tile(problem, (torch.empty(1),) * 5, tile, *more)  # type: ignore[arg-type]
-            assert given[0] is problem and given[2:] in ((tile,), (tile, MULTIPROCESSORS))
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(patch.object(GRADIENTS[name], "launch", return_value=name))
+            stack.enter_context(patch.object(Designs, METHODS[name], return_value=name))
+        tiles = launching.candidates(problem)  # type: ignore[arg-type]
+        taken = [launching.with_tile(problem, (torch.empty(1),) * 5, tile, *more) for tile in tiles]  # type: ignore[arg-type]
+    assert list(dict.fromkeys(taken)) == names
 
 
 def test_shares_hold_a_row_within_shared_memory() -> None:
@@ -400,3 +387,59 @@ def test_what_a_device_cannot_hold_is_unsupported(
         monkeypatch.setattr(shared_memory, "cluster", None)
     with pytest.raises(Unsupported, match=reason):
         shared_memory.partial_sums(Share(blocks, 2, 64, 1), Mock(is_cuda=True, shape=(2, 200)), 1)
+
+
+def tiles(problem: Quantize) -> list[Tile]:
+    """Small ones, with which a problem has several programs, and one of the tuner's."""
+    small = {"tensor": Tile(1, 64, 1), "mx": Tile(2, 32, 1)}.get(problem.scaling)
+    return [small or casting.candidates(problem)[-1], casting.candidates(problem)[0]]
+
+
+def quantized() -> list[Case]:
+    """Every pair of type and scaling, every type of x and every length of the examples."""
+    examples = [p for p in QUANTIZE.examples if is_deep() or p.rows * p.length < 10_000]
+    drawn = covering(
+        examples, "interpreted quantize", lambda p: (p.to, p.scaling), lambda p: (p.dtype, p.length)
+    )
+    return [(problem, tile) for problem in drawn for tile in tiles(problem)]
+
+
+class TestQuantize(Kernels):
+    operator = QUANTIZE
+    cases = quantized()
+
+    def launch(self, problem: Quantize, inputs: Tensors, configuration: Tile) -> Launch:
+        (x,) = inputs
+        return casting.with_tile(problem, x, empty(problem, x), configuration)
+
+    def counted(self, problem: Quantize, configuration: Tile, inputs: Tensors, done: Ran) -> None:
+        loaded, parts = problem.byte_read, 0
+        if problem.scaling == "tensor":
+            blocks = -(-problem.elements // configuration.block)
+            parts = 4 * min(blocks, casting.PARTS)
+            loaded = 2 * problem.byte_read + parts * blocks
+        assert done.byte == (loaded, problem.byte_written + parts, 0)
+        assert done.watch.stores.repeated == 0
+
+    @pytest.mark.parametrize(
+        "to, scaling", [("float8_e4m3", "mx"), ("float8_e5m2", "row"), ("int8", "tensor")]
+    )
+    def test_the_same_numbers_as_torch(self, to: str, scaling: str, seed: int) -> None:
+        """Bit for bit where scales are powers of two; else but for quotients at the middle of two numbers."""
+        problem = Quantize(rows=16, length=256, dtype="float32", to=to, scaling=scaling)  # type: ignore[arg-type]
+        (x,) = self.inputs(problem, seed)
+        x *= torch.logspace(-6, 6, 16)[:, None]  # rows of very different size
+        y, scales = self.outputs(problem, (x,), casting.candidates(problem)[0])
+        want_y, want_scales = QUANTIZE.implementations["aten"](problem, x).call()
+        torch.testing.assert_close(
+            scales.double(), want_scales.double(), rtol=0 if scaling == "mx" else 1e-6, atol=0
+        )
+        other = (y.double() != want_y.double()).sum()
+        assert other == 0 if scaling == "mx" else other < 0.01 * y.numel()
+
+    @pytest.mark.parametrize("scaling", ["tensor", "row", "mx"])
+    def test_zeros_stay_zeros(self, scaling: str) -> None:
+        problem = Quantize(rows=2, length=64, dtype="bfloat16", to="float8_e4m3", scaling=scaling)  # type: ignore[arg-type]
+        x = torch.zeros(2, 64, dtype=torch.bfloat16)
+        y, _ = self.outputs(problem, (x,), casting.candidates(problem)[0])
+        assert (y.float() == 0).all()

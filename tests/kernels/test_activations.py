@@ -8,15 +8,9 @@ import torch
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
 from kernels import operator
-from kernels.activations.operator import (
-    OPERATOR,
-    aten,
-    excerpt,
-    inputs,
-    reference,
-    tolerance,
-)
+from kernels.activations.operator import OPERATOR, aten, excerpt, inputs, reference, tolerance
 from kernels.activations.problem import Activation, Direction, Function
+from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -36,7 +30,7 @@ IN_TORCH: dict[Function, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_reference_is_what_torch_defines(function: Function, seed: int) -> None:
     problem = Activation(function=function, n=2, c=3, h=5, w=7, dtype="float64")
-    (x,) = inputs(problem, uniform(problem, seed))
+    (x,) = inputs_of(problem, seed)
     x = 4 * x
     torch.testing.assert_close(reference(problem, x), IN_TORCH[function](x))
 
@@ -67,7 +61,7 @@ def test_relu_does_a_quarter_operation_for_each_byte_in_float16() -> None:
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_aten_launches_one_kernel(function: Function, direction: Direction, seed: int) -> None:
     problem = Activation(function=function, direction=direction, n=64, dtype="float32")
-    launch = aten(problem, *inputs(problem, uniform(problem, seed)))
+    launch = aten(problem, *inputs_of(problem, seed))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         launch.call()
     assert len([event for event in profile.events() if event.name.startswith("aten::")]) == 1
@@ -104,7 +98,7 @@ def test_tolerance_is_one_rounding_of_the_result(
 def test_the_other_gelu_is_noticed(direction: Direction, dtype: Dtype, seed: int) -> None:
     """They differ by a thousandth; in 16 bits it shows where that carries a result past a half."""
     problem = Activation(function="gelu", direction=direction, n=1 << 16, dtype=dtype)
-    tensors = inputs(problem, uniform(problem, seed))
+    tensors = inputs_of(problem, seed)
     other = aten(problem.model_copy(update={"function": "gelu-tanh"}), *tensors).call()
     assert relative_error(OPERATOR, problem, tensors, outputs_of(other)) > tolerance(problem, "aten")
 
@@ -124,7 +118,7 @@ def test_a_missing_term_is_noticed(
     function: Function, wrong: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], seed: int
 ) -> None:
     problem = Activation(function=function, direction="backward", n=4096, dtype="bfloat16")
-    saved, dy = inputs(problem, uniform(problem, seed))
+    saved, dy = inputs_of(problem, seed)
     result = wrong(saved.double(), dy.double()).to(saved.dtype)
     assert relative_error(OPERATOR, problem, (saved, dy), (result,)) > 2 * tolerance(problem, "aten")
 

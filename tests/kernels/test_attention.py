@@ -1,5 +1,5 @@
 import math
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
@@ -8,17 +8,10 @@ from bench.spec import Dtype
 from bench.worker.check import outputs_of
 from kernels.attention.operator import OPERATOR
 from kernels.attention.problem import Attention
-from tests.kernels.tensors import TORCH_TYPE, Dispatched, Dispatches, uniform, used
+from tests.kernels.problems import inputs_of, usual
+from tests.kernels.tensors import TORCH_TYPE, Dispatched, Dispatches, used
 
-
-def attention(**given: Any) -> Attention:
-    """A forward pass of float32 with 2 x 4 heads, 2 x 2 of keys, but for what is given."""
-    usual = {"direction": "forward", "batch": 2, "heads": 4, "kv_heads": 2, "q_length": 9, "head_width": 16}
-    return Attention.model_validate({**usual, "dtype": "float32", **given})
-
-
-def drawn(problem: Attention, seed: int) -> tuple[torch.Tensor, ...]:
-    return OPERATOR.inputs(problem, uniform(problem, seed))
+attention = partial(usual, "attention")
 
 
 def test_keys_are_as_many_as_queries_unless_given() -> None:
@@ -57,7 +50,7 @@ def test_bytes_of_scores_are_those_that_the_operators_move(
     problem = attention(
         direction=direction, dtype=dtype, kv_heads=kv_heads, q_length=300, head_width=8, causal=causal
     )
-    launch = OPERATOR.implementations["unfused"](problem, *drawn(problem, seed))
+    launch = OPERATOR.implementations["unfused"](problem, *inputs_of(problem, seed))
     with Dispatches() as dispatches:
         launch.call()
     moved = sum(map(moved_byte, dispatches.calls))
@@ -71,7 +64,7 @@ def test_reference_is_torchs_in_float64(kv_heads: int, kv_length: int, causal: b
     if causal and kv_length != 9:
         return
     problem = attention(kv_heads=kv_heads, kv_length=kv_length, causal=causal)
-    q, k, v = (tensor.double().requires_grad_() for tensor in drawn(problem, seed))
+    q, k, v = (tensor.double().requires_grad_() for tensor in inputs_of(problem, seed))
     o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
     want = OPERATOR.reference(problem, q.detach(), k.detach(), v.detach())
     assert isinstance(want, torch.Tensor)
@@ -94,7 +87,7 @@ def test_o_and_lse_of_the_inputs_are_a_forward_pass(
 ) -> None:
     monkeypatch.setattr("kernels.attention.operator._PREPARED", 200)  # several rows at a time, not all
     problem = attention(direction="backward", causal=causal, batch=1)
-    q, k, v, o, lse, _ = drawn(problem, seed)
+    q, k, v, o, lse, _ = inputs_of(problem, seed)
     torch_o, torch_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
     torch.testing.assert_close(o, torch_o)
     torch.testing.assert_close(lse, torch_lse)
@@ -102,7 +95,7 @@ def test_o_and_lse_of_the_inputs_are_a_forward_pass(
 
 def test_launches_of_a_ring_share_their_scores_and_not_their_results(seed: int) -> None:
     problem = attention()
-    several = [drawn(problem, seed + place) for place in range(3)]
+    several = [inputs_of(problem, seed + place) for place in range(3)]
     launches = [OPERATOR.implementations["unfused"](problem, *inputs) for inputs in several]
     for launch in launches:
         launch.call()
@@ -116,7 +109,7 @@ def scores(problem: Attention, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor
 
 def test_plausible_bugs_would_be_noticed(seed: int) -> None:
     problem = attention(dtype="float16", batch=1, heads=2, kv_heads=2, q_length=64, causal=True)
-    q, k, v = inputs = drawn(problem, seed)
+    q, k, v = inputs = inputs_of(problem, seed)
     unseen = torch.ones(64, 64, dtype=torch.bool).triu(1)
     s = scores(problem, q, k).masked_fill(unseen, -math.inf)
     wrongs = {
@@ -137,7 +130,7 @@ def test_plausible_bugs_would_be_noticed(seed: int) -> None:
         assert used(OPERATOR, "triton", problem, inputs, (wrong,)) > 1, name
 
     backward = problem.model_copy(update={"direction": "backward", "causal": False})
-    inputs = drawn(backward, seed)
+    inputs = inputs_of(backward, seed)
     q, k, v, o, lse, do = (tensor.double() for tensor in inputs)
     p = (scores(backward, q, k) - lse[..., None]).exp()
     dp = do @ v.mT
@@ -156,7 +149,7 @@ def test_plausible_bugs_would_be_noticed(seed: int) -> None:
 def test_late_rows_of_a_causal_mask_count_as_much_as_early_ones(seed: int) -> None:
     """They are means over many keys and a tenth as large as the first, and a tenth of that is wrong."""
     problem = attention(causal=True, q_length=400, dtype="bfloat16", batch=1)
-    inputs = drawn(problem, seed)
+    inputs = inputs_of(problem, seed)
     (o,) = outputs_of(OPERATOR.reference(problem, *inputs))
     wrong = o.clone()
     wrong[:, :, -50:] *= 1.1
@@ -165,5 +158,5 @@ def test_late_rows_of_a_causal_mask_count_as_much_as_early_ones(seed: int) -> No
 
 
 def test_types_of_inputs(seed: int) -> None:
-    q, _, _, o, lse, do = drawn(attention(direction="backward", dtype="bfloat16"), seed)
+    q, _, _, o, lse, do = inputs_of(attention(direction="backward", dtype="bfloat16"), seed)
     assert {q.dtype, o.dtype, do.dtype} == {TORCH_TYPE["bfloat16"]} and lse.dtype == torch.float32

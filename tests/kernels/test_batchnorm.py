@@ -1,11 +1,18 @@
+from functools import partial
+
 import pytest
 import torch
 
+from bench.worker.check import outputs_of
 from kernels.batchnorm import operator as batchnorm
 from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt
-from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
-from tests.kernels.batchnorm_cases import DIRECTIONS, LAYOUTS, as_tuple, given, make
+from kernels.batchnorm.problem import EPSILON, MOMENTUM
+from tests.kernels.problems import inputs_of, usual
 from tests.kernels.tensors import used
+
+make = partial(usual, "batchnorm")
+DIRECTIONS = ("forward", "inference", "backward")
+LAYOUTS = ("NCHW", "NHWC")
 
 
 @pytest.mark.parametrize("implementation", ["aten", "formulas"])
@@ -15,7 +22,7 @@ def test_running_statistics_move_to_the_unbiased_variance(
     implementation: str, layout: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make(layout=layout)
-    tensors = given(problem, seed)
+    tensors = inputs_of(problem, seed)
     running = batchnorm.running_statistics(problem.c, tensors[0].device)
     if implementation == "aten":
         monkeypatch.setattr(batchnorm, "running_statistics", lambda c, device: running)
@@ -31,45 +38,21 @@ def test_running_statistics_move_to_the_unbiased_variance(
 def test_reference_is_torchs_batch_norm_and_its_gradient(layout: str, seed: int) -> None:
     """In float64: forward, inference, and backward by autograd, which uses x's true statistics."""
     forward, inference, backward = (make(direction=way, layout=layout) for way in DIRECTIONS)
-    x, weight, bias = (tensor.double().requires_grad_() for tensor in given(forward, seed))
+    x, weight, bias = (tensor.double().requires_grad_() for tensor in inputs_of(forward, seed))
     y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
-    got_y, mean, rstd = as_tuple(OPERATOR.reference(forward, x, weight, bias))
+    got_y, mean, rstd = outputs_of(OPERATOR.reference(forward, x, weight, bias))
     torch.testing.assert_close(got_y, y)
     dy = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     wanted = torch.autograd.grad(y, (x, weight, bias), dy)
-    got = as_tuple(OPERATOR.reference(backward, x, dy, weight, mean, rstd))
+    got = outputs_of(OPERATOR.reference(backward, x, dy, weight, mean, rstd))
     for one, want in zip(got, wanted, strict=True):
         torch.testing.assert_close(one, want)
 
-    tensors = tuple(tensor.double() for tensor in given(inference, seed))
+    tensors = tuple(tensor.double() for tensor in inputs_of(inference, seed))
     x, weight, bias, mean, variance = tensors
     want = torch.nn.functional.batch_norm(x, mean, variance, weight, bias, False, MOMENTUM, EPSILON)
-    torch.testing.assert_close(as_tuple(OPERATOR.reference(inference, *tensors))[0], want)
+    torch.testing.assert_close(outputs_of(OPERATOR.reference(inference, *tensors))[0], want)
     assert (variance > 0.2).all()
-
-
-@pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
-def test_bytes_are_those_of_the_tensors(problem: BatchNorm, seed: int) -> None:
-    tensors = given(problem, seed)
-    outputs = as_tuple(OPERATOR.implementations["aten"](problem, *tensors).call())
-    running = 2 * 4 * problem.c if problem.direction == "forward" else 0
-    assert sum(tensor.nbytes for tensor in tensors) + running == problem.byte_read
-    assert sum(tensor.nbytes for tensor in outputs) + running == problem.byte_written
-    bulk, of_channel = tensors[0], tensors[-1]
-    assert bulk.shape == (problem.n, problem.c, problem.h, problem.w)
-    assert problem.layout == "NHWC" or outputs[0].stride() == bulk.stride()
-    contiguous = torch.contiguous_format if problem.layout == "NCHW" else torch.channels_last
-    assert bulk.is_contiguous(memory_format=contiguous)
-    assert of_channel.dtype == torch.float32 and of_channel.is_contiguous()
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_tensors_of_a_channel_differ(direction: str, seed: int) -> None:
-    """Equal ones, as from equal seeds, would hide that a kernel takes one for another."""
-    of_channel = [tensor for tensor in given(make(direction=direction), seed) if tensor.dim() == 1]
-    assert len(of_channel) in (2, 3, 4)
-    for i, one in enumerate(of_channel):
-        assert all(not torch.allclose(one, other) for other in of_channel[:i])
 
 
 def test_bytes_moved_in_passes() -> None:
@@ -105,7 +88,7 @@ def test_whatever_is_not_refused_can_be_held() -> None:
                 assert not problem.refusal("triton-persistent")
                 for held in persistent.candidates(problem):
                     assert held.rows >= problem.channel_elements
-                    assert held.warps <= 16 and held.rows * held.columns <= 64 * 32 * held.warps
+                    assert held.warps <= 16 and held.rows * held.block <= 64 * 32 * held.warps
                 assert persistent.candidates(problem)
 
 
@@ -125,14 +108,14 @@ def test_parts_fill_the_device_and_never_idle() -> None:
 
 def test_a_missing_epsilon_and_16_bit_sums_would_be_noticed(seed: int) -> None:
     problem = make(n=8, c=32, h=14, w=14)
-    x, weight, bias = given(problem, seed)
-    y, mean, _ = as_tuple(OPERATOR.reference(problem, x, weight, bias))
+    x, weight, bias = inputs_of(problem, seed)
+    y, mean, _ = outputs_of(OPERATOR.reference(problem, x, weight, bias))
     bare = torch.var(x.double(), dim=(0, 2, 3), correction=0).rsqrt()
     assert used(OPERATOR, "triton", problem, (x, weight, bias), (y, mean, bare)) > 1
 
     half = problem.model_copy(update={"dtype": "float16"})
-    tensors = given(half, seed)
-    y, mean, _ = as_tuple(OPERATOR.reference(half, *tensors))
+    tensors = inputs_of(half, seed)
+    y, mean, _ = outputs_of(OPERATOR.reference(half, *tensors))
     summed = torch.zeros(half.c, dtype=torch.float16)
     for row in (tensors[0] ** 2).permute(0, 2, 3, 1).reshape(-1, half.c):
         summed += row
@@ -143,11 +126,11 @@ def test_a_missing_epsilon_and_16_bit_sums_would_be_noticed(seed: int) -> None:
 @pytest.mark.parametrize("term", ["dy's mean", "projection", "biased"])
 def test_a_missing_term_of_the_gradient_would_be_noticed(term: str, seed: int) -> None:
     problem = make(direction="backward", n=8, c=32, h=14, w=14, dtype="bfloat16")
-    tensors = given(problem, seed)
+    tensors = inputs_of(problem, seed)
     x, dy, weight, mean, rstd = (tensor.double() for tensor in tensors)
     dy = dy + 0.1 * x + 0.1  # as gradients are: with a mean, and correlated with x
     tensors = (tensors[0], dy.bfloat16(), *tensors[2:])
-    dx, dweight, dbias = as_tuple(OPERATOR.reference(problem, *tensors))
+    dx, dweight, dbias = outputs_of(OPERATOR.reference(problem, *tensors))
     scale, m = (weight * rstd).view(1, -1, 1, 1), problem.channel_elements
     if term == "dy's mean":
         dx = dx + scale * (dbias / m).view(1, -1, 1, 1)

@@ -1,6 +1,7 @@
 """Both ways to cuDNN, held to its prototypes and to torch's signatures by stand-ins that record calls."""
 
 import ctypes
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,10 +9,16 @@ import pytest
 import torch
 
 from bench.spec import Unsupported
+from bench.worker.check import outputs_of
 from kernels.batchnorm import cudnn
 from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM
-from tests.kernels.batchnorm_cases import DIRECTIONS, LAYOUTS, Tensors, as_tuple, given, make
+from tests.kernels.problems import inputs_of, usual
+
+Tensors = tuple[torch.Tensor, ...]
+make = partial(usual, "batchnorm")
+DIRECTIONS = ("forward", "inference", "backward")
+LAYOUTS = ("NCHW", "NHWC")
 
 
 class FakeLibrary:
@@ -70,7 +77,7 @@ def test_cudnn_is_called_as_its_header_says(
 ) -> None:
     on_streams(monkeypatch, *range(100, 200))
     problem = make(direction=direction, layout=layout, dtype="float16")
-    tensors = given(problem, seed)
+    tensors = inputs_of(problem, seed)
     fake = FakeLibrary()
     launch = cudnn.launch(problem, *tensors, mode=mode, library=cudnn.Library(fake))
     (described,) = fake.named("cudnnSetTensor4dDescriptorEx")
@@ -98,14 +105,14 @@ def test_what_cudnn_declines_is_unsupported(seed: int, monkeypatch: pytest.Monke
     problem = make()
     fake = FakeLibrary({FUNCTION["forward"]: 3000})
     with pytest.raises(Unsupported, match="ForwardTrainingEx: CUDNN_STATUS_NOT_SUPPORTED"):
-        cudnn.launch(problem, *given(problem, seed), mode=cudnn.SPATIAL, library=cudnn.Library(fake))
+        cudnn.launch(problem, *inputs_of(problem, seed), mode=cudnn.SPATIAL, library=cudnn.Library(fake))
 
 
 def test_descriptors_are_destroyed_with_their_launch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     on_streams(monkeypatch, 1, 1)
     problem = make()
     fake = FakeLibrary()
-    launch = cudnn.launch(problem, *given(problem, seed), mode=cudnn.SPATIAL, library=cudnn.Library(fake))
+    launch = cudnn.launch(problem, *inputs_of(problem, seed), mode=cudnn.SPATIAL, library=cudnn.Library(fake))
     launch.call()
     assert not fake.named("cudnnDestroyTensorDescriptor")
     del launch
@@ -145,11 +152,11 @@ def test_torchs_cudnn_is_asked_for_the_right_thing(
     fake = FakeOperators()
     monkeypatch.setattr(torch.ops, "aten", fake)
     problem = make(direction=direction)
-    tensors = given(problem, seed)
+    tensors = inputs_of(problem, seed)
     launch = OPERATOR.implementations["cudnn"](problem, *tensors)
     prepared = len(fake.asked)
     assert prepared == (1 if direction == "backward" else 0)
-    assert len(as_tuple(launch.call())) == count and launch.outputs == ()
+    assert len(outputs_of(launch.call())) == count and launch.outputs == ()
     kind, arguments = fake.asked[-1]
     if direction == "backward":
         assert kind == "backward" and arguments[-2] == EPSILON and arguments[-1].item() == 3.0

@@ -123,7 +123,7 @@ LAUNCHING = Path(inductor.__file__).parent
     [
         ("stream", "stream/problem.py", True),
         ("softmax", "layernorm/shared_memory.py", True),
-        ("quantize", "layernorm/tiles.py", True),
+        ("quantize", "layernorm/rows.py", True),
         ("linear", "batchnorm/channel.py", True),
         ("convolution", "gemm/blocks.py", True),
         ("convolution", "batchnorm/channel.py", True),  # by way of linear/bias_gradient.py

@@ -1,8 +1,7 @@
-import itertools
 import random
 from collections.abc import Iterator
-from contextlib import suppress
-from typing import get_args
+from functools import partial
+from typing import Any, get_args
 from unittest.mock import patch
 
 import pytest
@@ -11,30 +10,16 @@ from pydantic import ValidationError
 
 from bench.spec import Dtype, Launch, Unsupported
 from bench.worker.check import outputs_of
-from kernels.convolution.operator import OPERATOR
+from kernels.convolution.operator import OPERATOR, tolerance
 from kernels.convolution.problem import Convolution, Direction, Layout
-from kernels.convolution.rounding import tolerance
-from tests.drawing import covering
-from tests.kernels.tensors import relative_error, uniform, used
+from tests.kernels.problems import inputs_of, usual
+from tests.kernels.tensors import relative_error, used
 
 DIRECTIONS = get_args(Direction)
 LAYOUTS = get_args(Layout)
-EXAMPLES = covering(
-    [example for example in OPERATOR.examples if isinstance(example, Convolution)],
-    "examples of convolution",
-    lambda problem: (problem.direction, problem.layout, problem.dtype),
-    lambda problem: (problem.direction, problem.h, problem.w),
-)
-"""A few that have every direction, layout and type, and every shape in each direction; all in a deep run."""
 
 
-def convolution(**given: object) -> Convolution:
-    """3 x 3 of float32 forward, same size out as in, but for what is given."""
-    usual: dict[str, object] = {
-        **{"direction": "forward", "n": 2, "c": 4, "h": 9, "w": 7, "k": 6, "window_h": 3, "window_w": 3},
-        **{"padding": 1, "layout": "NHWC", "dtype": "float32"},
-    }
-    return Convolution.model_validate(usual | given)
+convolution = partial(usual, "convolution")
 
 
 def geometries(seed: int, count: int) -> Iterator[dict[str, int]]:
@@ -71,34 +56,6 @@ def possible(seed: int, count: int) -> Iterator[dict[str, int]]:
             return
 
 
-def by_loops(problem: Convolution, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """y, dx or dw by the definition, one product after another: nothing of the operator's but its sizes."""
-    of_c, of_k = problem.c // problem.groups, problem.k // problem.groups
-    high = (problem.h + 2 * problem.padding - (problem.window_h - 1) * problem.dilation - 1) // problem.stride
-    wide = (problem.w + 2 * problem.padding - (problem.window_w - 1) * problem.dilation - 1) // problem.stride
-    shape = {
-        "forward": (problem.n, problem.k, high + 1, wide + 1),
-        "activation_gradient": (problem.n, problem.c, problem.h, problem.w),
-        "weight_gradient": (problem.k, of_c, problem.window_h, problem.window_w),
-    }[problem.direction]
-    total = torch.zeros(shape, dtype=torch.float64)
-    of_output = itertools.product(range(problem.n), range(problem.k), range(high + 1), range(wide + 1))
-    for n, k, p, q in of_output:
-        for c, r, s in itertools.product(range(of_c), range(problem.window_h), range(problem.window_w)):
-            row = p * problem.stride - problem.padding + r * problem.dilation
-            column = q * problem.stride - problem.padding + s * problem.dilation
-            if not (0 <= row < problem.h and 0 <= column < problem.w):
-                continue
-            channel = k // of_k * of_c + c
-            if problem.direction == "forward":
-                total[n, k, p, q] += left[n, channel, row, column].double() * right[k, c, r, s].double()
-            elif problem.direction == "activation_gradient":
-                total[n, channel, row, column] += left[n, k, p, q].double() * right[k, c, r, s].double()
-            else:
-                total[k, c, r, s] += left[n, k, p, q].double() * right[n, channel, row, column].double()
-    return total
-
-
 def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses(seed: int) -> None:
     refused = 0
     for given in geometries(seed, 400):
@@ -123,21 +80,14 @@ def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses(seed: int) -> No
     assert 10 < refused < 300
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_reference_is_the_definition(direction: Direction, seed: int) -> None:
-    for given in possible(seed, 12):
-        problem = convolution(**given, direction=direction, layout=LAYOUTS[given["h"] % 2])
-        tensors = OPERATOR.inputs(problem, uniform(problem, seed))
-        want = by_loops(problem, *tensors)
-        torch.testing.assert_close(OPERATOR.reference(problem, *tensors), want, msg=str(problem))
-
-
 def test_reference_is_pytorchs_in_float64_with_bias(seed: int) -> None:
-    for given in possible(seed, 60):
+    for place, geometry in enumerate(possible(seed, 60)):
+        given: dict[str, Any] = geometry | {"layout": LAYOUTS[place % 2]}
         forward = convolution(**given, bias=True)
-        x, w, b = (t.double().requires_grad_() for t in OPERATOR.inputs(forward, uniform(forward, seed)))
-        geometry = [given[name] for name in ("stride", "padding", "dilation", "groups")]
-        y = torch.nn.functional.conv2d(x, w, b, *geometry)  # type: ignore[arg-type]
+        x, w, b = (t.double().requires_grad_() for t in inputs_of(forward, seed))
+        y = torch.nn.functional.conv2d(
+            x, w, b, *(given[name] for name in ("stride", "padding", "dilation", "groups"))
+        )
         dy = torch.rand_like(y) - 0.5
         dx, dw, db = torch.autograd.grad(y, (x, w, b), dy)
         torch.testing.assert_close(OPERATOR.reference(forward, x.detach(), w.detach(), b.detach()), y)
@@ -169,16 +119,6 @@ def test_work_is_the_same_in_each_direction_and_the_products(direction: Directio
         m, n, k = problem.product
         more = 2 * m * n if direction == "activation_gradient" else 0  # K is rounded up
         assert problem.flop <= 2 * m * n * k <= problem.flop + more
-
-
-@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
-def test_tensors_lie_in_the_layout(problem: Convolution, seed: int) -> None:
-    tensors = list(OPERATOR.inputs(problem, uniform(problem, seed)))
-    if problem.direction != "weight_gradient" and not problem.missing("onednn", "cpu", None):
-        with suppress(Unsupported):
-            tensors += outputs_of(onednn(problem, seed).call())
-    order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-    assert all(t.is_contiguous(memory_format=order) for t in tensors if t.dim() == 4)
 
 
 def test_what_no_window_covers_is_not_moved() -> None:
@@ -257,14 +197,14 @@ def test_onednn_copies_what_is_counted(
 
 
 def onednn(problem: Convolution, seed: int) -> Launch:
-    return OPERATOR.implementations["onednn"](problem, *OPERATOR.inputs(problem, uniform(problem, seed)))
+    return OPERATOR.implementations["onednn"](problem, *inputs_of(problem, seed))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "tf32"])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_one_missing_product_would_be_noticed(direction: Direction, dtype: Dtype, seed: int) -> None:
     problem = convolution(direction=direction, dtype=dtype, n=2, c=16, k=16)
-    first, *rest = OPERATOR.inputs(problem, uniform(problem, seed))
+    first, *rest = inputs_of(problem, seed)
     missing = first.clone()
     flat = missing.permute(0, 2, 3, 1).view(-1)
     flat[flat.abs().argmax()] = 0
@@ -278,7 +218,7 @@ def test_one_missing_product_would_be_noticed(direction: Direction, dtype: Dtype
 def test_a_16_bit_sum_would_be_noticed(dtype: Dtype, seed: int) -> None:
     """Each channel's part added up in the type itself."""
     problem = convolution(dtype=dtype, c=16, k=16)
-    x, w = OPERATOR.inputs(problem, uniform(problem, seed))
+    x, w = inputs_of(problem, seed)
     total = torch.zeros(2, 16, 9, 7, dtype=x.dtype)
     for channel in range(16):
         part = torch.nn.functional.conv2d(x[:, [channel]].double(), w[:, [channel]].double(), padding=1)
@@ -334,7 +274,7 @@ def test_cudnn_is_told_search_and_precision_with_each_call(
 ) -> None:
     monkeypatch.setenv("TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT", "10000")
     problem = convolution(dtype=dtype, layout=layout, bias=True, stride=2)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     for name, search in (("cudnn", True), ("cudnn-heuristic", False)):
         launch = OPERATOR.implementations[name](problem, *inputs)
         written = outputs_of(launch.call())
@@ -345,7 +285,7 @@ def test_cudnn_is_told_search_and_precision_with_each_call(
 
 def test_sums_of_int8_are_exact_and_padding_counts_as_zero(seed: int) -> None:
     problem = convolution(dtype="int8", padding=4, c=64, k=32)
-    x, w = OPERATOR.inputs(problem, uniform(problem, seed))
+    x, w = inputs_of(problem, seed)
     try:
         launch = OPERATOR.implementations["onednn"](problem, x, w)
     except Unsupported as reason:  # a CPU whose 16-bit sums overflow
@@ -358,7 +298,7 @@ def test_sums_of_int8_are_exact_and_padding_counts_as_zero(seed: int) -> None:
 
 def test_a_gradient_that_torch_keeps_from_cudnn_is_not_called_cudnns(seed: int) -> None:
     problem = convolution(direction="weight_gradient")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     with pytest.raises(Unsupported, match=r"torch gives this gradient to its own .*, not to cuDNN"):
         OPERATOR.implementations["cudnn"](problem, *inputs)
 
@@ -367,7 +307,7 @@ def test_a_gradient_that_torch_keeps_from_cudnn_is_not_called_cudnns(seed: int) 
 def test_what_inductor_compiles_is_one_graph_and_right(direction: Direction, seed: int) -> None:
     """As Dynamo traces it; the kernels that Inductor makes of it run on a GPU."""
     problem = convolution(direction=direction, stride=2, bias=direction != "activation_gradient")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     compiled = torch.compile
     with patch("torch.compile", lambda of, **_: compiled(of, fullgraph=True, dynamic=False, backend="eager")):
         launch = OPERATOR.implementations["inductor"](problem, *inputs)

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import get_args
 
@@ -6,45 +7,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bench.spec import Unsupported
 from bench.worker.check import outputs_of
-from kernels.convolution_block.operator import OPERATOR, excerpt
-from kernels.convolution_block.problem import EPSILON, ConvolutionBlock, Function, Norm
-from kernels.convolution_block.rounding import tolerance
-from tests.drawing import covering
-from tests.kernels.tensors import relative_error, uniform, used
+from kernels.convolution_block.operator import OPERATOR, excerpt, tolerance
+from kernels.convolution_block.problem import EPSILON, Function, Norm
+from tests.kernels.problems import inputs_of, usual
+from tests.kernels.tensors import relative_error, used
 
-ONEDNN = ("onednn", "onednn-folded", "onednn-fused")
-EXAMPLES = covering(
-    [example for example in OPERATOR.examples if isinstance(example, ConvolutionBlock)],
-    "examples of blocks",
-    lambda problem: (problem.norm, problem.layout, problem.dtype),
-    lambda problem: (problem.activation, problem.h),
-)
-
-
-def block(**given: object) -> ConvolutionBlock:
-    """3 x 3 of float32, batch normalization and ReLU, same size out as in, but for what is given."""
-    usual: dict[str, object] = {
-        **{"n": 2, "c": 24, "h": 9, "w": 7, "k": 32, "window": 3, "padding": 1, "layout": "NHWC"},
-        **{"norm": "batchnorm", "activation": "relu", "dtype": "float32"},
-    }
-    return ConvolutionBlock.model_validate(usual | given)
-
-
-@pytest.mark.parametrize("problem", EXAMPLES, ids=str)
-def test_y_lies_in_the_layout(problem: ConvolutionBlock, seed: int) -> None:
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    for name in ONEDNN:
-        if problem.refusal(name):
-            continue
-        try:
-            launch = OPERATOR.implementations[name](problem, *inputs)
-        except Unsupported:
-            continue
-        (y,) = outputs_of(launch.call())
-        form = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-        assert y.is_contiguous(memory_format=form)
+block = partial(usual, "convolution_block")
 
 
 @pytest.fixture
@@ -83,7 +52,7 @@ def test_every_way_of_cudnn_is_called_as_torch_declares_it(
     dtype: str, tensor_cores: bool, norm: Norm, relu_calls: list[tuple[bool, bool]], seed: int
 ) -> None:
     problem = block(dtype=dtype, norm=norm, stride=2, padding=3, window=5)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     ways = [name for name in OPERATOR.implementations if name.startswith("cudnn")]
     for name in (name for name in ways if not problem.refusal(name)):
         launch = OPERATOR.implementations[name](problem, *inputs)
@@ -94,7 +63,7 @@ def test_every_way_of_cudnn_is_called_as_torch_declares_it(
 @pytest.mark.parametrize(("norm", "activation"), [*product(get_args(Norm), get_args(Function))])
 def test_the_reference_is_torchs_block(norm: Norm, activation: Function, seed: int) -> None:
     problem = block(norm=norm, activation=activation)
-    x, w, *of = (tensor.double() for tensor in OPERATOR.inputs(problem, uniform(problem, seed)))
+    x, w, *of = (tensor.double() for tensor in inputs_of(problem, seed))
     z = functional.conv2d(x, w, padding=1)
     assert 0.5 < z.var() < 2
     if norm == "batchnorm":
@@ -108,7 +77,7 @@ def test_the_reference_is_torchs_block(norm: Norm, activation: Function, seed: i
         "relu": z.clamp(min=0), "gelu": z * (1 + torch.erf(z / 2**0.5)) / 2,
         "silu": z / (1 + torch.exp(-z)), "sigmoid": 1 / (1 + torch.exp(-z)),
     }[activation]  # fmt: skip
-    assert relative_error(OPERATOR, problem, OPERATOR.inputs(problem, uniform(problem, seed)), (y,)) < 1e-12
+    assert relative_error(OPERATOR, problem, inputs_of(problem, seed), (y,)) < 1e-12
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -116,7 +85,7 @@ def test_the_reference_is_torchs_block(norm: Norm, activation: Function, seed: i
 def test_a_missing_normalization_is_noticed(norm: Norm, dtype: str, seed: int) -> None:
     problem = block(norm=norm, dtype=dtype)
     allowed = max(tolerance(problem, i.name) for i in problem.implementations if not problem.refusal(i.name))
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     without = outputs_of(OPERATOR.reference(block(norm="none", dtype=dtype), *inputs[:2]))
     wrong = tuple(y.to(inputs[0].dtype) for y in without)
     assert relative_error(OPERATOR, problem, inputs, wrong) > 2 * allowed
@@ -125,7 +94,7 @@ def test_a_missing_normalization_is_noticed(norm: Norm, dtype: str, seed: int) -
 @pytest.mark.parametrize("norm", ["batchnorm", "layernorm"])
 def test_another_function_or_parameter_is_noticed_in_float32(norm: Norm, seed: int) -> None:
     problem = block(norm=norm)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     others = [(block(norm=norm, activation="gelu"), inputs)]
     for place in range(2, len(inputs)):
         others += [(problem, tuple(0.99 * one if i == place else one for i, one in enumerate(inputs)))]
@@ -162,7 +131,7 @@ def test_bytes_are_those_of_each_pass() -> None:
 
 def test_an_excerpt_has_the_ends_and_another_image(seed: int) -> None:
     problem = block(n=7)
-    x, *others = OPERATOR.inputs(problem, uniform(problem, seed))
+    x, *others = inputs_of(problem, seed)
     launch = OPERATOR.implementations["onednn"](problem, x, *others)
     torch.manual_seed(seed)
     smaller, (images, *kept), (y,) = excerpt(problem, (x, *others), outputs_of(launch.call()))

@@ -19,11 +19,11 @@ from bench.launching.stored import stored_dtype
 from bench.spec import Problem, Unsupported
 from bench.worker.check import outputs_of, poison
 from bench.worker.measure_case import ALIGN_BYTE
-from kernels import tensors
 from kernels.activations.problem import Function
 from kernels.fusion.problem import Chain
 from tests.drawing import covering
-from tests.kernels.tensors import FLOATS, ONEDNN_DTYPES, relative_error, uniform, used
+from tests.kernels.problems import inputs_of
+from tests.kernels.tensors import FLOATS, ONEDNN_DTYPES, relative_error, used
 
 Block = Mapping[str, Sequence[Any]]
 """Parameters with their values, of which every combination is a problem."""
@@ -131,8 +131,9 @@ CHECKED_FLOP = {"attention": 2e7, "convolution": 2e7, "recurrent": 2e5}
 """Of some operators, how much of such a problem is checked: less than in earnest, where it takes seconds."""
 WITHOUT_END = ("attention", "quantize")
 """Their excerpts need not have the last element, or not as it is."""
-COUNTED_APART = ("batchnorm", "latency", "layer", "layernorm", "pooling", "transfer")
-"""Their bytes are not those of their tensors; tests of their own count them."""
+OTHERS_TOO = ("batchnorm", "launch", "layer", "pooling", "stream")
+"""They have more tensors than are declared, such as the places of maxima, or fewer: no launch returns running
+statistics."""
 OF_MANY_STEPS = ("convolution_block", "layer", "recurrent", "training")
 """Here some error is left always: without any, nothing would have been compared."""
 
@@ -184,7 +185,7 @@ RUNS = [(name, *run) for name in kernels.names() for run in runs(name)]
 def test_an_implementation_on_a_cpu_is_right(name: str, way: str, problem: Problem, seed: int) -> None:
     """Launched twice into poison; a launch writes what was allocated beforehand, if anything was."""
     operator = kernels.operator(name)
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     before = [tensor.to(torch.float64, copy=True) for tensor in inputs]
     try:
         launch = operator.implementations[way](problem, *inputs)
@@ -200,11 +201,7 @@ def test_an_implementation_on_a_cpu_is_right(name: str, way: str, problem: Probl
     if launch.outputs:
         assert all(got is own for got, own in zip(outputs, launch.outputs, strict=True))
     assert all(torch.equal(tensor.double(), was) for tensor, was in zip(inputs, before, strict=True))
-    if "tensors" in vars(type(problem)):
-        declared = [spec.shape for spec in problem.tensors[1].values()]
-        assert all(tuple(got.shape) == shape for got, shape in zip(outputs, declared, strict=False))
-    if name not in COUNTED_APART and problem.byte_written:
-        assert byte(outputs) == problem.byte_written
+    check_declared(problem, 1, outputs)
 
 
 TRACED = [
@@ -229,7 +226,7 @@ def test_what_inductor_compiles_is_right_uncompiled(name: str, problem: Problem,
     """The same functions, which a launch that is built on a CPU binds to its own outputs."""
     torch.manual_seed(seed)
     operator = kernels.operator(name)
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     inductor.compiled.cache_clear()
     with patch("torch.compile", lambda function, **_: function), suppress(Unsupported):
         launch = operator.implementations["inductor"](problem, *inputs)
@@ -255,7 +252,6 @@ def test_inputs_fit_into_what_a_slot_reserves(name: str) -> None:
         assert stored <= problem.byte_stored + 8 * ALIGN_BYTE
 
 
-HEADS: Block = {"batch": [2], "heads": [4], "kv_heads": [2]}
 POOLED: Block = {"n": [2], "c": [3], "layout": ["NCHW"]}
 SUMS: list[Block] = [
     POOLED
@@ -316,27 +312,97 @@ def test_a_tolerance_is_little_more_than_what_rounding_does(
 ) -> None:
     torch.manual_seed(seed)
     operator = kernels.operator(name)
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     outputs = outputs_of(operator.implementations[way](problem, *inputs).call())
     assert least < used(operator, way, problem, inputs, outputs) <= 1
 
 
-OWN_INPUTS = [name for name in kernels.names() if kernels.operator(name).inputs is not tensors.inputs]
+@pytest.mark.parametrize("name", [name for name in kernels.names() if name != "transfer"])  # pins memory
+def test_inputs_are_what_the_problem_declares(name: str, seed: int) -> None:
+    """And no two are equal, as from equal seeds: that would hide that a kernel takes one for another."""
+    for problem in kernels.operator(name).examples:
+        inputs = inputs_of(problem, seed)
+        check_declared(problem, 0, inputs)
+        as_they_come = name == "layer" or {"layout", "pitch"} & {*problem.parameters()}
+        assert as_they_come or all(tensor.is_contiguous() for tensor in inputs)
+        for one, other in itertools.combinations(inputs, 2):
+            same_kind = one.shape == other.shape and one.is_floating_point() and one.numel() > 8
+            assert not (same_kind and torch.equal(one, other))
 
 
-@pytest.mark.parametrize("name", [name for name in OWN_INPUTS if name not in COUNTED_APART])
-def test_bytes_read_are_those_of_the_inputs(name: str, seed: int) -> None:
-    """Of operators that make their inputs themselves; the others make what the problem declares."""
-    operator = kernels.operator(name)
-    for problem in operator.examples:
-        inputs = operator.inputs(problem, uniform(problem, seed))
-        assert problem.byte_read in (0, byte(inputs)), problem
-        assert {"layout", "pitch"} & {*problem.parameters()} or all(x.is_contiguous() for x in inputs)
+def check_declared(problem: Problem, written: int, tensors: Sequence[torch.Tensor]) -> None:
+    """Those read, or written, have the shapes, the bytes and the layout of which a problem's counts are made.
+
+    The type of layer normalization's statistics depends on the device.
+    """
+    if (layout := problem.parameters().get("layout")) in LAYOUTS:
+        order = torch.channels_last if layout == "NHWC" else torch.contiguous_format
+        assert all(t.is_contiguous(memory_format=order) for t in tensors if t.dim() == 4)
+    if "tensors" not in vars(type(problem)):
+        counted = problem.byte_written if written else problem.byte_read
+        assert counted in (0, byte(tensors)) or problem.operator == "latency"
+        return
+    declared, as_many = problem.tensors[written].items(), problem.operator not in OTHERS_TOO
+    for (name, spec), tensor in zip(declared, tensors, strict=as_many):
+        assert tuple(tensor.shape) == spec.shape, name
+        kept = problem.operator == "layernorm" and name in ("mean", "rstd")
+        assert kept or byte([tensor]) == problem.byte_of(spec), name
 
 
 def byte(made: Sequence[torch.Tensor]) -> int:
     """Of the elements of all of them, gaps between rows left out."""
     return sum(tensor.numel() * tensor.element_size() for tensor in made)
+
+
+ONCE: list[tuple[float, str, Block]] = [
+    (0.05, "softmax", {"direction": WAYS, "rows": [512], "length": [768], "dtype": FLOATS[:3]}),
+    (0.05, "layernorm", {"direction": WAYS, "rows": [512], "length": [768], "dtype": FLOATS[:3]}),
+    (0.3, "fusion", {"chain": get_args(Chain), "rows": [300], "length": [1024], "dtype": FLOATS[:2]}),
+]
+
+
+@pytest.mark.parametrize(
+    ("least", "problem"),
+    [(least, problem) for least, name, block in ONCE for problem in problems(name, {name: [block]})],
+    ids=str,
+)
+def test_a_tolerance_of_ours_is_little_more_than_one_rounding(
+    least: float, problem: Problem, seed: int
+) -> None:
+    """Of what torch computes in float32, as our kernels do: results are rounded when they are stored."""
+    operator, inputs = kernels.operator(problem.operator), inputs_of(problem, seed)
+    wide = problem.model_copy(update={"dtype": "float32"})
+    plain = outputs_of(operator.implementations["aten"](wide, *(tensor.float() for tensor in inputs)).call())
+    kinds = (stored_dtype(spec.dtype or problem.dtype) for spec in problem.tensors[1].values())
+    rounded = tuple(tensor.to(kind) for tensor, kind in zip(plain, kinds, strict=True))
+    assert least < used(operator, "triton", problem, inputs, rounded) <= 1
+
+
+@pytest.mark.parametrize(
+    "problem",
+    covering(
+        [
+            problem
+            for name in ("layer", "recurrent", "training")
+            for problem in kernels.operator(name).examples
+            if problem.dtype == "float32"
+        ],
+        "an error in any output",
+        lambda problem: tuple(problem.parameters().get(of) for of in ("kind", "cell", "optimizer")),
+        lambda problem: (problem.operator, problem.parameters().get("direction")),
+    ),
+    ids=str,
+)
+def test_an_error_in_any_output_shows(problem: Problem, seed: int) -> None:
+    """Of every output, an element that is off by a fifth of the largest, and a NaN."""
+    operator, inputs = kernels.operator(problem.operator), inputs_of(problem, seed)
+    way = next(name for name in ("eager", "loop", "sdpa") if name in operator.implementations)
+    outputs = outputs_of(operator.implementations[way](problem, *inputs).call())
+    for place, output in enumerate(outputs):
+        for value in (1.2 * output, torch.full_like(output, torch.nan)):
+            wrong = torch.where(output.abs() == output.abs().max(), value, output)
+            changed = (*outputs[:place], wrong, *outputs[place + 1 :])
+            assert used(operator, way, problem, inputs, changed) > 1
 
 
 CUT = [name for name in kernels.names() if kernels.operator(name).excerpt]
@@ -347,7 +413,7 @@ def test_a_small_problem_is_checked_whole(name: str, seed: int) -> None:
     operator = kernels.operator(name)
     assert operator.excerpt
     for problem in covering(operator.examples, f"small {name}", lambda problem: problem.dtype):
-        inputs = operator.inputs(problem, uniform(problem, seed))
+        inputs = inputs_of(problem, seed)
         outputs = outputs_of(operator.reference(problem, *inputs))
         smaller, _, part = operator.excerpt(problem, inputs, outputs)
         assert smaller.flop == problem.flop and smaller.byte == problem.byte
@@ -386,7 +452,7 @@ def test_an_excerpt_is_part_of_the_problem_and_notices_an_error(
         monkeypatch.setattr(f"kernels.{name}.operator._CHECKED_FLOP", CHECKED_FLOP[name])
     operator = kernels.operator(name)
     assert operator.excerpt
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     outputs = outputs_of(operator.reference(problem, *inputs))
     smaller, some, part = operator.excerpt(problem, inputs, outputs)
     assert (smaller.flop or smaller.byte) <= 0.6 * (problem.flop or problem.byte)
@@ -423,7 +489,7 @@ MET: dict[str, tuple[int, ...]] = {
 def test_an_error_in_any_block_is_noticed(name: str, problem: Problem, seed: int) -> None:
     torch.manual_seed(seed)
     operator = kernels.operator(name)
-    inputs = operator.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     outputs = outputs_of(operator.reference(problem, *inputs))
     for place, output in enumerate(outputs):
         wrong = output.reshape(-1, 1, 1, 1).clone() if name == "activations" else output.clone()

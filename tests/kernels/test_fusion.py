@@ -7,43 +7,24 @@ import torch
 from torch.nn import functional
 
 from bench.spec import Dtype
-from kernels.fusion.operator import OPERATOR, excerpt
+from bench.worker.check import outputs_of
+from kernels.fusion.operator import OPERATOR, excerpt, tolerance
 from kernels.fusion.problem import EPSILON, Chain, Fusion
-from kernels.fusion.rounding import tolerance
 from tests.drawing import covering
-from tests.kernels.tensors import Dispatches, uniform
+from tests.kernels.problems import inputs_of
+from tests.kernels.tensors import Dispatches, relative_error
 
 CHAINS: tuple[Chain, ...] = get_args(Chain)
 DTYPES: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
 LARGER = [Fusion(chain=chain, rows=300, length=1024, dtype=dtype) for chain in CHAINS for dtype in DTYPES]
-SIXTEEN_BITS = [problem for problem in LARGER if problem.dtype != "float32"]
 KINDS = (attrgetter("rows", "length"), attrgetter("chain"), attrgetter("dtype"))
 Tensors = tuple[torch.Tensor, ...]
-
-
-def together(written: torch.Tensor | Tensors) -> Tensors:
-    return (written,) if isinstance(written, torch.Tensor) else tuple(written)
-
-
-def made(problem: Fusion, seed: int) -> Tensors:
-    return OPERATOR.inputs(problem, uniform(problem, seed))
-
-
-def error(problem: Fusion, inputs: Tensors, outputs: torch.Tensor | Tensors) -> float:
-    """Largest error of any output as a fraction of that output's largest value."""
-    want = together(OPERATOR.reference(problem, *inputs))
-    got = together(outputs)
-    assert [one.shape for one in got] == [one.shape for one in want]
-    return max(
-        float((one.double() - right).abs().max() / right.abs().max())
-        for one, right in zip(got, want, strict=True)
-    )
 
 
 @pytest.mark.parametrize("chain", CHAINS)
 def test_reference_is_the_chain_step_by_step(chain: Chain, seed: int) -> None:
     problem = Fusion(chain=chain, rows=3, length=300, dtype="float32")
-    inputs = tuple(tensor.double() for tensor in made(problem, seed))
+    inputs = tuple(tensor.double() for tensor in inputs_of(problem, seed))
     rest = list(inputs)
     value = rest.pop(0)
     for step in chain.split("-"):
@@ -60,7 +41,7 @@ def test_reference_is_the_chain_step_by_step(chain: Chain, seed: int) -> None:
                 variance = centred.square().mean(dim=1, keepdim=True)
                 value = centred / torch.sqrt(variance + EPSILON) * rest.pop(0) + rest.pop(0)
     assert not rest
-    outputs = together(OPERATOR.reference(problem, *inputs))
+    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
     torch.testing.assert_close(outputs[0], value)
     if problem.normalized:
         torch.testing.assert_close(outputs[1], h)
@@ -77,7 +58,7 @@ def test_what_is_fused_moves_each_tensor_once(fused: str) -> None:
 @pytest.mark.parametrize("chain", CHAINS)
 def test_aten_moves_what_its_kernels_read_and_write(chain: Chain, seed: int) -> None:
     problem = Fusion(chain=chain, rows=5, length=999, dtype="float32")
-    launch = OPERATOR.implementations["aten"](problem, *made(problem, seed))
+    launch = OPERATOR.implementations["aten"](problem, *inputs_of(problem, seed))
     with Dispatches() as dispatches:
         launch.call()
     read = [sum(tensor.nbytes for tensor in call.read) for call in dispatches.calls]
@@ -88,10 +69,7 @@ def test_aten_moves_what_its_kernels_read_and_write(chain: Chain, seed: int) -> 
     assert sum(read) - problem.byte_read == problem.byte_again("aten")
 
 
-@pytest.mark.parametrize(
-    "chain, ratio",
-    [*zip(CHAINS, (1, 1, 2, 5 / 3, 5 / 4, 7 / 4), strict=True)],
-)
+@pytest.mark.parametrize("chain, ratio", [*zip(CHAINS, (1, 1, 2, 5 / 3, 5 / 4, 7 / 4), strict=True)])
 def test_ratio_of_bytes_is_the_documented_one(chain: Chain, ratio: float) -> None:
     problem = Fusion(chain=chain, rows=100_000, length=4096, dtype="float16")
     assert problem.byte_moved("aten") / problem.byte == pytest.approx(ratio, rel=1e-3)
@@ -104,7 +82,7 @@ def test_flop_is_the_convention() -> None:
 
 def test_launches_share_no_memory(seed: int) -> None:
     problem = Fusion(chain="bias-gelu", rows=2, length=64, dtype="float32")
-    inputs = made(problem, seed)
+    inputs = inputs_of(problem, seed)
     one, other = (OPERATOR.implementations["aten"](problem, *inputs) for _ in range(2))
     with Dispatches() as dispatches:
         one.call()
@@ -113,48 +91,35 @@ def test_launches_share_no_memory(seed: int) -> None:
     assert len(places) == 4 == len(set(places))
 
 
-def fused(problem: Fusion, *inputs: torch.Tensor) -> Tensors:
-    """The chain in float32, rounded once: what a fused kernel computes."""
-    wider = problem.model_copy(update={"dtype": "float32"})
-    launch = OPERATOR.implementations["aten"](wider, *(tensor.float() for tensor in inputs))
-    return tuple(output.to(inputs[0].dtype) for output in together(launch.call()))
-
-
-@pytest.mark.parametrize("problem", covering(SIXTEEN_BITS, "tolerance", *KINDS), ids=str)
-def test_tolerance_of_a_fused_chain_is_one_rounding(problem: Fusion, seed: int) -> None:
-    inputs = made(problem, seed)
-    share = error(problem, inputs, fused(problem, *inputs)) / tolerance(problem, "triton")
-    assert 0.3 < share <= 1
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("chain", ["bias-gelu", "bias-residual", "bias-residual-layernorm"])
 def test_a_fused_chain_may_not_round_between_its_steps(chain: Chain, dtype: Dtype, seed: int) -> None:
     problem = Fusion(chain=chain, rows=300, length=1024, dtype=dtype)
-    inputs = made(problem, seed)
+    inputs = inputs_of(problem, seed)
     unfused = OPERATOR.implementations["aten"](problem, *inputs).call()
-    assert error(problem, inputs, unfused) > tolerance(problem, "triton")
+    assert relative_error(OPERATOR, problem, inputs, outputs_of(unfused)) > tolerance(problem, "triton")
 
 
 @pytest.mark.parametrize("problem", covering(LARGER, "missing operands", *KINDS), ids=str)
 def test_a_missing_operand_or_step_is_noticed(problem: Fusion, seed: int) -> None:
     allowed = max(tolerance(problem, implementation) for implementation in ("aten", "triton"))
-    inputs = made(problem, seed)
+    inputs = inputs_of(problem, seed)
     for place in range(1, len(inputs)):
         without = [torch.zeros_like(one) if i == place else one for i, one in enumerate(inputs)]
         wrong = OPERATOR.implementations["aten"](problem, *without).call()
-        assert error(problem, inputs, wrong) > 0.1 > allowed
+        assert relative_error(OPERATOR, problem, inputs, outputs_of(wrong)) > 0.1 > allowed
 
 
 def test_the_other_gelu_is_noticed_in_float32(seed: int) -> None:
     problem = Fusion(chain="bias-gelu", rows=300, length=1024, dtype="float32")
-    x, bias = made(problem, seed)
-    assert error(problem, (x, bias), functional.gelu(x + bias)) > tolerance(problem, "triton")
+    x, bias = inputs_of(problem, seed)
+    wrong = functional.gelu(x + bias)
+    assert relative_error(OPERATOR, problem, (x, bias), (wrong,)) > tolerance(problem, "triton")
 
 
 def test_16_bit_statistics_are_noticed(seed: int) -> None:
     problem = Fusion(chain="residual-layernorm", rows=300, length=1024, dtype="float16")
-    x, residual, weight, shift = made(problem, seed)
+    x, residual, weight, shift = inputs_of(problem, seed)
     h = x + residual
     mean, square = torch.zeros(300, 1).half(), torch.zeros(300, 1).half()
     for i in range(1024):
@@ -162,7 +127,8 @@ def test_16_bit_statistics_are_noticed(seed: int) -> None:
         square += h[:, i : i + 1] ** 2 / 1024
     y = (h.float() - mean) / torch.sqrt(square.float() - mean.float() ** 2 + EPSILON) * weight + shift
     wrong = (y.half(), h)
-    assert error(problem, (x, residual, weight, shift), wrong) > tolerance(problem, "aten")
+    inputs = x, residual, weight, shift
+    assert relative_error(OPERATOR, problem, inputs, wrong) > tolerance(problem, "aten")
 
 
 def test_excerpt_of_one_long_row() -> None:

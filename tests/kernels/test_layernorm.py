@@ -1,29 +1,34 @@
+"""Layer normalization, and softmax, whose rows are alike."""
+
 import math
 
 import pytest
 import torch
 
-from bench.spec import Dtype, Unsupported
+from bench.spec import Unsupported
 from bench.worker.check import outputs_of
-from kernels.layernorm.operator import OPERATOR, aten, tolerance
+from kernels.layernorm.operator import OPERATOR as LAYERNORM
+from kernels.layernorm.operator import tolerance
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.layernorm.tiles import alignment, whole_rows
-from tests.kernels.tensors import TORCH_TYPE, uniform, used
+from kernels.softmax.operator import OPERATOR as SOFTMAX
+from kernels.softmax.problem import Softmax
+from tests.kernels.problems import inputs_of
+from tests.kernels.tensors import uniform, used
 
 
-def drawn(problem: LayerNorm, seed: int) -> tuple[torch.Tensor, ...]:
-    return OPERATOR.inputs(problem, uniform(problem, seed))
-
-
-def large(direction: str, dtype: str, rows: int = 1499, length: int = 3000) -> LayerNorm:
+def layernorm(direction: str, dtype: str, rows: int = 1499, length: int = 3000) -> LayerNorm:
     return LayerNorm(direction=direction, rows=rows, length=length, dtype=dtype)  # type: ignore[arg-type]
 
 
+def softmax(direction: str, dtype: str, rows: int, length: int) -> Softmax:
+    return Softmax(direction=direction, rows=rows, length=length, dtype=dtype)  # type: ignore[arg-type]
+
+
 def test_reference_is_torchs_layer_norm_and_its_gradient(seed: int) -> None:
-    problem = large("forward", "float64", 5, 37)
-    x, weight, bias = (one.requires_grad_() for one in drawn(problem, seed))
+    problem = layernorm("forward", "float64", 5, 37)
+    x, weight, bias = (one.requires_grad_() for one in inputs_of(problem, seed))
     y = torch.nn.functional.layer_norm(x, [37], weight, bias)
-    expected = OPERATOR.reference(problem, x.detach(), weight.detach(), bias.detach())
+    expected = LAYERNORM.reference(problem, x.detach(), weight.detach(), bias.detach())
     torch.testing.assert_close(expected[0], y.detach())
     torch.testing.assert_close(expected[1], x.detach().mean(1, keepdim=True))
     rstd = 1 / (x.detach().var(1, keepdim=True, unbiased=False) + EPSILON).sqrt()
@@ -32,32 +37,32 @@ def test_reference_is_torchs_layer_norm_and_its_gradient(seed: int) -> None:
     dy = uniform(problem, seed + 1)(5, 37)
     wanted = torch.autograd.grad(y, (x, weight, bias), dy)
     backward = problem.model_copy(update={"direction": "backward"})
-    found = OPERATOR.reference(backward, x.detach(), dy, weight.detach(), expected[1], expected[2])
+    found = LAYERNORM.reference(backward, x.detach(), dy, weight.detach(), expected[1], expected[2])
     for got, want in zip(found, wanted, strict=True):
         torch.testing.assert_close(got, want)
 
 
 def test_the_gradient_is_one_for_any_mean_and_rstd(seed: int) -> None:
     """torch and the reference agree where mean and rstd are not x's own, as in every timed run."""
-    problem = large("backward", "float64", 60, 50)
-    inputs = drawn(problem, seed)
+    problem = layernorm("backward", "float64", 60, 50)
+    inputs = inputs_of(problem, seed)
     assert bool((inputs[4] < 0).any())
-    found = outputs_of(aten(problem, *inputs).call())
-    for got, want in zip(found, OPERATOR.reference(problem, *inputs), strict=True):
+    found = outputs_of(LAYERNORM.implementations["aten"](problem, *inputs).call())
+    for got, want in zip(found, LAYERNORM.reference(problem, *inputs), strict=True):
         torch.testing.assert_close(got, want)
 
 
 def test_only_our_gradient_of_the_longest_rows_reads_again() -> None:
     for length, rows in ((8192, 65536), (4096, 64), (16384, 32768), (131072, 100)):
-        problem = large("backward", "float16", rows, length)
+        problem = layernorm("backward", "float16", rows, length)
         assert {problem.byte_moved(i.name) for i in LayerNorm.implementations} == {problem.byte}
     for length in (131080, 16388):  # more than a cluster holds; no multiple of 16 bytes
-        problem = large("backward", "float16", 32768, length)
+        problem = layernorm("backward", "float16", 32768, length)
         again = 2 * 32768 * length * 2
         assert problem.byte_moved("triton") == problem.byte + again
         assert problem.byte_again("triton") == again and problem.byte_again("aten") == 0
         assert problem.byte_moved("aten") == problem.byte
-    forward = large("forward", "float16", 32768, 131080)
+    forward = layernorm("forward", "float16", 32768, 131080)
     assert forward.byte_moved("triton") == forward.byte
 
 
@@ -77,13 +82,13 @@ def test_only_our_gradient_of_the_longest_rows_reads_again() -> None:
     ],
 )
 def test_rows_in_registers(direction: str, dtype: str, length: int, fits: bool) -> None:
-    assert large(direction, dtype, 1, length).in_registers is fits
+    assert layernorm(direction, dtype, 1, length).in_registers is fits
 
 
 def test_layer_norm_is_far_below_ten_flops_a_byte() -> None:
     """GB-05, of float16."""
     for direction in ("forward", "backward"):
-        problem = large(direction, "float16")
+        problem = layernorm(direction, "float16")
         assert 1 < problem.flop / problem.byte < 10
 
 
@@ -92,7 +97,7 @@ def test_layer_norm_is_far_below_ten_flops_a_byte() -> None:
 def test_tiles_hold_a_row_within_the_registers(length: int, most: int) -> None:
     if length > 512 * most:
         return
-    tiles = whole_rows(length, most)
+    tiles = pytest.importorskip("kernels.layernorm.rows").whole_rows(length, most)
     assert 1 <= len(tiles) <= 8 and len(set(map(str, tiles))) == len(tiles)
     for tile in tiles:
         assert tile.block >= length and tile.block & (tile.block - 1) == 0
@@ -100,6 +105,7 @@ def test_tiles_hold_a_row_within_the_registers(length: int, most: int) -> None:
 
 
 def test_alignment_divides_the_length_up_to_16_bytes() -> None:
+    alignment = pytest.importorskip("kernels.layernorm.rows").alignment
     lengths = (1, 2, 12, 24, 1000, 4096)
     assert [alignment(n, 2) for n in lengths] == [1, 2, 4, 8, 8, 8]
     assert [alignment(n, 4) for n in lengths] == [1, 2, 4, 4, 4, 4]
@@ -107,33 +113,19 @@ def test_alignment_divides_the_length_up_to_16_bytes() -> None:
 
 def test_torch_on_a_cpu_sums_16_bit_gradients_in_16_bits(seed: int) -> None:
     """Hence aten's own tolerance and its refusal beyond some rows; if this fails, torch is mended."""
-    problem = large("backward", "float16", 4096, 64)
-    inputs = drawn(problem, seed)
-    outputs = outputs_of(aten(problem, *inputs).call())
-    assert used(OPERATOR, "aten", problem, inputs, outputs) <= 1
-    assert used(OPERATOR, "triton", problem, inputs, outputs) > 1
+    problem = layernorm("backward", "float16", 4096, 64)
+    inputs = inputs_of(problem, seed)
+    outputs = outputs_of(LAYERNORM.implementations["aten"](problem, *inputs).call())
+    assert used(LAYERNORM, "aten", problem, inputs, outputs) <= 1
+    assert used(LAYERNORM, "triton", problem, inputs, outputs) > 1
     assert max(tolerance(problem, "aten")) <= 0.25
     assert tolerance(problem, "aten")[0] == tolerance(problem, "triton")[0]  # dx is as good as ours
 
-    far = large("backward", "bfloat16", 2**18, 64)
-    few = large("backward", "bfloat16", 2, 64)
+    far = layernorm("backward", "bfloat16", 2**18, 64)
+    few = layernorm("backward", "bfloat16", 2, 64)
     with pytest.raises(Unsupported, match="sums dweight and dbias in bfloat16: over 262144 rows"):
-        aten(far, *drawn(few, seed))
+        LAYERNORM.implementations["aten"](far, *inputs_of(few, seed))
     assert tolerance(far, "aten") == tolerance(far, "triton")
-
-
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_tolerance_is_within_twenty_times_of_what_float32_does(
-    direction: str, dtype: Dtype, seed: int
-) -> None:
-    problem = large(direction, dtype, 512, 768)
-    inputs = drawn(problem, seed)
-    wide = problem.model_copy(update={"dtype": "float32"})
-    plain = outputs_of(aten(wide, *(one.float() for one in inputs)).call())
-    rounded = tuple(one if tuple(one.shape) == (512, 1) else one.to(TORCH_TYPE[dtype]) for one in plain)
-    share = used(OPERATOR, "triton", problem, inputs, rounded)
-    assert 0.05 < share <= 1
 
 
 def in_16_bits(terms: torch.Tensor) -> torch.Tensor:
@@ -144,11 +136,11 @@ def in_16_bits(terms: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def test_plausible_bugs_would_be_noticed(seed: int) -> None:
+def test_plausible_bugs_of_layer_normalization_would_be_noticed(seed: int) -> None:
     """Each is beyond the tolerance of the data type in which it is hardest to see."""
-    problem = large("forward", "float16", 64, 1000)
-    x, weight, bias = inputs = drawn(problem, seed)
-    y, mean, rstd = OPERATOR.reference(problem, *inputs)
+    problem = layernorm("forward", "float16", 64, 1000)
+    x, weight, bias = inputs = inputs_of(problem, seed)
+    y, mean, rstd = LAYERNORM.reference(problem, *inputs)
     sum_in_16_bits = in_16_bits(x.t())[:, None] / 1000
     unbiased = rstd * math.sqrt(999 / 1000)
     wrongs = {
@@ -159,18 +151,18 @@ def test_plausible_bugs_would_be_noticed(seed: int) -> None:
         "weight of the neighbour": ((x - mean) * rstd * weight.roll(1) + bias, mean, rstd),
     }
     for name, wrong in wrongs.items():
-        assert used(OPERATOR, "triton", problem, inputs, wrong) > 1, name
+        assert used(LAYERNORM, "triton", problem, inputs, wrong) > 1, name
 
-    single = large("forward", "float32", 64, 1000)
-    inputs = drawn(single, seed)
-    y, mean, rstd = OPERATOR.reference(single, *inputs)
+    single = layernorm("forward", "float32", 64, 1000)
+    inputs = inputs_of(single, seed)
+    y, mean, rstd = LAYERNORM.reference(single, *inputs)
     without_epsilon = (y, mean, (rstd**-2 - EPSILON) ** -0.5)
-    assert used(OPERATOR, "triton", single, inputs, without_epsilon) > 1
+    assert used(LAYERNORM, "triton", single, inputs, without_epsilon) > 1
 
-    gradient = large("backward", "float16", 512, 200)
-    inputs = drawn(gradient, seed)
+    gradient = layernorm("backward", "float16", 512, 200)
+    inputs = inputs_of(gradient, seed)
     x, dy, weight, mean, rstd = inputs
-    dx, dweight, dbias = OPERATOR.reference(gradient, *inputs)
+    dx, dweight, dbias = LAYERNORM.reference(gradient, *inputs)
     standard, scaled = (x.double() - mean) * rstd, (dy * weight).double()
     slope = (scaled * standard).mean(1, keepdim=True)
     row = int(rstd.abs().argmax())  # it may be any number, and where it is none a row counts for nothing
@@ -182,4 +174,54 @@ def test_plausible_bugs_would_be_noticed(seed: int) -> None:
         "dbias summed in 16 bits": (dx, dweight, in_16_bits(dy)),
     }
     for name, wrong in wrongs.items():
-        assert used(OPERATOR, "triton", gradient, inputs, wrong) > 1, name
+        assert used(LAYERNORM, "triton", gradient, inputs, wrong) > 1, name
+
+
+def test_reference_is_the_formula_and_its_gradient(seed: int) -> None:
+    (x,) = inputs_of(softmax("forward", "float64", 5, 37), seed)
+    x.requires_grad_()
+    y = x.exp() / x.exp().sum(1, keepdim=True)
+    found = SOFTMAX.reference(softmax("forward", "float64", 5, 37), x.detach())
+    assert isinstance(found, torch.Tensor)
+    torch.testing.assert_close(found, y.detach())
+
+    problem = softmax("backward", "float64", 5, 37)
+    dy = inputs_of(problem, seed)[1]
+    (want,) = torch.autograd.grad(y, x, dy)
+    found = SOFTMAX.reference(problem, y.detach(), dy)
+    assert isinstance(found, torch.Tensor)
+    torch.testing.assert_close(found, want)
+
+
+def test_no_softmax_moves_more_than_it_must() -> None:
+    for problem in SOFTMAX.examples:
+        assert {problem.byte_moved(way.name) for way in Softmax.implementations} == {problem.byte}
+
+
+def test_plausible_bugs_of_softmax_would_be_noticed(seed: int) -> None:
+    problem = softmax("forward", "float16", 64, 1000)
+    (x,) = inputs = inputs_of(problem, seed)
+    raised = x.double().exp()
+    total = raised.sum(1, keepdim=True)
+    wrongs = {
+        "sum in 16 bits": raised / in_16_bits(x.exp().t())[:, None].double(),
+        "last element missed in the sum": raised / (total - raised[:, -1:]),
+        "padding counted in the sum": raised / (total + 24),
+        "power of two": (2 ** x.double()) / (2 ** x.double()).sum(1, keepdim=True),
+        "sum of the neighbouring row": raised / total.roll(1, 0),
+    }
+    for name, wrong in wrongs.items():
+        assert used(SOFTMAX, "triton", problem, inputs, (wrong,)) > 1, name
+
+    problem = softmax("backward", "float16", 64, 1000)
+    y, dy = inputs = inputs_of(problem, seed)
+    wide, product = y.double(), y.double() * dy.double()
+    total = product.sum(1, keepdim=True)
+    wrongs = {
+        "sum in 16 bits": wide * (dy - in_16_bits((y * dy).t())[:, None].double()),
+        "sum left out": product,
+        "one element missed": wide * (dy - total + product[:, -1:]),
+        "dy and y exchanged": dy.double() * (wide - total),
+    }
+    for name, wrong in wrongs.items():
+        assert used(SOFTMAX, "triton", problem, inputs, (wrong,)) > 1, name

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from bench.spec import Dtype, Launch
-from bench.worker.check import outputs_of, poison
+from bench.worker.check import outputs_of, poison, relative_errors
 from kernels.gemm import operator as gemm
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
 from kernels.linear.operator import OPERATOR, tolerance
 from kernels.linear.problem import Direction, Linear
 from tests.drawing import covering
+from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import uniform, used
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -22,10 +23,6 @@ KINDS = (attrgetter("batch", "inputs", "outputs"), attrgetter("direction", "bias
 def make(direction: str = "forward", dtype: str = "float32", **more: Any) -> Linear:
     sizes = {"batch": 5, "inputs": 7, "outputs": 3}
     return Linear.model_validate({"direction": direction, "dtype": dtype, **sizes, **more})
-
-
-def drawn(problem: Linear, seed: int) -> tuple[torch.Tensor, ...]:
-    return OPERATOR.inputs(problem, uniform(problem, seed))
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -61,7 +58,7 @@ def test_the_mapping_is_the_documents(direction: Direction, seed: int) -> None:
         "weight_gradient": Gemm(m=7, n=3, k=5, layout="NT", dtype="float64"),
     }
     assert problem.gemm == table[direction]
-    left, right = drawn(problem, seed)
+    left, right = inputs_of(problem, seed)
     a_b = [one.shape for one in gemm.inputs(problem.gemm, uniform(problem.gemm, seed))]
     assert [right.shape, left.shape] == a_b
     product = gemm.reference(problem.gemm, right, left)
@@ -92,13 +89,6 @@ def test_what_moves_beyond_the_tensors() -> None:
     assert forward.byte_moved("onednn") == forward.byte + 2 * y
     assert forward.byte_again("onednn") == y and forward.byte_again("triton") == 0
     assert forward.moved_written("onednn") == 2 * y and forward.moved_written("triton") == y
-
-
-def test_a_refusal_of_cublas_is_the_gemms() -> None:
-    eight = make(dtype="float8_e4m3", batch=64, inputs=24, outputs=32)
-    refused = eight.gemm.refusal("cublas")
-    assert refused
-    assert eight.missing("cublas", "cuda", (9, 0)) == eight.refusal("cublas") == f"as a GEMM: {refused}"
 
 
 def test_dtypes_and_devices_are_the_gemms() -> None:
@@ -147,7 +137,7 @@ def test_each_cublas_launch_sets_its_own_precision(
     monkeypatch.setattr(torch, "mm", spied(torch.mm))
     monkeypatch.setattr(torch, "addmm", spied(torch.addmm))
     problem = make(direction, "tf32", bias=bias)
-    inputs = drawn(problem, seed)
+    inputs = inputs_of(problem, seed)
     launch = OPERATOR.implementations["cublas"](problem, *inputs)
     outputs = outputs_of(launch.call())
     assert seen == ["tf32"] and matmul.fp32_precision == "ieee"
@@ -169,7 +159,7 @@ def scaled_by_hand(
 def test_float8_scales_belong_to_their_operands(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch takes the left operand's scale first; here told apart by making the layer's own differ."""
     problem = make(dtype="float8_e4m3", batch=32, inputs=48, outputs=64)
-    x, w, x_scale, w_scale = drawn(problem, seed)
+    x, w, x_scale, w_scale = inputs_of(problem, seed)
     seen: list[float] = []
 
     def spied(*tensors: torch.Tensor, **more: Any) -> None:
@@ -209,7 +199,7 @@ def test_cublaslt_is_given_the_layers_operands(
     import kernels.gemm
 
     monkeypatch.setattr(kernels.gemm, "cublaslt", FakeLibrary, raising=False)
-    inputs = drawn(problem, seed)
+    inputs = inputs_of(problem, seed)
     launch = OPERATOR.implementations["cublaslt"](problem, *inputs)
     poison(launch.outputs)
     assert used(OPERATOR, "cublaslt", problem, inputs, outputs_of(launch.call())) <= 1
@@ -218,27 +208,20 @@ def test_cublaslt_is_given_the_layers_operands(
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_tolerance_of_a_bias_gradient_is_within_ten_times_of_a_running_sum(dtype: Dtype, seed: int) -> None:
     problem = make("weight_gradient", dtype, batch=2048, inputs=1, outputs=1500, bias=True)
-    dy, x = drawn(problem, seed)
+    dy, x = inputs_of(problem, seed)
     total = torch.zeros(1500)
     for row in dy.float():
         total += row
     dw = (dy.double().t() @ x.double()).to(dy.dtype)
-    error = relative_error_of_second(problem, (dy, x), (dw, total.to(dy.dtype)))
+    _, error = relative_errors(OPERATOR, problem, (dy, x), (dw, total.to(dy.dtype)))
     allowed = tolerance(problem, "triton")
     assert isinstance(allowed, tuple)
     assert 0.1 < error / allowed[1] <= 1
 
 
-def relative_error_of_second(
-    problem: Linear, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...]
-) -> float:
-    want = outputs_of(OPERATOR.reference(problem, *inputs))[1]
-    return float((outputs[1].double() - want).abs().max() / want.abs().max())
-
-
 def test_a_bias_gradient_summed_in_16_bits_would_be_noticed(seed: int) -> None:
     problem = make("weight_gradient", "float16", batch=2048, inputs=3, outputs=96, bias=True)
-    dy, x = drawn(problem, seed)
+    dy, x = inputs_of(problem, seed)
     dw, db = (one.half() for one in outputs_of(OPERATOR.reference(problem, dy, x)))
     assert used(OPERATOR, "triton", problem, (dy, x), (dw, db)) <= 1
     db = torch.zeros(96, dtype=torch.float16)
@@ -249,7 +232,7 @@ def test_a_bias_gradient_summed_in_16_bits_would_be_noticed(seed: int) -> None:
 
 def test_a_forgotten_bias_or_one_added_twice_would_be_noticed(seed: int) -> None:
     problem = make(dtype="bfloat16", batch=40, inputs=512, outputs=96, bias=True)
-    x, w, bias = drawn(problem, seed)
+    x, w, bias = inputs_of(problem, seed)
     (y,) = outputs_of(OPERATOR.reference(problem, x, w, bias))
     assert used(OPERATOR, "triton", problem, (x, w, bias), (y.bfloat16(),)) <= 1
     for times in (-1, 1):

@@ -1,5 +1,6 @@
 import itertools
 import random
+from functools import partial
 from typing import get_args
 
 import pytest
@@ -8,11 +9,16 @@ from pydantic import ValidationError
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
-from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of
+from kernels.pooling.operator import OPERATOR, codes, excerpt, indices_of, tolerance
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
-from kernels.pooling.rounding import tolerance
-from tests.kernels.pooling_cases import error, pooling, taps
+from tests.kernels.problems import inputs_of, usual
 from tests.kernels.tensors import relative_error, uniform
+
+pytest.importorskip("triton")
+
+from kernels.pooling import launching
+
+pooling = partial(usual, "pooling")
 
 
 def geometries() -> list[dict[str, object]]:
@@ -99,12 +105,9 @@ def test_the_documents_intensity() -> None:
 
 
 @pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
-def test_inputs_and_outputs_are_what_the_problem_counts(problem: Pooling, seed: int) -> None:
-    first, *places = OPERATOR.inputs(problem, uniform(problem, seed))
+def test_bytes_moved_are_those_of_the_tensors_and_of_places(problem: Pooling, seed: int) -> None:
+    first, *places = inputs_of(problem, seed)
     launch = OPERATOR.implementations["aten"](problem, first, *places)
-    order = torch.channels_last if problem.layout == "NHWC" else torch.contiguous_format
-    assert all(one.is_contiguous(memory_format=order) for one in (first, *places, *launch.outputs))
-    assert first.nbytes == problem.byte_read and launch.outputs[0].nbytes == problem.byte_written
     moved = sum(one.nbytes for one in (first, *places, *launch.outputs))
     unread = 0
     if problem.direction == "forward":
@@ -127,7 +130,7 @@ def test_inputs_and_outputs_are_what_the_problem_counts(problem: Pooling, seed: 
 def test_indices_are_drawn_from_all_taps_of_their_windows(problem: Pooling, seed: int) -> None:
     torch.manual_seed(seed)
     many = problem.model_copy(update={"n": 40 * problem.window_taps, "c": 8, "direction": "backward"})
-    _, indices = OPERATOR.inputs(many, uniform(many, seed))
+    _, indices = inputs_of(many, seed)
     row, column = indices // problem.w, indices % problem.w
     for place, (at, axis) in enumerate(((row, problem.down), (column, problem.across))):
         count = torch.tensor(axis.taps)
@@ -142,7 +145,7 @@ def test_images_beyond_the_pattern_have_indices_too(seed: int) -> None:
     """Four million indices are drawn: two of these images, which the third repeats."""
     torch.manual_seed(seed)
     problem = pooling(direction="backward", n=3, c=16, h=320, w=320, stride=1)
-    _, indices = OPERATOR.inputs(problem, uniform(problem, seed))
+    _, indices = inputs_of(problem, seed)
     assert torch.equal(indices[2], indices[0]) and not torch.equal(indices[0], indices[1])
 
 
@@ -153,7 +156,7 @@ def test_aten_launches_copy_nothing(kind: Kind, direction: Direction, layout: La
     """Outputs laid out otherwise than torch's kernel wants would be written twice."""
     for c, h, w in ((1, 6, 7), (4, 6, 7), (4, 1, 3), (1, 1, 1)):
         problem = pooling(kind=kind, direction=direction, layout=layout, c=c, h=h, w=w)
-        launch = OPERATOR.implementations["aten"](problem, *OPERATOR.inputs(problem, uniform(problem, seed)))
+        launch = OPERATOR.implementations["aten"](problem, *inputs_of(problem, seed))
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             launch.call()
         ran = {event.key for event in profile.key_averages()}
@@ -213,10 +216,10 @@ def test_a_16_bit_sum_would_be_noticed(given: dict[str, object], seed: int) -> N
     """In a kernel of ours: torch's own backward does just that on a CPU."""
     torch.manual_seed(seed)
     problem = pooling(**given, dtype="float16")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    launch = OPERATOR.implementations["aten"](problem, *inputs)
+    inputs = inputs_of(problem, seed)
     if problem.direction == "backward":
-        assert error(problem, inputs, launch) > tolerance(problem, "triton")
+        written = outputs_of(OPERATOR.implementations["aten"](problem, *inputs).call())
+        assert relative_error(OPERATOR, problem, inputs, written) > tolerance(problem, "triton")
         return
     (x,) = inputs
     padded = torch.nn.functional.pad(x, [problem.padding] * 4)
@@ -236,7 +239,7 @@ def test_a_missing_tap_or_a_wrong_divisor_would_be_noticed(
     """One of all terms left out, or one point of the window too many in the divisor."""
     torch.manual_seed(seed)
     problem = pooling(**given, dtype=dtype)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     (right,) = outputs_of(OPERATOR.reference(problem, *inputs))
     allowed = tolerance(problem, "triton")
     if problem.kind == "average":
@@ -253,7 +256,7 @@ def test_any_image_may_be_part_of_an_excerpt(seed: int) -> None:
     torch.manual_seed(seed)
     # 17 x 17 taps for each of as many outputs: a hundred planes are as much as an excerpt holds.
     problem = pooling(n=30, c=40, h=17, w=17, window=17, stride=1, padding=8)
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     marked = torch.zeros(30, 40, problem.high, problem.wide)
     marked[4] = 1
     found = sum(bool(excerpt(problem, inputs, (marked,))[2][0].any()) for _ in range(80))
@@ -263,7 +266,7 @@ def test_any_image_may_be_part_of_an_excerpt(seed: int) -> None:
 def test_excerpt_of_huge_planes_is_one_of_them(seed: int) -> None:
     torch.manual_seed(seed)
     problem = pooling(n=2, c=2, h=33, w=33, window=95, stride=1, padding=47)
-    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
+    (x,) = inputs_of(problem, seed)
     seen = set()
     for _ in range(100):  # one of four is never drawn with probability 4 * 0.75^100, 1e-12
         smaller, (part,), _ = excerpt(problem, (x,), (x, x))
@@ -274,7 +277,7 @@ def test_excerpt_of_huge_planes_is_one_of_them(seed: int) -> None:
 
 def test_excerpt_turns_codes_into_indices_and_sees_a_wrong_one(seed: int) -> None:
     problem = pooling(dtype="float16", layout="NHWC")
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
+    inputs = inputs_of(problem, seed)
     y, indices = outputs_of(OPERATOR.reference(problem, *inputs))
     places = codes(problem, indices.long())
     assert relative_error(OPERATOR, problem, inputs, (y, places)) == 0 == tolerance(problem, "triton-codes")
@@ -283,10 +286,67 @@ def test_excerpt_turns_codes_into_indices_and_sees_a_wrong_one(seed: int) -> Non
     assert relative_error(OPERATOR, problem, inputs, (y, places)) > 0
 
 
-def test_taps_count_every_pair_of_window_and_point() -> None:
-    """The loads that both directions promise, by counting."""
-    for problem in OPERATOR.examples:
-        ones = torch.ones(problem.n, problem.c, problem.h, problem.w)
-        window = (*both_axes(problem), problem.ceil_mode)
-        counted = torch.nn.functional.avg_pool2d(ones, *window, divisor_override=1).sum()
-        assert taps(problem) == int(counted)
+USUAL = {"n": 8, "c": 64, "h": 56, "w": 56, "stride": 1, "dtype": "float16"}
+"""Max forward of float16 in NCHW, 3 x 3 at stride 1 over 56 x 56."""
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ({}, {8, 4}),
+        ({"dtype": "float32"}, {4}),
+        ({"stride": 2}, {8, 4}),
+        ({"window": 2, "stride": 2, "padding": 0, "h": 112, "w": 112}, {8, 4}),
+        ({"window": 5, "padding": 2}, {8, 4}),
+        ({"window": 7, "padding": 3}, {4}),  # seven rows of eight are more than is kept
+        ({"w": 28}, {4}),
+        ({"w": 14}, {2}),
+        ({"w": 7}, {1}),
+        ({"w": 7, "window": 5, "padding": 2}, set()),  # reaches over the strip beside it
+        ({"w": 7, "stride": 2}, set()),
+        ({"window": 1, "stride": 2, "padding": 0}, set()),  # most of x is in no window
+        ({"window": 15, "padding": 7}, set()),
+        ({"h": 5, "w": 8, "window": 5, "window_w": 8, "padding": 0}, set()),  # the whole image
+        ({"layout": "NHWC"}, set()),
+        ({"direction": "backward"}, {8, 4}),
+        ({"direction": "backward", "stride": 2}, {4}),  # stores of 16 bytes
+        ({"direction": "backward", "dtype": "float32", "window": 2, "stride": 2, "padding": 0}, {2}),
+        ({"direction": "backward", "window": 3, "stride": 3, "padding": 0, "w": 57}, set()),
+        ({"direction": "backward", "window": 7, "padding": 3}, set()),  # 49 windows over a point spill
+        ({"direction": "backward", "window": 56, "padding": 0}, set()),
+        ({"w": 7, "n": 2**21}, set()),  # more than can be numbered with 32 bits
+        ({"w": 8, "n": 2**21}, {8, 4}),
+    ],
+)
+def test_strips_are_as_wide_as_a_load_of_a_row_can_be(given: dict[str, object], columns: set[int]) -> None:
+    problem = pooling(**USUAL | given)
+    strips = launching.strips(problem)
+    assert {strip.columns for strip in strips} == columns
+    assert launching.candidates(problem) == [*strips, *launching.tiles(problem)]
+    assert len({str(one) for one in launching.candidates(problem)}) == len(launching.candidates(problem))
+
+
+@pytest.mark.parametrize("direction", get_args(Direction))
+def test_every_strip_is_one_that_the_kernel_takes(direction: Direction) -> None:
+    """Whole strides, a divisor of the row that is read, no narrower than windows reach, nor half empty."""
+    found = 0
+    windows = itertools.product((1, 2, 3, 5, 7, 9), (1, 2, 3, 4), (1, 7, 8, 28, 30, 112), (1, 6, 56))
+    for window, stride, w, h in windows:
+        for padding in range(window // 2 + 1):
+            if min(h, w) + 2 * padding < window:
+                continue
+            given = {"direction": direction, "window": window, "stride": stride, "padding": padding}
+            problem = pooling(**USUAL | given | {"h": h, "w": w, "dtype": "bfloat16"})
+            for strip in launching.strips(problem):
+                found += 1
+                assert stride <= window
+                if direction == "forward":
+                    assert w % strip.columns == 0 == strip.columns % stride
+                    assert strip.columns >= max(padding, window - stride - padding)
+                    assert strip.rows < 2 * problem.high and 2 * strip.columns <= 16
+                else:
+                    assert problem.wide % strip.columns == 0 == strip.rows % stride
+                    # The last window to hold the last point starts no further than a strip behind it.
+                    assert strip.columns * stride >= max(window - 1 - padding - stride + 1, padding)
+                    assert strip.rows < 2 * h and 2 * strip.columns * stride <= 16
+    assert found > 100

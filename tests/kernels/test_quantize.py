@@ -1,22 +1,13 @@
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
 
 from kernels.quantize.operator import LARGEST, OPERATOR
-from kernels.quantize.problem import Quantize
-from tests.kernels.tensors import uniform, used
+from tests.kernels.problems import inputs_of, usual
+from tests.kernels.tensors import used
 
-
-def drawn(problem: Quantize, seed: int) -> torch.Tensor:
-    (x,) = OPERATOR.inputs(problem, uniform(problem, seed))
-    return x
-
-
-def quantize(**given: Any) -> Quantize:
-    return Quantize(
-        **{"rows": 64, "length": 64, "dtype": "float32", "to": "float8_e4m3", "scaling": "row"} | given
-    )
+quantize = partial(usual, "quantize")
 
 
 @pytest.mark.parametrize(
@@ -25,7 +16,7 @@ def quantize(**given: Any) -> Quantize:
 def test_y_times_its_scale_is_x_to_the_precision_of_the_type(to: str, scaling: str, seed: int) -> None:
     """What the numbers are for, by a way of its own: no formula of the reference."""
     problem = quantize(to=to, scaling=scaling, rows=32, length=128)
-    x = drawn(problem, seed)
+    (x,) = inputs_of(problem, seed)
     y, scales = OPERATOR.implementations["aten"](problem, x).call()
     scale = 2.0 ** (scales.double() - 127) if scaling == "mx" else scales.double()
     back = (y.double().view(scale.numel(), -1) * scale.view(-1, 1)).view_as(x)
@@ -53,7 +44,7 @@ def test_bytes_are_what_each_implementation_makes_of_them() -> None:
 
 def test_plausible_bugs_would_be_noticed(seed: int) -> None:
     problem = quantize(rows=64, length=256)
-    x = drawn(problem, seed)
+    (x,) = inputs_of(problem, seed)
     x *= torch.linspace(0.5, 2, 64)[:, None]
     y, scales = OPERATOR.implementations["aten"](problem, x).call()
     wrongs = {

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,19 +12,13 @@ from bench.worker.check import outputs_of
 from kernels.recurrent import formulas
 from kernels.recurrent.operator import OPERATOR, excerpt
 from kernels.recurrent.problem import Recurrent
-from tests.kernels.tensors import uniform, used
+from tests.kernels.problems import inputs_of, usual
+from tests.kernels.tensors import used
 
 PASSES = list(itertools.product(("lstm", "gru"), ("forward", "activation_gradient", "backward")))
 
 
-def layer(**given: Any) -> Recurrent:
-    """A forward pass of 2 LSTM layers, 5 sequences of 7 steps, 6 inputs, 9 hidden, but for what is given."""
-    usual = {"cell": "lstm", "direction": "forward", "batch": 5, "inputs": 6, "hidden": 9, "steps": 7}
-    return Recurrent.model_validate({**usual, "layers": 2, "dtype": "float32", **given})
-
-
-def drawn(problem: Recurrent, seed: int) -> tuple[torch.Tensor, ...]:
-    return OPERATOR.inputs(problem, uniform(problem, seed))
+layer = partial(usual, "recurrent")
 
 
 @pytest.mark.parametrize(("cell", "direction"), PASSES)
@@ -38,7 +33,7 @@ def test_flop_are_those_of_the_products(cell: str, direction: str) -> None:
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_formulas_are_torchs_modules_and_autograds_gradients(cell: str, layers: int, seed: int) -> None:
     problem = layer(cell=cell, layers=layers, direction="backward", dtype="float32")
-    tensors = [tensor.double().requires_grad_() for tensor in drawn(problem, seed)]
+    tensors = [tensor.double().requires_grad_() for tensor in inputs_of(problem, seed)]
     x, states, weights, (dy,) = formulas.split(problem, tuple(tensors))
     module = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[cell](6, 9, layers, dtype=torch.float64)
     named = dict(zip(module.state_dict(), itertools.chain.from_iterable(weights), strict=True))
@@ -149,7 +144,7 @@ def test_cudnn_is_called_as_torch_declares_it(
     name: str, dtype: str, cell: str, direction: str, cudnn_calls: list[tuple[bool, list[int]]], seed: int
 ) -> None:
     problem = layer(cell=cell, direction=direction, dtype=dtype)
-    inputs = drawn(problem, seed)
+    inputs = inputs_of(problem, seed)
     before = [tensor.clone() for tensor in inputs]
     launch = OPERATOR.implementations[name](problem, *inputs)
     for _ in range(2):  # the second finds the reserve as the first did

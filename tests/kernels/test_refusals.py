@@ -2,15 +2,14 @@
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 import kernels
 from bench.spec import DeviceKind, Problem
+from tests.kernels.problems import REFUSALS, parameters
 
 
 class Case(NamedTuple):
@@ -35,7 +34,7 @@ class Case(NamedTuple):
 def cases() -> Iterator[Case]:
     """All of the file's."""
     operator, usual = "", ""
-    for line in Path(__file__).with_name("refusals.txt").read_text().splitlines():
+    for line in REFUSALS.read_text().splitlines():
         if line.startswith("#"):
             continue
         if not line.startswith(" "):
@@ -49,18 +48,6 @@ def cases() -> Iterator[Case]:
         )
         for name, given in itertools.product(implementations.split(", "), parameters(f"{usual} {changed}")):
             yield Case(operator, name, where if colon else "", given, sentence)
-
-
-def parameters(text: str) -> list[dict[str, Any]]:
-    """`a=1 b=2,3 -c` read from left to right: later values replace earlier ones."""
-    found: dict[str, list[Any]] = {}
-    for word in text.split():
-        name, _, values = word.partition("=")
-        if word.startswith("-"):
-            del found[word[1:]]
-        else:
-            found[name] = [yaml.safe_load(value) for value in values.split(",")]
-    return [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
 
 
 @pytest.mark.parametrize("case", [*cases()], ids=str)

@@ -1,26 +1,66 @@
-"""Softmax and its gradient, rows beyond 16384: one program walks along its row twice.
+"""Softmax and its gradient: rows up to 16384 in registers, each read once; longer ones in two walks.
 
-**Why this algorithm.** Such a row does not fit into registers. The first walk gathers the sum, the second
-writes. It goes backwards: what was read last is still in cache. The forward sum needs the largest element,
-not yet known: it is kept relative to the largest so far, and rescaled as that grows (online softmax,
-Milakov and Gimelshein 2018), once a chunk, so that every element costs one exponential a walk.
+**Why these algorithms.** `forward` and `backward` hold whole rows in registers: kernels/layernorm/rows.py
+says why, and how they are aligned. A longer row does not fit. So one program walks along it twice: the first
+walk gathers the sum, the second writes. It goes backwards: what was read last is still in cache. The forward
+sum needs the largest element, not yet known: it is kept relative to the largest so far, and rescaled as that
+grows (online softmax, Milakov and Gimelshein 2018), once a chunk, so that every element costs one exponential
+a walk.
 
-**Bytes moved.** The inputs once from memory; again, shortly after, from L2 as far as the rows under way fit
-there (132 programs of 64 KB rows are 8 MB); the result once.
+**Bytes moved.** The inputs once from memory, the result once: the least there is. In two walks the inputs
+again, shortly after, from L2 as far as the rows under way fit there (132 programs of 64 KB rows are 8 MB).
 
-**Arithmetic.** float32; NaN, +inf and rows of -inf as in whole_rows.py.
+**Arithmetic.** float32. The largest of the row is taken off before the exponential, so nothing overflows.
+As in torch, a row with a NaN, with +inf, or of nothing but -inf becomes NaN: the first in its sum, the others
+as inf - inf.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-from collections.abc import Sequence
-
 import triton
 import triton.language as tl
 
-from bench.spec import Launch, Tensors
-from kernels.layernorm.tiles import Tile, along_rows, chunks
-from kernels.softmax.problem import Softmax
-from kernels.tensors import empty
+from kernels.layernorm.rows import known_length, rows_of
+
+
+@triton.jit(do_not_specialize=["rows", "length"])
+def forward(
+    x_pointer,  # [rows, length], contiguous
+    y_pointer,  # [rows, length], contiguous; every element is written once
+    rows,
+    length,
+    ALIGN: tl.constexpr,  # a power of two that divides length; at most 16 bytes' worth of elements
+    EVEN: tl.constexpr,  # length is BLOCK: columns need no mask
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,  # at least length
+):
+    """y of the rows from ROWS x program on."""
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    _, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
+    x = tl.load(x_pointer + start + at, mask=inside, other=float("-inf")).to(tl.float32)
+    raised = tl.exp(x - tl.max(x, 1)[:, None])
+    y = raised * (1.0 / tl.sum(raised, 1))[:, None]
+    tl.store(y_pointer + start + at, y.to(y_pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["rows", "length"])
+def backward(
+    y_pointer,  # [rows, length], contiguous
+    dy_pointer,  # [rows, length], contiguous
+    dx_pointer,  # [rows, length], contiguous; every element is written once
+    rows,
+    length,
+    ALIGN: tl.constexpr,  # as above
+    EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """dx of the rows from ROWS x program on."""
+    length = known_length(length, ALIGN, EVEN, BLOCK)
+    _, start, at, inside = rows_of(tl.program_id(0), rows, length, EVEN, ROWS, BLOCK)
+    y = tl.load(y_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(dy_pointer + start + at, mask=inside, other=0.0).to(tl.float32)
+    dx = y * (dy - tl.sum(y * dy, 1)[:, None])
+    tl.store(dx_pointer + start + at, dx.to(dx_pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -96,16 +136,3 @@ def backward_two_pass(
         dy = tl.load(dy_pointer + start + along, mask=inside, other=0.0).to(tl.float32)
         dx = y * (dy - total)
         tl.store(dx_pointer + start + along, dx.to(dx_pointer.dtype.element_ty), mask=inside)
-
-
-def candidates(problem: Softmax) -> Sequence[Tile]:
-    """Chunks worth trying."""
-    return chunks(problem.length, problem.item_byte)
-
-
-def launch(problem: Softmax, inputs: Tensors, tile: Tile) -> Launch:
-    """y of x, or dx of y and dy: rows of any length, all contiguous."""
-    outputs = empty(problem, inputs[0])
-    run = (forward_two_pass if problem.direction == "forward" else backward_two_pass)[(problem.rows,)]
-    options = along_rows(tile, problem.length, problem.item_byte)
-    return Launch.of(run, outputs, *inputs, *outputs, problem.length, **options)
