@@ -92,9 +92,9 @@ class Choice(NamedTuple):
         """The same with so many tiles of N together."""
         if isinstance(self.configuration, Choice):
             return self._replace(configuration=self.configuration.grouped(group))
-        of_its_own = "group" in self.configuration._fields
-        changed = {"group": group} if of_its_own else {"tile": self.tile._replace(group=group)}
-        return self._replace(configuration=self.configuration._replace(**changed))
+        tile = self.tile._replace(group=group)
+        is_tile = isinstance(self.configuration, Tile)
+        return self._replace(configuration=tile if is_tile else self.configuration._replace(tile=tile))
 
 
 def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str, ...]:
@@ -128,13 +128,13 @@ def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str,
     return plain
 
 
-def launch(problem: Gemm, of: Operands, name: str) -> Launch:
+def launch(of: Operands, name: str) -> Launch:
     """D in `of.d` by the implementation of this name, `triton` or `triton-...`, on the current device.
 
     The first launch that is proposed something new compiles and times it (about a second).
     Unsupported if nothing listed can run here.
     """
-    at = _device(of)
+    problem, at = of.problem, _device(of)
     question = question_of(problem, name, at, of.addend)
     if not question.choices:
         raise Unsupported(

@@ -9,17 +9,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bench.launching.inductor import compiled
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.gemm.operands import factors
 from kernels.gemm.problem import Gemm
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from kernels.precision import sum_in_float32
 
 _OPTIONS = (
     # What mode="max-autotune-no-cudagraphs" stands for: how launches are queued is the harness's business.
@@ -48,10 +46,7 @@ class Product:
 
     def __init__(self, problem: Gemm) -> None:
         """Compiles nothing yet. Sums are as operator.py's `cublas` has them."""
-        matmul = torch.backends.cuda.matmul
-        matmul.allow_fp16_accumulation = False
-        matmul.allow_fp16_reduced_precision_reduction = False
-        matmul.allow_bf16_reduced_precision_reduction = False
+        sum_in_float32()
         self._problem = problem
         self._run = compiled(multiply, problem, _OPTIONS)
         self.called = False

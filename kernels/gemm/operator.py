@@ -9,20 +9,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
 import torch
 
-from bench.spec import PACKED, Dtype, Launch, Operator, Uniform
+from bench.spec import PACKED, Dtype, Launch, Operator, Tensors, Uniform
 from kernels.excerpts import one_of_each_block
 from kernels.gemm import max_autotune, quantized, sparse
 from kernels.gemm.number_types import decoded, rounded, scale_of, swizzled
 from kernels.gemm.operands import factors, new_output, operands
 from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, SCALED, Gemm, Layout
 from kernels.gemm.rounding import tolerance
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from kernels.precision import cublas_precision, sum_in_float32
 
 _BLOCK = 32
 """Finest spacing of an excerpt, in rows and columns of C: no tile of any implementation is smaller."""
@@ -110,22 +109,16 @@ def cublas(problem: Gemm, *inputs: torch.Tensor) -> Launch:
     when it splits K, reduce the parts in 16 bits. Of float8_e4m3 it sums inside Hopper's tensor cores (fast
     accumulation), as our kernels do. tf32 and float32 are one type to torch, told apart by a global
     flag that counts when cuBLAS is called, which is also when a graph is captured. So the launch itself sets
-    it (0.4 us), and whatever else runs in the process, each launch is what it says.
+    it, and whatever else runs in the process, each launch is what it says.
     """
-    matmul = torch.backends.cuda.matmul
-    matmul.allow_fp16_accumulation = False
-    matmul.allow_fp16_reduced_precision_reduction = False
-    matmul.allow_bf16_reduced_precision_reduction = False
+    sum_in_float32()
     product = _by_torch(problem, *inputs)
     if problem.dtype not in ("tf32", "float32"):
         return product
 
     def with_precision() -> torch.Tensor | Tensors:
-        matmul.fp32_precision = "tf32" if problem.dtype == "tf32" else "ieee"
-        d = product.call()
-        # Left at tf32, it would contradict torch's older flags, and reading one of those then raises.
-        matmul.fp32_precision = "ieee"
-        return d
+        with cublas_precision(problem.dtype):
+            return product.call()
 
     return Launch(with_precision, outputs=product.outputs)
 
@@ -165,11 +158,15 @@ def _by_torch(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tens
     return Launch(lambda: torch.mm(left, right, out=d), outputs=(d,))
 
 
-def _triton(name: str) -> Callable[..., Launch]:
-    def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
-        from kernels.gemm import choosing  # Triton is not everywhere, and a run on a CPU needs none.
+def _of_operands(module: str, which: str) -> Callable[..., Launch]:
+    """The `launch` of a module of this folder, which is imported when it is called.
 
-        return choosing.launch(problem, operands(problem, *inputs), name)
+    Triton is not everywhere, and a run on a CPU needs none.
+    """
+
+    def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
+        made: Launch = import_module(f"kernels.gemm.{module}").launch(operands(problem, *inputs), which)
+        return made
 
     return launch
 
@@ -236,15 +233,6 @@ def _examples() -> list[Gemm]:
     return [problem for problem in problems if problem.product != (1, 1, 1) or problem.dtype not in small]
 
 
-def _cublaslt(which: str) -> Callable[..., Launch]:
-    def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
-        from kernels.gemm import cublaslt
-
-        return cublaslt.launch(operands(problem, *inputs), which)
-
-    return launch
-
-
 OURS = tuple(one.name for one in Gemm.implementations if one.name.startswith("triton"))
 
 CUBLASLT = {"cublaslt": "first", "cublaslt-best": "best"} | {f"cublaslt-{t}": t for t in FORCED_TILES}
@@ -260,8 +248,8 @@ OPERATOR = Operator(
         "inductor": max_autotune.launch,
         "cublas-quantized": quantized.launch,
         "cusparselt": sparse.launch,
-        **{name: _cublaslt(which) for name, which in CUBLASLT.items()},
-        **{name: _triton(name) for name in OURS},
+        **{name: _of_operands("cublaslt", which) for name, which in CUBLASLT.items()},
+        **{name: _of_operands("choosing", name) for name in OURS},
     },
     tolerance=tolerance,
     examples=_examples(),

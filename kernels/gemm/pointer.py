@@ -144,9 +144,13 @@ def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
     """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
     batch = of.problem.batch
     grid = tiles_of(of.problem, tile) // batch, batch
-    arguments = of.arguments(tile) | {
-        **{"slots": None, "counters": None, "parts": 1, "SPLIT": False, "TURNED": False, "ROWS": 1},
-        "HALVES": of.addend == "matrix",
-        "BATCHED": batch > 1,
-    }
+    arguments = (
+        of.arguments(multiply, tile)
+        | tile.options
+        | {
+            **{"slots": None, "counters": None, "parts": 1, "SPLIT": False, "TURNED": False, "ROWS": 1},
+            "HALVES": of.addend == "matrix",
+            "BATCHED": batch > 1,
+        }
+    )
     return Prepared(multiply, grid, arguments, of.d)

@@ -98,17 +98,21 @@ def in_parts(of: Operands, share: Share, count: int) -> Prepared:
         elements=tiles * count * tile.m * tile.n if count > 1 else 0,
         counters=tiles * (1 + math.ceil(count / FAN.value)) if count > 1 else 0,
     )
-    arguments = of.arguments(tile) | {
-        "slots": room.parts,
-        "counters": room.counters,
-        "parts": count,
-        "SPLIT": count > 1,
-        "TURNED": turned(of.problem, tile),
-        "ROWS": rows(of.problem, tile),
-        "HALVES": False,
-        "BATCHED": False,
-        "maxnreg": registers(tile, share.per_sm),
-    }
+    arguments = (
+        of.arguments(multiply, tile)
+        | tile.options
+        | {
+            "slots": room.parts,
+            "counters": room.counters,
+            "parts": count,
+            "SPLIT": count > 1,
+            "TURNED": turned(of.problem, tile),
+            "ROWS": rows(of.problem, tile),
+            "HALVES": False,
+            "BATCHED": False,
+            "maxnreg": registers(tile, share.per_sm),
+        }
+    )
     return Prepared(multiply, (tiles, count), arguments, of.d)
 
 

@@ -214,15 +214,19 @@ def prepare(of: Operands, streams: Streams, sm_count: int) -> Prepared:
         elements=(streamed + programs - 1 if streamed else 0) * tile.m * tile.n,
         counters=streamed * (1 + math.ceil(programs / FAN.value)),
     )
-    arguments = of.arguments(tile) | {
-        "slots": room.parts,
-        "counters": room.counters,
-        "streamed": streamed,
-        "BULK": streams.bulk,
-        "ROWS": rows(of.problem, tile),
-        "maxnreg": registers(tile, streams.per_sm),
-    }
+    arguments = (
+        of.arguments(multiply, tile)
+        | tile.options
+        | {
+            "slots": room.parts,
+            "counters": room.counters,
+            "streamed": streamed,
+            "BULK": streams.bulk,
+            "ROWS": rows(of.problem, tile),
+            "maxnreg": registers(tile, streams.per_sm),
+        }
+    )
     if streams.bulk:
-        described = descriptors.arguments(of, tile)
-        arguments |= {"a_pointer": described["a"], "b_pointer": described["b"]}
+        a, b = descriptors.operands(of, tile)
+        arguments |= {"a_pointer": a, "b_pointer": b}
     return Prepared(multiply, (programs,), arguments, of.d)

@@ -41,8 +41,17 @@ class Tile(NamedTuple):
 
     def __str__(self) -> str:
         """`256x128x64 w8 s3`, and ` g16` if another number than 8 runs together."""
-        text = f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
-        return text if self.group == GROUP else f"{text} g{self.group}"
+        return self.alone if self.group == GROUP else f"{self.alone} g{self.group}"
+
+    @property
+    def alone(self) -> str:
+        """The same without the order: `256x128x64 w8 s3`."""
+        return f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What Triton is asked for: its own options of a launch."""
+        return {"num_warps": self.warps, "num_stages": self.stages}
 
 
 tile_list = functools.partial(parsed, Tile)

@@ -122,5 +122,10 @@ def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
 
 def by(of: Operands, tile: Tile, count: int, *, walks: bool) -> Prepared:
     """The same by so many programs, each of which computes a tile, or walks."""
-    arguments = descriptors.arguments(of, tile) | {"WALKS": walks}
+    a, b = descriptors.operands(of, tile)
+    half = [tile.n, tile.m // 2]
+    arguments = of.arguments(multiply, tile) | tile.options
+    arguments |= {"a": a, "b": b, "c": None, "d": descriptors.described("d", of.d, half), "WALKS": walks}
+    if of.c is not None:
+        arguments["c"] = descriptors.described("c", of.c, half if of.addend == "matrix" else half[1:])
     return Prepared(multiply, (count,), arguments, of.d)

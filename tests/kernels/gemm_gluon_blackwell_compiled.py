@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, get_args
 
 from bench.spec import Dtype, Unsupported
 from kernels.gemm import gluon_blackwell, gluon_scaled
-from kernels.gemm.gluon_blackwell import Schedule, part
+from kernels.gemm.gluon import Schedule
+from kernels.gemm.gluon_blackwell import part
 from kernels.gemm.problem import BLOCK_SCALED, Gemm, Layout
 from tests.kernels.compiled import (
     MATRIX_UNITS,
@@ -132,7 +133,7 @@ def chosen() -> Iterator[Form]:
     turn = 0
     for dtype, add in typed():
         for case in cases(dtype, LAYOUTS[2], add):
-            if case.schedule.group == 8:
+            if case.schedule.tile.group == 8:
                 yield (case if case.scaled else case._replace(layout=LAYOUTS[turn % 4])).form()
                 turn += 1
 

@@ -95,7 +95,7 @@ def chosen() -> Iterator[Form]:
     alike: dict[tuple[object, ...], list[Case]] = {}
     for case in cases():
         shape = case.schedule.tile[:2]
-        if case.schedule.group == (16 if shape == (256, 128) else 8):
+        if case.schedule.tile.group == (16 if shape == (256, 128) else 8):
             alike.setdefault((case.dtype, case.add, shape, case.schedule.lag), []).append(case)
     for turn, layouts in enumerate(alike.values()):
         yield layouts[(turn + turn // 4) % len(layouts)].form()

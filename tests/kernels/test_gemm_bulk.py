@@ -67,13 +67,13 @@ def test_a_grid_has_a_program_an_sm_but_none_without_a_tile() -> None:
     tile = Tile(128, 128, 64, 8, 4)
     assert [persistent.programs(problem, tile, sms) for sms in (1, 5, 6, 132)] == [1, 5, 6, 6]
     wide = Gemm(m=520, n=256, k=64, dtype="float16", layout="NT")
-    chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 4), lag=0, group=8)
+    chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 4), lag=0)
     grids = [gluon_hopper.prepare(zeros(wide), chosen, sms).grid for sms in (1, 5, 6, 132)]
     assert grids == [(1,), (5,), (6,), (6,)]
     listed = gluon_blackwell.candidates(problem, BLACKWELL, 148)
     by_blocks = {one.blocks: one for one in listed if one.tile.m == 256}
-    assert [gluon_blackwell.programs(problem, by_blocks[1], sms) for sms in (1, 3, 4, 148)] == [1, 3, 4, 4]
-    assert [gluon_blackwell.programs(problem, by_blocks[2], sms) for sms in (2, 3, 4, 148)] == [1, 1, 2, 2]
+    assert [gluon.programs(problem, by_blocks[1], sms) for sms in (1, 3, 4, 148)] == [1, 3, 4, 4]
+    assert [gluon.programs(problem, by_blocks[2], sms) for sms in (2, 3, 4, 148)] == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("capability", [HOPPER, BLACKWELL, SMALL])
@@ -102,7 +102,7 @@ def test_every_list_in_gluon_has_configurations_each_once_that_fit(dtype: Dtype,
     assert listed == module.candidates(problem, BLACKWELL, 148)
     assert len({str(one) for one in listed}) == len(listed) <= 12
     assert all(module.shared_byte(problem, one) <= ROOM_BYTE[BLACKWELL] for one in listed)
-    assert {one.group for one in listed} == {4, 8, 16}
+    assert {one.tile.group for one in listed} == {4, 8, 16}
     assert {one.blocks for one in listed} == ({1} if dtype in BLOCK_SCALED else {1, 2})
     assert all(one.tile.n == 128 * one.blocks and one.tile.stages >= 3 for one in listed)
 
@@ -166,7 +166,7 @@ def test_the_kernel_of_the_device_is_prepared(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("layout", get_args(Layout))
 def test_descriptors_have_the_blocks_that_the_kernel_copies(layout: Layout) -> None:
     problem = Gemm(m=512, n=384, k=256, dtype="float16", layout=layout, beta=1)
-    chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 3), lag=1, group=8)
+    chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 3), lag=1)
     named = gluon_hopper.prepare(zeros(problem), chosen, 132).arguments
     blocks = {name: list(named[name].block_shape) for name in "abcd"}
     assert blocks == {
@@ -186,7 +186,7 @@ def test_configurations_whose_waves_compute_least_come_first() -> None:
     more = full.model_copy(update={"m": full.m + 8})
     first = gluon_blackwell.candidates(more, BLACKWELL, 148)[0]
     assert first.tile.m < 256
-    assert gluon_blackwell.computed(more, first, 148) < 2 * 256 * 128
+    assert gluon.computed(more, first, 148) < 2 * 256 * 128
 
 
 def test_older_tritons_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_older_tritons_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPat
             patched.setattr(gluon_blackwell.triton, "__version__", "3.6.0")
             with pytest.raises(Unsupported, match=r"needs Triton 3\.7 .* this is Triton 3\.6\.0"):
                 gluon.candidates(problem, BLACKWELL, 148)
-    gluon_blackwell.check_version("3.10.1+git12ab")
+    gluon.check_version("3.10.1+git12ab", gluon_blackwell.LEAST_TRITON)
 
 
 def test_8_bits_are_of_every_layout_on_blackwell_alone() -> None:

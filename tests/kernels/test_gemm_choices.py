@@ -104,7 +104,7 @@ class Gpu(Tuner):
     def choose(self, problem: Gemm, name: str = "triton") -> Launch:
         """Of tensors as wide as one element, whatever the problem."""
         tensor = torch.zeros(1, 1)
-        made: Launch = choosing.launch(problem, Operands(problem, tensor, tensor, torch.zeros(4, 4)), name)
+        made: Launch = choosing.launch(Operands(problem, tensor, tensor, torch.zeros(4, 4)), name)
         return made
 
     def _prepare(self, of: Operands, at: Any, choice: Any) -> Any:

@@ -26,13 +26,7 @@ from tests.kernels.gemm_cases import bits, gaps, poison_gaps, storage
 from tests.kernels.tensors import uniform, used
 
 pytest.importorskip("triton", minversion="3.7")
-from kernels.gemm import (
-    gluon_blackwell,
-    gluon_blackwell_warps,
-    gluon_hopper,
-    gluon_scaled,
-    gluon_scaled_warps,
-)
+from kernels.gemm import gluon_blackwell, gluon_hopper, gluon_scaled
 from tests.kernels.gluon_emulator import Emulated, emulate
 from tests.kernels.gluon_mutations import Mutation, mutations, planted
 from tests.kernels.gluon_ptx import out_of_step
@@ -40,11 +34,9 @@ from tests.kernels.gluon_walk import walk
 
 KERNELS: dict[str, ModuleType] = {
     "hopper": gluon_hopper,
-    "blackwell": gluon_blackwell_warps,
-    "scaled": gluon_scaled_warps,
+    "blackwell": gluon_blackwell,
+    "scaled": gluon_scaled,
 }
-"""Name -> the module with what its warps do."""
-_CALLED = {"hopper": gluon_hopper, "blackwell": gluon_blackwell, "scaled": gluon_scaled}
 CAPABILITY = {"hopper": (9, 0), "blackwell": (10, 0), "scaled": (10, 0)}
 
 
@@ -72,7 +64,7 @@ class Case(NamedTuple):
 def schedules(kernel: str, problem: Gemm, stages: int | None = None) -> list[Any]:
     """What a device may choose from; with as many stages, if given, or as few as its lag allows."""
     found = []
-    for one in _CALLED[kernel].candidates(problem, CAPABILITY[kernel], 132):
+    for one in KERNELS[kernel].candidates(problem, CAPABILITY[kernel], 132):
         fewest = max(stages or one.tile.stages, getattr(one, "lag", 0) + 1)
         found.append(one._replace(tile=one.tile._replace(stages=fewest)))
     return found
@@ -94,7 +86,7 @@ def check(case: Case, seed: int, *, module: ModuleType | None = None) -> Emulate
     poison((whole := storage(of.d),))
     before = whole.clone()
     sm_count = case.programs * getattr(case.chosen, "blocks", 1)
-    prepared = _CALLED[case.kernel].prepare(of, case.chosen, sm_count)
+    prepared = KERNELS[case.kernel].prepare(of, case.chosen, sm_count)
     kernel = (module or KERNELS[case.kernel]).multiply
     done = emulate(kernel, prepared.grid[0], prepared.arguments, seed)
     assert torch.equal(bits(gaps(whole, problem)), bits(gaps(before, problem))), (
