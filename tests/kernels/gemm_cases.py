@@ -13,6 +13,8 @@ from kernels.gemm.operator import OPERATOR
 from kernels.gemm.problem import Gemm, Layout
 from tests.kernels.tensors import TORCH_TYPE
 
+ADDENDS = ("none", "matrix", "bias")
+"""What may be added to a product."""
 KINDS = tuple(
     attrgetter(*names)
     for names in (("m", "n", "k"), ("layout",), ("dtype",), ("beta", "pitch", "batch", "data", "sparsity"))

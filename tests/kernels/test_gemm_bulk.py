@@ -1,7 +1,7 @@
 """Kernels by bulk copies, in Triton and in Gluon: what is decided before a launch.
 
 What they compute is for gemm_interpreted.py and test_gemm_gluon_emulated.py, what they compile to for
-gemm_tma_compiled.py and its like.
+gemm_tiles_compiled.py and gemm_gluon_compiled.py.
 """
 
 import itertools
