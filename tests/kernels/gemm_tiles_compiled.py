@@ -7,8 +7,8 @@ the limit, the architecture's matrix instruction used, and 16-byte loads whereve
 instruction used and no other, operands brought and D taken away by bulk copies and by nothing else, and no
 matrix operand from registers (ptxas before 13.1 can overwrite those too early).
 
-*Turned first*: nothing spilled, accesses of 16 bytes on both sides; and no threads of a warp meet in a bank of
-shared memory.
+*Turned first*: nothing spilled, accesses of 16 bytes on both sides; and no threads of a warp meet in a bank
+of shared memory.
 
 Every form of the first takes half an hour on two cores, of the second an hour.
 """

@@ -14,12 +14,14 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import triton
 
 from tests.kernels.gluon_machine import Async, Ident, Machine, Space, Step
-from tests.kernels.gluon_memory import Memory, Pending, Traffic, View
+
+if TYPE_CHECKING:
+    from tests.kernels.gluon_memory import Memory, Pending, Traffic, View
 
 _HERE = threading.local()
 _NOT_KERNELS = (str(Path(triton.__file__).parent), str(Path(__file__).parent / "gluon_"))

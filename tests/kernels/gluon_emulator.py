@@ -26,7 +26,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import JITFunction
 
-from tests.kernels import gluon_copies, gluon_products  # noqa: F401  (they enter what they stand for)
 from tests.kernels.gluon_agents import Agent, Launch
 from tests.kernels.gluon_language import STANDS_FOR
 from tests.kernels.gluon_machine import Async, Fault

@@ -15,18 +15,16 @@ from typing import Any
 import torch
 from triton.experimental.gluon import language as gl
 
+from tests.kernels.gluon_agents import current
 from tests.kernels.gluon_machine import Fault, Region, Space
 
 KINDS = {
     gl.float16: torch.float16,
     gl.bfloat16: torch.bfloat16,
     gl.float32: torch.float32,
-    gl.float64: torch.float64,
     gl.float8e4nv: torch.float8_e4m3fn,
-    gl.float8e5: torch.float8_e5m2,
     gl.int8: torch.int8,
     gl.uint8: torch.uint8,
-    gl.int16: torch.int16,
     gl.int32: torch.int32,
     gl.int64: torch.int64,
     gl.int1: torch.bool,
@@ -278,6 +276,14 @@ class Memory:
     """What this is another reading of, and of which part."""
 
 
+def spoiled(shape: Sequence[int], dtype: Any, ctas: int) -> list[torch.Tensor]:
+    """New memory of so many blocks."""
+    shares = [torch.zeros(list(shape), dtype=KINDS[dtype]) for _ in range(ctas)]
+    for one in shares:
+        spoil(one)
+    return shares
+
+
 def spoil(memory: torch.Tensor) -> None:
     """Fill with NaN, or of integers a number that shows."""
     if memory.is_floating_point():
@@ -288,7 +294,7 @@ def spoil(memory: torch.Tensor) -> None:
 
 @dataclass(eq=False)
 class View:
-    """What a memory descriptor names: an allocation or a part of it, perhaps turned."""
+    """What a memory descriptor names: shared or tensor memory or a part of it, perhaps turned."""
 
     memory: Memory
     space: Space
@@ -359,3 +365,39 @@ class View:
         if list(self.of(0).shape) != self.shape:
             raise NotImplementedError("memory that blocks of a cluster share is given another shape")
         return replace(self, shape=list(shape), made=(*self.made, lambda t: t.reshape(*shape)), dims=None)
+
+    def load(self, layout: Any = None) -> Tensor:
+        agent = current()
+        agent.read(self)
+        value = self.of(agent.cta).clone()
+        expected = [own for _, own in share(self.shape, bases(layout), agent.cta)]
+        if layout is not None and agent.launch.ctas > 1 and expected != list(value.shape):
+            raise Fault(
+                f"{agent.at()}: a block has {list(value.shape)} of it in memory, {expected} in registers"
+            )
+        return Tensor(value, self.dtype, list(self.shape), layout)
+
+    def store(self, value: Tensor, pred: Any = True) -> None:
+        agent = current()
+        if value.shape != self.shape or value.dtype != self.dtype:
+            raise Fault(f"{agent.at()}: {value.dtype} {value.shape} is stored in {self.dtype} {self.shape}")
+        if pred:
+            agent.write(self)
+            self.put(agent.cta, value.value)
+
+    def slice(self, start: int, length: int, dim: int | None = None) -> View:
+        last = len(self.shape) - 1 if not self.memory.shared else 0
+        return self.part(last if dim is None else dim, start, length)
+
+    def _reinterpret(self, dtype: Any, shape: Sequence[int], layout: Any) -> View:
+        """Another reading of this memory, with numbers of its own; a write to one spoils the other."""
+        launch = current().launch
+        name = f"{self.memory.name}{self.box} as {dtype} {shape}"
+        if name not in launch.memory:
+            shares = spoiled(shape, dtype, launch.ctas)
+            whole, shared = (self.memory, self.box), self.memory.shared
+            made = Memory(self.memory.name, dtype, list(shape), layout, shared, shares, within=whole)
+            launch.memory[name] = made
+            self.memory.aliases.append((made, self.box))
+        memory = launch.memory[name]
+        return replace(self, memory=memory, shape=list(shape), layout=layout, made=(), dims=None)

@@ -7,6 +7,7 @@ prints how many states each walk meets, and what is found in each broken copy of
 
 import itertools
 import math
+import os
 import random
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from bench.worker.check import poison
 from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import BLOCK_SCALED, Gemm, Layout
-from tests.drawing import drawn, is_deep, run_seed
+from tests.drawing import SEED, drawn, is_deep
 from tests.kernels.gemm_cases import bits, gaps, poison_gaps, storage
 from tests.kernels.tensors import uniform, used
 
@@ -152,7 +153,7 @@ def sizes(chance: random.Random, scaled: bool) -> list[tuple[int, int, int]]:
 
 def cases(kernel: str) -> list[Case]:
     """All types, layouts, addends and kinds of sizes that this kernel takes; sizes by the seed."""
-    chance = random.Random(f"{run_seed()} {kernel}")
+    chance = random.Random(f"{os.environ.get(SEED)} {kernel}")
     found = []
     scaled = kernel == "scaled"
     for dtype, layout in itertools.product(TYPES, get_args(Layout)):
