@@ -22,12 +22,19 @@ KINDS = tuple(
 """Properties of a problem of which every run of the tests meets every value (tests/drawing.py)."""
 
 
-def error(problem: Gemm, inputs: Sequence[torch.Tensor], c: torch.Tensor) -> float:
-    """Largest |c - reference| as a fraction of the largest |reference|; NaN if c has a NaN."""
+def error(
+    problem: Gemm, inputs: Sequence[torch.Tensor], d: torch.Tensor, bias: torch.Tensor | None = None
+) -> float:
+    """Largest |d - reference| as a fraction of the largest |reference|; NaN if d has a NaN.
+
+    `bias` [m] was added to every row.
+    """
     right = OPERATOR.reference(problem, *inputs)
     assert isinstance(right, torch.Tensor) and right.dtype == torch.float64
-    assert c.shape == right.shape and c.shape[-2:] == (problem.n, problem.m)
-    return float((c.double() - right).abs().max() / right.abs().max())
+    if bias is not None:
+        right += bias.double()
+    assert d.shape == right.shape and d.shape[-2:] == (problem.n, problem.m)
+    return float((d.double() - right).abs().max() / right.abs().max())
 
 
 def sizeless(dtype: Dtype, layout: Layout, add: str) -> Gemm:
