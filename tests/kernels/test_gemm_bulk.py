@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from bench.spec import Dtype, Unsupported
-from kernels.gemm.number_types import swizzled
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile
@@ -247,9 +246,3 @@ def brought(descriptor: Any, rows: int, blocks: int) -> torch.Tensor:
         tile = flat[at : at + 512].view(32, 4, 4).permute(1, 0, 2).reshape(128, 4)
         found[down * 128 : down * 128 + 128, along * 4 : along * 4 + 4] = tile
     return found
-
-
-def test_scales_are_in_the_order_of_cublas() -> None:
-    scale = torch.arange(256 * 8, dtype=torch.int64).remainder(251).to(torch.uint8).view(256, 8)
-    flat = swizzled(scale)
-    assert flat[512 * 3 + 16 * 5 + 4 * 2 + 1] == scale[128 + 2 * 32 + 5, 4 + 1]

@@ -23,64 +23,57 @@ def proposed(m: int, n: int, k: int, capability: tuple[int, int] = HOPPER, **mor
     return found
 
 
-def test_a_short_side_streams_the_large_matrix() -> None:
-    assert proposed(4096, 16, 4096) == proposed(16, 4096, 4096) == ("skinny", "split-k")
-    assert proposed(4096, 64, 4096)[0] == "skinny"
-    assert proposed(4096, 65, 4096)[0] != "skinny"
-    assert proposed(1, 8192, 8192, AMPERE, dtype="float64") == ("skinny", "split-k")
-
-
-def test_a_small_matrix_with_a_short_side_is_not_a_stream() -> None:
-    assert proposed(64, 64, 64) == ("tma", "pointer")
-    assert proposed(64, 64, 2048) == ("split-k", "tma", "pointer")
-
-
-def test_too_few_tiles_for_the_device_share_k() -> None:
-    assert proposed(1024, 1024, 4096) == ("split-k", "tma", "pointer")  # 64 tiles
-    assert proposed(1024, 1024, 4096, AMPERE) == ("split-k", "pointer")
-    assert proposed(1024, 1024, 256) == ("tma", "pointer")  # too short to share
-
-
-def test_a_few_waves_are_shared_equally() -> None:
-    assert proposed(2048, 2048, 2048) == ("stream-k", "gluon", "persistent", "tma")  # 256 tiles on 132 SMs
-    assert proposed(2048, 2048, 2048, AMPERE) == ("stream-k", "pointer")
-    assert proposed(2048, 2048, 256) == ("gluon", "persistent", "tma")
-
-
-def test_tiles_are_shared_up_to_sixteen_full_waves_of_them() -> None:
-    """Of 132 tiles of 128 x 128 each; a tile less than one wave, and one more than sixteen."""
-    alone = ("gluon", "persistent", "tma")
-    shared = ("stream-k", *alone)
-    assert proposed(128 * 131, 128, 4096) == ("split-k", "tma", "pointer")
-    assert proposed(128 * 12, 128 * 11, 4096) == shared
-    assert proposed(128 * 44, 128 * 48, 4096) == shared  # 16 x 132
-    assert proposed(128 * 2113, 128, 4096) == alone  # and 1
-    assert proposed(128 * 22, 128 * 24, 512) == shared
-    assert proposed(128 * 22, 128 * 24, 504) == alone
-    assert proposed(1024, 1024, 504) == ("tma", "pointer")
-
-
-def test_many_waves_are_walked_over_by_one_program_an_sm() -> None:
-    assert proposed(8192, 8192, 8192) == ("gluon", "persistent", "tma")
-    assert proposed(8192, 8192, 8192, AMPERE) == ("pointer",)
+STREAM = ("skinny", "split-k")
+FEW = ("tma", "pointer")
+ALONE = ("gluon", "persistent", "tma")
+SHARED = ("stream-k", *ALONE)
 
 
 @pytest.mark.parametrize(
-    "more", [{"k": 4097}, {"dtype": "float64"}, {"dtype": "float32"}, {"dtype": "float16", "m": 8196}]
+    ("sizes", "expected", "on_ampere"),
+    [
+        # A short side streams the large matrix, unless that is small.
+        ((4096, 16, 4096), STREAM, STREAM),
+        ((16, 4096, 4096), STREAM, STREAM),
+        ((4096, 64, 4096), STREAM, STREAM),
+        ((4096, 65, 4096), ("split-k", *FEW), ("split-k", "pointer")),
+        ((64, 64, 64), FEW, ("pointer",)),
+        ((64, 64, 2048), ("split-k", *FEW), ("split-k", "pointer")),
+        # Fewer tiles of 128 x 128 than SMs share K: 64, and one less than a wave; too short to share.
+        ((1024, 1024, 4096), ("split-k", *FEW), ("split-k", "pointer")),
+        ((128 * 131, 128, 4096), ("split-k", *FEW), ("split-k", "pointer")),
+        ((1024, 1024, 504), FEW, ("pointer",)),
+        # A few waves are shared equally: 256 tiles on 132 SMs, a wave, and sixteen of them.
+        ((2048, 2048, 2048), SHARED, ("stream-k", "pointer")),
+        ((128 * 12, 128 * 11, 4096), SHARED, ("stream-k", "pointer")),
+        ((128 * 44, 128 * 48, 4096), SHARED, ("stream-k", "pointer")),
+        ((128 * 22, 128 * 24, 512), SHARED, ("stream-k", "pointer")),
+        ((128 * 22, 128 * 24, 504), ALONE, ("pointer",)),
+        # Many waves are walked over by one program an SM: from one tile more than sixteen on.
+        ((128 * 2113, 128, 4096), ALONE, ("pointer",)),
+        ((8192, 8192, 8192), ALONE, ("pointer",)),
+    ],
+)
+def test_shapes_decide_which_kernels_are_worth_trying(
+    sizes: tuple[int, int, int], expected: tuple[str, ...], on_ampere: tuple[str, ...]
+) -> None:
+    assert proposed(*sizes) == expected
+    assert proposed(*sizes, AMPERE) == on_ampere
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"k": 4097}, {"dtype": "float64"}, {"dtype": "float32"}, {"dtype": "float16", "m": 8196}),
+        *({"m": 8191, "n": 8191, "k": 8191}, {"batch": 2}, {"m": 64, "n": 64, "batch": 512}),
+    ],
 )
 def test_what_bulk_copies_cannot_move_goes_by_pointers(more: dict[str, Any]) -> None:
     assert proposed(**{"m": 8192, "n": 8192, "k": 8192} | more) == ("pointer",)
 
 
-def test_a_batch_goes_by_pointers_and_is_a_class_of_its_own() -> None:
-    assert proposed(8192, 8192, 8192, batch=2) == proposed(64, 64, 8192, batch=512) == ("pointer",)
-    one, two = (Gemm(m=64, n=64, k=64, batch=batch, dtype="float16") for batch in (1, 2))
-    assert choosing.shape_class(one) != choosing.shape_class(two)
-
-
 def test_padded_rows_can_be_moved_by_bulk_copies_at_any_size() -> None:
-    assert proposed(8191, 8191, 8191) == ("pointer",)
-    assert proposed(8191, 8191, 8191, pitch="padded") == ("gluon", "persistent", "tma")
+    assert proposed(8191, 8191, 8191, pitch="padded") == ALONE
 
 
 def test_every_kernel_has_a_name_of_its_own_and_is_timed_for_some_shape() -> None:
@@ -225,6 +218,7 @@ def test_shapes_of_a_class_differ_by_a_quarter_at_most_and_not_in_alignment() ->
     assert of(1024, 1024, 1024) != of(1024, 1024, 1032)
     assert of(1024, 1024, 1016) != of(1024, 1024, 1017)
     assert of(1024, 1024, 1017, layout="TN") != of(1024, 1024, 1017, layout="TN", pitch="padded")
+    assert of(64, 64, 64) != of(64, 64, 64, batch=2)
     assert of(64, 64, 64) != of(64, 64, 64, layout="NT") != of(64, 64, 64, layout="NT", dtype="bfloat16")
     for size in (*range(1, 300), *range(300, 5000, 47)):
         rounded = size_in_class(size)

@@ -9,15 +9,13 @@ from kernels.gemm.order import GROUPS, best_group, footprint
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 
+pytest.importorskip("triton", minversion="3.7")
+from kernels.gemm.blocks import grouped
+from tests.kernels.gluon_emulator import Translation
+
 TILE = Tile(128, 256, 64, 8, 3)
-
-
-def place(program: int, tiles_m: int, tiles_n: int, group: int) -> tuple[int, int]:
-    """(tile of M, tile of N) of a program, as `grouped` in blocks.py has it."""
-    band, within = divmod(program, group * tiles_m)
-    first = band * group
-    height = min(tiles_n - first, group)
-    return within // height, first + within % height
+place = Translation()(grouped)
+"""(tile of M, tile of N) of a program: the kernels' own function, on Python's numbers."""
 
 
 @pytest.mark.parametrize("group", GROUPS)
