@@ -38,7 +38,7 @@ from triton.runtime.errors import OutOfResources
 from bench.launching.ending import await_end
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Unsupported
-from kernels.gemm import tiles, tma_tiles
+from kernels.gemm import tiles, tma
 from kernels.gemm.duration import slowdown, turned_inside
 from kernels.gemm.operands import Operands, has_wide_loads
 from kernels.gemm.order import best_group
@@ -245,7 +245,7 @@ def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:
     """This tile, one program each; by bulk copies where possible, as the best that this tile can do."""
     m, n = map(int, tile.split("x"))
     if not problem.missing("triton-tma", "cuda", capability):
-        found = tma_tiles.forced(problem, capability, m, n)
+        found = tma.forced(problem, capability, m, n)
         if found:
             return [Choice("tma", one) for one in found]
     wide = has_wide_loads(problem)

@@ -6,22 +6,25 @@ column-major D = op(A) op(B) + C of the documents without moving a byte (see pro
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import torch
 
-from bench.spec import PACKED, Dtype, Launch, Operator, Tensors, Uniform
+from bench.spec import PACKED, Dtype, Launch, Operator, Tensors, Uniform, Unsupported
 from kernels.excerpts import one_of_each_block
-from kernels.gemm import max_autotune, quantized, sparse
+from kernels.gemm import max_autotune
 from kernels.gemm.number_types import decoded, rounded, scale_of, swizzled
 from kernels.gemm.operands import factors, new_output, operands
 from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, SCALED, Gemm, Layout
 from kernels.gemm.rounding import tolerance
 from kernels.precision import cublas_precision, sum_in_float32
+from kernels.quantize.problem import Quantize
 
 _BLOCK = 32
 """Finest spacing of an excerpt, in rows and columns of C: no tile of any implementation is smaller."""
@@ -48,7 +51,7 @@ def inputs(problem: Gemm, uniform: Uniform) -> Tensors:
     if problem.beta:
         return a, b, _rows(uniform, (n, m), row_d // item)
     if problem.sparsity == "2of4":
-        a = sparse.pruned(a)
+        a = pruned(a)
     if problem.dtype == "float8_e5m2":
         b = b.view(torch.float8_e4m3fn)
     if problem.dtype in SCALED:
@@ -158,6 +161,53 @@ def _by_torch(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tens
     return Launch(lambda: torch.mm(left, right, out=d), outputs=(d,))
 
 
+def pruned(a: torch.Tensor) -> torch.Tensor:
+    """A copy of a [m, k] in which the two smaller of each four elements along K are zero."""
+    fours = a.reshape(a.shape[0], -1, 4)
+    smaller = fours.float().abs().topk(2, dim=-1, largest=False).indices
+    return fours.scatter(-1, smaller, 0).view(a.shape)
+
+
+def cusparselt(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
+    """cuSPARSELt through torch: D [n, m] of a [m, k], pruned and stored without its zeros, and b [n, k].
+
+    Compressing A, as one does with weights once, is not timed, nor is the search for the quickest algorithm.
+    The result is allocated by each call, which torch cannot avoid. Unsupported where torch lacks cuSPARSELt.
+    """
+    if not torch.backends.cusparselt.is_available():
+        raise Unsupported("this build of torch has no cuSPARSELt")
+    # Of A by B' it gives D', which `transpose_result` stores as D.
+    compressed, right = torch._cslt_compress(a), b.t()
+    kind = torch.int32 if problem.dtype == "int8" else None
+    algorithm = torch._cslt_sparse_mm_search(compressed, right, out_dtype=kind, transpose_result=True)
+    how = {"out_dtype": kind, "transpose_result": True, "alg_id": algorithm}
+    multiply = functools.partial(torch._cslt_sparse_mm, compressed, right, **how)
+    return Launch(multiply, configuration=f"algorithm {algorithm}")
+
+
+def cublas_quantized(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
+    """D [n, m] of a [m, k] and b [n, k], both 16 bits, multiplied as float8_e4m3 by cuBLAS.
+
+    A stands for weights, which were quantised once, beforehand; B for activations, which come in 16 bits and
+    are quantised in each launch (kernels/quantize/casting.py). Each matrix has one scale.
+    """
+    from kernels.quantize import casting  # Triton is not everywhere, and a run on a CPU needs none.
+
+    quantized, b_by = torch.empty_like(b, dtype=torch.float8_e4m3fn), torch.empty(1, device=b.device)
+    of_b = Quantize(rows=problem.n, length=problem.k, dtype=problem.dtype, to="float8_e4m3", scaling="tensor")
+    quantize = casting.launch(of_b, b, (quantized, b_by))
+    weights, a_by = rounded("float8_e4m3", a.float())
+    assert a_by is not None
+    d = new_output(problem, a)
+
+    def call() -> torch.Tensor:
+        quantize.call()
+        torch._scaled_mm(quantized, weights.t(), b_by, a_by, out_dtype=d.dtype, use_fast_accum=True, out=d)
+        return d
+
+    return replace(quantize, call=call, outputs=(d,))
+
+
 def _of_operands(module: str, which: str) -> Callable[..., Launch]:
     """The `launch` of a module of this folder, which is imported when it is called.
 
@@ -246,8 +296,8 @@ OPERATOR = Operator(
         "cublas": cublas,
         "onednn": onednn,
         "inductor": max_autotune.launch,
-        "cublas-quantized": quantized.launch,
-        "cusparselt": sparse.launch,
+        "cublas-quantized": cublas_quantized,
+        "cusparselt": cusparselt,
         **{name: _of_operands("cublaslt", which) for name, which in CUBLASLT.items()},
         **{name: _of_operands("choosing", name) for name in OURS},
     },

@@ -3,7 +3,7 @@
 *By pointers*: nothing spilled within the walk along K and next to nothing outside it, shared memory within
 the limit, the architecture's matrix instruction used, and 16-byte loads wherever rows allow them.
 
-*In bulk*: nothing spilled, shared memory within what tma_tiles.py computes, the architecture's matrix
+*In bulk*: nothing spilled, shared memory within what tma.py computes, the architecture's matrix
 instruction used and no other, operands brought and D taken away by bulk copies and by nothing else, and no
 matrix operand from registers (ptxas before 13.1 can overwrite those too early).
 
@@ -24,7 +24,6 @@ from bench.spec import ITEM_BYTE, Dtype
 from kernels.gemm import persistent, pointer, tma, turned
 from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile, forced, pointer_tiles
-from kernels.gemm.tma_tiles import shared_byte
 from tests.kernels.compiled import (
     CAPABILITIES,
     PARKED_ANYWHERE_BYTE,
@@ -165,7 +164,7 @@ def in_bulk(variant: str, capability: int, dtype: Dtype, layout: Layout, add: st
     of = sizeless(dtype, layout, add)
     (call,) = launched(VARIANTS[variant].prepare(meta_operands(of, add), tile, 132).launch())
     at = (capability // 10, 0)
-    computed = shared_byte(of, at, tile, persistent=variant == "persistent")
+    computed = tma.shared_byte(of, at, tile, persistent=variant == "persistent")
     promises = (
         resource_faults,
         register_faults,
@@ -176,7 +175,7 @@ def in_bulk(variant: str, capability: int, dtype: Dtype, layout: Layout, add: st
 
 
 def _bulk_faults(has_scales: bool, computed_byte: int, built: Built) -> list[str]:
-    """Whether data moves otherwise than in bulk, or takes more shared memory than tma_tiles.py computes."""
+    """Whether data moves otherwise than in bulk, or takes more shared memory than tma.py computes."""
     faults = [] if built.count("UTMALDG") and built.count("UTMASTG") else ["no bulk copies"]
     if built.count("STG", "LDGSTS") or (built.count("LDG") and not has_scales):
         faults.append("copies by pointers")

@@ -14,7 +14,6 @@ from bench.spec import Dtype, Unsupported
 from kernels.gemm.operands import Operands, new_output
 from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile
-from kernels.gemm.tma_tiles import bulk_tiles, forced, shared_byte
 from tests.drawing import run_seed
 from tests.kernels.tensors import TORCH_TYPE
 
@@ -83,13 +82,15 @@ def test_every_list_has_tiles_each_once_that_fit(
     for beta in (0, 1) if dtype in ("float16", "bfloat16", "tf32") else (0,):
         problem = Gemm(m=4096, n=4096, k=4096, dtype=dtype, layout=layout, beta=beta)
         for walks in (False, True):
-            tiles = bulk_tiles(problem, capability, persistent=walks)
+            tiles = tma.bulk_tiles(problem, capability, persistent=walks)
             assert 2 <= len(tiles) <= 25
             assert len({str(tile) for tile in tiles}) == len(tiles)
-            taken = [shared_byte(problem, capability, tile, persistent=walks) for tile in tiles]
+            taken = [tma.shared_byte(problem, capability, tile, persistent=walks) for tile in tiles]
             assert max(taken) <= ROOM_BYTE[capability]
             assert all(tile.k * problem.item_byte in (64, 128, 256) for tile in tiles)
-        assert tma.candidates(problem, capability, 132) == bulk_tiles(problem, capability, persistent=False)
+        assert tma.candidates(problem, capability, 132) == tma.bulk_tiles(
+            problem, capability, persistent=False
+        )
         assert persistent.candidates(problem, capability, 132) == tiles
 
 
@@ -129,7 +130,7 @@ def test_a_forced_tile_is_of_its_shape(shape: str) -> None:
     for dtype, layout in itertools.product(TYPES, get_args(Layout)):
         for capability in (HOPPER, BLACKWELL):
             problem = Gemm(m=4096, n=4096, k=4096, dtype=dtype, layout=layout)
-            found = forced(problem, capability, m, n)
+            found = tma.forced(problem, capability, m, n)
             assert found and {(tile.m, tile.n) for tile in found} == {(m, n)}
             assert set(found) <= set(tma.candidates(problem, capability, 132))
 
