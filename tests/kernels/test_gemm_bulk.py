@@ -5,16 +5,18 @@ gemm_tiles_compiled.py and gemm_gluon_compiled.py.
 """
 
 import itertools
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 import torch
 
 from bench.spec import Dtype, Unsupported
-from kernels.gemm.operands import Operands, new_output
+from kernels.gemm.operands import Operands
 from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile
 from tests.drawing import run_seed
+from tests.kernels.gemm_cases import meta_operands
 from tests.kernels.tensors import TORCH_TYPE
 
 tma = pytest.importorskip("kernels.gemm.tma")
@@ -34,29 +36,18 @@ GLUON_FORMS = [
 """Types, each in the layouts that it exists in on Blackwell."""
 
 
-def zeros(problem: Gemm, offset: int = 0) -> Operands:
-    """Operands without gaps, `offset` elements into their memory, in the problem's layout."""
-    kind = TORCH_TYPE[problem.dtype]
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.zeros(rows * columns + offset, dtype=kind)[offset:].view(rows, columns)
-
-    a = matrix(problem.k, problem.m) if problem.layout[0] == "N" else matrix(problem.m, problem.k)
-    b = matrix(problem.n, problem.k) if problem.layout[1] == "N" else matrix(problem.k, problem.n)
-    c = matrix(problem.n, problem.m) if problem.beta else None
-    return Operands(problem, a, b, new_output(problem, a), c=c)
-
-
 @pytest.mark.parametrize("module", [tma, persistent, gluon_hopper, gluon_blackwell])
 def test_rows_that_do_not_begin_at_16_bytes_are_refused(module: Any) -> None:
     at = BLACKWELL if module is gluon_blackwell else HOPPER
     problem = Gemm(m=256, n=128, k=64, dtype="float16", layout="TN")
     chosen = module.candidates(problem, at, SMS[at])[0]
-    assert module.prepare(zeros(problem), chosen, SMS[at]).arguments["ADD"] == "none"
+    of = meta_operands(problem)
+    assert module.prepare(of, chosen, SMS[at]).arguments["ADD"] == "none"
+    begins_later = torch.zeros(of.a.numel() + 4, dtype=torch.float16)[4:].view(of.a.shape)
     with pytest.raises(ValueError, match=r"a .* multiples of 16 bytes"):
-        module.prepare(zeros(problem, offset=4), chosen, SMS[at])
+        module.prepare(replace(of, a=begins_later), chosen, SMS[at])
     with pytest.raises(ValueError, match=r"d .* multiples of 16 bytes"):
-        module.prepare(zeros(problem.model_copy(update={"m": 60})), chosen, SMS[at])
+        module.prepare(meta_operands(problem.model_copy(update={"m": 60})), chosen, SMS[at])
 
 
 def test_a_grid_has_a_program_an_sm_but_none_without_a_tile() -> None:
@@ -66,7 +57,7 @@ def test_a_grid_has_a_program_an_sm_but_none_without_a_tile() -> None:
     assert [persistent.programs(problem, tile, sms) for sms in (1, 5, 6, 132)] == [1, 5, 6, 6]
     wide = Gemm(m=520, n=256, k=64, dtype="float16", layout="NT")
     chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 4), lag=0)
-    grids = [gluon_hopper.prepare(zeros(wide), chosen, sms).grid for sms in (1, 5, 6, 132)]
+    grids = [gluon_hopper.prepare(meta_operands(wide), chosen, sms).grid for sms in (1, 5, 6, 132)]
     assert grids == [(1,), (5,), (6,), (6,)]
     listed = gluon_blackwell.candidates(problem, BLACKWELL, 148)
     by_blocks = {one.blocks: one for one in listed if one.tile.m == 256}
@@ -159,7 +150,7 @@ def test_the_kernel_of_the_device_is_prepared(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: HOPPER)
     monkeypatch.setattr(gluon_hopper, "prepare", lambda *given: given)
     problem = Gemm(m=256, n=256, k=64, dtype="float16")
-    of, chosen = zeros(problem), gluon.candidates(problem, HOPPER, 132)[0]
+    of, chosen = meta_operands(problem), gluon.candidates(problem, HOPPER, 132)[0]
     assert gluon.prepare(of, chosen, 7) == (of, chosen, 7)
 
 
@@ -167,7 +158,7 @@ def test_the_kernel_of_the_device_is_prepared(monkeypatch: pytest.MonkeyPatch) -
 def test_descriptors_have_the_blocks_that_the_kernel_copies(layout: Layout) -> None:
     problem = Gemm(m=512, n=384, k=256, dtype="float16", layout=layout, beta=1)
     chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 3), lag=1)
-    named = gluon_hopper.prepare(zeros(problem), chosen, 132).arguments
+    named = gluon_hopper.prepare(meta_operands(problem), chosen, 132).arguments
     blocks = {name: list(named[name].block_shape) for name in "abcd"}
     assert blocks == {
         "a": [64, 256] if layout[0] == "N" else [256, 64],
