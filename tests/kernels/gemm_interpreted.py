@@ -182,12 +182,10 @@ PRODUCTS = tuple(Choice(variant, SMALL) for variant in VARIANTS)
 SQUARES = [
     Gemm.model_validate({"m": m, "n": n, "k": k, "layout": layout, "dtype": dtype, "pitch": pitch})
     for m, n, k, pitch in (
-        *(
-            (128, 128, 128, "tight"),
-            (16, 32, 144, "tight"),
-            (144, 16, 112, "padded"),
-            (272, 48, 16, "padded"),
-        ),
+        (128, 128, 128, "tight"),
+        (16, 32, 144, "tight"),
+        (144, 16, 112, "padded"),
+        (272, 48, 16, "padded"),
     )
     for layout in ("NN", "NT", "TT")
     for dtype in ("float8_e4m3", "int8", "tf32")

@@ -178,6 +178,14 @@ class Agent:
         return name if times == 1 else f"{name} {times}"
 
 
+def stuck(machine: Machine, asked: Sequence[tuple[Agent, Step]]) -> str:
+    """That none of these partitions can take its step, and what each waits for."""
+    return "nothing can go on: " + "; ".join(
+        f"{agent.name} of CTA {agent.cta} at {step.at} waits for {machine.blocked(agent.number, step)}"
+        for agent, step in asked
+    )
+
+
 def current() -> Agent:
     """The partition that is running."""
     agent: Agent = _HERE.agent
