@@ -180,7 +180,7 @@ def cusparselt(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
     compressed, right = torch._cslt_compress(a), b.t()
     kind = torch.int32 if problem.dtype == "int8" else None
     algorithm = torch._cslt_sparse_mm_search(compressed, right, out_dtype=kind, transpose_result=True)
-    how = {"out_dtype": kind, "transpose_result": True, "alg_id": algorithm}
+    how: dict[str, Any] = {"out_dtype": kind, "transpose_result": True, "alg_id": algorithm}
     multiply = functools.partial(torch._cslt_sparse_mm, compressed, right, **how)
     return Launch(multiply, configuration=f"algorithm {algorithm}")
 

@@ -1,13 +1,14 @@
 """What the GEMM tests have in common: the check of a result against the reference."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
 import torch
 
 from bench.spec import Dtype
+from bench.worker.check import poison
 from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR
 from kernels.gemm.problem import Gemm, Layout
@@ -59,9 +60,15 @@ def storage(d: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(d, (*d.shape[:-1], row), (*d.stride()[:-1], 1), d.storage_offset())
 
 
-def gaps(whole: torch.Tensor, problem: Gemm) -> torch.Tensor:
-    """What lies between the rows of D alone, of its `storage`."""
-    return whole[..., problem.m :]
+def poisoned(of: Operands) -> Callable[[], bool]:
+    """Fill D and what lies between its rows with poison; returns what says whether the latter still is."""
+    poison((whole := storage(of.d),))
+    before = whole.clone()
+
+    def untouched() -> bool:
+        return torch.equal(*(bits(each[..., of.problem.m :]) for each in (whole, before)))
+
+    return untouched
 
 
 def poison_gaps(inputs: Sequence[torch.Tensor]) -> None:
