@@ -60,7 +60,6 @@ class Agent:
         """All that it did."""
         self.asked: Step | None = None
         """What it would do next."""
-        self.result: Any = None
         self.error: BaseException | None = None
         self.pending: list[Pending] = []
         """The sums of its products that were not waited for."""
@@ -93,7 +92,7 @@ class Agent:
     def _run(self, body: Callable[[], Any]) -> None:
         _HERE.agent = self
         try:
-            self.result = body()
+            body()
             self.step("end")
         except Stopped:
             pass

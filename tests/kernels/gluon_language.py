@@ -94,9 +94,7 @@ def arange(start: int, end: int, layout: Any = None) -> Tensor:
 
 @stands_for(gl.load)
 def load(pointer: Pointer, mask: Any = None, other: Any = None, **_: Any) -> Tensor:
-    found, byte = pointer.load(mask, other)
-    current().launch.traffic.pointed += byte
-    return found
+    return pointer.load(mask, other)
 
 
 for _original, _ours in (
@@ -146,8 +144,8 @@ def _allocated(
     own = [size for _, size in share(shape, wide, 0)]
     memory = agent.launch.memory.get(name)
     if memory is None:
-        shares = spoiled(own, dtype, agent.launch.ctas)
-        memory = agent.launch.memory[name] = Memory(name, dtype, list(shape), layout, shared, shares)
+        memory = Memory(name, dtype, shared, spoiled(own, dtype, agent.launch.ctas))
+        agent.launch.memory[name] = memory
     box = tuple((0, size) for size in own)
     return View(memory, agent.launch.machine.space, list(shape), layout, box, dims=tuple(range(len(shape))))
 

@@ -157,8 +157,8 @@ class Pointer:
     def __add__(self, more: Any) -> Pointer:
         return Pointer(self.of, more if isinstance(self.at, int) and not self.at else self.at + more)
 
-    def load(self, mask: Any, other: Any) -> tuple[Tensor, int]:
-        """The values, and how many bytes were read; a fault if one lies outside the tensor."""
+    def load(self, mask: Any, other: Any) -> Tensor:
+        """The values; a fault if one lies outside the tensor."""
         at = self.at if isinstance(self.at, Tensor) else Tensor(torch.tensor(self.at), gl.int32, [])
         reach = 1 + sum((size - 1) * step for size, step in zip(self.of.shape, self.of.stride(), strict=True))
         wanted = torch.ones_like(at.value, dtype=torch.bool)
@@ -169,8 +169,7 @@ class Pointer:
         flat = torch.as_strided(self.of, (reach,), (1,))
         read = flat[torch.where(wanted, at.value, 0).long()]
         value = torch.where(wanted, read, torch.full_like(read, 0 if other is None else other))
-        found = Tensor(value, NAMES[self.of.dtype], at.shape, at.layout)
-        return found, int(wanted.sum()) * self.of.element_size()
+        return Tensor(value, NAMES[self.of.dtype], at.shape, at.layout)
 
 
 @dataclass(eq=False)
@@ -187,13 +186,10 @@ class Block:
 
 @dataclass
 class Traffic:
-    """Bytes moved between tensors in global memory and a chip."""
+    """Bytes that bulk copies moved between tensors in global memory and a chip."""
 
     loaded: int = 0
-    """By bulk copies."""
     stored: int = 0
-    pointed: int = 0
-    """Loaded by pointers."""
 
 
 @dataclass(eq=False)
@@ -265,8 +261,6 @@ class Memory:
 
     name: str
     dtype: Any
-    shape: list[int]
-    layout: Any
     shared: bool
     of: list[torch.Tensor]
     """Each block's share."""
@@ -394,9 +388,8 @@ class View:
         launch = current().launch
         name = f"{self.memory.name}{self.box} as {dtype} {shape}"
         if name not in launch.memory:
-            shares = spoiled(shape, dtype, launch.ctas)
-            whole, shared = (self.memory, self.box), self.memory.shared
-            made = Memory(self.memory.name, dtype, list(shape), layout, shared, shares, within=whole)
+            shares, whole = spoiled(shape, dtype, launch.ctas), self.memory
+            made = Memory(whole.name, dtype, whole.shared, shares, within=(whole, self.box))
             launch.memory[name] = made
             self.memory.aliases.append((made, self.box))
         memory = launch.memory[name]
