@@ -14,7 +14,7 @@ writes its tile once:
 
 A ragged tile loads as much as a full one: its missing rows wrap around to rows that exist, so that no
 load along K needs a mask for them. `Problem.byte` is what must come from DRAM, each operand once; to stay
-near it, programs run in *grouped order* (order.py): GROUP tiles of N by all of M, so that the tiles which
+near it, programs run in *grouped order* (choosing.py): GROUP tiles of N by all of M, so that the tiles which
 run at the same time share operands in L2.
 
 **Alignment.** The loads are 16 bytes wide only if the compiler can prove that rows start at multiples of

@@ -29,7 +29,7 @@ op(A)."""
 class Tile(NamedTuple):
     """BLOCK_M, BLOCK_N, BLOCK_K, the warps of one block, and how many steps of K are in flight.
 
-    `group` is no part of the tile but of the order in which tiles run: how many of N together (order.py).
+    `group` is no part of the tile but of the order in which tiles run: how many of N together (choosing.py).
     """
 
     m: int
