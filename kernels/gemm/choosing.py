@@ -6,12 +6,12 @@ kernel and one of each of its tiles, since an error of the model for a kernel or
 configurations. The others follow by cost, for when one of the six does not run. Where the model is off by a
 tenth, three candidates lose twice as much as six (`python -m tests.kernels.gemm_choices --spread 0.1`).
 
-**Order.** Which tiles run together, `group`, is the best of three by count and no further candidate. Tiles are
-counted down `group` of them along N, then on to the next of M, until a band of `group` rows of tiles is done
-(`grouped` in blocks.py, which the kernels use). A wave of P tiles then needs about group x BLOCK_N rows of
-op(B) and P / group x BLOCK_M of op(A), each K long. That is least where both are alike, but tiles come whole,
-bands end, and D may have fewer rows of tiles than a band: so it is counted, for the first wave, which is as
-any other but for the last of a band. What is not in L2 comes from memory, a few times as slowly.
+**Order.** Which tiles run together, `group`, is the best of three by count and no further candidate. Tiles
+are counted down `group` of them along N, then on to the next of M, until a band of `group` rows of tiles is
+done (`grouped` in blocks.py, which the kernels use). A wave of P tiles then needs about group x BLOCK_N rows
+of op(B) and P / group x BLOCK_M of op(A), each K long. That is least where both are alike, but tiles come
+whole, bands end, and D may have fewer rows of tiles than a band: so it is counted, for the first wave, which
+is as any other but for the last of a band. What is not in L2 comes from memory, a few times as slowly.
 
 **Sharing.** Answers are stored by class of shapes (`shape_class`, sizes within a quarter) *and* by list of
 candidates: the two sides of the edge of a wave or of a tile are tuned apart, and shapes between edges share.
