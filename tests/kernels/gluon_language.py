@@ -17,6 +17,8 @@ import triton.language as tl
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import ampere, blackwell, hopper
 
+from bench.spec import Dtype
+from kernels.gemm.number_types import decoded
 from tests.kernels.gluon_agents import Agent, current
 from tests.kernels.gluon_machine import Fault
 from tests.kernels.gluon_memory import (
@@ -99,7 +101,6 @@ def load(pointer: Pointer, mask: Any = None, other: Any = None, **_: Any) -> Ten
 
 for _original, _ours in (
     (gl.minimum, min),
-    (gl.maximum, max),
     (gl.static_range, range),
     (gl.num_warps, lambda: current().warps),
     (gl.program_id, lambda axis=0: current().launch.program[axis]),
@@ -170,9 +171,9 @@ def init(barrier: Barriers, count: int) -> None:
 
 
 @stands_for(hopper.mbarrier.wait)
-def wait(barrier: Barriers, phase: Any, pred: Any = True, deps: Any = ()) -> None:
+def wait(barrier: Barriers, phase: Any) -> None:
     agent = current()
-    if pred and (agent.cta == 0 or not barrier.shared):
+    if agent.cta == 0 or not barrier.shared:
         agent.step("wait", barrier=barrier.waited(agent.cta), amount=int(phase) & 1)
 
 
@@ -184,16 +185,15 @@ def arrive(barrier: Barriers, *, count: int = 1, pred: Any = True) -> None:
 
 
 @stands_for(hopper.mbarrier.expect)
-def expect(barrier: Barriers, bytes_per_cta: int | None = None, pred: Any = True) -> None:
+def expect(barrier: Barriers, bytes_per_cta: int) -> None:
     agent = current()
-    assert bytes_per_cta is not None
-    if pred and (agent.cta == 0 or not barrier.shared):
+    if agent.cta == 0 or not barrier.shared:
         byte = bytes_per_cta * (agent.launch.ctas if barrier.shared else 1)
         agent.step("expect", barrier=barrier.waited(agent.cta), amount=byte)
 
 
 @stands_for(hopper.fence_async_shared)
-def fence_async_shared(cluster: bool = False) -> None:
+def fence_async_shared() -> None:
     current().step("fence")
 
 
@@ -218,16 +218,10 @@ def cluster_wait() -> None:
 
 @stands_for(hopper.tma.async_copy_global_to_shared)
 def async_copy_global_to_shared(
-    descriptor: Descriptor,
-    coordinates: Sequence[Any],
-    barrier: Barriers,
-    result: View,
-    pred: Any = True,
+    descriptor: Descriptor, coordinates: Sequence[Any], barrier: Barriers, result: View
 ) -> None:
     agent = current()
     _fits(agent, descriptor, result)
-    if not pred:
-        return
     at = [int(one) for one in coordinates]
     target = result.of(agent.cta)
     spoil(target)
@@ -267,37 +261,38 @@ def store_wait(pendings: int) -> None:
 
 
 @stands_for(hopper.warpgroup_mma)
-def warpgroup_mma(
-    a: Any, b: View, acc: Tensor, *, use_acc: Any = True, is_async: bool = False, **_: Any
-) -> Tensor:
+def warpgroup_mma(a: View, b: View, acc: Tensor, *, is_async: bool) -> Tensor:
     agent = current()
-    if [a.shape[0], b.shape[1]] != acc.shape or a.shape[1] != b.shape[0]:
-        raise Fault(f"{agent.at()}: {a.shape} times {b.shape} is not {acc.shape}")
+    assert is_async
+    _multiply(agent, a, b, acc)
     pending = Pending()
     result = Tensor(None, acc.dtype, acc.shape, acc.layout, pending)
     if acc.pending.waited is False and acc.pending not in agent.pending:
         raise Fault(f"{agent.at()}: adds to sums of another partition")
 
     def effect() -> None:
-        left = a.of(agent.cta) if isinstance(a, View) else a.value
-        product = multiplied(left, b.of(agent.cta))
         assert acc.held is not None
-        result.held = product + acc.held if use_acc else product
+        result.held = multiplied(a.of(agent.cta), b.of(agent.cta)) + acc.held
 
-    reads = [one.region(agent.cta) for one in (a, b) if isinstance(one, View)]
-    agent.issue("wgmma", reads=tuple(reads), effect=effect)
+    agent.issue("wgmma", reads=(a.region(agent.cta), b.region(agent.cta)), effect=effect)
     agent.pending.append(pending)
-    return result if is_async else warpgroup_mma_wait(0, deps=(result,))
+    return result
 
 
 @stands_for(hopper.warpgroup_mma_wait)
-def warpgroup_mma_wait(num_outstanding: int = 0, deps: Sequence[Any] = ()) -> Any:
+def warpgroup_mma_wait(num_outstanding: int, deps: Sequence[Tensor]) -> Tensor:
     agent = current()
     agent.drain("wgmma", num_outstanding)
-    for one in agent.pending[: max(0, len(agent.pending) - num_outstanding)]:
-        one.waited = True
-    del agent.pending[: max(0, len(agent.pending) - num_outstanding)]
-    return deps[0] if len(deps) == 1 else tuple(deps)
+    while len(agent.pending) > num_outstanding:
+        agent.pending.pop(0).waited = True
+    (sums,) = deps
+    return sums
+
+
+def _multiply(agent: Agent, a: View, b: View, sums: Tensor | View) -> None:
+    """Fault unless these shapes multiply."""
+    if [a.shape[0], b.shape[1]] != sums.shape or a.shape[1] != b.shape[0]:
+        raise Fault(f"{agent.at()}: {a.shape} times {b.shape} is not {sums.shape}")
 
 
 def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -306,31 +301,27 @@ def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @stands_for(blackwell.tcgen05_mma)
-def tcgen05_mma(a: View, b: View, acc: View, *, mbarriers: Any = None, **named: Any) -> None:
-    _tensor_product(a, b, acc, (), multiplied, **named)
-    _commits(mbarriers, **named)
+def tcgen05_mma(a: View, b: View, acc: View, *, use_acc: Any, mbarriers: Any) -> None:
+    _tensor_product(a, b, acc, (), multiplied, use_acc)
+    for one in mbarriers or ():
+        tcgen05_commit(one)
 
 
 @stands_for(blackwell.tcgen05_mma_scaled)
 def tcgen05_mma_scaled(
-    a: View,
-    b: View,
-    acc: View,
-    a_scale: View,
-    b_scale: View,
-    a_type: str,
-    b_type: str,
-    *,
-    mbarriers: Any = None,
-    **named: Any,
+    a: View, b: View, acc: View, a_scale: View, b_scale: View, a_type: str, b_type: str, *, use_acc: Any
 ) -> None:
     cta = current().cta
 
     def times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return scaled(left, a_scale.of(cta), a_type) @ scaled(right.T, b_scale.of(cta), b_type).T
+        left = decoded(_BLOCK_SCALED[a_type], left, a_scale.of(cta))
+        return multiplied(left, decoded(_BLOCK_SCALED[b_type], right.T, b_scale.of(cta)).T)
 
-    _tensor_product(a, b, acc, (a_scale, b_scale), times, **named)
-    _commits(mbarriers, **named)
+    _tensor_product(a, b, acc, (a_scale, b_scale), times, use_acc)
+
+
+_BLOCK_SCALED: dict[str, Dtype] = {"e4m3": "mxfp8", "e2m1": "nvfp4"}
+"""Of what a matrix instruction calls them; their numbers are tested in test_gemm_types.py."""
 
 
 def _tensor_product(
@@ -339,16 +330,12 @@ def _tensor_product(
     acc: View,
     factors: Sequence[View],
     times: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    *,
-    use_acc: Any = True,
-    pred: Any = True,
-    **_: Any,
+    use_acc: Any,
 ) -> None:
     """A product in tensor memory; of a pair the first block issues it for both."""
     agent = current()
-    if [a.shape[0], b.shape[1]] != acc.shape or a.shape[1] != b.shape[0]:
-        raise Fault(f"{agent.at()}: {a.shape} times {b.shape} is not {acc.shape}")
-    if not pred or (acc.layout.two_ctas and agent.cta):
+    _multiply(agent, a, b, acc)
+    if acc.layout.two_ctas and agent.cta:
         return
     blocks = range(agent.launch.ctas) if acc.layout.two_ctas else [agent.cta]
 
@@ -360,26 +347,6 @@ def _tensor_product(
     sums = tuple(acc.region(cta) for cta in blocks)
     reads = tuple(one.region(cta) for one in (a, b, *factors) for cta in blocks)
     agent.issue("tcgen05", reads=reads + (sums if use_acc else ()), writes=sums, effect=effect)
-
-
-def _commits(barriers: Any, *, pred: Any = True, **_: Any) -> None:
-    for one in barriers or ():
-        tcgen05_commit(one, pred=pred)
-
-
-def scaled(packed: torch.Tensor, scale: torch.Tensor, kind: str) -> torch.Tensor:
-    """Numbers [rows, k] (two 4-bit ones to a byte, the low one first) times their blocks' scales, float32."""
-    numbers = packed.float() if kind != "e2m1" else _FOURS[_nibbles(packed)]
-    factors = torch.exp2(scale.float() - 127) if scale.dtype == torch.uint8 else scale.float()
-    return numbers * factors.repeat_interleave(numbers.shape[1] // factors.shape[1], 1)
-
-
-_FOURS = torch.tensor([sign * one for sign in (1, -1) for one in (0, 0.5, 1, 1.5, 2, 3, 4, 6)])
-"""What the bit patterns of e2m1 stand for (OCP Microscaling Formats, 5.3.3)."""
-
-
-def _nibbles(packed: torch.Tensor) -> torch.Tensor:
-    return torch.stack([packed & 15, packed >> 4], -1).flatten(-2).long()
 
 
 @stands_for(blackwell.tcgen05_copy)
@@ -397,9 +364,9 @@ def tcgen05_copy(source: View, target: View) -> None:
 
 
 @stands_for(blackwell.tcgen05_commit)
-def tcgen05_commit(barrier: Barriers, pred: Any = True, descs: Sequence[Any] = ()) -> None:
+def tcgen05_commit(barrier: Barriers) -> None:
     agent = current()
     paired = agent.launch.paired
-    if pred and not (paired and agent.cta):
+    if not (paired and agent.cta):
         blocks = range(agent.launch.ctas) if paired else [agent.cta]
         agent.issue("tcgen05", arrives=tuple(barrier.in_block(cta) for cta in blocks))

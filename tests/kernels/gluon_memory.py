@@ -96,13 +96,11 @@ class Tensor:
     def to(self, dtype: Any, **_: Any) -> Tensor:
         return self.like(self.value.to(KINDS[dtype]))
 
-    def reshape(self, *shape: Any) -> Tensor:
-        new = list(shape[0]) if isinstance(shape[0], list | tuple) else list(shape)
-        return self.like(self._whole().reshape(new), new)
+    def reshape(self, *shape: int) -> Tensor:
+        return self.like(self._whole().reshape(shape), shape)
 
-    def permute(self, *order: Any) -> Tensor:
-        places = list(order[0]) if isinstance(order[0], list | tuple) else list(order)
-        return self.like(self._whole().permute(places), [self.shape[at] for at in places])
+    def permute(self, *order: int) -> Tensor:
+        return self.like(self._whole().permute(order), [self.shape[at] for at in order])
 
     def split(self) -> tuple[Tensor, Tensor]:
         one, two = self._whole().unbind(-1)
@@ -121,11 +119,9 @@ class Tensor:
             at += one is not None
         return self.like(self.value[key], shape)
 
-    def _with(self, other: Any, how: Callable[[Any, Any], torch.Tensor], turned: bool = False) -> Tensor:
-        if isinstance(other, Pointer):
-            return NotImplemented
+    def _with(self, other: Any, how: Callable[[Any, Any], torch.Tensor]) -> Tensor:
         mine, theirs = self.value, other.value if isinstance(other, Tensor) else other
-        value = how(theirs, mine) if turned else how(mine, theirs)
+        value = how(mine, theirs)
         if not isinstance(other, Tensor) and not value.dtype == torch.bool:
             value = value.to(mine.dtype) if mine.is_floating_point() else value
         theirs_shape = other.shape if isinstance(other, Tensor) else []
@@ -371,17 +367,15 @@ class View:
             )
         return Tensor(value, self.dtype, list(self.shape), layout)
 
-    def store(self, value: Tensor, pred: Any = True) -> None:
+    def store(self, value: Tensor) -> None:
         agent = current()
         if value.shape != self.shape or value.dtype != self.dtype:
             raise Fault(f"{agent.at()}: {value.dtype} {value.shape} is stored in {self.dtype} {self.shape}")
-        if pred:
-            agent.write(self)
-            self.put(agent.cta, value.value)
+        agent.write(self)
+        self.put(agent.cta, value.value)
 
-    def slice(self, start: int, length: int, dim: int | None = None) -> View:
-        last = len(self.shape) - 1 if not self.memory.shared else 0
-        return self.part(last if dim is None else dim, start, length)
+    def slice(self, start: int, length: int) -> View:
+        return self.part(0 if self.memory.shared else len(self.shape) - 1, start, length)
 
     def _reinterpret(self, dtype: Any, shape: Sequence[int], layout: Any) -> View:
         """Another reading of this memory, with numbers of its own; a write to one spoils the other."""
