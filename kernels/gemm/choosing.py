@@ -69,7 +69,7 @@ VARIANTS: Mapping[str, str] = {
 }
 """Our kernels and what each is for; `python -m tests.kernels.gemm_choices --kernels` counts how often."""
 GROUPS = (GROUP, 4, 16)
-"""What to choose from; the first is taken unless another needs less by a tenth."""
+"""Tiles of N that may run together: as many as the first says, unless another needs less by a tenth."""
 COMPARED = ("gluon",)
 """Kernels that no interpreter of Triton's has run, so that their first result on a device is compared."""
 
