@@ -46,7 +46,7 @@ _OURS_BY_DTYPE: dict[str, Answer] = {
     **dict.fromkeys(("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), "used"),
     "float32": "unused",
 }
-"""What tests/kernels/gemm_pointer_compiled.py finds in the code; with float64 it depends on the device."""
+"""What tests/kernels/gemm_tiles_compiled.py finds in the code; with float64 it depends on the device."""
 
 
 def tensor_cores(row: Measurement) -> Answer:

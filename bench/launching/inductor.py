@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bench.spec import Launch, Problem, Tensors
 
-if TYPE_CHECKING:
-    Function = Callable[..., torch.Tensor | Tensors]
+Function = Callable[..., "torch.Tensor | Tensors"]
 
 
 def launch(function: Function, problem: Problem, *tensors: torch.Tensor) -> Launch:

@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import triton
@@ -152,9 +152,10 @@ def tuned(
 
     if len(candidates) == 1:
         return chosen(candidates[0])
-    trials = _Trials(candidates, launch, doubt)
+    passed_over: list[str] = []
+    running = _running(candidates, launch, doubt, passed_over)
     if takes_first():
-        return chosen(next(iter(trials)), trials.passed_over)
+        return chosen(next(running), passed_over)
     choices = _choices(torch.cuda.current_device())
     operator = f"{question[0]} {_source(str(question[0]))}"
     text = " ".join(str(part) for part in question[1:]) or "any"
@@ -165,18 +166,18 @@ def tuned(
     trying = time.perf_counter()
     if compile is not None:
         compile_side_by_side(candidates[:timed], compile)
-    runnable = list(itertools.islice(trials, timed))
-    best, seconds = _quickest(runnable, launch, trials.passed_over)
+    runnable = list(itertools.islice(running, timed))
+    best, seconds = _quickest(runnable, launch, passed_over)
     answer = {
         "configuration": str(best),
         "median_us": round(1e6 * seconds, 2),
         "of": len(runnable),
-        **({"passed_over": trials.passed_over} if trials.passed_over else {}),
+        **({"passed_over": passed_over} if passed_over else {}),
         "tuning_s": round(time.perf_counter() - trying, 2),
     }
     # Without the kernels that this run has given up it is no choice for other runs.
     choices.put(operator, text, answer, lasting=not given_up)
-    return chosen(best, trials.passed_over, time.perf_counter() - begin)
+    return chosen(best, passed_over, time.perf_counter() - begin)
 
 
 def _quickest(runnable: list[C], launch: Callable[[C], Launch], passed_over: list[str]) -> tuple[C, float]:
@@ -211,47 +212,43 @@ def compile_side_by_side(candidates: Sequence[C], compile: Callable[[C], object]
                 compile(candidate)
 
 
-class _Trials(Generic[C]):
-    """Iterates over the candidates that run. Each one's launch has been called and has finished.
+def _running(
+    candidates: Sequence[C],
+    launch: Callable[[C], Launch],
+    doubt: Callable[[C], str] | None,
+    passed_over: list[str],
+) -> Iterator[C]:
+    """The candidates that run: each one's launch has been called and has finished.
 
-    If there is none, iterating raises what `tuned` raises.
+    `candidate: reason` of the others goes to `passed_over`. If that is all of them: raises what `tuned` does.
     """
-
-    def __init__(
-        self, candidates: Sequence[C], launch: Callable[[C], Launch], doubt: Callable[[C], str] | None = None
-    ) -> None:
-        self._candidates, self._launch, self._doubt = candidates, launch, doubt
-        self.passed_over: list[str] = []
-        """`candidate: reason` of those before the current one that do not run."""
-
-    def __iter__(self) -> Iterator[C]:
-        not_compiled: Exception | None = None
-        for candidate in self._candidates:
-            try:
-                self._launch(candidate).call()
-            except Exception as error:
-                if isinstance(error, Unsupported | OutOfResources):
-                    reason = str(error)
-                elif within_compiler := _within_compiler(error):
-                    # Triton 3.7 keeps what a thread raised, hence also our frames and the tensors in them.
-                    error.with_traceback(within_compiler)
-                    reason, not_compiled = cause(error), not_compiled or error
-                else:  # not the candidate's fault: the device's, or a mistake in our code
-                    raise
-                self.passed_over.append(f"{candidate}: {reason}")
-                continue
+    not_compiled: Exception | None = None
+    for candidate in candidates:
+        try:
+            launch(candidate).call()
+        except Exception as error:
+            if isinstance(error, Unsupported | OutOfResources):
+                reason = str(error)
+            elif within_compiler := _within_compiler(error):
+                # Triton 3.7 keeps what a thread raised, hence also our frames and the tensors in them.
+                error.with_traceback(within_compiler)
+                reason, not_compiled = cause(error), not_compiled or error
+            else:  # not the candidate's fault: the device's, or a mistake in our code
+                raise
+        else:
             # Two launches may share a workspace, so they must not overlap; a fault of the kernel shows here.
             await_end(candidate)
-            if self._doubt is not None and (reason := self._doubt(candidate)):
-                self.passed_over.append(f"{candidate}: {reason}")
+            reason = doubt(candidate) if doubt is not None else ""
+            if not reason:
+                yield candidate
                 continue
-            yield candidate
-        if len(self.passed_over) < len(self._candidates):
-            return
-        none = f"none of {len(self._candidates)} configurations"
-        if not_compiled is not None:
-            raise RuntimeError(f"{none} compiles; {self.passed_over[-1]}") from not_compiled
-        raise Unsupported(f"{none} can run on this device; {self.passed_over[-1]}")
+        passed_over.append(f"{candidate}: {reason}")
+    if len(passed_over) < len(candidates):
+        return
+    none = f"none of {len(candidates)} configurations"
+    if not_compiled is not None:
+        raise RuntimeError(f"{none} compiles; {passed_over[-1]}") from not_compiled
+    raise Unsupported(f"{none} can run on this device; {passed_over[-1]}")
 
 
 def _within_compiler(error: Exception) -> TracebackType | None:

@@ -4,8 +4,14 @@
 cost at exactly this shape and number of SMs (duration.py). The six cheapest are timed, at most three of one
 kernel and one of each of its tiles, since an error of the model for a kernel or a tile applies to all of its
 configurations. The others follow by cost, for when one of the six does not run. Where the model is off by a
-tenth, three candidates lose twice as much as six (`python -m tests.kernels.gemm_choices --spread 0.1`). The
-order of the tiles, `group`, is the best of three by count (order.py), and no further candidate.
+tenth, three candidates lose twice as much as six (`python -m tests.kernels.gemm_choices --spread 0.1`).
+
+**Order.** Which tiles run together, `group`, is the best of three by count and no further candidate. Tiles
+are counted down `group` of them along N, then on to the next of M, until a band of `group` rows of tiles is
+done (`grouped` in blocks.py, which the kernels use). A wave of P tiles then needs about group x BLOCK_N rows
+of op(B) and P / group x BLOCK_M of op(A), each K long. That is least where both are alike, but tiles come
+whole, bands end, and D may have fewer rows of tiles than a band: so it is counted, for the first wave, which
+is as any other but for the last of a band. What is not in L2 comes from memory, a few times as slowly.
 
 **Sharing.** Answers are stored by class of shapes (`shape_class`, sizes within a quarter) *and* by list of
 candidates: the two sides of the edge of a wave or of a tile are tuned apart, and shapes between edges share.
@@ -38,13 +44,12 @@ from triton.runtime.errors import OutOfResources
 from bench.launching.ending import await_end
 from bench.launching.tuning import tuned
 from bench.spec import Launch, Unsupported
-from kernels.gemm import tiles, tma_tiles
+from kernels.gemm import tiles, tma
 from kernels.gemm.duration import slowdown, turned_inside
 from kernels.gemm.operands import Operands, has_wide_loads
-from kernels.gemm.order import best_group
 from kernels.gemm.problem import FORCED_TILES, SKINNY, Gemm
 from kernels.gemm.rounding import tolerance
-from kernels.gemm.tiles import Tile
+from kernels.gemm.tiles import GROUP, Tile
 
 Capability = tuple[int, int]
 
@@ -63,6 +68,8 @@ VARIANTS: Mapping[str, str] = {
     "turned": "8-bit and tf32 operands that are not K-major, where transposing once is quickest",
 }
 """Our kernels and what each is for; `python -m tests.kernels.gemm_choices --kernels` counts how often."""
+GROUPS = (GROUP, 4, 16)
+"""Tiles of N that may run together: as many as the first says, unless another needs less by a tenth."""
 COMPARED = ("gluon",)
 """Kernels that no interpreter of Triton's has run, so that their first result on a device is compared."""
 
@@ -92,9 +99,9 @@ class Choice(NamedTuple):
         """The same with so many tiles of N together."""
         if isinstance(self.configuration, Choice):
             return self._replace(configuration=self.configuration.grouped(group))
-        of_its_own = "group" in self.configuration._fields
-        changed = {"group": group} if of_its_own else {"tile": self.tile._replace(group=group)}
-        return self._replace(configuration=self.configuration._replace(**changed))
+        tile = self.tile._replace(group=group)
+        is_tile = isinstance(self.configuration, Tile)
+        return self._replace(configuration=tile if is_tile else self.configuration._replace(tile=tile))
 
 
 def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str, ...]:
@@ -128,13 +135,13 @@ def variants(problem: Gemm, capability: Capability, sm_count: int) -> tuple[str,
     return plain
 
 
-def launch(problem: Gemm, of: Operands, name: str) -> Launch:
+def launch(of: Operands, name: str) -> Launch:
     """D in `of.d` by the implementation of this name, `triton` or `triton-...`, on the current device.
 
     The first launch that is proposed something new compiles and times it (about a second).
     Unsupported if nothing listed can run here.
     """
-    at = _device(of)
+    problem, at = of.problem, _device(of)
     question = question_of(problem, name, at, of.addend)
     if not question.choices:
         raise Unsupported(
@@ -241,11 +248,30 @@ def _in_order(problem: Gemm, choice: Choice, sm_count: int) -> Choice:
     return choice.grouped(best_group(problem, choice.tile, per_sm * sm_count))
 
 
+def best_group(problem: Gemm, tile: Tile, at_a_time: int) -> int:
+    """The group with which the first `at_a_time` tiles need the fewest bytes of operands, or nearly."""
+    byte = {group: footprint(problem, tile, at_a_time, group) for group in GROUPS}
+    least = min(GROUPS, key=byte.__getitem__)
+    return least if byte[least] < 0.9 * byte[GROUP] else GROUP
+
+
+def footprint(problem: Gemm, tile: Tile, at_a_time: int, group: int) -> int:
+    """Bytes of A and B that the first `at_a_time` tiles need, each counted once."""
+    tiles_m, tiles_n = -(-problem.m // tile.m), -(-problem.n // tile.n)
+    bands, left = divmod(min(at_a_time, tiles_m * tiles_n), group * tiles_m)
+    columns, rows = (tiles_m, min(bands * group, tiles_n)) if bands else (0, 0)
+    if left:
+        height = min(tiles_n - rows, group)
+        columns = max(columns, -(-left // height))
+        rows += min(left, height)
+    return (columns * tile.m + rows * tile.n) * problem.k * problem.item_byte
+
+
 def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:
     """This tile, one program each; by bulk copies where possible, as the best that this tile can do."""
     m, n = map(int, tile.split("x"))
     if not problem.missing("triton-tma", "cuda", capability):
-        found = tma_tiles.forced(problem, capability, m, n)
+        found = tma.forced(problem, capability, m, n)
         if found:
             return [Choice("tma", one) for one in found]
     wide = has_wide_loads(problem)

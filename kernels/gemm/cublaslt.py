@@ -14,10 +14,11 @@ them in 16 bits is not taken. Pointers' alignment is told as it is.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -132,21 +133,22 @@ class _Product:
         )
 
 
-class _Chosen:
+class _Chosen(NamedTuple):
     """One problem and the algorithm for it."""
 
-    def __init__(self, product: _Product, algorithm: Algorithm) -> None:
-        self.product, self.algorithm = product, algorithm
+    product: _Product
+    algorithm: Algorithm
 
-    def call(self, of: Operands) -> Callable[[], torch.Tensor]:
-        """The launch for these tensors."""
+    def call(self, of: Operands, matmul: Callable[..., Any] | None = None) -> Callable[[], torch.Tensor]:
+        """The launch for these tensors, by cublasLtMatmul as the library has it unless another is given."""
         operation = self.product.operation(of)
         arguments = self.product.arguments(of, self.algorithm, operation)
-        matmul, device = self.product.library.bindings.matmul, of.d.device
+        matmul = matmul or self.product.library.bindings.matmul
         kept = (self, of, operation)  # cuBLASLt has their addresses only
 
         def call() -> torch.Tensor:
-            matmul(*arguments, _stream(device))  # at each call: a graph is captured on a stream of its own
+            # The stream at each call: a graph is captured on a stream of its own.
+            matmul(*arguments, int(torch.cuda.current_stream(of.d.device).cuda_stream))
             assert kept
             return of.d
 
@@ -154,10 +156,8 @@ class _Chosen:
 
     def refused(self, of: Operands) -> str:
         """Why it cannot run, which shows only when it is tried; empty if it can. Writes D."""
-        operation = self.product.operation(of)
-        arguments = self.product.arguments(of, self.algorithm, operation)
         try:
-            self.product.library.call("matmul", *arguments, _stream(of.d.device))
+            self.call(of, functools.partial(self.product.library.call, "matmul"))()
         except Unsupported as reason:
             return str(reason)
         return ""
@@ -239,8 +239,3 @@ def _added(of: Operands) -> torch.Tensor:
 
 def _aligned(tensor: torch.Tensor) -> int:
     return math.gcd(tensor.data_ptr(), _ALIGNED_BYTE)
-
-
-def _stream(device: torch.device) -> int:
-    found: Any = torch.cuda.current_stream(device).cuda_stream
-    return int(found)

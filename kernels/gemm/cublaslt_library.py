@@ -62,6 +62,12 @@ class Library:
         number = getattr(self.bindings, _ENUM[kind])[name]
         return number, getattr(self.bindings, f"get_{kind}_attribute_dtype")(number)
 
+    def set(self, kind: str, address: int, name: str, value: int) -> None:
+        """Set an attribute of an object of this kind; addresses are integers too."""
+        number, dtype = self.attribute(kind, name)
+        stored = np.array([value], dtype=dtype)
+        self.call(f"{kind}_set_attribute", address, number, stored.ctypes.data, stored.nbytes)
+
 
 class Held:
     """An object of cuBLASLt's that lives as long as this one."""
@@ -74,12 +80,8 @@ class Held:
         weakref.finalize(self, destroy, self.address).atexit = False  # CUDA may be gone by then
 
     def set(self, name: str, value: int) -> None:
-        """Set an attribute; addresses are integers too."""
-        number, kind = self._library.attribute(self._kind, name)
-        stored = np.array([value], dtype=kind)
-        self._library.call(
-            f"{self._kind}_set_attribute", self.address, number, stored.ctypes.data, stored.nbytes
-        )
+        """Set an attribute."""
+        self._library.set(self._kind, self.address, name, value)
 
 
 class Algorithm:
@@ -109,11 +111,7 @@ class Algorithm:
         """The same but for these attributes of its configuration."""
         other = Algorithm(self._library, self._opaque)
         for name, value in attributes.items():
-            number, kind = self._library.attribute("matmul_algo_config", name)
-            stored = np.array([value], dtype=kind)
-            self._library.call(
-                "matmul_algo_config_set_attribute", other.address, number, stored.ctypes.data, stored.nbytes
-            )
+            self._library.set("matmul_algo_config", other.address, name, value)
         return other
 
     def able(self, name: str) -> list[int]:

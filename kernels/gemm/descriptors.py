@@ -16,8 +16,6 @@ has another launcher, whose descriptors are objects of their own at multiples of
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -25,29 +23,14 @@ from kernels.gemm.operands import Operands
 from kernels.gemm.tiles import Tile
 
 
-def arguments(of: Operands, tile: Tile) -> dict[str, Any]:
-    """What the kernels that move tiles by bulk copies are called with.
-
-    Raises ValueError if a row of anything does not begin at a multiple of 16 bytes.
-    """
-    wide, high, deep = tile.m, tile.n, tile.k
-    shared = of.arguments(tile)
-    a_rows_are_k, b_rows_are_k = shared["ROWS_ARE_K"]
-    half = [high, wide // 2] if of.addend == "matrix" else [wide // 2]
-    kept = (
-        *("a_scale", "b_scale", "m", "n", "k", "ROWS_ARE_K", "ARITHMETIC", "ADD"),
-        *("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP", "num_warps", "num_stages"),
-    )
-    return {
-        "a": _described("a", of.a, [deep, wide] if a_rows_are_k else [wide, deep]),
-        "b": _described("b", of.b, [deep, high] if b_rows_are_k else [high, deep]),
-        "c": None if of.c is None else _described("c", of.c, half),
-        "d": _described("d", of.d, [high, wide // 2]),
-        **{name: shared[name] for name in kept},
-    }
+def operands(of: Operands, tile: Tile) -> tuple[TensorDescriptor, TensorDescriptor]:
+    """A and B, for copies of what a tile takes in one step. Raises what `described` does."""
+    of_a, of_b = of.blocks(tile)
+    return described("a", of.a, of_a), described("b", of.b, of_b)
 
 
-def _described(name: str, tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
+def described(name: str, tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
+    """A tensor's descriptor for copies of this block. Raises ValueError as `check_rows` does."""
     check_rows(name, tensor)
     return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block)
 

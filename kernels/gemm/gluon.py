@@ -11,7 +11,7 @@ architecture has matrix instructions, and so a kernel, of its own; this module k
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from triton.experimental.gluon import language as gl
@@ -21,6 +21,7 @@ from bench.spec import Unsupported
 from kernels.gemm import duration
 from kernels.gemm.descriptors import check_rows
 from kernels.gemm.operands import Operands
+from kernels.gemm.parts import tiles_of
 from kernels.gemm.problem import BLOCK_SCALED, Gemm
 from kernels.gemm.tiles import Tile
 from kernels.prepared import Prepared
@@ -64,13 +65,6 @@ def _kernel(problem: Gemm, capability: tuple[int, int]) -> Any:
     return importlib.import_module(f"kernels.gemm.{there[capability[0]]}")
 
 
-def shared_arguments(of: Operands, tile: Tile) -> dict[str, Any]:
-    """The arguments that these kernels have in common with the others."""
-    kept = ("a_scale", "b_scale", "m", "n", "k", "ROWS_ARE_K", "ADD", "BLOCK_M", "BLOCK_N", "BLOCK_K")
-    arguments = of.arguments(tile)
-    return {name: arguments[name] for name in kept}
-
-
 def described(
     name: str, tensor: torch.Tensor, block: list[int], half: list[int] | None = None
 ) -> TensorDescriptor:
@@ -83,3 +77,46 @@ def described(
     of_pair = {"cga_layout": [half]} if half else {}
     layout = gl.NVMMASharedLayout.get_default_for(block, kind, **of_pair)
     return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
+
+
+# What the kernels for Blackwell have in common.
+
+ROWS = 128
+"""Rows of D that one block computes: all lanes of tensor memory."""
+SLACK_BYTE = 1024
+"""Shared memory for barriers, and for what warps of several kinds hand to each other when they start."""
+GROUPS = (8, 4, 16)
+
+
+class Schedule(NamedTuple):
+    """A tile of D, and the blocks that compute it together."""
+
+    tile: Tile
+    """Its rows are ROWS for each block; the warps are those that take it away."""
+    blocks: int
+    """1, or 2 that share products."""
+
+    def __str__(self) -> str:
+        """`256x256x64 w4 s6 c2 g8`."""
+        return f"{self.tile.alone} c{self.blocks} g{self.tile.group}"
+
+
+def check_version(version: str, least: tuple[int, int]) -> None:
+    """Raise Unsupported where this version of Triton cannot compile or launch a kernel for Blackwell."""
+    major, minor = version.split(".")[:2]
+    if (int(major), int(minor)) < least:
+        raise Unsupported(
+            f"triton-gluon needs Triton {least[0]}.{least[1]} or later on compute capability 10.x, whose "
+            f"barriers may be a cluster's; this is Triton {version}"
+        )
+
+
+def computed(problem: Gemm, chosen: Schedule, sm_count: int) -> int:
+    """Elements of D that the busiest SM computes, those beyond D's edges included."""
+    tiles = tiles_of(problem, chosen.tile)
+    return -(-tiles // (sm_count // chosen.blocks)) * chosen.tile.m * ROWS
+
+
+def programs(problem: Gemm, chosen: Schedule, sm_count: int) -> int:
+    """How many walk over the tiles: one an SM or pair of SMs, or one a tile where those are fewer."""
+    return min(sm_count // chosen.blocks, tiles_of(problem, chosen.tile))

@@ -69,7 +69,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernels.gemm import persistent
 from kernels.gemm.blocks import grouped
-from kernels.gemm.gluon import described, shared_arguments
+from kernels.gemm.gluon import described
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
@@ -289,15 +289,14 @@ def _pieces(whole, WIDTH: gl.constexpr):  # type: ignore[no-untyped-def]
 
 
 class Schedule(NamedTuple):
-    """How tiles are computed: `lag` and `group` are the kernel's; the tile's warps those that multiply."""
+    """How tiles are computed: `lag` is the kernel's; the tile's warps are those that multiply."""
 
     tile: Tile
     lag: int
-    group: int
 
     def __str__(self) -> str:
         """`256x128x64 w8 s4 lag1 g8`."""
-        return f"{self.tile} lag{self.lag} g{self.group}"
+        return f"{self.tile.alone} lag{self.lag} g{self.tile.group}"
 
 
 _SHAPES = {
@@ -318,9 +317,9 @@ def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tup
         tile = Tile(m, n, 128 // problem.item_byte, 8, 1)
         block_byte = shared_byte(problem, tile)
         stages = 1 + (_ROOM_BYTE - block_byte) // (shared_byte(problem, tile._replace(stages=2)) - block_byte)
-        tile = tile._replace(stages=stages)
-        schedules += [Schedule(tile, lag, groups[0]) for lag in lags if lag <= stages - 2]
-        schedules += [Schedule(tile, lags[0], group) for group in groups[1:]]
+        tile = tile._replace(stages=stages, group=groups[0])
+        schedules += [Schedule(tile, lag) for lag in lags if lag <= stages - 2]
+        schedules += [Schedule(tile._replace(group=group), lags[0]) for group in groups[1:]]
     return tuple(schedules)
 
 
@@ -341,19 +340,16 @@ def prepare(of: Operands, chosen: Schedule, sm_count: int) -> Prepared:
 
     Raises ValueError if a row of anything does not begin at a multiple of 16 bytes.
     """
-    tile, rows, problem = chosen.tile, chosen.tile.n // 2, of.problem
-    shared = shared_arguments(of, tile)
-    a_rows_are_k, b_rows_are_k = shared["ROWS_ARE_K"]
-    arguments = {
-        "a": described("a", of.a, [tile.k, tile.m] if a_rows_are_k else [tile.m, tile.k]),
-        "b": described("b", of.b, [tile.k, rows] if b_rows_are_k else [rows, tile.k]),
+    tile, problem = chosen.tile, of.problem
+    of_a, of_b = of.blocks(tile._replace(n=tile.n // 2))
+    arguments = of.arguments(multiply, tile) | {
+        "a": described("a", of.a, of_a),
+        "b": described("b", of.b, of_b),
         "c": described("c", of.c, [64, PIECE]) if of.c is not None and of.addend == "matrix" else of.c,
         "d": described("d", of.d, [64, PIECE]),
-        **shared,
         "STAGES": tile.stages,
         "STAGED": staged(problem, tile),
         "LAG": chosen.lag,
-        "GROUP": chosen.group,
         "num_warps": 4,
     }
     return Prepared(multiply, (persistent.programs(problem, tile, sm_count),), arguments, of.d)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from bench.launching.inductor import compiled
-from bench.spec import Launch
+from bench.spec import Launch, Tensors
 from kernels.gemm.operands import factors
 from kernels.gemm.problem import Gemm
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from kernels.precision import sum_in_float32
 
 _OPTIONS = (
     # What mode="max-autotune-no-cudagraphs" stands for: how launches are queued is the harness's business.
@@ -38,24 +36,20 @@ def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
     the row-major D: N x M of the documents. It is empty if Inductor had no choice or does not say.
     """
     product = _product(problem)
-    if not product.called:
-        product(*inputs)
-    return Launch(lambda: product(*inputs), configuration=product.chosen)
+    if product.chosen is None:
+        product.compile(*inputs)
+    return Launch(lambda: product(*inputs), configuration=product.chosen or "")
 
 
 class Product:
-    """One problem's product, compiled when first called."""
+    """One problem's product, not compiled yet. Sums are as operator.py's `cublas` has them."""
 
     def __init__(self, problem: Gemm) -> None:
-        """Compiles nothing yet. Sums are as operator.py's `cublas` has them."""
-        matmul = torch.backends.cuda.matmul
-        matmul.allow_fp16_accumulation = False
-        matmul.allow_fp16_reduced_precision_reduction = False
-        matmul.allow_bf16_reduced_precision_reduction = False
+        sum_in_float32()
         self._problem = problem
         self._run = compiled(multiply, problem, _OPTIONS)
-        self.called = False
-        self.chosen = ""
+        self.chosen: str | None = None
+        """The kernel that won, once it is compiled."""
 
     def __call__(self, *inputs: torch.Tensor) -> torch.Tensor | Tensors:
         """D, on torch's current stream."""
@@ -63,29 +57,22 @@ class Product:
         # before each call. Said in the older way, which sets the newer flag too: Inductor asks for both.
         torch.set_float32_matmul_precision("high" if self._problem.dtype == "tf32" else "highest")
         try:
-            return self._run(*inputs) if self.called else self._first(*inputs)
+            return self._run(*inputs)
         finally:
             torch.set_float32_matmul_precision("highest")
 
-    def _first(self, *inputs: torch.Tensor) -> torch.Tensor | Tensors:
-        from torch._inductor import (
-            select_algorithm as algorithms,
-        )  # seconds to import, and only this needs it
+    def compile(self, *inputs: torch.Tensor) -> None:
+        """Call it for the first time, and listen to what Inductor says of what it timed."""
+        # Seconds to import, and only this needs it.
+        from torch._inductor import select_algorithm as algorithms
 
         told: list[Mapping[Any, float]] = []
-
-        def listen(timings: Mapping[Any, float], *_: object) -> None:
-            told.append(timings)
-
-        algorithms.add_feedback_saver(listen)
+        algorithms.add_feedback_saver(lambda timings, *_: told.append(timings))
         try:
-            d = self._run(*inputs)
+            self(*inputs)
         finally:
             algorithms.clear_feedback_savers()  # type: ignore[no-untyped-call]
-        self.called = True
-        if told and told[-1]:
-            self.chosen = _in_words(min(told[-1], key=told[-1].__getitem__))
-        return d
+        self.chosen = _in_words(min(told[-1], key=told[-1].__getitem__)) if told and told[-1] else ""
 
 
 @functools.lru_cache(maxsize=1)

@@ -37,8 +37,18 @@ class Operands:
         """What is added to the product: `none`, `matrix` or `bias`."""
         return "none" if self.c is None else "bias" if self.c.dim() == 1 else "matrix"
 
-    def arguments(self, tile: Tile) -> dict[str, Any]:
-        """The arguments and options by name that the kernels of this folder share.
+    @property
+    def rows_are_k(self) -> tuple[bool, bool]:
+        """Whether A, and B, are stored with a row for each k: [k, m] and [k, n]."""
+        return self.problem.layout[0] == "N", self.problem.layout[1] == "T"
+
+    def blocks(self, tile: Tile) -> tuple[list[int], list[int]]:
+        """Rows and columns of A, and of B, as they are stored, that a tile takes in one step along K."""
+        (a_rows_are_k, b_rows_are_k), (m, n, k) = self.rows_are_k, tile[:3]
+        return [k, m] if a_rows_are_k else [m, k], [k, n] if b_rows_are_k else [n, k]
+
+    def arguments(self, kernel: Any, tile: Tile) -> dict[str, Any]:
+        """Those of the arguments that the kernels of this folder share which this one takes, by name.
 
         Sizes and row lengths come with the powers of two that divide them, up to 16 bytes' worth (ALIGN),
         since Triton's own specialisation knows only 16 elements. A size that leads no tensor is part of no
@@ -54,7 +64,7 @@ class Operands:
         sizes = {"m": self.problem.m, "n": self.problem.n, "k": self.problem.k}
         sums = {"float64": tl.float64, "int8": tl.int32}.get(self.problem.dtype, tl.float32)
         known = [math.gcd(size, wide) if name in leading else 1 for name, size in sizes.items()]
-        return {
+        every = {
             "a_pointer": self.a,
             "b_pointer": self.b,
             "c_pointer": self.c,
@@ -64,7 +74,7 @@ class Operands:
             **sizes,
             **rows,
             "row_c": row_c,
-            "ROWS_ARE_K": (self.problem.layout[0] == "N", self.problem.layout[1] == "T"),
+            "ROWS_ARE_K": self.rows_are_k,
             "ALIGN": (*known, *(math.gcd(row, wide) for row in rows.values())),
             "ARITHMETIC": ("tf32" if self.problem.dtype == "tf32" else "ieee", sums),
             "ADD": self.addend,
@@ -73,9 +83,8 @@ class Operands:
             "BLOCK_K": tile.k,
             "GROUP": tile.group,
             "EVEN_K": self.problem.k % tile.k == 0,
-            "num_warps": tile.warps,
-            "num_stages": tile.stages,
         }
+        return {name: every[name] for name in kernel.arg_names if name in every}
 
 
 def leading_sizes(problem: Gemm) -> set[str]:

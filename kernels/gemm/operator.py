@@ -6,23 +6,25 @@ column-major D = op(A) op(B) + C of the documents without moving a byte (see pro
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
 
 import torch
 
-from bench.spec import PACKED, Dtype, Launch, Operator, Uniform
+from bench.spec import PACKED, Dtype, Launch, Operator, Tensors, Uniform, Unsupported
 from kernels.excerpts import one_of_each_block
-from kernels.gemm import max_autotune, quantized, sparse
+from kernels.gemm import max_autotune
 from kernels.gemm.number_types import decoded, rounded, scale_of, swizzled
 from kernels.gemm.operands import factors, new_output, operands
 from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, SCALED, Gemm, Layout
 from kernels.gemm.rounding import tolerance
-
-if TYPE_CHECKING:
-    from bench.spec import Tensors
+from kernels.precision import cublas_precision, sum_in_float32
+from kernels.quantize.problem import Quantize
 
 _BLOCK = 32
 """Finest spacing of an excerpt, in rows and columns of C: no tile of any implementation is smaller."""
@@ -49,7 +51,7 @@ def inputs(problem: Gemm, uniform: Uniform) -> Tensors:
     if problem.beta:
         return a, b, _rows(uniform, (n, m), row_d // item)
     if problem.sparsity == "2of4":
-        a = sparse.pruned(a)
+        a = pruned(a)
     if problem.dtype == "float8_e5m2":
         b = b.view(torch.float8_e4m3fn)
     if problem.dtype in SCALED:
@@ -110,22 +112,16 @@ def cublas(problem: Gemm, *inputs: torch.Tensor) -> Launch:
     when it splits K, reduce the parts in 16 bits. Of float8_e4m3 it sums inside Hopper's tensor cores (fast
     accumulation), as our kernels do. tf32 and float32 are one type to torch, told apart by a global
     flag that counts when cuBLAS is called, which is also when a graph is captured. So the launch itself sets
-    it (0.4 us), and whatever else runs in the process, each launch is what it says.
+    it, and whatever else runs in the process, each launch is what it says.
     """
-    matmul = torch.backends.cuda.matmul
-    matmul.allow_fp16_accumulation = False
-    matmul.allow_fp16_reduced_precision_reduction = False
-    matmul.allow_bf16_reduced_precision_reduction = False
+    sum_in_float32()
     product = _by_torch(problem, *inputs)
     if problem.dtype not in ("tf32", "float32"):
         return product
 
     def with_precision() -> torch.Tensor | Tensors:
-        matmul.fp32_precision = "tf32" if problem.dtype == "tf32" else "ieee"
-        d = product.call()
-        # Left at tf32, it would contradict torch's older flags, and reading one of those then raises.
-        matmul.fp32_precision = "ieee"
-        return d
+        with cublas_precision(problem.dtype):
+            return product.call()
 
     return Launch(with_precision, outputs=product.outputs)
 
@@ -165,11 +161,62 @@ def _by_torch(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tens
     return Launch(lambda: torch.mm(left, right, out=d), outputs=(d,))
 
 
-def _triton(name: str) -> Callable[..., Launch]:
-    def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
-        from kernels.gemm import choosing  # Triton is not everywhere, and a run on a CPU needs none.
+def pruned(a: torch.Tensor) -> torch.Tensor:
+    """A copy of a [m, k] in which the two smaller of each four elements along K are zero."""
+    fours = a.reshape(a.shape[0], -1, 4)
+    smaller = fours.float().abs().topk(2, dim=-1, largest=False).indices
+    return fours.scatter(-1, smaller, 0).view(a.shape)
 
-        return choosing.launch(problem, operands(problem, *inputs), name)
+
+def cusparselt(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
+    """cuSPARSELt through torch: D [n, m] of a [m, k], pruned and stored without its zeros, and b [n, k].
+
+    Compressing A, as one does with weights once, is not timed, nor is the search for the quickest algorithm.
+    The result is allocated by each call, which torch cannot avoid. Unsupported where torch lacks cuSPARSELt.
+    """
+    if not torch.backends.cusparselt.is_available():
+        raise Unsupported("this build of torch has no cuSPARSELt")
+    # Of A by B' it gives D', which `transpose_result` stores as D.
+    compressed, right = torch._cslt_compress(a), b.t()
+    kind = torch.int32 if problem.dtype == "int8" else None
+    algorithm = torch._cslt_sparse_mm_search(compressed, right, out_dtype=kind, transpose_result=True)
+    how: dict[str, Any] = {"out_dtype": kind, "transpose_result": True, "alg_id": algorithm}
+    multiply = functools.partial(torch._cslt_sparse_mm, compressed, right, **how)
+    return Launch(multiply, configuration=f"algorithm {algorithm}")
+
+
+def cublas_quantized(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
+    """D [n, m] of a [m, k] and b [n, k], both 16 bits, multiplied as float8_e4m3 by cuBLAS.
+
+    A stands for weights, which were quantised once, beforehand; B for activations, which come in 16 bits and
+    are quantised in each launch (kernels/quantize/casting.py). Each matrix has one scale.
+    """
+    from kernels.quantize import casting  # Triton is not everywhere, and a run on a CPU needs none.
+
+    quantized, b_by = torch.empty_like(b, dtype=torch.float8_e4m3fn), torch.empty(1, device=b.device)
+    of_b = Quantize(rows=problem.n, length=problem.k, dtype=problem.dtype, to="float8_e4m3", scaling="tensor")
+    quantize = casting.launch(of_b, b, (quantized, b_by))
+    weights, a_by = rounded("float8_e4m3", a.float())
+    assert a_by is not None
+    d = new_output(problem, a)
+
+    def call() -> torch.Tensor:
+        quantize.call()
+        torch._scaled_mm(quantized, weights.t(), b_by, a_by, out_dtype=d.dtype, use_fast_accum=True, out=d)
+        return d
+
+    return replace(quantize, call=call, outputs=(d,))
+
+
+def _of_operands(module: str, which: str) -> Callable[..., Launch]:
+    """The `launch` of a module of this folder, which is imported when it is called.
+
+    Triton is not everywhere, and a run on a CPU needs none.
+    """
+
+    def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
+        made: Launch = import_module(f"kernels.gemm.{module}").launch(operands(problem, *inputs), which)
+        return made
 
     return launch
 
@@ -236,15 +283,6 @@ def _examples() -> list[Gemm]:
     return [problem for problem in problems if problem.product != (1, 1, 1) or problem.dtype not in small]
 
 
-def _cublaslt(which: str) -> Callable[..., Launch]:
-    def launch(problem: Gemm, *inputs: torch.Tensor) -> Launch:
-        from kernels.gemm import cublaslt
-
-        return cublaslt.launch(operands(problem, *inputs), which)
-
-    return launch
-
-
 OURS = tuple(one.name for one in Gemm.implementations if one.name.startswith("triton"))
 
 CUBLASLT = {"cublaslt": "first", "cublaslt-best": "best"} | {f"cublaslt-{t}": t for t in FORCED_TILES}
@@ -258,10 +296,10 @@ OPERATOR = Operator(
         "cublas": cublas,
         "onednn": onednn,
         "inductor": max_autotune.launch,
-        "cublas-quantized": quantized.launch,
-        "cusparselt": sparse.launch,
-        **{name: _cublaslt(which) for name, which in CUBLASLT.items()},
-        **{name: _triton(name) for name in OURS},
+        "cublas-quantized": cublas_quantized,
+        "cusparselt": cusparselt,
+        **{name: _of_operands("cublaslt", which) for name, which in CUBLASLT.items()},
+        **{name: _of_operands("choosing", name) for name in OURS},
     },
     tolerance=tolerance,
     examples=_examples(),

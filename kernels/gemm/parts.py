@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
@@ -24,6 +24,7 @@ import triton
 import triton.language as tl
 
 from kernels.gemm.blocks import write
+from kernels.gemm.operands import Operands
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 
@@ -182,6 +183,20 @@ def reads(parts: int) -> int:
 def sum_byte(problem: Gemm) -> int:
     """Bytes of one element of a part."""
     return 8 if problem.dtype == "float64" else 4
+
+
+def shared_arguments(of: Operands, kernel: Any, share: Share, parts: int, counters: int) -> dict[str, Any]:
+    """What the kernels that share out tiles have in common, with room for so many parts and counters."""
+    tile = share.tile
+    room = workspace(of.problem, of.d, parts * tile.m * tile.n, counters)
+    return {
+        **of.arguments(kernel, tile),
+        **tile.options,
+        "slots": room.parts,
+        "counters": room.counters,
+        "ROWS": rows(of.problem, tile),
+        "maxnreg": registers(tile, share.per_sm),
+    }
 
 
 class Workspace(NamedTuple):

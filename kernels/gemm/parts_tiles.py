@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from kernels.gemm.operands import has_wide_loads
 from kernels.gemm.parts import Share
 from kernels.gemm.problem import Gemm
-from kernels.gemm.tiles import Tile, generation_of, kind_of, tile_list
+from kernels.gemm.tiles import Tile, generation_of, kind_of, of_generation, tile_list
 
 
 def has_bulk_copies(problem: Gemm, capability: tuple[int, int]) -> bool:
@@ -34,8 +34,7 @@ def shared_tiles(problem: Gemm, capability: tuple[int, int]) -> tuple[Share, ...
     if not has_wide_loads(problem):
         tiles = _NARROW[kind]
     else:
-        generation = generation_of(capability)
-        tiles = _WIDE[kind].get(generation) or _WIDE[kind]["any"]
+        tiles = of_generation(_WIDE, kind, capability)
         if kind in ("tf32", "8-bit") and problem.layout != "TN":
             tiles = tuple(tile for tile in tiles if _has_room_to_turn(kind, tile))
     return tuple(Share(tile, 8 // tile.warps) for tile in tiles)
@@ -83,43 +82,33 @@ SHARED_BYTE: Mapping[str, int] = {"ampere": 96 * 1024, "hopper": 227 * 1024, "bl
 """Shared memory of a multiprocessor for the programs on it: the least of an architecture and its smaller
 siblings."""
 
-_WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
-    "16-bit": {
-        "ampere": tile_list(
-            "128x256x32 w8 s4, 256x128x32 w8 s4, 128x128x64 w8 s3, 128x64x64 w4 s4, 64x128x64 w4 s4, "
-            "64x64x64 w4 s4, 64x32x128 w4 s3, 32x64x128 w4 s3"
-        ),
-        "hopper": tile_list(
-            "128x256x64 w8 s3, 256x128x64 w8 s3, 128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, "
-            "64x64x128 w4 s3, 64x64x64 w4 s6"
-        ),
-        "blackwell": tile_list(
-            "256x128x64 w8 s3, 128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x128 w4 s3, "
-            "64x64x64 w4 s6"
-        ),
-    },
-    "8-bit": {
-        # The last two, not 128 bytes along K, are for the layouts that are turned.
-        "any": tile_list(
-            "128x256x128 w8 s3, 256x128x128 w8 s3, 128x128x128 w8 s3, 128x64x128 w4 s4, 64x128x128 w4 s4, "
-            "64x64x128 w4 s4, 128x128x64 w8 s4, 64x64x64 w4 s4"
-        ),
-    },
-    "tf32": {
-        "ampere": tile_list("128x128x32 w8 s4, 128x64x32 w4 s4, 64x128x32 w4 s4, 64x64x32 w4 s4"),
-        "any": tile_list(
-            "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x64x32 w4 s4, 64x128x32 w4 s4, "
-            "64x64x32 w4 s4"
-        ),
-    },
-    "float32": {
-        "any": tile_list(
-            "128x128x16 w8 s3, 128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"
-        ),
-    },
-    "float64": {
-        "any": tile_list("128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
-    },
+_WIDE: Mapping[tuple[str, str], tuple[Tile, ...]] = {
+    ("16-bit", "ampere"): tile_list(
+        "128x256x32 w8 s4, 256x128x32 w8 s4, 128x128x64 w8 s3, 128x64x64 w4 s4, 64x128x64 w4 s4, "
+        "64x64x64 w4 s4, 64x32x128 w4 s3, 32x64x128 w4 s3"
+    ),
+    ("16-bit", "hopper"): tile_list(
+        "128x256x64 w8 s3, 256x128x64 w8 s3, 128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, "
+        "64x64x128 w4 s3, 64x64x64 w4 s6"
+    ),
+    ("16-bit", "blackwell"): tile_list(
+        "256x128x64 w8 s3, 128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x128 w4 s3, "
+        "64x64x64 w4 s6"
+    ),
+    # The last two, not 128 bytes along K, are for the layouts that are turned.
+    ("8-bit", "any"): tile_list(
+        "128x256x128 w8 s3, 256x128x128 w8 s3, 128x128x128 w8 s3, 128x64x128 w4 s4, 64x128x128 w4 s4, "
+        "64x64x128 w4 s4, 128x128x64 w8 s4, 64x64x64 w4 s4"
+    ),
+    ("tf32", "ampere"): tile_list("128x128x32 w8 s4, 128x64x32 w4 s4, 64x128x32 w4 s4, 64x64x32 w4 s4"),
+    ("tf32", "any"): tile_list(
+        "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x64x32 w4 s4, 64x128x32 w4 s4, "
+        "64x64x32 w4 s4"
+    ),
+    ("float32", "any"): tile_list(
+        "128x128x16 w8 s3, 128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x32 w4 s3"
+    ),
+    ("float64", "any"): tile_list("128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x16 w4 s3, 32x32x16 w4 s4"),
 }
 
 _NARROW: Mapping[str, tuple[Tile, ...]] = {

@@ -18,13 +18,12 @@ from kernels.gemm.operands import Operands
 from kernels.gemm.parts import tiles_of
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
-from kernels.gemm.tma_tiles import bulk_tiles
 from kernels.prepared import Prepared
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Tile, ...]:
     """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
-    return bulk_tiles(problem, capability, persistent=True)
+    return tma.bulk_tiles(problem, capability, persistent=True)
 
 
 def cost(problem: Gemm, tile: Tile, capability: tuple[int, int], sm_count: int) -> float:

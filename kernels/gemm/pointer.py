@@ -14,7 +14,7 @@ writes its tile once:
 
 A ragged tile loads as much as a full one: its missing rows wrap around to rows that exist, so that no
 load along K needs a mask for them. `Problem.byte` is what must come from DRAM, each operand once; to stay
-near it, programs run in *grouped order* (order.py): GROUP tiles of N by all of M, so that the tiles which
+near it, programs run in *grouped order* (choosing.py): GROUP tiles of N by all of M, so that the tiles which
 run at the same time share operands in L2.
 
 **Alignment.** The loads are 16 bytes wide only if the compiler can prove that rows start at multiples of
@@ -144,9 +144,13 @@ def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
     """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
     batch = of.problem.batch
     grid = tiles_of(of.problem, tile) // batch, batch
-    arguments = of.arguments(tile) | {
-        **{"slots": None, "counters": None, "parts": 1, "SPLIT": False, "TURNED": False, "ROWS": 1},
-        "HALVES": of.addend == "matrix",
-        "BATCHED": batch > 1,
-    }
+    arguments = (
+        of.arguments(multiply, tile)
+        | tile.options
+        | {
+            **{"slots": None, "counters": None, "parts": 1, "SPLIT": False, "TURNED": False, "ROWS": 1},
+            "HALVES": of.addend == "matrix",
+            "BATCHED": batch > 1,
+        }
+    )
     return Prepared(multiply, grid, arguments, of.d)

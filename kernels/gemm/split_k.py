@@ -28,17 +28,7 @@ import math
 
 from kernels.gemm.duration import FILL_STEPS, leave, sharing
 from kernels.gemm.operands import Operands
-from kernels.gemm.parts import (
-    FAN,
-    Share,
-    exchange,
-    reads,
-    registers,
-    rows,
-    step,
-    tiles_of,
-    workspace,
-)
+from kernels.gemm.parts import FAN, Share, exchange, reads, shared_arguments, step, tiles_of
 from kernels.gemm.parts_tiles import shared_tiles
 from kernels.gemm.pointer import multiply
 from kernels.gemm.problem import Gemm
@@ -91,23 +81,15 @@ def prepare(of: Operands, share: Share, sm_count: int) -> Prepared:
 
 def in_parts(of: Operands, share: Share, count: int) -> Prepared:
     """The same with so many parts for each tile: any number, even more than K has steps."""
-    tile, tiles = share.tile, tiles_of(of.problem, share.tile)
-    room = workspace(
-        of.problem,
-        of.d,
-        elements=tiles * count * tile.m * tile.n if count > 1 else 0,
-        counters=tiles * (1 + math.ceil(count / FAN.value)) if count > 1 else 0,
-    )
-    arguments = of.arguments(tile) | {
-        "slots": room.parts,
-        "counters": room.counters,
+    tiles = tiles_of(of.problem, share.tile)
+    room = tiles * count if count > 1 else 0
+    counters = tiles * (1 + math.ceil(count / FAN.value)) if count > 1 else 0
+    arguments = shared_arguments(of, multiply, share, room, counters) | {
         "parts": count,
         "SPLIT": count > 1,
-        "TURNED": turned(of.problem, tile),
-        "ROWS": rows(of.problem, tile),
+        "TURNED": turned(of.problem, share.tile),
         "HALVES": False,
         "BATCHED": False,
-        "maxnreg": registers(tile, share.per_sm),
     }
     return Prepared(multiply, (tiles, count), arguments, of.d)
 

@@ -36,18 +36,7 @@ from kernels.gemm import descriptors
 from kernels.gemm.blocks import aligned, grouped, known_multiple, walk_descriptors, walk_pointers, write
 from kernels.gemm.duration import FILL_STEPS, leave, sharing
 from kernels.gemm.operands import Operands
-from kernels.gemm.parts import (
-    FAN,
-    Share,
-    bring,
-    exchange,
-    reads,
-    registers,
-    rows,
-    step,
-    tiles_of,
-    workspace,
-)
+from kernels.gemm.parts import FAN, Share, bring, exchange, reads, shared_arguments, step, tiles_of
 from kernels.gemm.parts_tiles import has_bulk_copies, shared_tiles
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
@@ -206,23 +195,13 @@ def cost(problem: Gemm, streams: Streams, capability: tuple[int, int], sm_count:
 
 def prepare(of: Operands, streams: Streams, sm_count: int) -> Prepared:
     """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
-    tile = streams.tile
     programs, streamed = plan(of.problem, streams, sm_count)
-    room = workspace(
-        of.problem,
-        of.d,
-        elements=(streamed + programs - 1 if streamed else 0) * tile.m * tile.n,
-        counters=streamed * (1 + math.ceil(programs / FAN.value)),
-    )
-    arguments = of.arguments(tile) | {
-        "slots": room.parts,
-        "counters": room.counters,
-        "streamed": streamed,
-        "BULK": streams.bulk,
-        "ROWS": rows(of.problem, tile),
-        "maxnreg": registers(tile, streams.per_sm),
-    }
+    room = streamed + programs - 1 if streamed else 0
+    counters = streamed * (1 + math.ceil(programs / FAN.value))
+    share = Share(streams.tile, streams.per_sm)
+    arguments = shared_arguments(of, multiply, share, room, counters)
+    arguments |= {"streamed": streamed, "BULK": streams.bulk}
     if streams.bulk:
-        described = descriptors.arguments(of, tile)
-        arguments |= {"a_pointer": described["a"], "b_pointer": described["b"]}
+        a, b = descriptors.operands(of, streams.tile)
+        arguments |= {"a_pointer": a, "b_pointer": b}
     return Prepared(multiply, (programs,), arguments, of.d)

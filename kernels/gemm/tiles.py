@@ -17,7 +17,7 @@ there 128 x 256 of tf32 spills. float64 has no tensor-core path in Triton on Bla
 
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kernels.tile_lists import parsed
 
@@ -29,7 +29,7 @@ op(A)."""
 class Tile(NamedTuple):
     """BLOCK_M, BLOCK_N, BLOCK_K, the warps of one block, and how many steps of K are in flight.
 
-    `group` is no part of the tile but of the order in which tiles run: how many of N together (order.py).
+    `group` is no part of the tile but of the order in which tiles run: how many of N together (choosing.py).
     """
 
     m: int
@@ -41,8 +41,17 @@ class Tile(NamedTuple):
 
     def __str__(self) -> str:
         """`256x128x64 w8 s3`, and ` g16` if another number than 8 runs together."""
-        text = f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
-        return text if self.group == GROUP else f"{text} g{self.group}"
+        return self.alone if self.group == GROUP else f"{self.alone} g{self.group}"
+
+    @property
+    def alone(self) -> str:
+        """The same without the order: `256x128x64 w8 s3`."""
+        return f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What Triton is asked for: its own options of a launch."""
+        return {"num_warps": self.warps, "num_stages": self.stages}
 
 
 tile_list = functools.partial(parsed, Tile)
@@ -58,9 +67,8 @@ def pointer_tiles(capability: tuple[int, int], dtype: str, layout: str, *, wide:
     kind = kind_of(dtype)
     if not wide:
         return _NARROW[kind]
-    generation = generation_of(capability)
-    tiles = _WIDE[kind].get(generation) or _WIDE[kind]["any"]
-    if (kind, generation, layout) == ("tf32", "hopper", "NT"):
+    tiles = of_generation(_WIDE, kind, capability)
+    if (kind, generation_of(capability), layout) == ("tf32", "hopper", "NT"):
         # Hopper multiplies tf32 only from operands with K contiguous. Here neither is: both are turned on
         # their way, 4 bytes at a time, and large tiles spill.
         return tuple(tile for tile in tiles if (tile.m + tile.n) * tile.k <= 256 * 32)
@@ -77,8 +85,7 @@ def forced(
     kind, generation = kind_of(dtype), generation_of(capability)
     if not wide:
         return tuple(tile for tile in _NARROW[kind] if (tile.m, tile.n) == (m, n))
-    forced = _FORCED[kind]
-    of = forced.get(generation) or forced["any"]
+    of = of_generation(_FORCED, kind, capability)
     eight = 128 * 128 if (kind, generation, layout) == ("tf32", "hopper", "NT") else of.eight
     warps = [4] * (m * n <= of.four) + [8] * (128 * 128 <= m * n <= eight)
     return tuple(Tile(m, n, of.k, w, stages) for w in warps for stages in (3, 4))
@@ -96,59 +103,56 @@ def generation_of(capability: tuple[int, int]) -> str:
     return {9: "hopper", 10: "blackwell", 11: "blackwell"}.get(capability[0], "ampere")
 
 
-_WIDE: Mapping[str, Mapping[str, tuple[Tile, ...]]] = {
-    "16-bit": {
-        "ampere": tile_list(
-            "128x256x32 w8 s4, 256x128x32 w8 s4, 128x128x64 w8 s3, 128x128x32 w4 s4, 128x64x64 w4 s4, "
-            "64x128x64 w4 s4, 64x64x64 w4 s4, 64x32x128 w4 s3, 32x64x128 w4 s3, 128x16x128 w4 s3"
-        ),
-        "hopper": tile_list(
-            "128x256x64 w8 s3, 256x128x64 w8 s3, 128x256x64 w8 s4, 256x128x64 w8 s4, 128x128x64 w8 s4, "
-            "128x128x128 w8 s3, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x128 w4 s4, 64x64x64 w4 s6, "
-            "32x64x128 w4 s4, 128x16x64 w4 s6"
-        ),
-        "blackwell": tile_list(
-            "128x256x64 w8 s3, 256x128x64 w8 s3, 128x256x64 w8 s4, 256x128x64 w8 s4, 128x128x64 w8 s4, "
-            "128x128x128 w8 s3, 128x64x64 w4 s4, 64x64x128 w4 s4, 64x64x64 w4 s6, 32x64x128 w4 s4, "
-            "64x32x128 w4 s4"
-        ),
-    },
-    "8-bit": {
-        "any": tile_list(
-            "128x256x128 w8 s3, 256x128x128 w8 s3, 128x128x128 w8 s4, 128x128x128 w8 s3, 128x64x128 w4 s4, "
-            "64x128x128 w4 s4, 64x64x128 w4 s4, 64x32x128 w4 s4, 128x16x128 w4 s4"
-        ),
-    },
-    "tf32": {
-        "ampere": tile_list(
-            "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x128x16 w4 s4, 128x64x32 w4 s4, "
-            "64x128x32 w4 s4, 64x64x32 w4 s4, 64x32x64 w4 s3"
-        ),
-        "hopper": tile_list(
-            "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x128x64 w8 s3, 128x64x32 w4 s4, "
-            "64x128x32 w4 s4, 64x64x32 w4 s5, 64x32x32 w4 s4, 128x16x64 w4 s3"
-        ),
-        "blackwell": tile_list(
-            "128x128x32 w8 s4, 128x128x64 w8 s3, 128x64x32 w4 s4, 64x128x32 w4 s4, 64x64x32 w4 s5, "
-            "64x32x64 w4 s3, 128x16x64 w4 s3"
-        ),
-    },
-    "float32": {
-        "any": tile_list(
-            "128x128x32 w8 s3, 128x128x16 w8 s3, 128x64x16 w4 s3, 64x128x16 w4 s3, 128x64x32 w8 s3, "
-            "64x64x16 w4 s3, 32x32x32 w4 s3"
-        ),
-        "hopper": tile_list(
-            "128x128x32 w8 s3, 128x128x16 w8 s3, 128x64x16 w4 s3, 64x128x16 w4 s3, 128x64x32 w8 s3, "
-            "64x64x16 w8 s3, 32x32x32 w4 s3"
-        ),
-    },
-    "float64": {
-        "any": tile_list(
-            "128x128x16 w8 s3, 128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x32 w4 s3, 64x64x16 w4 s4, "
-            "32x32x16 w4 s4"
-        ),
-    },
+T = TypeVar("T")
+
+
+def of_generation(table: Mapping[tuple[str, str], T], kind: str, capability: tuple[int, int]) -> T:
+    """What a table has for this kind of data type and this architecture, or for any."""
+    return table.get((kind, generation_of(capability))) or table[kind, "any"]
+
+
+_WIDE: Mapping[tuple[str, str], tuple[Tile, ...]] = {
+    ("16-bit", "ampere"): tile_list(
+        "128x256x32 w8 s4, 256x128x32 w8 s4, 128x128x64 w8 s3, 128x128x32 w4 s4, 128x64x64 w4 s4, "
+        "64x128x64 w4 s4, 64x64x64 w4 s4, 64x32x128 w4 s3, 32x64x128 w4 s3, 128x16x128 w4 s3"
+    ),
+    ("16-bit", "hopper"): tile_list(
+        "128x256x64 w8 s3, 256x128x64 w8 s3, 128x256x64 w8 s4, 256x128x64 w8 s4, 128x128x64 w8 s4, "
+        "128x128x128 w8 s3, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x128 w4 s4, 64x64x64 w4 s6, "
+        "32x64x128 w4 s4, 128x16x64 w4 s6"
+    ),
+    ("16-bit", "blackwell"): tile_list(
+        "128x256x64 w8 s3, 256x128x64 w8 s3, 128x256x64 w8 s4, 256x128x64 w8 s4, 128x128x64 w8 s4, "
+        "128x128x128 w8 s3, 128x64x64 w4 s4, 64x64x128 w4 s4, 64x64x64 w4 s6, 32x64x128 w4 s4, "
+        "64x32x128 w4 s4"
+    ),
+    ("8-bit", "any"): tile_list(
+        "128x256x128 w8 s3, 256x128x128 w8 s3, 128x128x128 w8 s4, 128x128x128 w8 s3, 128x64x128 w4 s4, "
+        "64x128x128 w4 s4, 64x64x128 w4 s4, 64x32x128 w4 s4, 128x16x128 w4 s4"
+    ),
+    ("tf32", "ampere"): tile_list(
+        "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x128x16 w4 s4, 128x64x32 w4 s4, "
+        "64x128x32 w4 s4, 64x64x32 w4 s4, 64x32x64 w4 s3"
+    ),
+    ("tf32", "hopper"): tile_list(
+        "128x256x32 w8 s3, 256x128x32 w8 s3, 128x128x32 w8 s4, 128x128x64 w8 s3, 128x64x32 w4 s4, "
+        "64x128x32 w4 s4, 64x64x32 w4 s5, 64x32x32 w4 s4, 128x16x64 w4 s3"
+    ),
+    ("tf32", "blackwell"): tile_list(
+        "128x128x32 w8 s4, 128x128x64 w8 s3, 128x64x32 w4 s4, 64x128x32 w4 s4, 64x64x32 w4 s5, "
+        "64x32x64 w4 s3, 128x16x64 w4 s3"
+    ),
+    ("float32", "any"): tile_list(
+        "128x128x32 w8 s3, 128x128x16 w8 s3, 128x64x16 w4 s3, 64x128x16 w4 s3, 128x64x32 w8 s3, "
+        "64x64x16 w4 s3, 32x32x32 w4 s3"
+    ),
+    ("float32", "hopper"): tile_list(
+        "128x128x32 w8 s3, 128x128x16 w8 s3, 128x64x16 w4 s3, 64x128x16 w4 s3, 128x64x32 w8 s3, "
+        "64x64x16 w8 s3, 32x32x32 w4 s3"
+    ),
+    ("float64", "any"): tile_list(
+        "128x128x16 w8 s3, 128x64x16 w8 s3, 64x128x16 w8 s3, 64x64x32 w4 s3, 64x64x16 w4 s4, 32x32x16 w4 s4"
+    ),
 }
 
 
@@ -160,22 +164,16 @@ class _Most(NamedTuple):
     eight: int
 
 
-_FORCED: Mapping[str, Mapping[str, _Most]] = {
-    "16-bit": {
-        "ampere": _Most(64, 128 * 64, 256 * 128),
-        "any": _Most(64, 128 * 128, 256 * 128),
-    },
-    "8-bit": {
-        "hopper": _Most(128, 128 * 128, 256 * 128),
-        "any": _Most(128, 128 * 64, 256 * 128),
-    },
-    "tf32": {
-        "ampere": _Most(32, 128 * 128, 256 * 128),
-        "hopper": _Most(32, 128 * 64, 256 * 128),
-        "any": _Most(32, 128 * 64, 128 * 128),
-    },
-    "float32": {"any": _Most(16, 128 * 64, 128 * 128)},
-    "float64": {"any": _Most(16, 128 * 64, 128 * 128)},
+_FORCED: Mapping[tuple[str, str], _Most] = {
+    ("16-bit", "ampere"): _Most(64, 128 * 64, 256 * 128),
+    ("16-bit", "any"): _Most(64, 128 * 128, 256 * 128),
+    ("8-bit", "hopper"): _Most(128, 128 * 128, 256 * 128),
+    ("8-bit", "any"): _Most(128, 128 * 64, 256 * 128),
+    ("tf32", "ampere"): _Most(32, 128 * 128, 256 * 128),
+    ("tf32", "hopper"): _Most(32, 128 * 64, 256 * 128),
+    ("tf32", "any"): _Most(32, 128 * 64, 128 * 128),
+    ("float32", "any"): _Most(16, 128 * 64, 128 * 128),
+    ("float64", "any"): _Most(16, 128 * 64, 128 * 128),
 }
 
 _NARROW: Mapping[str, tuple[Tile, ...]] = {

@@ -85,7 +85,7 @@ def triton(problem: Linear, *inputs: torch.Tensor) -> Launch:
     """Our kernels, tuned for this problem on first use; outputs preallocated."""
     from kernels.gemm import choosing  # Triton is not everywhere, and a run on a CPU needs none.
 
-    product = choosing.launch(problem.gemm, _operands(problem, *inputs), "triton")
+    product = choosing.launch(_operands(problem, *inputs), "triton")
     if not problem.sums_bias_gradient:
         return product
     from kernels.linear import bias_gradient

@@ -12,59 +12,48 @@ from typing import Any
 import numpy as np
 import torch
 
-MatmulDescAttribute = IntEnum(
-    "MatmulDescAttribute",
-    dict(
-        TRANSA=3, TRANSB=4, EPILOGUE=7, BIAS_POINTER=8, A_SCALE_POINTER=17, B_SCALE_POINTER=18, FAST_ACCUM=25
+ATTRIBUTES: dict[str, tuple[str, dict[str, tuple[int, str]]]] = {
+    "matmul_desc": (
+        "MatmulDescAttribute",
+        {
+            **{"TRANSA": (3, "i4"), "TRANSB": (4, "i4"), "EPILOGUE": (7, "u4"), "BIAS_POINTER": (8, "i8")},
+            **{"A_SCALE_POINTER": (17, "i8"), "B_SCALE_POINTER": (18, "i8"), "FAST_ACCUM": (25, "i1")},
+        },
     ),
-)
-MatmulPreferenceAttribute = IntEnum(
-    "MatmulPreferenceAttribute",
-    dict(
-        MAX_WORKSPACE_BYTES=1,
-        REDUCTION_SCHEME_MASK=3,
-        MIN_ALIGNMENT_A_BYTES=5,
-        MIN_ALIGNMENT_B_BYTES=6,
-        MIN_ALIGNMENT_C_BYTES=7,
-        MIN_ALIGNMENT_D_BYTES=8,
+    "matmul_preference": (
+        "MatmulPreferenceAttribute",
+        {
+            **{"MAX_WORKSPACE_BYTES": (1, "u8"), "REDUCTION_SCHEME_MASK": (3, "u4")},
+            **{f"MIN_ALIGNMENT_{matrix}_BYTES": (5 + i, "u4") for i, matrix in enumerate("ABCD")},
+        },
     ),
-)
-MatmulAlgoConfigAttribute = IntEnum(
-    "MatmulAlgoConfigAttribute",
-    dict(
-        ID=0,
-        TILE_ID=1,
-        SPLITK_NUM=2,
-        REDUCTION_SCHEME=3,
-        CTA_SWIZZLING=4,
-        CUSTOM_OPTION=5,
-        STAGES_ID=6,
-        INNER_SHAPE_ID=7,
-        CLUSTER_SHAPE_ID=8,
+    "matmul_algo_config": (
+        "MatmulAlgoConfigAttribute",
+        {
+            **{"ID": (0, "i4"), "TILE_ID": (1, "u4"), "SPLITK_NUM": (2, "i4"), "REDUCTION_SCHEME": (3, "u4")},
+            **{"CTA_SWIZZLING": (4, "u4"), "CUSTOM_OPTION": (5, "u4"), "STAGES_ID": (6, "u4")},
+            **{"INNER_SHAPE_ID": (7, "u2"), "CLUSTER_SHAPE_ID": (8, "u2")},
+        },
     ),
-)
-MatmulAlgoCapAttribute = IntEnum("MatmulAlgoCapAttribute", dict(TILE_IDS=6, STAGES_IDS=13))
+    "matmul_algo_cap": ("MatmulAlgoCapAttribute", {"TILE_IDS": (6, "u4"), "STAGES_IDS": (13, "u4")}),
+}
+"""Kind of object -> the enumeration of its attributes, and of each its number and type (cublasLt.h)."""
+NAMES = {kind: {number: name for name, (number, _) in of.items()} for kind, (_, of) in ATTRIBUTES.items()}
+TYPES = {kind: dict(of.values()) for kind, (_, of) in ATTRIBUTES.items()}
+CONFIGURED = NAMES["matmul_algo_config"]
+
 MatmulTile = IntEnum(
     "MatmulTile",
     dict(TILE_UNDEFINED=0, TILE_64x64=15, TILE_128x128=20, TILE_128x256=23, TILE_256x128=24),
 )
-MatmulStages = IntEnum(
-    "MatmulStages", dict(STAGES_UNDEFINED=0, STAGES_32x3=9, STAGES_64x3=15, STAGES_64xAUTO=35)
-)
-ReductionScheme = IntEnum("ReductionScheme", dict(NONE=0, INPLACE=1, COMPUTE_TYPE=2, OUTPUT_TYPE=4))
-ClusterShape = IntEnum("ClusterShape", dict(SHAPE_AUTO=0, SHAPE_1x1x1=2, SHAPE_2x1x1=3))
 ENUMS = (
-    *(MatmulDescAttribute, MatmulPreferenceAttribute, MatmulAlgoConfigAttribute, MatmulAlgoCapAttribute),
-    *(MatmulTile, MatmulStages, ReductionScheme, ClusterShape),
+    *(IntEnum(enum, {name: number for name, (number, _) in of.items()}) for enum, of in ATTRIBUTES.values()),
+    MatmulTile,
+    IntEnum("MatmulStages", dict(STAGES_UNDEFINED=0, STAGES_32x3=9, STAGES_64x3=15, STAGES_64xAUTO=35)),
+    IntEnum("ReductionScheme", dict(NONE=0, INPLACE=1, COMPUTE_TYPE=2, OUTPUT_TYPE=4)),
+    IntEnum("ClusterShape", dict(SHAPE_AUTO=0, SHAPE_1x1x1=2, SHAPE_2x1x1=3)),
 )
 
-TYPES = {
-    "matmul_desc": {3: "i4", 4: "i4", 7: "u4", 8: "i8", 17: "i8", 18: "i8", 25: "i1"},
-    "matmul_preference": {1: "u8", 3: "u4", 5: "u4", 6: "u4", 7: "u4", 8: "u4"},
-    "matmul_algo_config": {0: "i4", 1: "u4", 2: "i4", 3: "u4", 4: "u4", 5: "u4", 6: "u4", 7: "u2", 8: "u2"},
-    "matmul_algo_cap": {6: "u4", 13: "u4"},
-}
-"""Types of attributes, as cublasLt.h says."""
 CUDA = {
     0: torch.float32,
     1: torch.float64,
@@ -128,6 +117,9 @@ class FakeCublasLt:
         for kind in ("matmul_desc", "matmul_preference", "matrix_layout"):
             if name.startswith(kind):
                 return lambda *given: getattr(self, name.removeprefix(kind))(kind, *given)
+        for kind, types in TYPES.items():
+            if name == f"get_{kind}_attribute_dtype":
+                return lambda number: np.dtype(types[number]).type
         raise AttributeError(name)
 
     def create(self) -> int:
@@ -138,18 +130,6 @@ class FakeCublasLt:
 
     def get_status_name(self, status: int) -> str:
         return {15: "CUBLAS_STATUS_NOT_SUPPORTED", 7: "CUBLAS_STATUS_INVALID_VALUE"}[status]
-
-    def get_matmul_desc_attribute_dtype(self, number: int) -> Any:
-        return np.dtype(TYPES["matmul_desc"][number]).type
-
-    def get_matmul_preference_attribute_dtype(self, number: int) -> Any:
-        return np.dtype(TYPES["matmul_preference"][number]).type
-
-    def get_matmul_algo_config_attribute_dtype(self, number: int) -> Any:
-        return np.dtype(TYPES["matmul_algo_config"][number]).type
-
-    def get_matmul_algo_cap_attribute_dtype(self, number: int) -> Any:
-        return np.dtype(TYPES["matmul_algo_cap"][number]).type
 
     def _create(self, kind: str, *given: int) -> int:
         names = {"matmul_desc": ("compute", "scalar"), "matrix_layout": ("type", "rows", "columns", "ld")}
@@ -164,8 +144,7 @@ class FakeCublasLt:
     def _set_attribute(self, kind: str, address: int, number: int, buffer: int, byte: int) -> None:
         dtype = np.dtype(TYPES[kind][number])
         assert self.alive[address][0] == kind and byte == dtype.itemsize
-        enum = {"matmul_desc": MatmulDescAttribute, "matmul_preference": MatmulPreferenceAttribute}[kind]
-        self.alive[address][1][enum(number).name] = int(_read(buffer, dtype, 1)[0])
+        self.alive[address][1][NAMES[kind][number]] = int(_read(buffer, dtype, 1)[0])
 
     def of(self, address: int, kind: str) -> dict[str, int]:
         """What is known of a living object of this kind."""
@@ -212,14 +191,14 @@ class FakeCublasLt:
     ) -> None:
         dtype = np.dtype(TYPES["matmul_algo_config"][number])
         assert byte == dtype.itemsize
-        _read(buffer, dtype, 1)[0] = _unpacked(algorithm)[MatmulAlgoConfigAttribute(number).name]
+        _read(buffer, dtype, 1)[0] = _unpacked(algorithm)[CONFIGURED[number]]
         _read(written, np.dtype("u8"), 1)[0] = byte
 
     def matmul_algo_config_set_attribute(self, algorithm: int, number: int, buffer: int, byte: int) -> None:
         dtype = np.dtype(TYPES["matmul_algo_config"][number])
         assert byte == dtype.itemsize
         configuration = _unpacked(algorithm)
-        configuration[MatmulAlgoConfigAttribute(number).name] = int(_read(buffer, dtype, 1)[0])
+        configuration[CONFIGURED[number]] = int(_read(buffer, dtype, 1)[0])
         _read(algorithm, _ALGO, 1)["data_"][0] = _packed(SimpleNamespace(**configuration))
 
     def matmul_algo_cap_get_attribute(
@@ -323,12 +302,10 @@ def _memory(address: int, count: int, dtype: torch.dtype) -> torch.Tensor:
 
 def _packed(way: Any) -> list[int]:
     """An algorithm as cuBLASLt's own structure would hold it: eight words."""
-    names = [one.name for one in MatmulAlgoConfigAttribute]
-    values = [getattr(way, name) for name in names]
+    values = [getattr(way, name) for name in CONFIGURED.values()]
     return [*values[:7], values[7] << 16 | values[8]]
 
 
 def _unpacked(address: int) -> dict[str, int]:
     words = [int(word) for word in _read(address, _ALGO, 1)["data_"][0]]
-    names = [one.name for one in MatmulAlgoConfigAttribute]
-    return dict(zip(names, [*words[:7], words[7] >> 16, words[7] & 0xFFFF], strict=True))
+    return dict(zip(CONFIGURED.values(), [*words[:7], words[7] >> 16, words[7] & 0xFFFF], strict=True))

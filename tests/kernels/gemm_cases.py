@@ -1,18 +1,21 @@
 """What the GEMM tests have in common: the check of a result against the reference."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
 import torch
 
 from bench.spec import Dtype
+from bench.worker.check import poison
 from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR
 from kernels.gemm.problem import Gemm, Layout
 from tests.kernels.tensors import TORCH_TYPE
 
+ADDENDS = ("none", "matrix", "bias")
+"""What may be added to a product."""
 KINDS = tuple(
     attrgetter(*names)
     for names in (("m", "n", "k"), ("layout",), ("dtype",), ("beta", "pitch", "batch", "data", "sparsity"))
@@ -20,12 +23,19 @@ KINDS = tuple(
 """Properties of a problem of which every run of the tests meets every value (tests/drawing.py)."""
 
 
-def error(problem: Gemm, inputs: Sequence[torch.Tensor], c: torch.Tensor) -> float:
-    """Largest |c - reference| as a fraction of the largest |reference|; NaN if c has a NaN."""
+def error(
+    problem: Gemm, inputs: Sequence[torch.Tensor], d: torch.Tensor, bias: torch.Tensor | None = None
+) -> float:
+    """Largest |d - reference| as a fraction of the largest |reference|; NaN if d has a NaN.
+
+    `bias` [m] was added to every row.
+    """
     right = OPERATOR.reference(problem, *inputs)
     assert isinstance(right, torch.Tensor) and right.dtype == torch.float64
-    assert c.shape == right.shape and c.shape[-2:] == (problem.n, problem.m)
-    return float((c.double() - right).abs().max() / right.abs().max())
+    if bias is not None:
+        right += bias.double()
+    assert d.shape == right.shape and d.shape[-2:] == (problem.n, problem.m)
+    return float((d.double() - right).abs().max() / right.abs().max())
 
 
 def sizeless(dtype: Dtype, layout: Layout, add: str) -> Gemm:
@@ -50,9 +60,15 @@ def storage(d: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(d, (*d.shape[:-1], row), (*d.stride()[:-1], 1), d.storage_offset())
 
 
-def gaps(whole: torch.Tensor, problem: Gemm) -> torch.Tensor:
-    """What lies between the rows of D alone, of its `storage`."""
-    return whole[..., problem.m :]
+def poisoned(of: Operands) -> Callable[[], bool]:
+    """Fill D and what lies between its rows with poison; returns what says whether the latter still is."""
+    poison((whole := storage(of.d),))
+    before = whole.clone()
+
+    def untouched() -> bool:
+        return torch.equal(*(bits(each[..., of.problem.m :]) for each in (whole, before)))
+
+    return untouched
 
 
 def poison_gaps(inputs: Sequence[torch.Tensor]) -> None:

@@ -23,7 +23,7 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, get_args
 
 import kernels
@@ -31,7 +31,7 @@ from bench.device.datasheet import datasheets
 from bench.sweep import load as sweep
 from bench.sweep.suites import load_suite
 from kernels.gemm import choosing
-from kernels.gemm.choosing import Choice, Device
+from kernels.gemm.choosing import Choice, Device, Question
 from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 
 SWEEPS = tuple(
@@ -49,21 +49,14 @@ class Case(NamedTuple):
     name: str
 
 
-class Asked(NamedTuple):
-    """What the rule asks of the device for a case."""
-
-    question: object
-    timed: Sequence[Choice]
-
-
 Clock = Callable[[Case, Choice, Device], float]
 """How long a choice takes; in any unit."""
 
 
-def asked_of(case: Case, at: Device) -> Asked:
-    """The rule of choosing.py."""
+def asked_of(case: Case, at: Device) -> Question:
+    """What the rule of choosing.py asks the device, with the choices that are timed alone."""
     question = choosing.question_of(case.problem, case.name, at)
-    return Asked(question.key, question.choices[: choosing.PROPOSED])
+    return question._replace(choices=question.choices[: choosing.PROPOSED])
 
 
 def clock(spread: float, seed: int) -> Clock:
@@ -98,11 +91,11 @@ def played(cases: Iterable[Case], at: Device, seconds: Clock) -> Outcome:
     losses = []
     for case in cases:
         asked = asked_of(case, at)
-        if asked.question not in answers:
-            answers[asked.question] = min(asked.timed, key=lambda choice: seconds(case, choice, at))
-            timed += len(asked.timed) if len(asked.timed) > 1 else 0
+        if asked.key not in answers:
+            answers[asked.key] = min(asked.choices, key=lambda choice: seconds(case, choice, at))
+            timed += len(asked.choices) if len(asked.choices) > 1 else 0
         best = min(seconds(case, choice, at) for choice in everything(case, at))
-        losses.append(seconds(case, answers[asked.question], at) / best)
+        losses.append(seconds(case, answers[asked.key], at) / best)
     return Outcome(len(answers), timed, losses)
 
 
@@ -121,7 +114,8 @@ def everything(case: Case, at: Device) -> list[Choice]:
 def cases_of(sweeps: Iterable[str], at: Device) -> list[Case]:
     """Our cases of these sweeps, in their order, each once."""
     paths = [path for name in sweeps for path in sweep.select(name)]
-    return _ours(sweep.load_all(paths, kernels.problem, at.sm_count), at)
+    loaded = sweep.load_all(paths, kernels.problem, at.sm_count)
+    return _kept(((case.problem, case.implementation) for each in loaded for case in each.cases), at)
 
 
 def choosing_ones(cases: Iterable[Case]) -> list[Case]:
@@ -147,10 +141,6 @@ def cases_of_suite(name: str, at: Device) -> list[Case]:
     prices = Prices(device, settings, budget_s(None, device.kind, found.suite))
     of_suite = cases_of_suite(found, prices)
     return _kept(((case.problem, case.implementation) for case in of_suite), at)
-
-
-def _ours(loaded: Iterable[sweep.Loaded], at: Device) -> list[Case]:
-    return _kept(((case.problem, case.implementation) for each in loaded for case in each.cases), at)
 
 
 def _kept(cases: Iterable[tuple[object, str]], at: Device) -> list[Case]:
@@ -189,7 +179,7 @@ def print_kernels() -> None:
         for problem in (*(one for one in every if isinstance(one, Gemm)), *grid(turn)):
             if problem.missing("triton", "cuda", at.capability):
                 continue
-            found = [one.variant for one in asked_of(Case(problem, "triton"), at).timed]
+            found = [one.variant for one in asked_of(Case(problem, "triton"), at).choices]
             products += 1
             timed.update(set(found))
             first.update(found[:1])

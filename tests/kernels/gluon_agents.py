@@ -14,12 +14,14 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import triton
 
 from tests.kernels.gluon_machine import Async, Ident, Machine, Space, Step
-from tests.kernels.gluon_memory import Memory, Pending, Traffic, View
+
+if TYPE_CHECKING:
+    from tests.kernels.gluon_memory import Memory, Pending, Traffic, View
 
 _HERE = threading.local()
 _NOT_KERNELS = (str(Path(triton.__file__).parent), str(Path(__file__).parent / "gluon_"))
@@ -58,7 +60,6 @@ class Agent:
         """All that it did."""
         self.asked: Step | None = None
         """What it would do next."""
-        self.result: Any = None
         self.error: BaseException | None = None
         self.pending: list[Pending] = []
         """The sums of its products that were not waited for."""
@@ -91,7 +92,7 @@ class Agent:
     def _run(self, body: Callable[[], Any]) -> None:
         _HERE.agent = self
         try:
-            self.result = body()
+            body()
             self.step("end")
         except Stopped:
             pass
@@ -174,6 +175,14 @@ class Agent:
         )
         times = self._named[name] = self._named.get(name, 0) + 1
         return name if times == 1 else f"{name} {times}"
+
+
+def stuck(machine: Machine, asked: Sequence[tuple[Agent, Step]]) -> str:
+    """That none of these partitions can take its step, and what each waits for."""
+    return "nothing can go on: " + "; ".join(
+        f"{agent.name} of CTA {agent.cta} at {step.at} waits for {machine.blocked(agent.number, step)}"
+        for agent, step in asked
+    )
 
 
 def current() -> Agent:

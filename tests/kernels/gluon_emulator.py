@@ -26,8 +26,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import JITFunction
 
-from tests.kernels import gluon_copies, gluon_products  # noqa: F401  (they enter what they stand for)
-from tests.kernels.gluon_agents import Agent, Launch
+from tests.kernels.gluon_agents import Agent, Launch, stuck
 from tests.kernels.gluon_language import STANDS_FOR
 from tests.kernels.gluon_machine import Async, Fault
 from tests.kernels.gluon_memory import NAMES, Block, Descriptor, Pointer, Traffic
@@ -85,15 +84,13 @@ def run(launch: Launch, chance: random.Random) -> None:
 
     try:
         while True:
-            for agent in launch.agents:
-                if launch.machine.life.get(agent.number) == 1 and agent.asked is None:
+            alive = [agent for agent in launch.agents if launch.machine.life.get(agent.number) == 1]
+            for agent in alive:
+                if agent.asked is None:
                     agent.go_on()
+            asked = [(agent, agent.asked) for agent in alive if agent.asked is not None]
             able: list[Agent | Async] = [
-                agent
-                for agent in launch.agents
-                if launch.machine.life.get(agent.number) == 1
-                and agent.asked is not None
-                and not launch.machine.blocked(agent.number, agent.asked)
+                agent for agent, step in asked if not launch.machine.blocked(agent.number, step)
             ]
             able += launch.machine.ready()
             if not able:
@@ -102,14 +99,8 @@ def run(launch: Launch, chance: random.Random) -> None:
                 weight(one.number if isinstance(one, Agent) else (one.engine, one.ident[0])) for one in able
             ]
             _happen(launch, chance.choices(able, each)[0])
-        waiting = [
-            f"{agent.name} of CTA {agent.cta} at {agent.asked.at} waits for "
-            f"{launch.machine.blocked(agent.number, agent.asked)}"
-            for agent in launch.agents
-            if launch.machine.life.get(agent.number) == 1 and agent.asked is not None
-        ]
-        if waiting:
-            raise Fault("nothing can go on: " + "; ".join(waiting))
+        if asked:
+            raise Fault(stuck(launch.machine, asked))
     finally:
         for agent in launch.agents:
             agent.stop()

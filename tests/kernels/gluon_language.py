@@ -1,31 +1,38 @@
-"""The part of Gluon that our kernels use, in Python: values, memory, partitions.
+"""The part of Gluon that our kernels use, in Python.
 
-Each function does to the emulator what its namesake does on a device. Barriers and copies are in
-gluon_copies.py, products in gluon_products.py.
+Each function does to the emulator what its namesake does on a device. With several blocks they mean what
+Triton 3.7.1's compiled code says: `mbarrier.arrive` stays within its block; of a barrier that two blocks
+share only the first block waits and expects, for both, and copies of both complete it; a product of a pair is
+issued by the first, for both, and its commit arrives in both. Products are of the numbers that 16-bit, 8-bit
+or 4-bit operands stand for, sums float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 import triton.language as tl
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia import blackwell, hopper
+from triton.experimental.gluon.language.nvidia import ampere, blackwell, hopper
 
+from bench.spec import Dtype
+from kernels.gemm.number_types import decoded
 from tests.kernels.gluon_agents import Agent, current
 from tests.kernels.gluon_machine import Fault
 from tests.kernels.gluon_memory import (
     KINDS,
+    Descriptor,
     Memory,
+    Pending,
     Pointer,
     Tensor,
     View,
     bases,
     share,
     spoil,
+    spoiled,
 )
 
 STANDS_FOR: dict[int, Any] = {}
@@ -43,50 +50,6 @@ def stands_for(*originals: Any) -> Callable[[Any], Any]:
         return ours
 
     return mark
-
-
-class Held(View):
-    """Shared or tensor memory, to read and write from registers."""
-
-    def load(self, layout: Any = None) -> Tensor:
-        agent = current()
-        agent.read(self)
-        value = self.of(agent.cta).clone()
-        expected = [own for _, own in share(self.shape, bases(layout), agent.cta)]
-        if layout is not None and agent.launch.ctas > 1 and expected != list(value.shape):
-            raise Fault(
-                f"{agent.at()}: a block has {list(value.shape)} of it in memory, {expected} in registers"
-            )
-        return Tensor(value, self.dtype, list(self.shape), layout)
-
-    def store(self, value: Tensor, pred: Any = True) -> None:
-        agent = current()
-        if value.shape != self.shape or value.dtype != self.dtype:
-            raise Fault(f"{agent.at()}: {value.dtype} {value.shape} is stored in {self.dtype} {self.shape}")
-        if pred:
-            agent.write(self)
-            self.put(agent.cta, value.value)
-
-    def slice(self, start: int, length: int, dim: int | None = None) -> View:
-        last = len(self.shape) - 1 if not self.memory.shared else 0
-        return self.part(last if dim is None else dim, start, length)
-
-    def _reinterpret(self, dtype: Any, shape: Sequence[int], layout: Any) -> View:
-        """Another reading of this memory, with numbers of its own; a write to one spoils the other."""
-        launch = current().launch
-        name = f"{self.memory.name}{self.box} as {dtype} {shape}"
-        if name not in launch.memory:
-            shares = [torch.zeros(list(shape), dtype=KINDS[dtype]) for _ in range(launch.ctas)]
-            for one in shares:
-                spoil(one)
-            whole = (self.memory, self.box)
-            made = Memory(
-                self.memory.name, dtype, list(shape), layout, self.memory.shared, shares, within=whole
-            )
-            launch.memory[name] = made
-            self.memory.aliases.append((made, self.box))
-        memory = launch.memory[name]
-        return replace(self, memory=memory, shape=list(shape), layout=layout, made=(), dims=None)
 
 
 class Barriers:
@@ -133,14 +96,11 @@ def arange(start: int, end: int, layout: Any = None) -> Tensor:
 
 @stands_for(gl.load)
 def load(pointer: Pointer, mask: Any = None, other: Any = None, **_: Any) -> Tensor:
-    found, byte = pointer.load(mask, other)
-    current().launch.traffic.pointed += byte
-    return found
+    return pointer.load(mask, other)
 
 
 for _original, _ours in (
     (gl.minimum, min),
-    (gl.maximum, max),
     (gl.static_range, range),
     (gl.num_warps, lambda: current().warps),
     (gl.program_id, lambda axis=0: current().launch.program[axis]),
@@ -163,7 +123,7 @@ def allocate_shared_memory(dtype: Any, shape: Sequence[int], layout: Any) -> Any
 
 
 @stands_for(blackwell.allocate_tensor_memory)
-def allocate_tensor_memory(dtype: Any, shape: Sequence[int], layout: Any) -> Held:
+def allocate_tensor_memory(dtype: Any, shape: Sequence[int], layout: Any) -> View:
     agent = current()
     rows, columns = getattr(layout, "cta_split_num", None) or (1, 1)
     split = [[1, 0]] * (rows > 1) + [[0, 1]] * (columns > 1)
@@ -180,19 +140,233 @@ def _allocated(
     of: list[list[int]],
     *,
     shared: bool,
-) -> Held:
+) -> View:
     wide = [[0] * (len(shape) - len(one)) + one for one in of]
     own = [size for _, size in share(shape, wide, 0)]
     memory = agent.launch.memory.get(name)
     if memory is None:
-        shares = [torch.zeros(own, dtype=KINDS[dtype]) for _ in range(agent.launch.ctas)]
-        for one in shares:
-            spoil(one)
-        memory = agent.launch.memory[name] = Memory(name, dtype, list(shape), layout, shared, shares)
+        memory = Memory(name, dtype, shared, spoiled(own, dtype, agent.launch.ctas))
+        agent.launch.memory[name] = memory
     box = tuple((0, size) for size in own)
-    return Held(memory, agent.launch.machine.space, list(shape), layout, box, dims=tuple(range(len(shape))))
+    return View(memory, agent.launch.machine.space, list(shape), layout, box, dims=tuple(range(len(shape))))
 
 
 @stands_for(gl.warp_specialize)
 def warp_specialize(partitions: Sequence[Any], worker_num_warps: Any, worker_num_regs: Any = None) -> Any:
     return current().specialize(list(partitions), list(worker_num_warps))
+
+
+# Barriers and fences.
+
+
+@stands_for(hopper.mbarrier.allocate_mbarrier)
+def allocate_mbarrier(batch: int | None = None, two_ctas: bool = False) -> Barriers:
+    return Barriers(current().named(), batch or 1, two_ctas)
+
+
+@stands_for(hopper.mbarrier.init)
+def init(barrier: Barriers, count: int) -> None:
+    agent = current()
+    agent.step("init", barrier=barrier.in_block(agent.cta), amount=count)
+
+
+@stands_for(hopper.mbarrier.wait)
+def wait(barrier: Barriers, phase: Any) -> None:
+    agent = current()
+    if agent.cta == 0 or not barrier.shared:
+        agent.step("wait", barrier=barrier.waited(agent.cta), amount=int(phase) & 1)
+
+
+@stands_for(hopper.mbarrier.arrive, ampere.mbarrier.arrive)
+def arrive(barrier: Barriers, *, count: int = 1, pred: Any = True) -> None:
+    agent = current()
+    if pred:
+        agent.step("arrive", barrier=barrier.in_block(agent.cta), amount=count)
+
+
+@stands_for(hopper.mbarrier.expect)
+def expect(barrier: Barriers, bytes_per_cta: int) -> None:
+    agent = current()
+    if agent.cta == 0 or not barrier.shared:
+        byte = bytes_per_cta * (agent.launch.ctas if barrier.shared else 1)
+        agent.step("expect", barrier=barrier.waited(agent.cta), amount=byte)
+
+
+@stands_for(hopper.fence_async_shared)
+def fence_async_shared() -> None:
+    current().step("fence")
+
+
+@stands_for(hopper.mbarrier.fence_init_release_cluster)
+def fence_init_release_cluster() -> None:
+    if current().launch.ctas == 1:
+        raise Fault("fence_init_release_cluster does not compile for one block")
+
+
+@stands_for(hopper.cluster.arrive)
+def cluster_arrive(relaxed: bool = False) -> None:
+    current().cluster_arrive()
+
+
+@stands_for(hopper.cluster.wait)
+def cluster_wait() -> None:
+    current().cluster_wait()
+
+
+# Bulk copies.
+
+
+@stands_for(hopper.tma.async_copy_global_to_shared)
+def async_copy_global_to_shared(
+    descriptor: Descriptor, coordinates: Sequence[Any], barrier: Barriers, result: View
+) -> None:
+    agent = current()
+    _fits(agent, descriptor, result)
+    at = [int(one) for one in coordinates]
+    target = result.of(agent.cta)
+    spoil(target)
+
+    def effect() -> None:
+        result.put(agent.cta, descriptor.read(at, agent.cta))
+
+    brings = ((barrier.waited(agent.cta), target.numel() * target.element_size()),)
+    agent.issue("load", writes=(result.region(agent.cta),), brings=brings, effect=effect)
+
+
+@stands_for(hopper.tma.async_copy_shared_to_global)
+def async_copy_shared_to_global(descriptor: Descriptor, coordinates: Sequence[Any], source: View) -> None:
+    agent = current()
+    _fits(agent, descriptor, source)
+    at = [int(one) for one in coordinates]
+
+    def effect() -> None:
+        descriptor.write(at, agent.cta, source.of(agent.cta))
+
+    agent.issue("store", reads=(source.region(agent.cta),), effect=effect)
+
+
+def _fits(agent: Agent, descriptor: Descriptor, memory: View) -> None:
+    if descriptor.block_shape != memory.shape or descriptor.dtype != memory.dtype:
+        raise Fault(f"{agent.at()}: blocks of {descriptor.block_shape} and memory of {memory.shape}")
+    if descriptor.layout != memory.layout:
+        raise Fault(f"{agent.at()}: the descriptor's blocks and shared memory are laid out differently")
+
+
+@stands_for(hopper.tma.store_wait)
+def store_wait(pendings: int) -> None:
+    current().drain("store", pendings)
+
+
+# Matrix products.
+
+
+@stands_for(hopper.warpgroup_mma)
+def warpgroup_mma(a: View, b: View, acc: Tensor, *, is_async: bool) -> Tensor:
+    agent = current()
+    assert is_async
+    _multiply(agent, a, b, acc)
+    pending = Pending()
+    result = Tensor(None, acc.dtype, acc.shape, acc.layout, pending)
+    if acc.pending.waited is False and acc.pending not in agent.pending:
+        raise Fault(f"{agent.at()}: adds to sums of another partition")
+
+    def effect() -> None:
+        assert acc.held is not None
+        result.held = multiplied(a.of(agent.cta), b.of(agent.cta)) + acc.held
+
+    agent.issue("wgmma", reads=(a.region(agent.cta), b.region(agent.cta)), effect=effect)
+    agent.pending.append(pending)
+    return result
+
+
+@stands_for(hopper.warpgroup_mma_wait)
+def warpgroup_mma_wait(num_outstanding: int, deps: Sequence[Tensor]) -> Tensor:
+    agent = current()
+    agent.drain("wgmma", num_outstanding)
+    while len(agent.pending) > num_outstanding:
+        agent.pending.pop(0).waited = True
+    (sums,) = deps
+    return sums
+
+
+def _multiply(agent: Agent, a: View, b: View, sums: Tensor | View) -> None:
+    """Fault unless these shapes multiply."""
+    if [a.shape[0], b.shape[1]] != sums.shape or a.shape[1] != b.shape[0]:
+        raise Fault(f"{agent.at()}: {a.shape} times {b.shape} is not {sums.shape}")
+
+
+def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a b, summed in float32."""
+    return a.float() @ b.float()
+
+
+@stands_for(blackwell.tcgen05_mma)
+def tcgen05_mma(a: View, b: View, acc: View, *, use_acc: Any, mbarriers: Any) -> None:
+    _tensor_product(a, b, acc, (), multiplied, use_acc)
+    for one in mbarriers or ():
+        tcgen05_commit(one)
+
+
+@stands_for(blackwell.tcgen05_mma_scaled)
+def tcgen05_mma_scaled(
+    a: View, b: View, acc: View, a_scale: View, b_scale: View, a_type: str, b_type: str, *, use_acc: Any
+) -> None:
+    cta = current().cta
+
+    def times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        left = decoded(_BLOCK_SCALED[a_type], left, a_scale.of(cta))
+        return multiplied(left, decoded(_BLOCK_SCALED[b_type], right.T, b_scale.of(cta)).T)
+
+    _tensor_product(a, b, acc, (a_scale, b_scale), times, use_acc)
+
+
+_BLOCK_SCALED: dict[str, Dtype] = {"e4m3": "mxfp8", "e2m1": "nvfp4"}
+"""Of what a matrix instruction calls them; their numbers are tested in test_gemm_types.py."""
+
+
+def _tensor_product(
+    a: View,
+    b: View,
+    acc: View,
+    factors: Sequence[View],
+    times: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    use_acc: Any,
+) -> None:
+    """A product in tensor memory; of a pair the first block issues it for both."""
+    agent = current()
+    _multiply(agent, a, b, acc)
+    if acc.layout.two_ctas and agent.cta:
+        return
+    blocks = range(agent.launch.ctas) if acc.layout.two_ctas else [agent.cta]
+
+    def effect() -> None:
+        product = times(torch.cat([a.of(cta) for cta in blocks]), torch.cat([b.of(cta) for cta in blocks], 1))
+        for cta, rows in zip(blocks, product.chunk(len(blocks)), strict=True):
+            acc.put(cta, acc.of(cta) + rows if use_acc else rows)
+
+    sums = tuple(acc.region(cta) for cta in blocks)
+    reads = tuple(one.region(cta) for one in (a, b, *factors) for cta in blocks)
+    agent.issue("tcgen05", reads=reads + (sums if use_acc else ()), writes=sums, effect=effect)
+
+
+@stands_for(blackwell.tcgen05_copy)
+def tcgen05_copy(source: View, target: View) -> None:
+    agent = current()
+    if source.shape != target.shape or source.dtype != target.dtype:
+        raise Fault(f"{agent.at()}: {source.dtype} {source.shape} is copied to {target.dtype} {target.shape}")
+
+    def effect() -> None:
+        target.put(agent.cta, source.of(agent.cta))
+
+    agent.issue(
+        "tcgen05", reads=(source.region(agent.cta),), writes=(target.region(agent.cta),), effect=effect
+    )
+
+
+@stands_for(blackwell.tcgen05_commit)
+def tcgen05_commit(barrier: Barriers) -> None:
+    agent = current()
+    paired = agent.launch.paired
+    if not (paired and agent.cta):
+        blocks = range(agent.launch.ctas) if paired else [agent.cta]
+        agent.issue("tcgen05", arrives=tuple(barrier.in_block(cta) for cta in blocks))

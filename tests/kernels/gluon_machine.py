@@ -227,11 +227,9 @@ class Machine:
         for region in one.writes:
             self._written(region, one.ident)
         for barrier in one.arrives:
-            self._arrives(barrier, 1, f"the end of {one}")
+            self._change(barrier, f"the end of {one}", arrivals=1)
         for barrier, byte in one.brings:
-            count, missing, expected, phase = self._barrier(barrier, f"the end of {one}")
-            self.barriers[barrier] = (count, missing, expected - byte, phase)
-            self._turn(barrier, f"the end of {one}")
+            self._change(barrier, f"the end of {one}", byte=-byte)
 
     def _init(self, agent: int, step: Step) -> None:
         if step.barrier in self.barriers:
@@ -244,16 +242,15 @@ class Machine:
     _drain = _cluster_wait = _join = _wait
 
     def _arrive(self, agent: int, step: Step) -> None:
-        self._arrives(step.barrier, step.amount, step.at)
+        self._change(step.barrier, step.at, arrivals=step.amount)
 
     def _expect(self, agent: int, step: Step) -> None:
-        count, missing, byte, phase = self._barrier(step.barrier, step.at)
+        _, _, byte, _ = self._barrier(step.barrier, step.at)
         if byte + step.amount > MOST_BYTE:
             raise Fault(
                 f"{step.at}: {self.space.called(step.barrier)} cannot expect {byte + step.amount} bytes"
             )
-        self.barriers[step.barrier] = (count, missing, byte + step.amount, phase)
-        self._arrives(step.barrier, 1, step.at)
+        self._change(step.barrier, step.at, arrivals=1, byte=step.amount)
 
     def _read(self, agent: int, step: Step) -> None:
         self._may_read((agent, -1), "", step.regions, step.at)
@@ -327,20 +324,18 @@ class Machine:
             self.space.barriers[barrier][1] for barrier in barriers
         }
 
-    def _arrives(self, barrier: int, times: int, at: str) -> None:
-        count, missing, byte, phase = self._barrier(barrier, at)
-        if missing < times:
+    def _change(self, barrier: int, at: str, arrivals: int = 0, byte: int = 0) -> None:
+        """So many arrivals, and so many bytes more to expect; the next phase, if nothing is missing."""
+        count, missing, expected, phase = self._barrier(barrier, at)
+        if missing < arrivals:
             raise Fault(f"{at}: more than {count} arrivals in one phase at {self.space.called(barrier)}")
-        self.barriers[barrier] = (count, missing - times, byte, phase)
-        self._turn(barrier, at)
-
-    def _turn(self, barrier: int, at: str) -> None:
-        """The next phase, if nothing is missing."""
-        count, missing, byte, phase = self.barriers[barrier]
-        if missing == 0 and byte < 0:
-            raise Fault(f"{at}: {-byte} more bytes came than {self.space.called(barrier)} was to expect")
-        if missing == 0 and byte == 0:
-            self.barriers[barrier] = (count, count, 0, 1 - phase)
+        missing, expected = missing - arrivals, expected + byte
+        if missing == 0 and expected < 0:
+            more = f"{-expected} more bytes came than {self.space.called(barrier)} was to expect"
+            raise Fault(f"{at}: {more}")
+        if missing == expected == 0:
+            missing, phase = count, 1 - phase
+        self.barriers[barrier] = (count, missing, expected, phase)
 
     def _may_read(self, ident: Ident, engine: str, regions: tuple[int, ...], at: str) -> None:
         for region in regions:

@@ -15,18 +15,16 @@ from typing import Any
 import torch
 from triton.experimental.gluon import language as gl
 
+from tests.kernels.gluon_agents import current
 from tests.kernels.gluon_machine import Fault, Region, Space
 
 KINDS = {
     gl.float16: torch.float16,
     gl.bfloat16: torch.bfloat16,
     gl.float32: torch.float32,
-    gl.float64: torch.float64,
     gl.float8e4nv: torch.float8_e4m3fn,
-    gl.float8e5: torch.float8_e5m2,
     gl.int8: torch.int8,
     gl.uint8: torch.uint8,
-    gl.int16: torch.int16,
     gl.int32: torch.int32,
     gl.int64: torch.int64,
     gl.int1: torch.bool,
@@ -98,13 +96,11 @@ class Tensor:
     def to(self, dtype: Any, **_: Any) -> Tensor:
         return self.like(self.value.to(KINDS[dtype]))
 
-    def reshape(self, *shape: Any) -> Tensor:
-        new = list(shape[0]) if isinstance(shape[0], list | tuple) else list(shape)
-        return self.like(self._whole().reshape(new), new)
+    def reshape(self, *shape: int) -> Tensor:
+        return self.like(self._whole().reshape(shape), shape)
 
-    def permute(self, *order: Any) -> Tensor:
-        places = list(order[0]) if isinstance(order[0], list | tuple) else list(order)
-        return self.like(self._whole().permute(places), [self.shape[at] for at in places])
+    def permute(self, *order: int) -> Tensor:
+        return self.like(self._whole().permute(order), [self.shape[at] for at in order])
 
     def split(self) -> tuple[Tensor, Tensor]:
         one, two = self._whole().unbind(-1)
@@ -123,11 +119,9 @@ class Tensor:
             at += one is not None
         return self.like(self.value[key], shape)
 
-    def _with(self, other: Any, how: Callable[[Any, Any], torch.Tensor], turned: bool = False) -> Tensor:
-        if isinstance(other, Pointer):
-            return NotImplemented
+    def _with(self, other: Any, how: Callable[[Any, Any], torch.Tensor]) -> Tensor:
         mine, theirs = self.value, other.value if isinstance(other, Tensor) else other
-        value = how(theirs, mine) if turned else how(mine, theirs)
+        value = how(mine, theirs)
         if not isinstance(other, Tensor) and not value.dtype == torch.bool:
             value = value.to(mine.dtype) if mine.is_floating_point() else value
         theirs_shape = other.shape if isinstance(other, Tensor) else []
@@ -159,8 +153,8 @@ class Pointer:
     def __add__(self, more: Any) -> Pointer:
         return Pointer(self.of, more if isinstance(self.at, int) and not self.at else self.at + more)
 
-    def load(self, mask: Any, other: Any) -> tuple[Tensor, int]:
-        """The values, and how many bytes were read; a fault if one lies outside the tensor."""
+    def load(self, mask: Any, other: Any) -> Tensor:
+        """The values; a fault if one lies outside the tensor."""
         at = self.at if isinstance(self.at, Tensor) else Tensor(torch.tensor(self.at), gl.int32, [])
         reach = 1 + sum((size - 1) * step for size, step in zip(self.of.shape, self.of.stride(), strict=True))
         wanted = torch.ones_like(at.value, dtype=torch.bool)
@@ -171,8 +165,7 @@ class Pointer:
         flat = torch.as_strided(self.of, (reach,), (1,))
         read = flat[torch.where(wanted, at.value, 0).long()]
         value = torch.where(wanted, read, torch.full_like(read, 0 if other is None else other))
-        found = Tensor(value, NAMES[self.of.dtype], at.shape, at.layout)
-        return found, int(wanted.sum()) * self.of.element_size()
+        return Tensor(value, NAMES[self.of.dtype], at.shape, at.layout)
 
 
 @dataclass(eq=False)
@@ -189,13 +182,10 @@ class Block:
 
 @dataclass
 class Traffic:
-    """Bytes moved between tensors in global memory and a chip."""
+    """Bytes that bulk copies moved between tensors in global memory and a chip."""
 
     loaded: int = 0
-    """By bulk copies."""
     stored: int = 0
-    pointed: int = 0
-    """Loaded by pointers."""
 
 
 @dataclass(eq=False)
@@ -267,8 +257,6 @@ class Memory:
 
     name: str
     dtype: Any
-    shape: list[int]
-    layout: Any
     shared: bool
     of: list[torch.Tensor]
     """Each block's share."""
@@ -276,6 +264,14 @@ class Memory:
     """Other readings of parts of it, as other types and shapes, and which parts."""
     within: tuple[Memory, tuple[tuple[int, int], ...]] | None = None
     """What this is another reading of, and of which part."""
+
+
+def spoiled(shape: Sequence[int], dtype: Any, ctas: int) -> list[torch.Tensor]:
+    """New memory of so many blocks."""
+    shares = [torch.zeros(list(shape), dtype=KINDS[dtype]) for _ in range(ctas)]
+    for one in shares:
+        spoil(one)
+    return shares
 
 
 def spoil(memory: torch.Tensor) -> None:
@@ -288,7 +284,7 @@ def spoil(memory: torch.Tensor) -> None:
 
 @dataclass(eq=False)
 class View:
-    """What a memory descriptor names: an allocation or a part of it, perhaps turned."""
+    """What a memory descriptor names: shared or tensor memory or a part of it, perhaps turned."""
 
     memory: Memory
     space: Space
@@ -359,3 +355,36 @@ class View:
         if list(self.of(0).shape) != self.shape:
             raise NotImplementedError("memory that blocks of a cluster share is given another shape")
         return replace(self, shape=list(shape), made=(*self.made, lambda t: t.reshape(*shape)), dims=None)
+
+    def load(self, layout: Any = None) -> Tensor:
+        agent = current()
+        agent.read(self)
+        value = self.of(agent.cta).clone()
+        expected = [own for _, own in share(self.shape, bases(layout), agent.cta)]
+        if layout is not None and agent.launch.ctas > 1 and expected != list(value.shape):
+            raise Fault(
+                f"{agent.at()}: a block has {list(value.shape)} of it in memory, {expected} in registers"
+            )
+        return Tensor(value, self.dtype, list(self.shape), layout)
+
+    def store(self, value: Tensor) -> None:
+        agent = current()
+        if value.shape != self.shape or value.dtype != self.dtype:
+            raise Fault(f"{agent.at()}: {value.dtype} {value.shape} is stored in {self.dtype} {self.shape}")
+        agent.write(self)
+        self.put(agent.cta, value.value)
+
+    def slice(self, start: int, length: int) -> View:
+        return self.part(0 if self.memory.shared else len(self.shape) - 1, start, length)
+
+    def _reinterpret(self, dtype: Any, shape: Sequence[int], layout: Any) -> View:
+        """Another reading of this memory, with numbers of its own; a write to one spoils the other."""
+        launch = current().launch
+        name = f"{self.memory.name}{self.box} as {dtype} {shape}"
+        if name not in launch.memory:
+            shares, whole = spoiled(shape, dtype, launch.ctas), self.memory
+            made = Memory(whole.name, dtype, whole.shared, shares, within=(whole, self.box))
+            launch.memory[name] = made
+            self.memory.aliases.append((made, self.box))
+        memory = launch.memory[name]
+        return replace(self, memory=memory, shape=list(shape), layout=layout, made=(), dims=None)

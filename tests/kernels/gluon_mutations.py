@@ -29,7 +29,6 @@ _WAYS = {
 }
 """What is done to which calls; one more arrival, or operation under way."""
 
-_FREED = "mbarriers=None); mbarrier.arrive(freed.index(stage))"
 _NEVER = "        if False:\n            mbarrier.wait"
 _SHARED = "taken = mbarrier.allocate_mbarrier(two_ctas=PAIRED, "
 PLANTED: dict[str, list[tuple[str, str, str]]] = {

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from tests.kernels.gluon_agents import Launch
+from tests.kernels.gluon_agents import Launch, stuck
 from tests.kernels.gluon_machine import Async, Fault, Machine, Step
 
 _WAITS = ("wait", "drain", "join", "cluster_wait")
@@ -64,8 +64,12 @@ def walk(launch: Launch, most: int = 2_000_000, *, whole: bool = False) -> Walk:
         places, machine, way = waiting.pop()
         choices = _choices(scripts, places, machine, {} if whole else private, whole)
         if not choices and any(place < len(of) for place, of in zip(places, scripts, strict=True)):
-            stuck = _waiting(launch, scripts, places, machine)
-            raise Fault(f"nothing can go on: {stuck}; {_told(launch, scripts, way)}")
+            asked = [
+                (agent, script[place][0])
+                for agent, script, place in zip(launch.agents, scripts, places, strict=True)
+                if machine.life.get(agent.number) == 1
+            ]
+            raise Fault(f"{stuck(machine, asked)}; {_told(launch, scripts, way)}")
         for choice in choices:
             transitions += 1
             after, there = machine.copy(), places
@@ -169,15 +173,6 @@ def _completing(machine: Machine, barrier: int, copies: list[Async]) -> list[Cho
             if enough and not any(set(other) <= set(some) for other in found):
                 found.append(some)
     return list(found)
-
-
-def _waiting(launch: Launch, scripts: Any, places: tuple[int, ...], machine: Machine) -> str:
-    return "; ".join(
-        f"{one.name} of CTA {one.cta} at {step.at} waits for {machine.blocked(one.number, step)}"
-        for one, script, place in zip(launch.agents, scripts, places, strict=True)
-        if machine.life.get(one.number) == 1
-        for step in script[place][:1]
-    )
 
 
 def _told(launch: Launch, scripts: Any, way: Any) -> str:

@@ -7,20 +7,33 @@ here, by walking through a program without loops.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-_WORD = 0xFFFFFFFF
-_OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
-    "mov": lambda a, _: a,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "shl": lambda a, b: a << b,
-    "shr": lambda a, b: a >> b,
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint32]
+"""A register of each thread."""
+
+
+def _field(value: Words, start: Words, size: Words) -> Words:
+    return value >> start & (1 << size) - 1
+
+
+def _signed_field(value: Words, start: Words, size: Words) -> Words:
+    """Its sign fills the bits above."""
+    unused = 32 - size
+    return ((_field(value, start, size) << unused).view(np.int32) >> unused.view(np.int32)).view(np.uint32)
+
+
+_OPERATIONS: Mapping[str, Callable[..., Words]] = {
+    "mov": lambda a: a,
+    **{"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor},
+    **{"shl": np.left_shift, "shr": np.right_shift, "add": np.add, "sub": np.subtract},
+    "shr.s32": lambda a, b: (a.view(np.int32) >> b.view(np.int32)).view(np.uint32),
+    **{"bfe": _field, "bfe.s32": _signed_field},
 }
-"""On unsigned words; `shr.s32` and `bfe` are apart."""
+"""Of 32 bits, by name, or by name and type where that makes a difference."""
 
 
 class Access(NamedTuple):
@@ -38,8 +51,8 @@ def accesses(ptx: str, warps: int) -> list[Access]:
 
     ValueError if an address depends on more than the thread, or if an access is wider.
     """
-    threads = 32 * warps
-    known: dict[str, list[int]] = {"%tid.x": list(range(threads)), "global_smem": [0] * threads}
+    threads = np.arange(32 * warps, dtype=np.uint32)
+    known = {"%tid.x": threads, "global_smem": 0 * threads}
     found = []
     for line in ptx.splitlines():
         if access := re.match(r"\s*(ld|st)\.shared(?:\.v(\d))?\.b(\d+)\s(.*)", line):
@@ -48,50 +61,24 @@ def accesses(ptx: str, warps: int) -> list[Access]:
             byte = int(vector or 1) * int(bits) // 8
             if not address or address[1] not in known or byte > 4:
                 raise ValueError(f"no address is known of {line.strip()}")
-            at = [base + int(address[2] or 0) for base in known[address[1]]]
-            found.append(
-                Access(kind, byte, max(_ways(at[warp : warp + 32]) for warp in range(0, threads, 32)))
-            )
+            words = (known[address[1]] + np.uint32(address[2] or 0)) // 4
+            found.append(Access(kind, byte, max(map(_ways, words.reshape(warps, 32)))))
         elif move := re.match(r"\s*([a-z.0-9]+)\s+(%r\d+), (.*);", line):
             name, target, operands = move.groups()
-            computed = _computed(name, [_value(one.strip(), known, threads) for one in operands.split(",")])
+            operation, _, kind = name.partition(".")
+            operator = _OPERATIONS.get(name) or _OPERATIONS.get(operation)
+            given: list[Any] = [_value(one.strip(), known, threads) for one in operands.split(",")]
             known.pop(target, None)
-            if computed is not None:
-                known[target] = computed
+            if operator and kind.endswith("32") and not any(one is None for one in given):
+                known[target] = operator(*given)
     return found
 
 
-def _ways(addresses: list[int]) -> int:
-    words = {address // 4 for address in addresses}
-    return max(sum(word % 32 == bank for word in words) for bank in range(32))
+def _ways(words: Words) -> int:
+    return int(np.bincount(np.unique(words) % 32).max())
 
 
-def _value(operand: str, known: Mapping[str, list[int]], threads: int) -> list[int] | None:
+def _value(operand: str, known: Mapping[str, Words], threads: Words) -> Words | None:
     if re.fullmatch(r"-?\d+", operand):
-        return [int(operand) & _WORD] * threads
+        return np.full_like(threads, int(operand) & 0xFFFFFFFF)
     return known.get(operand)
-
-
-def _computed(name: str, operands: list[list[int] | None]) -> list[int] | None:
-    """The result for each thread; None if an operand is unknown, or the operation."""
-    operation, _, kind = name.partition(".")
-    given = [one for one in operands if one is not None]
-    if len(given) < len(operands):
-        return None
-    if name == "shr.s32":
-        return [(_signed(a) >> b) & _WORD for a, b in zip(*given, strict=True)]
-    if operation == "bfe":
-        return [_field(a >> start, size, kind == "s32") for a, start, size in zip(*given, strict=True)]
-    if operation not in _OPERATIONS or not kind.endswith("32"):
-        return None
-    left, right = given[0], given[-1]
-    return [_OPERATIONS[operation](a, b) & _WORD for a, b in zip(left, right, strict=True)]
-
-
-def _field(value: int, size: int, signed: bool) -> int:
-    value &= (1 << size) - 1
-    return (value - (1 << size)) & _WORD if signed and value >> (size - 1) else value
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 32) if word >> 31 else word

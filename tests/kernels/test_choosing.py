@@ -211,11 +211,6 @@ def test_a_file_that_is_no_longer_whole_is_made_anew(device: Device, text: str) 
     assert list(device.written) == [device.tuning.versions()]
 
 
-def test_only_the_launch_that_asked_the_device_says_how_long_that_took(device: Device) -> None:
-    assert device.tuned(["a", "b"]).tuning_s > 0
-    assert device.tuned(["a", "b"]).tuning_s == 0
-
-
 def test_all_candidates_are_compiled_before_the_first_is_timed(device: Device) -> None:
     compiled: list[str] = []
 

@@ -3,12 +3,20 @@
 An ordinary run draws one compilation of each family; a deep run compiles every configuration in some form.
 """
 
+import re
+from typing import Any
+
 import pytest
 
 pytest.importorskip("triton")
 
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
 from tests.kernels.compile_table import families, few
-from tests.kernels.compiled import Form
+from tests.kernels.compiled import Form, build
 from tests.kernels.listing import listing, overwritten, register_operands
 
 FEW = [pytest.param(*one, id=f"{one[0].name} {one[1]}") for of in families().items() for one in few(*of)]
@@ -48,3 +56,36 @@ def test_a_register_that_a_matrix_instruction_may_still_read_is_not_written(
     program = listing(PROGRAM.replace(before, after, 1))
     assert [registers for _, registers in register_operands(program)] == [{120, 121, 122, 123}]
     assert overwritten(program) == count
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def doubled(x_pointer, y_pointer, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """y = 2 x, with all that Triton can be told of the addresses."""
+    x, y = tl.multiple_of(x_pointer, 32), tl.multiple_of(y_pointer, 32)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.max_contiguous(tl.multiple_of(at, BLOCK), BLOCK)
+    tl.store(y + at, tl.load(x + at) * 2)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def doubled_by_layout(x_pointer, y_pointer, BLOCK: gl.constexpr):  # type: ignore[no-untyped-def]
+    """y = 2 x, 16 neighbouring elements in each thread."""
+    layout: gl.constexpr = gl.BlockedLayout([16], [32], [4], [0])
+    at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    at = gl.max_contiguous(gl.multiple_of(at, BLOCK), BLOCK)
+    gl.store(y_pointer + at, gl.load(x_pointer + at) * 2)
+
+
+@pytest.mark.parametrize("kernel", [doubled, doubled_by_layout], ids=["triton", "gluon"])
+def test_triton_has_no_accesses_of_32_bytes(kernel: Any) -> None:
+    """Blackwell loads and stores 32 bytes at once (PTX ISA, ld.global.v8.b32); Triton does not yet.
+
+    As of 3.7.1 a thread's access to global memory is at most 16 bytes wide, whatever is known of addresses
+    and whatever layout is asked for. If this fails, Triton has learned it: ask for it in
+    kernels/activations/elementwise.py and kernels/fusion/stream.py.
+    """
+    pointers = dict.fromkeys(("x_pointer", "y_pointer"), "*fp16")
+    built = build(kernel, pointers, {"BLOCK": 4096}, 100, {"num_warps": 4})
+    widths = re.findall(r"(?:ld|st)\.global\S*\.(v\d\.b\d+)", built.ptx)
+    assert set(widths) == {"v4.b32"} and len(widths) == 8
+    assert all("256" not in name for name in built.instructions)

@@ -1,22 +1,22 @@
 """Kernels by bulk copies, in Triton and in Gluon: what is decided before a launch.
 
 What they compute is for gemm_interpreted.py and test_gemm_gluon_emulated.py, what they compile to for
-gemm_tma_compiled.py and its like.
+gemm_tiles_compiled.py and gemm_gluon_compiled.py.
 """
 
 import itertools
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 import torch
 
 from bench.spec import Dtype, Unsupported
-from kernels.gemm.number_types import swizzled
-from kernels.gemm.operands import Operands, new_output
+from kernels.gemm.operands import Operands
 from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile
-from kernels.gemm.tma_tiles import bulk_tiles, forced, shared_byte
 from tests.drawing import run_seed
+from tests.kernels.gemm_cases import meta_operands
 from tests.kernels.tensors import TORCH_TYPE
 
 tma = pytest.importorskip("kernels.gemm.tma")
@@ -36,29 +36,18 @@ GLUON_FORMS = [
 """Types, each in the layouts that it exists in on Blackwell."""
 
 
-def zeros(problem: Gemm, offset: int = 0) -> Operands:
-    """Operands without gaps, `offset` elements into their memory, in the problem's layout."""
-    kind = TORCH_TYPE[problem.dtype]
-
-    def matrix(rows: int, columns: int) -> torch.Tensor:
-        return torch.zeros(rows * columns + offset, dtype=kind)[offset:].view(rows, columns)
-
-    a = matrix(problem.k, problem.m) if problem.layout[0] == "N" else matrix(problem.m, problem.k)
-    b = matrix(problem.n, problem.k) if problem.layout[1] == "N" else matrix(problem.k, problem.n)
-    c = matrix(problem.n, problem.m) if problem.beta else None
-    return Operands(problem, a, b, new_output(problem, a), c=c)
-
-
 @pytest.mark.parametrize("module", [tma, persistent, gluon_hopper, gluon_blackwell])
 def test_rows_that_do_not_begin_at_16_bytes_are_refused(module: Any) -> None:
     at = BLACKWELL if module is gluon_blackwell else HOPPER
     problem = Gemm(m=256, n=128, k=64, dtype="float16", layout="TN")
     chosen = module.candidates(problem, at, SMS[at])[0]
-    assert module.prepare(zeros(problem), chosen, SMS[at]).arguments["ADD"] == "none"
+    of = meta_operands(problem)
+    assert module.prepare(of, chosen, SMS[at]).arguments["ADD"] == "none"
+    begins_later = torch.zeros(of.a.numel() + 4, dtype=torch.float16)[4:].view(of.a.shape)
     with pytest.raises(ValueError, match=r"a .* multiples of 16 bytes"):
-        module.prepare(zeros(problem, offset=4), chosen, SMS[at])
+        module.prepare(replace(of, a=begins_later), chosen, SMS[at])
     with pytest.raises(ValueError, match=r"d .* multiples of 16 bytes"):
-        module.prepare(zeros(problem.model_copy(update={"m": 60})), chosen, SMS[at])
+        module.prepare(meta_operands(problem.model_copy(update={"m": 60})), chosen, SMS[at])
 
 
 def test_a_grid_has_a_program_an_sm_but_none_without_a_tile() -> None:
@@ -67,13 +56,13 @@ def test_a_grid_has_a_program_an_sm_but_none_without_a_tile() -> None:
     tile = Tile(128, 128, 64, 8, 4)
     assert [persistent.programs(problem, tile, sms) for sms in (1, 5, 6, 132)] == [1, 5, 6, 6]
     wide = Gemm(m=520, n=256, k=64, dtype="float16", layout="NT")
-    chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 4), lag=0, group=8)
-    grids = [gluon_hopper.prepare(zeros(wide), chosen, sms).grid for sms in (1, 5, 6, 132)]
+    chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 4), lag=0)
+    grids = [gluon_hopper.prepare(meta_operands(wide), chosen, sms).grid for sms in (1, 5, 6, 132)]
     assert grids == [(1,), (5,), (6,), (6,)]
     listed = gluon_blackwell.candidates(problem, BLACKWELL, 148)
     by_blocks = {one.blocks: one for one in listed if one.tile.m == 256}
-    assert [gluon_blackwell.programs(problem, by_blocks[1], sms) for sms in (1, 3, 4, 148)] == [1, 3, 4, 4]
-    assert [gluon_blackwell.programs(problem, by_blocks[2], sms) for sms in (2, 3, 4, 148)] == [1, 1, 2, 2]
+    assert [gluon.programs(problem, by_blocks[1], sms) for sms in (1, 3, 4, 148)] == [1, 3, 4, 4]
+    assert [gluon.programs(problem, by_blocks[2], sms) for sms in (2, 3, 4, 148)] == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("capability", [HOPPER, BLACKWELL, SMALL])
@@ -84,13 +73,15 @@ def test_every_list_has_tiles_each_once_that_fit(
     for beta in (0, 1) if dtype in ("float16", "bfloat16", "tf32") else (0,):
         problem = Gemm(m=4096, n=4096, k=4096, dtype=dtype, layout=layout, beta=beta)
         for walks in (False, True):
-            tiles = bulk_tiles(problem, capability, persistent=walks)
+            tiles = tma.bulk_tiles(problem, capability, persistent=walks)
             assert 2 <= len(tiles) <= 25
             assert len({str(tile) for tile in tiles}) == len(tiles)
-            taken = [shared_byte(problem, capability, tile, persistent=walks) for tile in tiles]
+            taken = [tma.shared_byte(problem, capability, tile, persistent=walks) for tile in tiles]
             assert max(taken) <= ROOM_BYTE[capability]
             assert all(tile.k * problem.item_byte in (64, 128, 256) for tile in tiles)
-        assert tma.candidates(problem, capability, 132) == bulk_tiles(problem, capability, persistent=False)
+        assert tma.candidates(problem, capability, 132) == tma.bulk_tiles(
+            problem, capability, persistent=False
+        )
         assert persistent.candidates(problem, capability, 132) == tiles
 
 
@@ -102,7 +93,7 @@ def test_every_list_in_gluon_has_configurations_each_once_that_fit(dtype: Dtype,
     assert listed == module.candidates(problem, BLACKWELL, 148)
     assert len({str(one) for one in listed}) == len(listed) <= 12
     assert all(module.shared_byte(problem, one) <= ROOM_BYTE[BLACKWELL] for one in listed)
-    assert {one.group for one in listed} == {4, 8, 16}
+    assert {one.tile.group for one in listed} == {4, 8, 16}
     assert {one.blocks for one in listed} == ({1} if dtype in BLOCK_SCALED else {1, 2})
     assert all(one.tile.n == 128 * one.blocks and one.tile.stages >= 3 for one in listed)
 
@@ -130,7 +121,7 @@ def test_a_forced_tile_is_of_its_shape(shape: str) -> None:
     for dtype, layout in itertools.product(TYPES, get_args(Layout)):
         for capability in (HOPPER, BLACKWELL):
             problem = Gemm(m=4096, n=4096, k=4096, dtype=dtype, layout=layout)
-            found = forced(problem, capability, m, n)
+            found = tma.forced(problem, capability, m, n)
             assert found and {(tile.m, tile.n) for tile in found} == {(m, n)}
             assert set(found) <= set(tma.candidates(problem, capability, 132))
 
@@ -159,15 +150,15 @@ def test_the_kernel_of_the_device_is_prepared(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: HOPPER)
     monkeypatch.setattr(gluon_hopper, "prepare", lambda *given: given)
     problem = Gemm(m=256, n=256, k=64, dtype="float16")
-    of, chosen = zeros(problem), gluon.candidates(problem, HOPPER, 132)[0]
+    of, chosen = meta_operands(problem), gluon.candidates(problem, HOPPER, 132)[0]
     assert gluon.prepare(of, chosen, 7) == (of, chosen, 7)
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
 def test_descriptors_have_the_blocks_that_the_kernel_copies(layout: Layout) -> None:
     problem = Gemm(m=512, n=384, k=256, dtype="float16", layout=layout, beta=1)
-    chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 3), lag=1, group=8)
-    named = gluon_hopper.prepare(zeros(problem), chosen, 132).arguments
+    chosen = gluon_hopper.Schedule(Tile(256, 128, 64, 8, 3), lag=1)
+    named = gluon_hopper.prepare(meta_operands(problem), chosen, 132).arguments
     blocks = {name: list(named[name].block_shape) for name in "abcd"}
     assert blocks == {
         "a": [64, 256] if layout[0] == "N" else [256, 64],
@@ -186,7 +177,7 @@ def test_configurations_whose_waves_compute_least_come_first() -> None:
     more = full.model_copy(update={"m": full.m + 8})
     first = gluon_blackwell.candidates(more, BLACKWELL, 148)[0]
     assert first.tile.m < 256
-    assert gluon_blackwell.computed(more, first, 148) < 2 * 256 * 128
+    assert gluon.computed(more, first, 148) < 2 * 256 * 128
 
 
 def test_older_tritons_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +188,7 @@ def test_older_tritons_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPat
             patched.setattr(gluon_blackwell.triton, "__version__", "3.6.0")
             with pytest.raises(Unsupported, match=r"needs Triton 3\.7 .* this is Triton 3\.6\.0"):
                 gluon.candidates(problem, BLACKWELL, 148)
-    gluon_blackwell.check_version("3.10.1+git12ab")
+    gluon.check_version("3.10.1+git12ab", gluon_blackwell.LEAST_TRITON)
 
 
 def test_8_bits_are_of_every_layout_on_blackwell_alone() -> None:
@@ -247,9 +238,3 @@ def brought(descriptor: Any, rows: int, blocks: int) -> torch.Tensor:
         tile = flat[at : at + 512].view(32, 4, 4).permute(1, 0, 2).reshape(128, 4)
         found[down * 128 : down * 128 + 128, along * 4 : along * 4 + 4] = tile
     return found
-
-
-def test_scales_are_in_the_order_of_cublas() -> None:
-    scale = torch.arange(256 * 8, dtype=torch.int64).remainder(251).to(torch.uint8).view(256, 8)
-    flat = swizzled(scale)
-    assert flat[512 * 3 + 16 * 5 + 4 * 2 + 1] == scale[128 + 2 * 32 + 5, 4 + 1]

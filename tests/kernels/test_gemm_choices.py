@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +71,7 @@ def test_neighbours_on_either_side_of_an_edge_choose_for_themselves(
     """The choice follows the edge at the very shape."""
 
     def chosen(case: Case) -> Any:
-        return min(asked_of(case, AT).timed, key=lambda choice: true_waves(case, choice, AT))
+        return min(asked_of(case, AT).choices, key=lambda choice: true_waves(case, choice, AT))
 
     pairs = neighbours(cases)
     differ = [(low, high) for low, high in pairs if chosen(low).grouped(8) != chosen(high).grouped(8)]
@@ -95,17 +94,24 @@ class Gpu(Tuner):
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         super().__init__(monkeypatch, folder)
         self.asked = 0
-        self.wrong: set[str] = set()
+        self.wrong: Set[str] = set()
         """Kernels that compute something else."""
-        self.idle: set[str] = set()
+        self.idle: Set[str] = set()
         """And those that write nothing."""
         monkeypatch.setattr(choosing, "_prepare", self._prepare)
 
     def choose(self, problem: Gemm, name: str = "triton") -> Launch:
         """Of tensors as wide as one element, whatever the problem."""
         tensor = torch.zeros(1, 1)
-        made: Launch = choosing.launch(problem, Operands(problem, tensor, tensor, torch.zeros(4, 4)), name)
+        made: Launch = choosing.launch(Operands(problem, tensor, tensor, torch.zeros(4, 4)), name)
         return made
+
+    def choose_anew(self, wrong: Set[str] = frozenset(), idle: Set[str] = frozenset()) -> tuple[str, ...]:
+        """What is passed over of LARGE, in a new process that has chosen nothing."""
+        self.wrong, self.idle = wrong, idle
+        self.folder = self.folder.with_name(f"without {wrong | idle}")
+        self.start()
+        return self.choose(LARGE).passed_over
 
     def _prepare(self, of: Operands, at: Any, choice: Any) -> Any:
         def call() -> torch.Tensor:
@@ -146,45 +152,16 @@ def test_a_question_is_in_the_account_of_the_row_that_asked(gpu: Gpu) -> None:
     assert gpu.choose(LARGE).tuning_s == 0 and gpu.asked == 2  # read back
 
 
-def test_what_was_chosen_by_an_older_rule_does_no_harm_and_stays(gpu: Gpu) -> None:
-    """One answer for the class, of configurations that had no group; and one that cannot be read."""
-    gpu.choose(LARGE)
-    written = gpu.written
-    (versions,) = written
-    ((operator, answers),) = written[versions].items()
-    old = {"triton float16 NT 8192x8192x8192 aligned none": {"configuration": "tma 64x64x64 w4 s4"}}
-    broken = {next(iter(answers)): {"configuration": "no kernel 1x1x1"}}
-    gpu.path.write_text(json.dumps({versions: {operator: old | broken}}))
-    gpu.start()
-    assert gpu.choose(LARGE).tuning_s > 0 and gpu.asked == 2
-    kept = gpu.written[versions][operator]
-    assert set(kept) == {*old, *answers} and kept[next(iter(old))] == next(iter(old.values()))
-    gpu.path.write_text("{")
-    gpu.start()
-    assert gpu.choose(LARGE).tuning_s > 0 and gpu.choose(LARGE).tuning_s == 0
-
-
 def test_a_kernel_in_gluon_that_disagrees_is_passed_over_with_the_reason(gpu: Gpu) -> None:
     assert not gpu.choose(LARGE).passed_over
     assert any(one.startswith("gluon") for one in gpu.timed)
-    gpu.wrong = {"gluon"}
-    gpu.folder = gpu.folder.with_name("again")
-    gpu.start()
-    said = gpu.choose(LARGE).passed_over
+    said = gpu.choose_anew(wrong={"gluon"})
     assert said and all("differs from persistent" in one and one.startswith("gluon") for one in said)
     assert len(gpu.timed) == choosing.PROPOSED  # others took their places
     assert not any(one.startswith("gluon") for one in gpu.timed)
-    gpu.wrong, gpu.idle = set(), {"gluon"}
-    gpu.folder = gpu.folder.with_name("idle")
-    gpu.start()
-    assert "by nan of the largest" in gpu.choose(LARGE).passed_over[0]
-    gpu.wrong, gpu.idle = (
-        {"persistent"},
-        set(),
-    )  # which is trusted: the check of the row's results is for that
-    gpu.folder = gpu.folder.with_name("trusted")
-    gpu.start()
-    assert all(one.startswith("gluon") for one in gpu.choose(LARGE).passed_over)
+    assert "by nan of the largest" in gpu.choose_anew(idle={"gluon"})[0]
+    # Persistent is trusted: the check of the row's results is for that.
+    assert all(one.startswith("gluon") for one in gpu.choose_anew(wrong={"persistent"}))
 
 
 def test_asked_for_by_its_own_name_it_is_not_compared(gpu: Gpu) -> None:

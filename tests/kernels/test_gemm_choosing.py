@@ -1,6 +1,7 @@
-"""Which of our kernels is proposed for which shape: a test for each branch of the rule."""
+"""Which of our kernels is proposed for which shape, and in which order its tiles run."""
 
 import importlib
+import random
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -11,76 +12,74 @@ from bench.spec import Dtype, Unsupported
 from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile
 
-choosing = pytest.importorskip("kernels.gemm.choosing")
+pytest.importorskip("triton", minversion="3.7")
+from kernels.gemm import choosing
+from kernels.gemm.blocks import grouped
+from tests.kernels.gluon_emulator import Translation
 
 AMPERE, HOPPER = (8, 0), (9, 0)
 SM_COUNT = 132
+TILE = Tile(128, 256, 64, 8, 3)
+place = Translation()(grouped)
+"""(tile of M, tile of N) of a program: the kernels' own function, on Python's numbers."""
 
 
 def proposed(m: int, n: int, k: int, capability: tuple[int, int] = HOPPER, **more: Any) -> tuple[str, ...]:
     problem = Gemm(m=m, n=n, k=k, **{"dtype": "bfloat16", "layout": "TN"} | more)
-    found: tuple[str, ...] = choosing.variants(problem, capability, SM_COUNT)
-    return found
+    return choosing.variants(problem, capability, SM_COUNT)
 
 
-def test_a_short_side_streams_the_large_matrix() -> None:
-    assert proposed(4096, 16, 4096) == proposed(16, 4096, 4096) == ("skinny", "split-k")
-    assert proposed(4096, 64, 4096)[0] == "skinny"
-    assert proposed(4096, 65, 4096)[0] != "skinny"
-    assert proposed(1, 8192, 8192, AMPERE, dtype="float64") == ("skinny", "split-k")
-
-
-def test_a_small_matrix_with_a_short_side_is_not_a_stream() -> None:
-    assert proposed(64, 64, 64) == ("tma", "pointer")
-    assert proposed(64, 64, 2048) == ("split-k", "tma", "pointer")
-
-
-def test_too_few_tiles_for_the_device_share_k() -> None:
-    assert proposed(1024, 1024, 4096) == ("split-k", "tma", "pointer")  # 64 tiles
-    assert proposed(1024, 1024, 4096, AMPERE) == ("split-k", "pointer")
-    assert proposed(1024, 1024, 256) == ("tma", "pointer")  # too short to share
-
-
-def test_a_few_waves_are_shared_equally() -> None:
-    assert proposed(2048, 2048, 2048) == ("stream-k", "gluon", "persistent", "tma")  # 256 tiles on 132 SMs
-    assert proposed(2048, 2048, 2048, AMPERE) == ("stream-k", "pointer")
-    assert proposed(2048, 2048, 256) == ("gluon", "persistent", "tma")
-
-
-def test_tiles_are_shared_up_to_sixteen_full_waves_of_them() -> None:
-    """Of 132 tiles of 128 x 128 each; a tile less than one wave, and one more than sixteen."""
-    alone = ("gluon", "persistent", "tma")
-    shared = ("stream-k", *alone)
-    assert proposed(128 * 131, 128, 4096) == ("split-k", "tma", "pointer")
-    assert proposed(128 * 12, 128 * 11, 4096) == shared
-    assert proposed(128 * 44, 128 * 48, 4096) == shared  # 16 x 132
-    assert proposed(128 * 2113, 128, 4096) == alone  # and 1
-    assert proposed(128 * 22, 128 * 24, 512) == shared
-    assert proposed(128 * 22, 128 * 24, 504) == alone
-    assert proposed(1024, 1024, 504) == ("tma", "pointer")
-
-
-def test_many_waves_are_walked_over_by_one_program_an_sm() -> None:
-    assert proposed(8192, 8192, 8192) == ("gluon", "persistent", "tma")
-    assert proposed(8192, 8192, 8192, AMPERE) == ("pointer",)
+STREAM = ("skinny", "split-k")
+FEW = ("tma", "pointer")
+ALONE = ("gluon", "persistent", "tma")
+SHARED = ("stream-k", *ALONE)
 
 
 @pytest.mark.parametrize(
-    "more", [{"k": 4097}, {"dtype": "float64"}, {"dtype": "float32"}, {"dtype": "float16", "m": 8196}]
+    ("sizes", "expected", "on_ampere"),
+    [
+        # A short side streams the large matrix, unless that is small.
+        ((4096, 16, 4096), STREAM, STREAM),
+        ((16, 4096, 4096), STREAM, STREAM),
+        ((4096, 64, 4096), STREAM, STREAM),
+        ((4096, 65, 4096), ("split-k", *FEW), ("split-k", "pointer")),
+        ((64, 64, 64), FEW, ("pointer",)),
+        ((64, 64, 2048), ("split-k", *FEW), ("split-k", "pointer")),
+        # Fewer tiles of 128 x 128 than SMs share K: 64, and one less than a wave; too short to share.
+        ((1024, 1024, 4096), ("split-k", *FEW), ("split-k", "pointer")),
+        ((128 * 131, 128, 4096), ("split-k", *FEW), ("split-k", "pointer")),
+        ((1024, 1024, 504), FEW, ("pointer",)),
+        # A few waves are shared equally: 256 tiles on 132 SMs, a wave, and sixteen of them.
+        ((2048, 2048, 2048), SHARED, ("stream-k", "pointer")),
+        ((128 * 12, 128 * 11, 4096), SHARED, ("stream-k", "pointer")),
+        ((128 * 44, 128 * 48, 4096), SHARED, ("stream-k", "pointer")),
+        ((128 * 22, 128 * 24, 512), SHARED, ("stream-k", "pointer")),
+        ((128 * 22, 128 * 24, 504), ALONE, ("pointer",)),
+        # Many waves are walked over by one program an SM: from one tile more than sixteen on.
+        ((128 * 2113, 128, 4096), ALONE, ("pointer",)),
+        ((8192, 8192, 8192), ALONE, ("pointer",)),
+    ],
+)
+def test_shapes_decide_which_kernels_are_worth_trying(
+    sizes: tuple[int, int, int], expected: tuple[str, ...], on_ampere: tuple[str, ...]
+) -> None:
+    assert proposed(*sizes) == expected
+    assert proposed(*sizes, AMPERE) == on_ampere
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"k": 4097}, {"dtype": "float64"}, {"dtype": "float32"}, {"dtype": "float16", "m": 8196}),
+        *({"m": 8191, "n": 8191, "k": 8191}, {"batch": 2}, {"m": 64, "n": 64, "batch": 512}),
+    ],
 )
 def test_what_bulk_copies_cannot_move_goes_by_pointers(more: dict[str, Any]) -> None:
     assert proposed(**{"m": 8192, "n": 8192, "k": 8192} | more) == ("pointer",)
 
 
-def test_a_batch_goes_by_pointers_and_is_a_class_of_its_own() -> None:
-    assert proposed(8192, 8192, 8192, batch=2) == proposed(64, 64, 8192, batch=512) == ("pointer",)
-    one, two = (Gemm(m=64, n=64, k=64, batch=batch, dtype="float16") for batch in (1, 2))
-    assert choosing.shape_class(one) != choosing.shape_class(two)
-
-
 def test_padded_rows_can_be_moved_by_bulk_copies_at_any_size() -> None:
-    assert proposed(8191, 8191, 8191) == ("pointer",)
-    assert proposed(8191, 8191, 8191, pitch="padded") == ("gluon", "persistent", "tma")
+    assert proposed(8191, 8191, 8191, pitch="padded") == ALONE
 
 
 def test_every_kernel_has_a_name_of_its_own_and_is_timed_for_some_shape() -> None:
@@ -225,6 +224,7 @@ def test_shapes_of_a_class_differ_by_a_quarter_at_most_and_not_in_alignment() ->
     assert of(1024, 1024, 1024) != of(1024, 1024, 1032)
     assert of(1024, 1024, 1016) != of(1024, 1024, 1017)
     assert of(1024, 1024, 1017, layout="TN") != of(1024, 1024, 1017, layout="TN", pitch="padded")
+    assert of(64, 64, 64) != of(64, 64, 64, batch=2)
     assert of(64, 64, 64) != of(64, 64, 64, layout="NT") != of(64, 64, 64, layout="NT", dtype="bfloat16")
     for size in (*range(1, 300), *range(300, 5000, 47)):
         rounded = size_in_class(size)
@@ -236,3 +236,52 @@ def size_in_class(k: int) -> int:
     """What k is rounded up to, as the class of a product says it."""
     _, _, sizes, *_ = choosing.shape_class(Gemm(m=1, n=1, k=k, dtype="float16")).split()
     return int(sizes.split("x")[2])
+
+
+@pytest.mark.parametrize("group", choosing.GROUPS)
+def test_every_tile_runs_once_whatever_the_group(group: int, seed: int) -> None:
+    """Also where the last band is lower than the others, or the only one is."""
+    chance = random.Random(seed)
+    shapes = [(1, 1), (1, 40), (40, 1), (3, group - 1), (3, group), (3, group + 1), (7, 5 * group + 3)]
+    shapes += [(chance.randint(1, 60), chance.randint(1, 60)) for _ in range(30)]
+    for tiles_m, tiles_n in shapes:
+        found = Counter(place(one, tiles_m, tiles_n, group) for one in range(tiles_m * tiles_n))
+        assert set(found) == {(m, n) for m in range(tiles_m) for n in range(tiles_n)}
+        assert set(found.values()) == {1}
+
+
+def test_a_wave_needs_the_rows_and_columns_that_its_tiles_touch() -> None:
+    """132 tiles of 128 x 256, 8 of N together: 16 columns whole and one of 4, so 17 of A and 8 of B."""
+    problem = Gemm(m=128 * 64, n=256 * 32, k=1024, dtype="float16")
+    assert choosing.footprint(problem, TILE, 132, 8) == (17 * 128 + 8 * 256) * 1024 * 2
+    assert choosing.footprint(problem, TILE, 132, 4) == (33 * 128 + 4 * 256) * 1024 * 2
+    assert choosing.footprint(problem, TILE, 10**6, 8) == problem.byte_read
+
+
+@pytest.mark.parametrize("group", choosing.GROUPS)
+def test_the_bytes_of_a_wave_are_those_of_the_tiles_in_their_order(group: int, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(200):
+        tiles_m, tiles_n = chance.randint(1, 40), chance.randint(1, 40)
+        problem = Gemm(m=128 * tiles_m, n=256 * tiles_n, k=64, dtype="float16")
+        running = chance.randint(1, 2 * tiles_m * tiles_n)
+        places = [place(one, tiles_m, tiles_n, group) for one in range(min(running, tiles_m * tiles_n))]
+        columns, rows = ({one[axis] for one in places} for axis in (0, 1))
+        needed = (len(columns) * 128 + len(rows) * 256) * 64 * 2
+        assert choosing.footprint(problem, TILE, running, group) == needed
+
+
+def test_the_group_is_the_one_whose_wave_needs_least() -> None:
+    """132 x BLOCK_M / BLOCK_N tiles of N by as many of M would be square: 8 for 128 x 256, 16 for 256 x
+    128."""
+    problem = Gemm(m=8192, n=8192, k=4096, dtype="float16")
+    assert choosing.best_group(problem, TILE, 132) == 8
+    assert choosing.best_group(problem, Tile(256, 128, 64, 8, 3), 132) == 16
+    assert choosing.best_group(problem, TILE, 20) == 4
+    one_band = problem.model_copy(update={"n": 256 * 4})
+    assert choosing.best_group(one_band, TILE, 132) == 8  # any: there are four tiles of N
+
+
+def test_the_usual_group_is_not_named_and_others_are() -> None:
+    assert str(TILE) == str(TILE._replace(group=8)) == "128x256x64 w8 s3"
+    assert str(TILE._replace(group=16)) == "128x256x64 w8 s3 g16"

@@ -49,19 +49,8 @@ def test_what_is_compiled_is_right(example: Problem, seed: int) -> None:
 
 
 def test_these_operators_have_it() -> None:
-    assert OPERATORS == [
-        "activations",
-        "attention",
-        "batchnorm",
-        "convolution",
-        "convolution_block",
-        "fusion",
-        "layer",
-        "layernorm",
-        "pooling",
-        "quantize",
-        "softmax",
-    ]
+    known = "activations attention batchnorm convolution convolution_block fusion layer layernorm pooling"
+    assert OPERATORS == [*known.split(), "quantize", "softmax"]
 
 
 def test_a_convolution_that_torch_adds_up_in_float16_is_refused(seed: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
-import statistics
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,18 +71,6 @@ class Drifting:
         place, _ = timing.quickest(self.makers, self)
         return list(self.launches_s)[place]
 
-    def chosen_by_one_look_each(self) -> str:
-        """As it was done before: ten replays of 2 ms, one candidate after the other, from rest."""
-        medians = []
-        for make in self.makers:
-            call = make()
-            self.work(self.launch_s(call))
-            replay = self.captured(call, max(1, int(2e-3 / (self.launch_s(call) + EVICT_S))))
-            medians.append(
-                statistics.median(replay(10)) / max(1, int(2e-3 / (self.launch_s(call) + EVICT_S)))
-            )
-        return list(self.launches_s)[medians.index(min(medians))]
-
 
 def twelve(best: int, best_s: float) -> dict[str, float]:
     """Candidates, the best of which is a tenth quicker than the next, 12 % than the one after, and so on."""
@@ -97,7 +84,6 @@ def twelve(best: int, best_s: float) -> dict[str, float]:
 @pytest.mark.parametrize("best_s", [20e-6, 100e-6, 300e-6])
 def test_the_first_candidate_is_not_charged_for_a_cold_clock(best_s: float) -> None:
     for seed in range(5):
-        assert Drifting(twelve(0, best_s), 0.0, seed).chosen_by_one_look_each() != "0"
         assert Drifting(twelve(0, best_s), 0.0, seed).chosen() == "0"
 
 
@@ -106,7 +92,6 @@ def test_a_clock_that_falls_while_the_list_is_walked_does_not_favour_its_beginni
     """By 40 % in a second: the device grows hot. The best is last."""
     slow = {str(place): best_s * (1.0 if place == 11 else 1.04) for place in range(12)}
     assert [Drifting(slow, 0.4, seed).chosen() for seed in range(5)] == ["11"] * 5
-    assert any(Drifting(slow, 0.4, seed).chosen_by_one_look_each() != "11" for seed in range(5))
 
 
 def test_the_time_is_that_of_the_launch_without_eviction() -> None:

@@ -10,18 +10,18 @@ tuning = pytest.importorskip("bench.launching.tuning")
 import triton  # noqa: E402
 
 
-@pytest.fixture
-def libcuda(tmp_path: Path) -> Path:
-    """A driver that answers cuDriverGetVersion as CUDA 13.1's does, without a GPU."""
+def driver(path: Path, body: str) -> Path:
+    """A driver whose cuDriverGetVersion does this, without a GPU."""
     if not (compiler := shutil.which("gcc")):
         pytest.skip("no gcc to compile a driver with")
-    source, made = tmp_path / "libcuda.c", tmp_path / "libcuda.so.1"
-    source.write_text("int cuDriverGetVersion(int *version) { *version = 13010; return 0; }\n")
-    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", made], check=True)
-    return made
+    source = path.with_suffix(".c")
+    source.write_text(f"int cuDriverGetVersion(int *version) {{ {body} }}\n")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", path], check=True)
+    return path
 
 
-def test_the_compiler_the_assembler_and_the_driver_are_named(libcuda: Path) -> None:
+def test_the_compiler_the_assembler_and_the_driver_are_named(tmp_path: Path) -> None:
+    libcuda = driver(tmp_path / "libcuda.so.1", "*version = 13010; return 0;")
     said = tuning.versions(str(libcuda))
     ptxas = triton.knobs.nvidia.ptxas.version
     assert said == f"triton {triton.__version__}, ptxas {ptxas}, CUDA driver 13.1"
@@ -35,10 +35,6 @@ def test_without_a_driver_that_is_said(tmp_path: Path) -> None:
     assert tuning.versions(str(missing)).endswith(f", no CUDA driver ({missing} cannot be loaded)")
 
 
-def test_a_driver_that_does_not_answer_is_no_version(libcuda: Path) -> None:
-    source = libcuda.with_name("silent.c")
-    source.write_text("int cuDriverGetVersion(int *version) { return 3; }\n")
-    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", libcuda.with_name("silent.so")], check=True)
-    assert "unknown version (cuDriverGetVersion returns 3)" in tuning.versions(
-        str(libcuda.with_name("silent.so"))
-    )
+def test_a_driver_that_does_not_answer_is_no_version(tmp_path: Path) -> None:
+    silent = driver(tmp_path / "silent.so", "return 3;")
+    assert "unknown version (cuDriverGetVersion returns 3)" in tuning.versions(str(silent))

@@ -1,0 +1,245 @@
+"""Every tile that GEMM's kernels by pointers and by bulk copies may try, and what they promise compiled.
+
+*By pointers*: nothing spilled within the walk along K and next to nothing outside it, shared memory within
+the limit, the architecture's matrix instruction used, and 16-byte loads wherever rows allow them.
+
+*In bulk*: nothing spilled, shared memory within what tma.py computes, the architecture's matrix
+instruction used and no other, operands brought and D taken away by bulk copies and by nothing else, and no
+matrix operand from registers (ptxas before 13.1 can overwrite those too early).
+
+*Turned first*: nothing spilled, accesses of 16 bytes on both sides; and no threads of a warp meet in a bank
+of shared memory.
+
+Every form of the first takes half an hour on two cores, of the second an hour.
+"""
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import get_args
+
+import triton
+
+from bench.spec import ITEM_BYTE, Dtype
+from kernels.gemm import persistent, pointer, tma, turned
+from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
+from kernels.gemm.tiles import Tile, forced, pointer_tiles
+from tests.kernels.compiled import (
+    CAPABILITIES,
+    PARKED_ANYWHERE_BYTE,
+    PARKED_BYTE,
+    Built,
+    Call,
+    Family,
+    Form,
+    Promise,
+    arithmetic,
+    arithmetic_faults,
+    fma_faults,
+    launched,
+    length_faults,
+    narrow_faults,
+    register_faults,
+    resource_faults,
+)
+from tests.kernels.gemm_cases import ADDENDS, meta_operands, sizeless
+from tests.kernels.shared_banks import accesses
+
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
+
+
+def by_pointers(
+    capability: int,
+    dtype: Dtype,
+    tile: Tile,
+    layout: Layout,
+    alignment: int,
+    even_k: bool,
+    addend: str = "none",
+    batched: bool = False,
+    spills_in_loops: int = 0,
+) -> Form:
+    """One compilation: what Triton would make for this data type, layout and alignment.
+
+    `alignment`, in elements, is the largest power of two that divides the sizes, up to 16 bytes' worth. Of
+    all forms a few float32 ones spill in loops now and then; 3 among 1,000 FFMA are not felt.
+    """
+    prepared = pointer.prepare(meta_operands(sizeless(dtype, layout, addend), addend), tile, 132)
+    compiled_in = {"ALIGN": (alignment,) * 6, "EVEN_K": even_k, "BATCHED": batched}
+    parks_more = spills_in_loops or TRITON < (3, 7) or addend == "matrix"
+    promises: list[Promise] = [
+        partial(
+            _resource_faults,
+            parked_byte=PARKED_BYTE if parks_more else PARKED_ANYWHERE_BYTE,
+            # Where a matrix C is added those few are spilled while it waits for its sums.
+            spills_in_loops=None if addend == "matrix" else spills_in_loops,
+        )
+    ]
+    if capability < 75:
+        promises.append(partial(fma_faults, dtype, alone=True))
+    else:
+        promises.append(partial(arithmetic_faults, expected=arithmetic(dtype, capability, tile.n)))
+        if alignment * ITEM_BYTE[dtype] == 16:
+            promises.append(partial(_copy_faults, addend))
+    mask = "no" if even_k else "yes"
+    name = f"{dtype:11} {layout:6} {addend:6} {alignment:5} {mask:4} {tile}{' batched' * batched}"
+    return Form(name, Call(prepared.kernel, prepared.arguments | compiled_in), tuple(promises), (capability,))
+
+
+def _resource_faults(built: Built, *, parked_byte: int, spills_in_loops: int | None) -> list[str]:
+    """As everywhere; None: any number of spills may be in loops."""
+    allowed = built.spills_in_loops if spills_in_loops is None else spills_in_loops
+    return resource_faults(built, parked_byte=parked_byte, spills_in_loops=allowed)
+
+
+def _copy_faults(addend: str, built: Built) -> list[str]:
+    """Whether aligned data does not move 16 bytes at a time; of a bias each thread loads one element."""
+    faults = [] if built.count("LDGSTS.E.BYPASS.128") else ["no 16-byte copy to shared memory"]
+    if built.count("LDG.E.U16") > (addend == "bias") or not built.count("STG.E.128"):
+        faults.append("narrow loads or stores")
+    return faults
+
+
+def chosen_by_pointers() -> Iterator[Form]:
+    """Each tile once in its plainest and once in its most laborious form, over all data types and layouts."""
+    addends, groups = itertools.cycle(("bias", "matrix")), itertools.cycle((4, 8, 16))
+    for capability, dtype in _types():
+        full = 16 // ITEM_BYTE[dtype]
+        if dtype != "bfloat16":
+            for tile in _forced(capability, dtype, "NN", wide=True):
+                yield by_pointers(capability, dtype, tile, "NN", full, False)
+        for tile in pointer_tiles((capability // 10, 0), dtype, "NN", wide=True):
+            # The two 16-bit types compile to the same but for one letter, so they share the work.
+            if dtype != "bfloat16":
+                yield by_pointers(capability, dtype, tile, "NN", full, True)
+            layout: Layout = "NT" if dtype == "bfloat16" else "TN"
+            yield by_pointers(capability, dtype, tile._replace(group=next(groups)), layout, full, False)
+            if dtype != "bfloat16":
+                yield by_pointers(capability, dtype, tile, "TN", full, False, batched=True)
+            if dtype not in ("bfloat16", "int8", "float8_e4m3"):
+                yield by_pointers(capability, dtype, tile, "TN", full, False, next(addends))
+        for tile in pointer_tiles((capability // 10, 0), dtype, "NN", wide=False):
+            yield by_pointers(capability, dtype, tile, "TT" if dtype == "bfloat16" else "NN", 1, False)
+
+
+def every_by_pointers() -> Iterator[Form]:
+    """All that could ever be compiled with the same alignment of every size."""
+    for (capability, dtype), alignment in itertools.product(_types(), (16, 8, 4, 2, 1)):
+        full = 16 // ITEM_BYTE[dtype]
+        for layout in LAYOUTS if alignment <= full else ():
+            wide = alignment == full
+            listed = pointer_tiles((capability // 10, 0), dtype, layout, wide=wide)
+            tiles = (*listed, *_forced(capability, dtype, layout, wide=wide))
+            for tile, even_k in itertools.product(tiles, (True, False)):
+                yield by_pointers(capability, dtype, tile, layout, alignment, even_k, spills_in_loops=3)
+
+
+def _forced(capability: int, dtype: Dtype, layout: str, *, wide: bool) -> list[Tile]:
+    """The tiles that can be asked for by name and stand in no list, in their shallowest form."""
+    listed = pointer_tiles((capability // 10, 0), dtype, layout, wide=wide)
+    return [
+        tile
+        for m, n in (map(int, name.split("x")) for name in FORCED_TILES)
+        for tile in forced((capability // 10, 0), dtype, layout, m, n, wide=wide)
+        if tile.stages == 3 and tile not in listed
+    ]
+
+
+def _types() -> Iterator[tuple[int, Dtype]]:
+    exists = Gemm.implementation("triton-pointer").dtypes
+    for capability in CAPABILITIES:
+        for dtype, lowest in exists.items():
+            if (capability // 10, 0) >= lowest:
+                yield capability, dtype
+
+
+VARIANTS = {"tma": tma, "persistent": persistent}
+BULK_CAPABILITIES = (90, 100, 120)
+BULK_TYPES = tuple(Gemm.implementation("triton-tma").dtypes)
+
+
+def in_bulk(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str, tile: Tile) -> Form:
+    """One compilation."""
+    of = sizeless(dtype, layout, add)
+    (call,) = launched(VARIANTS[variant].prepare(meta_operands(of, add), tile, 132).launch())
+    at = (capability // 10, 0)
+    computed = tma.shared_byte(of, at, tile, persistent=variant == "persistent")
+    promises = (
+        resource_faults,
+        register_faults,
+        partial(arithmetic_faults, expected=arithmetic(dtype, capability)),
+        partial(_bulk_faults, dtype == "float8_e4m3", computed),
+    )
+    return Form(f"{variant:12} {dtype:11} {layout:6} {add:7} {tile}", call, promises, (capability,))
+
+
+def _bulk_faults(has_scales: bool, computed_byte: int, built: Built) -> list[str]:
+    """Whether data moves otherwise than in bulk, or takes more shared memory than tma.py computes."""
+    faults = [] if built.count("UTMALDG") and built.count("UTMASTG") else ["no bulk copies"]
+    if built.count("STG", "LDGSTS") or (built.count("LDG") and not has_scales):
+        faults.append("copies by pointers")
+    if built.shared_byte > computed_byte:
+        faults.append(f"{built.shared_byte} bytes of shared memory, {computed_byte} computed")
+    return faults
+
+
+def bulk_tiles(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str) -> tuple[Tile, ...]:
+    """What the variant lists."""
+    return VARIANTS[variant].candidates(sizeless(dtype, layout, add), (capability // 10, 0), 132)
+
+
+def every_in_bulk() -> Iterator[Form]:
+    """All that could ever be compiled, float16 standing for bfloat16 too."""
+    types = [one for one in BULK_TYPES if one != "bfloat16"]
+    for capability, dtype, layout in itertools.product(BULK_CAPABILITIES, types, LAYOUTS):
+        addends = ADDENDS if dtype in ("float16", "tf32") else ("none",)
+        for add, variant in itertools.product(addends, VARIANTS):
+            case = variant, capability, dtype, layout, add
+            yield from (in_bulk(*case, tile) for tile in bulk_tiles(*case))
+
+
+def chosen_in_bulk() -> Iterator[Form]:
+    """The two largest tiles of each list and one small.
+
+    Layouts, addends and how many tiles run together take turns.
+    """
+    every = itertools.product(BULK_CAPABILITIES, BULK_TYPES, VARIANTS)
+    for turn, (capability, dtype, variant) in enumerate(every):
+        add = ADDENDS[turn % 3] if dtype in ("float16", "tf32") else "none"
+        case = variant, capability, dtype, LAYOUTS[turn % 4], add
+        listed = bulk_tiles(*case)
+        large = [tile._replace(group=(4, 8, 16)[turn % 3]) for tile in listed[:3:2]]
+        yield from (in_bulk(*case, tile) for tile in (*large, listed[-3]))
+
+
+MOST: dict[Dtype, float] = {"int8": 7, "tf32": 14}
+"""SASS instructions an element that is turned. An H100 has time for some 19 of them for each of one byte."""
+
+
+def turning() -> Iterator[Form]:
+    """Elements of one byte and of four."""
+    for dtype, most in MOST.items():
+        (turn,), _ = turned.turned(meta_operands(Gemm(m=512, n=512, k=512, layout="NN", dtype=dtype)))
+        (call,) = launched(turn.launch())
+        element = turned.SIDE[ITEM_BYTE[dtype]] ** 2 // (32 * turned.WARPS)
+        few = partial(length_faults, element=element, most=most)
+        capabilities = (80, 90, 100) if dtype == "int8" else (90, 100)
+        promises = (resource_faults, narrow_faults, few, meeting)
+        yield Form(f"{call.name} {dtype}", call, promises, capabilities, element=element)
+
+
+def meeting(built: Built) -> list[str]:
+    """Whether accesses to shared memory take several turns."""
+    every = accesses(built.ptx, turned.WARPS)
+    several = [one for one in every if one.ways > 1]
+    if not every:
+        return ["nothing passes through shared memory"]
+    return [f"{len(several)} of {len(every)} accesses meet in banks"] if several else []
+
+
+FAMILIES = {
+    "gemm_pointer": Family(chosen_by_pointers, every_by_pointers),
+    "gemm_tma": Family(chosen_in_bulk, every_in_bulk),
+    "turned": Family.of(turning),
+}
