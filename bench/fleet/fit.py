@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.fleet.effects import Effects, class_effects, run_noise
+from bench.fleet.effects import class_effects, run_noise
 from bench.fleet.judge import (
     MEDIAN_SE,
     OVERALL,
@@ -132,10 +132,8 @@ class _Kind:
     @property
     def shared(self) -> dict[str, list[int]]:
         """Nodes of at least two units -> the rows of these."""
-        rows: dict[str, list[int]] = {}
-        for row, node in enumerate(self.nodes):
-            rows.setdefault(node, []).append(row)
-        return {node: each for node, each in rows.items() if len(each) > 1}
+        rows = pd.Series(range(len(self.nodes))).groupby(self.nodes, sort=False).agg(list)
+        return {str(node): each for node, each in rows.items() if len(each) > 1}
 
     @property
     def enough(self) -> bool:
@@ -170,7 +168,8 @@ def fit(fleet: Fleet) -> Fit:
 
 def _verdicts(parts: dict[str, Tested]) -> dict[str, Verdict]:
     """The verdicts by kind. All kinds are one family: of all that is named one in twenty may be healthy."""
-    return dict(zip(parts, zip(parts.values(), named(list(parts.values())), strict=True), strict=True))
+    names = named(list(parts.values()))
+    return {kind: (part, of_part) for (kind, part), of_part in zip(parts.items(), names, strict=True)}
 
 
 def _remarks(kinds: list[_Kind]) -> Iterator[str]:
@@ -191,20 +190,18 @@ def _remarks(kinds: list[_Kind]) -> Iterator[str]:
 def _kind(fleet: Fleet, kind: str) -> _Kind:
     """The effects of a kind's units, a column for each class, alone and together."""
     times = fleet.of_kind(kind)
-    by_column: dict[Column, Effects] = {}
+    by_column: dict[Column, pd.DataFrame] = {}
     for together in (False, True):
         for klass in CLASSES:
             mine = times[(times["together"] == together) & (times["class"] == klass)]
-            if not mine.empty:
-                by_column[klass, together] = class_effects(newest(mine), run_noise(mine))
-    columns: list[Column] = [column for column, effects in by_column.items() if effects.units]
-    units = sorted({unit for column in columns for unit in by_column[column].units})
-    place = {unit: row for row, unit in enumerate(units)}
-    effect, se = np.full((2, len(units), len(columns)), np.nan)
-    for i, column in enumerate(columns):
-        rows = [place[unit] for unit in by_column[column].units]
-        effect[rows, i], se[rows, i] = by_column[column].effect, by_column[column].se
-    return _Kind(kind, Wide(units, columns, effect, se), [fleet.units[unit].node for unit in units])
+            if not mine.empty and len(effects := class_effects(newest(mine), run_noise(mine))):
+                by_column[klass, together] = effects
+    units = sorted({unit for effects in by_column.values() for unit in effects.index})
+    effect, se = (
+        np.array([effects[name].reindex(units) for effects in by_column.values()]).T
+        for name in ("effect", "se")
+    )
+    return _Kind(kind, Wide(units, [*by_column], effect, se), [fleet.units[unit].node for unit in units])
 
 
 def _tested_nodes(kind: _Kind) -> Tested:
@@ -260,50 +257,36 @@ NODE_COLUMNS = ("node", "kind", "class", "together", "effect", "low", "high", "u
 def _unit_rows(kind: _Kind, within: Wide, verdict: Verdict | None) -> pd.DataFrame:
     """Fit.effects of one kind."""
     part, names = verdict or (tested(within), None)
-    shape = part.wide.effect.shape
-    none = np.zeros(shape, dtype=np.bool_)
     whole = with_mean(kind.wide, part.nulls[: len(kind.wide.columns)])
-    low, high = intervals(part)
-    return _long(
-        part.wide.columns,
-        {"unit": kind.wide.rows, "node": kind.nodes, "kind": kind.kind},
-        {
-            "effect": whole.effect,
-            "relative": part.wide.effect,
-            "low": low,
-            "high": high,
-            "own": part.own,
-            "p": part.p if names else np.full(shape, np.nan),
-            "slow": names.slow_in if names else none,
-            "fast": names.fast if names else none,
-        },
-    )[list(UNIT_COLUMNS)]
+    of_rows = {"unit": kind.wide.rows, "node": kind.nodes, "kind": kind.kind}
+    fast = names.fast if names else np.zeros(whole.effect.shape, dtype=np.bool_)
+    arrays = {"effect": whole.effect, "relative": part.wide.effect, "own": part.own, "fast": fast}
+    return _long(part, names, of_rows, arrays)[list(UNIT_COLUMNS)]
 
 
 def _node_rows(kind: _Kind, verdict: Verdict) -> pd.DataFrame:
     """Fit.nodes of one kind."""
     part, names = verdict
-    low, high = intervals(part)
     units = [len(rows) for rows in kind.shared.values()]
-    return _long(
-        part.wide.columns,
-        {"node": part.wide.rows, "kind": kind.kind, "units": units},
-        {"effect": part.wide.effect, "low": low, "high": high, "p": part.p, "slow": names.slow_in},
-    )[list(NODE_COLUMNS)]
+    of_rows = {"node": part.wide.rows, "kind": kind.kind, "units": units}
+    return _long(part, names, of_rows, {"effect": part.wide.effect})[list(NODE_COLUMNS)]
 
 
 def _long(
-    columns: Sequence[Column], of_rows: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]
+    part: Tested, names: Named | None, of_rows: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]
 ) -> pd.DataFrame:
-    """A row for each row and column of the arrays, where the first of them is known."""
+    """A row for each row and column whose effect is known, with its interval and verdict."""
+    arrays["low"], arrays["high"] = intervals(part)
+    arrays["p"] = part.p if names else np.full(part.p.shape, np.nan)
+    arrays["slow"] = names.slow_in if names else np.zeros(part.p.shape, dtype=np.bool_)
     tables = [
         pd.DataFrame(
             {**of_rows, "class": klass, "together": together, **{n: a[:, i] for n, a in arrays.items()}}
         )
-        for i, (klass, together) in enumerate(columns)
+        for i, (klass, together) in enumerate(part.wide.columns)
     ]
     table = pd.concat([each.astype({"together": object}) for each in tables], ignore_index=True)
-    return table[table[next(iter(arrays))].notna()]
+    return table[table["effect"].notna()]
 
 
 def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterator[Slow]:

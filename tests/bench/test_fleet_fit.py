@@ -13,7 +13,7 @@ from bench.fleet import judge
 from bench.fleet.fit import LEAST_UNITS, Fit, fit
 from bench.fleet.null import Null, fitted, qn
 from bench.fleet.observed import CLASSES, Fleet, Unit
-from bench.fleet.slowest import slowest_of
+from bench.fleet.report import slowest_of
 
 Chance = np.random.Generator
 Slow = dict[int, dict[str, float]]

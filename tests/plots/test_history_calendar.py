@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from plots.history.date_axis import APART, calendar, moment
+from plots.history.view import APART, calendar, moment
 
 START = datetime(2026, 3, 1, 3, 30, tzinfo=UTC)
 
