@@ -274,8 +274,9 @@ def draw(axes: Axes, view: View, panel: Panel, unit: str, width_in: float, above
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(scale.plain))
     axes.set_ylabel(unit)
-    over = {"xytext": (0, 3 + 72 * ROW_IN * above), "va": "bottom", **_OVER_THE_AXES}
-    axes.annotate(panel.title, (0.0, 1.0), xycoords="axes fraction", size=8, weight="bold", **over)
+    look = {"size": 8, "weight": "bold", "va": "bottom", **_OVER_THE_AXES}
+    offset = (0, 3 + 72 * ROW_IN * above)
+    axes.annotate(panel.title, (0.0, 1.0), xycoords="axes fraction", xytext=offset, **look)
     view.calendar.label(axes, width_in)
 
 
