@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.errors import UserError
 from bench.judge.comparability import Difference
 from bench.judge.history.detector import ConfirmedChange
 from bench.judge.history.series import History
@@ -228,12 +227,3 @@ def test_which_nights_are_shown(quiet: History) -> None:
     assert shown("2026-01-10", None) == 7 and shown("2026-01-10T02:00", None) == 7
     assert shown("2026-01-10T02:00:01", None) == 6 and shown("2026-01-10T02:30+01:00", None) == 7
     assert shown("2026-01-10", 3) == 3 and shown("2026-01-15", 3) == 2 and shown("2026-01-17", None) == 0
-
-
-def test_refusals_are_sentences(quiet: History) -> None:
-    with pytest.raises(UserError, match=r"^--since soon: no date; give one such as"):
-        moment_of("soon")
-    with pytest.raises(UserError, match="no night to show"):
-        history.shown([], None, None, print)
-    with pytest.raises(UserError, match=r"its last night is of 2026-01-16, before --since"):
-        history.shown([quiet], moment_of("2026-02-01"), None, print)
