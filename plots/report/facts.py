@@ -37,29 +37,29 @@ def heads(runs: Sequence[DeviceRun]) -> list[Head]:
     """The heads of a page; each has a number for every data type that one of the runs multiplies in."""
     dtypes = list(dict.fromkeys(dtype for run in runs for dtype in _matrix_dtypes(run)))
     made = [_head(run, dtypes) for run in runs]
-    # Of a single run a number that is not there needs no card; next to others it says so.
-    if len(made) > 1:
-        return made
-    return [
-        head._replace(numbers={of: each for of, each in head.numbers.items() if each[0]}) for head in made
-    ]
+    if len(made) == 1:  # a number that is not there needs no card; next to others it says so
+        (head,) = made
+        made = [head._replace(numbers={of: each for of, each in head.numbers.items() if each[0]})]
+    return made
 
 
 def _head(run: DeviceRun, dtypes: Sequence[str]) -> Head:
     state = [f"imported, not measured by roofbench: {_sources(run)}"] if run.imported else []
-    roof = _roof(run)
-    listed = [
-        (each.name, amount_text(each.value, each.unit), _interval(each.low, each.high, each.unit), each.row)
-        for each in roof.listed()
-    ]
-    sentence = reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own."
     return Head(
-        run.rows[0].device_kind,
-        run.device_name,
-        sentence,
-        dict(_numbers(run, dtypes)),
-        (*state, *trust_lines(run)),
-        tuple(listed),
+        kind=run.rows[0].device_kind,
+        name=run.device_name,
+        sentence=reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own.",
+        numbers=dict(_numbers(run, dtypes)),
+        state=(*state, *trust_lines(run)),
+        ceilings=tuple(
+            (
+                each.name,
+                amount_text(each.value, each.unit),
+                _interval(each.low, each.high, each.unit),
+                each.row,
+            )
+            for each in _roof(run).listed()
+        ),
     )
 
 
@@ -165,12 +165,11 @@ def _stated(run: DeviceRun) -> str:
     sheet = run.datasheet
     if sheet is None:
         return ""
-    bandwidth = [amount_text(sheet.bandwidth_byte_per_s, "B/s")] if sheet.bandwidth_byte_per_s else []
-    dtypes = sorted({row.dtype for row in run.rows if row.arithmetic == "matrix"})
-    peaks = [(dtype, sheet.peak_flop_per_s("matrix", dtype)) for dtype in dtypes]
-    return ", ".join(
-        bandwidth + [f"{amount_text(peak, 'FLOP/s')} in {dtype}" for dtype, peak in peaks if peak]
-    )
+    stated = [amount_text(sheet.bandwidth_byte_per_s, "B/s")] if sheet.bandwidth_byte_per_s else []
+    for dtype in sorted({row.dtype for row in run.rows if row.arithmetic == "matrix"}):
+        if peak := sheet.peak_flop_per_s("matrix", dtype):
+            stated.append(f"{amount_text(peak, 'FLOP/s')} in {dtype}")
+    return ", ".join(stated)
 
 
 def _values(run: DeviceRun, fact: Fact) -> str:
