@@ -55,13 +55,8 @@ def of_units(fleet: Fleet, fit: Fit, kind: str) -> list[Row]:
             about |= zip(("percent", "low", "high"), map(percent, ends), strict=True)
             about |= {"text": f"{effect} ({low} to {high})"}
             in_slow_node = (row["node"], of, together) in slow_nodes
-            verdicts = {
-                "slow": row["slow"],
-                "in a slow node": in_slow_node,
-                "fast": row["fast"],
-                "usual": True,
-            }
-            about["state"] = next(word for word, is_so in verdicts.items() if is_so)
+            verdicts = {"slow": row["slow"], "in a slow node": in_slow_node, "fast": row["fast"]}
+            about["state"] = next((word for word, is_so in verdicts.items() if is_so), "usual")
             mine.append(_described(fleet, row["unit"]) | about | state.get((row["unit"], of, together), {}))
         _label(mine)
         rows += mine
@@ -90,14 +85,12 @@ def _state_of_machine(fleet: Fleet, kind: str) -> dict[tuple[str, str, bool], Ro
     medians = times.groupby(["unit", "class", "together"], observed=True)[columns].median()
     rows: dict[tuple[str, str, bool], Row] = {}
     for (unit, of, together), clock_hz, power_w, heat_c in medians.itertuples(name=None):
-        clock, power, heat = (
-            (None, "unknown") if math.isnan(value) else (round(value), f"{value:.0f} {unit_of_value}")
-            for value, unit_of_value in ((clock_hz / 1e6, "MHz"), (power_w, "W"), (heat_c, "°C"))
-        )
-        rows[unit, of, bool(together)] = {"clock_mhz": clock[0], "power_w": power[0]} | {
-            "clock": clock[1],
-            "power": power[1],
-            "heat": heat[1],
+        rows[unit, of, bool(together)] = {
+            "clock_mhz": None if math.isnan(clock_hz) else round(clock_hz / 1e6),
+            "power_w": None if math.isnan(power_w) else round(power_w),
+            "clock": "unknown" if math.isnan(clock_hz) else f"{clock_hz / 1e6:.0f} MHz",
+            "power": "unknown" if math.isnan(power_w) else f"{power_w:.0f} W",
+            "heat": "unknown" if math.isnan(heat_c) else f"{heat_c:.0f} °C",
         }
     return rows
 
