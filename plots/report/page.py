@@ -23,7 +23,7 @@ from bench.sweep.experiments import RULES
 from plots.base import shell, style
 from plots.base.vega import inlined, library
 from plots.figures import roofs
-from plots.report import charts, compared, facts
+from plots.report import charts, tables
 from plots.report.cases import cases, packed, rounded, untimed
 from plots.report.experiments import experiments
 
@@ -85,7 +85,7 @@ def html(
         "colours": _colours(rows),
         "whose": whose,
     }
-    heads = facts.heads(runs)
+    heads = tables.heads(runs)
     if whose == "run":
         heads = [head._replace(name=label) for head, label in zip(heads, labels, strict=True)]
     return shell.page(
@@ -94,8 +94,8 @@ def html(
         heads=heads,
         numbers=list(dict.fromkeys(what for head in heads for what in head.numbers)),
         findings=findings(runs),
-        lines=facts.lines(runs),
-        gained=compared.gained(runs),
+        lines=tables.lines(runs),
+        gained=tables.gained(runs),
         base=runs[0].device,
         devices=list(dict.fromkeys(run.device for run in runs))[1:],
         parts=_claims([of_group for _, of_group in groups]),
@@ -103,8 +103,8 @@ def html(
         rules=RULES,
         decided=DECIDED,
         experiments=[list(of) for _, of in itertools.groupby(drawn, key=lambda each: each["device"])],
-        rivals=[(label, each) for run, label in labelled for each in compared.rivals(run)],
-        standings=[(label, *each) for run, label in labelled for each in compared.ours(run)],
+        rivals=[(label, each) for run, label in labelled for each in tables.rivals(run)],
+        standings=[(label, *each) for run, label in labelled for each in tables.ours(run)],
         untimed=untimed(runs),
         timed=len(rows),
         filters=_filters(rows, len(runs), whose),

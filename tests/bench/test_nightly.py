@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -235,11 +236,7 @@ def test_a_run_that_does_not_begin_or_breaks(
     machine: Machine, error: BaseException, expected: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A mistake of ours must not look like a regression, and its traceback is shown."""
-
-    def leaves(machine: Machine) -> RunResult:
-        raise error
-
-    machine.leaves = leaves
+    machine.leaves = Mock(side_effect=error)
     found = machine.run()
     assert found.exit_code == expected and says in page(found)
     assert ("Traceback" in capsys.readouterr().err) == isinstance(error, IndexError)
