@@ -18,18 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from bench.fleet.effects import class_effects, run_noise
-from bench.fleet.judge import (
-    MEDIAN_SE,
-    OVERALL,
-    Column,
-    Named,
-    Tested,
-    Wide,
-    intervals,
-    named,
-    tested,
-    with_mean,
-)
+from bench.fleet.judge import MEDIAN_SE, OVERALL, Column, Tested, Wide, named, tested, with_mean
 from bench.fleet.null import QN_EFFICIENCY, Null, qn
 from bench.fleet.observed import CLASSES, Fleet, newest
 from bench.format import count_text
@@ -140,21 +129,19 @@ class _Kind:
         return len(self.wide.rows) >= LEAST_UNITS
 
 
-Verdict = tuple[Tested, Named]
-
-
 def fit(fleet: Fleet) -> Fit:
     """Judge every unit of every kind. Nothing is raised: what cannot be judged is a remark."""
     every = [_kind(fleet, name) for name in fleet.kinds]
     kinds = [kind for kind in every if kind.wide.rows]
     with_nodes = [kind for kind in kinds if kind.enough and len(kind.shared) >= LEAST_NODES]
-    of_nodes = _verdicts({kind.kind: _tested_nodes(kind) for kind in with_nodes})
-    within = {kind.kind: _within(kind, of_nodes.get(kind.kind)) for kind in kinds}
-    of_units = _verdicts({kind.kind: tested(within[kind.kind]) for kind in kinds if kind.enough})
-    slow = [each for kind in with_nodes for each in _slow(fleet, kind, of_nodes[kind.kind], True)]
-    slow += [each for kind in kinds if kind.enough for each in _slow(fleet, kind, of_units[kind.kind], False)]
-    spreads = [each for name, verdict in of_units.items() for each in _spreads(name, *verdict)]
-    units = [_unit_rows(kind, within[kind.kind], of_units.get(kind.kind)) for kind in kinds]
+    of_nodes = _named({kind.kind: _tested_nodes(kind) for kind in with_nodes})
+    of_units = {kind.kind: tested(_within(kind, of_nodes.get(kind.kind))) for kind in kinds}
+    judged = _named({kind.kind: of_units[kind.kind] for kind in kinds if kind.enough})
+    of_units |= judged
+    slow = [each for name, part in of_nodes.items() for each in _slow(fleet, name, part, True)]
+    slow += [each for name, part in judged.items() for each in _slow(fleet, name, part, False)]
+    spreads = [each for name, part in judged.items() for each in _spreads(name, part)]
+    units = [_unit_rows(kind, of_units[kind.kind]) for kind in kinds]
     nodes = [_node_rows(kind, of_nodes[kind.kind]) for kind in with_nodes]
     return Fit(
         effects=pd.concat(units, ignore_index=True) if units else pd.DataFrame(columns=UNIT_COLUMNS),
@@ -162,14 +149,13 @@ def fit(fleet: Fleet) -> Fit:
         spreads=spreads,
         slow=sorted(slow, key=lambda each: (each.unit is not None, -each.effect)),
         remarks=list(_remarks(every)),
-        judged=bool(of_units),
+        judged=bool(judged),
     )
 
 
-def _verdicts(parts: dict[str, Tested]) -> dict[str, Verdict]:
+def _named(parts: dict[str, Tested]) -> dict[str, Tested]:
     """The verdicts by kind. All kinds are one family: of all that is named one in twenty may be healthy."""
-    names = named(list(parts.values()))
-    return {kind: (part, of_part) for (kind, part), of_part in zip(parts.items(), names, strict=True)}
+    return dict(zip(parts, named(list(parts.values())), strict=True))
 
 
 def _remarks(kinds: list[_Kind]) -> Iterator[str]:
@@ -228,15 +214,14 @@ def _tested_nodes(kind: _Kind) -> Tested:
     return tested(Wide(list(kind.shared), wide.columns, effect, se), nulls)
 
 
-def _within(kind: _Kind, verdict: Verdict | None) -> Wide:
+def _within(kind: _Kind, part: Tested | None) -> Wide:
     """The units' effects without those of the nodes that are slow as a whole."""
-    if verdict is None:
+    if part is None:
         return kind.wide
-    part, names = verdict
     effect, se = kind.wide.effect.copy(), kind.wide.se.copy()
-    for row in np.flatnonzero(names.slow):
+    for row in np.flatnonzero(part.slow):
         rows = np.array(kind.shared[part.wide.rows[row]])
-        classes = names.slow_in[row, : effect.shape[1]]
+        classes = part.slow_in[row, : effect.shape[1]]
         columns = np.flatnonzero(classes if classes.any() else np.ones_like(classes))
         cells = np.ix_(rows, columns)
         effect[cells] -= part.wide.effect[row, columns]
@@ -254,31 +239,26 @@ UNIT_COLUMNS = (
 NODE_COLUMNS = ("node", "kind", "class", "together", "effect", "low", "high", "units", "p", "slow")
 
 
-def _unit_rows(kind: _Kind, within: Wide, verdict: Verdict | None) -> pd.DataFrame:
+def _unit_rows(kind: _Kind, part: Tested) -> pd.DataFrame:
     """Fit.effects of one kind."""
-    part, names = verdict or (tested(within), None)
     whole = with_mean(kind.wide, part.nulls[: len(kind.wide.columns)])
     of_rows = {"unit": kind.wide.rows, "node": kind.nodes, "kind": kind.kind}
-    fast = names.fast if names else np.zeros(whole.effect.shape, dtype=np.bool_)
-    arrays = {"effect": whole.effect, "relative": part.wide.effect, "own": part.own, "fast": fast}
-    return _long(part, names, of_rows, arrays)[list(UNIT_COLUMNS)]
+    p = part.p if kind.enough else np.full_like(part.p, np.nan)
+    more = {"effect": whole.effect, "relative": part.wide.effect, "own": part.own, "fast": part.fast, "p": p}
+    return _long(part, of_rows, more)[list(UNIT_COLUMNS)]
 
 
-def _node_rows(kind: _Kind, verdict: Verdict) -> pd.DataFrame:
+def _node_rows(kind: _Kind, part: Tested) -> pd.DataFrame:
     """Fit.nodes of one kind."""
-    part, names = verdict
     units = [len(rows) for rows in kind.shared.values()]
     of_rows = {"node": part.wide.rows, "kind": kind.kind, "units": units}
-    return _long(part, names, of_rows, {"effect": part.wide.effect})[list(NODE_COLUMNS)]
+    return _long(part, of_rows, {"effect": part.wide.effect, "p": part.p})[list(NODE_COLUMNS)]
 
 
-def _long(
-    part: Tested, names: Named | None, of_rows: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]
-) -> pd.DataFrame:
+def _long(part: Tested, of_rows: dict[str, Any], more: dict[str, npt.NDArray[Any]]) -> pd.DataFrame:
     """A row for each row and column whose effect is known, with its interval and verdict."""
-    arrays["low"], arrays["high"] = intervals(part)
-    arrays["p"] = part.p if names else np.full(part.p.shape, np.nan)
-    arrays["slow"] = names.slow_in if names else np.zeros(part.p.shape, dtype=np.bool_)
+    low, high = part.intervals
+    arrays = {"low": low, "high": high, "slow": part.slow_in, **more}
     tables = [
         pd.DataFrame(
             {**of_rows, "class": klass, "together": together, **{n: a[:, i] for n, a in arrays.items()}}
@@ -289,11 +269,10 @@ def _long(
     return table[table["effect"].notna()]
 
 
-def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterator[Slow]:
-    part, names = verdict
-    low, high = intervals(part)
-    for row in np.flatnonzero(names.slow):
-        slow_in = np.flatnonzero(names.slow_in[row])
+def _slow(fleet: Fleet, kind: str, part: Tested, of_nodes: bool) -> Iterator[Slow]:
+    low, high = part.intervals
+    for row in np.flatnonzero(part.slow):
+        slow_in = np.flatnonzero(part.slow_in[row])
         columns = part.wide.columns
         classes = {columns[i][0] for i in slow_in} - {OVERALL[0]}
         everywhere = columns[-1] == OVERALL and classes >= {name for name, _ in columns[:-1]}
@@ -303,7 +282,7 @@ def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterat
         name = part.wide.rows[row]
         unit = None if of_nodes else fleet.units[name]
         yield Slow(
-            kind=kind.kind,
+            kind=kind,
             node=unit.node if unit else name,
             unit=unit.id if unit else None,
             name=unit.name if unit else name,
@@ -317,10 +296,10 @@ def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterat
         )
 
 
-def _spreads(kind: str, part: Tested, names: Named) -> Iterator[ClassSpread]:
+def _spreads(kind: str, part: Tested) -> Iterator[ClassSpread]:
     for i, (klass, together) in enumerate(part.wide.columns):
         known = np.isfinite(part.wide.effect[:, i])
         own = float(np.median(part.wide.se[known, i]))
-        healthy = part.wide.effect[known & ~names.slow_in[:, i], i]
+        healthy = part.wide.effect[known & ~part.slow_in[:, i], i]
         sd = float(np.diff(np.quantile(healthy, MIDDLE)).item()) / 2
         yield ClassSpread(kind, klass, together, int(known.sum()), sd, min(own, sd), part.nulls[i])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from bench.fleet.fit import Fit, Slow
 from bench.fleet.observed import CLASSES, SETTINGS, Fleet, newest, nodes_of, tags_of_all
 from bench.fleet.report import JOBS, JudgedFleet
 from bench.fleet.since import NIGHTS, histories
+from bench.fleet.why import Why
 from bench.format import change_text, count_text, share_text
 from plots.base.shell import page
 from plots.base.vega import inlined, library
@@ -27,8 +28,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 def html(judged_fleet: JudgedFleet) -> str:
     """The page about a fleet that was judged."""
     fleet, fit = judged_fleet.fleet, judged_fleet.fit
-    reasons = {why.slow: why.sentence for why in judged_fleet.why}
-    made = [_kind(fleet, fit, slug, reasons) for slug in fleet.kinds if (fit.effects["kind"] == slug).any()]
+    made = [_kind(judged_fleet, slug) for slug in fleet.kinds if (fit.effects["kind"] == slug).any()]
     kinds = [words for words, _ in made]
     return page(
         Path(__file__).with_name("fleet.html.j2"),
@@ -87,12 +87,12 @@ def _failed(judged_fleet: JudgedFleet) -> list[tuple[str, str, int]]:
 # ---- the units of one kind
 
 
-def _kind(
-    fleet: Fleet, fit: Fit, slug: str, reasons: Mapping[Slow, str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _kind(judged_fleet: JudgedFleet, slug: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the template says of a kind, and its charts and their data for the page."""
+    fleet, fit = judged_fleet.fleet, judged_fleet.fit
     times = fleet.of_kind(slug)
-    slow = [each for each in fit.slow if each.kind == slug]
+    whys = [why for why in judged_fleet.why if why.slow.kind == slug]
+    slow = [why.slow for why in whys]
     slow_at = {each.unit or each.node for each in slow}
     named = {unit.id for unit in fleet.units.values() if slow_at & {unit.id, unit.node}}
     past = histories(times)
@@ -123,8 +123,7 @@ def _kind(
         differing=list(_differing(times)),  # settings in which its units differ
         judged=any(spread.kind == slug for spread in fit.spreads),
         slow=[
-            _line(fleet, each, reasons, rows.since_text(past, track))
-            for each, track in zip(slow, tracks, strict=True)
+            _line(fleet, why, rows.since_text(past, track)) for why, track in zip(whys, tracks, strict=True)
         ],
         moved=[unit for unit, _ in moved],
         history=rows.nights_text(past),
@@ -190,8 +189,9 @@ def _choices(slow: Sequence[Slow], units: Sequence[rows.Row]) -> list[str]:
 # ---- slow units
 
 
-def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) -> dict[str, Any]:
+def _line(fleet: Fleet, why: Why, change: str) -> dict[str, Any]:
     """A slow unit, or node, in the table; `about`: serial number and tags, or the node's number of units."""
+    slow = why.slow
     unit = fleet.units[slow.unit] if slow.unit else None
     if unit:
         about = [f"serial {unit.serial}"] if unit.serial else []
@@ -205,7 +205,7 @@ def _line(fleet: Fleet, slow: Slow, reasons: Mapping[Slow, str], change: str) ->
         slow_in=_slow_in(slow),
         by=change_text(math.exp(slow.effect)),
         interval=f"{change_text(math.exp(slow.low))} to {change_text(math.exp(slow.high))}",
-        why=reasons.get(slow, ""),
+        why=why.sentence,
         since=change,
     )
 
