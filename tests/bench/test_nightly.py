@@ -144,11 +144,12 @@ def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machin
     told = page(found)
     assert told.startswith("# REGRESSION: ") and "| SLOWER (new) | gemm/all-triton-softmax-float16-" in told
     assert f"({run_id(NIGHTS)})" in told and "commit c13 -> c14" in told
+    assert "1 slower (1 of them new tonight), 0 faster; 10 cases compared." in told
     (said,) = device(found)["steps"]
     assert said["since"] == run_id(NIGHTS) and said["new"] and 10 < said["effect_percent"] < 30
     again = machine.run()
     assert again.exit_code == 1 and "| SLOWER | gemm/all-triton-softmax-" in page(again)
-    assert not device(again)["steps"][0]["new"]
+    assert not device(again)["steps"][0]["new"] and "1 slower (0 of them new tonight)" in page(again)
     machine.broken[5] = "skipped"
     found = machine.run()
     assert found.exit_code == 0, "it was not measured tonight"
