@@ -110,6 +110,7 @@ def test_kinds_come_by_how_many_there_are(tmp_path: Path, chance: Chance) -> Non
         ([(0, 1, 2, 3), (0, 1, 3), (0, 1, 2, 3)], None, ["MISSING n1: 1 of 4 units (0000:2b:00.0)"]),
         ([(0, 1), (2, 3), (4, 5)], None, []),  # no two nodes have the same slots
         ([(0,), (2, 3), (4, 5), (6, 7)], None, ["MISSING n0: 1 of 2 units"]),
+        ([(0,), (0, 1)], None, ["MISSING n0: 1 of 2 units (0000:1b:00.0)"]),  # if in doubt the more
         (
             [(0,), (0,)],
             "# plan\nn0 2\nn1\nn9 8  # new\nn10\n\n",

@@ -97,7 +97,7 @@ def test_only_sound_nights_that_are_shown_count(quiet: History, gemm: list[int])
     [
         ([(20, 0.3, None, None)], 25, 0.3, 20),  # open since before the nights shown: against what was before
         ([(20, 0.3, None, None), (28, 1.0, None, "unseen")], 0, 0.3, 20),  # the last two nights are odd
-        ([(3, 0.3, 11, "accepted"), (20, 0.3, None, None)], 0, 1.3**2 - 1, 20),  # before is before the first
+        ([(2, 0.3, 11, "accepted"), (20, 0.3, None, None)], 0, 1.3**2 - 1, 20),  # before is before the first
         ([(15, 0.3, 29, "recovered"), (28, 1 / 1.3 - 1, None, "unseen")], 0, None, 0),
     ],
 )
