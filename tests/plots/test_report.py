@@ -97,6 +97,7 @@ def test_every_claim_stands_there_with_the_verdict_of_the_command(core: tuple[st
     assert words_of(rules) == Counter(each.verdict for each in judged)
     decided, undecided = rules.split("remain undecided", 1)
     assert ">UNDECIDED<" not in decided and ">SUPPORTED<" not in undecided
+    assert ">CONTRADICTED<" in decided and ">CONTRADICTED<" not in undecided
 
 
 def test_every_chart_can_be_drawn_without_a_browser(core: tuple[str, dict[str, Any]]) -> None:
