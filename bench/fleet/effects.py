@@ -7,7 +7,7 @@ cases of its class in which single odd cases count less (Huber).
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,21 +32,12 @@ MOST_WEIGHT = 4.0
 ROUNDS = 10
 
 
-class Effects(NamedTuple):
-    """Arrays [unit], in the order of `units`."""
-
-    units: list[str]
-    effect: Floats
-    """ln of the unit's time over the others'; the median unit is at 0."""
-    se: Floats
-    """Standard error of it: between cases, and between runs where there are several."""
-    cases: npt.NDArray[np.int64]
-
-
-def class_effects(times: pd.DataFrame, run_sd: float) -> Effects:
+def class_effects(times: pd.DataFrame, run_sd: float) -> pd.DataFrame:
     """The effects of the units in these rows: newest times of one kind and class, all alone or all together.
 
-    `run_sd` is the noise between runs. Columns needed: unit, case, log_s, half.
+    By unit: `effect` (ln of its time over the others', the median unit at 0) and `se` (its standard error:
+    between cases, and between runs where there are several). `run_sd` is the noise between runs. Columns
+    needed: unit, case, log_s, half.
     """
     table = times.pivot(index="unit", columns="case", values=["log_s", "half"])
     log_s, half = (table[name].to_numpy(dtype=np.float64) for name in ("log_s", "half"))
@@ -55,9 +46,8 @@ def class_effects(times: pd.DataFrame, run_sd: float) -> Effects:
     log_s, half, there = log_s[:, use], half[:, use], there[:, use]
     known = there.any(axis=1)
     log_s, half, there = log_s[known], half[known], there[known]
-    units = [str(unit) for unit in table.index[known]]
-    if not units:
-        return Effects([], np.empty(0), np.empty(0), np.empty(0, dtype=np.int64))
+    if not known.any():
+        return pd.DataFrame(columns=["effect", "se"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # units without a case, cases without a half
         noise = _case_noise(log_s, half)
@@ -66,7 +56,7 @@ def class_effects(times: pd.DataFrame, run_sd: float) -> Effects:
     scatter = np.nansum((residual / noise) ** 2, axis=1)
     moderated = (PRIOR + scatter) / (PRIOR + np.maximum(cases - 1, 0))
     se = np.hypot(np.sqrt(moderated / weight.sum(axis=1)), run_sd)
-    return Effects(units, effect, np.maximum(se, LEAST_SE), cases)
+    return pd.DataFrame({"effect": effect, "se": np.maximum(se, LEAST_SE)}, table.index[known].astype(str))
 
 
 def _case_noise(log_s: Floats, half: Floats) -> Floats:

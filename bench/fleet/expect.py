@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,54 +38,37 @@ def reached(fleet: Fleet) -> list[Reached]:
     """A row for each case limited by arithmetic or memory, of each kind, the fastest of a class first."""
     rows = []
     for kind in fleet.kinds:
-        sheet = _sheet(fleet, kind)
+        names = sorted({unit.device_name for unit in fleet.units.values() if unit.kind == kind})
+        sheet = next(filter(None, map(find_datasheet, names)), None)
         times = newest(fleet.of_kind(kind))
         times = times[times["class"].isin(["compute", "memory"]) & ~times["together"]]
-        for _, of_case in times.groupby("case", observed=True, sort=True):
-            rows.append(_reached(kind, of_case, sheet))
+        rows += [_reached(kind, of_case, sheet) for _, of_case in times.groupby("case", observed=True)]
     return sorted(rows, key=lambda row: (row.kind, row.klass, -row.rate_per_s))
-
-
-def _sheet(fleet: Fleet, kind: str) -> Datasheet | None:
-    names = {unit.device_name for unit in fleet.units.values() if unit.kind == kind}
-    return next((sheet for name in sorted(names) if (sheet := find_datasheet(name))), None)
 
 
 def _reached(kind: str, times: pd.DataFrame, sheet: Datasheet | None) -> Reached:
     first = times.iloc[0]
     is_compute = first["class"] == "compute"
-    amount = first["flop"] if is_compute else first["byte"]
-    rates = amount / np.exp(times["log_s"].to_numpy(dtype=np.float64))
-    peak = published = None
+    rates = first["flop" if is_compute else "byte"] / np.exp(times["log_s"].to_numpy(dtype=np.float64))
+    low, middle, high = np.percentile(rates, PERCENTILES).tolist()
+    stated = published = None
     if sheet and is_compute:
-        peak = sheet.peak_flop_per_s(first["arithmetic"], first["dtype"])
+        stated = sheet.peak_flop_per_s(first["arithmetic"], first["dtype"])
         published = sheet.reached_flop_per_s.get(first["dtype"])
     elif sheet:
-        peak = sheet.bandwidth_byte_per_s
-
-    def shares(of: float | None) -> tuple[float, float, float] | None:
-        low, middle, high = np.percentile(rates, PERCENTILES)
-        return (float(low / of), float(middle / of), float(high / of)) if of else None
-
-    return Reached(
-        kind,
-        str(first["name"]),
-        str(first["class"]),
-        len(times),
-        float(np.median(rates)),
-        shares(peak),
-        shares(published),
+        stated = sheet.bandwidth_byte_per_s
+    of_datasheet, of_published = (
+        (low / whole, middle / whole, high / whole) if whole else None for whole in (stated, published)
     )
+    name, klass = str(first["name"]), str(first["class"])
+    return Reached(kind, name, klass, len(times), middle, of_datasheet, of_published)
 
 
-def short_of_published(rows: list[Reached]) -> Iterator[str]:
+def short_of_published(rows: Sequence[Reached]) -> Iterator[str]:
     """A sentence for each kind whose best matrix product stays below the highest published rate."""
-    for kind in dict.fromkeys(row.kind for row in rows):
-        known = [row for row in rows if row.kind == kind and row.of_published]
-        if not known:
-            continue
-        best = max(known, key=lambda row: row.of_published[1] if row.of_published else 0.0)
-        share = best.of_published[1] if best.of_published else 1.0
+    known = [(row.of_published[1], row) for row in rows if row.of_published]
+    for kind in dict.fromkeys(row.kind for _, row in known):
+        share, best = max((pair for pair in known if pair[1].kind == kind), key=lambda pair: pair[0])
         if share < 1 - BELOW:
             yield (
                 f"{kind}: its median unit reaches {amount_text(best.rate_per_s, 'FLOP/s')} in its best "

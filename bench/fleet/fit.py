@@ -17,19 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from bench.fleet.effects import Effects, class_effects, run_noise
-from bench.fleet.judge import (
-    MEDIAN_SE,
-    OVERALL,
-    Column,
-    Named,
-    Tested,
-    Wide,
-    intervals,
-    named,
-    tested,
-    with_mean,
-)
+from bench.fleet.effects import class_effects, run_noise
+from bench.fleet.judge import MEDIAN_SE, OVERALL, Column, Tested, Wide, named, tested, with_mean
 from bench.fleet.null import QN_EFFICIENCY, Null, qn
 from bench.fleet.observed import CLASSES, Fleet, newest
 from bench.format import count_text
@@ -132,17 +121,12 @@ class _Kind:
     @property
     def shared(self) -> dict[str, list[int]]:
         """Nodes of at least two units -> the rows of these."""
-        rows: dict[str, list[int]] = {}
-        for row, node in enumerate(self.nodes):
-            rows.setdefault(node, []).append(row)
-        return {node: each for node, each in rows.items() if len(each) > 1}
+        rows = pd.Series(range(len(self.nodes))).groupby(self.nodes, sort=False).agg(list)
+        return {str(node): each for node, each in rows.items() if len(each) > 1}
 
     @property
     def enough(self) -> bool:
         return len(self.wide.rows) >= LEAST_UNITS
-
-
-Verdict = tuple[Tested, Named]
 
 
 def fit(fleet: Fleet) -> Fit:
@@ -150,13 +134,14 @@ def fit(fleet: Fleet) -> Fit:
     every = [_kind(fleet, name) for name in fleet.kinds]
     kinds = [kind for kind in every if kind.wide.rows]
     with_nodes = [kind for kind in kinds if kind.enough and len(kind.shared) >= LEAST_NODES]
-    of_nodes = _verdicts({kind.kind: _tested_nodes(kind) for kind in with_nodes})
-    within = {kind.kind: _within(kind, of_nodes.get(kind.kind)) for kind in kinds}
-    of_units = _verdicts({kind.kind: tested(within[kind.kind]) for kind in kinds if kind.enough})
-    slow = [each for kind in with_nodes for each in _slow(fleet, kind, of_nodes[kind.kind], True)]
-    slow += [each for kind in kinds if kind.enough for each in _slow(fleet, kind, of_units[kind.kind], False)]
-    spreads = [each for name, verdict in of_units.items() for each in _spreads(name, *verdict)]
-    units = [_unit_rows(kind, within[kind.kind], of_units.get(kind.kind)) for kind in kinds]
+    of_nodes = _named({kind.kind: _tested_nodes(kind) for kind in with_nodes})
+    of_units = {kind.kind: tested(_within(kind, of_nodes.get(kind.kind))) for kind in kinds}
+    judged = _named({kind.kind: of_units[kind.kind] for kind in kinds if kind.enough})
+    of_units |= judged
+    slow = [each for name, part in of_nodes.items() for each in _slow(fleet, name, part, True)]
+    slow += [each for name, part in judged.items() for each in _slow(fleet, name, part, False)]
+    spreads = [each for name, part in judged.items() for each in _spreads(name, part)]
+    units = [_unit_rows(kind, of_units[kind.kind]) for kind in kinds]
     nodes = [_node_rows(kind, of_nodes[kind.kind]) for kind in with_nodes]
     return Fit(
         effects=pd.concat(units, ignore_index=True) if units else pd.DataFrame(columns=UNIT_COLUMNS),
@@ -164,13 +149,13 @@ def fit(fleet: Fleet) -> Fit:
         spreads=spreads,
         slow=sorted(slow, key=lambda each: (each.unit is not None, -each.effect)),
         remarks=list(_remarks(every)),
-        judged=bool(of_units),
+        judged=bool(judged),
     )
 
 
-def _verdicts(parts: dict[str, Tested]) -> dict[str, Verdict]:
+def _named(parts: dict[str, Tested]) -> dict[str, Tested]:
     """The verdicts by kind. All kinds are one family: of all that is named one in twenty may be healthy."""
-    return dict(zip(parts, zip(parts.values(), named(list(parts.values())), strict=True), strict=True))
+    return dict(zip(parts, named(list(parts.values())), strict=True))
 
 
 def _remarks(kinds: list[_Kind]) -> Iterator[str]:
@@ -191,20 +176,18 @@ def _remarks(kinds: list[_Kind]) -> Iterator[str]:
 def _kind(fleet: Fleet, kind: str) -> _Kind:
     """The effects of a kind's units, a column for each class, alone and together."""
     times = fleet.of_kind(kind)
-    by_column: dict[Column, Effects] = {}
+    by_column: dict[Column, pd.DataFrame] = {}
     for together in (False, True):
         for klass in CLASSES:
             mine = times[(times["together"] == together) & (times["class"] == klass)]
-            if not mine.empty:
-                by_column[klass, together] = class_effects(newest(mine), run_noise(mine))
-    columns: list[Column] = [column for column, effects in by_column.items() if effects.units]
-    units = sorted({unit for column in columns for unit in by_column[column].units})
-    place = {unit: row for row, unit in enumerate(units)}
-    effect, se = np.full((2, len(units), len(columns)), np.nan)
-    for i, column in enumerate(columns):
-        rows = [place[unit] for unit in by_column[column].units]
-        effect[rows, i], se[rows, i] = by_column[column].effect, by_column[column].se
-    return _Kind(kind, Wide(units, columns, effect, se), [fleet.units[unit].node for unit in units])
+            if not mine.empty and len(effects := class_effects(newest(mine), run_noise(mine))):
+                by_column[klass, together] = effects
+    units = sorted({unit for effects in by_column.values() for unit in effects.index})
+    effect, se = (
+        np.array([effects[name].reindex(units) for effects in by_column.values()]).T
+        for name in ("effect", "se")
+    )
+    return _Kind(kind, Wide(units, [*by_column], effect, se), [fleet.units[unit].node for unit in units])
 
 
 def _tested_nodes(kind: _Kind) -> Tested:
@@ -231,15 +214,14 @@ def _tested_nodes(kind: _Kind) -> Tested:
     return tested(Wide(list(kind.shared), wide.columns, effect, se), nulls)
 
 
-def _within(kind: _Kind, verdict: Verdict | None) -> Wide:
+def _within(kind: _Kind, part: Tested | None) -> Wide:
     """The units' effects without those of the nodes that are slow as a whole."""
-    if verdict is None:
+    if part is None:
         return kind.wide
-    part, names = verdict
     effect, se = kind.wide.effect.copy(), kind.wide.se.copy()
-    for row in np.flatnonzero(names.slow):
+    for row in np.flatnonzero(part.slow):
         rows = np.array(kind.shared[part.wide.rows[row]])
-        classes = names.slow_in[row, : effect.shape[1]]
+        classes = part.slow_in[row, : effect.shape[1]]
         columns = np.flatnonzero(classes if classes.any() else np.ones_like(classes))
         cells = np.ix_(rows, columns)
         effect[cells] -= part.wide.effect[row, columns]
@@ -257,60 +239,40 @@ UNIT_COLUMNS = (
 NODE_COLUMNS = ("node", "kind", "class", "together", "effect", "low", "high", "units", "p", "slow")
 
 
-def _unit_rows(kind: _Kind, within: Wide, verdict: Verdict | None) -> pd.DataFrame:
+def _unit_rows(kind: _Kind, part: Tested) -> pd.DataFrame:
     """Fit.effects of one kind."""
-    part, names = verdict or (tested(within), None)
-    shape = part.wide.effect.shape
-    none = np.zeros(shape, dtype=np.bool_)
     whole = with_mean(kind.wide, part.nulls[: len(kind.wide.columns)])
-    low, high = intervals(part)
-    return _long(
-        part.wide.columns,
-        {"unit": kind.wide.rows, "node": kind.nodes, "kind": kind.kind},
-        {
-            "effect": whole.effect,
-            "relative": part.wide.effect,
-            "low": low,
-            "high": high,
-            "own": part.own,
-            "p": part.p if names else np.full(shape, np.nan),
-            "slow": names.slow_in if names else none,
-            "fast": names.fast if names else none,
-        },
-    )[list(UNIT_COLUMNS)]
+    of_rows = {"unit": kind.wide.rows, "node": kind.nodes, "kind": kind.kind}
+    p = part.p if kind.enough else np.full_like(part.p, np.nan)
+    more = {"effect": whole.effect, "relative": part.wide.effect, "own": part.own, "fast": part.fast, "p": p}
+    return _long(part, of_rows, more)[list(UNIT_COLUMNS)]
 
 
-def _node_rows(kind: _Kind, verdict: Verdict) -> pd.DataFrame:
+def _node_rows(kind: _Kind, part: Tested) -> pd.DataFrame:
     """Fit.nodes of one kind."""
-    part, names = verdict
-    low, high = intervals(part)
     units = [len(rows) for rows in kind.shared.values()]
-    return _long(
-        part.wide.columns,
-        {"node": part.wide.rows, "kind": kind.kind, "units": units},
-        {"effect": part.wide.effect, "low": low, "high": high, "p": part.p, "slow": names.slow_in},
-    )[list(NODE_COLUMNS)]
+    of_rows = {"node": part.wide.rows, "kind": kind.kind, "units": units}
+    return _long(part, of_rows, {"effect": part.wide.effect, "p": part.p})[list(NODE_COLUMNS)]
 
 
-def _long(
-    columns: Sequence[Column], of_rows: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]
-) -> pd.DataFrame:
-    """A row for each row and column of the arrays, where the first of them is known."""
+def _long(part: Tested, of_rows: dict[str, Any], more: dict[str, npt.NDArray[Any]]) -> pd.DataFrame:
+    """A row for each row and column whose effect is known, with its interval and verdict."""
+    low, high = part.intervals
+    arrays = {"low": low, "high": high, "slow": part.slow_in, **more}
     tables = [
         pd.DataFrame(
             {**of_rows, "class": klass, "together": together, **{n: a[:, i] for n, a in arrays.items()}}
         )
-        for i, (klass, together) in enumerate(columns)
+        for i, (klass, together) in enumerate(part.wide.columns)
     ]
     table = pd.concat([each.astype({"together": object}) for each in tables], ignore_index=True)
-    return table[table[next(iter(arrays))].notna()]
+    return table[table["effect"].notna()]
 
 
-def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterator[Slow]:
-    part, names = verdict
-    low, high = intervals(part)
-    for row in np.flatnonzero(names.slow):
-        slow_in = np.flatnonzero(names.slow_in[row])
+def _slow(fleet: Fleet, kind: str, part: Tested, of_nodes: bool) -> Iterator[Slow]:
+    low, high = part.intervals
+    for row in np.flatnonzero(part.slow):
+        slow_in = np.flatnonzero(part.slow_in[row])
         columns = part.wide.columns
         classes = {columns[i][0] for i in slow_in} - {OVERALL[0]}
         everywhere = columns[-1] == OVERALL and classes >= {name for name, _ in columns[:-1]}
@@ -320,7 +282,7 @@ def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterat
         name = part.wide.rows[row]
         unit = None if of_nodes else fleet.units[name]
         yield Slow(
-            kind=kind.kind,
+            kind=kind,
             node=unit.node if unit else name,
             unit=unit.id if unit else None,
             name=unit.name if unit else name,
@@ -334,10 +296,10 @@ def _slow(fleet: Fleet, kind: _Kind, verdict: Verdict, of_nodes: bool) -> Iterat
         )
 
 
-def _spreads(kind: str, part: Tested, names: Named) -> Iterator[ClassSpread]:
+def _spreads(kind: str, part: Tested) -> Iterator[ClassSpread]:
     for i, (klass, together) in enumerate(part.wide.columns):
         known = np.isfinite(part.wide.effect[:, i])
         own = float(np.median(part.wide.se[known, i]))
-        healthy = part.wide.effect[known & ~names.slow_in[:, i], i]
+        healthy = part.wide.effect[known & ~part.slow_in[:, i], i]
         sd = float(np.diff(np.quantile(healthy, MIDDLE)).item()) / 2
         yield ClassSpread(kind, klass, together, int(known.sum()), sd, min(own, sd), part.nulls[i])

@@ -48,7 +48,7 @@ class Wide(NamedTuple):
 
 
 class Tested(NamedTuple):
-    """p values of rows."""
+    """p values of rows, and the verdicts on them, which name none before `named`."""
 
     wide: Wide
     """The effects, with OVERALL as the last column if there are at least two others."""
@@ -65,17 +65,20 @@ class Tested(NamedTuple):
     """[row] all tests for being slow together (Simes)."""
     far: Flags
     """[row, column] so slow that no tail of healthy rows explains it."""
-
-
-class Named(NamedTuple):
-    """Verdicts on rows."""
-
     slow: Flags
     """[row]"""
     slow_in: Flags
     """[row, column] false in a row that is not slow."""
     fast: Flags
     """[row, column]"""
+
+    @property
+    def intervals(self) -> tuple[Floats, Floats]:
+        """[row, column] the ends of the 95 % intervals of the effects."""
+        count = np.isfinite(self.wide.effect).sum(axis=0)
+        centre_se = MEDIAN_SE * np.array([null.sd for null in self.nulls]) / np.sqrt(count)
+        half = HALF_SE * np.hypot(self.wide.se, centre_se)
+        return self.wide.effect - half, self.wide.effect + half
 
 
 def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
@@ -100,7 +103,8 @@ def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
     # few rows hardly know their own spread, and one that is too small names several of them
     few = max(MANY / len(wide.rows), 1.0)
     row_p = np.minimum([few * _adjusted(each).min(initial=1.0) for each in np.hstack([p, own_p])], 1.0)
-    return Tested(wide, nulls, p, own, own_p, fast_p, row_p, far)
+    nobody = np.zeros(p.shape, dtype=np.bool_)
+    return Tested(wide, nulls, p, own, own_p, fast_p, row_p, far, nobody[:, 0], nobody, nobody)
 
 
 def _nulls(effect: Floats, se: Floats, like: Null | None = None) -> list[Null]:
@@ -109,8 +113,8 @@ def _nulls(effect: Floats, se: Floats, like: Null | None = None) -> list[Null]:
     return fitted(effect, np.maximum(LEAST_SPREAD, by_error), like)
 
 
-def named(parts: list[Tested]) -> list[Named]:
-    """The verdicts on the rows of every part (a kind of device each), judged as one family."""
+def named(parts: list[Tested]) -> list[Tested]:
+    """Every part (a kind of device each) with the verdicts on its rows, all judged as one family."""
     every = np.concatenate([part.row_p for part in parts]) if parts else np.empty(0)
     far = np.concatenate([part.far.any(axis=1) for part in parts]) if parts else np.empty(0, dtype=np.bool_)
     slow = far | (_adjusted(every) <= LEVEL)
@@ -124,7 +128,7 @@ def named(parts: list[Tested]) -> list[Named]:
             both = _adjusted(np.hstack([part.p[row], part.own_p[row]])) <= level * (1 + 1e-9)
             slow_in[row] = both[: len(both) // 2] | both[len(both) // 2 :] | part.far[row]
         fast = (_adjusted(part.fast_p) <= LEVEL) & (part.wide.effect < -FAST)
-        verdicts.append(Named(mine, slow_in, fast))
+        verdicts.append(part._replace(slow=mine, slow_in=slow_in, fast=fast))
     return verdicts
 
 
@@ -161,14 +165,6 @@ def with_mean(wide: Wide, nulls: list[Null]) -> Wide:
         np.column_stack([wide.effect, mean]),
         np.column_stack([wide.se, se]),
     )
-
-
-def intervals(part: Tested) -> tuple[Floats, Floats]:
-    """[row, column] the ends of the 95 % intervals of the effects."""
-    count = np.isfinite(part.wide.effect).sum(axis=0)
-    centre_se = MEDIAN_SE * np.array([null.sd for null in part.nulls]) / np.sqrt(count)
-    half = HALF_SE * np.hypot(part.wide.se, centre_se)
-    return part.wide.effect - half, part.wide.effect + half
 
 
 def _without_others(wide: Wide) -> tuple[Floats, Floats]:

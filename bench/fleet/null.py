@@ -148,21 +148,16 @@ def fitted(effects: Floats, least: Floats, like: Null | None = None) -> list[Nul
 
 def _settled(effects: Floats, least: float) -> Null:
     """A normal null, fitted again without those so slow that a healthy unit would hardly be there."""
-    kept = effects <= (np.quantile(effects, CORE) if len(effects) >= MANY else np.inf)
-    null = _simple(effects[kept], least)
-    for _ in range(ROUNDS):
+    now = effects <= (np.quantile(effects, CORE) if len(effects) >= MANY else np.inf)
+    for _ in range(1 + ROUNDS):
+        kept, healthy = now, effects[now]
+        freedom = max(QN_EFFICIENCY * (len(healthy) - 1) - QN_TAIL, 1.0)
+        scale = max(qn(healthy), least)
+        null = Null(float(np.median(healthy)), scale, tail=1.0, skew=0.0, freedom=freedom)
         now = null.slow_p(effects) > RARE
         if (now == kept).all():
             break
-        kept = now
-        null = _simple(effects[kept], least)
     return null
-
-
-def _simple(effects: Floats, least: float) -> Null:
-    scale = max(qn(effects), least)
-    freedom = max(QN_EFFICIENCY * (len(effects) - 1) - QN_TAIL, 1.0)
-    return Null(float(np.median(effects)), scale, tail=1.0, skew=0.0, freedom=freedom)
 
 
 def _shape(scaled: Floats) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -126,11 +126,13 @@ def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
     # Imported: nobody's unit that could be looked after. Of another run: it is there, too.
     frame = frame[frame["source"].isna() & frame["measured_in"].isna()]
     frame = frame.astype({"utc": str, "run_id": str})  # a categorical sorts by first appearance, not by time
-    tags = _by_value(frame["tags"], _tags)
-    node = _by_value(frame["tags"], lambda text: _tags(text).get("node"))
-    node = node.where(node.notna(), frame["host"].astype(object))
-    node = node.where(node.notna(), "unknown-" + frame["device_id"].astype(object))
-    frame = frame.assign(node=node, tags=tags, unit=_unit(frame, node)).rename(columns={"device": "kind"})
+    tags, host, unit = (frame[name].astype(object) for name in ("tags", "host", "device_id"))
+    named = tags.map(lambda text: _tags(text).get("node"), na_action="ignore")
+    node = named.where(named.notna(), host)
+    node = node.where(node.notna(), "unknown-" + unit)
+    # Two nodes that share a host, as containers do, are two units of a CPU.
+    unit = unit.where(frame["device_kind"] != "cpu", unit + "-" + node)
+    frame = frame.assign(node=node, unit=unit).rename(columns={"device": "kind"})
     timed = (frame["status"] == "ok") & (frame["median_s"] > 0)
     frame = frame.assign(**_case(frame))
     wanted = frame["status"].isin(["unsupported", "skipped"])
@@ -210,19 +212,7 @@ def _expected(paths: Sequence[Path], given: Path | None) -> dict[str, int | None
 
 @cache
 def _tags(text: str) -> dict[str, str]:
-    return {str(key): str(value) for key, value in json.loads(text).items()}
-
-
-def _by_value(column: pd.Series, function: Callable[[str], object]) -> pd.Series:
-    """A function of each value, worked out once for equal ones; None where there is no value."""
-    values = {value: function(value) for value in column.dropna().unique()}
-    return pd.Series([values.get(value) for value in column], index=column.index, dtype=object)
-
-
-def _unit(frame: pd.DataFrame, node: pd.Series) -> pd.Series:
-    """Two nodes that share a host, as containers do, are two units of a CPU."""
-    identity = frame["device_id"].astype(object)
-    return identity.where(frame["device_kind"] != "cpu", identity + "-" + node)
+    return {str(key): str(value) for key, value in json.loads(text or "{}").items()}
 
 
 def _case(frame: pd.DataFrame) -> dict[str, pd.Series]:
@@ -230,20 +220,12 @@ def _case(frame: pd.DataFrame) -> dict[str, pd.Series]:
 
     And the name by which people know the case, which says nothing of how it was measured.
     """
-    groups = frame.groupby([*_CASE, *_PROTOCOL], observed=True, dropna=False, sort=False)
-    number = groups.ngroup()
+    number = frame.groupby([*_CASE, *_PROTOCOL], observed=True, dropna=False, sort=False).ngroup()
     first = frame[~number.duplicated()].set_index(number[~number.duplicated()])
-    keys = {at: _joined(row) for at, *row in first[[*_CASE, *_PROTOCOL]].itertuples()}
+    keys = [" ".join(filter(None, map(_text, row))) for row in first[[*_CASE, *_PROTOCOL]].to_numpy()]
     threads = first["threads_asked"].astype(object).where(first["threads_asked"].notna(), None)
-    names = {
-        at: row_name(row)
-        for at, row in zip(first.index, first.assign(threads_asked=threads).itertuples(), strict=True)
-    }
-    return {"case": number.map(keys), "name": number.map(names)}
-
-
-def _joined(values: Any) -> str:
-    return " ".join(value for value in values if isinstance(value, str) and value)
+    names = [row_name(row) for row in first.assign(threads_asked=threads).itertuples()]
+    return {name: number.map(pd.Series(of, first.index)) for name, of in (("case", keys), ("name", names))}
 
 
 def _times(frame: pd.DataFrame) -> pd.DataFrame:
@@ -287,7 +269,7 @@ def _units(frame: pd.DataFrame) -> dict[str, Unit]:
             slot=_text(row["pci_bus"]),
             uuid=_text(row["gpu_uuid"]),
             serial=_text(row["serial"]),
-            tags={key: value for key, value in (row["tags"] or {}).items() if key != "node"},
+            tags={key: value for key, value in _tags(_text(row["tags"])).items() if key != "node"},
             device_name=row["device_name"],
         )
         for row in records

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
+from scipy.stats import hypergeom
 
 from bench.cli.table import table_lines
 from bench.fleet.expect import Reached, reached, short_of_published
 from bench.fleet.fit import Fit, Slow, fit
 from bench.fleet.judge import OVERALL
 from bench.fleet.observed import CLASSES, Fleet, missing, read, tags_of_all
-from bench.fleet.slowest import slowest_of
 from bench.fleet.why import Why, explained, gathered
 from bench.format import amount_text, change_text, count_text, share_text
 
@@ -90,7 +92,7 @@ def _failed(fleet: Fleet) -> pd.DataFrame:
 def lines(judged_fleet: JudgedFleet, markdown: bool = False) -> Iterator[str]:
     """The report; `markdown`: for the summary of a CI job."""
     fleet = judged_fleet.fleet
-    yield _looked_at(fleet)
+    yield _measured(fleet)
     yield from judged_fleet.missing
     yield from (f"left out: {sentence}" for sentence in fleet.left_out)
     yield from judged_fleet.fit.remarks
@@ -106,41 +108,34 @@ def lines(judged_fleet: JudgedFleet, markdown: bool = False) -> Iterator[str]:
     yield from _reached(judged_fleet, markdown)
 
 
-def _looked_at(fleet: Fleet) -> str:
-    nodes = {unit.node for unit in fleet.units.values()}
-    kinds = [unit.kind for unit in fleet.units.values()]
+def _measured(fleet: Fleet) -> str:
+    """What was measured on how many units, and when."""
+    units, times = fleet.units.values(), fleet.times
+    kinds = [unit.kind for unit in units]
     per_kind = ", ".join(f"{kinds.count(kind)} {kind}" for kind in fleet.kinds)
-    times = fleet.times
-    manners = [
-        word
-        for word, together in (("alone", False), ("together with all GPUs of the node", True))
-        if (times["together"] == together).any()
-    ]
+    words = {False: "alone", True: "together with all GPUs of the node"}
+    manners = " and ".join(word for together, word in words.items() if (times["together"] == together).any())
     days = times["utc"].astype(object).groupby(times["unit"], observed=True).max().astype(str).str[:10]
     span = " to ".join(dict.fromkeys((days.min(), days.max()))) if len(days) else ""
+    nodes = count_text(len({unit.node for unit in units}), "node")
     return (
-        f"{count_text(len(fleet.units), 'unit')} ({per_kind}) on {count_text(len(nodes), 'node')}, "
-        f"{count_text(times['case'].nunique(), 'case')} {' and '.join(manners)}, newest runs {span}".rstrip()
-        + "".join(f", {tag}" for tag in tags_of_all(fleet.units.values()))
+        f"{count_text(len(units), 'unit')} ({per_kind}) on {nodes}, "
+        f"{count_text(times['case'].nunique(), 'case')} {manners}, newest runs {span}".rstrip()
+        + "".join(f", {tag}" for tag in tags_of_all(units))
     )
 
 
 def _slow_table(judged_fleet: JudgedFleet, markdown: bool) -> Iterator[str]:
     names = ("slow", "kind of work", ">time", "95 %", "why")
+    several = len(judged_fleet.fleet.kinds) > 1
     rows = []
     for why in judged_fleet.why[:MOST_LISTED]:
         slow = why.slow
-        name = f"{slow.name} (whole node)" if slow.unit is None else slow.name
-        several = len(judged_fleet.fleet.kinds) > 1
-        rows.append(
-            [
-                f"{name} {slow.kind}" if several else name,
-                class_text(slow),
-                change_text(slow.ratio),
-                f"{change_text(math.exp(slow.low))} to {change_text(math.exp(slow.high))}",
-                f"{why.cause}: {why.sentence}",
-            ]
+        name = (
+            slow.name + (" (whole node)" if slow.unit is None else "") + (f" {slow.kind}" if several else "")
         )
+        time, low, high = (change_text(math.exp(end)) for end in (slow.effect, slow.low, slow.high))
+        rows.append([name, class_text(slow), time, f"{low} to {high}", f"{why.cause}: {why.sentence}"])
     yield from table_lines(names, rows, markdown)
     if len(judged_fleet.why) > MOST_LISTED:
         yield f"... and {len(judged_fleet.why) - MOST_LISTED} more: --json lists them"
@@ -157,10 +152,9 @@ def class_text(slow: Slow) -> str:
 def _fast(judged_fleet: JudgedFleet) -> Iterator[str]:
     effects = judged_fleet.fit.effects
     fast = effects[effects["fast"].astype(bool)].sort_values("relative").drop_duplicates("unit")
-    columns = (fast[name] for name in ("unit", "class", "relative"))
     names = [
         f"{judged_fleet.fleet.units[unit].name} ({klass} {change_text(math.exp(relative))})"
-        for unit, klass, relative in zip(*columns, strict=True)
+        for unit, klass, relative in fast[["unit", "class", "relative"]].itertuples(index=False)
     ]
     if names:
         rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -185,13 +179,10 @@ def _spreads(judged_fleet: JudgedFleet) -> Iterator[str]:
             texts = [f"±{share_text(mine[klass, t].sd, 1)}" for t in (False, True) if (klass, t) in mine]
             parts += [f"{klass} {' / '.join(texts)}"] if texts else []
         if parts:
-            tails = (
-                " (judged as with heavy tails or skew)" if any(s.null.is_heavy for s in mine.values()) else ""
-            )
-            yield (
-                f"{kind}: healthy units differ by (68 % lie within; alone / together) "
-                f"{', '.join(parts)}{tails}"
-            )
+            heavy = any(spread.null.is_heavy for spread in mine.values())
+            tails = " (judged as with heavy tails or skew)" if heavy else ""
+            within = "healthy units differ by (68 % lie within; alone / together)"
+            yield f"{kind}: {within} {', '.join(parts)}{tails}"
 
 
 def _costs(judged_fleet: JudgedFleet) -> Iterator[str]:
@@ -218,18 +209,30 @@ def costs(judged_fleet: JudgedFleet) -> list[dict[str, Any]]:
         for klass, together in (("compute", True), ("compute", False), ("all", None)):
             mine = (effects["kind"] == kind) & (effects["class"] == klass)
             mine &= effects["together"].isna() if together is None else effects["together"] == together
-            if mine.any() and not (mine & ~slow).sum() < 2:
-                parts = {
-                    "slowest": effects.loc[mine, "effect"],
-                    "without_slow": effects.loc[mine & ~slow, "effect"],
-                }
-                shares = {
-                    name: {size: slowest_of(part.to_numpy(dtype=float), size) for size in JOBS}
-                    for name, part in parts.items()
-                }
-                rows.append({"kind": kind, "class": klass, "together": together, **shares})
+            if (mine & ~slow).sum() >= 2:
+                cost: dict[str, Any] = {"kind": kind, "class": klass, "together": together}
+                for name, among in (("slowest", mine), ("without_slow", mine & ~slow)):
+                    drawn = effects.loc[among, "effect"].to_numpy(dtype=float)
+                    cost[name] = {size: slowest_of(drawn, size) for size in JOBS}
+                rows.append(cost)
                 break
     return rows
+
+
+def slowest_of(effects: npt.NDArray[np.float64], size: int) -> float:
+    """The mean time of the slowest of `size` units over the median unit's, of all jobs that could be drawn.
+
+    `effects` [units] are ln of each unit's time over the median's, none NaN. Exact for these effects: all of
+    a job are among the i fastest in C(i, size) of C(units, size) draws. A job of more units than there are is
+    drawn with repetition, as from a larger fleet alike. ValueError without units.
+    """
+    count = len(effects)
+    if not count or size < 1:
+        raise ValueError(f"slowest_of: {size} of {count} units")
+    times = np.exp(np.sort(effects) - np.median(effects))
+    ranks = np.arange(1, count + 1)
+    below = (ranks / count) ** size if size > count else hypergeom.pmf(size, count, ranks, size)
+    return float(times @ np.diff(below, prepend=0.0))
 
 
 def _reached(judged_fleet: JudgedFleet, markdown: bool) -> Iterator[str]:
@@ -244,7 +247,7 @@ def _reached(judged_fleet: JudgedFleet, markdown: bool) -> Iterator[str]:
         rows.append([row.case, str(row.units), amount_text(row.rate_per_s, unit), *shares, published])
     yield "What the units reach, each alone:"
     yield from table_lines(names, rows, markdown)
-    yield from short_of_published(list(judged_fleet.reached))
+    yield from short_of_published(judged_fleet.reached)
     for kind in judged_fleet.fleet.kinds:
         if not any(row.of_datasheet for row in judged_fleet.reached if row.kind == kind):
             yield f"{kind}: no datasheet here has this device, so there is nothing to expect"
@@ -255,16 +258,10 @@ def _reached(judged_fleet: JudgedFleet, markdown: bool) -> Iterator[str]:
 
 def as_json(judged_fleet: JudgedFleet) -> str:
     """Everything, with the keys that docs/fleet.md lists."""
-    fleet = judged_fleet.fleet
+    fleet, told = judged_fleet.fleet, ("id", "kind", "node", "slot", "uuid", "serial", "tags")
     report = {
         "exit_code": judged_fleet.exit_code,
-        "units": [
-            {
-                **{k: getattr(unit, k) for k in ("id", "kind", "node", "slot", "uuid", "serial")},
-                "tags": dict(unit.tags),
-            }
-            for unit in fleet.units.values()
-        ],
+        "units": [{name: getattr(unit, name) for name in told} for unit in fleet.units.values()],
         "missing": list(judged_fleet.missing),
         "left_out": list(fleet.left_out),
         "remarks": list(judged_fleet.fit.remarks),

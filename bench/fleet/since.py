@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import median_abs_deviation
 
 from bench.fleet.observed import Class
 from bench.judge.history.change_points import LEAST, change_points
@@ -128,17 +129,14 @@ def since(values: Floats) -> Worse | None:
     seen = values[np.isfinite(values)]
     if len(seen) < ENOUGH or _rise(seen) < FLOOR:
         return None
-    begins = [0, *change_points(values)]
-    ends = [*begins[1:], len(values)]
-    levels = [values[begin:end] for begin, end in zip(begins, ends, strict=True)]
-    levels = [level[np.isfinite(level)] for level in levels]
-    for at in range(1, len(levels)):
-        before, after = levels[at - 1], levels[at:]
+    begins = change_points(values)
+    levels = [level[np.isfinite(level)] for level in np.split(values, begins)]
+    for at, begin in enumerate(begins):
+        before, after = levels[at], levels[at + 1 :]
         lasts = min(map(np.median, after)) - np.median(before) > FLOOR
         nights = np.concatenate(after)
         if lasts and len(nights) >= NIGHTS and _stands_out(before, nights):
-            by = float(np.median(after[-1]) - np.median(before))
-            return Worse(begins[at], by, len(nights))
+            return Worse(begin, float(np.median(after[-1]) - np.median(before)), len(nights))
     return None
 
 
@@ -150,11 +148,7 @@ def _rise(seen: Floats) -> float:
 
 def _stands_out(before: Floats, after: Floats) -> bool:
     """Whether the nights after are above those before by more than the scatter of either explains."""
-    scatter = max(map(_scatter, (before, after)))
+    # By the median distance from the median: single odd nights do not count.
+    scatter = max(median_abs_deviation(level, scale="normal") for level in (before, after))
     error = scatter * np.hypot(1 / np.sqrt(len(before)), 1 / np.sqrt(len(after)))
     return bool(np.median(after) - np.median(before) > STANDS_OUT * error)
-
-
-def _scatter(level: Floats) -> float:
-    """Standard deviation of a level's nights, by their median distance: single odd ones do not count."""
-    return 1.4826 * float(np.median(np.abs(level - np.median(level))))

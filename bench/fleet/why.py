@@ -55,18 +55,16 @@ class Why:
 
 def explained(fleet: Fleet, fit: Fit) -> list[Why]:
     """The causes of everything that is slow, in the order of `fit.slow`."""
-    slow_units = {each.unit for each in fit.slow}
-    slow_nodes = {(each.kind, each.node) for each in fit.slow if each.unit is None}
     causes = []
     for slow in fit.slow:
         times = newest(fleet.of_kind(slow.kind))
         if slow.klass != "all":
             times = times[(times["class"] == slow.klass) & (times["together"] == slow.together)]
         nodes = times["unit"].map({unit.id: unit.node for unit in fleet.units.values()})
-        healthy = ~times["unit"].isin(slow_units)
-        healthy &= ~nodes.isin([node for kind, node in slow_nodes if kind == slow.kind])
+        is_slow = times["unit"].isin([each.unit for each in fit.slow if each.unit])
+        is_slow |= nodes.isin([each.node for each in fit.slow if not each.unit and each.kind == slow.kind])
         mine = times["unit"] == slow.unit if slow.unit else nodes == slow.node
-        causes.append(_explained(slow, _Beside(times[mine], times[healthy & ~mine])))
+        causes.append(_explained(slow, _Beside(times[mine], times[~is_slow & ~mine])))
     return causes
 
 
@@ -74,22 +72,28 @@ class _Beside:
     """The rows of a slow unit, and those of healthy ones."""
 
     def __init__(self, mine: pd.DataFrame, others: pd.DataFrame) -> None:
-        key = ["case", "together"]
-        usual = others.groupby(key, observed=True)[list(STATE)].median(numeric_only=False)
-        self._pairs = mine[[*key, *STATE]].merge(usual, on=key, suffixes=("", "_others"))
+        key, names = ["case", "together"], [*STATE, "power_limit_w"]
+        usual = others.groupby(key, observed=True)[names].median(numeric_only=False)
+        self._pairs = mine[[*key, *names]].merge(usual, on=key, suffixes=("", "_others"))
         self._mine, self._others = mine, others
+        self.clock = self.ln_ratio("sm_clock_hz")
+        self.has_lower_clock = self.clock is not None and self.clock < -LOWER_CLOCK
+
+    def _known(self, name: str) -> pd.DataFrame:
+        """The unit's and the others' value of each case."""
+        pairs = self._pairs[[name, f"{name}_others"]].astype("float64").dropna()
+        return pairs.set_axis(["mine", "others"], axis=1)
 
     def both(self, name: str) -> tuple[float, float] | None:
         """The unit's and the others' median over the cases; None if either is unknown."""
-        pairs = self._pairs[[name, f"{name}_others"]].astype("float64").dropna()
-        return (float(pairs[name].median()), float(pairs[f"{name}_others"].median())) if len(pairs) else None
+        pairs = self._known(name)
+        return (float(pairs["mine"].median()), float(pairs["others"].median())) if len(pairs) else None
 
     def ln_ratio(self, name: str) -> float | None:
         """ln of the unit's value over the others', the median over the cases; None if unknown."""
-        pairs = self._pairs[[name, f"{name}_others"]].astype("float64").dropna()
+        pairs = self._known(name)
         pairs = pairs[(pairs > 0).all(axis=1)]
-        ratio = (pairs[name] / pairs[f"{name}_others"]).median() if len(pairs) else math.nan
-        return math.log(ratio) if ratio == ratio else None
+        return math.log((pairs["mine"] / pairs["others"]).median()) if len(pairs) else None
 
     def more(self, name: str) -> float:
         """The difference of the unit's from the others'; 0 if unknown."""
@@ -106,23 +110,14 @@ class _Beside:
         usual, own = str(counts.index[0]), str(mine.mode().iloc[0])
         return (own, usual) if own != usual and counts.iloc[0] >= MAJORITY * len(others) else None
 
-    @property
-    def limits_w(self) -> tuple[float, float] | None:
-        """The unit's power limit and the others' median; None if either is unknown."""
-        mine, others = (
-            float(rows["power_limit_w"].astype("float64").median()) for rows in (self._mine, self._others)
-        )
-        return (mine, others) if mine > 0 and others > 0 else None
-
 
 def _explained(slow: Slow, beside: _Beside) -> Why:
-    clock = beside.ln_ratio("sm_clock_hz")
-    is_low = clock is not None and clock < -LOWER_CLOCK
-    share = None if clock is None else min(max(-clock / slow.effect, 0.0), 1.0) if slow.effect > 0 else None
-    explanations = ((cause, rule(beside, is_low)) for cause, rule in _RULES)
-    cause, sentence = next((pair for pair in explanations if pair[1]), None) or _unexplained(beside, clock)
+    clock = beside.clock
+    share = min(max(-clock / slow.effect, 0.0), 1.0) if clock is not None and slow.effect > 0 else None
+    explanations = ((cause, rule(beside)) for cause, rule in _RULES)
+    cause, sentence = next((pair for pair in explanations if pair[1]), None) or _unexplained(clock)
     parts = [sentence]
-    if is_low and clock is not None:
+    if clock is not None and beside.has_lower_clock:
         parts.append(
             f"SM clock {share_text(-math.expm1(clock), 1)} lower, {share_text(share)} of the slowness"
         )
@@ -131,7 +126,7 @@ def _explained(slow: Slow, beside: _Beside) -> Why:
     return Why(slow, cause, "; ".join(parts), share)
 
 
-def _shared(beside: _Beside, is_low: bool) -> str:
+def _shared(beside: _Beside) -> str:
     pair = beside.both("foreign_processes")
     if pair and pair[0] > 0 and pair[1] == 0:
         return f"other programs on the GPU: {pair[0]:.0f}"
@@ -141,18 +136,18 @@ def _shared(beside: _Beside, is_low: bool) -> str:
     return ""
 
 
-def _power(beside: _Beside, is_low: bool) -> str:
-    limits = beside.limits_w
-    if limits and limits[0] < (1 - LOWER_LIMIT) * limits[1]:
+def _power(beside: _Beside) -> str:
+    limits = beside.both("power_limit_w")
+    if limits and 0 < limits[0] < (1 - LOWER_LIMIT) * limits[1]:
         return f"power limit {limits[0]:.0f} W, the others' {limits[1]:.0f} W"
-    if is_low and beside.more("held_hardware") > HELD:
+    if beside.has_lower_clock and beside.more("held_hardware") > HELD:
         return f"the power brake held its clock {share_text(beside.more('held_hardware'))} of the time more"
     return ""
 
 
-def _cooling(beside: _Beside, is_low: bool) -> str:
+def _cooling(beside: _Beside) -> str:
     hot, held = beside.more("temperature_c"), beside.more("held_thermal")
-    if not (held > HELD or (is_low and hot > HOTTER_C)):
+    if not (held > HELD or (beside.has_lower_clock and hot > HOTTER_C)):
         return ""
     parts = []
     if pair := beside.both("temperature_c"):
@@ -162,22 +157,22 @@ def _cooling(beside: _Beside, is_low: bool) -> str:
     return ", ".join(parts)
 
 
-def _memory_clock(beside: _Beside, is_low: bool) -> str:
+def _memory_clock(beside: _Beside) -> str:
     ratio = beside.ln_ratio("memory_clock_hz")
     if ratio is None or ratio > -LOWER_CLOCK:
         return ""
     return f"memory clock {share_text(-math.expm1(ratio), 1)} lower"
 
 
-def _settings(beside: _Beside, is_low: bool) -> str:
+def _settings(beside: _Beside) -> str:
     names = [name for name in SETTINGS if name != "power_limit_w"]
     differ = {name: pair for name in names if (pair := beside.setting(name))}
     return ", ".join(f"{name} {own}, the others {usual}" for name, (own, usual) in differ.items())
 
 
-def _chip(beside: _Beside, is_low: bool) -> str:
+def _chip(beside: _Beside) -> str:
     power = beside.ln_ratio("power_w")
-    if not is_low or power is None or power < math.log(AS_MUCH_POWER):
+    if not beside.has_lower_clock or power is None or power < math.log(AS_MUCH_POWER):
         return ""
     sentence = f"it draws {share_text(math.exp(power))} of the others' power"
     if pair := beside.both("temperature_c"):
@@ -185,8 +180,7 @@ def _chip(beside: _Beside, is_low: bool) -> str:
     return f"{sentence} without a lower limit"
 
 
-_Rule = Callable[[_Beside, bool], str]
-_RULES: tuple[tuple[Cause, _Rule], ...] = (
+_RULES: tuple[tuple[Cause, Callable[[_Beside], str]], ...] = (
     ("shared", _shared),
     ("power", _power),
     ("cooling", _cooling),
@@ -197,15 +191,13 @@ _RULES: tuple[tuple[Cause, _Rule], ...] = (
 """The rules in their order: the first with a sentence is the cause; the others' sentences are empty."""
 
 
-def _unexplained(beside: _Beside, clock: float | None) -> tuple[Cause, str]:
+def _unexplained(clock: float | None) -> tuple[Cause, str]:
     if clock is None:
         return "unknown", "its rows tell no clock, and nothing else that differs from the others"
     if clock < -LOWER_CLOCK:
         return "clock", "no row says what holds its clock"
-    return (
-        "not the clock",
-        f"SM clock as the others' ({share_text(math.expm1(clock), 1)}), nothing recorded differs",
-    )
+    as_others = f"SM clock as the others' ({share_text(math.expm1(clock), 1)})"
+    return "not the clock", f"{as_others}, nothing recorded differs"
 
 
 # ---- where
@@ -249,9 +241,9 @@ def _more_often(named: Iterable[tuple[str, Unit]], slow: set[str]) -> Iterator[t
     for name, unit in named:
         if name:
             groups.setdefault(name, []).append(unit)
-    total = sum(map(len, groups.values()))
-    every = sum(unit.id in slow for group in groups.values() for unit in group)
+    counts = {name: sum(unit.id in slow for unit in group) for name, group in groups.items()}
+    every, total = sum(counts.values()), sum(map(len, groups.values()))
     for name, group in sorted(groups.items()):
-        count = sum(unit.id in slow for unit in group)
-        if count > 1 and hypergeom.sf(count - 1, total, every, len(group)) * len(groups) < RARE:
+        by_chance = hypergeom.sf(counts[name] - 1, total, every, len(group))
+        if counts[name] > 1 and by_chance * len(groups) < RARE:
             yield name, group, f"{every} of all {total}"

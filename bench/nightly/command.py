@@ -13,68 +13,59 @@ from bench.device.detect import chosen
 from bench.environment.dependencies import refuse_if_missing
 from bench.errors import UserError, write_text
 
-Baseline = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
-]
-Device = Annotated[
-    str,
-    typer.Option(
-        "--bench-device",
-        help="cpu, cuda, cuda:N or all (GPUs); default: what is here.",
-        autocompletion=lambda: ["auto", "cpu", "cuda", "all"],
-    ),
-]
-Sweeps = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Only this sweep; repeatable.", autocompletion=sweeps)
-]
-Cases = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
-]
-Suite = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="As for pytest. Default: core, unless sweeps or cases are named.",
-        autocompletion=suites,
-    ),
-]
-Budget = Annotated[
-    str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
-]
-Visits = Annotated[int, typer.Option(metavar="N", help="Visits of each case.")]
-Shard = Annotated[
-    str | None, typer.Option(metavar="I/N", help="The I-th of N parts of the cases: for array jobs.")
-]
-Concurrent = Annotated[bool, typer.Option("--bench-concurrent", help="Time all GPUs at the same time.")]
-Resume = Annotated[bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")]
-Tags = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Say something of this night; repeatable.")
-]
-Anonymous = Annotated[
-    bool, typer.Option("--bench-anonymous", help="Hash what names the machine and its GPU.")
-]
-Summary = Annotated[Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")]
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="The same as JSON, with every detail.")
-]
-
 
 def nightly(
     bench_results: ResultsOption = None,
-    baseline: Baseline = None,
-    bench_device: Device = "auto",
-    bench_sweep: Sweeps = None,
-    bench_case: Cases = None,
-    bench_suite: Suite = None,
-    bench_budget: Budget = None,
-    bench_visits: Visits = 3,
-    bench_shard: Shard = None,
-    bench_concurrent: Concurrent = False,
-    bench_resume: Resume = False,
-    bench_tag: Tags = None,
-    bench_anonymous: Anonymous = False,
-    summary: Summary = None,
-    json_file: Json = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="More nights of before, as results/ holds them.")
+    ] = None,
+    bench_device: Annotated[
+        str,
+        typer.Option(
+            help="cpu, cuda, cuda:N or all (GPUs); default: what is here.",
+            autocompletion=lambda: ["auto", "cpu", "cuda", "all"],
+        ),
+    ] = "auto",
+    bench_sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this sweep; repeatable.", autocompletion=sweeps),
+    ] = None,
+    bench_case: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
+    ] = None,
+    bench_suite: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="As for pytest. Default: core, unless sweeps or cases are named.",
+            autocompletion=suites,
+        ),
+    ] = None,
+    bench_budget: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
+    ] = None,
+    bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case.")] = 3,
+    bench_shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="The I-th of N parts of the cases: for array jobs.")
+    ] = None,
+    bench_concurrent: Annotated[
+        bool, typer.Option("--bench-concurrent", help="Time all GPUs at the same time.")
+    ] = False,
+    bench_resume: Annotated[
+        bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")
+    ] = False,
+    bench_tag: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Say something of this night; repeatable.")
+    ] = None,
+    bench_anonymous: Annotated[
+        bool, typer.Option("--bench-anonymous", help="Hash what names the machine and its GPU.")
+    ] = False,
+    summary: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="The same as JSON, with every detail.")
+    ] = None,
 ) -> None:
     """One night: measure this machine, compare with the nights before, say what changed.
 

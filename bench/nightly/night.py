@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from bench.device.detect import Device
 from bench.device.health import Unfit, fitness
 from bench.errors import UserError
@@ -22,7 +24,7 @@ from bench.judge.comparison_side import case_of
 from bench.judge.history.detector import ConfirmedChange, JudgedHistory, judged
 from bench.judge.history.load import histories
 from bench.judge.history.rolling import LEAST
-from bench.judge.history.series import KEY
+from bench.judge.history.series import KEY, Night
 from bench.nightly.verdict_changes import VerdictChange, verdict_changes
 from bench.runner.run import Options, RunResult, short_name
 from bench.store.schema import Measurement, RunKey
@@ -81,6 +83,13 @@ class Tonight:
         places = [at for at, night in enumerate(self.judged.history.nights) if night.run in runs]
         return max(places, default=None)
 
+    @property
+    def night(self) -> Night | None:
+        """Tonight as a night of the history."""
+        return (
+            None if self.judged is None or self.tonight is None else self.judged.history.nights[self.tonight]
+        )
+
     def steps(
         self, *, slower: bool | None = None, kinds: Sequence[str] = ("class", "series")
     ) -> list[ConfirmedChange]:
@@ -107,17 +116,16 @@ class Tonight:
         if self.judged is None or at is None:
             return 0
         track = self.judged.series
-        usable = (track.log[:, at] == track.log[:, at]) & (track.high[:, at] == track.high[:, at])
+        usable = np.isfinite(track.log[:, at]) & ~np.isnan(track.high[:, at])
         return int((usable & ~self.judged.history.series["ceiling"].to_numpy(dtype=bool)).sum())
 
     @property
     def is_learning(self) -> bool:
         """Whether tonight has times, and too few nights before it are like it to judge them."""
-        if self.judged is None or (at := self.tonight) is None:
+        if self.judged is None or (tonight := self.night) is None:
             return False
-        nights = self.judged.history.nights
-        before = sum(night.segment == nights[at].segment for night in nights[:at])
-        return bool(nights[at].timed) and before < LEAST
+        before = self.judged.history.nights[: self.tonight]
+        return bool(tonight.timed) and sum(night.segment == tonight.segment for night in before) < LEAST
 
     @property
     def exit_code(self) -> int:
@@ -239,12 +247,11 @@ def _failing(device_night: Tonight) -> Iterable[Failing]:
     if device_night.judged is None or (tonight := device_night.tonight) is None:
         return
     history = device_night.judged.history
-    had = history.log_s[:, :tonight] == history.log_s[:, :tonight]
     last: dict[tuple[str, ...], int] = {}
     cases = history.series[list(KEY[:6])].itertuples(index=False, name=None)
-    for at, case in enumerate(cases):
-        if had[at].any():
-            last[case] = max(last.get(case, -1), int(had[at].nonzero()[0][-1]))
+    for case, log_s in zip(cases, history.log_s[:, :tonight], strict=True):
+        if (had := np.flatnonzero(~np.isnan(log_s))).size:
+            last[case] = max(last.get(case, -1), int(had[-1]))
     for row in device_night.rows:
         case = case_of(row)
         if row.status in FAILED and case in last:

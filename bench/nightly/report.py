@@ -13,15 +13,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bench.case_name import row_name
 from bench.cli.run_summary import account, sentinel_lines
 from bench.cli.table import markdown_lines
 from bench.format import change_text, count_text, share_text
 from bench.judge.comparability import Difference
-from bench.judge.history.detector import ConfirmedChange
+from bench.judge.history.detector import ConfirmedChange, JudgedHistory
 from bench.judge.history.rolling import LEAST
-from bench.judge.history.series import COMMIT, Night
+from bench.judge.history.series import COMMIT, History
 from bench.nightly.night import BROKEN, CLEAN, NOT_COMPARABLE, REGRESSION, Tonight
 from bench.nightly.verdict_changes import flip_lines, quiet_lines
 
@@ -48,7 +49,7 @@ def _device(device_night: Tonight) -> Iterator[str]:
     yield from flip_lines(device_night.verdict_changes, MOST_SHOWN)
     for remark in device_night.unfit:
         yield f"* {'refused' if remark.refuses else 'beware'}: {remark}"
-    tonight = _tonight(device_night)
+    tonight, judged = device_night.night, device_night.judged
     if tonight is not None:
         facts = ", ".join(f"{name} {text}" for name, text in tonight.facts.items() if name != "libraries")
         yield f"* run {tonight.run_id}, commit {tonight.commit or 'unknown'}; {facts}"
@@ -59,11 +60,13 @@ def _device(device_night: Tonight) -> Iterator[str]:
     for sentence in device_night.left_out:
         yield f"* left out: {sentence}"
     yield ""
-    yield from _moved(device_night)
-    yield from _across(device_night)
+    if judged is not None:
+        yield from _moved(device_night, judged)
+        yield from _across(judged.history, device_night.tonight or 0)
     yield from _failing(device_night)
     yield from quiet_lines(device_night.verdict_changes, MOST_SHOWN)
-    yield from _nights(device_night)
+    if judged is not None:
+        yield from _nights(device_night, judged)
     if device_night.rows:
         yield from ("## What ran, and where the time went", "")
         for line in account(device_night.rows, device_night.wall_s, device_night.parts_s):
@@ -114,7 +117,7 @@ def _in_short(device_night: Tonight) -> str:
 
 
 def _why_not(device_night: Tonight) -> str:
-    tonight = _tonight(device_night)
+    tonight = device_night.night
     if tonight is None or device_night.judged is None:
         return "there is no result"
     if not tonight.timed:
@@ -130,11 +133,6 @@ def _why_not(device_night: Tonight) -> str:
     return f"this is night {number}{since}, the first comparison needs {LEAST} before it and is {away} away"
 
 
-def _tonight(device_night: Tonight) -> Night | None:
-    at = device_night.tonight
-    return None if device_night.judged is None or at is None else device_night.judged.history.nights[at]
-
-
 def _changes(changed: Sequence[Difference]) -> str:
     return ", ".join(f"{change.fact} {change.before} -> {change.after}" for change in changed)
 
@@ -142,20 +140,14 @@ def _changes(changed: Sequence[Difference]) -> str:
 # ---- what moved
 
 
-def _moved(device_night: Tonight) -> Iterator[str]:
-    if device_night.judged is None:
-        return
+def _moved(device_night: Tonight, judged: JudgedHistory) -> Iterator[str]:
     steps = device_night.steps(kinds=("machine", "class", "series"))
     steps.sort(key=lambda step: (step.effect < 0, -abs(step.effect) / max(step.noise, 1e-9)))
-    over = [
-        step
-        for step in device_night.judged.steps
-        if step.ended is not None and step.ended == device_night.tonight
-    ]
+    over = [step for step in judged.steps if step.ended is not None and step.ended == device_night.tonight]
     if steps:
         yield from ("## What moved", "")
         names = ("", "what", ">by", ">usual within", "since", "what changed then")
-        rows = [_row(device_night, alike) for alike in _together(device_night, steps)]
+        rows = [_row(device_night, judged.history, alike) for alike in _together(judged.history, steps)]
         yield from _table(names, rows, "in the JSON and on the history page")
     if over:
         yield from ("## What is over tonight", "")
@@ -170,13 +162,11 @@ def _moved(device_night: Tonight) -> Iterator[str]:
         yield ""
 
 
-def _together(device_night: Tonight, steps: Sequence[ConfirmedChange]) -> list[list[ConfirmedChange]]:
+def _together(history: History, steps: Sequence[ConfirmedChange]) -> list[list[ConfirmedChange]]:
     """The steps, those of many single series of one class and direction as one line of the page."""
-    assert device_night.judged is not None
-    series = device_night.judged.history.series
     groups: dict[object, list[ConfirmedChange]] = {}
     for at, step in enumerate(steps):
-        of = (*series.iloc[step.row][["operator", "implementation"]], step.effect > 0)
+        of = (*history.series.iloc[step.row][["operator", "implementation"]], step.effect > 0)
         groups.setdefault(of if step.kind == "series" else at, []).append(step)
     return [
         line
@@ -185,15 +175,13 @@ def _together(device_night: Tonight, steps: Sequence[ConfirmedChange]) -> list[l
     ]
 
 
-def _row(device_night: Tonight, steps: Sequence[ConfirmedChange]) -> tuple[str, ...]:
+def _row(device_night: Tonight, history: History, steps: Sequence[ConfirmedChange]) -> tuple[str, ...]:
     """Cells of one line: a step, or many of one class."""
-    assert device_night.judged is not None
-    nights = device_night.judged.history.nights
     most = steps[0]
     word = "SLOWER" if most.effect > 0 else "FASTER"
     new = sum(step.raised == device_night.tonight for step in steps)
     if len(steps) > 1:
-        of = " ".join(device_night.judged.history.series.iloc[most.row][["operator", "implementation"]])
+        of = " ".join(history.series.iloc[most.row][["operator", "implementation"]])
         what = f"{of}: {len(steps)} cases singly, most of all {most.name}"
     else:
         what = {
@@ -202,7 +190,7 @@ def _row(device_night: Tonight, steps: Sequence[ConfirmedChange]) -> tuple[str, 
         }.get(most.kind, most.name)
     effect, noise = (float(np.median([getattr(s, name) for s in steps])) for name in ("effect", "noise"))
     times = f", {abs(effect) / noise:.1f} x" if noise > 0 else ""
-    began = nights[min(step.began for step in steps)]
+    began = history.nights[min(step.began for step in steps)]
     return (
         word + (f" ({'' if new == len(steps) else f'{new} '}new)" if new else ""),
         what,
@@ -221,14 +209,9 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> I
     yield ""
 
 
-def _across(device_night: Tonight) -> Iterator[str]:
-    """Tonight relative to the nights before the change, by class, where a new segment begins."""
-    at = device_night.tonight
-    if device_night.judged is None or not at:
-        return
-    history = device_night.judged.history
-    segment = history.nights[at].segment
-    if history.nights[at - 1].segment == segment:
+def _across(history: History, at: int) -> Iterator[str]:
+    """The night at this place relative to those before, by class, where it begins a new segment."""
+    if not at or history.nights[at - 1].segment == history.nights[at].segment:
         return
     changed = [change for change in history.nights[at].changed if change.fact != COMMIT.name]
     yield from (f"## Across the change of {_changes(changed)}", "")
@@ -240,12 +223,11 @@ def _across(device_night: Tonight) -> Iterator[str]:
     if not there.any():
         yield from ("* no case was timed on both sides", "")
         return
-    moved = history.log_s[there, at] - np.nanmedian(before[there], axis=1)
+    moved = pd.Series(history.log_s[there, at] - np.nanmedian(before[there], axis=1))
     classes = history.series[there]
     names = (classes["operator"] + " " + classes["implementation"]).to_numpy(dtype=str)
-    for name in np.unique(names):
-        members = moved[names == name]
-        yield f"* {name}: {change_text(math.exp(np.median(members)))} ({count_text(len(members), 'case')})"
+    for name, members in moved.groupby(names):
+        yield f"* {name}: {change_text(math.exp(members.median()))} ({count_text(len(members), 'case')})"
     yield ""
 
 
@@ -253,16 +235,16 @@ def _failing(device_night: Tonight) -> Iterator[str]:
     if not device_night.failing:
         return
     yield from ("## What had a time and has none", "")
-    failed = ((failing.row, failing.since) for failing in device_night.failing)
-    rows = [(row_name(row), row.status, since, row.reason[:160]) for row, since in failed]
+    rows = [
+        (row_name(each.row), each.row.status, each.since, each.row.reason[:160])
+        for each in device_night.failing
+    ]
     yield from _table(("case", "tonight", "since", "why"), rows, "in the JSON")
 
 
-def _nights(device_night: Tonight) -> Iterator[str]:
+def _nights(device_night: Tonight, judged: JudgedHistory) -> Iterator[str]:
     """The number of nights before, and what was odd about them."""
-    if device_night.judged is None:
-        return
-    history, at = device_night.judged.history, device_night.tonight
+    history, at = judged.history, device_night.tonight
     yield from ("## The history", "")
     segments = Counter(night.segment for night in history.nights)
     first, last = history.nights[0], history.nights[-1]
@@ -276,13 +258,13 @@ def _nights(device_night: Tonight) -> Iterator[str]:
         ceiling = history.series["ceiling"].to_numpy(dtype=bool)
         here = ~np.isnan(history.log_s[:, at]) & ~ceiling
         doubted = int((history.doubted[:, at] & here).sum())
-        short = int((device_night.judged.short & here).sum())
+        short = int((judged.short & here).sum())
         yield (
             f"* tonight {count_text(int(here.sum()), 'case')} (ceilings apart) got a time: "
             f"{device_night.compared} were compared; {short} have too few nights so far; "
             f"{doubted} are suspect (a neighbour, heat, a limit) and count for nothing"
         )
-        track = device_night.judged.machine
+        track = judged.machine
         for place, name in enumerate(("memory", "core")):
             if not math.isnan(track.log[place, at]):
                 band = (track.high[place, at] - track.low[place, at]) / 2
@@ -310,7 +292,7 @@ def nightly_json(nights: Sequence[Tonight], exit_code: int) -> str:
 
 
 def _plain(device_night: Tonight) -> dict[str, Any]:
-    tonight = _tonight(device_night)
+    tonight = device_night.night
     history = None if device_night.judged is None else device_night.judged.history
     return {
         "device": device_night.device.slug,
@@ -329,20 +311,16 @@ def _plain(device_night: Tonight) -> dict[str, Any]:
         "nights": 0 if history is None else len(history.nights),
         "compared": device_night.compared,
         "steps": [
-            _step(device_night, step) for step in device_night.steps(kinds=("machine", "class", "series"))
+            _step(history, step, step.raised == device_night.tonight)
+            for step in device_night.steps(kinds=("machine", "class", "series"))
+            if history is not None
         ],
         "failing": [
-            {
-                "case": row_name(failing.row),
-                "sweep": failing.row.sweep,
-                "operator": failing.row.operator,
-                "implementation": failing.row.implementation,
-                "parameters": json.loads(failing.row.parameters),
-                "status": failing.row.status,
-                "reason": failing.row.reason,
-                "since": failing.since,
-            }
-            for failing in device_night.failing
+            {"case": row_name(each.row)}
+            | {name: getattr(each.row, name) for name in ("sweep", "operator", "implementation")}
+            | {"parameters": json.loads(each.row.parameters)}
+            | {"status": each.row.status, "reason": each.row.reason, "since": each.since}
+            for each in device_night.failing
         ],
         "verdict_changes": [change.as_json() for change in device_night.verdict_changes],
         "rows": dict(Counter(row.status for row in device_night.rows)),
@@ -351,9 +329,7 @@ def _plain(device_night: Tonight) -> dict[str, Any]:
     }
 
 
-def _step(device_night: Tonight, step: ConfirmedChange) -> dict[str, Any]:
-    assert device_night.judged is not None
-    history = device_night.judged.history
+def _step(history: History, step: ConfirmedChange, new: bool) -> dict[str, Any]:
     began = history.nights[step.began]
     series = [step.row] if step.kind == "series" else list(step.members)
     names = ["sweep", "operator", "implementation", "parameters", "cache", "threads_asked"]
@@ -367,6 +343,6 @@ def _step(device_night: Tonight, step: ConfirmedChange) -> dict[str, Any]:
         "since_commit": began.commit,
         "changed_then": [change._asdict() for change in began.changed],
         "confirmed": history.nights[step.raised].run_id,
-        "new": step.raised == device_night.tonight,
+        "new": new,
         "series": json.loads(history.series.iloc[series][names].to_json(orient="records")),
     }

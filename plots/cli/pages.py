@@ -96,26 +96,25 @@ def history(
     units of one kind only those get a page that have an open step; `fleet` shows all of them on one page.
     """
     from bench.judge.history.load import histories
-    from plots.history import series as history_series
-    from plots.history import view
-    from plots.history import write as history_pages
-    from plots.history.page import index_html
+    from plots.history import page as history_page
+    from plots.history.figures import matching
+    from plots.history.view import moment_of
 
-    moment = view.since(since) if since is not None else None
+    moment = moment_of(since) if since is not None else None
     if last is not None and last < 1:
         raise UserError(f"--last {last}: at least 1 night has to be shown")
-    shown = history_pages.shown(histories(results, left_out), moment, last, remark)
+    shown = history_page.shown(histories(results, left_out), moment, last, remark)
     for device in (device for device in shown if device.has_page):
         folder = (to or figures() / "history") / device.folder
         with writing("pages"):
-            drawn = history_pages.save(device.view, folder, match)
-        if match and not history_series.matching(device.view, match):
+            drawn = history_page.save(device.view, folder, match)
+        if match and not matching(device.view, match):
             remark(f"--match {match}: no series of {device.folder} has this in sweep or name")
         still = sum(step.kind != "machine" for step in device.view.open_steps())
         nights = count_text(len(device.view.nights), "night")
         typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
     index = (to or figures() / "history") / "index.html"
-    write_text(index, index_html(shown))
+    write_text(index, history_page.index_html(shown))
     typer.echo(index)
 
 

@@ -42,9 +42,13 @@ def movers(view: View) -> pd.DataFrame:
     of_series = _newest(view)
     of_class = {step.row: step for step in view.judged.steps if step.kind == "class"}
     kinds = zip(table["kind"], table["row"], strict=True)
-    since = [_since(view, (of_class if kind == "class" else of_series).get(row)) for kind, row in kinds]
-    table[["since", "commit", "state"]] = np.array(since, dtype=object).reshape(-1, 3)
-    table = table[[*COLUMNS]]
+    steps = [(of_class if kind == "class" else of_series).get(row) for kind, row in kinds]
+    nights = [view.history.nights[step.began] if step else None for step in steps]
+    table = table.assign(
+        since=[night.utc[:10] if night else "" for night in nights],
+        commit=[night.commit if night else "" for night in nights],
+        state=list(map(state, steps)),
+    )[[*COLUMNS]]
     return table.sort_values("moved_s", key=abs, ascending=False, kind="stable", ignore_index=True)
 
 
@@ -84,14 +88,6 @@ def _classes(view: View, before: Floats, now: Floats) -> pd.DataFrame:
     return table.assign(
         row=np.arange(len(table)), before_s=before_s, now_s=now_s, effect=effect.astype(float), noise=noise
     )
-
-
-def _since(view: View, step: ConfirmedChange | None) -> tuple[str, str, str]:
-    """(date, commit, state) of a step's first night."""
-    if step is None:
-        return "", "", state(step)
-    night = view.history.nights[step.began]
-    return night.utc[:10], night.commit, state(step)
 
 
 def _newest(view: View) -> dict[int, ConfirmedChange]:

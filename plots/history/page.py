@@ -1,13 +1,18 @@
-"""A device's history as one self-contained HTML file: what changed, what moved, every night.
+"""The nights of one device as a folder: a page, the figures in it, and the movers as a table.
 
-Every word that comes from a file is escaped by the template engine; figures are inlined.
+index.html                     all of it, in one file, with every word that comes from a file escaped
+movers.csv movers.png          what moved (plots/history/movers.py)
+machine.png classes.png        how the ceilings and the classes did
+series/<series>.png            those that moved, that stand open or that were requested; each also as SVG
 """
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,12 +20,22 @@ import numpy as np
 import pandas as pd
 from jinja2 import Template
 
+from bench.case_name import row_name
+from bench.errors import UserError
 from bench.format import change_text, seconds_text
-from bench.judge.history.detector import ConfirmedChange
+from bench.judge.history.detector import ConfirmedChange, judged
+from bench.judge.history.series import History
+from plots.base import style
+from plots.base.page import Page
+from plots.base.saving import save_all
 from plots.base.shell import templates
-from plots.history.movers_figure import PREFIX
-from plots.history.view import View, changed, state, verdict
+from plots.history import figures
+from plots.history.movers import movers
+from plots.history.panel import NARROW_IN, WIDE_IN
+from plots.history.view import View, changed, state, verdict, view
 
+MANY = 8
+"""Most units of one kind that all get a page; of more, those with an open step: nobody reads hundreds."""
 MOST = 60
 """Movers of the page's table; movers.csv has all."""
 _PARTS = (
@@ -49,6 +64,75 @@ class DeviceLine(NamedTuple):
     """Folder of its page, relative to the page over all."""
     has_page: bool = True
     """Not if it is one of many units of its kind and has no open step."""
+
+
+def shown(
+    histories: Sequence[History], since: datetime | None, last: int | None, say: Callable[[str], object]
+) -> list[DeviceLine]:
+    """Each device's history, judged; a device without a night to show is reported to `say`.
+
+    UserError, one sentence, if none is left.
+    """
+    units = Counter(history.device for history in histories)
+    devices, without = [], []
+    for history in histories:
+        names = [row_name(history.series.iloc[row]) for row in range(len(history.series))]
+        seen = view(judged(history), names, since, last)
+        if seen is None:
+            last_utc = history.nights[-1].utc[:10]
+            without.append(f"{history.device}: its last night is of {last_utc}, before --since")
+            continue
+        several = units[history.device] > 1 and history.unit
+        folder = f"{history.device}-{history.unit[:8]}" if several else history.device
+        moved = any(step.kind != "machine" for step in seen.open_steps())
+        devices.append(DeviceLine(seen, folder, moved or units[history.device] <= MANY))
+    if not histories:
+        raise UserError(
+            "no night to show: no run of our own with a time is among these (imported rows are none)"
+        )
+    if not devices:
+        raise UserError("; ".join(without))
+    for sentence in without:
+        say(f"{sentence}; nothing shown of it")
+    for device, count in units.items():
+        if count > MANY:
+            pages = sum(each.has_page for each in devices if each.view.history.device == device)
+            say(
+                f"{device}: {count} units; {pages} with an open step get a page. `python -m plots fleet "
+                "RESULT...` shows all of them on one page: which are slow, and since when"
+            )
+    return devices
+
+
+def save(seen: View, folder: Path, match: str) -> int:
+    """Write the folder; how many figures it has. `match` chooses series to draw. OSError of a file."""
+    moved = movers(seen)
+    folder.mkdir(parents=True, exist_ok=True)
+    moved.drop(columns="row").to_csv(folder / "movers.csv", index=False)
+    drawn: list[Drawn] = []
+    with style.look():
+        narrow = {stem: page.png() for stem, page in pages(seen, moved, match, NARROW_IN)}
+
+        def noted() -> Iterator[tuple[Path, Page]]:
+            for stem, page in pages(seen, moved, match):
+                drawn.append(Drawn(stem, str(page.figure.get_label()), narrow.get(stem, b"")))
+                yield folder / stem, page
+
+        save_all(noted())
+    (folder / "index.html").write_text(html(seen, moved, drawn, folder), "utf-8")
+    return len(drawn)
+
+
+def pages(
+    view: View, moved: pd.DataFrame, match: str, width_in: float = WIDE_IN
+) -> Iterator[tuple[str, Page]]:
+    """(path without ending, page) of every figure of this width; the movers are only drawn wide."""
+    if width_in == WIDE_IN:
+        yield from figures.movers(view, moved)
+    yield from figures.machine(view, width_in)
+    yield from figures.classes(view, width_in)
+    rows, left_out = figures.chosen(view, moved, match)
+    yield from figures.series(view, rows, left_out, width_in)
 
 
 def html(view: View, moved: pd.DataFrame, drawn: Sequence[Drawn], folder: Path) -> str:
@@ -89,7 +173,7 @@ def _template(name: str) -> Template:
     environment.filters |= {"change": change_text, "changed": changed, "exp": math.exp}
     environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
     environment.filters |= {"seconds": seconds_text, "state": state, "verdict": verdict}
-    environment.globals["prefix"] = PREFIX
+    environment.globals["prefix"] = figures.PREFIX
     return environment.get_template(name)
 
 

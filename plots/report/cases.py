@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -35,12 +34,11 @@ NUMBERS = (
 )
 """Columns of numbers, in SI units; `ratio` is the measured over the predicted time; `calibrating` is 1
 for rows that predictions are fitted to, which say nothing of how good these are."""
-_KEPT = {
-    **{name: name for name in ("sweep", "operator", "implementation", "dtype", "flags", "median_s", "low_s")},
-    **{name: name for name in ("high_s", "flop_per_s", "intensity", "of_roof")},
-    **{"cache": "condition", "rate": "rate_per_s"},
-}
-"""Column of the cases -> that of a run's frame."""
+_KEPT = (
+    *("sweep", "operator", "implementation", "dtype", "flags", "median_s", "low_s", "high_s"),
+    *("flop_per_s", "intensity", "of_roof", "condition", "rate_per_s"),
+)
+"""Columns of a run's frame."""
 NAME = "{}"
 """Stands for the case's name in the command that measures it again."""
 
@@ -64,23 +62,18 @@ def _cases(run: DeviceRun, known: Callable[[str], bool]) -> pd.DataFrame:
     predicted_s = prediction_lines.best_s(rows).astype(float)
     structured = rows["structured_limiter"].where(rows["structured_s"].notna(), "").fillna("")
     commands = [command_again(run.rows[place], known(run.rows[place].sweep)) for place in places]
-    return pd.DataFrame(
-        {
-            **{name: rows[column] for name, column in _KEPT.items()},
-            "name": names,
-            "device": run.device,
-            "bound_by": structured.where(structured != "", rows["limiter"].fillna("")),
-            "rate_unit": np.where(rows["rate"] == "flop", "FLOP/s", "B/s"),
-            "again": [
-                command.replace(shlex.quote(name), NAME)
-                for command, name in zip(commands, names, strict=True)
-            ],
-            "predicted_s": predicted_s,
-            "ratio": rows["median_s"] / predicted_s,
-            "calibrating": rows["calibrating"].astype(float),
-            "suspect": rows["suspect"].astype(bool),
-        },
-        index=rows.index,
+    again = [text.replace(shlex.quote(name), NAME) for text, name in zip(commands, names, strict=True)]
+    kept = rows[[*_KEPT]].rename(columns={"condition": "cache", "rate_per_s": "rate"})
+    return kept.assign(
+        name=names,
+        device=run.device,
+        bound_by=structured.where(structured != "", rows["limiter"].fillna("")),
+        rate_unit=np.where(rows["rate"] == "flop", "FLOP/s", "B/s"),
+        again=again,
+        predicted_s=predicted_s,
+        ratio=rows["median_s"] / predicted_s,
+        calibrating=rows["calibrating"].astype(float),
+        suspect=rows["suspect"].astype(bool),
     )
 
 
@@ -88,13 +81,11 @@ def packed(rows: pd.DataFrame) -> dict[str, Any]:
     """The cases for the page: `name`, each of NUMBERS as a list, each of WORDS as its values and places."""
     columns: dict[str, Any] = {"name": rows["name"].tolist()}
     for name in WORDS:
-        values = list(dict.fromkeys(rows[name]))
-        place = {value: index for index, value in enumerate(values)}
-        columns[name] = {"values": values, "at": [place[value] for value in rows[name]]}
+        at, values = pd.factorize(rows[name])
+        columns[name] = {"values": values.tolist(), "at": at.tolist()}
     for name in NUMBERS:
         columns[name] = rounded(rows[name])
-    columns["suspect"] = [int(value) for value in rows["suspect"]]
-    return columns
+    return columns | {"suspect": rows["suspect"].astype(int).tolist()}
 
 
 def rounded(values: Iterable[float]) -> list[float | None]:
@@ -104,13 +95,11 @@ def rounded(values: Iterable[float]) -> list[float | None]:
 
 def untimed(runs: Sequence[DeviceRun]) -> list[tuple[str, str, str, int, list[str]]]:
     """(device, status, reason, cases, their sweeps) of cases without a time, the commonest reason first."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    sweeps: dict[tuple[str, str, str], dict[str, None]] = {}
-    texts = alike_texts(row.reason for run in runs for row in run.rows if not row.is_timed)
-    for run in runs:
-        for row in run.rows:
-            if not row.is_timed:
-                key = run.device, row.status, re.sub(r"\s+", " ", texts[row.reason])
-                counts[key] += 1
-                sweeps.setdefault(key, {})[row.sweep] = None
-    return [(*key, count, list(sweeps[key])) for key, count in counts.most_common()]
+    rows = [(run.device, row) for run in runs for row in run.rows if not row.is_timed]
+    texts = alike_texts(row.reason for _, row in rows)
+    sweeps: dict[tuple[str, str, str], list[str]] = {}
+    for device, row in rows:
+        reason = re.sub(r"\s+", " ", texts[row.reason])
+        sweeps.setdefault((device, row.status, reason), []).append(row.sweep)
+    commonest = sorted(sweeps.items(), key=lambda pair: -len(pair[1]))
+    return [(*key, len(names), list(dict.fromkeys(names))) for key, names in commonest]

@@ -1,13 +1,16 @@
 """Vega-Lite specifications of a report's charts, as JSON objects.
 
-Their data is not in them: the page fills in the dataset `rows`, and with `filled` a test, or whoever wants an
-SVG or PNG by vl-convert without a browser. One field is one column of that dataset.
+Their data is not in them: the page fills in the dataset `rows`, or whoever draws them without a browser, by
+vl-convert. One field is one column of that dataset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from plots.base import style
 from plots.base.vega import DARK, Spec, category, faceted, layer, quantity, tooltip, wide
@@ -68,42 +71,47 @@ def ratios(dense: bool) -> Spec:
     return wide(height=_HIGH, layer=[line, _points(x, y, dense)])
 
 
+def swept(title: str, values: pd.Series, log: bool) -> Spec:
+    """The x axis of curves: these sizes or words."""
+    if not is_numeric_dtype(values):
+        return category("x", title=title, sort=None)
+    if not log:
+        return _axis("x", title, {"zero": False, "nice": False}, _SIZE)
+    binary = all(float(v).is_integer() and int(v).bit_count() == 1 for v in values)
+    return _axis("x", title, (_BINARY if binary else _LOG) | {"nice": False}, _SIZE, "" if binary else "1")
+
+
+def measured(title: str, values: pd.Series, log: bool, seconds: bool) -> Spec:
+    """The y axis of curves: these times, or rates. Where they span little, 2 and 5 are labelled too."""
+    digits = "125" if values.max() / values.min() < 10**1.5 else "1"
+    label = _SECONDS if seconds else _PREFIXED
+    return _axis("y", title, _LOG if log else {"zero": True}, label, digits if log else "")
+
+
 def curves(
-    x: Mapping[str, Any], y: Mapping[str, Any], looks: Mapping[str, style.LineStyle], panels: Sequence[str]
+    x: Spec, y: Spec, looks: Mapping[str, style.LineStyle], panels: Sequence[str], dense: bool
 ) -> Spec:
     """Lines over a swept parameter in a panel each, with intervals, and predictions dashed.
 
-    `rows` has x, y, low, high, predicted, line, panel and suspect; low and high are null where
-    no interval is known. `x` and `y` say `title` and `log`; of x
-    also `words` (whether its values are words) and `binary` (powers of two), of y `unit`, `near` (whether
-    its values span so little that 2 and 5 are labelled too) and `dense` (whether markers would hide others).
+    `rows` has x, y, low, high, predicted, line, panel and suspect; low and high are null where no interval is
+    known. `x` and `y` are the axes (`swept`, `measured`). `dense`: markers would hide each other.
     """
-    if x["words"]:
-        across = category("x", title=x["title"], sort=None)
-    elif x["log"]:
-        scale = (_BINARY if x["binary"] else _LOG) | {"nice": False}
-        across = _axis("x", x["title"], scale, _SIZE, "" if x["binary"] else "1")
-    else:
-        across = _axis("x", x["title"], {"zero": False, "nice": False}, _SIZE)
-    label = _SECONDS if y["unit"] == "s" else _PREFIXED
-    digits = "125" if y["near"] else "1"
-    upright = _axis("y", y["title"], _LOG if y["log"] else {"zero": True}, label, digits if y["log"] else "")
     legend: Spec | None = {} if len(looks) > 1 else None
     colors = {"domain": list(looks), "range": [look.color for look in looks.values()]}
     shapes = {**colors, "range": [SHAPES.get(look.marker, "circle") for look in looks.values()]}
     color, shape = (category("line", scale=scale, legend=legend) for scale in (colors, shapes))
     fill = {"condition": {"test": "datum.suspect", "value": "#ffffff"}, **color, "legend": None}
-    of_points = {"y": upright, "shape": shape, "fill": fill, "tooltip": _TOOLTIP}
+    of_points = {"y": y, "shape": shape, "fill": fill, "tooltip": _TOOLTIP}
     ends, known = {"y": quantity("low"), "y2": {"field": "high"}}, [{"filter": "isValid(datum.low)"}]
     dashed = {"strokeWidth": 1, "strokeDash": [5, 3], "opacity": 0.85}
     layers = [
-        layer("line", {"strokeWidth": 1.3}, {"y": upright}),
+        layer("line", {"strokeWidth": 1.3}, {"y": y}),
         layer("rule", {}, ends, transform=known),
-        layer("point", {"size": 3 if y["dense"] else 34}, of_points),
+        layer("point", {"size": 3 if dense else 34}, of_points),
         layer("line", dashed, {"y": quantity("predicted")}),
     ]
-    panel = {"layer": layers, "encoding": {"x": across, "color": color}, "width": CELL, "height": HEIGHT}
-    alike = "shared" if y["log"] else "independent"
+    panel = {"layer": layers, "encoding": {"x": x, "color": color}, "width": CELL, "height": HEIGHT}
+    alike = "shared" if y["scale"] == _LOG else "independent"
     return faceted(ROWS, panel, "panel", panels, CELL, resolve={"scale": {"y": alike}})
 
 
@@ -123,11 +131,6 @@ def heatmap(x: str, y: str, panels: Sequence[str]) -> Spec:
     log = [{"calculate": "log(datum.ratio) / log(2)", "as": "log_ratio"}]
     panel = layer("square", {"size": 90, "opacity": 1}, encoding, transform=log, width=CELL, height=CELL)
     return faceted(ROWS, panel, "panel", panels, CELL)
-
-
-def filled(spec: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Spec:
-    """The specification with these values as its dataset, for vl-convert."""
-    return {**spec, "datasets": {ROWS: [dict(row) for row in rows]}}
 
 
 def _points(x: Spec, y: Spec, dense: bool) -> Spec:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
@@ -61,6 +59,8 @@ def experiments(
         if not rows["median_s"].notna().any():
             continue
         sweep = str(path)
+        # Of rows without a sweep of ours the operator of the imported table is the title.
+        named = sweep.rpartition("/")[2].replace("_", " ") if sweep.startswith("imported/") else sweep
         declared = sweeps.get(sweep, {})
         timed = rows[rows["median_s"].notna()]
         drawn = [
@@ -74,7 +74,7 @@ def experiments(
         yield dict(
             anchor="-".join([sweep.replace("/", "-"), *([str(number)] if number else [])]),
             sweep=sweep,
-            title=str(declared.get("title", "")) or _of_table(sweep),
+            title=str(declared.get("title", "")) or named,
             source=_source(declared.get("source", {})),
             decided=decided.get(sweep, ()),
             remark=remark(timed),
@@ -106,18 +106,9 @@ def remark(rows: pd.DataFrame) -> str:
     return " ".join(sentences)
 
 
-def _of_table(sweep: str) -> str:
-    """A title for rows without a sweep of ours: the operator of an imported table."""
-    return sweep.rpartition("/")[2].replace("_", " ") if sweep.startswith("imported/") else sweep
-
-
 def _source(source: Mapping[str, Any]) -> str:
-    names = ("document", "section", "figure", "table")
-    parts = [
-        f"{name} {source[name]}" if name != "document" else str(source[name])
-        for name in names
-        if source.get(name)
-    ]
+    names = {"document": "", "section": "section ", "figure": "figure ", "table": "table "}
+    parts = [f"{word}{source[name]}" for name, word in names.items() if source.get(name)]
     return ", ".join(parts) if parts and parts[0] != "none" else ""
 
 
@@ -170,20 +161,19 @@ def _curves(
     shown: Sequence[str],
     left_out: int,
 ) -> Chart:
-    rate = section.quantity == "rate" and rows["rate_per_s"].notna().any()
+    rate = bool(section.quantity == "rate" and rows["rate_per_s"].notna().any())
     words = not is_numeric_dtype(rows[section.x])
     per = rows[list(section.per)].prod(axis=1).astype(float) if section.per else pd.Series(1.0, rows.index)
     measured = rows["rate_per_s"] if rate else rows["median_s"] / per
     best_s = prediction_lines.best_s(rows).astype(float)
     expected = rows["rate_per_s"] * rows["median_s"] / best_s if rate else best_s / per
-    keys = list(dict.fromkeys(_keys(rows, section.lines)))
-    looks = style.of_lines(section.lines, keys)
-    labels = {key: style.named(section.lines, key) or "measured" for key in keys}
+    keys = _keys(rows, section.lines)
+    labels = {key: style.named(section.lines, key) or "measured" for key in dict.fromkeys(keys)}
+    looks = style.of_lines(section.lines, list(labels))
     x = rows[section.x]
-    units = (
-        "rate" if not rate else "/".join(sorted({"FLOP/s" if r == "flop" else "B/s" for r in rows["rate"]}))
-    )
-    per_words = f" for each {' x '.join(section.per)}" if section.per else ""
+    title = "time of a launch" + (f" for each {' x '.join(section.per)}" if section.per else "")
+    if rate:
+        title = f"rate ({'/'.join(sorted({'FLOP/s' if r == 'flop' else 'B/s' for r in rows['rate']}))})"
     # The panel that spans farthest decides, measured and predicted together, as in the figures.
     log_y = "y" in section.log or any(
         scale.spans_far(pd.concat([measured[of], expected[of]]).to_numpy(dtype=float))
@@ -192,29 +182,14 @@ def _curves(
     log_x = (
         not words and bool((x > 0).all()) and ("x" in section.log or scale.spans_far(x.to_numpy(dtype=float)))
     )
-    values = measured.to_numpy(dtype=float)
+    across = charts.swept(axis_words(section.x, str(rows["operator"].iloc[0])), x, log_x)
+    upright = charts.measured(title, measured.astype(float), log_y, seconds=not rate)
+    named = {labels[key]: look for key, look in looks.items()}
     most = rows.groupby(["panel", *section.lines], dropna=False).size().max()
-    spec = charts.curves(
-        {
-            "title": axis_words(section.x, str(rows["operator"].iloc[0])),
-            "log": log_x,
-            "words": words,
-            "binary": not words and all(float(v).is_integer() and int(v).bit_count() == 1 for v in x),
-        },
-        {
-            "title": f"rate ({units})" if rate else f"time of a launch{per_words}",
-            "log": log_y,
-            "unit": "rate" if rate else "s",
-            "near": float(np.nanmax(values) / np.nanmin(values)) < 10**1.5,
-            "dense": most > MOST_MARKED,
-        },
-        {labels[key]: look for key, look in looks.items()},
-        shown,
-    )
-    lines = [labels[key] for key in _keys(rows, section.lines)]
+    spec = charts.curves(across, upright, named, shown, dense=most > MOST_MARKED)
     filled = {
         "x": x.map(str).tolist() if words else rounded(x),
-        "line": lines,
+        "line": [labels[key] for key in keys],
         "expected": rounded(expected),
         **({"per": rounded(per)} if section.per else {}),
     }
@@ -224,7 +199,5 @@ def _curves(
 def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     if not columns:
         return [()] * len(rows)
-    return [
-        tuple(None if isinstance(v, float) and math.isnan(v) else v for v in key)
-        for key in rows[list(columns)].itertuples(index=False, name=None)
-    ]
+    values = rows[list(columns)].astype(object)
+    return list(values.where(values.notna(), None).itertuples(index=False, name=None))

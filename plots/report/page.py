@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from bench.sweep.experiments import RULES
 from plots.base import shell, style
 from plots.base.vega import inlined, library
 from plots.figures import roofs
-from plots.report import charts, compared, facts
+from plots.report import charts, tables
 from plots.report.cases import cases, packed, rounded, untimed
 from plots.report.experiments import experiments
 
@@ -35,23 +35,6 @@ DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 """Verdicts with an effect, in the order of the page."""
 _ROOF_AT = (1e-2, 1e3)
 """Intensities between which roofs are drawn, FLOP/byte, if no case lies beyond."""
-
-
-class ClaimRow(NamedTuple):
-    """A claim with its verdict on each group of runs that are judged together."""
-
-    id: str
-    sweep: str
-    rules: str
-    says: str
-    expected: str
-    verdicts: tuple[JudgedClaim | None, ...]
-    """The verdicts in the order of the groups; None where a group lacks the sweep."""
-
-    @property
-    def words(self) -> set[str]:
-        """The verdicts of all groups."""
-        return {each.verdict for each in self.verdicts if each is not None}
 
 
 def html(
@@ -102,7 +85,7 @@ def html(
         "colours": _colours(rows),
         "whose": whose,
     }
-    heads = facts.heads(runs)
+    heads = tables.heads(runs)
     if whose == "run":
         heads = [head._replace(name=label) for head, label in zip(heads, labels, strict=True)]
     return shell.page(
@@ -111,17 +94,17 @@ def html(
         heads=heads,
         numbers=list(dict.fromkeys(what for head in heads for what in head.numbers)),
         findings=findings(runs),
-        lines=facts.lines(runs),
-        gained=compared.gained(runs),
+        lines=tables.lines(runs),
+        gained=tables.gained(runs),
         base=runs[0].device,
         devices=list(dict.fromkeys(run.device for run in runs))[1:],
-        parts=_parts(_claims([of_group for _, of_group in groups])),
+        parts=_claims([of_group for _, of_group in groups]),
         groups=[label_of[group[0].key] if len(group) == 1 else group[0].device for group, _ in groups],
         rules=RULES,
         decided=DECIDED,
         experiments=[list(of) for _, of in itertools.groupby(drawn, key=lambda each: each["device"])],
-        rivals=[(label, each) for run, label in labelled for each in compared.rivals(run)],
-        standings=[(label, *each) for run, label in labelled for each in compared.ours(run)],
+        rivals=[(label, each) for run, label in labelled for each in tables.rivals(run)],
+        standings=[(label, *each) for run, label in labelled for each in tables.ours(run)],
         untimed=untimed(runs),
         timed=len(rows),
         filters=_filters(rows, len(runs), whose),
@@ -157,49 +140,34 @@ def _roofs(runs: Sequence[DeviceRun], span: tuple[float, float]) -> Iterator[dic
             yield {"roof": number, "kind": source, "intensity": x, "flop_per_s": y, "label": words}
 
 
-def _claims(judged: Sequence[Sequence[JudgedClaim]]) -> list[ClaimRow]:
-    """Every claim with each group's verdict; those that rows decide first."""
+def _claims(judged: Sequence[Sequence[JudgedClaim]]) -> list[list[dict[str, Any]]]:
+    """Claims that some run decides, claims whose interval holds the bar, and those without an effect.
+
+    Each has its sweep and its `verdicts` in the order of the groups, None where a group lacks the sweep.
+    """
     verdicts: dict[tuple[str, str], dict[int, JudgedClaim]] = {}
     for number, of_group in enumerate(judged):
         for each in of_group:
-            verdicts.setdefault((each.declared.name, each.claim.id), {})[number] = each
-    claims = []
-    for (sweep, name), by_group in verdicts.items():
+            verdicts.setdefault((each.claim.id, each.declared.name), {})[number] = each
+    rows = []
+    for (name, sweep), by_group in verdicts.items():
         claim = next(iter(by_group.values())).claim
-        of_groups = tuple(by_group.get(number) for number in range(len(judged)))
-        claims.append(
-            ClaimRow(name, sweep, ", ".join(map(str, claim.rules)), claim.says, claim.expect, of_groups)
-        )
-
-    def order(claim: ClaimRow) -> tuple[int, str]:
-        words = [DECIDED.index(each.verdict) for each in claim.verdicts if each and each.verdict in DECIDED]
-        return min(words, default=len(DECIDED)), claim.id
-
-    return sorted(claims, key=order)
-
-
-def _parts(claims: Sequence[ClaimRow]) -> list[list[ClaimRow]]:
-    """Claims that some run decides, claims whose interval holds the bar, and those without an effect."""
-    parts: list[list[ClaimRow]] = [[], [], []]
-    for claim in claims:
-        parts[0 if claim.words & set(DECIDED[:2]) else 1 if DECIDED[2] in claim.words else 2].append(claim)
-    return parts
+        words = (DECIDED.index(each.verdict) for each in by_group.values() if each.verdict in DECIDED)
+        of_groups = [by_group.get(number) for number in range(len(judged))]
+        row = {"claim": claim, "sweep": sweep, "verdicts": of_groups}
+        rows.append((min(words, default=len(DECIDED)), name, row))
+    rows.sort(key=lambda row: row[:2])
+    return [[row for first, _, row in rows if first in part] for part in ((0, 1), (2,), (3,))]
 
 
 def _filters(rows: pd.DataFrame, runs: int, whose: str) -> list[tuple[str, str, list[tuple[str, int]]]]:
     """(column, words for it, its values with their counts) of each filter that has a choice."""
-    words = {
-        "device": whose,
-        "operator": "operator",
-        "implementation": "implementation",
-        "dtype": "data type",
-        "bound_by": "bound by",
-        "flags": "flag",
-    }
+    words = {"device": whose, "operator": "operator", "implementation": "implementation"}
+    words |= {"dtype": "data type", "bound_by": "bound by", "flags": "flag"}
     filters = []
     for column, name in words.items():
         values = rows[column].str.split().explode() if column == "flags" else rows[column]
-        counts = Counter(value for value in values if isinstance(value, str) and value)
+        counts = Counter(filter(None, values.dropna()))
         if column == "flags":
             counts["(none)"] = int((rows["flags"] == "").sum())
         if counts and (column != "device" or runs > 1):
@@ -209,7 +177,7 @@ def _filters(rows: pd.DataFrame, runs: int, whose: str) -> list[tuple[str, str, 
 
 def _colours(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
     """Column that points can be coloured by -> value -> colour, those of the figures where they have one."""
-    looks: dict[str, Callable[[str], style.LineStyle]] = {
+    looks = {
         "operator": style.of_operator,
         "implementation": style.of_implementation,
         "device": style.of_device,
@@ -217,8 +185,6 @@ def _colours(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
     colours = {}
     for column in ("operator", "implementation", "dtype", "bound_by", "device"):
         values = sorted(set(rows[column]))
-        palette = itertools.cycle(style.COLORS)
-        colours[column] = {
-            value: looks[column](value).color if column in looks else next(palette) for value in values
-        }
+        own = [looks[column](value).color for value in values] if column in looks else style.COLORS
+        colours[column] = dict(zip(values, itertools.cycle(own), strict=False))
     return colours

@@ -40,6 +40,12 @@
     });
   }
 
+  function element(tag, properties, ...children) {
+    const made = Object.assign(document.createElement(tag), properties);
+    made.append(...children);
+    return made;
+  }
+
   // ---- which cases are shown
 
   function fits(row, column, value) {
@@ -95,21 +101,17 @@
   function heads() {
     const line = document.querySelector("#table thead tr");
     line.replaceChildren(
-      ...columns.map(([field, words]) => {
-        const cell = document.createElement("th");
-        cell.scope = "col";
+      ...columns.map(([field, words], place) => {
         const [by, direction] = state.sort;
-        cell.setAttribute("aria-sort", by === field ? (direction > 0 ? "ascending" : "descending") : "none");
-        const button = document.createElement("button");
-        button.type = "button";
-        button.textContent = words + (by === field ? (direction > 0 ? " ▲" : " ▼") : "");
-        button.onclick = () => {
+        const [order, arrow] = by !== field ? ["none", ""] : direction > 0 ? ["ascending", " ▲"] : ["descending", " ▼"];
+        const onclick = () => {
           state.sort = [field, by === field ? -direction : 1];
           heads();
           update();
-          line.querySelectorAll("button")[columns.findIndex(([name]) => name === field)].focus();
+          line.querySelectorAll("button")[place].focus();
         };
-        cell.append(button);
+        const cell = element("th", { scope: "col" }, element("button", { type: "button", textContent: words + arrow, onclick }));
+        cell.setAttribute("aria-sort", order);
         return cell;
       }),
     );
@@ -123,23 +125,12 @@
     };
     const sorted = [...listed].sort(order);
     const lines = sorted.slice(0, state.shown).map((row) => {
-      const line = document.createElement("tr");
-      for (const [field, , text] of columns) {
-        const cell = document.createElement("td");
-        if (field === "name") {
-          const button = document.createElement("button");
-          button.type = "button";
-          button.className = "name";
-          button.textContent = text(row);
-          button.onclick = () => tell(row);
-          cell.append(button);
-        } else {
-          cell.textContent = text(row);
-          if (typeof row[field] === "number") cell.className = "number";
-        }
-        line.append(cell);
-      }
-      return line;
+      const name = element("button", { type: "button", className: "name", onclick: () => tell(row) }, row.name);
+      const cells = columns.map(([field, , text]) => {
+        const look = typeof row[field] === "number" ? { className: "number" } : {};
+        return element("td", look, field === "name" ? name : text(row));
+      });
+      return element("tr", {}, ...cells);
     });
     document.querySelector("#table tbody").replaceChildren(...lines);
     const more = document.getElementById("more");
@@ -159,20 +150,12 @@
       ["flags", flags || "none"],
       ["to measure it again", again],
     ];
-    const box = document.getElementById("case");
-    const title = document.createElement("strong");
-    title.textContent = row.name + (columns[1][0] === "device" ? ` on ${row.device}` : "");
-    const list = document.createElement("dl");
-    for (const [word, text] of facts) {
-      const term = document.createElement("dt");
-      term.textContent = word;
-      const value = document.createElement("dd");
-      const holder = text === again ? document.createElement("code") : document.createElement("span");
-      holder.textContent = text;
-      value.append(holder);
-      list.append(term, value);
-    }
-    box.replaceChildren(title, list);
+    const title = row.name + (columns[1][0] === "device" ? ` on ${row.device}` : "");
+    const lines = facts.flatMap(([word, text]) => [
+      element("dt", {}, word),
+      element("dd", {}, element(text === again ? "code" : "span", {}, text)),
+    ]);
+    document.getElementById("case").replaceChildren(element("strong", {}, title), element("dl", {}, ...lines));
   }
 
   // ---- charts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +16,18 @@ import pandas as pd
 from bench.accept.command import judge_files
 from bench.cli.across import Across
 from bench.cli.claims import judged_rows
-from bench.cli.guide_tables import device
+from bench.cli.guide_tables import device, summary
 from bench.cli.operator_facts import facts
 from bench.errors import UserError
 from bench.fleet.report import judged as judged_fleet
 from bench.format import count_text
 from bench.judge.achieved import by_age
-from bench.judge.claims import JudgedClaim
+from bench.judge.claims import JudgedClaim, Verdict
 from bench.judge.frame import DeviceRun
 from bench.judge.speedup import CASE
 from bench.store.parquet import Sweeps
 from bench.store.schema import RunKey
+from bench.sweep.experiments import HALF, LACKING, RULES
 from plots.accept import page as accept_page
 from plots.base import style
 from plots.base.shell import templates
@@ -34,11 +36,11 @@ from plots.buy import page as buy_page
 from plots.fleet import page as fleet_page
 from plots.report import page as report_page
 from plots.website import operators
-from plots.website.rules import rules
 
 MOST = 3_000
 """Cases on the page of one device; of more every so many-th problem is shown."""
 _LIBRARY = "charts.js"
+DECIDED: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 _HEAD = (
     "<style>nav.site { display: flex; flex-wrap: wrap; gap: 0.2rem 1.1rem; font-size: 0.95rem; "
     "border-bottom: 1px solid var(--faint); padding-bottom: 0.4rem; }</style>\n</head>"
@@ -76,7 +78,9 @@ def write(given: Given, folder: Path, say: Callable[[str], object]) -> int:
     base = most_alike(rows)
     across = Across(sorted(given.runs, key=lambda run: run.device != base))
     site.write("buy.html", buy_page.html(across, {}))
-    site.rules(judged)
+    every_rule = rules(judged)
+    for rule in every_rule:
+        site.render(f"rule/{rule['number']}.html", f"Rule {rule['number']}: {rule['says']}", rule=rule)
     pages = [name for name in sorted(set(rows["operator"])) if site.operator(str(name))]
     for name in site.devices:
         say(f"page of {name}")
@@ -84,7 +88,7 @@ def write(given: Given, folder: Path, say: Callable[[str], object]) -> int:
     site.write("fleet.html", fleet_page.html(judged_fleet([given.fleet], None, expect=False)))
     site.write("accept.html", accept_page.html(judge_files([given.accept], [])))
     site.render("method.html", "How it is measured")
-    site.start(judged, pages)
+    site.start(judged, every_rule, pages)
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -131,11 +135,6 @@ class _Site:
         template = path.replace("/", ".").split(".")[0] + ".html.j2"
         self.write(path, self._templates.get_template(template).render(title=title, **words))
 
-    def rules(self, judged: Sequence[JudgedClaim]) -> None:
-        """A page for each rule."""
-        for rule in rules(judged):
-            self.render(f"rule/{rule['number']}.html", f"Rule {rule['number']}: {rule['says']}", rule=rule)
-
     def operator(self, name: str) -> bool:
         """The page of an operator, if it has a curve."""
         drawn = operators.drawn(self.rows[self.rows["operator"] == name], self.sheets)
@@ -173,14 +172,16 @@ class _Site:
         )
         self.write(f"device/{name}.html", page, note)
 
-    def start(self, judged: Sequence[JudgedClaim], pages: Sequence[str]) -> None:
+    def start(
+        self, judged: Sequence[JudgedClaim], every_rule: Sequence[dict[str, Any]], pages: Sequence[str]
+    ) -> None:
         """The start page: the rules over all devices."""
         times = int((self.rows["median_s"] > 0).sum())
         sources = {str(source).partition(";")[0] for source in self.rows["source"].dropna().unique()}
         self.render(
             "index.html",
             "roofbench: what the guides say, and what was measured",
-            rules=rules(judged),
+            rules=every_rule,
             judged=sorted({device(each) for each in judged}),
             devices=[(name, count) for name in self.devices if (count := self._times(name))],
             operators=pages,
@@ -210,3 +211,65 @@ def _shared(packed: str) -> str:
         'const library = document.createElement("script"); library.type = "application/gzip"; '
         f'library.id = "library"; library.textContent = "{packed}"; document.currentScript.after(library);\n'
     )
+
+
+# ---- the rules of the guides
+
+
+def rules(judged: Sequence[JudgedClaim]) -> list[dict[str, Any]]:
+    """Every rule of the guides."""
+    return [_rule(number, [each for each in judged if number in each.claim.rules]) for number in RULES]
+
+
+def _rule(number: int, judged: Sequence[JudgedClaim]) -> dict[str, Any]:
+    """One rule over all devices: the claims that speak to it, and `on` each device its verdicts in words."""
+    counts = Counter(each.verdict for each in judged)
+    by_device: dict[str, list[JudgedClaim]] = {}
+    by_claim: dict[tuple[str, str], list[JudgedClaim]] = {}
+    for each in judged:
+        by_device.setdefault(device(each), []).append(each)
+        by_claim.setdefault((each.declared.name, each.claim.id), []).append(each)
+    missing = "" if judged else f"needs {LACKING[number]}" if number in LACKING else "not in these results"
+    if number in HALF:
+        missing = "; ".join(filter(None, (missing, f"the rest needs {HALF[number]}")))
+    return dict(
+        number=number,
+        says=RULES[number],
+        words=[(word, counts[word]) for word in DECIDED if counts[word]],
+        on={name: summary(of) for name, of in by_device.items()},
+        missing=missing,
+        claims=sorted(map(_said, by_claim.values()), key=lambda of: (not of["lines"], of["first"].claim.id)),
+    )
+
+
+def _said(judged: Sequence[JudgedClaim]) -> dict[str, Any]:
+    """A claim on every device, its effects and their intervals as places on a bar, percent of its width."""
+    expected = judged[0].claim.expected
+    wanted = [value for value in (expected.low, expected.high) if abs(value) < float("inf")]
+    known = [each for each in judged if each.effect is not None and each.verdict in DECIDED]
+    # An interval that is wider than all effects together is cut at the edge.
+    values = [*wanted, *(each.effect.value for each in known if each.effect)]
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    margin = 0.25 * (high - low) or 0.5
+    low, high = low - margin, high + margin
+
+    def place(value: float) -> float:
+        return 100 * min(1.0, max(0.0, (value - low) / (high - low)))
+
+    lines = []
+    for each in sorted(known, key=lambda each: each.effect.value if each.effect else 0.0):
+        assert each.effect is not None
+        begin, width = place(each.effect.low), place(each.effect.high) - place(each.effect.low)
+        at = place(each.effect.value)
+        lines.append({"judged": each, "name": device(each), "at": at, "begin": begin, "width": width})
+    silent: dict[str, list[str]] = {}
+    for each in judged:
+        if each not in known:
+            silent.setdefault(each.verdict, []).append(device(each))
+    return {
+        "first": judged[0],
+        "lines": lines,
+        "silent": [(word, ", ".join(dict.fromkeys(names))) for word, names in silent.items()],
+        "bars": [place(value) for value in wanted],  # where the claim expects the effect to begin or end
+        "ends": (low, high),
+    }

@@ -114,53 +114,48 @@ def page(operator: str, of: Drawn, sheets: Mapping[str, Datasheet | None]) -> Pa
 
 def reading(of: Drawn) -> Iterator[str]:
     """Two paragraphs that read the curve, with numbers from its points."""
-    unit = "FLOP/s" if of.rate == "flop" else "byte/s"
-    fast = sorted(of.curves, key=lambda each: each.best)
-    if len(fast) > 1:
+    is_memory = of.rate == "byte"
+    unit, promise = ("byte/s", "bandwidth") if is_memory else ("FLOP/s", "peak")
+
+    def size(value: float) -> str:
+        return memory_text(round(value)) if is_memory else amount_text(value, "FLOP")
+
+    rates = sorted((each.best, each.device) for each in of.curves)
+    (low, slowest), (high, fastest) = rates[0], rates[-1]
+    text = f"The curve of {fastest} reaches {amount_text(high, unit)}."
+    if len(rates) > 1:
         text = (
-            f"The highest curve is that of {fast[-1].device}, {amount_text(fast[-1].best, unit)}; the lowest "
-            f"that of {fast[0].device}, {amount_text(fast[0].best, unit)}: a factor of "
-            f"{fast[-1].best / fast[0].best:.3g} over {len(fast)} devices."
+            f"The highest curve is that of {fastest}, {amount_text(high, unit)}; the lowest that of "
+            f"{slowest}, {amount_text(low, unit)}: a factor of {high / low:.3g} over {len(rates)} devices."
         )
-    else:
-        text = f"The curve of {fast[0].device} reaches {amount_text(fast[0].best, unit)}."
     shares = sorted((each.best / each.stated, each.device) for each in of.curves if each.stated)
-    promise = "bandwidth" if of.rate == "byte" else "peak"
     if len(shares) > 1:
         (least, worst), (most, best) = shares[0], shares[-1]
-        middle = float(np.median([share for share, _ in shares]))
+        middle = share_text(float(np.median([share for share, _ in shares])))
         text += (
             f" Of the {promise} that its datasheet promises, {best} reaches most, {share_text(most)}, and "
-            f"{worst} least, {share_text(least)}; the median is {share_text(middle)}."
+            f"{worst} least, {share_text(least)}; the median is {middle}."
         )
     elif shares:
         text += f" That is {share_text(shares[0][0])} of the {promise} of its datasheet."
-    if of.rate == "byte" and shares and shares[-1][0] > 1:
+    if is_memory and shares and shares[-1][0] > 1:
         text += " More than all of it is what a cache served."
     yield text
     halves = sorted((each.half_at, each.device) for each in of.curves)
-
-    def size(value: float) -> str:
-        return memory_text(round(value)) if of.rate == "byte" else amount_text(value, "FLOP")
-
+    (first, soonest), (last, latest) = halves[0], halves[-1]
+    text = f"Half of that needs {size(first)}."
     if len(halves) > 1:
-        (first, soonest), (last, latest) = halves[0], halves[-1]
-        typical = float(np.median([at for at, _ in halves]))
+        typical = size(float(np.median([at for at, _ in halves])))
         text = (
             f"Half of its own best needs {size(first)} on {soonest} and {size(last)} on {latest}; half of "
-            f"the devices have it from {size(typical)} on."
+            f"the devices have it from {typical} on."
         )
-    else:
-        text = f"Half of that needs {size(halves[0][0])}."
-    small = [each.device for each in of.curves if each.half_at == each.size.min()]
-    if small:
+    if small := [each.device for each in of.curves if each.half_at == each.size.min()]:
         text += f" The smallest size that was measured has it on {_some(small)}."
-    falls = [each.device for each in of.curves if each.rate[-1] < 0.8 * each.best]
     text += " Smaller work takes the time of a launch, and leaves units idle."
-    if falls:
-        text += f" The largest sizes run more than a fifth below the best on {_some(falls)}" + (
-            ": their data have left the cache." if of.rate == "byte" else "."
-        )
+    if falls := [each.device for each in of.curves if each.rate[-1] < 0.8 * each.best]:
+        why = ": their data have left the cache." if is_memory else "."
+        text += f" The largest sizes run more than a fifth below the best on {_some(falls)}{why}"
     yield text
 
 

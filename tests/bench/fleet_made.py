@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,16 +64,13 @@ class Gpu:
 
     def factor(self, case: str, together: bool) -> float:
         """Its time of a case over a healthy GPU's."""
-        klass = CLASS[case]
-        manners = ("all", klass, f"{klass} together") if together else ("all", klass)
-        return float(np.prod([self.slow.get(name, 1.0) for name in manners]))
+        names = ("all", CLASS[case], f"{CLASS[case]} together")[: 3 if together else 2]
+        return math.prod(self.slow.get(name, 1.0) for name in names)
 
 
-def gpus(nodes: int = 4, each: int = 8, kind: str = H100, first: int = 0) -> list[Gpu]:
+def gpus(nodes: int, each: int) -> list[Gpu]:
     """Healthy GPUs: node000 ..., so many in each."""
-    return [
-        Gpu(f"node{node:03d}", slot, kind) for node in range(first, first + nodes) for slot in range(each)
-    ]
+    return [Gpu(f"node{node:03d}", slot) for node in range(nodes) for slot in range(each)]
 
 
 def run(
@@ -91,9 +89,8 @@ def run(
     own = unit_sd * np.random.default_rng(seed).standard_normal()
     rows = []
     for at, (case, columns) in enumerate(CASES.items()):
-        seconds = (
-            1e-3 * (at + 1) * np.exp(own + run_sd * chance.standard_normal()) * gpu.factor(case, together > 1)
-        )
+        healthy_s = 1e-3 * (at + 1) * np.exp(own + run_sd * chance.standard_normal())
+        seconds = healthy_s * gpu.factor(case, together > 1)
         facts: dict[str, Any] = {
             **columns, **STATE, **gpu.state, "sweep": f"fleet/{case}", "cache": columns.get("cache", "cold"),
             "parameters": json.dumps({"name": case}), "arithmetic": columns.get("arithmetic", "matrix"),
@@ -133,14 +130,6 @@ def written(
 def cpu(node: str | None, host: str, chance: np.random.Generator) -> list[Measurement]:
     """The rows of a CPU; `node`: what its tag says."""
     gpu = Gpu(host, 0, "cpu-amd-epyc")
-    none = dict.fromkeys(
-        (
-            "pci_bus",
-            "gpu_uuid",
-            "serial",
-            "concurrent_gpus",
-            *(name for name in STATE if name not in ("driver",)),
-        )
-    )
+    none = dict.fromkeys(["pci_bus", "gpu_uuid", "serial", "concurrent_gpus", *STATE]) | {"driver": "570.1"}
     tags = json.dumps({"node": node, "rack": "r1"}) if node else None
     return [replace(each, **none, device_kind="cpu", tags=tags) for each in run(gpu, chance)]

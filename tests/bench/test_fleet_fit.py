@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,7 @@ from bench.fleet import judge
 from bench.fleet.fit import LEAST_UNITS, Fit, fit
 from bench.fleet.null import Null, fitted, qn
 from bench.fleet.observed import CLASSES, Fleet, Unit
-from bench.fleet.slowest import slowest_of
+from bench.fleet.report import slowest_of
 
 Chance = np.random.Generator
 Slow = dict[int, dict[str, float]]
@@ -37,29 +39,17 @@ def made(
         for i in range(units)
     }
     own = math.sqrt(3) * sd * chance.permutation(np.linspace(-1, 1, units))
+    manners = (False, True) if together else (False,)
     rows = []
-    for unit, name in enumerate(every):
-        for klass in CLASSES:
-            for manner in (False, True) if together else (False,):
-                keys = ("all", klass, f"{klass} together") if manner else ("all", klass)
-                by = sum(math.log((slow or {}).get(unit, {}).get(key, 1.0)) for key in keys)
-                for case in range(3):
-                    for at in range(runs):
-                        noise = run_sd * chance.uniform(-1.7, 1.7)
-                        rows.append(
-                            (
-                                name,
-                                kind,
-                                f"{klass}{case}",
-                                klass,
-                                manner,
-                                f"2026{at}",
-                                f"2026{at}",
-                                own[unit] + by + noise - 7,
-                            )
-                        )
-    columns = ["unit", "kind", "case", "class", "together", "run_id", "utc", "log_s"]
-    return Fleet(every, pd.DataFrame(rows, columns=columns).assign(half=0.002), pd.DataFrame(), [], [])
+    for unit, klass, manner in itertools.product(range(units), CLASSES, manners):
+        keys = ("all", klass, f"{klass} together") if manner else ("all", klass)
+        log_s = own[unit] + sum(math.log((slow or {}).get(unit, {}).get(key, 1.0)) for key in keys) - 7
+        for case, at in itertools.product(range(3), range(runs)):
+            noise = run_sd * chance.uniform(-1.7, 1.7)
+            rows.append((f"{kind}{unit}", f"{klass}{case}", klass, manner, f"2026{at}", log_s + noise))
+    times = pd.DataFrame(rows, columns=["unit", "case", "class", "together", "utc", "log_s"])
+    times = times.assign(kind=kind, run_id=times["utc"], half=0.002)
+    return Fleet(every, times, pd.DataFrame(), [], [])
 
 
 def named(found: Fit) -> list[fitting.Slow]:
@@ -86,20 +76,14 @@ def test_a_unit_slow_in_one_class_is_named_with_its_class_and_effect(chance: Cha
     assert (slow.unit, slow.node, slow.klass, slow.together) == ("h10017", "h100-n2", klass, False)
     assert slow.slow_in == ((klass, False),) and slow.p < 1e-3
     # its own healthy part is within 1.7 %, and the interval is about its effect now, not about the fault
-    assert (
-        0.06 < slow.effect < 0.11
-        and slow.low < slow.effect < slow.high
-        and slow.ratio == math.exp(slow.effect)
-    )
+    assert 0.06 < slow.effect < 0.11 and slow.low < slow.effect < slow.high
+    assert slow.ratio == math.exp(slow.effect)
 
 
-def test_a_unit_slow_in_everything_is_said_to_be(chance: Chance) -> None:
+def test_slow_in_everything_and_slow_only_together_are_told_apart(chance: Chance) -> None:
     (slow,) = named(fit(made(chance, slow={3: {"all": 1.1}}, together=True)))
     assert (slow.unit, slow.klass, slow.together) == ("h1003", "all", None)
     assert {klass for klass, _ in slow.slow_in} == {*CLASSES, "all"}
-
-
-def test_slow_only_with_all_gpus_at_work_is_told_from_slow_alone(chance: Chance) -> None:
     (slow,) = named(fit(made(chance, slow={9: {"compute together": 1.1}}, together=True)))
     assert (slow.klass, slow.together) == ("compute", True) and ("compute", False) not in slow.slow_in
 
@@ -109,32 +93,25 @@ def test_a_slow_node_is_named_as_a_node_and_its_units_relative_to_it(chance: Cha
     slow[20] = {"all": 1.1, "memory": 1.25}
     found = fit(made(chance, units=96, slow=slow))
     node, unit = named(found)
-    assert (node.name, node.unit, node.klass) == ("h100-n2", None, "all") and node.effect == pytest.approx(
-        math.log(1.1), abs=0.02
-    )
+    assert (node.name, node.unit, node.klass) == ("h100-n2", None, "all")
+    assert node.effect == pytest.approx(math.log(1.1), abs=0.02)
     assert (unit.unit, unit.klass) == ("h10020", "memory") and 0.17 < unit.effect < 0.27
     rows = found.effects[(found.effects["unit"] == "h10020") & (found.effects["class"] == "memory")]
     assert (rows["effect"] - rows["relative"]).item() == pytest.approx(math.log(1.1), abs=0.02)
 
 
 def test_one_slow_unit_does_not_make_its_node_slow(chance: Chance) -> None:
-    for per_node in (2, 4, 8):
-        assert names(fit(made(chance, per_node=per_node, slow={5: {"all": 1.3}}))) == ["h1005"]
-
-
-def test_a_node_with_one_unit_is_that_unit(chance: Chance) -> None:
-    found = fit(made(chance, per_node=1, slow={5: {"all": 1.1}}))
-    assert names(found) == ["h1005"] and found.nodes.empty
+    for per_node, times in ((1, 1.1), (2, 1.3), (4, 1.3), (8, 1.3)):
+        found = fit(made(chance, per_node=per_node, slow={5: {"all": times}}))
+        assert names(found) == ["h1005"] and found.nodes.empty == (per_node == 1)
 
 
 def test_kinds_are_judged_by_themselves(chance: Chance) -> None:
-    old, new = (
-        made(chance, slow={5: {"compute": 1.1}}),
-        made(chance, units=16, kind="b200", slow={2: {"all": 1.15}}),
-    )
+    old = made(chance, slow={5: {"compute": 1.1}})
+    new = made(chance, units=16, kind="b200", slow={2: {"all": 1.15}})
     new.times["log_s"] -= 1.0
-    both = Fleet({**old.units, **new.units}, pd.concat([old.times, new.times]), pd.DataFrame(), [], [])
-    assert set(names(fit(both))) == {"h1005", "b2002"}
+    times = pd.concat([old.times, new.times])
+    assert set(names(fit(replace(old, units={**old.units, **new.units}, times=times)))) == {"h1005", "b2002"}
 
 
 def test_a_fast_unit_is_told_and_no_fault(chance: Chance) -> None:
@@ -148,27 +125,23 @@ def test_too_few_units_are_compared_but_not_judged(chance: Chance) -> None:
     found = fit(made(chance, units=LEAST_UNITS - 1, slow={0: {"all": 2.0}}))
     assert not found.judged and not found.slow and not found.spreads and len(found.effects)
     assert any("7 units, too few" in remark for remark in found.remarks)
-    assert (
-        found.effects["p"].isna().all()
-        and found.effects.loc[found.effects["unit"] == "h1000", "effect"].min() > 0.6
-    )
-    enough = fit(made(chance, units=LEAST_UNITS, slow={0: {"all": 2.0}}))
-    assert names(enough) == ["h1000"]
+    assert found.effects["p"].isna().all()
+    assert found.effects.loc[found.effects["unit"] == "h1000", "effect"].min() > 0.6
+    assert names(fit(made(chance, units=LEAST_UNITS, slow={0: {"all": 2.0}}))) == ["h1000"]
 
 
 def test_units_with_no_case_in_common_cannot_be_compared(chance: Chance) -> None:
     fleet = made(chance, units=2)
     found = fit(fleet)
     assert found.effects.empty and not found.judged and "nothing can be compared" in found.remarks[0]
-    empty = fit(Fleet({}, fleet.times.iloc[:0], pd.DataFrame(), [], []))
+    empty = fit(replace(fleet, units={}, times=fleet.times.iloc[:0]))
     assert empty.effects.empty and not empty.remarks and "relative" in empty.effects
 
 
 def test_a_unit_without_some_cases_is_compared_in_the_others(chance: Chance) -> None:
     fleet = made(chance, slow={4: {"compute": 1.1}})
-    times = fleet.times
-    lacks = (times["unit"] == "h1004") & times["case"].isin(["compute0", "memory0", "memory1", "memory2"])
-    found = fit(Fleet(fleet.units, times[~lacks], pd.DataFrame(), [], []))
+    lacks = fleet.times["case"].isin(["compute0", "memory0", "memory1", "memory2"])
+    found = fit(replace(fleet, times=fleet.times[~lacks | (fleet.times["unit"] != "h1004")]))
     assert names(found) == ["h1004"]
     assert "memory" not in set(found.effects.loc[found.effects["unit"] == "h1004", "class"])
 
@@ -181,7 +154,7 @@ def test_one_odd_case_does_not_make_a_class(chance: Chance) -> None:
     fleet.times.loc[odd, "log_s"] += 0.3
     after = fit(fleet).effects
     at = (before["unit"] == "h1006") & (before["class"] == "compute")
-    assert abs(after.loc[at, "effect"].item() - before.loc[at, "effect"].item()) < 0.05
+    assert abs((after["effect"] - before["effect"])[at].item()) < 0.05
 
 
 def test_noise_between_runs_widens_intervals_and_what_all_share_does_not(chance: Chance) -> None:
@@ -234,9 +207,8 @@ def test_of_the_named_one_in_twenty_may_be_healthy_also_with_heavy_tails(law: st
     for _ in range(100):
         effect = 0.012 * chance.standard_normal(64) if law == "normal" else 0.0098 * chance.standard_t(6, 64)
         effect[:2] += np.log1p([0.12, 0.08])
-        wide = judge.Wide(
-            list(map(str, range(64))), [("compute", False)], effect[:, None], np.full((64, 1), 1e-3)
-        )
+        units, se = list(map(str, range(64))), np.full((64, 1), 1e-3)
+        wide = judge.Wide(units, [("compute", False)], effect[:, None], se)
         (verdict,) = judge.named([judge.tested(wide)])
         healthy, all_named = healthy + verdict.slow[2:].sum(), all_named + verdict.slow.sum()
     assert all_named > 190, "of 200 slow ones"

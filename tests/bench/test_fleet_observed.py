@@ -27,26 +27,19 @@ def test_a_gpu_is_a_unit_and_its_host_the_node(tmp_path: Path, chance: Chance) -
     per_case = fleet.times.groupby("case", observed=True)["unit"].nunique()
     assert len(per_case) == len(CASES) and (per_case == 3).all()
 
-
-def test_each_case_has_its_class(tmp_path: Path, chance: Chance) -> None:
-    times = read([written(tmp_path, [Gpu("a", 0)], chance)]).times
-    found = {
-        name.split("/")[1].rsplit("-x-")[0]: klass
-        for name, klass in zip(times["name"], times["class"], strict=True)
-    }
-    assert found == CLASS and set(found.values()) == set(CLASSES)
-
-
-def test_the_tag_node_replaces_the_host(tmp_path: Path, chance: Chance) -> None:
-    unit = next(
-        iter(read([written(tmp_path, [Gpu("a", 0, tags={"node": "rack1-7"})], chance)]).units.values())
+    names = fleet.times["name"].str.extract(r"/(.+?)-x-")[0]
+    assert dict(zip(names, fleet.times["class"], strict=True)) == CLASS and set(CLASS.values()) == set(
+        CLASSES
     )
-    assert unit.node == "rack1-7" and unit.tags == {}
 
 
-def test_a_tag_that_all_units_have_is_said_of_all(tmp_path: Path, chance: Chance) -> None:
-    units = [Gpu("a", i, tags={"simulated": "yes", "rack": f"r{i}"}) for i in range(2)]
-    assert tags_of_all(read([written(tmp_path, units, chance)]).units.values()) == ["simulated yes"]
+def test_the_tag_node_replaces_the_host_and_what_all_have_is_said_of_all(
+    tmp_path: Path, chance: Chance
+) -> None:
+    units = [Gpu("a", i, tags={"simulated": "yes", "node": f"rack1-{i}", "rack": f"r{i}"}) for i in range(2)]
+    found = read([written(tmp_path, units, chance)]).units.values()
+    assert {unit.node: unit.tags["rack"] for unit in found} == {"rack1-0": "r0", "rack1-1": "r1"}
+    assert tags_of_all(found) == ["simulated yes"]
 
 
 def test_cpu_nodes_that_share_a_host_are_two_units(tmp_path: Path, chance: Chance) -> None:
@@ -66,11 +59,6 @@ def test_units_whose_rows_tell_no_host_are_told_apart_and_share_no_node(
     assert len({unit.name for unit in fleet.units.values()}) == 3 and not missing(fleet)
 
 
-def test_alone_and_together_are_kept_apart(tmp_path: Path, chance: Chance) -> None:
-    times = read([written(tmp_path, [Gpu("a", 0), Gpu("a", 1)], chance, together=True)]).times
-    assert times.groupby("together").size().to_dict() == {False: 2 * len(CASES), True: 2 * len(CASES)}
-
-
 def test_the_newest_time_counts_whatever_the_order_of_the_files(tmp_path: Path, chance: Chance) -> None:
     for name, day in (("a", 9), ("b", 2), ("c", 5)):
         write(tmp_path / f"{name}.parquet", run(Gpu("a", 0), chance, day=day))
@@ -78,26 +66,23 @@ def test_the_newest_time_counts_whatever_the_order_of_the_files(tmp_path: Path, 
     assert len(kept) == len(CASES) and set(kept["run_id"]) == {"20261109T030000Z-abc"}
 
 
-def test_other_protocols_are_other_cases(tmp_path: Path, chance: Chance) -> None:
-    write(tmp_path / "a.parquet", run(Gpu("a", 0), chance))
-    write(tmp_path / "b.parquet", [replace(each, protocol="other") for each in run(Gpu("a", 1), chance)])
-    times = read([tmp_path]).times
-    assert times["case"].nunique() == 2 * len(CASES) and times["name"].nunique() == len(CASES)
-
-
-def test_a_row_that_failed_is_no_time_and_one_that_cannot_run_no_failure(
+def test_other_protocols_are_other_cases_and_all_gpus_at_work_are_told(
     tmp_path: Path, chance: Chance
 ) -> None:
-    fleet = read(
-        [written(tmp_path, [Gpu("a", 0, fails={"square8": "unsupported", "copy": "wrong"})], chance)]
-    )
-    assert fleet.failed["status"].tolist() == ["wrong"] and len(fleet.times) == len(CASES) - 2
+    write(tmp_path / "a.parquet", run(Gpu("a", 0), chance))
+    write(tmp_path / "b.parquet", [replace(each, protocol="other") for each in run(Gpu("a", 1), chance)])
+    write(tmp_path / "c.parquet", run(Gpu("a", 0), chance, together=2))
+    times = read([tmp_path]).times
+    assert times["case"].nunique() == 2 * len(CASES) and times["name"].nunique() == len(CASES)
+    assert times.groupby("together").size().to_dict() == {False: 2 * len(CASES), True: len(CASES)}
 
 
-def test_imported_rows_are_nobodys_unit(tmp_path: Path, chance: Chance) -> None:
-    written(tmp_path, [Gpu("a", 0)], chance)
+def test_rows_that_failed_cannot_run_or_are_imported_are_no_times(tmp_path: Path, chance: Chance) -> None:
+    written(tmp_path, [Gpu("a", 0, fails={"square8": "unsupported", "copy": "wrong"})], chance)
     written(tmp_path / "theirs", [Gpu("b", 0)], chance, change=lambda each: replace(each, source="NVIDIA"))
-    assert {unit.node for unit in read([tmp_path]).units.values()} == {"a"}
+    fleet = read([tmp_path])
+    assert {unit.node for unit in fleet.units.values()} == {"a"}
+    assert fleet.failed["status"].tolist() == ["wrong"] and len(fleet.times) == len(CASES) - 2
 
 
 def test_a_damaged_file_is_left_out_with_a_sentence(tmp_path: Path, chance: Chance) -> None:
@@ -119,35 +104,27 @@ def test_kinds_come_by_how_many_there_are(tmp_path: Path, chance: Chance) -> Non
 # ---- what there should be
 
 
-def said(tmp_path: Path, units: list[Gpu], chance: Chance, expected: str | None = None) -> list[str]:
-    written(tmp_path, units, chance)
+@pytest.mark.parametrize(
+    ("slots", "expected", "lacks"),
+    [
+        ([(0, 1, 2, 3), (0, 1, 3), (0, 1, 2, 3)], None, ["MISSING n1: 1 of 4 units (0000:2b:00.0)"]),
+        ([(0, 1), (2, 3), (4, 5)], None, []),  # no two nodes have the same slots
+        ([(0,), (2, 3), (4, 5), (6, 7)], None, ["MISSING n0: 1 of 2 units"]),
+        ([(0,), (0, 1)], None, ["MISSING n0: 1 of 2 units (0000:1b:00.0)"]),  # if in doubt the more
+        (
+            [(0,), (0,)],
+            "# plan\nn0 2\nn1\nn9 8  # new\nn10\n\n",
+            ["MISSING n0: 1 of 2 units", "MISSING n9 (8 units)", "MISSING n10"],
+        ),
+    ],
+)
+def test_a_list_or_else_most_nodes_say_how_many_units_there_should_be(
+    tmp_path: Path, chance: Chance, slots: list[tuple[int, ...]], expected: str | None, lacks: list[str]
+) -> None:
+    written(tmp_path, [Gpu(f"n{node}", slot) for node, of in enumerate(slots) for slot in of], chance)
     if expected is not None:
         (tmp_path / EXPECTED).write_text(expected)
-    return missing(read([tmp_path]))
-
-
-def test_without_a_list_the_usual_number_of_units_is_expected(tmp_path: Path, chance: Chance) -> None:
-    units = [gpu for gpu in gpus(3, 4) if (gpu.node, gpu.slot) != ("node001", 2)]
-    assert said(tmp_path, units, chance) == ["MISSING node001: 1 of 4 units (0000:2b:00.0)"]
-
-
-def test_nodes_whose_slots_differ_lack_nothing(tmp_path: Path, chance: Chance) -> None:
-    units = [Gpu(f"n{node}", slot) for node, slots in enumerate([(0, 1), (2, 3), (4, 5)]) for slot in slots]
-    assert said(tmp_path, units, chance) == []
-
-
-def test_most_nodes_decide_though_no_two_have_the_same_slots(tmp_path: Path, chance: Chance) -> None:
-    units = [Gpu("n0", 0), *(Gpu(f"n{i}", 2 * i + j) for i in (1, 2, 3) for j in (0, 1))]
-    assert said(tmp_path, units, chance) == ["MISSING n0: 1 of 2 units"]
-
-
-def test_a_list_says_which_nodes_there_should_be(tmp_path: Path, chance: Chance) -> None:
-    expected = "# plan\nnode000 2\nnode001\nnode9 8  # new\nnode10\n\n"
-    assert said(tmp_path, gpus(2, 1), chance, expected) == [
-        "MISSING node000: 1 of 2 units",
-        "MISSING node9 (8 units)",
-        "MISSING node10",
-    ]
+    assert missing(read([tmp_path])) == lacks
 
 
 @pytest.mark.parametrize(

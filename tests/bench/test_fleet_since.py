@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.fleet.since import ENOUGH, NIGHTS, Series, histories, since
+from bench.fleet.since import ENOUGH, NIGHTS, Series, Worse, histories, since
 from bench.judge.history.series import Floats
 from tests.drawing import run_seed
 
@@ -28,16 +28,16 @@ def stepped(nights: int, *steps: tuple[int, float]) -> Floats:
     return values
 
 
-def test_a_step_is_dated_and_measured() -> None:
-    worse = since(stepped(30, (20, 0.05)))
-    assert worse is not None and worse.night == 20 and worse.nights == 10
-    assert worse.by == pytest.approx(0.05, abs=2 * NOISE)
-
-
-def test_what_lasts_begins_with_its_first_step() -> None:
-    worse = since(stepped(60, (20, 0.05), (40, 0.05)))
-    assert worse is not None and worse.night == 20
-    assert worse.by == pytest.approx(0.1, abs=2 * NOISE)
+@pytest.mark.parametrize(
+    ("values", "by", "nights"),
+    [
+        (stepped(30, (20, 0.05)), 0.05, 10),
+        (stepped(60, (20, 0.05), (40, 0.05)), 0.1, 40),  # what lasts begins with its first step
+        (np.where(np.isin(range(40), [5, 21, 22, 33]), np.nan, stepped(40, (20, 0.05))), 0.05, 17),
+    ],
+)
+def test_a_step_is_dated_and_measured(values: Floats, by: float, nights: int) -> None:
+    assert since(values) == Worse(20, pytest.approx(by, abs=2 * NOISE), nights)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,6 @@ def test_what_lasts_begins_with_its_first_step() -> None:
 )
 def test_these_are_not_worse(values: Floats) -> None:
     assert since(values) is None
-
-
-def test_nights_without_a_time_are_passed_over() -> None:
-    values = stepped(40, (20, 0.05))
-    values[[5, 21, 22, 33]] = np.nan
-    worse = since(values)
-    assert worse is not None and worse.night == 20 and worse.nights == 17
 
 
 def times(effect: Floats, hours: Sequence[float] = (2.0,)) -> pd.DataFrame:

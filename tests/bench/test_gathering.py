@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,15 +31,13 @@ def run_id(night: int, suffix: str = "") -> str:
 
 def case(number: int, median_s: float | None = 1e-3, **facts: Any) -> Measurement:
     """A row of the case of this number."""
-    given = {"low_s": None, "high_s": None} if median_s is None else {}
-    given |= {"low_s": median_s and median_s * 0.99, "high_s": median_s and median_s * 1.01}
     told = {
-        "sweep": "gemm/all",
-        "implementation": "triton",
-        "parameters": f'{{"dtype":"float16","m":{number}}}',
-    }
-    told |= {"dtype": "float16", "cache": "cold", "threads": 1, "byte": 100, "byte_moved": 100, "flop": 10}
-    return row(**(GPU | told | {"median_s": median_s, "driver": "550"} | given | facts))
+        **GPU, "sweep": "gemm/all", "implementation": "triton", "dtype": "float16", "cache": "cold",
+        "parameters": f'{{"dtype":"float16","m":{number}}}', "threads": 1, "byte": 100, "byte_moved": 100,
+        "flop": 10, "driver": "550", "median_s": median_s, "low_s": median_s and median_s * 0.99,
+        "high_s": median_s and median_s * 1.01,
+    }  # fmt: skip
+    return row(**(told | facts))
 
 
 class Nights:
@@ -98,37 +95,36 @@ def test_every_time_stands_where_it_belongs(nights: Nights, chance: np.random.Ge
     assert [one.timed for one in history.nights] == [sum(n == at for n, _ in took_s) for at in range(5)]
 
 
-@pytest.mark.parametrize("fact", [f for f in SEGMENT if "cuda" in f.kinds], ids=lambda fact: str(fact.name))
-def test_what_belongs_to_the_machine_makes_a_segment(nights: Nights, fact: Any) -> None:
-    values = (300.0, 350.0) if fact.column == "power_limit_w" else ("1", "2")
-    for night, value in enumerate((values[0], values[0], values[1], values[1], values[0])):
-        nights.add(night, [case(0, **{fact.column: value})])
+def told_by_nights(
+    column: str, name: str, one: Any, other: Any
+) -> tuple[str, list[Any], list[int], list[Any]]:
+    return column, [one, one, other, other, one], [0, 0, 1, 1, 2], ["", "", name, "", name]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "segments", "changed"),
+    [
+        *(
+            told_by_nights(
+                fact.column, fact.name, *((300.0, 350.0) if "limit" in fact.column else ("1", "2"))
+            )
+            for fact in SEGMENT
+            if "cuda" in fact.kinds
+        ),
+        # A fact that a night does not know is held against the last night that does.
+        ("power_limit_w", [300.0, None, 300.0, None, 350.0], [0, 0, 0, 0, 1], [""] * 4 + ["power-limit"]),
+        ("commit", ["c0", "c1"], [0, 0], ["", "commit"]),
+        ("commit", ["aa", "", "aa"], [0, 0, 0], ["", "", ""]),
+    ],
+)
+def test_what_belongs_to_the_machine_makes_a_segment_and_a_commit_does_not(
+    nights: Nights, column: str, values: list[Any], segments: list[int], changed: list[str]
+) -> None:
+    for night, value in enumerate(values):
+        nights.add(night, [case(0, **{column: value})])
     history = nights.history()
-    assert [one.segment for one in history.nights] == [0, 0, 1, 1, 2]
-    assert [[change.fact for change in one.changed] for one in history.nights] == (
-        [[], [], [fact.name], [], [fact.name]]
-    )
-    assert len(history.series) == 1
-
-
-def test_a_fact_that_a_night_does_not_know_is_held_against_the_last_that_does(nights: Nights) -> None:
-    for night, watt in enumerate((300.0, None, 300.0, None, 350.0)):
-        nights.add(night, [case(0, power_limit_w=watt)])
-    assert [one.segment for one in nights.history().nights] == [0, 0, 0, 0, 1]
-
-
-def test_another_commit_is_told_and_begins_no_segment(nights: Nights) -> None:
-    for night in range(2):
-        nights.add(night, [case(0, commit=f"c{night}")])
-    history = nights.history()
-    assert [one.segment for one in history.nights] == [0, 0]
-    assert [tuple(change) for change in history.nights[1].changed] == [("commit", "c0", "c1")]
-
-
-def test_a_night_without_a_commit_is_no_change(nights: Nights) -> None:
-    for night, commit in enumerate(("aa", "", "aa")):
-        nights.add(night, [case(0, commit=commit)])
-    assert [night.changed for night in nights.history().nights] == [(), (), ()]
+    assert [one.segment for one in history.nights] == segments and len(history.series) == 1
+    assert [" ".join(each.fact for each in one.changed) for one in history.nights] == changed
 
 
 @pytest.mark.parametrize(
@@ -151,42 +147,32 @@ def test_rows_of_before_there_was_a_column_are_of_the_same_series(nights: Nights
     assert len(nights.history().series) == 1
 
 
-def test_gpus_of_one_kind_have_histories_of_their_own_and_hosts_of_a_cpu_one(tmp_path: Path) -> None:
-    nights = Nights(tmp_path)
+def test_gpus_of_one_kind_have_histories_of_their_own_and_hosts_of_a_cpu_one(nights: Nights) -> None:
     for night, unit in enumerate("aba"):
         nights.add(night, [case(0, device_id=unit)])
         nights.add(night, [case(0, device="cpu", device_kind="cpu", device_id=unit)], folder="cpu")
-    found = {(one.device, one.unit): len(one.nights) for one in histories([tmp_path])}
+    found = {(one.device, one.unit): len(one.nights) for one in histories([nights.folder])}
     assert found == {("cpu", ""): 3, ("h100", "a"): 2, ("h100", "b"): 1}
 
 
-def test_two_runs_of_one_second_are_two_nights_and_a_copy_is_none(tmp_path: Path) -> None:
-    nights, said = Nights(tmp_path), list[str]()
+def test_two_runs_of_one_second_are_two_nights_and_a_copy_is_none(nights: Nights) -> None:
     first = nights.add(0, [case(0)])
     nights.add(0, [case(0)], suffix="-2")
-    (tmp_path / "baseline").mkdir()
-    (tmp_path / "baseline" / first.name).write_bytes(first.read_bytes())
-    history = nights.history(said)
-    assert [one.run_id for one in history.nights] == [run_id(0), run_id(0, "-2")]
-    assert history.nights[1].remarks == (
-        f"it began in the same second as {run_id(0)}: their order is by name",
-    )
-    assert not said
-
-
-def test_another_run_of_the_same_name_is_left_out_and_told(tmp_path: Path) -> None:
-    nights, said = Nights(tmp_path), list[str]()
-    nights.add(0, [case(0)])
+    (nights.folder / "baseline").mkdir()
+    (nights.folder / "baseline" / first.name).write_bytes(first.read_bytes())
+    history = nights.history(said := [])
+    assert [one.run_id for one in history.nights] == [run_id(0), run_id(0, "-2")] and not said
+    (remark,) = history.nights[1].remarks
+    assert remark == f"it began in the same second as {run_id(0)}: their order is by name"
     nights.add(0, [case(1)], folder="other")
-    assert len(nights.history(said).nights) == 1
-    assert len(said) == 1 and "holds the run" in said[0]
+    assert len(nights.history(said).nights) == 2
+    assert len(said) == 1 and "holds the run" in said[0], "another run of the same name"
 
 
 def test_what_was_recovered_beside_a_run_s_file_is_held_too(nights: Nights) -> None:
-    said = list[str]()
     path = nights.add(0, [case(0)])
     write(path.with_name(f"{path.stem}.rest.parquet"), [case(1, run_id=path.stem)])
-    history = nights.history(said)
+    history = nights.history(said := [])
     assert not said and len(history.series) == 2
     assert [one.run_id for one in history.nights] == [path.stem] * 2
 
@@ -205,40 +191,29 @@ def test_a_corrupted_file_is_told_and_hides_no_other(nights: Nights, chance: np.
         histories([nights.folder], said.append)
 
 
-def test_imported_timings_have_no_nights(nights: Nights) -> None:
-    said = list[str]()
+def test_imported_timings_and_runs_that_do_not_say_when_they_began_are_no_nights(nights: Nights) -> None:
     nights.add(0, [case(0)])
     nights.add(1, [case(0, source="somebody")])
-    assert len(nights.history(said).nights) == 1
-    assert len(said) == 1 and said[0].endswith("imported timings have no nights")
-
-
-def test_a_run_that_does_not_say_when_it_began_is_left_out(nights: Nights) -> None:
-    said = list[str]()
-    nights.add(0, [case(0)])
     write(nights.folder / "h100" / "odd.parquet", [case(0, run_id="odd", utc="")])
     write(nights.folder / "h100" / "even.parquet", [case(0, run_id="even", utc="2026-11-03T01:00:00+00:00")])
-    history = nights.history(said)
+    history = nights.history(said := [])
     assert [one.run_id for one in history.nights] == [run_id(0), "even"]
-    assert len(said) == 1 and "odd began" in said[0]
+    assert len(said) == 2 and said[0].endswith("imported timings have no nights") and "odd began" in said[1]
 
 
-def test_missing_nights_are_counted_but_not_of_runs_by_day(tmp_path: Path) -> None:
-    nights = Nights(tmp_path)
+def test_missing_nights_are_counted_but_of_a_day_s_many_runs_none_is_missed(
+    nights: Nights, tmp_path: Path
+) -> None:
     for night in (0, 1, 2, 3, 5, 6, 9):
         nights.add(night, [case(0)])
-    remarks = {one.run_id: one.remarks for one in nights.history().nights if one.remarks}
-    assert remarks == {
+    assert {one.run_id: one.remarks for one in nights.history().nights if one.remarks} == {
         run_id(5): ("1 night is missing before it",),
         run_id(9): ("2 nights are missing before it",),
     }
-
-
-def test_of_a_day_s_many_runs_none_is_missed(tmp_path: Path) -> None:
     for hour in (0, 1, 2, 3, 20):
         name = f"{BEGAN + timedelta(hours=hour):%Y%m%dT%H%M%SZ}-c"
-        write(tmp_path / f"{name}.parquet", [case(0, run_id=name)])
-    (history,) = histories([tmp_path])
+        write(tmp_path / "by day" / f"{name}.parquet", [case(0, run_id=name)])
+    (history,) = histories([tmp_path / "by day"])
     assert not any(night.remarks for night in history.nights)
 
 
@@ -266,12 +241,13 @@ def test_a_night_that_was_cut_short_says_so(nights: Nights) -> None:
     nights.add(4, [case(0, visits=1, set_aside=["earlier"], set_aside_s=[1e-3], **ceiling), case(1)])
     nights.add(5, [case(1, None, status="crashed")])
     nights.add(6, [case(0, visits=1, **(ceiling | {"role": "probe"})), *(case(c) for c in range(1, 9))])
-    remarks = [one.remarks for one in nights.history().nights]
-    assert remarks[:3] == [(), (), ()]
-    assert remarks[3] == ("it was cut short: no ceiling was measured again at its end",)
-    assert remarks[4] == ("it has 2 times, nights usually 9",)
-    assert remarks[5] == ("no case has a time",)
-    assert remarks[6] == (), "a probe is visited once"
+    assert ["; ".join(one.remarks) for one in nights.history().nights] == [
+        *("", "", ""),
+        "it was cut short: no ceiling was measured again at its end",
+        "it has 2 times, nights usually 9",
+        "no case has a time",
+        "",  # a probe is visited once
+    ]
 
 
 DISTURBED: list[dict[str, Any]] = [
@@ -288,14 +264,10 @@ CALM: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("facts", [*DISTURBED, *CALM], ids=str)
 def test_times_that_the_machine_disturbed_are_in_doubt(nights: Nights, facts: dict[str, Any]) -> None:
-    nights.add(0, [case(0, **facts), case(1)])
+    whole = case(0, **facts)
+    nights.add(0, [whole, case(1)])
     assert nights.history().doubted.tolist() == [[facts in DISTURBED], [False]]
-
-
-def test_doubts_are_those_of_the_flags_on_the_whole_row() -> None:
-    for facts in [*DISTURBED, *CALM]:
-        whole = case(0, **facts)
-        assert any(flag.rule(whole, Ceilings()) for flag in DOUBTING) == (facts in DISTURBED)
+    assert any(flag.rule(whole, Ceilings()) for flag in DOUBTING) == (facts in DISTURBED)
 
 
 def test_a_flag_may_look_at_every_column_that_is_no_list_of_numbers(
@@ -354,10 +326,6 @@ def test_a_run_of_two_drivers_has_no_roofs_and_still_a_history(nights: Nights) -
 
 
 def test_no_folder_and_an_empty_one_are_told(tmp_path: Path) -> None:
-    asked: list[Callable[[], object]] = [
-        lambda: histories([tmp_path]),
-        lambda: histories([tmp_path / "no"]),
-    ]
-    for one in asked:
+    for folder in (tmp_path, tmp_path / "no"):
         with pytest.raises(UserError):
-            one()
+            histories([folder])

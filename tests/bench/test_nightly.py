@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -63,13 +64,12 @@ class Machine:
             told |= {"samples_s": [1.0], "utc": datetime.now(UTC).isoformat()}
             told |= {"commit": f"c{self.night}", "operator": ("gemm", "softmax")[number % 2]}
             if number < 2:
-                told |= {"sweep": ("ceilings/gemm", "ceilings/stream")[number], "role": "roof"}
-                told |= {"implementation": "cublas"}
-            told |= self.facts
+                sweep = ("ceilings/gemm", "ceilings/stream")[number]
+                told |= {"sweep": sweep, "role": "roof", "implementation": "cublas"}
             if status := self.broken.get(number):
                 took_s = None
                 told |= {"status": status, "reason": "it broke", "samples_s": None}
-            made.append(case(number, took_s, **told))
+            made.append(case(number, took_s, **(told | self.facts)))
         return made
 
     def write(self) -> Path:
@@ -103,17 +103,18 @@ def machine(tmp_path: Path, chance: np.random.Generator) -> Machine:
     return Machine(tmp_path / "results", chance)
 
 
+def device(one: Tonight) -> dict[str, Any]:
+    """What the JSON says of the night's device."""
+    (told,) = json.loads(nightly_json([one], one.exit_code))["devices"]
+    assert told["exit_code"] == one.exit_code
+    of_device: dict[str, Any] = told
+    return of_device
+
+
 def page(one: Tonight) -> str:
     """The page as people read it; the JSON says the same code."""
-    told = json.loads(nightly_json([one], one.exit_code))
-    assert told["devices"][0]["exit_code"] == one.exit_code
+    assert device(one)
     return "\n".join(nightly_lines([one]))
-
-
-def test_nights_on_which_nothing_changed_are_clean(machine: Machine) -> None:
-    found = machine.nights(NIGHTS)
-    assert found.exit_code == 0 and found.compared == CASES - 2
-    assert page(found).startswith("# CLEAN: ") and "nothing changed: 10 cases" in page(found)
 
 
 def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> None:
@@ -126,7 +127,8 @@ def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> 
         told = json.loads(nightly_json([found], 0))
         assert {told["verdict"], told["devices"][0]["verdict"]} == {"LEARNING"}
     found = machine.run()
-    assert page(found).startswith("# CLEAN: ") and found.compared == CASES - 2
+    assert found.exit_code == 0 and found.compared == CASES - 2
+    assert page(found).startswith("# CLEAN: ") and "nothing changed: 10 cases" in page(found)
 
 
 def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machine) -> None:
@@ -140,23 +142,16 @@ def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machin
     told = page(found)
     assert told.startswith("# REGRESSION: ") and "| SLOWER (new) | gemm/all-triton-softmax-float16-" in told
     assert f"({run_id(NIGHTS)})" in told and "commit c13 -> c14" in told
-    (device,) = json.loads(nightly_json([found], 1))["devices"]
-    assert device["steps"][0]["since"] == run_id(NIGHTS) and device["steps"][0]["new"]
-    assert 10 < device["steps"][0]["effect_percent"] < 30
+    assert "1 slower (1 of them new tonight), 0 faster; 10 cases compared." in told
+    (said,) = device(found)["steps"]
+    assert said["since"] == run_id(NIGHTS) and said["new"] and 10 < said["effect_percent"] < 30
     again = machine.run()
     assert again.exit_code == 1 and "| SLOWER | gemm/all-triton-softmax-" in page(again)
-    (device,) = json.loads(nightly_json([again], 1))["devices"]
-    assert not device["steps"][0]["new"]
-
-
-def test_a_night_that_did_not_measure_what_got_slower_is_clean_of_it(machine: Machine) -> None:
-    machine.nights(NIGHTS)
-    machine.effect[5] = 1.2
-    assert any(machine.run().exit_code == 1 for _ in range(4))
+    assert not device(again)["steps"][0]["new"] and "1 slower (0 of them new tonight)" in page(again)
     machine.broken[5] = "skipped"
     found = machine.run()
-    assert found.exit_code == 0 and len(found.steps(slower=True)) == 1
-    assert "| SLOWER | gemm/all-triton-softmax-" in page(found), "it stands open all the same"
+    assert found.exit_code == 0, "it was not measured tonight"
+    assert len(found.steps(slower=True)) == 1 and "| SLOWER | gemm/all-triton-softmax-" in page(found)
 
 
 def test_many_single_cases_of_a_class_are_one_line(machine: Machine) -> None:
@@ -195,24 +190,25 @@ def test_a_machine_that_changed_is_one_event_and_a_fault_only_where_it_is_slower
     assert bool(found.steps(slower=False, kinds=("machine",))) == (code == 0)
 
 
-@pytest.mark.parametrize("status", ["wrong", "crashed", "out_of_memory"])
-def test_a_case_that_no_longer_works_is_a_regression_at_once(machine: Machine, status: str) -> None:
-    machine.nights(3)
-    machine.broken[4] = status
-    machine.run()
-    found = machine.run()
-    assert found.exit_code == 1 and [one.since for one in found.failing] == [run_id(3)]
-    assert f"| {status} | {run_id(3)} | it broke |" in page(found)
-
-
-@pytest.mark.parametrize(("status", "worked"), [("skipped", True), ("unsupported", True), ("wrong", False)])
-def test_a_case_that_was_not_tried_or_never_worked_is_none(
-    machine: Machine, status: str, worked: bool
+@pytest.mark.parametrize(
+    ("status", "worked", "is_regression"),
+    [
+        *((status, 3, True) for status in ("wrong", "crashed", "out_of_memory")),
+        *((status, NIGHTS, False) for status in ("skipped", "unsupported")),  # not tried
+        ("wrong", 0, False),  # it never worked
+    ],
+)
+def test_a_case_that_no_longer_works_is_a_regression_at_once(
+    machine: Machine, status: str, worked: int, is_regression: bool
 ) -> None:
     if worked:
-        machine.nights(NIGHTS)
+        machine.nights(worked)
     machine.broken[4] = status
-    assert (machine.run() if worked else machine.nights(NIGHTS)).exit_code == 0
+    found = machine.nights(2 if worked else NIGHTS)
+    assert found.exit_code == is_regression and (f"| {status} |" in page(found)) == is_regression
+    if is_regression:
+        assert [one.since for one in found.failing] == [run_id(3)]
+        assert f"| {status} | {run_id(3)} | it broke |" in page(found)
 
 
 def test_a_changed_driver_begins_anew_and_is_told_beside_what_was(machine: Machine) -> None:
@@ -227,13 +223,6 @@ def test_a_changed_driver_begins_anew_and_is_told_beside_what_was(machine: Machi
     assert abs(moved["* gemm triton"]) < 3 and abs(moved["* softmax triton"] - 50) < 5
 
 
-def raises(error: BaseException) -> Callable[[Machine], RunResult]:
-    def leaves(machine: Machine) -> RunResult:
-        raise error
-
-    return leaves
-
-
 @pytest.mark.parametrize(
     ("error", "expected", "says"),
     [
@@ -246,7 +235,7 @@ def test_a_run_that_does_not_begin_or_breaks(
     machine: Machine, error: BaseException, expected: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A mistake of ours must not look like a regression, and its traceback is shown."""
-    machine.leaves = raises(error)
+    machine.leaves = Mock(side_effect=error)
     found = machine.run()
     assert found.exit_code == expected and says in page(found)
     assert ("Traceback" in capsys.readouterr().err) == isinstance(error, IndexError)
@@ -320,14 +309,8 @@ def test_one_gpu_that_is_not_fit_does_not_keep_the_others(machine: Machine) -> N
     other = replace(machine.device, index=1, uuid="GPU-bb", id="other")
     unfit = {machine.device.uuid: [Unfit("mig", "is partitioned", True)]}
     options = Options(device="all", results=machine.results, concurrent=True)
-    first, second = night(
-        [machine.device, other],
-        None,
-        options,
-        machine.measure,
-        lambda line: None,
-        lambda device: unfit.get(device.uuid, []),
-    )
+    devices = [machine.device, other]
+    first, second = night(devices, None, options, machine.measure, print, lambda one: unfit.get(one.uuid, []))
     assert first.refused and not first.paths
     assert machine.options == [replace(options, device="cuda:1", concurrent=False)]
     assert second.broken  # the file is the other's
@@ -361,8 +344,7 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     options = Options(results=folder / "results", visits="3", budget="inf")
 
     def tonight(options: Options) -> Tonight:
-        measure = whole_run.measure
-        (found,) = night([several.gpu(0)], None, options, measure, print, lambda device: [])
+        (found,) = night([several.gpu(0)], None, options, whole_run.measure, print, lambda device: [])
         return found
 
     found = tonight(options)

@@ -31,23 +31,18 @@ ALL = Forecast(Tally(20, 1, 30.0), Tally(20, 1, 30.0), CEILINGS, {}, {}, frozens
 
 
 def test_how_many_cases_of_how_many_and_both_times_come_first() -> None:
-    first, second, third = forecast_lines(SOME, 600.0, "the datasheet of X")
-    assert first == (
-        "planned: 1,445 of 14,201 cases, of 62 of 62 sweeps, and 82 ceilings (1 min 24 s), "
-        "in about 10 min 00 s"
-    )
-    assert second == "all of them would take about 6 h 58 min (--bench-budget inf)"
-    assert third == "this rests on the datasheet of X"
-
-
-@pytest.mark.parametrize("budget", [None, 600.0])
-def test_where_there_is_time_for_all_nothing_is_said_of_a_budget(budget: float | None) -> None:
-    first, _ = forecast_lines(ALL, budget, "the datasheet of X")
-    assert first == "planned: all 20 cases of 1 sweep, and 82 ceilings, in about 2 min 06 s"
-
-
-def test_one_sweep_is_not_counted_out_of_one() -> None:
-    few = replace(ALL, planned=Tally(5, 1, 8.0))
+    planned = "1,445 of 14,201 cases, of 62 of 62 sweeps, and 82 ceilings (1 min 24 s)"
+    assert forecast_lines(SOME, 600.0, "the datasheet of X") == [
+        f"planned: {planned}, in about 10 min 00 s",
+        "all of them would take about 6 h 58 min (--bench-budget inf)",
+        "this rests on the datasheet of X",
+    ]
+    for budget in (None, 600.0):  # where there is time for all nothing is said of a budget
+        first, _ = forecast_lines(ALL, budget, "the datasheet of X")
+        assert first == "planned: all 20 cases of 1 sweep, and 82 ceilings, in about 2 min 06 s"
+    line = refined_line(SOME)  # after the ceilings it is said again
+    assert "1,445 of 14,201 cases" in line and "8 min 24 s" in line and "6 h 56 min" in line
+    few = replace(ALL, planned=Tally(5, 1, 8.0))  # one sweep is not counted out of one
     assert forecast_lines(few, 60.0, "x")[0].startswith("planned: 5 of 20 cases of 1 sweep, and 82 ceilings")
 
 
@@ -88,11 +83,6 @@ def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too
     assert claims_line(compared, keys) == f"{enough}2 claims"
     assert claims_line(compared, keys, named=True) == f"{enough}2 claims: gemm/mine MM-01, MM-02"
     assert claims_line(compared, set(), named=True) == f"{enough}0 claims" and claims_line([], keys) == ""
-
-
-def test_after_the_ceilings_it_is_said_again() -> None:
-    line = refined_line(SOME)
-    assert "1,445 of 14,201 cases" in line and "8 min 24 s" in line and "6 h 56 min" in line
 
 
 def test_a_gpu_has_ten_minutes_unless_told_otherwise() -> None:

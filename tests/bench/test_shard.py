@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -64,13 +64,9 @@ def test_each_key_is_in_one_part_and_parts_are_alike_in_size() -> None:
 
 
 def test_a_case_keeps_its_part_from_one_version_to_the_next() -> None:
-    """Else the history of a sharded suite would begin anew."""
+    """Else the history of a sharded suite would begin anew. Blake2b of 8 bytes, big-endian, modulo 7."""
     parts = [next(p for p in range(1, 8) if f"case {n}" in Shard(p, 7)) for n in range(12)]
-    assert parts == PARTS
-
-
-PARTS = [6, 3, 4, 7, 7, 7, 1, 7, 4, 1, 4, 5]
-"""By hand: blake2b of 8 bytes, big-endian, modulo 7."""
+    assert parts == [6, 3, 4, 7, 7, 7, 1, 7, 4, 1, 4, 5]
 
 
 def chosen(folder: Path, shard: str | None) -> tuple[Run, list[str], list[str]]:
@@ -163,21 +159,17 @@ def alive(tmp_path: Path) -> Iterator[Path]:
         "print('here', flush=True); sys.stdin.read()"
     )
     path = tmp_path / "a-s1of2.journal"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None and process.stdout.readline() == b"here\n"
-    yield path
-    process.kill()
-    process.communicate()
+    words = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"here\n"
+        yield path
+        process.kill()
 
 
 ANY = RunFacts("x", Shard(1, 2), "x", None)
 
 
-def test_a_run_that_is_going_on_is_left_alone_and_one_that_was_killed_is_not(
-    alive: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_run_that_is_going_on_is_left_alone(alive: Path, tmp_path: Path) -> None:
     before = alive.read_bytes()
     for begun in (begin(tmp_path, "b"), go_on(tmp_path, "b", ANY)):
         assert begun.left == [] and begun.rows == []
@@ -229,12 +221,8 @@ def test_a_stale_copy_is_no_hindrance_and_a_failed_one_leaves_the_journal(
     path = tmp_path / "1-s1of2.journal"
     data = written(path, [row(), row()])
     path.with_suffix(".copy").write_bytes(b"half")
-
-    def full(*_: Any, **__: Any) -> None:
-        raise UserError("no space")
-
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "append", full)
+        patched.setattr(Journal, "append", Mock(side_effect=UserError("no space")))
         with pytest.raises(UserError, match="no space"):
             go_on(tmp_path, "new", ANY)
     assert path.read_bytes() == data

@@ -1,16 +1,21 @@
 """What the launchers in fleet/ ask for. Slurm, kubectl and Python are stand-ins that note their arguments.
 
-The real ones are run by studies/fleet_slurm.sh and studies/fleet_ray.py, which need packages that
-these tests do without.
+Of the Ray driver the parts that need no Ray, which is replaced by what it takes to import the driver. The
+real ones are run by studies/fleet_slurm.sh and studies/fleet_ray.py, which need packages that these tests do
+without.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -32,10 +37,9 @@ class Machine:
     """A folder with stand-ins for programs, and what they were asked."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.results = folder, folder / "results"
         self.programs, self.asked = folder / "programs", folder / "asked"
         self.programs.mkdir()
-        self.results = folder / "results"
 
     def program(self, name: str, script: str = "") -> Path:
         """A program that notes its arguments, then runs `script`."""
@@ -48,18 +52,29 @@ class Machine:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "NODE_NAME", "PYTHON"))}
         return {**kept, "PATH": f"{self.programs}:{os.environ['PATH']}", **variables}
 
-    def run(self, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(word) for word in words],
+    def run(self, *words: object, status: int = 0, **variables: str) -> None:
+        """Run a launcher, which ends with this exit code."""
+        done = subprocess.run(
+            list(map(str, words)),
             env=self.environment(**variables),
             cwd=ROOT,
             capture_output=True,
-            text=True,
             timeout=60,
         )
+        assert done.returncode == status, done.stderr
 
     def lines(self) -> list[str]:
         return self.asked.read_text().splitlines()
+
+    def python(self, units: int, measuring: str = ":") -> str:
+        """A Python that sees so many units and, asked to measure, runs `measuring`."""
+        return str(self.program("python", f'if [ "$1" = -c ]; then echo {units}; else {measuring}; fi'))
+
+    def measured(self) -> list[str]:
+        """The options of each measurement, those that all have left out."""
+        runs = [line for line in self.lines() if "--benchmark" in line]
+        assert all("-m pytest bench/" in run and "--bench-device all" in run for run in runs)
+        return [run.partition("--bench-device all ")[2] for run in runs]
 
 
 @pytest.fixture
@@ -67,78 +82,49 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def python(machine: Machine, units: int, measuring: str = "") -> str:
-    """A Python that sees so many units and, asked to measure, runs `measuring`."""
-    return str(machine.program("python", f'if [ "$1" = -c ]; then echo {units}; else {measuring or ":"}; fi'))
-
-
 # ---- the node
 
 
-def measured(machine: Machine) -> list[str]:
-    """The options of each measurement, those that all have left out."""
-    runs = [line for line in machine.lines() if "--benchmark" in line]
-    assert all("-m pytest bench/" in run and "--bench-device all" in run for run in runs)
-    return [run.partition("--bench-device all ")[2] for run in runs]
-
-
-def test_a_node_measures_its_gpus_alone_and_then_together(machine: Machine) -> None:
-    done = machine.run(FLEET / "node.sh", machine.results, PYTHON=python(machine, 8), NODE_NAME="n7")
-    assert done.returncode == 0, done.stderr
-    common = f"--bench-results {machine.results}/n7 --bench-tag node=n7"
-    assert measured(machine) == [
-        f"{common} --bench-suite fleet",
-        f"{common} --bench-concurrent --bench-suite fleet",
-    ]
-
-
-def test_one_unit_is_measured_once_and_options_replace_the_suite(machine: Machine) -> None:
-    options = ("--bench-sweep", "activations/relu", "--bench-tag", "rack=b12")
+@pytest.mark.parametrize(
+    ("name", "units", "options", "asked"),
+    [
+        ("NODE_NAME", 8, "", ["--bench-suite fleet", "--bench-concurrent --bench-suite fleet"]),
+        # Only an option that says what to measure replaces the suite; one unit is measured once.
+        ("SLURMD_NODENAME", 1, "--bench-tag rack=b12", ["--bench-suite fleet --bench-tag rack=b12"]),
+        ("NODE_NAME", 1, "--bench-sweep activations/relu --bench-tag rack=b12", None),
+        ("NODE_NAME", 1, "--bench-case a/b", None),
+        ("NODE_NAME", 1, "--bench-suite=core", None),
+    ],
+)
+def test_a_node_measures_its_gpus_alone_and_then_together(
+    machine: Machine, name: str, units: int, options: str, asked: list[str] | None
+) -> None:
     machine.run(
-        *(FLEET / "node.sh", machine.results, *options), PYTHON=python(machine, 1), SLURMD_NODENAME="n3"
+        *(FLEET / "node.sh", machine.results, *options.split()), PYTHON=machine.python(units), **{name: "n7"}
     )
-    common = f"--bench-results {machine.results}/n3 --bench-tag node=n3"
-    assert measured(machine) == [f"{common} {' '.join(options)}"]
+    common = f"--bench-results {machine.results}/n7 --bench-tag node=n7"
+    assert machine.measured() == [f"{common} {each}" for each in asked or [options]]
 
 
 def test_a_failure_alone_does_not_keep_the_node_from_measuring_together(machine: Machine) -> None:
     fails = '[[ "$*" == *concurrent* ]] || exit 3'
-    done = machine.run(FLEET / "node.sh", machine.results, PYTHON=python(machine, 2, fails), NODE_NAME="n")
-    assert done.returncode == 3 and len(measured(machine)) == 2
+    machine.run(FLEET / "node.sh", machine.results, status=3, PYTHON=machine.python(2, fails), NODE_NAME="n")
+    assert len(machine.measured()) == 2
 
 
 def test_what_a_node_measures_ends_with_it(machine: Machine) -> None:
     """A batch system ends the script; a measurement that went on would disturb the next one."""
     measuring = "echo $$; exec sleep 600"
-    with subprocess.Popen(
-        [FLEET / "node.sh", machine.results],
-        env=machine.environment(PYTHON=python(machine, 2, measuring), NODE_NAME="n"),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as node:
+    environment = machine.environment(PYTHON=machine.python(2, measuring), NODE_NAME="n")
+    words = [FLEET / "node.sh", machine.results]
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as node:
         assert node.stdout is not None
         child = int(node.stdout.readline())
         node.send_signal(signal.SIGTERM)
         assert node.wait(60) == 143
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
-    assert len(measured(machine)) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "asked"),
-    [
-        ("--bench-tag rack=b12", "--bench-suite fleet --bench-tag rack=b12"),
-        ("--bench-case a/b", "--bench-case a/b"),
-        ("--bench-suite=core", "--bench-suite=core"),
-    ],
-)
-def test_only_an_option_that_says_what_to_measure_replaces_the_suite(
-    machine: Machine, options: str, asked: str
-) -> None:
-    machine.run(*(FLEET / "node.sh", machine.results, *options.split()), PYTHON=python(machine, 1))
-    (run,) = measured(machine)
-    assert run.endswith(f" {asked}") and run.count("--bench-suite") <= 1
+    assert len(machine.measured()) == 1
 
 
 # ---- Slurm
@@ -149,8 +135,7 @@ def submitted(machine: Machine, **variables: str) -> None:
     machine.program("scontrol", "printf 'n1\\nn2\\n'")
     machine.program("srun", f'cat "{machine.results}/expected.txt" >> "{machine.asked}"')
     script = shutil.copy(FLEET / "slurm.sbatch", machine.folder / "slurm_script")
-    done = machine.run("bash", script, machine.results, PYTHON=python(machine, 1), **variables)
-    assert done.returncode == 0, done.stderr
+    machine.run("bash", script, machine.results, PYTHON=machine.python(1), **variables)
 
 
 def test_a_slurm_job_lists_its_nodes_before_it_measures_them(machine: Machine) -> None:
@@ -183,18 +168,77 @@ def test_kubernetes_gets_a_job_for_every_node_with_gpus(machine: Machine) -> Non
             "create --filename") echo --- >> "{made}.yaml"; cat >> "{made}.yaml" ;;
         esac""",
     )
-    done = machine.run(FLEET / "kubernetes.sh", "registry.example/roofbench:1")
-    assert done.returncode == 0, done.stderr
+    machine.run(FLEET / "kubernetes.sh", "registry.example/roofbench:1")
     assert made.with_suffix(".txt").read_text() == "node1 8\nnode2 4\n"
     jobs = list(yaml.safe_load_all(made.with_suffix(".yaml").read_text()))
     pods = [job["spec"]["template"]["spec"] for job in jobs]
-    terms = [
-        pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] for pod in pods
-    ]
-    nodes = [each["nodeSelectorTerms"][0]["matchFields"][0]["values"] for each in terms]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = [pod["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"] for pod in pods]
+    nodes = [each[0]["matchFields"][0]["values"] for each in terms]
     containers = [pod["containers"][0] for pod in pods]
     assert nodes == [["node1"], ["node2"]]
     assert [each["resources"]["limits"]["nvidia.com/gpu"] for each in containers] == ["8", "4"]
     assert {each["image"] for each in containers} == {"registry.example/roofbench:1"}
     volumes = {volume["name"] for pod in pods for volume in pod["volumes"]}
     assert {mount["name"] for each in containers for mount in each["volumeMounts"]} == volumes
+
+
+# ---- Ray
+
+
+PYTHON = """#!/bin/bash
+if [ "$1" = -c ]; then echo 1; exit; fi
+while [ "$1" != --bench-results ]; do shift; done
+mkdir -p "$2/gpu" && echo "$*" > "$2/gpu/run.parquet"
+echo measured
+exit 3
+"""
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
+    stand_ins: dict[str, dict[str, object]] = {
+        "ray": {"remote": lambda **_: lambda function: function},
+        "ray.exceptions": {"RayError": Exception},
+        "ray.util": {},
+        "ray.util.scheduling_strategies": {"NodeAffinitySchedulingStrategy": SimpleNamespace},
+    }
+    for name, contents in stand_ins.items():
+        module = ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    spec = importlib.util.spec_from_file_location("ray_fleet", FLEET / "ray_fleet.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("given", "name"), [("rack1-7", "rack1-7"), ("10.0.0.7", "host7")])
+def test_a_node_is_called_as_ray_was_told_or_by_its_host(driver: Any, given: str, name: str) -> None:
+    node = {"NodeName": given, "NodeManagerAddress": "10.0.0.7", "NodeManagerHostname": "host7"}
+    assert driver.name_of(node) == name
+
+
+def test_the_files_of_a_node_arrive_where_the_driver_runs(
+    driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    monkeypatch.setenv("PYTHON", str(python))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5")
+    visible, status, output, files = driver.measure("n7", ["--bench-suite", "fleet"])
+    assert (visible, status, output) == ("GPU-5", 3, "measured\n")
+    driver.keep(tmp_path / "results", "n7 task 1 of 1", (visible, status, output, files))
+    content = (tmp_path / "results" / "n7" / "gpu" / "run.parquet").read_text()
+    assert content.endswith("/n7 --bench-tag node=n7 --bench-suite fleet\n")
+    said = capsys.readouterr().out
+    assert said == "n7 task 1 of 1: 1 result files, CUDA_VISIBLE_DEVICES=GPU-5, exit code 3\n"
+
+
+def test_why_a_node_gave_no_file_is_said(driver: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "".join(f"line {number}\n" for number in range(30))
+    driver.keep(Path(os.devnull), "n7 task 1 of 1", ("", 2, lines, {}))
+    said = capsys.readouterr().out.splitlines()
+    assert said[1:] == [f"line {number}" for number in range(20, 30)]

@@ -8,6 +8,7 @@ and a node whose power is limited. docs/simulated_fleet/ is
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -54,10 +55,8 @@ class Kernel:
 
 
 def _gemm(m: int, dtype: str, median_s: float) -> Kernel:
-    byte = 2 * (2 * m * 8192 + 8192**2)
-    return Kernel(
-        "gemm", {"m": m, "n": 8192, "k": 8192}, dtype, median_s, 2 * m * 8192**2, byte, 1.43e9, 694.0
-    )
+    sizes, byte = {"m": m, "n": 8192, "k": 8192}, 2 * (2 * m * 8192 + 8192**2)
+    return Kernel("gemm", sizes, dtype, median_s, 2 * m * 8192**2, byte, 1.43e9, 694.0)
 
 
 def _stream(kind: str, length: int, cache: str, median_s: float) -> Kernel:
@@ -71,17 +70,16 @@ def _transfer(direction: str, memory: str, median_s: float) -> Kernel:
 
 
 SUITE = (
-    _gemm(8192, "bfloat16", 1.62e-3),
-    _gemm(8192, "float8_e4m3", 0.86e-3),
-    _gemm(16384, "bfloat16", 3.2e-3),
-    _stream("copy", 2**28, "cold", 0.72e-3),
-    _stream("read", 2**28, "cold", 0.35e-3),
+    *(
+        _gemm(8192, "bfloat16", 1.62e-3),
+        _gemm(8192, "float8_e4m3", 0.86e-3),
+        _gemm(16384, "bfloat16", 3.2e-3),
+    ),
+    *(_stream("copy", 2**28, "cold", 0.72e-3), _stream("read", 2**28, "cold", 0.35e-3)),
     _stream("triad", 2**28, "cold", 1.07e-3),
-    _stream("read", 2**22, "warm", 3.1e-6),
-    _stream("copy", 2**21, "warm", 4.0e-6),
+    *(_stream("read", 2**22, "warm", 3.1e-6), _stream("copy", 2**21, "warm", 4.0e-6)),
     Kernel("launch", {}, "float32", 2.3e-6, 0, 0, 1.98e9, 110.0, arithmetic="vector"),
-    _transfer("to_device", "pinned", 19e-3),
-    _transfer("to_host", "pinned", 20e-3),
+    *(_transfer("to_device", "pinned", 19e-3), _transfer("to_host", "pinned", 20e-3)),
     _transfer("to_device", "pageable", 90e-3),
 )
 
@@ -124,16 +122,12 @@ def write(
     chance = np.random.default_rng(seed)
     own = UNIT * chance.standard_normal((units, 3))
     manners = (False, True) if concurrent else (False,)
-    for night in range(nights):
-        for together in manners:
-            noise = RUN * chance.standard_normal((units, len(SUITE)))
-            for unit in range(units):
-                if unit in without:
-                    continue
-                rows = list(_rows(unit, night, together, own[unit], noise[unit], slow))
-                node = _node(unit)
-                file = f"{rows[0].run_id}-gpu{unit % PER_NODE}.parquet"
-                parquet.write(folder / node / SLUG / file, rows)
+    for night, together in itertools.product(range(nights), manners):
+        noise = RUN * chance.standard_normal((units, len(SUITE)))
+        for unit in set(range(units)) - set(without):
+            rows = list(_rows(unit, night, together, own[unit], noise[unit], slow))
+            file = f"{rows[0].run_id}-gpu{unit % PER_NODE}.parquet"
+            parquet.write(folder / _node(unit) / SLUG / file, rows)
     nodes = sorted({_node(unit) for unit in range(units)})
     (folder / "expected.txt").write_text("".join(f"{node} {PER_NODE}\n" for node in nodes))
 
@@ -147,33 +141,16 @@ def _rows(
 ) -> Iterator[Measurement]:
     wrong = [s for s in slow if s.at <= unit < s.at + s.units and night >= s.since]
     began = FIRST + timedelta(days=night, minutes=40 if together else 0, seconds=unit // PER_NODE)
-    slot = f"0000:{0x1B + 0x18 * (unit % PER_NODE):02x}:00.0"
     facts = {
-        "device": SLUG,
-        "device_name": NAME,
-        "device_kind": "cuda",
-        "device_id": f"{unit:016x}",
-        "host": _node(unit),
-        "pci_bus": slot,
-        "gpu_uuid": f"GPU-{unit:08x}-0000-0000-0000-000000000000",
-        "serial": f"16539231{unit:05d}",
+        "device": SLUG, "device_name": NAME, "device_kind": "cuda", "device_id": f"{unit:016x}",
+        "host": _node(unit), "pci_bus": f"0000:{0x1B + 0x18 * (unit % PER_NODE):02x}:00.0",
+        "gpu_uuid": f"GPU-{unit:08x}-0000-0000-0000-000000000000", "serial": f"16539231{unit:05d}",
         "tags": json.dumps({"simulated": "yes", "rack": f"r{unit // PER_NODE // NODES_PER_RACK + 1:02d}"}),
-        "job_id": f"SLURM_JOB_ID={4711 + unit // PER_NODE}",
-        "run_id": f"{began:%Y%m%dT%H%M%SZ}-4f2a91c",
-        "utc": began.isoformat(),
-        "concurrent_gpus": PER_NODE if together else 1,
-        "driver": "580.95.05",
-        "torch": "2.13.0",
-        "clock": "graph",
-        "protocol": "p2-1",
-        "fill": "uniform",
-        "persistence": "on",
-        "ecc": "on",
-        "mig": "off",
-        "threads": 1,
-        "samples_s": None,
-        "visits": 3,
-    }
+        "job_id": f"SLURM_JOB_ID={4711 + unit // PER_NODE}", "run_id": f"{began:%Y%m%dT%H%M%SZ}-4f2a91c",
+        "utc": began.isoformat(), "concurrent_gpus": PER_NODE if together else 1, "driver": "580.95.05",
+        "torch": "2.13.0", "clock": "graph", "protocol": "p2-1", "fill": "uniform", "persistence": "on",
+        "ecc": "on", "mig": "off", "threads": 1, "samples_s": None, "visits": 3,
+    }  # fmt: skip
     for kernel, luck in zip(SUITE, noise, strict=True):
         yield row(**facts | _state(kernel, together, own, luck, wrong, unit))
 
@@ -207,31 +184,17 @@ def _state(
                 clock_hz, power_w, held_power = clock_hz / (1 + fault.by), 598.0, 0.78
     median_s = float(f"{kernel.median_s * np.exp(log):.4g}")  # few digits make a small file
     return {
-        "sweep": f"fleet/{kernel.operator}",
-        "operator": kernel.operator,
+        "sweep": f"fleet/{kernel.operator}", "operator": kernel.operator,
         "implementation": {"gemm": "cublas", "transfer": "cuda"}.get(kernel.operator, "aten"),
         "parameters": json.dumps(kernel.parameters | {"dtype": kernel.dtype}, sort_keys=True),
-        "dtype": kernel.dtype,
-        "arithmetic": kernel.arithmetic,
-        "rate": "flop" if kernel.flop else "byte",
-        "cache": kernel.cache,
-        "flop": kernel.flop,
-        "byte": kernel.byte,
-        "byte_moved": kernel.byte,
-        "median_s": median_s,
-        "low_s": float(f"{median_s * 0.996:.4g}"),
-        "high_s": float(f"{median_s * 1.004:.4g}"),
-        "sm_clock_hz": round(clock_hz, -6),
-        "memory_clock_hz": 2.619e9,
-        "power_w": float(round(power_w + 300 * (own[2] + luck))),
-        "temperature_c": temperature_c + unit % 5,
-        "limit_reasons": reasons or None,
-        "held_power": held_power,
-        "held_thermal": held_thermal,
-        "held_hardware": 0.0,
-        "foreign_processes": 0,
-        "power_limit_w": limit_w,
-    }
+        "dtype": kernel.dtype, "arithmetic": kernel.arithmetic, "rate": "flop" if kernel.flop else "byte",
+        "cache": kernel.cache, "flop": kernel.flop, "byte": kernel.byte, "byte_moved": kernel.byte,
+        "median_s": median_s, "low_s": float(f"{median_s * 0.996:.4g}"),
+        "high_s": float(f"{median_s * 1.004:.4g}"), "sm_clock_hz": round(clock_hz, -6),
+        "memory_clock_hz": 2.619e9, "power_w": float(round(power_w + 300 * (own[2] + luck))),
+        "temperature_c": temperature_c + unit % 5, "limit_reasons": reasons or None, "held_power": held_power,
+        "held_thermal": held_thermal, "held_hardware": 0.0, "foreign_processes": 0, "power_limit_w": limit_w,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ import pytest
 from playwright.sync_api import Page
 
 from bench.judge.history.detector import ConfirmedChange
-from plots.history import page as history_page
-from plots.history import write as history
+from plots.history import page as history
 from tests.bench.nights_made import QUIET, made, rows_of, stepped
 from tests.plots.browser import Browsing, broken_words, scrolls_sideways, violations
 from tests.plots.judged_made import HALF, judged, seen, step
@@ -38,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     view = replace(view, labels=tuple(LONG if i == row else name for i, name in enumerate(view.labels)))
     pages = tmp_path_factory.mktemp("pages")
     history.save(view, pages / "device", "")
-    index = history_page.index_html([history_page.DeviceLine(view, "device")])
+    index = history.index_html([history.DeviceLine(view, "device")])
     (pages / "index.html").write_text(index, "utf-8")
     return pages
 

@@ -1,14 +1,19 @@
-"""The head of a report: what a device reaches, in a sentence and a few numbers, and how its run was made."""
+"""The tables of a report: what devices reach, how their runs were made, and comparisons side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from bench.cli.run_summary import reached_sentence, trust_lines
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import DeviceRun
+from bench.judge.speedup import Gain, gains, speedups
+from bench.judge.standings import Standing, duels, efficiencies
+from bench.model.bound import bound_text
 from bench.model.ceilings import Ceilings
 
 STATED, UNMEASURED = "by its datasheet; not measured", "not measured"
@@ -16,6 +21,10 @@ STATED, UNMEASURED = "by its datasheet; not measured", "not measured"
 
 Number = tuple[str, str]
 """One of the numbers of a device, and its interval, of how many cases it is made, or where it is from."""
+MOST_RIVALS = 12
+"""Implementations of an operator in a table of what others timed, which may be dozens of launch shapes."""
+PROBLEM = ["operator", "parameters", "cache", "threads_asked"]
+"""Columns that two rows of one problem share."""
 
 
 class Head(NamedTuple):
@@ -37,29 +46,29 @@ def heads(runs: Sequence[DeviceRun]) -> list[Head]:
     """The heads of a page; each has a number for every data type that one of the runs multiplies in."""
     dtypes = list(dict.fromkeys(dtype for run in runs for dtype in _matrix_dtypes(run)))
     made = [_head(run, dtypes) for run in runs]
-    # Of a single run a number that is not there needs no card; next to others it says so.
-    if len(made) > 1:
-        return made
-    return [
-        head._replace(numbers={of: each for of, each in head.numbers.items() if each[0]}) for head in made
-    ]
+    if len(made) == 1:  # a number that is not there needs no card; next to others it says so
+        (head,) = made
+        made = [head._replace(numbers={of: each for of, each in head.numbers.items() if each[0]})]
+    return made
 
 
 def _head(run: DeviceRun, dtypes: Sequence[str]) -> Head:
     state = [f"imported, not measured by roofbench: {_sources(run)}"] if run.imported else []
-    roof = _roof(run)
-    listed = [
-        (each.name, amount_text(each.value, each.unit), _interval(each.low, each.high, each.unit), each.row)
-        for each in roof.listed()
-    ]
-    sentence = reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own."
     return Head(
-        run.rows[0].device_kind,
-        run.device_name,
-        sentence,
-        dict(_numbers(run, dtypes)),
-        (*state, *trust_lines(run)),
-        tuple(listed),
+        kind=run.rows[0].device_kind,
+        name=run.device_name,
+        sentence=reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own.",
+        numbers=dict(_numbers(run, dtypes)),
+        state=(*state, *trust_lines(run)),
+        ceilings=tuple(
+            (
+                each.name,
+                amount_text(each.value, each.unit),
+                _interval(each.low, each.high, each.unit),
+                each.row,
+            )
+            for each in _roof(run).listed()
+        ),
     )
 
 
@@ -165,12 +174,11 @@ def _stated(run: DeviceRun) -> str:
     sheet = run.datasheet
     if sheet is None:
         return ""
-    bandwidth = [amount_text(sheet.bandwidth_byte_per_s, "B/s")] if sheet.bandwidth_byte_per_s else []
-    dtypes = sorted({row.dtype for row in run.rows if row.arithmetic == "matrix"})
-    peaks = [(dtype, sheet.peak_flop_per_s("matrix", dtype)) for dtype in dtypes]
-    return ", ".join(
-        bandwidth + [f"{amount_text(peak, 'FLOP/s')} in {dtype}" for dtype, peak in peaks if peak]
-    )
+    stated = [amount_text(sheet.bandwidth_byte_per_s, "B/s")] if sheet.bandwidth_byte_per_s else []
+    for dtype in sorted({row.dtype for row in run.rows if row.arithmetic == "matrix"}):
+        if peak := sheet.peak_flop_per_s("matrix", dtype):
+            stated.append(f"{amount_text(peak, 'FLOP/s')} in {dtype}")
+    return ", ".join(stated)
 
 
 def _values(run: DeviceRun, fact: Fact) -> str:
@@ -182,3 +190,64 @@ def _values(run: DeviceRun, fact: Fact) -> str:
     texts = [text for text in dict.fromkeys(shown) if text]
     more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
     return ", ".join(texts[:3]) + more
+
+
+# ---- side by side
+
+
+def gained(runs: Sequence[DeviceRun]) -> list[dict[str, Any]]:
+    """The speed-ups of the devices over the first run's, as `python -m bench compare --across device`.
+
+    One for each operator, data type and bound, with the gain `on` each device.
+    """
+    sheets = {run.device: run.datasheet for run in runs}
+    if len(sheets) < 2:
+        return []
+    base = runs[0].device
+    cases = dict(speedups(pd.concat([run.frame for run in runs]), base))
+    places: dict[tuple[str, str, str], dict[str, Gain]] = {}
+    for gain in gains(cases, base, sheets):
+        places.setdefault((gain.operator, gain.dtype, bound_text(gain.bound_by)), {})[gain.device] = gain
+    return [
+        {"operator": operator, "dtype": dtype, "bound": bound, "on": on}
+        for (operator, dtype, bound), on in places.items()
+    ]
+
+
+def rivals(run: DeviceRun) -> Iterator[dict[str, Any]]:
+    """Every implementation of every operator with more than one; of imported rows the MOST_RIVALS fastest.
+
+    In how many of the `problems` that several of them timed it is the `fastest`, and the median of its time
+    over the fastest one's. Suspect rows are left out.
+    """
+    frame = run.frame
+    sound = (frame["role"] == "measurement") & (frame["visit"] == 0) & ~frame["suspect"].astype(bool)
+    timed = frame[sound & frame["median_s"].notna()]
+    latest = timed.sort_values("utc", kind="stable").drop_duplicates(
+        [*PROBLEM, "implementation"], keep="last"
+    )
+    several = latest[latest.groupby(PROBLEM)["implementation"].transform("nunique") > 1]
+    behind = several["median_s"] / several.groupby(PROBLEM)["median_s"].transform("min")
+    by_name = behind.groupby([several["operator"], several["implementation"]])
+    place = by_name.median().groupby("operator").rank(method="first").to_dict()
+    for (operator, name), ratios in by_name:
+        if run.imported and place[operator, name] > MOST_RIVALS:
+            continue
+        counts = {"problems": len(ratios), "fastest": int((ratios == 1).sum())}
+        yield {"operator": operator, "implementation": name, **counts, "behind": float(ratios.median())}
+
+
+def ours(run: DeviceRun) -> Iterator[tuple[str, Standing]]:
+    """(region, standing) of our GEMMs against the library, and of our memory-bound kernels against the best.
+
+    A standing's figures are seconds of theirs over seconds of ours.
+    """
+    if run.imported:
+        return
+    for cache in run.caches:
+        for each in duels(run, cache)[0]:
+            yield each.region if cache == "cold" else f"{each.region}, {cache}", each
+    # Without a copy in the run there are no efficiencies.
+    for _, against in efficiencies(run) if run.roof("cold").copy_byte_per_s else ():
+        if against is not None:
+            yield f"{against.kind}, {against.region}", against
