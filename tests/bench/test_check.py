@@ -77,9 +77,13 @@ def test_each_output_is_held_to_its_own_tolerance() -> None:
     assert found(2 * x, x)[0] == 0 and found(2 * x, x * math.nan)[0] == math.inf
     allowed[1] = 0.0
     assert found(2 * x * 1.001, x * 1.000001)[1] == 0
-    allowed.append(1.0)
-    with pytest.raises(ValueError, match="3 tolerances for 2 outputs"):
-        found(2 * x, x)
+    for wrong, says in (
+        ([1e-2, math.nan], "a tolerance of 0.01, nan says nothing about the result"),
+        ([1e-2, 1e-5, 1.0], "3 tolerances for 2 outputs"),
+    ):
+        allowed[:] = wrong
+        with pytest.raises(ValueError, match=says):
+            found(2 * x, x)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
