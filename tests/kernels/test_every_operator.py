@@ -174,6 +174,7 @@ def test_the_folder_binds_every_declared_name(name: str) -> None:
     operator = kernels.operator(name)
     assert operator is import_module(f"kernels.{name}.operator").OPERATOR
     assert set(operator.implementations) == {way.name for way in kernels.problem(name).implementations}
+    assert operator.examples and all(isinstance(each, operator.problem) for each in operator.examples)
 
 
 RUNS = [(name, *run) for name in kernels.names() for run in runs(name)]
