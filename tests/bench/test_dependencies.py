@@ -31,6 +31,7 @@ from bench.environment.dependencies import (
     required,
     sentence,
 )
+from tests.drawing import drawn
 
 HIDING = """
 import os, sys
@@ -71,13 +72,17 @@ def install(*requirements: str) -> str:
     return shlex.join(words)
 
 
+NIGHTLY = ("bench", "nightly")
 PYTEST = ("-m", "pytest", "bench/", "-p", "no:cacheprovider")
 
 
 @pytest.mark.parametrize(
     "words",
-    [PYTEST, (*PYTEST, "--benchmark"), ("-m", "bench", "list"), ("-m", "plots", "nothing.parquet")],
-    ids=["pytest", "benchmark", "bench", "plots"],
+    drawn(
+        [PYTEST, (*PYTEST, "--benchmark"), ("-m", "bench", "list"), ("-m", "plots", "nothing.parquet")],
+        *(2, "commands without packages"),
+    ),
+    ids=" ".join,
 )
 def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) -> None:
     done = hiding("pydantic,yaml,ruptures", *words)
@@ -91,13 +96,11 @@ def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) ->
 
 @pytest.mark.parametrize(
     "words",
-    [
-        PYTEST,
-        ("-m", "studies", "instruments"),
-        ("-m", "studies", "self"),
-        ("-m", "bench", "nightly"),
-    ],
-    ids=["pytest", "instruments", "self", "nightly"],
+    drawn(
+        [PYTEST, *(("-m", *each) for each in (("studies", "instruments"), ("studies", "self"), NIGHTLY))],
+        *(2, "commands without torch"),
+    ),
+    ids=" ".join,
 )
 def test_what_the_worker_will_need_is_said_before_it_is_started(hiding, words: tuple[str, ...]) -> None:
     done = hiding("torch,triton", *words)

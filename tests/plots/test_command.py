@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -253,17 +251,6 @@ def test_parameters_of_one_name_may_differ_in_type(tmp_path: Path) -> None:
     files = [write(tmp_path / "a.parquet", small()), write(tmp_path / "b.parquet", [other])]
     words, numbers = sorted(load(files, find_datasheet), key=lambda run: len(run.rows))
     assert words.frame["m"].tolist() == ["a word"] and numbers.frame["m"].dropna().dtype == float
-
-
-def test_drawing_imports_neither_torch_nor_operators() -> None:
-    program = (
-        "import sys, plots.__main__\n"
-        "print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'triton', 'kernels', 'pynvml'}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_several_units_of_a_kind_are_not_drawn_as_one(tmp_path: Path) -> None:
