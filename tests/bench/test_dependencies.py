@@ -227,11 +227,7 @@ def test_a_child_finds_what_its_parent_finds_and_this_checkout_first(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     code = "import carried, kernels, pytest; print(carried.__file__, kernels.__file__)"
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd="/",
-        env=child_environment(),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], cwd="/", env=child_environment(), capture_output=True, text=True
     )
     assert done.stdout.split() == [str(tmp_path / "carried/__init__.py"), str(ROOT / "kernels/__init__.py")]
 
