@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
+from bench.device.detect import detect
 from bench.judge.frame import load
 from bench.store import parquet
 from bench.store.journal import recover
@@ -316,6 +318,23 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: P
     (line,) = [line for line in text.splitlines() if ": measuring " in line]
     shares = re.findall(r"(\d+(?:\.\d+)?) %", line)
     assert len(shares) == 5 and 97 <= sum(map(float, shares)) <= 103, line
+
+
+def test_each_of_several_devices_has_its_own_rows_and_file(
+    sweep: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [replace(detect("cpu"), index=index, id=f"id{index}") for index in range(2)]
+    monkeypatch.setattr("bench.runner.run.chosen", lambda wanted: both)
+    code, said = measured(stand_in, sweep, "--bench-device", "all")
+    assert code == 0 and "compiling and checking on 2 devices at once" in said and "8 passed" in said, said
+    assert "cuda:0 [1/8] small-" in said and "cuda:1 [8/8] small-" in said
+    paths = sorted((stand_in / "results").rglob("*.parquet"))
+    assert [path.stem[-5:] for path in paths] == ["-gpu0", "-gpu1"]
+    frames = [read_frame([path]) for path in paths]
+    assert [set(frame["device_id"]) for frame in frames] == [{"id0"}, {"id1"}]
+    assert all(len(frame) == 4 and set(frame["status"]) == {"ok"} for frame in frames)
+    # one after the other: the second device is first timed when the first has been timed last
+    assert frames[0]["utc"].max() <= frames[1]["utc"].min()
 
 
 def test_it_runs_from_anywhere_and_leaves_nothing_there(
