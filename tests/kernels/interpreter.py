@@ -16,7 +16,8 @@ A reduction of either type is refused: cast to float32 first, as our kernels do.
 What only takes time, four fifths of it in all, is left out: tests of 32-bit arithmetic for overflow, whose
 outcome the interpreter ignores; looking through all of the language for what is to be replaced whenever a
 kernel calls a function, though that has been replaced already; describing the shape and the type of every
-value anew, though a kernel has but a few; and asking of operands of one type what they are to be cast to.
+value anew, though a kernel has but a few; and asking of operands of one type, or of one and a number, what
+they are to be cast to.
 """
 
 import inspect
@@ -253,16 +254,22 @@ def _tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _operands(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Both operands of an operation, cast and broadcast: to the type that they have, if it is one."""
+    """The operands of an operation, cast and broadcast: two of one type, or one and a number of Python's."""
+    constants: dict[tuple[Any, ...], Any] = {}
 
-    def operands(self: Any, left: Any, right: Any, *how: bool) -> tuple[Any, Any]:
-        both = type(left) is type(right) is tl.tensor and left.dtype is right.dtype
-        divided = len(how) == 4 and how[3]
-        if both and not divided and not left.dtype.is_ptr():
-            broadcast: tuple[Any, Any] = self.broadcast_impl_value(left, right)
-            return broadcast
-        result: tuple[Any, Any] = original(self, left, right, *how)
-        return result
+    def operands(self: Any, left: Any, right: Any, *how: bool) -> Any:
+        same = type(left) is type(right) is tl.tensor and left.dtype is right.dtype
+        beside = type(left) is tl.tensor and type(right) in (int, float)
+        if not (same or beside) or len(how) > 2 or left.dtype.is_ptr():  # others divide, or cast nothing
+            return original(self, left, right, *how)
+        if beside:
+            key = left.dtype.name, type(right), right
+            if key not in constants:
+                _, constants[key] = original(self, self.scalar_constant(0, left.dtype), right)
+            if constants[key].dtype is not left.dtype:
+                return original(self, left, right, *how)
+            right = constants[key]
+        return self.broadcast_impl_value(left, right)
 
     return operands
 
@@ -270,10 +277,9 @@ def _operands(original: Callable[..., Any]) -> Callable[..., Any]:
 def _broadcast(original: Callable[..., Any]) -> Callable[..., Any]:
     """Two blocks in the shape that NumPy broadcasts them to, by the same rules; a scalar as before."""
 
-    def broadcast(self: Any, left: Any, right: Any) -> tuple[Any, Any]:
+    def broadcast(self: Any, left: Any, right: Any) -> Any:
         if not (left.type.is_block() and right.type.is_block()):
-            result: tuple[Any, Any] = original(self, left, right)
-            return result
+            return original(self, left, right)
         sizes = left.handle.data.shape, right.handle.data.shape
         if sizes[0] == sizes[1]:
             return left, right
