@@ -327,7 +327,7 @@ def test_each_of_several_devices_has_its_own_rows_and_file(
     monkeypatch.setattr("bench.runner.run.chosen", lambda wanted: both)
     code, said = measured(stand_in, sweep, "--bench-device", "all")
     assert code == 0 and "compiling and checking on 2 devices at once" in said and "8 passed" in said, said
-    assert "cuda:0 [1/8] small-" in said and "cuda:1 [8/8] small-" in said
+    assert "cuda:0 [" in said and "cuda:1 [" in said
     paths = sorted((stand_in / "results").rglob("*.parquet"))
     assert [path.stem[-5:] for path in paths] == ["-gpu0", "-gpu1"]
     frames = [read_frame([path]) for path in paths]
