@@ -27,19 +27,12 @@ from bench.worker.__main__ import make_bench, respond
 from plots.figures.every_figure import pages
 from tests.bench import several
 from tests.drawing import drawn
-from tests.pytested import QUIETLY, pytested
+from tests.processes import QUIETLY, pytested, python
 
 ROOT = Path(__file__).parents[1]
 
 HEAD = "title: t\nsource: {document: d, range: ours}\noperator: gemm\nimplementations: onednn\n"
 SMALL = HEAD + "cases:\n  - {m=n=k: [8, 16], dtype: [float32, float64]}\nplot: {x: m}\n"
-
-
-def command(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
-    )
 
 
 def bench(*words: str) -> tuple[int, str]:
@@ -173,7 +166,7 @@ def test_a_package_of_another_place_is_refused(tmp_path: Path, name: str) -> Non
     )
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {name}; import pytest;"
     code += "sys.exit(pytest.main(['bench', '--benchmark', '-p', 'no:cacheprovider']))"
-    done = command("-c", code)
+    done = python("-c", code)
     text = done.stdout + done.stderr
     assert done.returncode == 2 and "Traceback" not in text, text
     assert f"`import {name}` finds {tmp_path / name}, not {ROOT / name} of this checkout" in text
@@ -352,7 +345,7 @@ def test_from_any_folder_our_own_packages_are_imported_whatever_lies_there(tmp_p
     """Hugging Face's `kernels` in the folder, as in site-packages, which precede a path of a .pth file."""
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "__init__.py").write_text("raise SystemExit('not ours')\n")
-    done = command("-m", "bench", "list", "softmax", cwd=tmp_path)
+    done = python("-m", "bench", "list", "softmax", cwd=tmp_path)
     assert done.returncode == 0 and "softmax/rows" in done.stdout, done.stderr
 
 
@@ -381,7 +374,7 @@ def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> N
     assert code == 0, said
     (sweeps,) = parquet.read_sweeps([tmp_path / "results"]).values()
     assert sweeps == {"small": {"title": "t", "plot": [{"x": "m"}]}}
-    done = command("-m", "plots", str(tmp_path / "results"), "-o", str(tmp_path / "f"))
+    done = python("-m", "plots", str(tmp_path / "results"), "-o", str(tmp_path / "f"))
     assert done.returncode == 0, done.stderr
     made = list((tmp_path / "f").rglob("*.png"))
     assert len(made) >= 3 and all(p.stat().st_mtime >= began - 1 for p in made)

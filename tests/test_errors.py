@@ -19,7 +19,7 @@ from studies.__main__ import app as studies_app
 from tests.bench.test_sweep import MISTAKES, find
 from tests.drawing import drawn
 from tests.plots.synthetic import small
-from tests.pytested import pytested
+from tests.processes import pytested
 
 ROOT = Path(__file__).parents[1]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import python
 
 ROOT = Path(__file__).parents[1]
 
@@ -163,18 +163,18 @@ for module in sys.argv[2:]:
 """
 
 
-def python(*words: str) -> list[str]:
+def said(*words: str) -> list[str]:
     """Lines of an interpreter's output, or the last of its errors."""
-    done = subprocess.run([sys.executable, "-c", *words], cwd=ROOT, capture_output=True, text=True)
+    done = python("-c", *words)
     return done.stdout.splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()[-1:]
 
 
 def test_only_the_worker_needs_torch() -> None:
     names = without_torch()
     assert len(names) > 100 and "bench.runner.session" in names and "kernels.gemm.problem" in names
-    assert python(REFUSING, *names) == []
-    (said,) = python(REFUSING, "bench.worker.__main__")
-    assert "torch is imported while bench.worker.__main__ is" in said
+    assert said(REFUSING, *names) == []
+    (refusal,) = said(REFUSING, "bench.worker.__main__")
+    assert "torch is imported while bench.worker.__main__ is" in refusal
 
 
 def test_what_is_slow_to_import_is_imported_where_it_is_used() -> None:
@@ -182,8 +182,8 @@ def test_what_is_slow_to_import_is_imported_where_it_is_used() -> None:
     slow = "scipy.stats,scipy.optimize,scipy.signal,ruptures,sklearn,matplotlib"
     starts = ["bench.pytest_plugin", "bench.runner.run", "bench.cli.closing"]
     starts += ["bench.sampling.stopping", "bench.judge.claims"]
-    assert python(SEEING, slow, *starts) == starts
-    assert python(SEEING, f"{slow},numpy,pyarrow,pandas", "bench.__main__") == ["bench.__main__"]
-    assert python(SEEING, f"{slow},kernels,torch,triton,pynvml", "plots.__main__") == [
+    assert said(SEEING, slow, *starts) == starts
+    assert said(SEEING, f"{slow},numpy,pyarrow,pandas", "bench.__main__") == ["bench.__main__"]
+    assert said(SEEING, f"{slow},kernels,torch,triton,pynvml", "plots.__main__") == [
         "plots.__main__ matplotlib"
     ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import python
 
 ROOT = Path(__file__).parents[1]
 FILES = (
@@ -60,15 +60,7 @@ OTHERS += ["planner", "first_plans", "suites", "sweep", "predicting", "device"]
 
 
 def run(folder: Path, *words: str, cwd: str = ".", given: str = "") -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "200", "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder / cwd,
-        env=environment,
-        input=given,
-        capture_output=True,
-        text=True,
-    )
+    return python(*words, cwd=folder / cwd, given=given, PYTHONPATH=str(folder), CUDA_VISIBLE_DEVICES="")
 
 
 ASK = """

@@ -37,7 +37,7 @@ from bench.worker.__main__ import make_bench, respond
 from tests.bench import several
 from tests.bench.test_standings import SQUARE, fought, measured, run_of
 from tests.bench.two_versions import Machine, measured_by, repository
-from tests.pytested import pytested
+from tests.processes import pytested
 
 ROOT = Path(__file__).parents[2]
 KERNELS = """

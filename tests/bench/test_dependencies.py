@@ -32,6 +32,7 @@ from bench.environment.dependencies import (
     sentence,
 )
 from tests.drawing import drawn
+from tests.processes import python
 
 HIDING = """
 import os, sys
@@ -52,17 +53,8 @@ def hiding(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text(HIDING)
 
     def run(hidden: str, *words: str, only: str = "") -> subprocess.CompletedProcess[str]:
-        # What runs here is no worker of pytest-xdist, though this test may be in one.
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
-        environment |= {"PYTHONPATH": str(tmp_path), "HIDDEN": hidden, "HIDDEN_IN": only}
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=ROOT,
-            env=environment | {"COLUMNS": "400"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        variables = {"PYTHONPATH": str(tmp_path), "HIDDEN": hidden, "HIDDEN_IN": only, "COLUMNS": "400"}
+        return python(*words, **variables)
 
     return run
 
@@ -206,14 +198,7 @@ ASK = "import json; from bench.environment.dependencies import child_environment
 def environment_of(*options: str, **variables: str) -> dict[str, str]:
     """The environment that a fresh interpreter, with the checkout on its path, would hand to its children."""
     code = f"import sys; sys.path.append({str(ROOT)!r}); {ASK}"
-    done = subprocess.run(
-        [sys.executable, *options, "-c", code],
-        cwd="/",
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(*options, "-c", code, cwd=Path("/"), **{"PYTHONPATH": "", **variables})
     found: dict[str, str] = json.loads(done.stdout)
     return found
 

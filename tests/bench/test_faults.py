@@ -19,6 +19,7 @@ from bench.store.journal import Journal
 from studies.killing import KilledRun, ends, trial, worker_of
 from tests.bench.rows import rows
 from tests.drawing import drawn
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 SWEEP = """\
@@ -84,10 +85,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "300"}
-    return subprocess.run(
-        [sys.executable, *words], cwd=checkout, env=environment, capture_output=True, text=True, timeout=500
-    )
+    return python(*words, cwd=checkout, PYTHONPATH=str(checkout), COLUMNS="300")
 
 
 def by_implementation(path: Path) -> dict[str, list[schema.Measurement]]:
