@@ -155,8 +155,13 @@ def test_a_report_shows_hosts_that_began_in_the_same_second_beside_each_other(tm
 
 
 def test_devices_without_a_common_case_are_told_of(tmp_path: Path) -> None:
-    other = [row(H200, "gemm/some", Gemm(m=8, n=8, k=8, dtype="float16"), "cublas")]
-    files = (gpu(tmp_path, H100, "a.parquet"), write(tmp_path / "b.parquet", other))
+    files = [
+        write(
+            tmp_path / f"{m}.parquet",
+            [row(machine, "gemm/some", Gemm(m=m, n=8, k=8, dtype="float16"), "cublas")],
+        )
+        for machine, m in ((H100, 8), (H200, 16))
+    ]
     done = invoke(*files, "-o", tmp_path / "out")
     assert done.exit_code == 0
     assert "nvidia-h200 has no case in common with h100-sxm: no speed-ups are drawn" in done.stderr
