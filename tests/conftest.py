@@ -79,6 +79,14 @@ def _children_are_runs_of_their_own() -> None:
     os.environ.pop("PYTEST_XDIST_WORKER", None)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_stays_is_not_looked_at_again() -> Iterator[None]:
+    """What a file leaves behind, above all in caches, is as little to the collections of later files."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _computed_once() -> Iterator[None]:
     with computed_once():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,16 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
+from bench.device.detect import detect
 from bench.judge.frame import load
 from bench.store import parquet
 from bench.store.journal import recover
 from bench.store.parquet import read_frame
+from bench.worker.__main__ import make_bench, respond
 from plots.figures.every_figure import pages
 from tests.bench import several
 from tests.drawing import drawn
+from tests.processes import QUIETLY, pytested, python
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,17 +35,9 @@ HEAD = "title: t\nsource: {document: d, range: ours}\noperator: gemm\nimplementa
 SMALL = HEAD + "cases:\n  - {m=n=k: [8, 16], dtype: [float32, float64]}\nplot: {x: m}\n"
 
 
-def command(
-    *words: str, cwd: Path = ROOT, by: str = "-m", **environment: str
-) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"} | environment
-    return subprocess.run(
-        [sys.executable, by, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
-    )
-
-
-def bench(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return command("pytest", str(ROOT / "bench"), "-p", "no:cacheprovider", *words, cwd=cwd)
+def bench(*words: str) -> tuple[int, str]:
+    """Exit code and output of `pytest bench/` with these words."""
+    return pytested(str(ROOT / "bench"), *words)
 
 
 @pytest.fixture
@@ -58,10 +53,7 @@ BAD_SWEEPS = [
     (HEAD + "cases:\n  - {m=n=k: {from: 5, to: 1}, dtype: float32}\n", ":6: "),
     (HEAD + "cases:\n  - {m=n=k: 8, dtype: float33}\n", ":6: "),
     (HEAD.replace("gemm", "gem") + "cases:\n  - {m=n=k: 8, dtype: float32}\n", ":3: "),
-    (
-        HEAD + "cases:\n  - {m=n: {from: 1, to: 100000}, k: {from: 1, to: 10000}, dtype: float32}\n",
-        ":6: ",
-    ),
+    (HEAD + "cases:\n  - {m=n: {from: 1, to: 100000}, k: {from: 1, to: 10000}, dtype: float32}\n", ":6: "),
     ("", "empty"),
     ("a: [", "this is not YAML"),
 ]
@@ -78,57 +70,45 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "says"), drawn(BAD_SWEEPS, 1, "bad sweeps"))
+@pytest.mark.parametrize(("text", "says"), drawn(BAD_SWEEPS, 2, "bad sweeps"))
 @pytest.mark.parametrize("by", ["pytest", "list"])
 def test_a_bad_sweep_is_one_line_and_exit_code_2(tmp_path: Path, text: str, says: str, by: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     if by == "pytest":
-        done = bench("--benchmark", "--bench-sweep", str(path))
-        code, text = done.returncode, done.stdout + done.stderr
+        code, output = bench("--benchmark", "--bench-sweep", str(path))
     else:
         listed = CliRunner().invoke(app, ["list", str(path)])
-        code, text = listed.exit_code, listed.output
+        code, output = listed.exit_code, listed.output
     assert code == 2
-    said = [line for line in text.splitlines() if line.strip()]
+    said = [line for line in output.splitlines() if line.strip()]
     assert len([line for line in said if str(path) in line]) == 1 and len(said) <= 2, said
-    assert says in "\n".join(said)
-    assert "Traceback" not in text
+    assert says in "\n".join(said) and "Traceback" not in output
 
 
-@pytest.mark.parametrize(("words", "says"), drawn(REFUSALS, 2, "refusals"))
+@pytest.mark.parametrize(("words", "says"), drawn(REFUSALS, 4, "refusals"))
 def test_what_cannot_work_is_refused_in_one_sentence(words: list[str], says: str) -> None:
-    done = bench("--benchmark", *words)
-    assert done.returncode == 2
-    assert says in done.stdout + done.stderr and "Traceback" not in done.stdout + done.stderr
+    code, said = bench("--benchmark", *words)
+    assert code == 2 and says in said and "Traceback" not in said
 
 
 OPTIONS = [["--bench-budget", "60"], ["--bench-suite", "core"], ["--bench-resume"], ["--bench-tag", "a=b"]]
 
 
-@pytest.mark.parametrize("words", drawn(OPTIONS, 2, "options of measuring"))
+@pytest.mark.parametrize("words", OPTIONS)
 def test_options_of_measuring_are_refused_where_nothing_is_measured(words: list[str]) -> None:
-    done = bench(*words, "-k", "nothing")
-    assert done.returncode == 2
-    assert f"{words[0]} is for measuring: give --benchmark with it" in done.stdout + done.stderr
+    code, said = bench(*words, "-k", "nothing")
+    assert code == 2 and f"{words[0]} is for measuring: give --benchmark with it" in said
 
 
 def test_a_sweep_of_which_nothing_can_run_here_is_refused_before_anything_is_measured(
     tmp_path: Path, sweep: Path
 ) -> None:
     sweep.write_text(SMALL.replace("implementations: onednn", "implementations: cublas"))
-    done = bench(
-        "--benchmark",
-        "--bench-device",
-        "cpu",
-        "--bench-sweep",
-        str(sweep),
-        "--bench-results",
-        str(tmp_path / "r"),
-    )
-    text = done.stdout + done.stderr
-    assert done.returncode == 2 and "none of the 4 cases that are asked for can run on" in text
-    assert "cublas runs on cuda, not on cpu (4 of them)" in text and "ceilings/" not in text
+    words = ("--bench-device", "cpu", "--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r"))
+    code, said = bench("--benchmark", *words)
+    assert code == 2 and "none of the 4 cases that are asked for can run on" in said
+    assert "cublas runs on cuda, not on cpu (4 of them)" in said and "ceilings/" not in said
     assert not list(tmp_path.rglob("*.parquet"))
 
 
@@ -169,22 +149,10 @@ def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse(stand_in: 
     assert "Wrong expression passed to '-k': n=512" in text and "INTERNALERROR" not in text
 
 
-def test_a_worker_that_does_not_start_is_one_sentence(sweep: Path, tmp_path: Path) -> None:
-    """Started in a folder whose worker is broken: the parent lives and says so."""
-    (tmp_path / "bench" / "worker").mkdir(parents=True)
-    for package in ("bench", "bench/worker"):
-        (tmp_path / package / "__init__.py").touch()
-    (tmp_path / "bench" / "worker" / "__main__.py").write_text("import nonesuch\n")
-    words = ["pytest", str(ROOT / "bench"), "-p", "no:cacheprovider", "--benchmark", "-k", "small"]
-    words += ["--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r")]
-    code = (
-        "import bench.runner.worker_process as p, sys, pytest;"
-        f"p.ROOT = p.Path({str(tmp_path)!r});"
-        f"sys.exit(pytest.main({words[1:]!r}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    said = done.stdout + done.stderr
-    assert done.returncode == 2, said
+def test_a_worker_that_does_not_start_is_one_sentence(sweep: Path, stand_in: Path) -> None:
+    (stand_in / "bench" / "worker" / "__main__.py").write_text("import nonesuch\n")
+    code, said = measured(stand_in, sweep)
+    assert code == 2, said
     assert "cpu cannot be measured: the worker ended with exit code 1" in said and "Traceback" not in said
 
 
@@ -198,27 +166,23 @@ def test_a_package_of_another_place_is_refused(tmp_path: Path, name: str) -> Non
     )
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {name}; import pytest;"
     code += "sys.exit(pytest.main(['bench', '--benchmark', '-p', 'no:cacheprovider']))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = python("-c", code)
     text = done.stdout + done.stderr
     assert done.returncode == 2 and "Traceback" not in text, text
     assert f"`import {name}` finds {tmp_path / name}, not {ROOT / name} of this checkout" in text
 
 
-def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: Path, tmp_path: Path) -> None:
-    results, report = tmp_path / "results", tmp_path / "report.json"
-    words = (several.UNDISTURBED, str(ROOT / "bench"), "-p", "no:cacheprovider", "--benchmark")
-    words += ("--bench-sweep", str(sweep), "--bench-results", str(results))
-    words += ("--bench-tag", "rack=b12", "--bench-anonymous", "-k", "small and float32")
-    words += ("--bench-budget", "inf")  # there is time for all, however busy the machine is
-    done = command(*words, f"--benchmark-json={report}", cwd=tmp_path, by="-c")
-    assert done.returncode == 0, done.stdout
-    assert (
-        "2 of 2 cases have a time" in done.stdout
-        and "measuring" in done.stdout
-        and "figures: python -m plots" in done.stdout
-    )
-    (path,) = results.rglob("*.parquet")
-    frame = read_frame([path]).set_index("parameters")
+def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(sweep: Path, stand_in: Path) -> None:
+    worker = stand_in / "bench" / "worker" / "__main__.py"
+    worker.write_text(worker.read_text().replace("1e-3", "1e-4 * m"))  # each case has a time of its own
+    report = stand_in / "report.json"
+    words = ("--bench-tag", "rack=b12", "--bench-anonymous", "-k", "small and float32")
+    code, text = measured(stand_in, sweep, *words, f"--benchmark-json={report}")
+    assert code == 0, text
+    assert "2 of 2 cases have a time" in text and "measuring" in text and "figures: python -m plots" in text
+    (path,) = (stand_in / "results").rglob("*.parquet")
+    frame = read_frame([path])
+    frame = frame[frame["role"] == "measurement"]
     assert set(frame["tags"]) == {'{"rack": "b12"}'} and socket.gethostname() not in set(frame["host"])
     saved = json.loads(report.read_text())
     assert "node" not in saved["machine_info"], "the name of the host"
@@ -236,34 +200,28 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return several.stand_in(tmp_path, monkeypatch)
 
 
-def started(folder: Path, sweep: Path, *words: str) -> subprocess.Popen[str]:
-    """`pytest bench/ --benchmark` over a sweep on the CPU, whose worker is the stand-in of this folder."""
-    given = [str(ROOT / "bench"), "-p", "no:cacheprovider", "-k", "small", "--benchmark"]
-    given += ["--bench-device", "cpu", "--bench-sweep", str(sweep), "--bench-budget", "inf"]
-    given += ["--bench-results", str(folder / "results"), *words]
-    code = (
-        "import bench.runner.worker_process as p, sys, pytest;"
-        f"p.ROOT = p.Path({str(folder)!r});"
-        f"sys.exit(pytest.main({given!r}))"
-    )
-    environment = {**os.environ, "COLUMNS": "200"}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=environment,
-        stdout=pipe,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def measuring(folder: Path, sweep: Path, *words: str) -> list[str]:
+    """The words after `pytest` of a run over a sweep on the CPU, with results in this folder."""
+    given = [str(ROOT / "bench"), "-k", "small", "--benchmark", "--bench-device", "cpu"]
+    given += ["--bench-sweep", str(sweep), "--bench-budget", "inf"]
+    return [*given, "--bench-results", str(folder / "results"), *words]
 
 
 def measured(folder: Path, sweep: Path, *words: str) -> tuple[int, str]:
     """Exit code of such a run, and what it printed."""
-    with started(folder, sweep, *words) as process:
-        assert process.stdout is not None
-        text = process.stdout.read()
-    return process.returncode, text
+    return pytested(*measuring(folder, sweep, *words))
+
+
+def started(folder: Path, sweep: Path, *words: str) -> subprocess.Popen[str]:
+    """Such a run in a process of its own, whose worker is the stand-in of this folder."""
+    code = (
+        "import bench.runner.worker_process as p, sys, pytest;"
+        f"p.ROOT = p.Path({str(folder)!r});"
+        f"sys.exit(pytest.main({[*measuring(folder, sweep, *words), *QUIETLY]!r}))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 THREADS = """
@@ -282,8 +240,8 @@ def test_a_run_leaves_no_thread_that_could_abort_its_process(
     """Arrow's could, after the run's last line and whatever its exit code: bench/store/parquet.py."""
     (stand_in / "threads_left.py").write_text(THREADS)
     monkeypatch.setenv("PYTHONPATH", str(stand_in), prepend=os.pathsep)
-    code, text = measured(stand_in, sweep, "-p", "threads_left")
-    assert code == 0 and text.endswith("threads left: 0\n"), text
+    text, _ = started(stand_in, sweep, "-p", "threads_left").communicate()
+    assert text.endswith("threads left: 0\n") and "4 passed" in text, text
 
 
 def test_pytest_benchmark_compares_device_times(sweep: Path, stand_in: Path) -> None:
@@ -310,25 +268,15 @@ def test_a_result_file_that_cannot_be_written_is_exit_code_2(sweep: Path, stand_
     assert "cannot be written" in text and "the rows are safe in" in text and "4 passed" in text
 
 
-def test_without_the_flag_nothing_is_timed(tmp_path: Path) -> None:
-    done = bench("-k", "launch", "-q", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout and "median" not in done.stdout.lower()
-
-
-def test_an_operator_that_cannot_be_imported_is_one_failure(tmp_path: Path) -> None:
-    """In a copy of the checkout; the other operators are tested all the same."""
-    for name in ("bench", "kernels", "plots", "conftest.py", "pyproject.toml"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
-    shutil.copytree(tmp_path / "kernels" / "launch", tmp_path / "kernels" / "broken")
-    problem = tmp_path / "kernels" / "broken" / "problem.py"
-    problem.write_text(problem.read_text().replace('= "launch"', '= "broken"'))
-    (tmp_path / "kernels" / "broken" / "operator.py").write_text("import nonesuch\n")
-    words = ["pytest", "bench", "-p", "no:cacheprovider", "-q", "-k", "launch or broken"]
-    done = command(*words, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1
-    assert "1 failed, 1 passed" in done.stdout and "No module named 'nonesuch'" in done.stdout
+def test_an_operator_that_cannot_be_imported_is_one_failure(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other operators are tested all the same. The stand-in has no examples but of gemm."""
+    code, said = bench("-q", "-k", "gemm-onednn or launch", "--bench-device", "cpu")
+    assert code == 1 and "1 failed, 3 passed" in said and "error: launch: no compiler" in said
+    monkeypatch.setitem(sys.modules, "kernels.launch.operator", None)
+    answer = respond(make_bench("cpu", 1 << 20, 1), {"do": "examples", "operator": "launch"})
+    assert answer["status"] == "error" and "import of kernels.launch.operator halted" in answer["reason"]
 
 
 def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: Path) -> None:
@@ -365,11 +313,31 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: P
     assert len(shares) == 5 and 97 <= sum(map(float, shares)) <= 103, line
 
 
-def test_it_runs_from_anywhere_and_leaves_nothing_there(sweep: Path, tmp_path: Path) -> None:
+def test_each_of_several_devices_has_its_own_rows_and_file(
+    sweep: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [replace(detect("cpu"), index=index, id=f"id{index}") for index in range(2)]
+    monkeypatch.setattr("bench.runner.run.chosen", lambda wanted: both)
+    code, said = measured(stand_in, sweep, "--bench-device", "all")
+    assert code == 0 and "compiling and checking on 2 devices at once" in said and "8 passed" in said, said
+    assert "cuda:0 [" in said and "cuda:1 [" in said
+    paths = sorted((stand_in / "results").rglob("*.parquet"))
+    assert [path.stem[-5:] for path in paths] == ["-gpu0", "-gpu1"]
+    frames = [read_frame([path]) for path in paths]
+    assert [set(frame["device_id"]) for frame in frames] == [{"id0"}, {"id1"}]
+    assert all(len(frame) == 4 and set(frame["status"]) == {"ok"} for frame in frames)
+    # one after the other: the second device is first timed when the first has been timed last
+    assert frames[0]["utc"].max() <= frames[1]["utc"].min()
+
+
+def test_it_runs_from_anywhere_and_leaves_nothing_there(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    done = bench("--benchmark", "--collect-only", "-q", "--bench-sweep", str(sweep), cwd=elsewhere)
-    assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.chdir(elsewhere)
+    code, said = bench("--benchmark", "--collect-only", "-q", "--bench-sweep", str(sweep))
+    assert code == 0, said
     assert list(elsewhere.iterdir()) == []
 
 
@@ -377,7 +345,7 @@ def test_from_any_folder_our_own_packages_are_imported_whatever_lies_there(tmp_p
     """Hugging Face's `kernels` in the folder, as in site-packages, which precede a path of a .pth file."""
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "__init__.py").write_text("raise SystemExit('not ours')\n")
-    done = command("bench", "list", "softmax", cwd=tmp_path)
+    done = python("-m", "bench", "list", "softmax", cwd=tmp_path)
     assert done.returncode == 0 and "softmax/rows" in done.stdout, done.stderr
 
 
@@ -402,42 +370,42 @@ def test_a_list_is_short_and_says_why_nothing_of_a_folder_runs_here() -> None:
 @pytest.mark.deep
 def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> None:
     began = time.time()
-    words = ("--benchmark", "--bench-sweep", str(sweep), "--bench-results", str(tmp_path / "r"))
-    assert bench(*words, "-k", "small", "--bench-budget", "inf").returncode == 0
-    (sweeps,) = parquet.read_sweeps([tmp_path / "r"]).values()
-    assert sweeps == {"small": {"title": "t", "plot": [{"x": "m"}]}}
-    done = command("plots", str(tmp_path / "r"), "-o", str(tmp_path / "f"))
+    code, said = measured(tmp_path, sweep)
+    assert code == 0, said
+    (sweeps,) = parquet.read_sweeps([tmp_path / "results"]).values()
+    source = {"document": "d", "range": "ours"}
+    assert sweeps == {"small": {"title": "t", "source": source, "plot": [{"x": "m"}]}}
+    done = python("-m", "plots", str(tmp_path / "results"), "-o", str(tmp_path / "f"))
     assert done.returncode == 0, done.stderr
     made = list((tmp_path / "f").rglob("*.png"))
-    assert len(made) >= 3 and all(p.stat().st_mtime >= began - 1 for p in made)
+    assert "small-duration" in {path.stem for path in made}
+    assert all(path.stat().st_mtime >= began - 1 for path in made)
 
 
 @pytest.mark.deep
 def test_a_few_examples_stand_for_all_and_the_others_are_said_in_one_line() -> None:
-    few, every = (
-        bench("-k", "softmax and float16", "--collect-only", *words)
-        for words in ([], ["--bench-all-examples"])
-    )
-    assert few.returncode == every.returncode == 0, few.stdout + every.stdout
-    count = {done.stdout.count("test_correct[softmax") for done in (few, every)}
+    words = ("-k", "softmax and float16", "--collect-only")
+    (code, few), (code_of_all, every) = bench(*words), bench(*words, "--bench-all-examples")
+    assert code == code_of_all == 0, few + every
+    count = {said.count("test_correct[softmax") for said in (few, every)}
     assert len(count) == 2 and min(count) > 1
-    assert f"{max(count) - min(count)} further examples are left out; --bench-all-examples" in few.stdout
-    assert "left out" not in every.stdout
+    assert f"{max(count) - min(count)} further examples are left out; --bench-all-examples" in few
+    assert "left out" not in every
 
 
+BENCH = str(ROOT / "bench")
 SLIPS: list[tuple[list[str], int, str]] = [
-    (
-        [str(ROOT / "bench"), "--bench-budgte", "30"],
-        4,
-        "'--bench-budgte' (did you mean --bench-budget?); it has",
-    ),
+    ([BENCH, "--bench-budgte", "30"], 4, "'--bench-budgte' (did you mean --bench-budget?); it has"),
     (["--benchmark", "--bench-sweep", "gemm/square"], 2, "give `pytest bench/ --benchmark`"),
     (["tests/test_promises.py", "--benchmark"], 2, "give `pytest bench/ --benchmark`"),
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "says"), drawn(SLIPS, 2, "slips"))
-def test_a_slip_on_pytest_s_command_line_is_one_sentence(words: list[str], code: int, says: str) -> None:
-    done = command("pytest", "-p", "no:cacheprovider", *words)
-    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    assert done.returncode == code and len(said) == 1 and says in said[0], said
+@pytest.mark.parametrize(("words", "code", "says"), SLIPS)
+def test_a_slip_on_pytest_s_command_line_is_one_sentence(
+    words: list[str], code: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    exit_code, output = pytested(*words)
+    said = [line for line in output.splitlines() if line.strip()]
+    assert exit_code == code and len(said) == 1 and says in said[0], said

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.sweep.load import SWEEPS
+from tests.drawing import drawn
 
 ROOT = Path(__file__).parents[1]
 DEFINE = f"""
@@ -62,7 +63,8 @@ def test_a_shell_completes_names_without_torch_in_any_folder(tmp_path: Path, she
         pytest.skip(f"there is no {shell} here")
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('torch is imported')\n")
-    questions = "".join(f"roofbench {words}\n" for words in QUESTIONS)
+    chosen = dict(drawn(list(QUESTIONS.items()), 3, "questions of a shell"))
+    questions = "".join(f"roofbench {words}\n" for words in chosen)
 
     done = subprocess.run(
         [shell, "-c", script],
@@ -76,7 +78,7 @@ def test_a_shell_completes_names_without_torch_in_any_folder(tmp_path: Path, she
     lines = done.stdout.split("\n")[:-1]
     # zsh is given `"name":"what it is"`.
     answers = [set(re.findall(r'"([^"]*)"(?::"[^"]*")?', line) or line.split()) for line in lines]
-    assert dict(zip(QUESTIONS, answers, strict=True)) == QUESTIONS, done.stderr
+    assert dict(zip(chosen, answers, strict=True)) == chosen, done.stderr
 
 
 def test_the_function_runs_the_commands_of_the_checkout_anywhere(tmp_path: Path) -> None:

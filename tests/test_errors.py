@@ -1,8 +1,5 @@
 """How commands end that cannot go on: one sentence for what a person did wrong, a traceback for a bug."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +11,7 @@ from typer.testing import CliRunner, Result
 import kernels
 from bench.__main__ import app as bench_app
 from bench.errors import BUG, meant
+from bench.runner.run import Run
 from bench.store.parquet import write
 from bench.store.schema import SCHEMA
 from plots.__main__ import app as plots_app
@@ -21,6 +19,7 @@ from studies.__main__ import app as studies_app
 from tests.bench.test_sweep import MISTAKES, find
 from tests.drawing import drawn
 from tests.plots.synthetic import small
+from tests.processes import pytested
 
 ROOT = Path(__file__).parents[1]
 
@@ -196,17 +195,8 @@ def test_a_bug_shows_as_a_bug(
     assert done.stderr.splitlines()[-1] == BUG
 
 
-def test_a_bug_in_a_run_shows_as_a_bug(tmp_path: Path) -> None:
-    (tmp_path / "planted.py").write_text(
-        "from bench.runner.run import Run\nfrom tests.test_errors import broken\nRun.__init__ = broken\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "planted", "bench/", "--benchmark", "--collect-only"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 3 and "Traceback" in said and "ValueError: operands could not be" in said
+def test_a_bug_in_a_run_shows_as_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Run, "__init__", broken)
+    code, said = pytested(str(ROOT / "bench"), "--benchmark", "--collect-only")
+    assert code == 3 and "Traceback" in said and "ValueError: operands could not be" in said
     assert said.count(BUG) == 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import python
 
 ROOT = Path(__file__).parents[1]
 FILES = (
@@ -59,15 +59,24 @@ OTHERS += ["planner", "first_plans", "suites", "sweep", "predicting", "device"]
 """The other tests of tests/bench that do."""
 
 
-def run(folder: Path, *words: str, cwd: str = ".") -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-m", *words], cwd=folder / cwd, env=environment, capture_output=True, text=True
-    )
+def run(folder: Path, *words: str, cwd: str = ".", given: str = "") -> subprocess.CompletedProcess[str]:
+    return python(*words, cwd=folder / cwd, given=given, PYTHONPATH=str(folder), CUDA_VISIBLE_DEVICES="")
 
 
-def new(folder: Path, *words: str, cwd: str = ".") -> subprocess.CompletedProcess[str]:
-    return run(folder, "bench", "new", *words, cwd=cwd)
+ASK = """
+import json, sys
+from typer.testing import CliRunner
+from bench.__main__ import app
+answers = [CliRunner().invoke(app, ["new", *words]) for words in json.load(sys.stdin)]
+json.dump([[answer.exit_code, answer.stdout, answer.stderr] for answer in answers], sys.stdout)
+"""
+
+
+def new(folder: Path, *commands: tuple[str, ...], cwd: str = ".") -> list[tuple[int, str, str]]:
+    """Exit code, output and errors of `bench new` with the words of each command, all of one process."""
+    done = run(folder, "-c", ASK, cwd=cwd, given=json.dumps(commands))
+    assert done.returncode == 0, done.stderr
+    return [(code, output, errors) for code, output, errors in json.loads(done.stdout)]
 
 
 def files(folder: Path) -> set[str]:
@@ -91,58 +100,57 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def added(checkout: Path) -> Path:
     """The copy with one of each added; each says what it wrote, and what is to be filled in where."""
-    for words, written in KINDS.items():
-        before = files(checkout)
-        done = new(checkout, *words)
-        assert done.returncode == 0, done.stderr
-        assert files(checkout) - before == set(written)
-        said = [line.removeprefix("written: ") for line in done.stdout.splitlines() if "written: " in line]
+    before = files(checkout)
+    for (code, output, errors), written in zip(new(checkout, *KINDS), KINDS.values(), strict=True):
+        assert code == 0, errors
+        said = [line.removeprefix("written: ") for line in output.splitlines() if "written: " in line]
         assert said == written
-        places = [line for line in done.stdout.splitlines() if line.startswith("fill in: ")]
+        places = [line for line in output.splitlines() if line.startswith("fill in: ")]
         assert len(places) == 3
         for place in places:
             path, line, what = place.removeprefix("fill in: ").split(":", 2)
             assert what.strip() in (checkout / path).read_text().splitlines()[int(line) - 1]
+    assert files(checkout) - before == {name for written in KINDS.values() for name in written}
     return checkout
 
 
 def test_what_it_writes_passes_the_linter_and_the_tests_at_once(added: Path) -> None:
     written = [name for names in KINDS.values() for name in names if name.endswith(".py")]
     for words in (["check"], ["format", "--check"]):
-        done = run(added, "ruff", *words, *written)
+        done = run(added, "-m", "ruff", *words, *written)
         assert done.returncode == 0, done.stdout
-    done = run(added, "pytest", "-q", "-p", "no:cacheprovider", *HOLDING)
+    done = run(added, "-m", "pytest", "-q", "-p", "no:cacheprovider", *HOLDING)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.deep
 def test_what_it_writes_passes_every_test_that_goes_over_all_there_is(added: Path) -> None:
-    done = run(added, "mypy")
+    done = run(added, "-m", "mypy")
     assert done.returncode == 0, done.stdout
     others = [f"tests/bench/test_{name}.py" for name in OTHERS]
     done = run(
-        added, "pytest", "-q", "-p", "no:cacheprovider", *HOLDING, *others, "tests/plots/test_generations.py"
+        added,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *HOLDING,
+        *others,
+        "tests/plots/test_generations.py",
     )
     assert done.returncode == 0, done.stdout
-    done = run(added, "pytest", "bench", "-k", "rms_tail", "-q", "-p", "no:cacheprovider")
+    done = run(added, "-m", "pytest", "bench", "-k", "rms_tail", "-q", "-p", "no:cacheprovider")
     assert done.returncode == 0 and "passed" in done.stdout, done.stdout
-
-
-def test_a_new_datasheet_invents_no_peak(added: Path) -> None:
-    code = """
-from bench.device.datasheet import find_datasheet
-sheet = find_datasheet("NVIDIA RTX 4000 Ada Generation", 20 * 2**30)
-print(sheet.sm_count, sheet.boost_clock_hz, sheet.tensor_clock_hz, sheet.bandwidth_byte_per_s)
-print({sheet.peak_flop_per_s(unit, dtype) for unit, dtype in sheet.rates})
-"""
-    (added / "ask.py").write_text(code)
-    assert run(added, "ask").stdout == "48 None None None\n{None}\n"
 
 
 DRIVER = """
 from bench.cli import new
 from bench.cli.list_cases import of_datasheet
-from bench.device.datasheet import derive_datasheet
+from bench.device.datasheet import derive_datasheet, find_datasheet
+sheet = find_datasheet("NVIDIA RTX 4000 Ada Generation", 20 * 2**30)
+print(sheet.sm_count, sheet.boost_clock_hz, sheet.tensor_clock_hz, sheet.bandwidth_byte_per_s)
+print({sheet.peak_flop_per_s(unit, dtype) for unit, dtype in sheet.rates})
 sheet = derive_datasheet("NVIDIA H200 NVL", (9, 0), 132, 1.785e9, 2.619e9, 6144, 60 << 20, 94 << 30)
 new.detect = lambda wanted: of_datasheet(sheet)
 new.gpu("h200_nvl", "", "", None, None, None)
@@ -153,14 +161,16 @@ print(sheet.peak_flop_per_s("matrix", "float16"), sheet.peak_flop_per_s("vector"
 """
 
 
-def test_the_gpu_that_is_here_is_read_from_its_driver(added: Path) -> None:
+def test_a_new_datasheet_invents_no_peak_and_the_gpu_that_is_here_is_read_from_its_driver(
+    added: Path,
+) -> None:
     """Its float16 peak would need the clock of its tensor cores, which no driver tells."""
-    (added / "driver.py").write_text(DRIVER)
-    done = run(added, "driver")
+    done = run(added, "-c", DRIVER)
     (added / "bench/device/datasheets/h200_nvl.yaml").unlink()
-    first, sources, second = done.stdout.splitlines()[-3:]
-    assert (first, sources) == (f"False {1.785e9:.0f} {2 * 2.619e9 * 6144 / 8:.0f}", "1")
-    assert second == f"None {132 * 128 * 2 * 1.785e9:.0f}", done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["48 None None None", "{None}"], done.stderr
+    rates = f"None {132 * 128 * 2 * 1.785e9:.0f}"
+    assert lines[-3:] == [f"False {1.785e9:.0f} {2 * 2.619e9 * 6144 / 8:.0f}", "1", rates]
 
 
 REFUSED = {
@@ -195,26 +205,9 @@ REFUSED = {
 }
 
 
-ASK = """
-import json, sys
-from typer.testing import CliRunner
-from bench.__main__ import app
-answers = [CliRunner().invoke(app, ["new", *words]) for words in json.load(sys.stdin)]
-json.dump([[answer.exit_code, answer.stdout, answer.stderr] for answer in answers], sys.stdout)
-"""
-
-
 def test_what_cannot_work_is_refused_in_one_sentence_and_leaves_nothing(added: Path) -> None:
     before = files(added)
-    done = subprocess.run(
-        [sys.executable, "-c", ASK],
-        cwd=added,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-        input=json.dumps(list(REFUSED)),
-        capture_output=True,
-        text=True,
-    )
-    for (code, output, errors), sentence in zip(json.loads(done.stdout), REFUSED.values(), strict=True):
+    for (code, output, errors), sentence in zip(new(added, *REFUSED), REFUSED.values(), strict=True):
         assert code == 2 and not output
         assert errors.startswith(f"error: {sentence}") and errors.count("\n") == 1
     assert files(added) == before
@@ -224,9 +217,9 @@ def test_what_cannot_be_written_whole_is_not_written_at_all(added: Path) -> None
     """The last of the files cannot be: a link that leads nowhere is in its place."""
     (added / "sweeps" / "scaled").symlink_to("nowhere")
     before = files(added)
-    done = new(added, "operator", "scaled", cwd="docs")
-    assert done.returncode == 2
-    assert "sweeps/scaled/rows.yaml: cannot be written, so nothing is: " in done.stderr
-    assert files(added) == before and not (added / "kernels" / "scaled").exists()
-    (added / "sweeps" / "scaled").unlink()
-    assert "written: ../kernels/scaled/problem.py" in new(added, "operator", "scaled", cwd="docs").stdout
+    scaled, other = ("operator", "scaled"), ("sweep", "gemm/wide")
+    (code, _, errors), (_, written, _) = new(added, scaled, other, cwd="docs")
+    assert code == 2
+    assert "sweeps/scaled/rows.yaml: cannot be written, so nothing is: " in errors
+    assert files(added) - before == {"sweeps/gemm/wide.yaml"} and not (added / "kernels" / "scaled").exists()
+    assert "written: ../sweeps/gemm/wide.yaml" in written

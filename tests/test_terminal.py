@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from bench.__main__ import app
 from bench.cli import table as tables
 from bench.cli.run_summary import progress_line
 from bench.cli.terminal import Live, coloured, stages, wrapped
@@ -33,10 +35,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def in_terminal(*words: str, **environment: str) -> list[str]:
+def in_terminal(*words: str) -> list[str]:
     """The lines that a command prints in a terminal of 80 columns."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "NO_COLOR": ""} | environment
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "NO_COLOR": ""}
     with subprocess.Popen(
         [sys.executable, "-m", *words], cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
     ) as process:
@@ -66,9 +68,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("words", drawn(COMMANDS, 1, "commands in a terminal"), ids=" ".join)
 def test_a_terminal_of_80_columns_shows_every_word(words: tuple[str, ...]) -> None:
-    piped = subprocess.run(
-        [sys.executable, "-m", "bench", *words], cwd=ROOT, capture_output=True, text=True
-    ).stdout
+    piped = CliRunner().invoke(app, words).stdout
     lines = in_terminal("bench", *words)
     plain = [COLOUR.sub("", line) for line in lines]
     # Only a word that is longer itself, such as the name of a case, may be.
@@ -79,11 +79,10 @@ def test_a_terminal_of_80_columns_shows_every_word(words: tuple[str, ...]) -> No
     assert {word for word in piped.replace(";", " ").split() if "─" not in word} - heads <= words_shown
 
 
-def test_verdicts_have_a_colour_in_a_terminal_and_none_with_no_color() -> None:
+def test_verdicts_have_a_colour_in_a_terminal() -> None:
     night, next_night = sorted((ROOT / "results" / "reference" / "nights").rglob("*.parquet"))[:2]
-    words = ("bench", "compare", str(night), str(next_night), "--all")
-    assert any("\x1b[33mUNSURE\x1b[0m" in line for line in in_terminal(*words))
-    assert not any(COLOUR.search(line) for line in in_terminal(*words, NO_COLOR="1"))
+    lines = in_terminal("bench", "compare", str(night), str(next_night), "--all")
+    assert any("\x1b[33mUNSURE\x1b[0m" in line for line in lines)
 
 
 @pytest.mark.usefixtures("terminal")

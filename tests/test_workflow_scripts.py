@@ -53,6 +53,12 @@ class Runner:
             timeout=60,
         )
 
+    def done(self, job: str, step: str, **environment: str) -> str:
+        """What a step prints that succeeds."""
+        done = self.run(job, step, **environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def file(self, name: str, content: str) -> Path:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,21 +94,11 @@ def test_runners_are_labels(runner: Runner) -> None:
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed; every hosted runner has it")
     step = ("history", "Which runners")
-    assert runner.run(*step, ONE="", ALL='["h200", "a-100_x.2"]').returncode == 0
-    assert runner.run(*step, ONE="b200", ALL="[]").returncode == 0
+    runner.done(*step, ONE="", ALL='["h200", "a-100_x.2"]')
+    runner.done(*step, ONE="b200", ALL="[]")
     assert runner.output.read_text() == 'runners=["h200","a-100_x.2"]\nrunners=["b200"]\n'
-    for bad in (
-        "",
-        "[]",
-        '"h200"',
-        '["a/b"]',
-        '["a b"]',
-        '["a", 1]',
-        '[""]',
-        '["a\\nb"]',
-        '["a\\n"]',
-        "h200",
-    ):
+    no_label = ('["a/b"]', '["a b"]', '["a", 1]', '[""]', '["a\\nb"]', '["a\\n"]')
+    for bad in ("", "[]", '"h200"', "h200", *no_label):
         done = runner.run(*step, ONE="", ALL=bad)
         assert done.returncode == 1 and "::error title=Runners::" in done.stdout, bad
     assert runner.run(*step, ONE='x", "y', ALL='["h200"]').returncode == 1
@@ -111,8 +107,7 @@ def test_runners_are_labels(runner: Runner) -> None:
 
 def test_the_first_night_has_no_history_and_a_fault_is_no_first_night(runner: Runner, remote: Path) -> None:
     step = ("history", "From the data branch")
-    done = runner.run(*step)
-    assert done.returncode == 0 and "there is no branch results yet" in done.stdout, done.stderr
+    assert "there is no branch results yet" in runner.done(*step)
     assert list((runner.folder / "history").iterdir()) == []
     shutil.rmtree(runner.folder / "history")
     assert runner.run(*step, GITHUB_REPOSITORY="elsewhere").returncode not in (0, 1)
@@ -121,8 +116,7 @@ def test_the_first_night_has_no_history_and_a_fault_is_no_first_night(runner: Ru
 def test_nights_are_kept_side_by_side_and_come_back_as_history(runner: Runner, remote: Path) -> None:
     publish = ("publish", "To the data branch")
     runner.file("nights/night-h200/nvidia-h200/1.parquet", "first")
-    done = runner.run(*publish)
-    assert done.returncode == 0, done.stderr
+    runner.done(*publish)
     assert kept(remote) == {"nvidia-h200/1.parquet": "first"}
 
     shutil.rmtree(runner.folder / "data")
@@ -131,8 +125,7 @@ def test_nights_are_kept_side_by_side_and_come_back_as_history(runner: Runner, r
     runner.file("nights/night-h200/nvidia-h200/2.parquet", "second")
     runner.file("nights/night-b-200/nvidia-b200/2.parquet", "other")
     runner.file("nights/night-twin/nvidia-h200/2.parquet", "the same second on another box")
-    done = runner.run(*publish)
-    assert done.returncode == 0, done.stderr
+    runner.done(*publish)
     both = kept(remote)
     assert sorted(both.values()) == ["first", "other", "second", "the same second on another box"]
     assert both["nvidia-h200/1.parquet"] == "first" and both["nvidia-b200/2.parquet"] == "other"
@@ -143,16 +136,13 @@ def test_nights_are_kept_side_by_side_and_come_back_as_history(runner: Runner, r
     commits = git(remote, "rev-list", "--count", "results")
 
     shutil.rmtree(runner.folder / "data")
-    done = runner.run(*publish)
-    assert done.returncode == 0 and "nothing new" in done.stdout, done.stderr
+    assert "nothing new" in runner.done(*publish)
     assert git(remote, "rev-list", "--count", "results") == commits and int(commits) == 2
 
-    done = runner.run("history", "From the data branch")
-    assert done.returncode == 0, done.stderr
-    found = (runner.folder / "history").rglob("*")
-    assert {
-        str(p.relative_to(runner.folder / "history")): p.read_text() for p in found if p.is_file()
-    } == both
+    runner.done("history", "From the data branch")
+    history = runner.folder / "history"
+    found = {str(p.relative_to(history)): p.read_text() for p in history.rglob("*") if p.is_file()}
+    assert found == both
 
 
 def test_room_is_made_only_of_what_is_kept_elsewhere(runner: Runner) -> None:
@@ -162,8 +152,7 @@ def test_room_is_made_only_of_what_is_kept_elsewhere(runner: Runner) -> None:
     runner.file("results/nightly/d/other.parquet", "ours")
     runner.file("results/nightly/d/new one.parquet", "new")
     runner.file("results/nightly/d/run.journal", "half a night")
-    done = runner.run("measure", "Make room")
-    assert done.returncode == 0, done.stderr
+    runner.done("measure", "Make room")
     left = {path.name for path in (runner.folder / "results/nightly").rglob("*.*")}
     assert left == {"other.parquet", "new one.parquet", "run.journal"}
 
@@ -210,15 +199,14 @@ def test_a_night_that_compared_nothing_says_so_and_passes(runner: Runner) -> Non
     python(runner, 0)
     runner.file(".history/origin.txt", "results")
     (runner.temp / "night.md").write_text("# LEARNING: cuda:0 (H100)\n")
-    done = runner.run("measure", "Measure and judge", **MEASURED)
-    assert done.returncode == 0 and done.stdout.startswith("::notice title=Learning::")
+    assert runner.done("measure", "Measure and judge", **MEASURED).startswith("::notice title=Learning::")
 
 
 def test_a_night_knows_its_history_its_sweeps_and_that_it_is_tried_again(runner: Runner) -> None:
     words = python(runner, 0)
     runner.file(".history/nvidia-h200/1.parquet", "")
     asked = MEASURED | {"SWEEPS": " gemm/square  x;touch${IFS}bad `touch bad`", "GITHUB_RUN_ATTEMPT": "2"}
-    assert runner.run("measure", "Measure and judge", **asked).returncode == 0
+    runner.done("measure", "Measure and judge", **asked)
     last = json.loads(words.read_text())[-11:]
     sweeps = ["gemm/square", "x;touch${IFS}bad", "`touch", "bad`"]
     assert last == [
@@ -232,22 +220,24 @@ def test_the_page_is_of_the_history_and_of_tonight(runner: Runner) -> None:
     words = python(runner, 0)
     step = ("measure", "History page")
     runner.file(".history/origin.txt", "results")
-    assert runner.run(*step).returncode == 0
+    runner.done(*step)
     assert not words.exists()  # nothing measured, nothing to draw
     runner.file("results/nightly/d/2.parquet", "")
-    assert runner.run(*step).returncode == 0
+    runner.done(*step)
     page = ["-m", "plots", "history", "results/nightly", "-o", f"{runner.temp}/page"]
     assert json.loads(words.read_text()) == page
     runner.file(".history/d/1.parquet", "")
-    assert runner.run(*step).returncode == 0
+    runner.done(*step)
     assert json.loads(words.read_text()) == [*page[:3], ".history", *page[3:]]
 
 
 def test_the_summary_is_shown_whatever_became_of_the_night(runner: Runner) -> None:
     step = ("measure", "Summary")
-    assert runner.run(*step).returncode == 0 and not runner.summary.exists()
+    runner.done(*step)
+    assert not runner.summary.exists()
     (runner.temp / "night.md").write_text("# Night\n")
-    assert runner.run(*step).returncode == 0 and runner.summary.read_text() == "# Night\n"
+    runner.done(*step)
+    assert runner.summary.read_text() == "# Night\n"
     measure = jobs(NIGHTLY.read_text())["measure"]["steps"]
     after = measure[[step.get("name") for step in measure].index("Measure and judge") + 1 :]
     assert len(after) == 5 and all(step["if"].startswith("always()") for step in after)
@@ -265,8 +255,8 @@ def test_clocks_are_locked_and_let_go(runner: Runner) -> None:
     }.items():
         runner.file(f"tools/{name}", text).chmod(0o755)
     path = {"PATH": f"{tools}:{os.environ['PATH']}"}
-    assert runner.run("measure", "Tune the runner", CLOCK_MHZ="1200", **path).returncode == 0
-    assert runner.run("measure", "Restore the runner", **path).returncode == 0
+    runner.done("measure", "Tune the runner", CLOCK_MHZ="1200", **path)
+    runner.done("measure", "Restore the runner", **path)
     query, *did = log.read_text().splitlines()
     assert "persistence_mode" in query
     assert did == [
@@ -274,7 +264,7 @@ def test_clocks_are_locked_and_let_go(runner: Runner) -> None:
         *("--reset-gpu-clocks", "--id=0 --persistence-mode=0"),
     ]
     log.unlink()
-    assert runner.run("measure", "Tune the runner", CLOCK_MHZ="", **path).returncode == 0
+    runner.done("measure", "Tune the runner", CLOCK_MHZ="", **path)
     assert "lock" not in log.read_text()
     steps = {step.get("name"): step for step in jobs(NIGHTLY.read_text())["measure"]["steps"]}
     assert steps["Tune the runner"]["if"] == "vars.ROOFBENCH_TUNE == 'true'"
@@ -311,7 +301,8 @@ def test_the_gate_stops_what_is_slower_and_nothing_undecided(
 
 
 def test_what_the_gate_found_is_shown(runner: Runner) -> None:
-    assert runner.run("compare", "Summary").returncode == 0 and not runner.summary.exists()
+    runner.done("compare", "Summary")
+    assert not runner.summary.exists()
     (runner.temp / "gate.md").write_text("**1 slower**\n")
-    assert runner.run("compare", "Summary").returncode == 0
+    runner.done("compare", "Summary")
     assert runner.summary.read_text() == "**1 slower**\n"

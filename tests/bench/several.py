@@ -11,21 +11,15 @@ import pytest
 
 import kernels
 from bench.device.detect import Device
+from bench.runner import forecast, schedule, worker_process
 from bench.runner import run as runs
 from bench.runner import session as sessions
-from bench.runner import worker_process
 from bench.runner.run import Options, Run
 from bench.runner.session import Session
 from bench.sweep.load import Case, load
 
 ROOT = Path(__file__).parents[2]
 
-UNDISTURBED = """
-import sys, pytest, bench.runner.rows
-bench.runner.rows.disturbances = lambda row: []
-sys.exit(pytest.main(sys.argv[1:]))
-"""
-"""pytest, but no visit is made again because other tests run on this machine: for `python -c`."""
 STAND_IN = """
 import json, os, signal, sys
 from bench.worker.lifeline import die_with
@@ -85,6 +79,13 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(worker_process, "ROOT", folder)
     monkeypatch.setattr(sessions, "device_lock", lambda *_: nullcontext(""))
     return folder
+
+
+def quick(patch: pytest.MonkeyPatch) -> None:
+    """No visit is made again for what else runs on this machine, none samples until it knows all it could."""
+    patch.setattr("bench.runner.rows.disturbances", lambda row: [])
+    for limits in (schedule.ONE_VISIT, forecast.ROOF_S):
+        patch.setitem(limits, "cpu", schedule.SamplingLimits(0.05, 0.05))  # type: ignore[arg-type]
 
 
 def small(folder: Path, sizes: list[int]) -> list[Case]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from bench.cli.run_command import cases_of, usual_words
 from bench.device.detect import Device, detect
 from bench.errors import UserError
 from bench.judge.standings import figures, latest, timed
+from bench.runner import supervisor, worker_process
 from bench.runner.ab import versions
 from bench.runner.custom_kernel import checked_kernels, compared, kernel_of, with_kernels
 from bench.runner.supervisor import WorkerSupervisor, check_request
@@ -31,14 +33,15 @@ from bench.spec import Problem
 from bench.store import parquet
 from bench.store.parquet import read_rows
 from bench.worker import custom_kernel
-from bench.worker.__main__ import answer, make_bench
-from bench.worker.measure_case import Bench
+from bench.worker.__main__ import make_bench, respond
+from tests.bench import several
 from tests.bench.test_standings import SQUARE, fought, measured, run_of
 from tests.bench.two_versions import Machine, measured_by, repository
+from tests.processes import pytested
 
 ROOT = Path(__file__).parents[2]
 KERNELS = """
-import ctypes
+import ctypes, pathlib, time
 import torch
 
 def right(x):
@@ -88,8 +91,8 @@ def none(x):
     torch.softmax(x, 1)
 
 def hangs(x):
-    while True:
-        pass
+    pathlib.Path(__file__).with_name("hangs").touch()
+    time.sleep(1e4)
 """
 RIGHT = ("right", "fills", "knows")
 REFUSED = {
@@ -107,19 +110,38 @@ REFUSED = {
 
 
 class InProcess:
-    """A worker's answers without a process."""
+    """As Worker, but it answers in this process."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, kind: str, cache_byte: int, seed: int, *_: object, **__: object) -> None:
+        self.bench = make_bench(kind, 1 << 20, seed)
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         with torch.no_grad():
-            return json.loads(json.dumps(answer(self.bench, request)))  # type: ignore[no-any-return]
+            return json.loads(json.dumps(respond(self.bench, request)))  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Nothing is to be ended."""
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs measure in this process, no ceilings, and hardly sample."""
+    several.quick(monkeypatch)
+    monkeypatch.setattr(supervisor, "Worker", InProcess)
+    monkeypatch.setattr("bench.runner.run.needed_ceilings", lambda *_: [])
+    monkeypatch.setattr("bench.cli.pytest_fixture.SAMPLING_S", 0.05)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[Any]:
-    yield InProcess(make_bench("cpu", 1 << 20, 1))
+def worker(device: Device) -> WorkerSupervisor:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "Worker", InProcess)
+        made = WorkerSupervisor(device, 1)
+        made.started()
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -213,17 +235,20 @@ def test_rows_tell_two_texts_apart(mine: Path) -> None:
     assert first != second and {first.split()[0], second.split()[0]} == {"mine.py"}
 
 
-def test_a_kernel_that_hangs_is_killed_and_the_next_one_is_answered(mine: Path, device: Device) -> None:
-    worker = WorkerSupervisor(device, 1)
-    try:
-        assert checked(f"{mine}:right", worker, device)  # all is imported: what takes long now hangs
-        worker.grace_s = 5.0
+def test_a_kernel_that_hangs_is_killed_and_named_with_its_line(
+    mine: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deadline passes as soon as it hangs."""
+
+    def monotonic() -> float:
+        return time.monotonic() + 1e6 * mine.with_name("hangs").exists()
+
+    monkeypatch.setattr(worker_process, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(worker_process, "LOOK_S", 0.05)
+    with closing(WorkerSupervisor(device, 1)) as worker:
         with pytest.raises(UserError, match=r"timeout at softmax .* stopped in hangs \(.*mine\.py:\d+\)"):
             checked(f"{mine}:hangs", worker, device)
-        worker.grace_s = 120.0
-        assert checked(f"{mine}:right", worker, device)
-    finally:
-        worker.close()
+        assert worker.pid is None
 
 
 # --- the command ------------------------------------------------------------------------------------
@@ -279,12 +304,13 @@ def test_other_operators_keep_their_problem(mine: Path) -> None:
     assert request["kernel"] == f"{mine}:right"
 
 
+@pytest.mark.usefixtures("quickly")
 def test_a_run_shows_it_beside_the_library(mine: Path, tmp_path: Path) -> None:
-    """By the command a person types: rows as any other, which explain, compare and figures take."""
+    """Rows as any other, which explain, compare and figures take."""
     words = ["run", "softmax", "rows=64", "length=64", "--kernel", f"{mine}:fills", "--bench-device", "cpu"]
-    done = bench(*words, "--bench-budget", "inf", "--bench-results", str(tmp_path / "r"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "mine:fills agrees with float64 at 8 small awkward sizes" in done.stdout
+    done = CliRunner().invoke(app, [*words, "--bench-budget", "inf", "--bench-results", str(tmp_path / "r")])
+    assert done.exit_code == 0, done.output
+    assert "mine:fills agrees with float64 at 8 small awkward sizes" in done.output
     (path,) = (tmp_path / "r").rglob("*.parquet")
     rows = [row for row in read_rows(path) if row.role == "measurement"]
     assert {row.implementation: row.status for row in rows} == {"mine:fills": "ok", "aten": "ok"}
@@ -294,12 +320,6 @@ def test_a_run_shows_it_beside_the_library(mine: Path, tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["explain", name, str(path)]).output
     assert "mine:fills: a custom kernel" in said and "--kernel mine.py:fills" in said
     assert "python -m bench run softmax direction=forward dtype=float32 length=64 rows=64" in said
-
-
-def bench(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bench", *words], cwd=ROOT, capture_output=True, text=True, timeout=300, **more
-    )
 
 
 # --- two versions of one ----------------------------------------------------------------------------
@@ -350,10 +370,8 @@ def test_a_custom_kernel_is_no_opponent_of_ours() -> None:
 
 def test_one_launches_a_case_in_this_process(mine: Path) -> None:
     words = ("one", "softmax", "rows=4", "length=4", "--kernel", f"{mine}:fills", "--bench-device", "cpu")
-    done = bench(*words)
-    assert re.fullmatch(r"softmax-mine:fills-\S+: launched once, \S+ \ws by the wall clock\n", done.stdout), (
-        done
-    )
+    said = CliRunner().invoke(app, words).output
+    assert re.fullmatch(r"softmax-mine:fills-\S+: launched once, \S+ \ws by the wall clock\n", said), said
 
 
 @pytest.mark.parametrize(
@@ -418,25 +436,18 @@ def test_mine(roofbench):
     assert roofbench(mine, "softmax", rows=64, length=64)["median_s"] > 0
 
 def test_wrong(roofbench):
-    roofbench("mine.py:wrong", "softmax", rows=64, length=64)
+    roofbench(f"{__file__[:-12]}mine.py:wrong", "softmax", rows=64, length=64)
 """
 
 
+@pytest.mark.usefixtures("quickly")
 def test_the_fixture_measures_a_function_of_the_users_own_test_file(mine: Path) -> None:
-    (mine.parent / "test_mine.py").write_text(TEST)
-    words = ["-m", "pytest", "-p", "bench.pytest_plugin", "-p", "no:cacheprovider", "--bench-device", "cpu"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=mine.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout
-    assert re.search(r"^test_mine .* \d", done.stdout, re.MULTILINE)  # pytest-benchmark's table
-    assert "--kernel mine:wrong: wrong at softmax" in done.stdout
+    mine.with_name("test_mine.py").write_text(TEST)
+    words = ("-p", "bench.pytest_plugin", "--bench-device", "cpu", "--import-mode", "importlib")
+    code, said = pytested(str(mine.parent), *words)
+    assert code == 1 and "1 failed, 1 passed" in said, said
+    assert re.search(r"^test_mine .* \d", said, re.MULTILINE)  # pytest-benchmark's table
+    assert "--kernel mine:wrong: wrong at softmax" in said
 
 
 def test_a_function_within_another_is_refused() -> None:

@@ -31,6 +31,8 @@ from bench.environment.dependencies import (
     required,
     sentence,
 )
+from tests.drawing import drawn
+from tests.processes import python
 
 HIDING = """
 import os, sys
@@ -51,17 +53,8 @@ def hiding(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text(HIDING)
 
     def run(hidden: str, *words: str, only: str = "") -> subprocess.CompletedProcess[str]:
-        # What runs here is no worker of pytest-xdist, though this test may be in one.
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
-        environment |= {"PYTHONPATH": str(tmp_path), "HIDDEN": hidden, "HIDDEN_IN": only}
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=ROOT,
-            env=environment | {"COLUMNS": "400"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        variables = {"PYTHONPATH": str(tmp_path), "HIDDEN": hidden, "HIDDEN_IN": only, "COLUMNS": "400"}
+        return python(*words, **variables)
 
     return run
 
@@ -71,13 +64,17 @@ def install(*requirements: str) -> str:
     return shlex.join(words)
 
 
+NIGHTLY = ("bench", "nightly")
 PYTEST = ("-m", "pytest", "bench/", "-p", "no:cacheprovider")
 
 
 @pytest.mark.parametrize(
     "words",
-    [PYTEST, (*PYTEST, "--benchmark"), ("-m", "bench", "list"), ("-m", "plots", "nothing.parquet")],
-    ids=["pytest", "benchmark", "bench", "plots"],
+    drawn(
+        [PYTEST, (*PYTEST, "--benchmark"), ("-m", "bench", "list"), ("-m", "plots", "nothing.parquet")],
+        *(2, "commands without packages"),
+    ),
+    ids=" ".join,
 )
 def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) -> None:
     done = hiding("pydantic,yaml,ruptures", *words)
@@ -91,13 +88,11 @@ def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) ->
 
 @pytest.mark.parametrize(
     "words",
-    [
-        PYTEST,
-        ("-m", "studies", "instruments"),
-        ("-m", "studies", "self"),
-        ("-m", "bench", "nightly"),
-    ],
-    ids=["pytest", "instruments", "self", "nightly"],
+    drawn(
+        [PYTEST, *(("-m", *each) for each in (("studies", "instruments"), ("studies", "self"), NIGHTLY))],
+        *(2, "commands without torch"),
+    ),
+    ids=" ".join,
 )
 def test_what_the_worker_will_need_is_said_before_it_is_started(hiding, words: tuple[str, ...]) -> None:
     done = hiding("torch,triton", *words)
@@ -203,14 +198,7 @@ ASK = "import json; from bench.environment.dependencies import child_environment
 def environment_of(*options: str, **variables: str) -> dict[str, str]:
     """The environment that a fresh interpreter, with the checkout on its path, would hand to its children."""
     code = f"import sys; sys.path.append({str(ROOT)!r}); {ASK}"
-    done = subprocess.run(
-        [sys.executable, *options, "-c", code],
-        cwd="/",
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(*options, "-c", code, cwd=Path("/"), **{"PYTHONPATH": "", **variables})
     found: dict[str, str] = json.loads(done.stdout)
     return found
 
@@ -224,11 +212,7 @@ def test_a_child_finds_what_its_parent_finds_and_this_checkout_first(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     code = "import carried, kernels, pytest; print(carried.__file__, kernels.__file__)"
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd="/",
-        env=child_environment(),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], cwd="/", env=child_environment(), capture_output=True, text=True
     )
     assert done.stdout.split() == [str(tmp_path / "carried/__init__.py"), str(ROOT / "kernels/__init__.py")]
 

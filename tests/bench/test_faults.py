@@ -18,8 +18,8 @@ from bench.store import parquet, schema
 from bench.store.journal import Journal
 from studies.killing import KilledRun, ends, trial, worker_of
 from tests.bench.rows import rows
-from tests.bench.several import UNDISTURBED
 from tests.drawing import drawn
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 SWEEP = """\
@@ -58,16 +58,25 @@ that is not there is seen at once (`far`), and what hits the heap's own notes so
 """
 
 
+QUICK = """
+import sys, pytest, bench.runner.rows
+from bench.runner import forecast, schedule
+bench.runner.rows.disturbances = lambda row: []
+for limits in (schedule.ONE_VISIT, forecast.ROOF_S):
+    limits["cpu"] = schedule.SamplingLimits(0.05, 0.05)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+"""pytest, for `python -c`, as `quick` (several.py) has it."""
 CRASHES = [(name, told) for name, told in EXPECTED.items() if told[0] == "crashed"]
 OTHERS = {name: told for name, told in EXPECTED.items() if told[0] != "crashed"}
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the checkout whose kernels include `faulty`."""
+    """A copy of the checkout, with the bytecode that there is, whose kernels include `faulty`."""
     copy = tmp_path / "checkout"
     for name in ("bench", "kernels", "plots", "sweeps"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, copy / name)
     for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, copy / name)
     faulty = shutil.copytree(ROOT / "tests" / "bench" / "faulty", copy / "kernels" / "faulty")
@@ -76,10 +85,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "300"}
-    return subprocess.run(
-        [sys.executable, *words], cwd=checkout, env=environment, capture_output=True, text=True, timeout=500
-    )
+    return python(*words, cwd=checkout, PYTHONPATH=str(checkout), COLUMNS="300")
 
 
 def by_implementation(path: Path) -> dict[str, list[schema.Measurement]]:
@@ -96,7 +102,7 @@ def test_every_fault_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
     names = {"faults": ", ".join(expected), "right": "good"}
     for sweep, lengths in (("faults", 1000), ("right", 2000)):
         (checkout / f"{sweep}.yaml").write_text(SWEEP.format(names=names[sweep], lengths=lengths))
-    words = ("-c", UNDISTURBED, "bench", "-p", "no:cacheprovider", "--benchmark", "-k", "faults or right")
+    words = ("-c", QUICK, "bench", "-p", "no:cacheprovider", "--benchmark", "-k", "faults or right")
     words += ("--bench-sweep", "faults.yaml", "--bench-sweep", "right.yaml")
     done = run(checkout, *words, "--bench-results", "r", "--bench-budget", "inf")
     said = done.stdout + done.stderr

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,7 +17,6 @@ import kernels
 from bench.device.detect import detect
 from bench.errors import UserError
 from bench.runner.session import Session
-from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import Problem
 from bench.store import schema
 from bench.store.journal import recover
@@ -64,10 +63,11 @@ def session(tmp_path: Path, budget_s: float | None = 10.0, **settings: object) -
     return made
 
 
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever else runs on this machine: no visit counts as disturbed, and none is made again for it."""
-    monkeypatch.setattr("bench.runner.rows.disturbances", lambda row: [])
+@pytest.fixture(autouse=True, scope="module")
+def _quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        several.quick(patch)
+        yield
 
 
 @pytest.fixture
@@ -76,40 +76,48 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return several.stand_in(tmp_path, monkeypatch) / "bench" / "worker" / "__main__.py"
 
 
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    made = Worker("cpu", SMALL_CACHE, 1, threads=1)
-    yield made
-    made.close()
+class Measured(NamedTuple):
+    """A run that measured everything with the real worker."""
+
+    cases: list[Case]
+    visits: list[schema.Measurement]
+    rows: list[schema.Measurement]
+    without_column: set[str]
+    path: Path | None
 
 
-def measure_request(**changes: object) -> dict[str, object]:
-    request: dict[str, object] = {"do": "measure", "operator": "gemm", "implementation": "onednn"}
-    request |= {"parameters": {"dtype": "float32", "m": 8, "n": 9, "k": 10, "layout": "TN"}}
-    request |= {"cache": "cold", "budget_s": 0.05, "launch_s": 1.0, "least_timed_s": 0.0}
-    request |= {"threads": 1, "visits": 1, "regime": "sustained", "first": True}
-    return request | changes
-
-
-def test_a_run_from_cases_to_parquet(tmp_path: Path) -> None:
-    run = session(tmp_path, budget_s=300.0)  # far more than it takes on a busy machine
-    seen = [row for _, row in run.walk()]
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """Of the small sweep, and of a product by one thread and by all."""
+    folder = tmp_path_factory.mktemp("measured")
+    run = session(folder, budget_s=300.0)  # far more than it takes on a busy machine
+    path = folder / "sweeps" / "few.yaml"
+    path.write_text(SWEEP.replace("implementations:", "threads: [one, all]\nimplementations:"))
+    loaded = load(path, kernels.problem, 2, path.parent).cases
+    every = [*cases(folder), *[case for case in loaded if case.implementation == "onednn"][:2]]
+    run.planner.plan(every)
+    visits = [row for _, row in run.walk()]
     rows = run.rows()
-    assert not run.without_column
+    run.close()
+    return Measured(every, visits, rows, run.without_column, run.path)
+
+
+def test_a_run_from_cases_to_parquet(measured: Measured) -> None:
+    rows = measured.rows
+    assert not measured.without_column
     by_status: dict[str, list[schema.Measurement]] = {}
     for row in rows:
         by_status.setdefault(row.status, []).append(row)
-    assert len(by_status["ok"]) == 5
+    assert len(by_status["ok"]) == 7
     assert len(by_status["unsupported"]) == 6  # cublas five times, and Triton's empty kernel
     (slow,) = by_status["skipped"]
     assert "40000" not in slow.reason and slow.reason and slow.median_s is None
-    looks = Counter(row.case for row in seen)
+    looks = Counter(row.case for row in measured.visits)
     assert all(1 <= looks[row.case] <= 8 for row in by_status["ok"])
     assert all(looks[row.case] == 1 for row in rows if row.status != "ok")
-    run.close()
-    assert run.path is not None
-    frame = read_frame([run.path])
-    assert len(frame) == len(rows) == len(cases(tmp_path))
+    assert measured.path is not None
+    frame = read_frame([measured.path])
+    assert len(frame) == len(rows) == len(measured.cases)
     timed = frame[frame["status"] == "ok"]
     # Where the processors are busy, the samples of a case may be worth too few to tell an interval.
     known = timed[timed["low_s"].notna()]
@@ -222,19 +230,14 @@ def test_every_visit_is_on_the_disk_before_the_next_begins(
     run.close()
 
 
-def test_one_thread_is_another_case_and_computes_with_one(tmp_path: Path) -> None:
-    path = tmp_path / "sweeps" / "few.yaml"
-    run = session(tmp_path)
-    path.write_text(SWEEP.replace("implementations:", "threads: [one, all]\nimplementations:"))
-    loaded = load(path, kernels.problem, 2, path.parent).cases
-    some = [case for case in loaded if case.implementation == "onednn"][:2]
-    assert [case.threads for case in some] == ["one", "all"] and some[0].problem == some[1].problem
-    assert "one-thread" in some[0].name and some[0].name.replace("-one-thread", "") == some[1].name
-    assert "CPU only" in some[0].missing("cuda", (9, 0)) and not some[0].missing("cpu", None)
-    rows = [run.visit(case) for case in some]
+def test_one_thread_is_another_case_and_computes_with_one(measured: Measured) -> None:
+    one, every = some = measured.cases[-2:]
+    assert [case.threads for case in some] == ["one", "all"] and one.problem == every.problem
+    assert "one-thread" in one.name and one.name.replace("-one-thread", "") == every.name
+    assert "CPU only" in one.missing("cuda", (9, 0)) and not one.missing("cpu", None)
+    by_case = {row.case: row for row in measured.rows}
+    rows = [by_case[case.key] for case in some]
     assert [(row.threads_asked, row.threads) for row in rows] == [("one", 1), ("all", detect("cpu").sm_count)]
-    assert len({row.case for row in rows}) == 2 and [row.case for row in rows] == [c.key for c in some]
-    run.close()
 
 
 def test_starting_a_worker_is_no_cost_of_the_visit_that_needed_it(
@@ -289,32 +292,3 @@ def test_what_fails_while_preparing_has_its_row_and_is_not_visited(tmp_path: Pat
     assert {row.status for row in ours if row.dtype == "float64"} == {"wrong"}
     assert {row.status for row in ours if row.dtype == "float32"} == {"ok"}
     run.close()
-
-
-def test_an_answer_that_takes_too_long_is_a_timeout(worker: Worker) -> None:
-    with pytest.raises(WorkerDied, match=r"no answer within 0 s") as death:
-        worker.ask({"do": "hello"}, 0.01)
-    assert death.value.status == "timeout"
-    with pytest.raises(WorkerDied) as death:
-        worker.ask({"do": "hello"}, 30)
-    assert death.value.status == "timeout"  # it is not asked again
-
-
-def test_what_a_library_prints_is_no_answer(worker: Worker) -> None:
-    answer = worker.ask(measure_request(parameters={"dtype": "float32", "m": 1, "n": 1, "k": 1}), 60)
-    assert answer["status"] == "ok"
-
-
-def test_an_exception_in_an_operator_is_a_row(worker: Worker) -> None:
-    answer = worker.ask(measure_request(implementation="cublas", cache="warm"), 60)
-    assert answer["status"] in ("ok", "error")  # torch.mm runs on a CPU too, whatever its name says
-    answer = worker.ask({**measure_request(), "implementation": "nonesuch"}, 60)
-    assert answer["status"] == "error" and "nonesuch" in answer["reason"]
-    assert worker.ask({"do": "hello"}, 60)["torch"]
-
-
-@pytest.mark.parametrize("name", kernels.names())
-def test_every_operator_binds_what_it_declares(name: str) -> None:
-    operator = kernels.operator(name)
-    assert set(operator.implementations) == {i.name for i in operator.problem.implementations}
-    assert operator.examples and all(isinstance(e, operator.problem) for e in operator.examples)

@@ -21,10 +21,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".contract"
 STUB = Path(__file__).with_name("libcuda_stub.c")
 CHANGING = (
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "PYTHONPATH",
-    "TRITON_INTERPRET",
+    *("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH", "TRITON_INTERPRET"),
     "ROOFBENCH_STUB_GPUS",
 )
 """Variables that would change what is checked; the suite runs without them."""
@@ -142,15 +139,10 @@ def _run(environment: Environment) -> int:
             "TRITON_CACHE_DIR": str(Path(scratch) / "triton"),
             "TORCHINDUCTOR_CACHE_DIR": str(Path(scratch) / "inductor"),
         }
-        command = [str(environment.executable), "-m", "pytest", "-q", "-p", "tests.contract.plugin"]
+        command = [str(environment.executable), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         # Nothing of the tests' or the benchmark's own conftest.py: what is checked must not run the check.
-        command += [
-            "--confcutdir=tests/contract",
-            "-o",
-            "python_files=contract_*.py",
-            "-p",
-            "no:cacheprovider",
-        ]
+        command += ["-p", "tests.contract.plugin", "--confcutdir=tests/contract"]
+        command += ["-o", "python_files=contract_*.py"]
         begin = time.monotonic()
         code = subprocess.run([*command, "tests/contract"], cwd=ROOT, env=variables).returncode
         print(

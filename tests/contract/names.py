@@ -16,7 +16,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -69,7 +69,7 @@ class Findings:
 
 def find(path: str, source: str, into: Findings) -> None:
     """Add what this source, called `path` in messages, touches."""
-    _File(path, into).visit_body(ast.parse(source).body, {})
+    _File(path, into).visit(ast.parse(source), {})
 
 
 class _File:
@@ -80,135 +80,129 @@ class _File:
         self._kept: dict[str, Scope] = {}
         """Class -> what is known of its objects' attributes."""
 
-    # ---- statements
-
-    def visit_body(self, body: list[ast.stmt], scope: Scope) -> None:
-        for statement in body:
-            self._statement(statement, scope)
-
-    def _statement(self, node: ast.stmt, scope: Scope) -> None:
+    def visit(self, node: ast.AST | None, scope: Scope) -> Value:
+        """What an expression is, where that is known; all names in it, or in a statement, are looked up."""
         match node:
+            case None:
+                pass
+            case ast.Name():
+                return scope.get(node.id)
+            case ast.Attribute(value=ast.Name(id="self")):
+                return scope.get(f"self.{node.attr}")
+            case ast.Attribute():
+                return self._attribute(node, self.visit(node.value, scope), node.attr)
+            case ast.Call():
+                return self._call(node, scope)
+            case ast.NamedExpr():
+                value = self.visit(node.value, scope)
+                self._assign(node.target, node.value, value, scope)
+                return value
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope)
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                for decorator in node.decorator_list:
-                    self._value(decorator, scope)
-                scope[node.name] = None
-                self._function(node, scope)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                self._all(getattr(node, "decorator_list", []), scope)
+                if not isinstance(node, ast.Lambda):
+                    scope[node.name] = None
+                self._function(node, dict(scope))
             case ast.ClassDef():
                 self._class(node, scope)
             case ast.Try():
-                caught = {n for handler in node.handlers for n in _names(handler.type)}
-                self._guards.append(caught)
-                self.visit_body(node.body, scope)
+                self._guards.append({n for handler in node.handlers for n in _names(handler.type)})
+                self._all(node.body, scope)
                 self._guards.pop()
-                for handler in node.handlers:
-                    self._value(handler.type, scope)
-                    self.visit_body(handler.body, scope)
-                self.visit_body([*node.orelse, *node.finalbody], scope)
+                self._all([*node.handlers, *node.orelse, *node.finalbody], scope)
             case ast.If():
-                tested = self._hasattr(node.test)
-                self._value(node.test, scope)
-                self._tested += tested
-                self.visit_body(node.body, scope)
-                del self._tested[len(self._tested) - len(tested) :]
-                self.visit_body(node.orelse, scope)
+                self.visit(node.test, scope)
+                before = len(self._tested)
+                self._tested += _hasattr(node.test)
+                self._all(node.body, scope)
+                del self._tested[before:]
+                self._all(node.orelse, scope)
             case ast.Assign():
-                value = self._value(node.value, scope)
+                value = self.visit(node.value, scope)
                 for target in node.targets:
                     self._assign(target, node.value, value, scope)
             case ast.AnnAssign():
                 annotated = self._annotated(node.annotation, scope)
-                value = self._value(node.value, scope)
+                value = self.visit(node.value, scope)
                 self._assign(node.target, node.value, value or annotated, scope)
-            case ast.With():
-                for item in node.items:
-                    value = self._value(item.context_expr, scope)
-                    if item.optional_vars is not None:
-                        self._assign(item.optional_vars, item.context_expr, value, scope)
-                self.visit_body(node.body, scope)
+            case ast.withitem():
+                value = self.visit(node.context_expr, scope)
+                self._assign(node.optional_vars, node.context_expr, value, scope)
+            case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
+                inside = dict(scope)
+                for generator in node.generators:
+                    self.visit(generator.iter, inside)
+                    self._assign(generator.target, None, None, inside)
+                    self._all(generator.ifs, inside)
+                for part in ("key", "value", "elt"):
+                    self.visit(getattr(node, part, None), inside)
             case _:
                 if isinstance(node, ast.For):
                     self._assign(node.target, None, None, scope)
-                for _, child in ast.iter_fields(node):
-                    for part in child if isinstance(child, list) else [child]:
-                        if isinstance(part, ast.stmt):
-                            self._statement(part, scope)
-                        elif isinstance(part, ast.AST):
-                            self._value(part, scope)
+                self._all(ast.iter_child_nodes(node), scope)
+        return None
+
+    def _all(self, nodes: Iterable[ast.AST], scope: Scope) -> None:
+        for node in nodes:
+            self.visit(node, scope)
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         for alias in node.names:
             module = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
             bound = alias.asname or alias.name.partition(".")[0]
+            scope[bound] = None
             if module.partition(".")[0] not in LIBRARIES:
-                scope[bound] = None
                 continue
             try:
                 imported = importlib.import_module(module)
                 if isinstance(node, ast.ImportFrom):
-                    scope[bound] = Known(_member(imported, alias.name), f"{module}.{alias.name}")
+                    name = f"{module}.{alias.name}"
+                    scope[bound] = Known(_member(imported, alias.name), name)
                 else:
+                    name = module
                     whole = imported if alias.asname else sys.modules[bound]
                     scope[bound] = Known(whole, module if alias.asname else bound)
-                self.into.resolved.add(module if isinstance(node, ast.Import) else f"{module}.{alias.name}")
+                self.into.resolved.add(name)
             except (ImportError, AttributeError) as error:
-                scope[bound] = None
                 self._absent(node, f"import of {module}: {error}", _NOT_INSTALLED)
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, outer: Scope) -> None:
-        self.visit_function(node, dict(outer))
-
-    def visit_function(self, node: Any, scope: Scope) -> None:
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, scope: Scope) -> None:
         """A function's parameters, then its body, in a scope of its own."""
-        arguments = node.args
-        positional = [*arguments.posonlyargs, *arguments.args]
-        defaults: dict[str, ast.expr | None] = dict(
-            zip(
-                [a.arg for a in positional][len(positional) - len(arguments.defaults) :],
-                arguments.defaults,
-                strict=True,
-            )
-        ) | dict(zip([a.arg for a in arguments.kwonlyargs], arguments.kw_defaults, strict=True))
-        for one in [*positional, *arguments.kwonlyargs]:
-            injected = INJECTED.get(one.arg)
-            if injected:
+        given = node.args
+        positional = [*given.posonlyargs, *given.args]
+        defaults = [*[None] * (len(positional) - len(given.defaults)), *given.defaults, *given.kw_defaults]
+        for one, default in zip([*positional, *given.kwonlyargs], defaults, strict=True):
+            if injected := INJECTED.get(one.arg):
                 scope[one.arg] = Known(_dotted(injected), injected)
                 continue
-            default = self._value(defaults.get(one.arg), scope)
+            value = self.visit(default, scope)
             annotated = self._annotated(one.annotation, scope)
-            scope[one.arg] = annotated or (default if isinstance(default, Known) else None)
-        for star in (arguments.vararg, arguments.kwarg):
-            if star is not None:
-                scope[star.arg] = None
-        if isinstance(node, ast.Lambda):
-            self._value(node.body, scope)
-        else:
-            self.visit_body(node.body, scope)
+            scope[one.arg] = annotated or (value if isinstance(value, Known) else None)
+        scope |= {star.arg: None for star in (given.vararg, given.kwarg) if star is not None}
+        self._all([node.body] if isinstance(node, ast.Lambda) else node.body, scope)
 
     def _class(self, node: ast.ClassDef, outer: Scope) -> None:
         scope = dict(outer)
         for base in node.bases:
-            self._value(base, outer)
+            self.visit(base, outer)
             scope |= self._kept.get(getattr(base, "id", ""), {})
         # A field of a dataclass, or what all objects of the class share.
         fields = [part for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign)]
-        shared: Scope = dict(outer)
-        self.visit_body(list(fields), shared)
+        shared = dict(outer)
+        self._all(fields, shared)
         scope |= {f"self.{name}": value for name, value in shared.items() if outer.get(name) != value}
-        methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
         # What __init__ keeps in `self` is known to every method.
-        for method in methods:
-            if method.name == "__init__":
-                inside = dict(scope)
-                self.visit_function(method, inside)
-                scope |= _attributes(inside)
-        rest = [part for part in node.body if part not in fields and getattr(part, "name", "") != "__init__"]
+        begins = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+        for method in begins:
+            inside = dict(scope)
+            self._function(method, inside)
+            scope |= _attributes(inside)
         self._kept[node.name] = _attributes(scope)
-        self.visit_body(rest, scope)
+        self._all([part for part in node.body if part not in [*fields, *begins]], scope)
         outer[node.name] = None
 
-    def _assign(self, target: ast.expr, source: ast.expr | None, value: Value, scope: Scope) -> None:
+    def _assign(self, target: ast.expr | None, source: ast.expr | None, value: Value, scope: Scope) -> None:
         match target:
             case ast.Name():
                 scope[target.id] = value
@@ -216,49 +210,12 @@ class _File:
                 scope[f"self.{target.attr}"] = value
             case ast.Tuple(elts=parts):
                 # `start, end = (Event() for _ in range(2))`: each is what the generator makes.
-                made = self._value(source.elt, scope) if isinstance(source, ast.GeneratorExp) else None
+                made = self.visit(source.elt, scope) if isinstance(source, ast.GeneratorExp) else None
                 sources = source.elts if isinstance(source, ast.Tuple) else [None] * len(parts)
                 for part, of in zip(parts, sources, strict=False):
-                    self._assign(part, of, self._value(of, scope) if of is not None else made, scope)
+                    self._assign(part, of, self.visit(of, scope) if of is not None else made, scope)
             case _:
-                self._value(target, scope)
-
-    # ---- expressions
-
-    def _value(self, node: Any, scope: Scope) -> Value:
-        """What an expression is, where that is known; all names in it are looked up on the way."""
-        match node:
-            case None:
-                return None
-            case ast.Name():
-                return scope.get(node.id)
-            case ast.Attribute():
-                if isinstance(node.value, ast.Name) and node.value.id == "self":
-                    return scope.get(f"self.{node.attr}")
-                return self._attribute(node, self._value(node.value, scope), node.attr)
-            case ast.Call():
-                return self._call(node, scope)
-            case ast.Lambda():
-                self._function(node, scope)
-                return None
-            case ast.NamedExpr():
-                value = self._value(node.value, scope)
-                self._assign(node.target, node.value, value, scope)
-                return value
-            case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
-                inside = dict(scope)
-                for generator in node.generators:
-                    self._value(generator.iter, inside)
-                    self._assign(generator.target, None, None, inside)
-                    for condition in generator.ifs:
-                        self._value(condition, inside)
-                for part in ("key", "value", "elt"):
-                    self._value(getattr(node, part, None), inside)
-                return None
-            case ast.AST():
-                for child in ast.iter_child_nodes(node):
-                    self._value(child, scope)
-        return None
+                self.visit(target, scope)
 
     def _attribute(self, node: ast.AST, of: Value, name: str, optional: bool = False) -> Value:
         if of is None:
@@ -278,12 +235,11 @@ class _File:
         return Known(value, full, bound=isinstance(of, Instance))
 
     def _call(self, node: ast.Call, scope: Scope) -> Value:
-        function = self._value(node.func, scope)
-        for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
-            self._value(argument.value if isinstance(argument, ast.Starred) else argument, scope)
+        function = self.visit(node.func, scope)
+        self._all([*node.args, *node.keywords], scope)
         match node:
             case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Constant(value=str(name)), *default]):
-                return self._attribute(node, self._value(of, scope), name, optional=bool(default))
+                return self._attribute(node, self.visit(of, scope), name, optional=bool(default))
         if not isinstance(function, Known):
             return None
         self._bind(node, function)
@@ -293,15 +249,14 @@ class _File:
         signature = _signature(function.value)
         if signature is None:
             return
-        open_ended = any(isinstance(argument, ast.Starred) for argument in node.args)
-        open_ended |= any(keyword.arg is None for keyword in node.keywords)
         keywords = {keyword.arg: None for keyword in node.keywords if keyword.arg}
-        count = 0 if open_ended else len(node.args) + function.bound
+        open_ended = len(keywords) < len(node.keywords)
+        open_ended |= any(isinstance(argument, ast.Starred) for argument in node.args)
         try:
             if open_ended:
                 signature.bind_partial(**keywords)
             else:
-                signature.bind(*[None] * count, **keywords)
+                signature.bind(*[None] * (len(node.args) + function.bound), **keywords)
         except TypeError as error:
             self._absent(node, f"{function.name}{signature}: {error}", {"TypeError", "Exception"})
             return
@@ -310,23 +265,11 @@ class _File:
     def _annotated(self, node: ast.expr | None, scope: Scope) -> Value:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node = ast.parse(node.value, mode="eval").body
-        value = self._value(node, scope) if isinstance(node, ast.Name | ast.Attribute) else None
+        value = self.visit(node, scope) if isinstance(node, ast.Name | ast.Attribute) else None
         # A constant of Triton's compiler has the attributes of what it holds.
         if isinstance(value, Known) and isinstance(value.value, type) and value.value.__name__ != "constexpr":
             return Instance(value.value, value.name)
         return None
-
-    def _hasattr(self, node: ast.expr) -> list[str]:
-        return [
-            str(call.args[1].value)
-            for call in ast.walk(node)
-            if isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Name)
-            and call.func.id == "hasattr"
-            and isinstance(call.args[1], ast.Constant)
-        ]
-
-    # ---- findings
 
     def _absent(self, node: ast.AST, what: str, guards: set[str]) -> None:
         guarded = any(caught & guards for caught in self._guards)
@@ -336,6 +279,14 @@ class _File:
 
     def _at(self, node: Any) -> str:
         return f"{self.path}:{node.lineno}"
+
+
+def _hasattr(test: ast.expr) -> Iterator[str]:
+    """Names that a condition asks `hasattr` for."""
+    for node in ast.walk(test):
+        match node:
+            case ast.Call(func=ast.Name(id="hasattr"), args=[_, ast.Constant(value=name)]):
+                yield str(name)
 
 
 def _names(node: ast.expr | None) -> Iterator[str]:

@@ -58,10 +58,7 @@ def _make_current(gpu: Gpu) -> None:
 def torch_cuda(gpu: Gpu) -> Iterator[None]:
     """torch.cuda's answers about the current device are this GPU's."""
     properties = SimpleNamespace(
-        name=gpu.name,
-        major=gpu.capability[0],
-        minor=gpu.capability[1],
-        multi_processor_count=gpu.sm_count,
+        name=gpu.name, major=gpu.capability[0], minor=gpu.capability[1], multi_processor_count=gpu.sm_count
     )
     for name in vars(properties):
         assert hasattr(torch._C._CudaDeviceProperties, name), name

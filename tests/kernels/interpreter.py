@@ -15,8 +15,9 @@ A reduction of either type is refused: cast to float32 first, as our kernels do.
 
 What only takes time, four fifths of it in all, is left out: tests of 32-bit arithmetic for overflow, whose
 outcome the interpreter ignores; looking through all of the language for what is to be replaced whenever a
-kernel calls a function, though that has been replaced already; and describing the shape and the type of every
-value anew, though a kernel has but a few.
+kernel calls a function, though that has been replaced already; describing the shape and the type of every
+value anew, though a kernel has but a few; and asking of operands of one type, or of one and a number, what
+they are to be cast to.
 """
 
 import inspect
@@ -30,10 +31,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import triton.language as tl
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, ReduceOps, TensorHandle
 
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+_CHECK_TYPES = TritonSemantic.binary_op_type_checking_impl
 _BITWISE = (np.bitwise_and, np.bitwise_or, np.bitwise_xor)
 
 _PATTERNS = {
@@ -60,6 +63,8 @@ def repaired() -> Iterator[None]:
             (interpreter, "_patch_builtin", _patch_builtins),
             (InterpretedFunction, "__call__", _call(InterpretedFunction.__call__)),
             (interpreter, "_get_np_dtype", _remembered(interpreter._get_np_dtype)),
+            (TritonSemantic, "binary_op_type_checking_impl", _operands(_CHECK_TYPES)),
+            (TritonSemantic, "broadcast_impl_value", _broadcast(TritonSemantic.broadcast_impl_value)),
             (tl.block_type, "__init__", _block(tl.block_type.__init__)),
             (tl.tensor, "__init__", _tensor(tl.tensor.__init__)),
             (builder, "options", replace(builder.options, sanitize_overflow=False)),
@@ -246,3 +251,46 @@ def _tensor(original: Callable[..., Any]) -> Callable[..., Any]:
         _, self.shape, self.numel = known[id(sizes)]
 
     return init
+
+
+def _operands(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The operands of an operation, cast and broadcast: two of one type, or one and a number of Python's."""
+    constants: dict[tuple[Any, ...], Any] = {}
+
+    def operands(self: Any, left: Any, right: Any, *how: bool) -> Any:
+        same = type(left) is type(right) is tl.tensor and left.dtype is right.dtype
+        beside = type(left) is tl.tensor and type(right) in (int, float)
+        if not (same or beside) or len(how) > 2 or left.dtype.is_ptr():  # others divide, or cast nothing
+            return original(self, left, right, *how)
+        if beside:
+            key = left.dtype.name, type(right), right
+            if key not in constants:
+                _, constants[key] = original(self, self.scalar_constant(0, left.dtype), right)
+            if constants[key].dtype is not left.dtype:
+                return original(self, left, right, *how)
+            right = constants[key]
+        return self.broadcast_impl_value(left, right)
+
+    return operands
+
+
+def _broadcast(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Two blocks in the shape that NumPy broadcasts them to, by the same rules; a scalar as before."""
+
+    def broadcast(self: Any, left: Any, right: Any) -> Any:
+        if not (left.type.is_block() and right.type.is_block()):
+            return original(self, left, right)
+        sizes = left.handle.data.shape, right.handle.data.shape
+        if sizes[0] == sizes[1]:
+            return left, right
+        shape = list(np.broadcast_shapes(*sizes))
+
+        def spread(value: Any) -> Any:
+            if list(value.handle.data.shape) == shape:
+                return value
+            handle = self.builder.create_broadcast(value.handle, shape)
+            return self.tensor(handle, tl.block_type(value.dtype, shape))
+
+        return spread(left), spread(right)
+
+    return broadcast

@@ -25,106 +25,77 @@ from tests.drawing import covering
 from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import FLOATS, ONEDNN_DTYPES, relative_error, used
 
-Block = Mapping[str, Sequence[Any]]
-"""Parameters with their values, of which every combination is a problem."""
+Block = Mapping[str, Any]
+"""Parameters with their value, or with a list or tuple of values, of which every combination is a problem."""
 WAYS = ("forward", "backward")
 LAYOUTS = ("NCHW", "NHWC")
 CONVOLVED = ("forward", "activation_gradient", "weight_gradient")
+LINEAR: Block = dict(batch=333, inputs=1000, outputs=257)
 LARGER: dict[str, list[Block]] = {
-    "activations": [{"function": get_args(Function), "direction": WAYS, "n": [50_000], "dtype": FLOATS[:3]}],
+    "activations": [dict(function=get_args(Function), direction=WAYS, n=50_000, dtype=FLOATS[:3])],
     "batchnorm": [
-        {
-            **{"direction": (*WAYS, "inference"), "layout": ("NCHW", "NHWC"), "dtype": FLOATS[:3]},
-            **{"n": [8], "c": [96], "h": [28], "w": [28]},
-        }
+        dict(direction=(*WAYS, "inference"), layout=LAYOUTS, dtype=FLOATS[:3], n=8, c=96, h=28, w=28)
     ],
-    "fusion": [{"chain": get_args(Chain), "rows": [300], "length": [1024], "dtype": FLOATS[:3]}],
+    "fusion": [dict(chain=get_args(Chain), rows=300, length=1024, dtype=FLOATS[:3])],
     "gemm": [
-        {"m": [97], "n": [53], "k": [4096], "dtype": [*FLOATS, "int8"]},
-        {"m": [97], "n": [53], "k": [4096], "dtype": ["float8_e4m3", "float8_e5m2"], "layout": ["TN"]},
-        {"m": [97], "n": [53], "k": [256], "dtype": FLOATS, "batch": [12]},
+        dict(m=97, n=53, k=4096, dtype=[*FLOATS, "int8"]),
+        dict(m=97, n=53, k=4096, dtype=["float8_e4m3", "float8_e5m2"], layout="TN"),
+        dict(m=97, n=53, k=256, dtype=FLOATS, batch=12),
     ],
-    "layernorm": [{"direction": WAYS, "rows": [200], "length": [5000], "dtype": FLOATS}],
+    "layernorm": [dict(direction=WAYS, rows=200, length=5000, dtype=FLOATS)],
     "linear": [
-        {
-            **{"direction": ["forward", "weight_gradient"], "bias": [False, True], "dtype": FLOATS},
-            **{"batch": [333], "inputs": [1000], "outputs": [257]},
-        },
-        {
-            **{"direction": ["activation_gradient"], "dtype": FLOATS},
-            **{"batch": [333], "inputs": [1000], "outputs": [257]},
-        },
-        {
-            **{"direction": ["weight_gradient"], "bias": [True], "dtype": ["float16", "bfloat16"]},
-            **{"batch": [16384], "inputs": [8], "outputs": [40]},
-        },
-        {
-            **{"direction": ["forward"], "dtype": ["int8"]},
-            **{"batch": [64], "inputs": [4096], "outputs": [40]},
-        },
+        dict(bias=[False, True], direction=["forward", "weight_gradient"], dtype=FLOATS, **LINEAR),
+        dict(direction="activation_gradient", dtype=FLOATS, **LINEAR),
+        dict(direction="weight_gradient", bias=True, dtype=["float16", "bfloat16"])
+        | dict(batch=16384, inputs=8, outputs=40),
+        dict(direction="forward", dtype="int8", batch=64, inputs=4096, outputs=40),
     ],
-    "softmax": [{"direction": WAYS, "rows": [70], "length": [20_011], "dtype": FLOATS}],
+    "softmax": [dict(direction=WAYS, rows=70, length=20_011, dtype=FLOATS)],
 }
 """Problems whose sums are long enough to err, in addition to the examples."""
 IN_ROWS: list[Block] = [
-    {"direction": WAYS, "rows": [rows], "length": [length]}
+    dict(direction=WAYS, rows=rows, length=length)
     for rows, length in ((1499, 3000), (70_000, 70), (40, 130_001))
 ]
+IMAGES: Block = dict(direction=CONVOLVED, window_h=3, window_w=3, padding=1, h=28, w=28)
 LARGE: dict[str, list[Block]] = {
-    "activations": [{"function": ["silu"], "direction": WAYS, "n": [61], "c": [17], "h": [32], "w": [33]}],
+    "activations": [dict(function="silu", direction=WAYS, n=61, c=17, h=32, w=33)],
     "attention": [
-        {"direction": WAYS, "batch": [2], "heads": [6], "kv_heads": [2], "q_length": [700]} | more
-        for more in ({"causal": [True, False], "head_width": [32]}, {"kv_length": [1100], "head_width": [32]})
+        dict(direction=WAYS, batch=2, heads=6, kv_heads=2, q_length=700, head_width=32) | more
+        for more in ({"causal": [True, False]}, {"kv_length": 1100})
     ],
-    "batchnorm": [
-        {"direction": (*WAYS, "inference"), "layout": LAYOUTS, "n": [2], "c": [48], "h": [128], "w": [128]}
-    ],
+    "batchnorm": [dict(direction=(*WAYS, "inference"), layout=LAYOUTS, n=2, c=48, h=128, w=128)],
     "convolution": [
-        {"direction": CONVOLVED, "window_h": [3], "window_w": [3], "padding": [1], "h": [28], "w": [28]}
-        | more
-        for more in (
-            {"n": [4], "c": [64], "k": [64], "layout": LAYOUTS},
-            {"n": [4], "c": [128], "k": [128], "groups": [2], "layout": ["NHWC"]},
-            {"n": [25], "c": [128], "k": [128], "groups": [128], "layout": ["NHWC"]},
-        )
+        dict(n=4, c=64, k=64, layout=LAYOUTS, **IMAGES),
+        dict(n=4, c=128, k=128, groups=2, layout="NHWC", **IMAGES),
+        dict(n=25, c=128, k=128, groups=128, layout="NHWC", **IMAGES),
     ],
     "convolution_block": [
-        {
-            "n": [7],
-            "c": [24],
-            "h": [9],
-            "w": [7],
-            "k": [32],
-            "window": [3],
-            "padding": [1],
-            "layout": ["NHWC"],
-        }
-        | {"norm": ["batchnorm"], "activation": ["relu"]}
+        dict(n=7, c=24, h=9, w=7, k=32, window=3, padding=1, layout="NHWC")
+        | dict(norm="batchnorm", activation="relu")
     ],
-    "fma": [{"length": [(1 << 21) + 5], "flop_per_byte": [1], "block_threads": [256]}],
+    "fma": [dict(length=(1 << 21) + 5, flop_per_byte=1, block_threads=256)],
     "fusion": [
-        {"chain": ["residual", "bias-residual-layernorm"], "rows": [rows], "length": [length]}
+        dict(chain=["residual", "bias-residual-layernorm"], rows=rows, length=length)
         for rows, length in ((9001, 300), (70, 40_001))
     ],
-    "gemm": [{"m": [1000], "n": [417], "k": [301], "layout": ["NN", "NT", "TN", "TT"], "batch": [1, 3]}],
+    "gemm": [dict(m=1000, n=417, k=301, layout=["NN", "NT", "TN", "TT"], batch=[1, 3])],
     "layernorm": IN_ROWS,
     "linear": [
-        {"direction": [direction], "bias": [False, *bias], "batch": [417], "inputs": [1000], "outputs": [601]}
+        dict(direction=direction, bias=[False, *bias], batch=417, inputs=1000, outputs=601)
         for direction, *bias in (("forward", True), ("activation_gradient",), ("weight_gradient", True))
     ],
     "pooling": [
-        {"kind": ["max", "average"], "direction": WAYS, "layout": LAYOUTS, "n": [12], "c": [20]}
-        | {"h": [17], "w": [17], "window": [17], "stride": [1], "padding": [8]}
+        dict(kind=["max", "average"], direction=WAYS, layout=LAYOUTS, n=12, c=20)
+        | dict(h=17, w=17, window=17, stride=1, padding=8)
     ],
-    "quantize": [
-        {"to": ["float8_e4m3"], "scaling": ["tensor", "row", "mx"], "rows": [4000], "length": [1024]}
-    ],
+    "quantize": [dict(to="float8_e4m3", scaling=["tensor", "row", "mx"], rows=4000, length=1024)],
     "recurrent": [
-        {"cell": ["lstm", "gru"], "direction": ["forward", "activation_gradient"], "batch": [40]}
-        | {"inputs": [6], "hidden": [9], "steps": [7], "layers": [2]}
+        dict(cell=["lstm", "gru"], direction=["forward", "activation_gradient"], batch=40)
+        | dict(inputs=6, hidden=9, steps=7, layers=2)
     ],
     "softmax": IN_ROWS,
-    "stream": [{"kind": ["copy"], "length": [(1 << 21) + 5]}],
+    "stream": [dict(kind="copy", length=(1 << 21) + 5)],
 }
 """Problems of float32 too large to be checked whole."""
 CHECKED_FLOP = {"attention": 2e7, "convolution": 2e7, "recurrent": 2e5}
@@ -141,7 +112,8 @@ OF_MANY_STEPS = ("convolution_block", "layer", "recurrent", "training")
 def problems(name: str, blocks: Mapping[str, list[Block]]) -> Iterator[Problem]:
     """An operator's, of every combination in these blocks."""
     for block in blocks.get(name, []):
-        for values in itertools.product(*block.values()):
+        every = (values if isinstance(values, list | tuple) else [values] for values in block.values())
+        for values in itertools.product(*every):
             yield kernels.problem(name).model_validate(dict(zip(block, values, strict=True)))
 
 
@@ -175,6 +147,7 @@ def test_the_folder_binds_every_declared_name(name: str) -> None:
     operator = kernels.operator(name)
     assert operator is import_module(f"kernels.{name}.operator").OPERATOR
     assert set(operator.implementations) == {way.name for way in kernels.problem(name).implementations}
+    assert operator.examples and all(isinstance(each, operator.problem) for each in operator.examples)
 
 
 RUNS = [(name, *run) for name in kernels.names() for run in runs(name)]
@@ -252,46 +225,26 @@ def test_inputs_fit_into_what_a_slot_reserves(name: str) -> None:
         assert stored <= problem.byte_stored + 8 * ALIGN_BYTE
 
 
-POOLED: Block = {"n": [2], "c": [3], "layout": ["NCHW"]}
 SUMS: list[Block] = [
-    POOLED
-    | {"kind": kind, "direction": direction, "h": [size], "w": [size], "window": [window]}
-    | {"stride": [stride], "padding": [padding]}
+    dict(kind=kind, direction=direction, h=size, w=size, window=window, stride=stride, padding=padding)
+    | dict(n=2, c=3, layout="NCHW")
     for kind, direction, size, window, stride, padding in (
-        (["average"], WAYS, 40, 3, 1, 1),
-        (["average"], ["forward"], 90, 28, 1, 0),
-        (["average"], ["backward"], 40, 7, 2, 3),
-        (["max"], ["backward"], 40, 3, 1, 1),
-        (["max"], ["backward"], 80, 3, 2, 1),
+        ("average", WAYS, 40, 3, 1, 1),
+        ("average", "forward", 90, 28, 1, 0),
+        ("average", "backward", 40, 7, 2, 3),
+        ("max", "backward", 40, 3, 1, 1),
+        ("max", "backward", 80, 3, 2, 1),
     )
 ]
+HEADS: Block = dict(direction=WAYS, batch=2, heads=4, kv_heads=2, q_length=257, head_width=64)
+NORMED: Block = dict(direction=(*WAYS, "inference"), layout="NCHW", n=8, c=64, h=14, w=14)
+CONVOLUTION: Block = dict(n=4, c=64, k=64, layout="NHWC") | IMAGES | dict(h=14, w=14)
 ROUNDED: list[tuple[str, str, float, Sequence[str], list[Block]]] = [
     # The least of 150 draws is 0.047, forward in float32, on a CPU whose products are added without rounding.
-    (
-        *("attention", "unfused", 0.025, FLOATS[:3]),
-        [
-            {
-                "direction": WAYS,
-                "batch": [2],
-                "heads": [4],
-                "kv_heads": [2],
-                "q_length": [257],
-                "head_width": [64],
-            }
-        ],
-    ),
-    (
-        *("batchnorm", "aten", 0.4, FLOATS[:2]),
-        [{"direction": (*WAYS, "inference"), "layout": ["NCHW"], "n": [8], "c": [64], "h": [14], "w": [14]}],
-    ),
-    (
-        *("convolution", "onednn", 0.05, ONEDNN_DTYPES),
-        [
-            {"direction": CONVOLVED, "n": [4], "c": [64], "k": [64], "h": [14], "w": [14], "layout": ["NHWC"]}
-            | {"window_h": [3], "window_w": [3], "padding": [1]}
-        ],
-    ),
-    ("fusion", "aten", 0.05, FLOATS[:3], [{"chain": get_args(Chain), "rows": [300], "length": [1024]}]),
+    ("attention", "unfused", 0.025, FLOATS[:3], [HEADS]),
+    ("batchnorm", "aten", 0.4, FLOATS[:2], [NORMED]),
+    ("convolution", "onednn", 0.05, ONEDNN_DTYPES, [CONVOLUTION]),
+    ("fusion", "aten", 0.05, FLOATS[:3], [dict(chain=get_args(Chain), rows=300, length=1024)]),
     ("pooling", "aten", 0.05, FLOATS[:3], SUMS),
 ]
 """Implementations of a CPU that round as much as their tolerance allows, and what they use of it at least."""
@@ -420,25 +373,12 @@ def test_a_small_problem_is_checked_whole(name: str, seed: int) -> None:
         assert sum(tensor.numel() for tensor in part) == sum(tensor.numel() for tensor in outputs)
 
 
-OF_FLOAT32 = {name: [{"dtype": ["float32"], **block} for block in blocks] for name, blocks in LARGE.items()}
+OF_FLOAT32 = {name: [{"dtype": "float32", **block} for block in blocks] for name, blocks in LARGE.items()}
+CUT_BY = ("direction", "rows", "layout", "kind", "groups", "bias", "chain", "scaling", "cell", "causal")
 TO_CUT = covering(
     [(name, problem) for name in LARGE for problem in problems(name, OF_FLOAT32)],
     "excerpts",
-    *(
-        lambda case, field=field: (case[0], case[1].parameters().get(field))
-        for field in (
-            "direction",
-            "rows",
-            "layout",
-            "kind",
-            "groups",
-            "bias",
-            "chain",
-            "scaling",
-            "cell",
-            "causal",
-        )
-    ),
+    *(lambda case, field=field: (case[0], case[1].parameters().get(field)) for field in CUT_BY),
 )
 
 

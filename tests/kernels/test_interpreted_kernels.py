@@ -1,8 +1,8 @@
 """Our kernels, run by Triton's interpreter under the sanitizer.
 
 Interpreting and compiling Triton exclude each other in one process, and each process takes seconds to import
-torch and Triton. So an ordinary run, which draws a few cases of each file, starts two processes for all of
-them; a deep run starts one for each file.
+torch and Triton. So an ordinary run, which draws a few cases of each file, starts one for all of them; a deep
+run starts one for each file.
 """
 
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in Path(__file__).parent.glob("*_interpreted.py"))
 
 
-@pytest.mark.parametrize("files", [[file] for file in FILES] if is_deep() else [FILES[::2], FILES[1::2]])
+@pytest.mark.parametrize("files", [[file] for file in FILES] if is_deep() else [FILES])
 def test_kernels_interpreted(files: list[str]) -> None:
     # Its tensors are small: a second thread of torch's would only wait, which takes a processor too.
     done = subprocess.run(

@@ -21,11 +21,7 @@ def test_a_sound_page_passes(browsing: Browsing, file: Path) -> None:
 
     page = browsing.open_page(file, 390)
 
-    assert browsing.console_errors == []
-    assert browsing.requests == [file.as_uri()]
-    assert not scrolls_sideways(page)
-    assert broken_words(page) == []
-    assert violations(page) == []
+    assert browsing.faults(page) == [] and browsing.requests == [file.as_uri()]
 
 
 def test_errors_and_requests_are_collected(browsing: Browsing, file: Path) -> None:
@@ -61,5 +57,25 @@ def test_axe_names_a_violation_and_the_reader_who_prefers_dark_is_another(
     file.write_text(_HEAD.format(style, "<p>words</p>"))
 
     assert violations(browsing.open_page(file, 390)) == []
-    (violation,) = violations(browsing.open_page(file, 390, dark=True))
-    assert violation.startswith("color-contrast: ")
+    dark = browsing.open_page(file, 1280, dark=True)
+    for (violation,) in (violations(dark), browsing.faults(dark)):
+        assert violation.startswith("color-contrast: ")
+    assert violations(dark, colours=False) == []
+
+
+def test_all_faults_are_found_but_colours_on_a_telephone_and_in_the_dark_only_they(
+    browsing: Browsing, file: Path
+) -> None:
+    words = (
+        '<p style="width: 4em; overflow-wrap: anywhere; color: #ddd">Supercalifragilistic<img src="data:,">'
+    )
+    file.write_text(
+        _HEAD.format("", f"<script>console.error('odd')</script>{words}<hr style='width: 2000px'>")
+    )
+
+    def found(width: int, dark: bool = False) -> list[str]:
+        return [fault.split(":")[0] for fault in browsing.faults(browsing.open_page(file, width, dark))]
+
+    said = ["Supercalifragilistic", "it scrolls sideways"]
+    assert found(1280) == ["odd", *said, "color-contrast", "image-alt"]
+    assert found(390)[2:] == [*said, "image-alt"] and found(1280, dark=True)[3:] == [*said, "color-contrast"]

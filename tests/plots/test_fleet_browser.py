@@ -7,7 +7,7 @@ from playwright.sync_api import Page
 from typer.testing import CliRunner
 
 from plots.__main__ import app
-from tests.plots.browser import Browsing, broken_words, scrolls_sideways, violations
+from tests.plots.browser import LOOKS, Browsing
 from tests.plots.fleet_made import Slow, write
 
 READY = "body[data-ready=yes]"
@@ -33,16 +33,12 @@ def drawn(page: Page) -> Page:
     return page
 
 
-# A width decides what stands where, a theme the colours. Colours need the wide window: axe passes over what
-# a narrow one has to scroll to.
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+@LOOKS
 def test_it_opens_without_errors_requests_or_barriers(
     browsing: Browsing, fleet: Path, width: int, dark: bool
 ) -> None:
     page = drawn(browsing.open_page(fleet, width, dark))
-    assert browsing.console_errors == [] and browsing.requests == [fleet.as_uri()]
-    assert not scrolls_sideways(page) and broken_words(page) == []
-    assert violations(page) == []
+    assert browsing.faults(page) == [] and browsing.requests == [fleet.as_uri()]
 
 
 def test_it_says_who_is_slow_why_since_when_and_who_is_missing(browsing: Browsing, fleet: Path) -> None:

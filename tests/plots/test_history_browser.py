@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 from bench.judge.history.detector import ConfirmedChange
 from plots.history import page as history
 from tests.bench.nights_made import QUIET, made, rows_of, stepped
-from tests.plots.browser import Browsing, broken_words, scrolls_sideways, violations
+from tests.plots.browser import LOOKS, Browsing
 from tests.plots.judged_made import HALF, judged, seen, step
 
 WIDTHS = (390, 1280)
@@ -42,21 +42,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pages
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@LOOKS
 @pytest.mark.parametrize("name", ["index.html", "device/index.html"])
-def test_a_page_reads_well(browsing: Browsing, folder: Path, name: str, width: int) -> None:
-    page = browsing.open_page(folder / name, width)
+def test_a_page_reads_well(browsing: Browsing, folder: Path, name: str, width: int, dark: bool) -> None:
+    page = browsing.open_page(folder / name, width, dark)
 
-    assert browsing.console_errors == []
-    assert browsing.requests == [(folder / name).as_uri()]
-    assert not scrolls_sideways(page)
-    assert broken_words(page) == []
-    assert violations(page) == []
-
-
-@pytest.mark.parametrize("name", ["index.html", "device/index.html"])
-def test_a_reader_who_prefers_dark_reads_it_too(browsing: Browsing, folder: Path, name: str) -> None:
-    assert violations(browsing.open_page(folder / name, WIDTHS[1], dark=True)) == []
+    assert browsing.faults(page) == [] and browsing.requests == [(folder / name).as_uri()]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -82,10 +73,9 @@ def top(page: Page, selector: str) -> float:
 
 def test_figures_are_as_narrow_as_the_window(browsing: Browsing, folder: Path) -> None:
     """Letters of a wide figure on a telephone would be four pixels high."""
-    for width, least in zip(WIDTHS, (0.6, 0.6), strict=True):
+    for width in WIDTHS:
         page = browsing.open_page(folder / "device/index.html", width)
         shares = page.evaluate(
             "[...document.images].map((image) => image.getBoundingClientRect().width / image.naturalWidth)"
         )
-        assert len(shares) >= 4
-        assert min(shares) >= least, width
+        assert len(shares) >= 4 and min(shares) >= 0.6, width

@@ -2,21 +2,19 @@
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from bench.store.parquet import read_rows, read_sweeps
 from tests.drawing import is_deep
-from tests.plots.browser import Browsing, broken_words, scrolls_sideways, violations
+from tests.plots.browser import LOOKS, Browsing
 from tests.plots.report_made import CORE, column, content, few, written
 from tests.plots.report_made import page as page_of
 from tests.plots.synthetic import H100, H200
-
-READY = "body[data-ready=yes]"
-
 
 OPENED = (
     *("activations/forward", "activations/implementations", "convolution/layout", "gemm/doubling"),
@@ -44,11 +42,37 @@ def cases(core: Path) -> dict[str, Any]:
     return content(core.read_text("utf-8"))["cases"]
 
 
+@pytest.fixture(scope="module")
+def shared(chromium: Browser, core: Path) -> Iterator[Page]:
+    """That page in a window, for all tests that can let go of what they chose."""
+    browsing = Browsing(chromium)
+    yield ready(browsing.open_page(core, 1280))
+    assert browsing.console_errors == []
+    browsing.close()
+
+
 @pytest.fixture
-def opened(browsing: Browsing, core: Path) -> Page:
-    page = browsing.open_page(core, 1280)
-    page.wait_for_selector(READY)
+def opened(shared: Page) -> Page:
+    """That page with nothing chosen."""
+    shared.get_by_role("button", name="Clear").click()
+    return shared
+
+
+def ready(page: Page) -> Page:
+    page.wait_for_selector("body[data-ready=yes]")
     return page
+
+
+def opened_page(browsing: Browsing, folder: Path, width: int) -> Page:
+    """The page about the result files in a folder."""
+    (folder / "report.html").write_text(page_of(folder), "utf-8")
+    return ready(browsing.open_page(folder / "report.html", width))
+
+
+def first_experiment(page: Page) -> None:
+    """Draw the first experiment by scrolling to it."""
+    page.locator("[data-experiment]").first.scroll_into_view_if_needed()
+    page.wait_for_selector("[data-experiment][data-drawn=yes]")
 
 
 def counted(page: Page) -> int:
@@ -58,21 +82,15 @@ def counted(page: Page) -> int:
     return int(number[0])
 
 
-# A width decides what stands where, a theme the colours. Colours need the wide window: axe passes over what
-# a narrow one has to scroll to.
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+@LOOKS
 def test_it_opens_without_errors_requests_or_barriers(
     browsing: Browsing, core: Path, width: int, dark: bool
 ) -> None:
-    page = browsing.open_page(core, width, dark)
-    page.wait_for_selector(READY)
+    page = ready(browsing.open_page(core, width, dark))
     for box in page.locator("details").all():
         box.evaluate("box => { box.open = true; }")
-    page.locator("[data-experiment]").first.scroll_into_view_if_needed()
-    page.wait_for_selector("[data-experiment][data-drawn=yes]")
-    assert browsing.console_errors == [] and browsing.requests == [core.as_uri()]
-    assert not scrolls_sideways(page) and broken_words(page) == []
-    assert violations(page) == []
+    first_experiment(page)
+    assert browsing.faults(page) == [] and browsing.requests == [core.as_uri()]
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -85,14 +103,9 @@ def test_runs_of_others_without_predictions_open_and_are_filtered_by_run(
     for name in ("some_source-123abc-events-cold-median", "some_source-123abc-events-cold-median-2"):
         run = [dataclasses.replace(row, **stripped, run_id=name) for row in rows]
         written(tmp_path / f"{name}.parquet", run)
-    file = tmp_path / "report.html"
-    file.write_text(page_of(tmp_path), "utf-8")
-    page = browsing.open_page(file, width)
-    page.wait_for_selector(READY)
-    page.locator("[data-experiment]").first.scroll_into_view_if_needed()
-    page.wait_for_selector("[data-experiment][data-drawn=yes]")
-    assert browsing.console_errors == []
-    assert not scrolls_sideways(page) and broken_words(page) == [] and violations(page) == []
+    page = opened_page(browsing, tmp_path, width)
+    first_experiment(page)
+    assert browsing.faults(page) == []
     heads = page.locator("#table thead th").all_inner_texts()
     assert "run" in heads and not {"predicted", "of roof", "bound by"} & set(heads)
     whole = counted(page)
@@ -203,17 +216,16 @@ def test_a_selection_in_one_chart_restricts_the_table_until_it_is_let_go(
     opened.wait_for_function(f"parseInt(document.querySelector('#count').textContent) === {total}")
 
 
-def test_more_rows_come_on_request(opened: Page) -> None:
-    assert opened.locator("#table tbody tr").count() == 50
-    opened.locator("#more").click()
-    assert opened.locator("#table tbody tr").count() == 250
+def test_more_rows_come_on_request(browsing: Browsing, core: Path) -> None:
+    page = ready(browsing.open_page(core, 1280))
+    assert page.locator("#table tbody tr").count() == 50
+    page.locator("#more").click()
+    assert page.locator("#table tbody tr").count() == 250
 
 
 def test_every_experiment_is_drawn_when_it_comes_into_sight(browsing: Browsing, tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    file.write_text(page_of(written(tmp_path / "run.parquet", few())), "utf-8")
-    page = browsing.open_page(file, 390)
-    page.wait_for_selector(READY)
+    written(tmp_path / "run.parquet", few())
+    page = opened_page(browsing, tmp_path, 390)
     for box in page.locator("[data-experiment]").all():
         box.scroll_into_view_if_needed()
     page.wait_for_function("document.querySelectorAll('[data-experiment]:not([data-drawn])').length === 0")
@@ -221,31 +233,23 @@ def test_every_experiment_is_drawn_when_it_comes_into_sight(browsing: Browsing, 
 
 
 def test_a_case_without_an_interval_says_so(browsing: Browsing, tmp_path: Path) -> None:
-    rows = [dataclasses.replace(row, low_s=None, high_s=None) for row in few()]
-    file = tmp_path / "report.html"
-    file.write_text(page_of(written(tmp_path / "run.parquet", rows)), "utf-8")
-    page = browsing.open_page(file, 1280)
-    page.wait_for_selector(READY)
-    (of_interval,) = [
-        n for n, text in enumerate(page.locator("#table th").all_inner_texts()) if "95 %" in text
-    ]
-    cells = page.locator(f"#table tbody td:nth-child({of_interval + 1})").all_inner_texts()
+    written(tmp_path / "run.parquet", [dataclasses.replace(row, low_s=None, high_s=None) for row in few()])
+    page = opened_page(browsing, tmp_path, 1280)
+    heads = page.locator("#table th").all_inner_texts()
+    (of_interval,) = [n for n, text in enumerate(heads, 1) if "95 %" in text]
+    cells = page.locator(f"#table tbody td:nth-child({of_interval})").all_inner_texts()
     assert cells == ["unknown"] * 9
     page.locator("#table tbody button").first.click()
     assert "interval unknown" in page.locator("#case").inner_text()
-    page.locator("[data-experiment]").first.scroll_into_view_if_needed()
-    page.wait_for_selector("[data-experiment][data-drawn=yes]")
+    first_experiment(page)
     assert browsing.console_errors == []
 
 
 def test_devices_are_a_filter_too(browsing: Browsing, tmp_path: Path) -> None:
     for machine in (H100, H200):
         written(tmp_path / f"{machine.facts['device']}.parquet", few(machine))
-    file = tmp_path / "report.html"
-    file.write_text(page_of(tmp_path), "utf-8")
-    page = browsing.open_page(file, 390)
-    page.wait_for_selector(READY)
+    page = opened_page(browsing, tmp_path, 390)
     assert counted(page) == 18
     page.locator("[data-column=device]").select_option("nvidia-h200")
     assert counted(page) == 9
-    assert not scrolls_sideways(page) and violations(page) == [] and browsing.console_errors == []
+    assert browsing.faults(page) == []

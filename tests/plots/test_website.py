@@ -20,7 +20,7 @@ from bench.judge.speedup import gains, speedups
 from kernels.gemm.problem import Gemm
 from plots.__main__ import app
 from plots.website import operators
-from tests.plots.browser import Browsing, broken_words, scrolls_sideways, violations
+from tests.plots.browser import LOOKS, Browsing, violations
 from tests.plots.report_made import written
 from tests.plots.synthetic import H100, H200, Machine, ceilings, row
 
@@ -34,7 +34,10 @@ def run(*words: object) -> str:
     return done.output
 
 
-def results(folder: Path) -> list[Path]:
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A result file of an H100 and one of an H200."""
+    folder = tmp_path_factory.mktemp("results")
     return [made(folder, machine) for machine in (H100, H200)]
 
 
@@ -46,10 +49,10 @@ def made(folder: Path, machine: Machine) -> Path:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory, results: list[Path]) -> Path:
     """The site of two made devices, with the examples that every site has."""
     folder = tmp_path_factory.mktemp("site")
-    print(run("site", *results(folder), "-o", folder / "site"))
+    print(run("site", *results, "-o", folder / "site"))
     return folder / "site"
 
 
@@ -88,16 +91,12 @@ def test_every_link_leads_somewhere_on_the_disk_and_every_page_is_linked(site: P
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < MOST_BYTE
 
 
-# A width decides what stands where, a theme the colours, which axe looks at in the wide window only.
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+@LOOKS
 def test_pages_open_without_errors_or_barriers(
     browsing: Browsing, site: Path, width: int, dark: bool
 ) -> None:
     for name in ("index", "buy", "method", "rule/14", "operator/gemm", "accept"):
-        page = browsing.open_page(site / f"{name}.html", width, dark)
-        assert not scrolls_sideways(page) and broken_words(page) == [], name
-        assert violations(page) == [], name
-    assert browsing.console_errors == []
+        assert browsing.faults(browsing.open_page(site / f"{name}.html", width, dark)) == [], name
     assert all(url.startswith(site.as_uri()) for url in browsing.requests)
 
 
@@ -121,14 +120,15 @@ def test_the_rules_are_filtered_by_device_verdict_and_words(browsing: Browsing, 
     assert page.locator("#count").inner_text() == f"{shown.count()} rule{'' if shown.count() == 1 else 's'}"
 
 
-def test_the_buyers_page_has_the_speed_ups_of_the_comparison_and_what_a_dollar_does(tmp_path: Path) -> None:
-    files = results(tmp_path)
-    runs = [each for file in files for each in load([file], find_datasheet)]
+def test_the_buyers_page_has_the_speed_ups_of_the_comparison_and_what_a_dollar_does(
+    tmp_path: Path, results: list[Path]
+) -> None:
+    runs = [each for file in results for each in load([file], find_datasheet)]
     sheets = {each.device: each.datasheet for each in runs}
     rows = pd.concat([each.frame for each in runs])
     base, device = "h100-sxm", "nvidia-h200"
     wanted = [gain for gain in gains(dict(speedups(rows, base)), base, sheets) if gain.operator == "gemm"]
-    run("buy", *files, "-o", tmp_path / "buy", "--price", "h100-sxm=20000", "--price", f"{device}=10000")
+    run("buy", *results, "-o", tmp_path / "buy", "--price", "h100-sxm=20000", "--price", f"{device}=10000")
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", (tmp_path / "buy.html").read_text("utf-8")))
     assert wanted
     for gain in wanted:
@@ -146,20 +146,20 @@ def test_the_buyers_page_has_the_speed_ups_of_the_comparison_and_what_a_dollar_d
         (["h200=2/h", "h100-sxm=20000"], "all of them in one way"),
     ],
 )
-def test_what_is_no_price_is_refused(tmp_path: Path, price: list[str], says: str) -> None:
+def test_what_is_no_price_is_refused(results: list[Path], price: list[str], says: str) -> None:
     words = [word for each in price for word in ("--price", each)]
-    done = CliRunner().invoke(app, ["buy", *map(str, results(tmp_path)), *words])
+    done = CliRunner().invoke(app, ["buy", *map(str, results), *words])
     assert says in done.output
 
 
-def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, results: list[Path]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    done = CliRunner().invoke(app, ["site", str(made(tmp_path, H200)), "-o", str(tmp_path)])
+    done = CliRunner().invoke(app, ["site", str(results[1]), "-o", str(tmp_path)])
     assert "no site of ours" in done.output and (tmp_path / "mine.txt").exists()
 
 
-def test_the_reading_has_the_curves_numbers(tmp_path: Path) -> None:
-    runs = [each for file in results(tmp_path) for each in load([file], find_datasheet)]
+def test_the_reading_has_the_curves_numbers(results: list[Path]) -> None:
+    runs = [each for file in results for each in load([file], find_datasheet)]
     sheets = {each.device: each.datasheet for each in runs}
     rows = pd.concat([each.rated for each in runs], ignore_index=True)
     drawn = operators.drawn(rows[rows["operator"] == "gemm"], sheets)
@@ -171,8 +171,8 @@ def test_the_reading_has_the_curves_numbers(tmp_path: Path) -> None:
     assert "Half of its own best needs" in second
 
 
-def test_verdicts_that_were_written_are_read_again(tmp_path: Path) -> None:
-    judged = verdicts([made(tmp_path, H200)], kernels.problem, print, print)
+def test_verdicts_that_were_written_are_read_again(tmp_path: Path, results: list[Path]) -> None:
+    judged = verdicts(results[1:], kernels.problem, print, print)
     file = tmp_path / "verdicts.json"
     file.write_text(as_json(judged))
     again = from_json(file)
