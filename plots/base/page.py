@@ -176,6 +176,45 @@ class Page:
         return paths
 
 
+class Panels(NamedTuple):
+    """How equal panels stand on a page: their columns, and sizes in inches."""
+
+    columns: int
+    width_in: float
+    """Of a column, with its share of the gaps."""
+    height_in: float
+    gap_in: float
+    """Between two rows."""
+    apart: float
+    """Between two columns, in widths of a panel."""
+
+
+class PanelPage(Page):
+    """A page of equal panels, row by row from the upper left."""
+
+    def __init__(
+        self,
+        count: int,
+        panels: Panels,
+        title: str,
+        below: str,
+        caption: Sequence[str],
+        right_in: float = Page.RIGHT,
+        **how: Any,
+    ) -> None:
+        rows = math.ceil(count / panels.columns)
+        width_in = Page.LEFT + right_in + panels.columns * panels.width_in
+        area_in = rows * panels.height_in + (rows - 1) * panels.gap_in
+        super().__init__(width_in, area_in, title, below, caption, right_in, **how)
+        self._count, self._equal = count, panels
+
+    def axes(self, legend: Sequence[Entry], x: str, y: str) -> Iterator[Axes]:
+        """The axes of its panels below this legend; the lowest of a column label x, the first of a row y."""
+        self.legend(legend)
+        of = self._equal
+        return self.panels(self._count, of.columns, x, y, hspace=of.gap_in / of.height_in, wspace=of.apart)
+
+
 def _label(entry: Entry) -> str:
     return entry.label if isinstance(entry, Together) else str(entry.get_label())
 

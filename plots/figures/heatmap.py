@@ -23,7 +23,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from bench.judge.frame import DeviceRun
 from plots.base import prediction_lines, scale, style
-from plots.base.page import Page, leaves
+from plots.base.page import Page, PanelPage, Panels, leaves
 from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section, split
 
@@ -75,23 +75,19 @@ def _page(run: DeviceRun, section: Section, groups: Sequence[tuple[Any, pd.DataF
     width_in = max(_LEAST_IN, _CELL_IN[0] * len(x.labels))
     height_in = max(_LEAST_IN, _CELL_IN[1] * len(y.labels))
     columns = min(len(groups), max(1, int(_WIDEST_IN / (width_in + _GAP_IN))))
-    lines = math.ceil(len(groups) / columns)
-    needed_in = Page.LEFT + columns * width_in + (columns - 1) * _GAP_IN + _RIGHT_IN
-    beside_in = max(0.0, _LEAST_PAGE_IN - needed_in)
-    page = Page(
-        needed_in + beside_in,
-        lines * height_in + (lines - 1) * _GAP_IN,
+    across_in = columns * width_in + (columns - 1) * _GAP_IN
+    page = PanelPage(
+        len(groups),
+        Panels(columns, across_in / columns, height_in, _GAP_IN, _GAP_IN / width_in),
         f"{section.heading(shown)}: measured / predicted{which}",
         style.facts(run, shown),
         _caption(shown, section, x, y),
-        _RIGHT_IN + beside_in,
+        _RIGHT_IN + max(0.0, _LEAST_PAGE_IN - Page.LEFT - across_in - _RIGHT_IN),
         decided=section.decided,
     )
-    page.legend(_handles(shown))
-    gaps = {"wspace": _GAP_IN / width_in, "hspace": _GAP_IN / height_in}
     operator = str(shown["operator"].iloc[0])
     along, up = (axis_words(name, operator) for name in (section.x, section.y))
-    places = page.panels(len(groups), columns, along, up, **gaps)
+    places = page.axes(_handles(shown), along, up)
     numbers = len(groups) * len(x.labels) * len(y.labels) <= MOST_NUMBERS
     for i, (axes, (key, _)) in enumerate(zip(places, groups, strict=True)):
         axes.set_title(style.named(section.panels, key), y=1.0)

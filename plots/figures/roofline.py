@@ -99,10 +99,8 @@ def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
     by, kinds = _kinds(points, MOST_ENTRIES - len(others))
     page.legend([*_handles(points, by, kinds), *others])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
-    highest = pd.concat(
-        [points["flop_per_s"], pd.Series([roof.peak for roof in drawn if roof.peak], dtype=float)]
-    )
-    factor, unit = scale.scaled(highest, "flop/s")
+    peaks = [roof.peak for roof in drawn if roof.peak]
+    factor, unit = scale.scaled(pd.Series([*points["flop_per_s"], *peaks]), "flop/s")
     roofs.limits(axes, points, drawn, factor)
     roofs.draw(axes, run, drawn, how, factor)
     _points(axes, points, factor, by, kinds)

@@ -16,7 +16,7 @@ from bench.judge.speedup import LINKED
 from bench.model.roofline import WITHOUT_ROOF
 from plots.base import scale, style
 from plots.base.page import Page
-from plots.figures.generations_detail import BINS, binned
+from plots.figures.generations import BINS, binned
 
 FEWEST = 5
 """Sizes below which points would be no curve."""
