@@ -96,8 +96,8 @@ class Lines:
             known = np.isfinite(y)
             if bar:
                 how: dict[str, Any] = {"color": level.alone, "zorder": 5, "label": f"_{level.name}"}
-                ends = (x[known] - bar / 2, x[known] + bar / 2)
-                self._axes.hlines(y[known], *ends, **how, **level.look)
+                how |= level.look
+                self._axes.hlines(y[known], x[known] - bar / 2, x[known] + bar / 2, **how)
             else:
                 self.add(level, x[known], y[known], level.alone if level is DATASHEET else color)
 

@@ -85,7 +85,8 @@ def _lines(
     ours = rows["implementation"].str.startswith(OURS)
     names = rows["device"] if several else rows["implementation"].map(lambda name: kinds[name][0])
     looks = dict(kinds.values())
-    for (name, mine), of_line in rows.groupby([names, ours & several], sort=True):
+    for (label, mine), of_line in rows.groupby([names, ours & several], sort=True):
+        name = str(label)
         look = replace(style.of_device(name), dash="--" if mine else "-") if several else looks[name]
         if len(of_line) >= FEW:
             yield name, look, np.sort(of_line["share"].to_numpy(float))

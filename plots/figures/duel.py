@@ -86,10 +86,11 @@ def _panel(axes: Axes, standing: Standing, goal: Goal | None) -> None:
     cases = standing.figures
     axes.set_title(f"{standing.region}: median {standing.median:.3f}, n = {len(cases)}")
     shown = [0.9, 1.1]
-    for at, look in ((1.0, _EVEN), (goal and goal.median, _GOAL), (goal and goal.least, _LEAST)):
-        if at is not None:
-            axes.axhline(at, zorder=1, **look)
-            shown.append(at)
+    heights = (1.0, goal.median if goal else None, goal.least if goal else None)
+    for height, look in zip(heights, (_EVEN, _GOAL, _LEAST), strict=True):
+        if height is not None:
+            axes.axhline(height, zorder=1, **look)
+            shown.append(height)
     ratios = pd.DataFrame(
         [(*_kind(case), case.low, case.value, case.high) for case in cases],
         columns=["dtype", "layout", "least", "ratio", "most"],

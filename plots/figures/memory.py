@@ -33,8 +33,9 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
     """A page for each six panels; none where no line has two points."""
     shown = rows[rows[section.x].notna() & (rows["peak_byte"] > 0)]
     checkpoints = np.where(shown["segments"] > 1, "with checkpoints", "without checkpoints")
-    checkpoints = checkpoints if section.x != "segments" else ""
-    shown = shown.assign(checkpoints=checkpoints, predicted=_predicted(shown))
+    shown = shown.assign(
+        checkpoints=checkpoints if section.x != "segments" else "", predicted=_predicted(shown)
+    )
     apart = [name for name in _PANELS if name != section.x and shown[name].nunique() > 1]
     groups = [(key, panel) for key, panel in split(shown, apart) if panel[section.x].nunique() > 1]
     if not groups:
@@ -63,12 +64,12 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
 
 def _predicted(rows: pd.DataFrame) -> list[int]:
     """Bytes of each row by the model of a training step, which has a field for each parameter."""
-    sizes = rows[[field.name for field in fields(TrainingStep)]].to_dict("records")
-    steps = (
-        TrainingStep(**{name: value if isinstance(value, str) else int(value) for name, value in of.items()})
-        for of in sizes
-    )
-    return [step.peak_byte(str(name)) for step, name in zip(steps, rows["implementation"], strict=True)]
+    predicted = []
+    for row in rows.to_dict("records"):
+        sizes: dict[str, Any] = {field.name: row[field.name] for field in fields(TrainingStep)}
+        sizes = {name: size if isinstance(size, str) else int(size) for name, size in sizes.items()}
+        predicted.append(TrainingStep(**sizes).peak_byte(str(row["implementation"])))
+    return predicted
 
 
 def _panel(

@@ -154,7 +154,7 @@ class _Drawing:
             if quantity == "duration":
                 return seconds * factor
             others = sizes if self.together else self.stairs["mn".replace(self.x, "")].iloc[0]
-            return self.flop_of_element * sizes * others / seconds * factor
+            return np.asarray(self.flop_of_element * sizes * others / seconds * factor)
 
         for name, look in self.looks.items():
             rows = self.rows[self.rows["implementation"] == name]

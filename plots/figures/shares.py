@@ -61,8 +61,8 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
         page = PanelPage(len(here), panels, title, facts, caption, decided=section.decided)
         for axes, (key, of_panel) in zip(page.axes(entries, *words), here, strict=True):
             # Values that speak for themselves, numbers with their names: `transformer, float32, depth=2`.
-            known = {name: v for name, v in zip(apart, key, strict=True) if v is not None and v == v}
-            texts = (v if isinstance(v, str) else style.labelled(name, v) for name, v in known.items())
+            pairs = [(name, v) for name, v in zip(apart, key, strict=True) if v is not None and v == v]
+            texts = (v if isinstance(v, str) else style.labelled(name, v) for name, v in pairs)
             axes.set_title(", ".join(texts))
             _panel(axes, of_panel.sort_values(section.x), section.x)
         yield page
