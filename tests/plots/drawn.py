@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import DeviceRun, load
@@ -84,15 +85,18 @@ def legend(figure: Figure) -> list[str]:
 
 def said(figure: Captioned) -> str:
     """Its words and its caption, from the top down, with one space between any two."""
-    top_down = sorted(figure.texts, key=lambda text: -text.get_position()[1])
-    return " ".join(" ".join([*(text.get_text() for text in top_down), figure.caption]).split())
+    return " ".join(" ".join([*(text.get_text() for text in _top_down(figure)), figure.caption]).split())
+
+
+def _top_down(figure: Figure) -> list[Text]:
+    return sorted(figure.texts, key=lambda text: -text.get_position()[1])
 
 
 def described(figure: Captioned) -> str:
     """The whole of it but facts and caption: title, what is decided, legend, and of each panel title, axes
     with their ticks in words, and series: how many points, bars or patches have a label.
     """
-    words = [text.get_text() for text in figure.texts if text.get_color() not in ("#444444", "#555555")]
+    words = [text.get_text() for text in _top_down(figure) if text.get_color() not in ("#444444", "#555555")]
     head = [*words, f"legend: {' | '.join(legend(figure))}"]
     return "\n".join([" ".join(line.split()) for line in head] + list(map(_panel, figure.axes)))
 

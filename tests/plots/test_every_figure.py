@@ -23,7 +23,7 @@ from kernels.training.problem import Training
 from plots.base import style
 from plots.base.page import Page
 from plots.figures import compared, every_figure, shares
-from tests.plots.drawn import assert_readable, legend, lines, loaded, points
+from tests.plots.drawn import assert_readable, legend, lines, loaded, points, said
 from tests.plots.synthetic import H100, H200, NO_TIME, Machine, ceilings, paired, quantized, row
 
 SAYS = "A statement of the documents that takes more than one line of a narrow figure to say in words"
@@ -174,8 +174,7 @@ def test_it_can_be_sent_to_another_process_and_its_files_carry_the_whole_caption
 
 @pytest.mark.parametrize("stem", [f"{sweep}-{kind}" for sweep, kind in OF_SWEEPS.items()])
 def test_below_stands_what_the_claims_say_the_first_five_in_whole(pages: dict[str, Page], stem: str) -> None:
-    texts = [text.get_text() for text in pages[stem].figure.texts if text.get_color() == "#222222"]
-    decided = " ".join(" ".join(texts[::-1]).replace(style.NO_BREAK, " ").split())
+    decided = said(pages[stem].figure)
     if stem in ("gemm/curve-duration", "gemm/rate-rate", "gemm/map-heatmap"):
         assert decided.count(SAYS) == 5 and "7 further claims: 7 " in decided
         assert "`python -m bench claims` lists them." in decided

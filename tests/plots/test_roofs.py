@@ -68,10 +68,10 @@ def test_the_roofline_has_its_roofs_and_ridge(plain: DeviceRun) -> None:
 
 ROOFLINE = """\
 Roofline, float16
-launch_bound.
+A: highest rate, ceilings/gemm-cublas-float16-NN-m8192-n8192-k8192-cold, 100 % of the roof, noisy.
 B: farthest below its roof, gemm/x-triton-float16-NN-m64-n64-k64-cold, 0.64 % of the roof (99 % with the \
 launch counted),
-A: highest rate, ceilings/gemm-cublas-float16-NN-m8192-n8192-k8192-cold, 100 % of the roof, noisy.
+launch_bound.
 legend: cublas | triton | prediction of a point | suspect (flagged) | read to write bandwidth | roofs: \
 measured, datasheet
 [] arithmetic intensity (FLOP/byte) (log) x TFLOP/s (log): 6 roof, 2 ridge, 18 measured, 18 expected, 2 \
@@ -134,7 +134,9 @@ def test_a_roofline_needs_a_roof_and_five_points(tmp_path: Path) -> None:
 def test_warm_rows_have_a_roofline_of_their_own(tmp_path: Path) -> None:
     sizes = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (64, 128, 256, 512, 1024)]
     warm = [row(CPU, "gemm/some", problem, "onednn", cache="warm") for problem in sizes]
-    figure = opened(roofline.draw(loaded(tmp_path, [*small(), *warm])))["float32-warm"]
+    figures = opened(roofline.draw(loaded(tmp_path, [*small(), *warm])))
+    assert list(figures) == ["float32", "float32-warm"]
+    figure = figures["float32-warm"]
     assert len(points(figure, "_measured")) == len(warm) and "cold cache's" in said(figure)
 
 
