@@ -150,15 +150,6 @@ class Page:
             **how,
         )
 
-    def panels(self, count: int, columns: int, x: str, y: str, **how: Any) -> Iterator[Axes]:
-        """Axes of `count` panels, row by row; the lowest of a column label x, the first of a row y."""
-        grid = self.grid(math.ceil(count / columns), columns, **how)
-        for i in range(count):
-            axes = self.figure.add_subplot(grid[i // columns, i % columns])
-            axes.set_xlabel(x if i + columns >= count else "")
-            axes.set_ylabel(y if i % columns == 0 else "")
-            yield axes
-
     def png(self) -> bytes:
         """The page as a PNG at 150 dpi."""
         written = BytesIO()
@@ -202,17 +193,22 @@ class PanelPage(Page):
         right_in: float = Page.RIGHT,
         **how: Any,
     ) -> None:
-        rows = math.ceil(count / panels.columns)
+        self._count, self._equal = count, panels
+        self._rows = rows = math.ceil(count / panels.columns)
         width_in = Page.LEFT + right_in + panels.columns * panels.width_in
         area_in = rows * panels.height_in + (rows - 1) * panels.gap_in
         super().__init__(width_in, area_in, title, below, caption, right_in, **how)
-        self._count, self._equal = count, panels
 
     def axes(self, legend: Sequence[Entry], x: str, y: str) -> Iterator[Axes]:
         """The axes of its panels below this legend; the lowest of a column label x, the first of a row y."""
         self.legend(legend)
-        of = self._equal
-        return self.panels(self._count, of.columns, x, y, hspace=of.gap_in / of.height_in, wspace=of.apart)
+        columns, _, height_in, gap_in, apart = self._equal
+        grid = self.grid(self._rows, columns, hspace=gap_in / height_in, wspace=apart)
+        for i in range(self._count):
+            axes = self.figure.add_subplot(grid[i // columns, i % columns])
+            axes.set_xlabel(x if i + columns >= self._count else "")
+            axes.set_ylabel(y if i % columns == 0 else "")
+            yield axes
 
 
 def _label(entry: Entry) -> str:
