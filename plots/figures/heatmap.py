@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -45,8 +44,7 @@ _UNPREDICTED: dict[str, Any] = {"facecolor": "#D0D0D0", "edgecolor": "white", "l
 _CELL = ["panel", "row", "column"]
 
 
-@dataclass(frozen=True)
-class _Places:
+class _Places(NamedTuple):
     """Cells along one axis."""
 
     labels: list[str]
@@ -189,10 +187,8 @@ def _handles(rows: pd.DataFrame) -> list[Artist]:
     """Entries of the legend: the hatches of statuses that fill a cell."""
     lost = rows[rows.groupby(_CELL)["median_s"].transform("count") == 0]
     statuses = sorted(lost["status"].unique(), key=lambda status: (status not in _HATCHES, status))
-    handles: list[Artist] = []
-    for status in statuses:
-        how = _hatched(status) | {"label": status.replace("_", " ")}
-        handles.append(Patch(**how))
+    words = {status: {"label": status.replace("_", " ")} for status in statuses}
+    handles: list[Artist] = [Patch(**(_hatched(status) | how)) for status, how in words.items()]
     if (rows["median_s"].notna() & rows["ratio"].isna()).any():
         handles.append(Patch(label="no prediction", **_UNPREDICTED))
     return handles

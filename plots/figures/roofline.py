@@ -9,7 +9,7 @@ no figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
     _points(axes, points, factor, by, kinds)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
-    _letter_extremes(axes, points, factor, ((letter, row) for letter, (_, row, _) in extremes.items()))
+    _letter_extremes(axes, points, factor, {letter: row for letter, (_, row, _) in extremes.items()})
     return page
 
 
@@ -165,12 +165,12 @@ def _extremes(points: pd.DataFrame, share: pd.Series) -> dict[str, tuple[str, pd
 
 
 def _letter_extremes(
-    axes: Axes, points: pd.DataFrame, factor: float, extremes: Iterable[tuple[str, pd.Series]]
+    axes: Axes, points: pd.DataFrame, factor: float, extremes: Mapping[str, pd.Series]
 ) -> None:
     """Ring and letter the extremes, each letter where points are few; lines below name them."""
     of_point = axes.figure.dpi / 72
     at = axes.transData.transform(np.column_stack([points["intensity"], points["flop_per_s"] * factor]))
-    for letter, row in extremes:
+    for letter, row in extremes.items():
         place = (float(row["intensity"]), float(row["flop_per_s"]) * factor)
         around = axes.transData.transform(place) + of_point * np.array(_AROUND)
         free = np.hypot(*(around[:, None] - at[None]).transpose(2, 0, 1)).min(axis=1)
