@@ -193,6 +193,8 @@ def test_a_mark_of_each_type_stands_at_its_error_and_its_time(pages: dict[str, P
         for m, axes in zip((512, 1024), pages[stem].figure.axes, strict=True):
             wanted = [(error, typed(m, dtype, error, name).median_s) for dtype, error in ERRORS.items()]
             assert points(axes, "_measured") == sorted(wanted)
+            assert axes.get_title("left") == f"m={m}" and axes.get_xscale() == axes.get_yscale() == "log"
+            assert axes.get_xlabel() == "largest error / largest result"
             assert len({line.get_marker() for line in lines(axes, "_measured")}) == len(ERRORS)
     assert legend(pages["gemm/types-accuracy"].figure) == list(ERRORS)  # the smallest error first
 
@@ -200,6 +202,7 @@ def test_a_mark_of_each_type_stands_at_its_error_and_its_time(pages: dict[str, P
 def test_stacks_are_shares_from_the_products_up(pages: dict[str, Page]) -> None:
     """A panel for each way of running, and no row without classes."""
     figure = pages["layer/parts-shares"].figure
+    assert [axes.get_title("left") for axes in figure.axes] == list(PARTS)
     for axes, parts in zip(figure.axes, PARTS.values(), strict=True):
         for place, (bars, part) in enumerate(zip(axes.containers, parts, strict=True)):
             share, below = part / sum(parts), sum(parts[:place]) / sum(parts)
@@ -217,3 +220,5 @@ def test_points_stand_at_what_was_counted_and_lines_at_what_is_predicted(pages: 
     assert points(figure, "_measured") == counted
     assert "at most 0.99 % off" in figure.caption
     assert legend(figure) == ["without checkpoints", "with checkpoints", "predicted"]
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("layers", "memory, MB")
