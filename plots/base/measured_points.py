@@ -29,82 +29,72 @@ class Columns(NamedTuple):
     high: str
 
 
-def series(
-    axes: Axes,
-    x: np.ndarray,
-    rows: pd.DataFrame,
-    columns: Columns,
-    factor: float,
-    look: LineStyle,
-    joined: bool = True,
-) -> None:
-    """Draw one line: rows sorted by `x`, which has one number for each; rows without a time are left out.
+def placed(
+    rows: pd.DataFrame, at: np.ndarray, columns: Columns, factor: float = 1.0, most: float = REACH
+) -> pd.DataFrame:
+    """The rows with the numbers that are drawn: `at`, `y`, and `low` and `high`, the ends of its interval.
 
-    The numbers of `columns` are drawn times `factor`. Suspect points are hollow; imported points are crosses
-    whatever the implementation. Points that are not `joined` have no line.
+    Numbers of `columns` are times `factor`. `bottom` and `top` are the ends of the interval's bar: at most
+    `most` times the median away; NaN where neither end is known.
     """
-    timed = rows[columns.middle].notna().to_numpy()
-    at = x[timed]
-    y, low, high = (rows[column].to_numpy(dtype=float)[timed] * factor for column in columns)
-    ours = ~rows["imported"].to_numpy(dtype=bool)[timed]
-    suspect = rows["suspect"].to_numpy(dtype=bool)[timed]
+    y, low, high = (rows[name].to_numpy(dtype=float) * factor for name in columns)
+    known = np.isfinite(low) | np.isfinite(high)
+    bottom, top = np.fmax(low, y / most), np.fmin(high, y * most)
+    bar = {"bottom": np.where(known, bottom, np.nan), "top": np.where(known, top, np.nan)}
+    return rows.assign(at=at, y=y, low=low, high=high, **bar)
+
+
+def series(axes: Axes, points: pd.DataFrame, look: LineStyle, joined: bool = True) -> None:
+    """Draw one line: `placed` rows in the order of the axis; those without a time are left out.
+
+    Suspect points are hollow; imported points are crosses whatever the implementation. Points that are not
+    `joined` have no line.
+    """
+    timed = points[points["y"].notna()]
+    imported = timed["imported"].astype(bool)
     if joined:
-        width = 1.3 if ours.any() else 0.6
-        axes.plot(at, y, color=look.color, ls=look.dash, lw=width, label="_line", zorder=3)
-    small = 4.4 if at.size <= MANY else 2.8
-    intervals(axes, at, y, low, high, look.color)
-    if ours.any():
-        how: dict[str, Any] = {"ms": small, "mew": 0.9, "label": "_measured", "zorder": 4}
-        markers(axes, at[ours], y[ours], suspect[ours], look, **how)
-    if not ours.all():
-        how = {"ms": small, "mew": 0.8, "label": "_imported", "zorder": 4}
-        axes.plot(at[~ours], y[~ours], IMPORTED, color=look.color, **how)
+        width = 0.6 if imported.all() else 1.3
+        axes.plot(timed["at"], timed["y"], color=look.color, ls=look.dash, lw=width, label="_line", zorder=3)
+    intervals(axes, timed, look.color)
+    how: dict[str, Any] = {"ms": 4.4 if len(timed) <= MANY else 2.8, "zorder": 4}
+    markers(axes, timed[~imported], look, mew=0.9, label="_measured", **how)
+    if imported.any():
+        crosses = timed[imported]
+        axes.plot(crosses["at"], crosses["y"], IMPORTED, color=look.color, mew=0.8, label="_imported", **how)
 
 
-def intervals(
-    axes: Axes,
-    x: np.ndarray,
-    middle: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    color: str,
-    most: float = REACH,
-) -> None:
-    """Draw the intervals of points, as far as `reach`; an arrow at an end says that the interval goes on.
+def intervals(axes: Axes, points: pd.DataFrame, color: str) -> None:
+    """Draw the bars of `placed` rows; an arrow at an end says that the interval goes on.
 
     No bar where neither end is known (NaN).
     """
-    known = np.isfinite(low) | np.isfinite(high)
-    x, middle, low, high = (values[known] for values in (x, middle, low, high))
-    bottom, top = reach(middle, low, high, most)
-    if not known.any():
+    known = points[points["bottom"].notna()]
+    if known.empty:
         return
-    axes.vlines(x, bottom, top, color=color, lw=2.0, alpha=0.45, label="_interval", zorder=2.5)
-    # Comparisons with NaN are false: an end that is not known goes on, too.
-    for arrow, ends, inside in ((CARETDOWN, bottom, low >= bottom), (CARETUP, top, high <= top)):
-        if not inside.all():
+    bars: dict[str, Any] = {"lw": 2.0, "alpha": 0.45, "label": "_interval", "zorder": 2.5}
+    axes.vlines(known["at"], known["bottom"], known["top"], color=color, **bars)
+    for arrow, end, goes_on in ((CARETDOWN, "bottom", _below(known)), (CARETUP, "top", _above(known))):
+        if goes_on.any():
             how = _ARROW | {"marker": arrow, "color": color, "label": "_goes_on", "zorder": 2.6}
-            axes.plot(x[~inside], ends[~inside], **how)
+            axes.plot(known["at"][goes_on], known[end][goes_on], **how)
 
 
-def reach(
-    middle: np.ndarray, low: np.ndarray, high: np.ndarray, most: float = REACH
-) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends of the bars: at most `most` times the median away; NaN where neither end is known."""
-    known = np.isfinite(low) | np.isfinite(high)
-    bottom, top = np.fmax(low, middle / most), np.fmin(high, middle * most)
-    return np.where(known, bottom, np.nan), np.where(known, top, np.nan)
+# Comparisons with NaN are false: an end that is not known goes on, too.
+def _below(points: pd.DataFrame) -> pd.Series:
+    return ~(points["low"] >= points["bottom"])
 
 
-def markers(
-    axes: Axes, x: np.ndarray, y: np.ndarray, suspect: np.ndarray, look: LineStyle, **how: Any
-) -> None:
-    """Draw points, hollow where they are suspect."""
+def _above(points: pd.DataFrame) -> pd.Series:
+    return ~(points["high"] <= points["top"])
+
+
+def markers(axes: Axes, points: pd.DataFrame, look: LineStyle, **how: Any) -> None:
+    """Draw the points of `placed` rows, hollow where they are suspect."""
     for hollow in (False, True):
-        these = suspect == hollow
-        if these.any():
+        these = points[points["suspect"].astype(bool) == hollow]
+        if len(these):
             face = "white" if hollow else look.color
-            axes.plot(x[these], y[these], look.marker, color=look.color, mfc=face, **how)
+            axes.plot(these["at"], these["y"], look.marker, color=look.color, mfc=face, **how)
 
 
 def on_floor(axes: Axes, x: np.ndarray, height: float, size: float, **how: Any) -> None:
@@ -118,11 +108,10 @@ def handle(label: str, look: LineStyle) -> Line2D:
     return Line2D([], [], color=look.color, ls=look.dash, marker=look.marker, lw=1.3, ms=4.4, label=label)
 
 
-def arrows(rows: pd.DataFrame, columns: Columns) -> list[Line2D]:
-    """The legend's entry of the arrows, if an interval of these rows goes on beyond its bar."""
-    middle, low, high = (rows[column].to_numpy(dtype=float) for column in columns)
-    bottom, top = reach(middle, low, high)
-    if ((low >= bottom) & (high <= top) | np.isnan(bottom)).all():
+def arrows(points: pd.DataFrame) -> list[Line2D]:
+    """The legend's entry of the arrows, if an interval of these `placed` rows goes on beyond its bar."""
+    known = points[points["bottom"].notna()]
+    if not (_below(known) | _above(known)).any():
         return []
     look = _ARROW | {"color": "#444444", "marker": CARETUP, "label": "the interval goes on", "ms": 7.0}
     return [Line2D([], [], **look)]
@@ -143,9 +132,9 @@ def caption(rows: pd.DataFrame) -> str:
     return f"Medians with 95 % intervals{unknown}{crosses}."
 
 
-def ring(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    """Draw a ring around points to which a curve was fitted."""
-    axes.plot(x, y, label="_fitted", ls="", zorder=4.5, **RING)
+def ring(axes: Axes, points: pd.DataFrame) -> None:
+    """Draw a ring around `placed` rows to which a curve was fitted."""
+    axes.plot(points["at"], points["y"], label="_fitted", ls="", zorder=4.5, **RING)
 
 
 def fitted() -> Line2D:

@@ -150,15 +150,6 @@ class Page:
             **how,
         )
 
-    def panels(self, count: int, columns: int, x: str, y: str, **how: Any) -> Iterator[Axes]:
-        """Axes of `count` panels, row by row; the lowest of a column label x, the first of a row y."""
-        grid = self.grid(math.ceil(count / columns), columns, **how)
-        for i in range(count):
-            axes = self.figure.add_subplot(grid[i // columns, i % columns])
-            axes.set_xlabel(x if i + columns >= count else "")
-            axes.set_ylabel(y if i % columns == 0 else "")
-            yield axes
-
     def png(self) -> bytes:
         """The page as a PNG at 150 dpi."""
         written = BytesIO()
@@ -174,6 +165,50 @@ class Page:
         self.figure.savefig(paths[0], dpi=150, metadata=about, pil_kwargs={"compress_level": 3})
         self.figure.savefig(paths[1], metadata=about | {"Date": None})
         return paths
+
+
+class Panels(NamedTuple):
+    """How equal panels stand on a page: their columns, and sizes in inches."""
+
+    columns: int
+    width_in: float
+    """Of a column, with its share of the gaps."""
+    height_in: float
+    gap_in: float
+    """Between two rows."""
+    apart: float
+    """Between two columns, in widths of a panel."""
+
+
+class PanelPage(Page):
+    """A page of equal panels, row by row from the upper left."""
+
+    def __init__(
+        self,
+        count: int,
+        panels: Panels,
+        title: str,
+        below: str,
+        caption: Sequence[str],
+        right_in: float = Page.RIGHT,
+        **how: Any,
+    ) -> None:
+        self._count, self._equal = count, panels
+        self._rows = rows = math.ceil(count / panels.columns)
+        width_in = Page.LEFT + right_in + panels.columns * panels.width_in
+        area_in = rows * panels.height_in + (rows - 1) * panels.gap_in
+        super().__init__(width_in, area_in, title, below, caption, right_in, **how)
+
+    def axes(self, legend: Sequence[Entry], x: str, y: str) -> Iterator[Axes]:
+        """The axes of its panels below this legend; the lowest of a column label x, the first of a row y."""
+        self.legend(legend)
+        columns, _, height_in, gap_in, apart = self._equal
+        grid = self.grid(self._rows, columns, hspace=gap_in / height_in, wspace=apart)
+        for i in range(self._count):
+            axes = self.figure.add_subplot(grid[i // columns, i % columns])
+            axes.set_xlabel(x if i + columns >= self._count else "")
+            axes.set_ylabel(y if i % columns == 0 else "")
+            yield axes
 
 
 def _label(entry: Entry) -> str:

@@ -99,9 +99,11 @@ def sections(rows: pd.DataFrame, declared: Mapping[str, Any]) -> list[Section]:
     ]
 
 
-def split(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """The rows grouped by these columns, sorted; all rows under () if there are no columns."""
-    return list(rows.groupby(list(columns), dropna=False, sort=True)) if columns else [((), rows)]
+def split(
+    rows: pd.DataFrame, columns: Sequence[str], sort: bool = True
+) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """The rows grouped by these columns, sorted or as they come; all under () if there are no columns."""
+    return list(rows.groupby(list(columns), dropna=False, sort=sort)) if columns else [((), rows)]
 
 
 def _sides(declared: Mapping[str, Any]) -> dict[str, set[Any]]:

@@ -88,17 +88,15 @@ class Lines:
         self._axes, self._quantity, self._factor = axes, quantity, factor
         self._drawn: dict[tuple[float, ...], tuple[Level, Line2D]] = {}
 
-    def draw(self, x: np.ndarray, rows: pd.DataFrame, color: str, bar: float = 0.0) -> None:
-        """Draw the levels for one line of rows, sorted by `x`; across bars if these have a width."""
+    def draw(self, rows: pd.DataFrame, color: str, bar: float = 0.0) -> None:
+        """Draw the levels for one line of rows, sorted by their `at`; across bars if these have a width."""
+        x = rows["at"].to_numpy(dtype=float)
         for level in shown(rows):
             y = rows[level.column(self._quantity)].to_numpy(dtype=float) * self._factor
             known = np.isfinite(y)
             if bar:
-                how: dict[str, Any] = {
-                    "color": level.alone,
-                    "zorder": 5,
-                    "label": f"_{level.name}",
-                } | level.look
+                how: dict[str, Any] = {"color": level.alone, "zorder": 5, "label": f"_{level.name}"}
+                how |= level.look
                 self._axes.hlines(y[known], x[known] - bar / 2, x[known] + bar / 2, **how)
             else:
                 self.add(level, x[known], y[known], level.alone if level is DATASHEET else color)
@@ -118,18 +116,16 @@ class Lines:
             self._drawn[curve] = (level, line)
 
 
-def strip(axes: Axes, x: np.ndarray, rows: pd.DataFrame, look: style.LineStyle) -> None:
+def strip(axes: Axes, points: pd.DataFrame, look: style.LineStyle) -> None:
     """Draw predicted / measured of one line of rows: markers at the best level, the level below dashed."""
-    measured = rows["median_s"].to_numpy(dtype=float)
-    best = best_s(rows).to_numpy(dtype=float) / measured
-    known = np.isfinite(best)
-    if structure_adds(rows):
-        below = rows["predicted_s"].to_numpy(dtype=float) / measured
-        finite = np.isfinite(below)
-        axes.plot(x[finite], below[finite], "--", color=look.color, lw=0.8, label="_ratio_below")
-    axes.plot(x[known], best[known], ls=look.dash, color=look.color, lw=0.8)
-    suspect = rows["suspect"].to_numpy(dtype=bool)[known]
-    measured_points.markers(axes, x[known], best[known], suspect, look, ms=2.4, mew=0.6, label="_ratio")
+    if structure_adds(points):
+        below = points.assign(y=points["predicted_s"] / points["median_s"])
+        below = below[below["y"].notna()]
+        axes.plot(below["at"], below["y"], "--", color=look.color, lw=0.8, label="_ratio_below")
+    best = points.assign(y=best_s(points) / points["median_s"])
+    best = best[best["y"].notna()]
+    axes.plot(best["at"], best["y"], ls=look.dash, color=look.color, lw=0.8)
+    measured_points.markers(axes, best, look, ms=2.4, mew=0.6, label="_ratio")
 
 
 def ratios(rows: pd.DataFrame) -> np.ndarray:

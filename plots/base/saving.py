@@ -10,7 +10,7 @@ import gc
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 
@@ -49,6 +49,18 @@ def save_all(pages: Iterable[tuple[Path, Page]]) -> list[Path]:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
     return paths
+
+
+def save_in(folder: Path, pages: Iterable[tuple[str, Page]], say: Callable[[str], object]) -> list[Path]:
+    """Draw pages in `style.look` and save each under its stem in this folder; `say` gets each name."""
+
+    def said() -> Iterator[tuple[Path, Page]]:
+        for number, (stem, page) in enumerate(pages, 1):
+            say(f"{folder}: figure {number}, {stem}")
+            yield folder / stem, page
+
+    with style.look():
+        return save_all(said())
 
 
 def _save(page: Page, stem: Path) -> list[Path]:

@@ -314,13 +314,10 @@ def number(value: float) -> str:
 
 def facts(run: DeviceRun, rows: pd.DataFrame) -> str:
     """The second line of every title: device, versions, date, commit, cache, clock and number of rows."""
-    kinds = {"driver": "driver", "torch": "torch", "triton": "Triton", "commit": "commit"}
-    if (rows["device_kind"] == "cpu").all():
-        kinds["driver"] = "kernel"
-    parts = [_each(rows["device_name"])]
-    parts += [f"{word} {_each(rows[column])}" for column, word in kinds.items() if _each(rows[column])]
+    driver = "kernel" if (rows["device_kind"] == "cpu").all() else "driver"
+    words = {"driver": driver, "torch": "torch", "triton": "Triton", "commit": "commit"}
     clock = f", clock {_each(rows['clock'])}" if _each(rows["clock"]) else ""
-    parts += [_each(rows["utc"].str[:10]), f"{_each(rows['cache'])} cache{clock}"]
+    parts = [_each(rows["device_name"]), *_versions(rows, words), f"{_each(rows['cache'])} cache{clock}"]
     if "one" in set(rows["threads_asked"]):
         parts.append(f"threads: {_each(rows['threads_asked'])}")
     if run.calibrating:
@@ -333,13 +330,17 @@ def facts(run: DeviceRun, rows: pd.DataFrame) -> str:
 
 def facts_together(rows: pd.DataFrame) -> str:
     """The second line of a title over several runs: sources, devices, versions, dates, number of rows."""
-    parts = [_each(rows["device_name"])]
-    kinds = ("driver", "torch", "commit")
-    parts += [f"{word} {_each(rows[word])}" for word in kinds if _each(rows[word])]
+    versions = _versions(rows, {name: name for name in ("driver", "torch", "commit")})
     runs = len(rows[[*RunKey._fields]].drop_duplicates())
-    parts += [_each(rows["utc"].str[:10]), f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
-    whole = [part.replace(" ", NO_BREAK) for part in parts[1:] if part]
-    return " · ".join([*imported(rows), parts[0], *whole])
+    parts = [*versions, f"{runs} run" + "s" * (runs > 1), f"n = {len(rows)}"]
+    whole = [part.replace(" ", NO_BREAK) for part in parts if part]
+    return " · ".join([*imported(rows), _each(rows["device_name"]), *whole])
+
+
+def _versions(rows: pd.DataFrame, words: Mapping[str, str]) -> list[str]:
+    """`torch 2.13.0` for each of these columns that is known, and the date."""
+    versions = [f"{word} {_each(rows[column])}" for column, word in words.items() if _each(rows[column])]
+    return [*versions, _each(rows["utc"].str[:10])]
 
 
 def imported(rows: pd.DataFrame) -> list[str]:

@@ -70,10 +70,10 @@ def newest(path: Path) -> list[Path]:
     return list(last.values()) or [path]
 
 
-def page_file(to: Path, name: str) -> Path:
-    """The page's file: in a folder the one of this name; a browser knows a page by the ending."""
-    if to.is_dir():
-        return to / name
+def page_file(to: Path | None, usual: Path) -> Path:
+    """The page's file, in a folder named as usual; a browser knows a page by the ending."""
+    if to is None or to.is_dir():
+        return to / usual.name if to else usual
     return to if to.suffix.lower() in (".html", ".htm") else to.with_name(f"{to.name}.html")
 
 

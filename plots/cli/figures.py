@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,8 @@ from bench.errors import UserError
 from bench.judge.achieved import achieved as achieved_of
 from bench.judge.frame import load
 from bench.store import parquet
-from plots.base import style
-from plots.base.saving import save_all
+from plots.base.page import Page
+from plots.base.saving import save_in
 from plots.cli.arguments import (
     COMPARED,
     CalibrateBy,
@@ -32,7 +33,7 @@ from plots.cli.arguments import (
 from plots.figures import achieved as achieved_figure
 from plots.figures import caches as caches_figure
 from plots.figures import compared, roofline, telemetry
-from plots.figures.every_figure import said, save
+from plots.figures.every_figure import save
 
 
 def draw(
@@ -75,13 +76,18 @@ def draw(
     if len(together) > 1:
         folder = (to or figures()) / COMPARED
         base = first_named(files, [run.device for run in together])
-        with style.look(), writing("figures"), stages() as say:
-            apart: list[str] = []
-            pages_together = said(compared.draw(together, base, apart.append), say, folder)
-            drawn = save_all((folder / stem, page) for stem, page in pages_together)
+        apart: list[str] = []
+        with writing("figures"), stages() as say:
+            drawn = save_in(folder, compared.draw(together, base, apart.append), say)
         for sentence in apart:
             remark(sentence)
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
+
+
+def _save_compared(to: Path | None, pages: Iterable[tuple[str, Page]]) -> Path:
+    """Save pages of several devices, in figures/compared if no folder is given; the first file."""
+    with writing("figures"):
+        return save_in(to or figures() / COMPARED, pages, say=lambda name: None)[0]
 
 
 def achieved(results: Results, to: Compared = None) -> None:
@@ -94,11 +100,8 @@ def achieved(results: Results, to: Compared = None) -> None:
         )
     sheets = {run.device: run.datasheet for run in runs if run.datasheet is not None}
     sources = sorted({(run.rows[0].source or "measured here").partition(";")[0] for run in runs})
-    with style.look(), writing("figures"):
-        folder = to or figures() / COMPARED
-        pages = achieved_figure.draw(rates, sheets, sources)
-        drawn = save_all((folder / stem, page) for stem, page in pages)
-    typer.echo(f"{drawn[0]}: {len({each.device for each in rates})} devices")
+    first = _save_compared(to, achieved_figure.draw(rates, sheets, sources))
+    typer.echo(f"{first}: {len({each.device for each in rates})} devices")
 
 
 def caches(results: Results, to: Compared = None) -> None:
@@ -109,7 +112,5 @@ def caches(results: Results, to: Compared = None) -> None:
         raise UserError(
             f"caches: no device has warm copies, reads or latencies of {caches_figure.FEWEST} footprints"
         )
-    with style.look(), writing("figures"):
-        page = caches_figure.draw(points, runs)
-        drawn = save_all([((to or figures() / COMPARED) / "caches", page)])
-    typer.echo(f"{drawn[0]}: {points['device'].nunique()} devices")
+    first = _save_compared(to, caches_figure.draw(points, runs))
+    typer.echo(f"{first}: {points['device'].nunique()} devices")

@@ -59,9 +59,8 @@ def report(
         runs = [replace(run, learns=False) for run in load_runs(files, calibrate_by, one_unit=True)]
     if (first := first_named(results, [run.device for run in runs])) != runs[0].device:
         runs.sort(key=lambda run: run.device != first)
-    several = len(runs) > 1
-    folder = figures() / COMPARED if several else figures() / runs[0].device / runs[0].name
-    file = page_file(to, "report.html") if to else folder / "report.html"
+    of = COMPARED if len(runs) > 1 else f"{runs[0].device}/{runs[0].name}"
+    file = page_file(to, figures() / of / "report.html")
     sweeps = parquet.read_sweeps(files)
     with stages() as say:
         say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
@@ -164,7 +163,7 @@ def accept(
 
     judged = judge_files(results, baseline or [])
     row = judged[0].row
-    file = page_file(to, "accept.html") if to else figures() / row.device / row.run_id / "accept.html"
+    file = page_file(to, figures() / row.device / row.run_id / "accept.html")
     page = accept_page.html(judged)
     write_text(file, page)
     typer.echo(f"{file}: {count_text(len(judged), 'kind')} of work ({len(page) / 1e3:.0f} kB)")
@@ -189,7 +188,7 @@ def buy(
         say("reading results")
         across = Across.read(results, left_out)
         page = buy_page.html(across, buy_page.prices(price or [], list(across.sheets)))
-    file = page_file(to, "buy.html") if to else figures() / "buy.html"
+    file = page_file(to, figures() / "buy.html")
     write_text(file, page)
     typer.echo(f"{file}: {count_text(len(across.sheets), 'device')} ({len(page) / 1e3:.0f} kB)")
 

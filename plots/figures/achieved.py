@@ -63,9 +63,8 @@ def _page(
         axes = page.figure.add_subplot(grid[place, 0])
         _panel(axes, ", ".join(filter(None, key)), of, devices)
         lowest = place == len(panels) - 1
-        axes.set_xticks(
-            range(len(devices)), [style.short_name(sheets[each].name) for each in devices] if lowest else []
-        )
+        names = [style.short_name(sheets[each].name) for each in devices]
+        axes.set_xticks(range(len(devices)), names if lowest else [])
         axes.tick_params(axis="x", rotation=90, labelsize=7)
     return page
 
@@ -79,9 +78,8 @@ def _panel(axes: Axes, title: str, of: Sequence[Achieved], devices: Sequence[str
         place, look = devices.index(each.device), style.of_device(each.device)
         if each.stated:
             axes.hlines(factor * each.stated, place - 0.4, place + 0.4, color=style.BLACK, lw=1.1, zorder=2)
-        axes.vlines(
-            place, factor * each.low, factor * each.high, color=look.color, lw=2.4, alpha=0.55, zorder=3
-        )
+        low, high = factor * each.low, factor * each.high
+        axes.vlines(place, low, high, color=look.color, lw=2.4, alpha=0.55, zorder=3)
         axes.plot(place, factor * each.median, look.marker, color=look.color, ms=5, zorder=4)
         axes.plot(place, factor * each.best, ".", color=look.color, ms=3, zorder=4)
     axes.set_xlim(-0.6, len(devices) - 0.4)

@@ -18,7 +18,7 @@ from bench.judge.achieved import by_age
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import DeviceRun
 from plots.base import scale, style
-from plots.base.page import Page
+from plots.base.page import Page, PanelPage, Panels
 
 PANELS: Mapping[str, tuple[str, str]] = {
     "read": ("reads by the whole device: each SM reads all, of large footprints a part", "byte/s"),
@@ -31,7 +31,7 @@ FEWEST = 5
 _POINT = ("footprint_byte", "value", "suspect")
 _TICKS = 4.0 ** np.arange(5, 17)
 """1 KiB to 4 GiB."""
-_WIDTH_IN, _HEIGHT_IN, _GAP_IN = 8.2, 2.3, 0.36
+_WIDTH_IN = 8.2
 
 
 def curves(measured_runs: Sequence[DeviceRun]) -> pd.DataFrame:
@@ -80,8 +80,8 @@ def _points(run: DeviceRun) -> Iterator[tuple[str, bool, int, float, bool]]:
             yield "copy", False, row.byte, row.byte / row.median_s, suspect
 
 
-def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
-    """The page of the `curves` of these runs: a panel for each measure, over the same footprints.
+def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Iterator[tuple[str, Page]]:
+    """(stem, page) of the `curves` of these runs: a panel for each measure, over the same footprints.
 
     Devices by age, those without a datasheet last.
     """
@@ -89,9 +89,9 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
     sheets = {run.device: run.datasheet for run in measured_runs}
     names = {run.device: (run.datasheet.name if run.datasheet else run.device_name) for run in measured_runs}
     devices = [each for each in by_age(sheets) if (points["device"] == each).any()]
-    page = Page(
-        Page.LEFT + Page.RIGHT + _WIDTH_IN,
-        len(measures) * _HEIGHT_IN + (len(measures) - 1) * _GAP_IN,
+    page = PanelPage(
+        len(measures),
+        Panels(1, _WIDTH_IN, 2.3, 0.36, 0.2),
         "Memory hierarchies: rate and latency over the footprint",
         f"{len(devices)} devices, {len(points)} points, by {'; '.join(sorted(set(points['source'])))}",
         [
@@ -104,15 +104,14 @@ def draw(points: pd.DataFrame, measured_runs: Sequence[DeviceRun]) -> Page:
         device: look | {"lw": 2.4 if ours[device] else 1.1}
         for device, look in style.of_devices(devices, 4.2).items()
     }
-    page.legend([Line2D([], [], **looks[each], label=style.short_name(names[each])) for each in devices])
+    entries = [Line2D([], [], **look, label=style.short_name(names[each])) for each, look in looks.items()]
     at = points["footprint_byte"]
-    drawn = page.panels(len(measures), 1, "footprint (bytes)", "", hspace=_GAP_IN / _HEIGHT_IN)
-    for axes, measure in zip(drawn, measures, strict=True):
+    for axes, measure in zip(page.axes(entries, "footprint (bytes)", ""), measures, strict=True):
         _panel(axes, measure, points[points["measure"] == measure], looks)
         scale.swept(axes.xaxis, _TICKS, log=True, width_in=_WIDTH_IN)
         axes.set_xlim(at.min() / 2, at.max() * 2)
         axes.tick_params(axis="x", labelbottom=bool(axes.get_xlabel()))
-    return page
+    yield "caches", page
 
 
 def _panel(axes: Axes, measure: str, points: pd.DataFrame, looks: Mapping[str, dict[str, Any]]) -> None:

@@ -7,9 +7,8 @@ and the marker the layout; bench/judge/standings.py pairs the cases, bench/judge
 from __future__ import annotations
 
 import json
-import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,7 @@ from bench.judge.frame import DeviceRun
 from bench.judge.goals import Goal, goal_of
 from bench.judge.standings import ALL_16_BIT, CaseFigure, Standing, duels
 from plots.base import measured_points, scale, style
-from plots.base.page import Page
+from plots.base.page import Page, PanelPage, Panels
 
 COLORS: Mapping[str, str] = {
     "float16": style.BLUE,
@@ -39,11 +38,14 @@ COLORS: Mapping[str, str] = {
 MARKERS: Mapping[str, str] = {"NN": "o", "NT": "s", "TN": "^", "TT": "D"}
 _COLUMNS = (1, 1, 2, 3, 2, 3, 3, 4, 4, 3, 4, 4, 4, 4, 4, 4, 4)
 _WIDTH_IN = (0.0, 6.0, 3.9, 3.0, 2.6)
-_HEIGHT_IN, _GAP_IN = 2.1, 0.55
 MOST_REACH = 1.25
 """Times its ratio that the bar of an interval reaches: a wider one must not flatten the others."""
+_RATIO = measured_points.Columns("ratio", "least", "most")
 MANY = 60
 """Cases in one panel from which markers are small."""
+_EVEN: dict[str, Any] = {"color": style.BLACK, "lw": 0.8, "label": "_even"}
+_GOAL: dict[str, Any] = {"color": style.GREEN, "lw": 1.0, "ls": "--", "label": "_goal"}
+_LEAST: dict[str, Any] = {"color": style.GREEN, "lw": 0.9, "ls": ":", "label": "_least"}
 
 
 def draw(run: DeviceRun) -> Iterator[tuple[str, Page]]:
@@ -59,51 +61,48 @@ def draw(run: DeviceRun) -> Iterator[tuple[str, Page]]:
 
 def _page(run: DeviceRun, cache: str, name: str, panels: Sequence[Standing], suspect: int) -> Page:
     columns = _COLUMNS[min(len(panels), len(_COLUMNS) - 1)]
-    lines = math.ceil(len(panels) / columns)
     cases = [case for panel in panels for case in panel.figures]
     libraries = sorted({case.opponent for case in cases})
     rows = run.frame
     rows = rows[(rows["cache"] == cache) & rows["implementation"].isin([name, *libraries])]
     rows = rows[rows["parameters"].isin({case.parameters for case in cases}) & (rows["visit"] == 0)]
     rows = rows[~rows["suspect"]].drop_duplicates(["implementation", "parameters"], keep="last")
-    page = Page(
-        Page.LEFT + Page.RIGHT + columns * _WIDTH_IN[columns],
-        lines * _HEIGHT_IN + (lines - 1) * _GAP_IN,
+    page = PanelPage(
+        len(panels),
+        Panels(columns, _WIDTH_IN[columns], 2.1, 0.55, 0.24),
         f"GEMM: {name} against {' and '.join(libraries)}",
         style.facts(run, rows),
         _caption(cases, name, suspect, rows),
     )
-    goals = {panel.region: goal_of(panel.region, run.device_name) for panel in panels}
-    page.legend(_handles(cases, [goal for goal in goals.values() if goal is not None]))
-    names = ("cases, sorted", "time of library / ours")
-    places = page.panels(len(panels), columns, *names, hspace=_GAP_IN / _HEIGHT_IN, wspace=0.24)
-    for axes, standing in zip(places, panels, strict=True):
-        _panel(axes, standing, goals[standing.region])
+    goals = [goal_of(panel.region, run.device_name) for panel in panels]
+    entries = _entries({_kind(case) for case in cases}, [goal for goal in goals if goal is not None])
+    places = page.axes(entries, "cases, sorted", "time of library / ours")
+    for axes, standing, goal in zip(places, panels, goals, strict=True):
+        _panel(axes, standing, goal)
     return page
 
 
 def _panel(axes: Axes, standing: Standing, goal: Goal | None) -> None:
     cases = standing.figures
     axes.set_title(f"{standing.region}: median {standing.median:.3f}, n = {len(cases)}")
-    axes.axhline(1.0, color=style.BLACK, lw=0.8, zorder=1, label="_even")
-    shown = [1.0, *(case.value for case in cases)]
-    if goal is not None:
-        axes.axhline(goal.median, color=style.GREEN, lw=1.0, ls="--", zorder=1, label="_goal")
-        shown.append(goal.median)
-        if goal.least is not None:
-            axes.axhline(goal.least, color=style.GREEN, lw=0.9, ls=":", zorder=1, label="_least")
-            shown.append(goal.least)
-    kinds: dict[tuple[str, str], list[tuple[int, CaseFigure]]] = defaultdict(list)
-    for place, case in enumerate(cases, 1):
-        kinds[_kind(case)].append((place, case))
-    for (dtype, layout), of_kind in kinds.items():
-        color, small = COLORS[dtype], 4.2 if len(cases) <= MANY else 2.6
-        at = [place for place, _ in of_kind]
-        low, middle, high = np.array([(case.low, case.value, case.high) for _, case in of_kind]).T
-        measured_points.intervals(axes, np.array(at), middle, low, high, color, MOST_REACH)
-        shown += np.concatenate(measured_points.reach(middle, low, high, MOST_REACH)).tolist()
-        axes.plot(at, middle, MARKERS[layout], color=color, ms=small, mew=0.6, zorder=4, label="_case")
-    scale.ratio(axes, [*shown, 0.9, 1.1], 9)
+    shown = [0.9, 1.1]
+    heights = (1.0, goal.median if goal else None, goal.least if goal else None)
+    for height, look in zip(heights, (_EVEN, _GOAL, _LEAST), strict=True):
+        if height is not None:
+            axes.axhline(height, zorder=1, **look)
+            shown.append(height)
+    ratios = pd.DataFrame(
+        [(*_kind(case), case.low, case.value, case.high) for case in cases],
+        columns=["dtype", "layout", "least", "ratio", "most"],
+    )
+    at = np.arange(1, len(cases) + 1)
+    points = measured_points.placed(ratios, at, _RATIO, most=MOST_REACH)
+    how: dict[str, Any] = {"ms": 4.2 if len(cases) <= MANY else 2.6, "mew": 0.6, "label": "_case"}
+    for (dtype, layout), of_kind in points.groupby(["dtype", "layout"], sort=False):
+        color = COLORS[str(dtype)]
+        measured_points.intervals(axes, of_kind, color)
+        axes.plot(of_kind["at"], of_kind["y"], MARKERS[str(layout)], color=color, zorder=4, **how)
+    scale.ratio(axes, [*shown, *points[["y", "bottom", "top"]].to_numpy().ravel()], 9)
     axes.set_xlim(0.3, len(cases) + 0.7)
     few = [float(place) for place in range(1, len(cases) + 1)]
     axes.xaxis.set_major_locator(FixedLocator(few) if len(few) <= 5 else MaxNLocator(5, integer=True))
@@ -115,24 +114,17 @@ def _kind(case: CaseFigure) -> tuple[str, str]:
     return has["dtype"], has["layout"]
 
 
-def _handles(cases: Sequence[CaseFigure], goals: Sequence[Goal]) -> list[Artist]:
-    kinds = [_kind(case) for case in cases]
-    handles: list[Artist] = [
-        style.marker(dtype, color, "o")
-        for dtype, color in COLORS.items()
-        if any(kind[0] == dtype for kind in kinds)
+def _entries(kinds: set[tuple[str, str]], goals: Sequence[Goal]) -> list[Artist]:
+    """Entries of the legend: data types by colour, layouts by marker, and the lines."""
+    dtypes, layouts = ({kind[place] for kind in kinds} for place in (0, 1))
+    entries: list[Artist] = [
+        *(style.marker(dtype, color, "o") for dtype, color in COLORS.items() if dtype in dtypes),
+        *(style.marker(layout, "#444444", of, 4.2) for layout, of in MARKERS.items() if layout in layouts),
     ]
-    handles += [
-        style.marker(layout, "#444444", marker, 4.2)
-        for layout, marker in MARKERS.items()
-        if any(kind[1] == layout for kind in kinds)
-    ]
-    handles.append(Line2D([], [], color=style.BLACK, lw=0.8, label="even"))
-    if goals:
-        handles.append(Line2D([], [], color=style.GREEN, lw=1.0, ls="--", label="goal of the median"))
-    if any(goal.least is not None for goal in goals):
-        handles.append(Line2D([], [], color=style.GREEN, lw=0.9, ls=":", label="goal of the lowest"))
-    return handles
+    lines = [(_EVEN, "even")]
+    lines += [(_GOAL, "goal of the median")] if goals else []
+    lines += [(_LEAST, "goal of the lowest")] if any(goal.least is not None for goal in goals) else []
+    return [*entries, *(Line2D([], [], **(look | {"label": words})) for look, words in lines)]
 
 
 def _caption(cases: Sequence[CaseFigure], name: str, suspect: int, rows: pd.DataFrame) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +10,10 @@ import pandas as pd
 
 from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
-from plots.base import style, verdict_lines
+from plots.base import verdict_lines
 from plots.base.page import Page
 from plots.base.plot_spec import Section, sections
-from plots.base.saving import save_all
+from plots.base.saving import save_in
 from plots.figures import (
     accuracy,
     distribution,
@@ -45,17 +45,7 @@ def save(run: DeviceRun, folder: Path, sweeps: Sweeps, say: Callable[[str], obje
 
     `sweeps` is what the run's sweeps declared (`bench.store.parquet.read_sweeps`); `say` gets each name.
     """
-    with style.look():
-        return save_all((folder / stem, page) for stem, page in said(pages(run, sweeps), say, folder))
-
-
-def said(
-    drawn: Iterable[tuple[str, Page]], say: Callable[[str], object], folder: Path
-) -> Iterator[tuple[str, Page]]:
-    """The same, each reported to `say` as it is drawn."""
-    for number, (stem, page) in enumerate(drawn, 1):
-        say(f"{folder}: figure {number}, {stem}")
-        yield stem, page
+    return save_in(folder, pages(run, sweeps), say)
 
 
 def pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:

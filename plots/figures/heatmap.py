@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from bench.judge.frame import DeviceRun
 from plots.base import prediction_lines, scale, style
-from plots.base.page import Page, leaves
+from plots.base.page import Page, PanelPage, Panels, leaves
 from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section, split
 
@@ -45,8 +44,7 @@ _UNPREDICTED: dict[str, Any] = {"facecolor": "#D0D0D0", "edgecolor": "white", "l
 _CELL = ["panel", "row", "column"]
 
 
-@dataclass(frozen=True)
-class _Places:
+class _Places(NamedTuple):
     """Cells along one axis."""
 
     labels: list[str]
@@ -75,23 +73,19 @@ def _page(run: DeviceRun, section: Section, groups: Sequence[tuple[Any, pd.DataF
     width_in = max(_LEAST_IN, _CELL_IN[0] * len(x.labels))
     height_in = max(_LEAST_IN, _CELL_IN[1] * len(y.labels))
     columns = min(len(groups), max(1, int(_WIDEST_IN / (width_in + _GAP_IN))))
-    lines = math.ceil(len(groups) / columns)
-    needed_in = Page.LEFT + columns * width_in + (columns - 1) * _GAP_IN + _RIGHT_IN
-    beside_in = max(0.0, _LEAST_PAGE_IN - needed_in)
-    page = Page(
-        needed_in + beside_in,
-        lines * height_in + (lines - 1) * _GAP_IN,
+    across_in = columns * width_in + (columns - 1) * _GAP_IN
+    page = PanelPage(
+        len(groups),
+        Panels(columns, across_in / columns, height_in, _GAP_IN, _GAP_IN / width_in),
         f"{section.heading(shown)}: measured / predicted{which}",
         style.facts(run, shown),
         _caption(shown, section, x, y),
-        _RIGHT_IN + beside_in,
+        _RIGHT_IN + max(0.0, _LEAST_PAGE_IN - Page.LEFT - across_in - _RIGHT_IN),
         decided=section.decided,
     )
-    page.legend(_handles(shown))
-    gaps = {"wspace": _GAP_IN / width_in, "hspace": _GAP_IN / height_in}
     operator = str(shown["operator"].iloc[0])
     along, up = (axis_words(name, operator) for name in (section.x, section.y))
-    places = page.panels(len(groups), columns, along, up, **gaps)
+    places = page.axes(_handles(shown), along, up)
     numbers = len(groups) * len(x.labels) * len(y.labels) <= MOST_NUMBERS
     for i, (axes, (key, _)) in enumerate(zip(places, groups, strict=True)):
         axes.set_title(style.named(section.panels, key), y=1.0)
@@ -193,10 +187,8 @@ def _handles(rows: pd.DataFrame) -> list[Artist]:
     """Entries of the legend: the hatches of statuses that fill a cell."""
     lost = rows[rows.groupby(_CELL)["median_s"].transform("count") == 0]
     statuses = sorted(lost["status"].unique(), key=lambda status: (status not in _HATCHES, status))
-    handles: list[Artist] = []
-    for status in statuses:
-        how = _hatched(status) | {"label": status.replace("_", " ")}
-        handles.append(Patch(**how))
+    words = {status: {"label": status.replace("_", " ")} for status in statuses}
+    handles: list[Artist] = [Patch(**(_hatched(status) | how)) for status, how in words.items()]
     if (rows["median_s"].notna() & rows["ratio"].isna()).any():
         handles.append(Patch(label="no prediction", **_UNPREDICTED))
     return handles

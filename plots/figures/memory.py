@@ -6,8 +6,7 @@ the problem alone. Over depth, steps with checkpoints are one line, however many
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -19,13 +18,13 @@ from matplotlib.lines import Line2D
 from bench.judge.frame import DeviceRun
 from bench.model.step_memory import TrainingStep
 from plots.base import scale, style
-from plots.base.page import Page, leaves
+from plots.base.page import Page, PanelPage, Panels, leaves
 from plots.base.parameter_words import axis_words
 from plots.base.plot_spec import Section, split
 
 MOST_PANELS = 6
 """Panels on one page."""
-_COLUMNS, _PANEL_IN, _GAP_IN = 2, (3.1, 2.5), (0.75, 0.7)
+_PLACES = Panels(2, 3.475, 2.5, 0.7, 0.75 / 3.1)
 _LINES = ("implementation", "optimizer", "checkpoints")
 _PANELS = ("layers", "width", "batch", "dtype", "threads_asked")
 
@@ -33,8 +32,6 @@ _PANELS = ("layers", "width", "batch", "dtype", "threads_asked")
 def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
     """A page for each six panels; none where no line has two points."""
     shown = rows[rows[section.x].notna() & (rows["peak_byte"] > 0)]
-    if shown.empty:
-        return
     checkpoints = np.where(shown["segments"] > 1, "with checkpoints", "without checkpoints")
     shown = shown.assign(
         checkpoints=checkpoints if section.x != "segments" else "", predicted=_predicted(shown)
@@ -47,39 +44,32 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
     columns = [name for name in _LINES if shown[name].nunique() > 1] or ["implementation"]
     keys = list(dict.fromkeys(zip(*(shown[name] for name in columns), strict=True)))
     looks = style.of_lines(tuple(columns), keys)
+    entries = [style.marker(style.named(columns, key), of.color, of.marker) for key, of in looks.items()]
+    entries.append(Line2D([], [], color="#444444", ls="--", lw=1.0, label="predicted"))
     off = float((shown["predicted"] / shown["peak_byte"] - 1).abs().max())
+    caption = [
+        f"Counted, so without intervals. Predicted from the sizes: at most {100 * off:.2g} % off.",
+        "Inputs are left out, and so are the weights where there is no optimizer.",
+    ]
     for here, which in leaves(groups, MOST_PANELS):
-        lines = math.ceil(len(here) / _COLUMNS)
-        page = Page(
-            Page.LEFT + _COLUMNS * _PANEL_IN[0] + _GAP_IN[0] + Page.RIGHT,
-            lines * _PANEL_IN[1] + (lines - 1) * _GAP_IN[1],
-            f"{section.heading(shown)}{which}",
-            style.facts(run, shown),
-            [
-                f"Counted, so without intervals. Predicted from the sizes: at most {100 * off:.2g} % off.",
-                "Inputs are left out, and so are the weights where there is no optimizer.",
-            ],
-            decided=section.decided,
-        )
-        entries = [style.marker(style.named(columns, key), of.color, of.marker) for key, of in looks.items()]
-        page.legend([*entries, Line2D([], [], color="#444444", ls="--", lw=1.0, label="predicted")])
-        gaps = {"wspace": _GAP_IN[0] / _PANEL_IN[0], "hspace": _GAP_IN[1] / _PANEL_IN[1]}
-        places = page.panels(len(here), _COLUMNS, axis_words(section.x, "training"), "memory, MB", **gaps)
+        title = f"{section.heading(shown)}{which}"
+        facts = style.facts(run, shown)
+        page = PanelPage(len(here), _PLACES, title, facts, caption, decided=section.decided)
+        places = page.axes(entries, axis_words(section.x, "training"), "memory, MB")
         for axes, (key, panel) in zip(places, here, strict=True):
             axes.set_title(style.named(apart, key), y=1.0)
-            _panel(axes, panel, section.x, columns, looks)
+            _panel(axes, panel.sort_values(section.x), section.x, columns, looks)
         yield page
 
 
 def _predicted(rows: pd.DataFrame) -> list[int]:
-    return [_step(row).peak_byte(str(row["implementation"])) for _, row in rows.iterrows()]
-
-
-def _step(row: pd.Series) -> TrainingStep:
-    given: dict[str, Any] = {}
-    for each in fields(TrainingStep):
-        given[each.name] = row[each.name] if isinstance(row[each.name], str) else int(row[each.name])
-    return TrainingStep(**given)
+    """Bytes of each row by the model of a training step, which has a field for each parameter."""
+    predicted = []
+    for row in rows.to_dict("records"):
+        sizes: dict[str, Any] = {field.name: row[field.name] for field in fields(TrainingStep)}
+        sizes = {name: size if isinstance(size, str) else int(size) for name, size in sizes.items()}
+        predicted.append(TrainingStep(**sizes).peak_byte(str(row["implementation"])))
+    return predicted
 
 
 def _panel(
@@ -87,14 +77,13 @@ def _panel(
     rows: pd.DataFrame,
     x: str,
     columns: list[str],
-    looks: dict[tuple[object, ...], style.LineStyle],
+    looks: Mapping[tuple[Any, ...], style.LineStyle],
 ) -> None:
     for key, line in rows.groupby(columns, sort=False):
-        line = line.sort_values(x)
         look = looks[key]
-        at, measured, predicted = (line[name].to_numpy(dtype=float) for name in (x, "peak_byte", "predicted"))
-        axes.plot(at, predicted / 1e6, color=look.color, ls="--", lw=1.0, label="_predicted")
-        axes.plot(at, measured / 1e6, look.marker, color=look.color, ms=4.4, label="_measured", zorder=4)
+        axes.plot(line[x], line["predicted"] / 1e6, color=look.color, ls="--", lw=1.0, label="_predicted")
+        how: dict[str, Any] = {"color": look.color, "ms": 4.4, "label": "_measured", "zorder": 4}
+        axes.plot(line[x], line["peak_byte"] / 1e6, look.marker, **how)
     values = rows[x].to_numpy(dtype=float)
-    scale.swept(axes.xaxis, values, log=bool((values > 0).all()), width_in=_PANEL_IN[0])
+    scale.swept(axes.xaxis, values, log=bool((values > 0).all()), width_in=3.1)
     scale.measured(axes.yaxis, rows["peak_byte"].to_numpy(dtype=float) / 1e6, log=True)

@@ -9,7 +9,6 @@ steps are predicted. The structured level, if it has a prediction, is another li
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -32,53 +31,11 @@ _WIDTH_IN = 7.4
 _RATE_IN, _DURATION_IN, _STRIP_IN = 2.5, 2.0, 0.8
 MOST_EDGES = 60
 """Most verticals of one kind that can be distinguished in a figure; more are not drawn."""
-_WAVE_EDGE: dict[str, Any] = {"color": "#555555", "lw": 0.9, "ls": "-", "alpha": 0.7}
-_TILE_EDGE: dict[str, Any] = {"color": style.GREY, "lw": 0.6, "ls": (0, (1, 2))}
-
-
-@dataclass(frozen=True)
-class _Stair:
-    """Tiles and waves of one tile over the swept size."""
-
-    tile: tuple[int, int]
-    sm_count: int
-    x: str
-    """`m` or `n`."""
-    other: int | None
-    """The value of the other one of m and n; None if it is swept with x."""
-    first: int
-    last: int
-
-    def shape(self, at: int) -> tuple[int, int]:
-        """(m, n) where the swept size is `at`."""
-        other = at if self.other is None else self.other
-        return (at, other) if self.x == "m" else (other, at)
-
-    def tiles(self, at: int) -> int:
-        """Number of tiles at that size."""
-        return model.tiles(*self.shape(at), *self.tile)
-
-    def waves(self, at: int) -> int:
-        """Number of waves at that size, with one tile for each SM at a time."""
-        return model.waves(self.tiles(at), self.sm_count)
-
-    @cached_property
-    def edges(self) -> list[int]:
-        """Sizes that fill their tiles: one more row or column needs further tiles."""
-        steps = self.tile if self.other is None else (self.tile["mn".index(self.x)],)
-        edges = {at for step in steps for at in range(step, self.last, step) if at >= self.first}
-        return sorted(edges)
-
-    @cached_property
-    def wave_edges(self) -> list[int]:
-        """The edges after which a further wave begins."""
-        return [at for at in self.edges if self.waves(at + 1) > self.waves(at)]
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        """Enough sizes to draw every step upright, and the parts between steps smoothly."""
-        even = np.linspace(self.first, self.last, 512).round().astype(int).tolist()
-        return sorted({*even, *self.edges, *(at + 1 for at in self.edges)})
+_EDGES: tuple[dict[str, Any], ...] = (
+    {"color": "#555555", "lw": 0.9, "ls": "-", "alpha": 0.7, "zorder": 0.9},
+    {"color": style.GREY, "lw": 0.6, "ls": (0, (1, 2)), "zorder": 0.8},
+)
+"""Looks of the verticals: edges of waves, and of tiles."""
 
 
 def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]:
@@ -104,18 +61,44 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[Page]
                 yield drawing.page(problem, section)
 
 
+def _tiled(shapes: pd.DataFrame, tile: tuple[int, int], sm_count: int) -> pd.DataFrame:
+    """These m and n with their `tiles`, `waves`, and the shares of the last wave and of the tiles in use.
+
+    A wave is one tile for each SM.
+    """
+    pairs = list(shapes[["m", "n"]].astype(int).itertuples(index=False))
+    tiles = [model.tiles(m, n, *tile) for m, n in pairs]
+    return shapes.assign(
+        tiles=tiles,
+        waves=[model.waves(count, sm_count) for count in tiles],
+        last_wave=[model.last_wave(count, sm_count) for count in tiles],
+        useful=[model.tile_efficiency(m, n, *tile) for m, n in pairs],
+    )
+
+
 class _Drawing:
     """One page: its rows are timed, of one problem but for x, with one forced tile or none."""
 
     def __init__(
         self, run: DeviceRun, x: str, other: str, tile: tuple[int, int], rows: pd.DataFrame, lost: int
     ) -> None:
-        self.run, self.x, self.rows, self.lost = run, x, rows.sort_values(x), lost
-        self.tile = f"{tile[0]}x{tile[1]}"
-        fixed = None if bool((rows[other] == rows[x]).all()) else int(rows[other].iloc[0])
-        sizes = rows[x].astype(int)
-        sm_count = int(rows["sm_count"].iloc[0])
-        self.stair = _Stair(tile, sm_count, x, fixed, int(sizes.min()), int(sizes.max()))
+        self.run, self.x, self.lost, self.tile = run, x, lost, tile
+        self.sm_count = int(rows["sm_count"].iloc[0])
+        self.rows = _tiled(rows.sort_values(x), tile, self.sm_count)
+        self.together = bool((rows[other] == rows[x]).all())
+        self.first, self.last = int(rows[x].min()), int(rows[x].max())
+        self.step = tile["mn".index(x)]
+        # Sizes that fill their tiles: one more row or column needs further tiles.
+        steps = tile if self.together else (self.step,)
+        every = {at for step in steps for at in range(step, self.last, step)}
+        self.edges = sorted(at for at in every if at >= self.first)
+        # Enough sizes to draw every step upright, and the parts between steps smoothly.
+        even = np.linspace(self.first, self.last, 512).round().astype(int).tolist()
+        sizes = sorted({*even, *self.edges, *(at + 1 for at in self.edges)})
+        shapes = pd.DataFrame({x: sizes, other: sizes if self.together else int(rows[other].iloc[0])}, sizes)
+        self.stairs = _tiled(shapes, tile, self.sm_count)
+        row = rows.iloc[0]
+        self.flop_of_element = float(row["flop"]) / float(row["m"]) / float(row["n"])
         names = sorted(rows["implementation"].unique())
         self.looks = {name: style.of_implementation(name) for name in names}
         self.fitted: dict[str, list[int]] = {}
@@ -129,20 +112,19 @@ class _Drawing:
         Rows that memory bounds are left out if there are others: their waves last as long as their bytes.
         """
         usable = self.rows[(self.rows["implementation"] == name) & ~self.rows["suspect"].astype(bool)]
-        if model.forced_tile(name) != self.stair.tile or usable.empty:
+        if model.forced_tile(name) != self.tile or usable.empty:
             return None
         by_arithmetic = usable["limiter"] != "memory"
         usable = usable[by_arithmetic] if by_arithmetic.any() else usable
-        tiles = [self.stair.tiles(at) for at in usable[self.x].astype(int)]
-        full = [model.last_wave(count, self.stair.sm_count) >= model.FULL for count in tiles]
-        self.fitted[name] = list(usable[self.x][full] if any(full) else usable[self.x])
-        return model.second_per_wave(zip(tiles, usable["median_s"], strict=True), self.stair.sm_count)
+        full = usable["last_wave"] >= model.FULL
+        self.fitted[name] = list(usable[self.x][full] if full.any() else usable[self.x])
+        return model.second_per_wave(zip(usable["tiles"], usable["median_s"], strict=True), self.sm_count)
 
     def page(self, problem: str, section: Section) -> Page:
         page = Page(
             _WIDTH_IN + Page.LEFT + Page.RIGHT,
             _RATE_IN + _DURATION_IN + _STRIP_IN,
-            f"{section.heading(self.rows)}: tiles of {self.tile}, {problem}",
+            f"{section.heading(self.rows)}: tiles of {'x'.join(map(str, self.tile))}, {problem}",
             style.facts(self.run, self.rows),
             self._caption(),
             decided=section.decided,
@@ -156,7 +138,9 @@ class _Drawing:
         self._strip(strip)
         for axes in (rate, duration, strip):
             axes.grid(visible=False, axis="x")
-            self._verticals(axes)
+            for edges, label, look in zip(self._verticals, ("_wave_edge", "_tile_edge"), _EDGES, strict=True):
+                for at in edges:
+                    axes.axvline(at, label=label, **look)
         for axes in (rate, duration):
             axes.tick_params(axis="x", labelbottom=False)
         self._ticks(strip)
@@ -165,28 +149,32 @@ class _Drawing:
     def _quantity(self, axes: Axes, quantity: Quantity, columns: Columns) -> None:
         factor, unit = scale.scaled(self.rows[columns.middle], "s" if quantity == "duration" else "flop/s")
 
-        def drawn(sizes: list[int], seconds: np.ndarray) -> np.ndarray:
+        def drawn(sizes: np.ndarray, seconds: np.ndarray) -> np.ndarray:
             """The time of a launch at each of these sizes, or the rate, in the unit of the axis."""
-            return (seconds if quantity == "duration" else self._flop(sizes) / seconds) * factor
+            if quantity == "duration":
+                return seconds * factor
+            others = sizes if self.together else self.stairs["mn".replace(self.x, "")].iloc[0]
+            return np.asarray(self.flop_of_element * sizes * others / seconds * factor)
 
         for name, look in self.looks.items():
             rows = self.rows[self.rows["implementation"] == name]
-            measured_points.series(axes, rows[self.x].to_numpy(dtype=float), rows, columns, factor, look)
+            at = rows[self.x].to_numpy(dtype=float)
+            points = measured_points.placed(rows, at, columns, factor)
+            measured_points.series(axes, points, look)
             if name in self.calibrated:
-                sizes, wave_s = self.stair.sizes, self.calibrated[name][0]
-                y = drawn(sizes, np.array([wave_s * self.stair.waves(at) for at in sizes]))
+                sizes = self.stairs.index.to_numpy()
+                y = drawn(sizes, self.calibrated[name][0] * self.stairs["waves"].to_numpy())
                 axes.plot(sizes, y, "--", color=look.color, lw=1.0, label="_predicted", zorder=2)
-                fitted = rows[rows[self.x].isin(self.fitted[name])]
-                measured_points.ring(axes, fitted[self.x], fitted[columns.middle] * factor)
+                measured_points.ring(axes, points[points["at"].isin(self.fitted[name])])
         predicted = prediction_lines.Lines(axes, quantity, factor)
         for name in self.structured:
             sizes, seconds = self._structured(name)
-            predicted.add(STRUCTURED, np.array(sizes), drawn(sizes, seconds), self.looks[name].color)
+            predicted.add(STRUCTURED, sizes, drawn(sizes, seconds), self.looks[name].color)
         axes.set_ylabel(f"{quantity} ({unit})")
         scale.measured(axes.yaxis, self.rows[columns.middle].to_numpy(dtype=float) * factor, log=False)
         axes.set_ylim(0, axes.get_ylim()[1])
 
-    def _structured(self, name: str) -> tuple[list[int], np.ndarray]:
+    def _structured(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """(sizes, seconds) of the structured level for the rows of an implementation.
 
         The line is upright where a single edge of the tiles lies between two rows.
@@ -195,30 +183,21 @@ class _Drawing:
         sizes, seconds = known[self.x].astype(int).tolist(), known["structured_s"].tolist()
         at, y = sizes[:1], seconds[:1]
         for i in range(1, len(sizes)):
-            edges = [edge for edge in self.stair.edges if sizes[i - 1] <= edge < sizes[i]]
+            edges = [edge for edge in self.edges if sizes[i - 1] <= edge < sizes[i]]
             if len(edges) == 1:
                 at += [edges[0], edges[0] + 1]
                 y += [seconds[i - 1], seconds[i]]
             at.append(sizes[i])
             y.append(seconds[i])
-        return at, np.array(y)
-
-    def _flop(self, sizes: list[int]) -> np.ndarray:
-        """FLOP at these sizes."""
-        row = self.rows.iloc[0]
-        of_element = float(row["flop"]) / float(row["m"]) / float(row["n"])
-        return of_element * np.array([float(np.prod(self.stair.shape(at))) for at in sizes])
+        return np.array(at), np.array(y)
 
     def _strip(self, axes: Axes) -> None:
-        stair = self.stair
-        filled = [model.last_wave(stair.tiles(at), stair.sm_count) for at in stair.sizes]
-        useful = [model.tile_efficiency(*stair.shape(at), *stair.tile) for at in stair.sizes]
-        axes.fill_between(stair.sizes, 0, filled, color="#CFE2F3", lw=0, zorder=1)
-        lines = axes.plot(stair.sizes, filled, color=style.BLUE, lw=0.8, label="_last_wave", zorder=2)
-        lines += axes.plot(stair.sizes, useful, color="#444444", lw=0.8, ls=":", label="_useful", zorder=2)
+        filled, useful = self.stairs["last_wave"], self.stairs["useful"]
+        axes.fill_between(filled.index, 0, filled, color="#CFE2F3", lw=0, zorder=1)
+        lines = axes.plot(filled, color=style.BLUE, lw=0.8, label="_last_wave", zorder=2)
+        lines += axes.plot(useful, color="#444444", lw=0.8, ls=":", label="_useful", zorder=2)
         words = ["of the last wave that is filled", "of the tiles that is inside the matrix"]
-        edges = [(_WAVE_EDGE, "one more wave"), (_TILE_EDGE, "more tiles")]
-        for (look, word), at in zip(edges, self._edges, strict=True):
+        for look, word, at in zip(_EDGES, ("one more wave", "more tiles"), self._verticals, strict=True):
             if at:
                 lines.append(Line2D([], [], **look))
                 words.append(word)
@@ -228,30 +207,23 @@ class _Drawing:
         axes.yaxis.set_major_locator(FixedLocator([0, 0.5, 1]))
         axes.set_ylabel("share")
 
-    def _verticals(self, axes: Axes) -> None:
-        waves, tiles = self._edges
-        for at in waves:
-            axes.axvline(at, label="_wave_edge", zorder=0.9, **_WAVE_EDGE)
-        for at in tiles:
-            axes.axvline(at, label="_tile_edge", zorder=0.8, **_TILE_EDGE)
-
     @cached_property
-    def _edges(self) -> tuple[list[int], list[int]]:
+    def _verticals(self) -> tuple[list[int], list[int]]:
         """Edges of waves, and of tiles that are not edges of waves; each empty if there are too many."""
-        waves = self.stair.wave_edges
-        tiles = [at for at in self.stair.edges if at not in waves]
+        count = self.stairs["waves"]
+        waves = [at for at in self.edges if count[at + 1] > count[at]]
+        tiles = [at for at in self.edges if at not in waves]
         return waves if len(waves) <= MOST_EDGES else [], tiles if len(tiles) <= MOST_EDGES else []
 
     def _ticks(self, axes: Axes) -> None:
         """Ticks at multiples of the tile, where the steps are."""
-        stair, step = self.stair, self.stair.tile["mn".index(self.x)]
-        margin = 0.02 * (stair.last - stair.first)
-        axes.set_xlim(stair.first - margin, stair.last + margin)
-        every = step * max(1, round((stair.last - stair.first) / step / 10))
-        inside = stair.last // every - (stair.first - 1) // every
+        span = self.last - self.first
+        axes.set_xlim(self.first - 0.02 * span, self.last + 0.02 * span)
+        every = self.step * max(1, round(span / self.step / 10))
+        inside = self.last // every - (self.first - 1) // every
         axes.xaxis.set_major_locator(MultipleLocator(every) if inside > 1 else MaxNLocator(8, integer=True))
         words = axis_words(self.x, str(self.rows["operator"].iloc[0]))
-        axes.set_xlabel(words if stair.other is not None else f"{words} = {'mn'.replace(self.x, '')}")
+        axes.set_xlabel(f"{words} = {'mn'.replace(self.x, '')}" if self.together else words)
 
     def _entries(self) -> list[Entry]:
         entries: list[Entry] = [measured_points.handle(name, look) for name, look in self.looks.items()]
@@ -288,7 +260,7 @@ class _Drawing:
                 for name, (seconds, count, full) in self.calibrated.items()
             ]
             sentences += [
-                f"Dashed: seconds of a wave x waves of {self.stair.sm_count} tiles, one for each SM.",
+                f"Dashed: seconds of a wave x waves of {self.sm_count} tiles, one for each SM.",
                 "The seconds of a wave are one number for a whole line, the median of duration / waves over "
                 f"its unflagged points whose last wave is full to nine tenths or more: {'; '.join(each)}.",
                 "So the steps are predicted, their common height is not.",

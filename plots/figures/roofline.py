@@ -9,7 +9,7 @@ no figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -99,16 +99,14 @@ def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
     by, kinds = _kinds(points, MOST_ENTRIES - len(others))
     page.legend([*_handles(points, by, kinds), *others])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
-    highest = pd.concat(
-        [points["flop_per_s"], pd.Series([roof.peak for roof in drawn if roof.peak], dtype=float)]
-    )
-    factor, unit = scale.scaled(highest, "flop/s")
+    peaks = [roof.peak for roof in drawn if roof.peak]
+    factor, unit = scale.scaled(pd.Series([*points["flop_per_s"], *peaks]), "flop/s")
     roofs.limits(axes, points, drawn, factor)
     roofs.draw(axes, run, drawn, how, factor)
     _points(axes, points, factor, by, kinds)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(unit)
-    _letter_extremes(axes, points, factor, ((letter, row) for letter, (_, row, _) in extremes.items()))
+    _letter_extremes(axes, points, factor, {letter: row for letter, (_, row, _) in extremes.items()})
     return page
 
 
@@ -167,12 +165,12 @@ def _extremes(points: pd.DataFrame, share: pd.Series) -> dict[str, tuple[str, pd
 
 
 def _letter_extremes(
-    axes: Axes, points: pd.DataFrame, factor: float, extremes: Iterable[tuple[str, pd.Series]]
+    axes: Axes, points: pd.DataFrame, factor: float, extremes: Mapping[str, pd.Series]
 ) -> None:
     """Ring and letter the extremes, each letter where points are few; lines below name them."""
     of_point = axes.figure.dpi / 72
     at = axes.transData.transform(np.column_stack([points["intensity"], points["flop_per_s"] * factor]))
-    for letter, row in extremes:
+    for letter, row in extremes.items():
         place = (float(row["intensity"]), float(row["flop_per_s"]) * factor)
         around = axes.transData.transform(place) + of_point * np.array(_AROUND)
         free = np.hypot(*(around[:, None] - at[None]).transpose(2, 0, 1)).min(axis=1)

@@ -138,11 +138,15 @@ def limits(axes: Axes, points: pd.DataFrame, roofs: list[Roof], factor: float) -
 
 def draw(axes: Axes, run: DeviceRun, roofs: list[Roof], how: str, factor: float) -> None:
     """Draw every roof, and the band from the slowest to the fastest kind of pass; limits must be set."""
-    _band(axes, run, roofs, how, factor)
+    rates = [ceiling.per_s for ceiling in run.roof(how).bandwidth_byte_per_s.values()]
+    if len(rates) > 1:
+        x = np.geomspace(*axes.get_xlim(), 256)
+        peak = max((roof.peak for roof in roofs if roof.kind == "measured" and roof.peak), default=None)
+        low, high = (Roof("measured", peak, rate).flops(x) * factor for rate in (min(rates), max(rates)))
+        axes.fill_between(x, low, high, color=_BAND, lw=0, zorder=1, label="_band")
     cached = [roof for roof in roofs if roof.kind == "cached"]
     for roof in roofs:
-        place = cached.index(roof) if roof in cached else 0
-        _roof(axes, roof, factor, place)
+        _roof(axes, roof, factor, cached.index(roof) if roof in cached else 0)
 
 
 def entries(run: DeviceRun, roofs: list[Roof], how: str) -> list[Entry]:
@@ -157,25 +161,13 @@ def entries(run: DeviceRun, roofs: list[Roof], how: str) -> list[Entry]:
     return [*(band if len(run.roof(how).bandwidth_byte_per_s) > 1 else []), *([of_roofs] if drawn else [])]
 
 
-def _band(axes: Axes, run: DeviceRun, roofs: list[Roof], how: str, factor: float) -> None:
-    rates = [c.per_s for c in run.roof(how).bandwidth_byte_per_s.values()]
-    peaks = [roof.peak for roof in roofs if roof.kind == "measured"]
-    if len(rates) < 2:
-        return
-    x = np.geomspace(*axes.get_xlim(), 256)
-    peak = max((p for p in peaks if p), default=None)
-    low, high = (Roof("measured", peak, rate).flops(x) * factor for rate in (min(rates), max(rates)))
-    axes.fill_between(x, low, high, color=_BAND, lw=0, zorder=1, label="_band")
-
-
 def _roof(axes: Axes, roof: Roof, factor: float, place: int) -> None:
     """Draw one roof; `place` is the index of a cache's roof, whose label must not overlap the others."""
     ridge = roof.ridge
     x = np.sort(np.array([*axes.get_xlim(), *([ridge] if ridge else [])]))
     look, solid = _LOOK[roof.kind], roof.kind == "measured"
-    axes.plot(
-        x, roof.flops(x) * factor, zorder=2, label="_cache" if roof.kind == "cached" else "_roof", **look
-    )
+    label = "_cache" if roof.kind == "cached" else "_roof"
+    axes.plot(x, roof.flops(x) * factor, zorder=2, label=label, **look)
     text: dict[str, Any] = {"size": 7, "color": look["color"], "textcoords": "offset points", "zorder": 5}
     if roof.bandwidth:
         _along_slope(axes, roof, text, place, factor)

@@ -59,6 +59,10 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
     groups = [group for group in card.groups if len(group.rows) and group.levels]
     levels = [level for level in LEVELS if any(level in group.levels for group in groups)]
     shown = pd.concat([group.rows for group in groups])
+    # Colours say the device, if there are several; else the operator.
+    several = len({group.device for group in groups}) > 1
+    named = [group.device if several else group.operator for group in groups]
+    looks = [style.of_device(name) if several else style.of_operator(name) for name in named]
     below_in = _LINE_IN * len(groups) + 0.25
     page = Page(
         _WIDTH_IN[len(levels) > 3],
@@ -67,31 +71,36 @@ def draw(rows: pd.DataFrame) -> Iterator[tuple[str, Page]]:
         style.facts_together(shown),
         _caption(card),
     )
-    page.legend(_entries(groups))
+    page.legend(_entries(dict(zip(named, looks, strict=True))))
     gap = 2 * _GAP_IN / (_SCATTER_IN + below_in)
     outer = page.grid(2, 1, height_ratios=[_SCATTER_IN, below_in], hspace=gap)
     above = outer[0].subgridspec(1, max(2, len(levels)), wspace=0.12)
     first: Axes | None = None
     for i, level in enumerate(levels):
-        first = _scatter(page, above[i], groups, level, shown["median_s"], first)
+        here = [(group, look) for group, look in zip(groups, looks, strict=True) if level in group.levels]
+        first = _scatter(page, above[i], here, level, shown["median_s"], first)
     below = outer[1].subgridspec(1, 2, width_ratios=[_LABELS, 1 - _LABELS], wspace=0.0)
-    _errors(page.figure.add_subplot(below[1]), groups, scored)
+    axes = page.figure.add_subplot(below[1])
+    axes.set_yticks(range(len(groups)), list(_names(groups, several)))
+    for label, look in zip(axes.get_yticklabels(), looks, strict=True):
+        label.set_color(look.color)
+    _errors(axes, groups, scored)
     yield "scorecard", page
 
 
 def _scatter(
     page: Page,
     where: SubplotSpec,
-    groups: Sequence[ScoredGroup],
+    here: Sequence[tuple[ScoredGroup, style.LineStyle]],
     level: str,
     measured_s: pd.Series,
     first: Axes | None,
 ) -> Axes:
+    """Draw the panel of a level; `measured_s` are the times at all levels, `first` the first panel."""
     axes: Axes = page.figure.add_subplot(where, sharex=first, sharey=first)
     factor, unit = scale.scaled(measured_s, "s")
-    here = [group for group in groups if level in group.levels]
-    axes.set_title(f"{SAID[level]}, n = {sum(len(group.rows) for group in here)}")
-    many = sum(len(group.rows) for group in groups) > MANY
+    axes.set_title(f"{SAID[level]}, n = {sum(len(group.rows) for group, _ in here)}")
+    many = len(measured_s) > MANY
     # By the times, not by what is predicted of them: a datasheet's picoseconds must not flatten the rest.
     low, high = measured_s.min() * factor / 1.5, measured_s.max() * factor * 1.5
     bottom = low / 10
@@ -100,9 +109,8 @@ def _scatter(
     how: dict[str, Any] = {"ms": 3.4, "mew": 0.5, "alpha": 0.8}
     if many:
         how = {"ms": 1.8, "mew": 0.0, "alpha": 0.45, "rasterized": True}
-    for turn, group in itertools.product(range(turns), here):
+    for turn, (group, look) in itertools.product(range(turns), here):
         predicted, measured = (times[turn::turns] * factor for times in predicted_and_measured(group, level))
-        look = _look(group, groups)
         y = np.clip(predicted, bottom, high)
         how |= {"color": look.color, "clip_on": False, "zorder": 3, "label": "_case"}
         axes.plot(measured, y, look.marker, **how)
@@ -133,9 +141,6 @@ def _errors(axes: Axes, groups: Sequence[ScoredGroup], scored: Sequence[Score]) 
         axes.plot(ends, [y, y], color=look.color, lw=0.8, zorder=2)
         for end, face, name in zip(ends, (look.color, "white"), ("_median", "_mape"), strict=True):
             axes.plot(end, y, look.marker, color=look.color, mfc=face, ms=4.2, mew=0.9, zorder=3, label=name)
-    axes.set_yticks(list(places.values()), [_name(group, groups) for group in groups])
-    for label, group in zip(axes.get_yticklabels(), groups, strict=True):
-        label.set_color(_look(group, groups).color)
     handles = [style.marker(level, LOOKS[level].color, LOOKS[level].marker, 4.5) for level in levels]
     handles.append(style.marker("hollow: mean (MAPE)", "#444444", "o", 4.5, mfc="white"))
     axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(handles), fontsize=7.5)
@@ -155,28 +160,20 @@ def _key(entry: ScoredGroup | Score) -> tuple[str, str, str | None, str | None]:
     return entry.operator, entry.device, entry.source, entry.regime
 
 
-def _several(groups: Sequence[ScoredGroup]) -> bool:
-    """Whether colours say the device; else the operator."""
-    return len({group.device for group in groups}) > 1
+def _names(groups: Sequence[ScoredGroup], several: bool) -> Iterator[str]:
+    """What each group is called, with its device if there are several."""
+    regimes = {group.regime for group in groups}
+    for group in groups:
+        words = [group.operator]
+        words += [group.device.removeprefix("nvidia-")] if several else []
+        words += [group.regime or "regime unknown"] if len(regimes) > 1 else []
+        words += ["imported"] if group.source else []
+        yield "\n".join(textwrap.wrap(", ".join(words) + f" ({len(group.rows)})", 44))
 
 
-def _name(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> str:
-    words = [group.operator]
-    words += [group.device.removeprefix("nvidia-")] if _several(groups) else []
-    words += [group.regime or "regime unknown"] if len({other.regime for other in groups}) > 1 else []
-    words += ["imported"] if group.source else []
-    return "\n".join(textwrap.wrap(", ".join(words) + f" ({len(group.rows)})", 44))
-
-
-def _look(group: ScoredGroup, groups: Sequence[ScoredGroup]) -> style.LineStyle:
-    """The style of its device, if there are several, else of its operator."""
-    return style.of_device(group.device) if _several(groups) else style.of_operator(group.operator)
-
-
-def _entries(groups: Sequence[ScoredGroup]) -> list[Entry]:
+def _entries(looks: Mapping[str, style.LineStyle]) -> list[Entry]:
     """What the colours of the points mean, as far as a legend can hold it: the names below have them too."""
-    named = {group.device if _several(groups) else group.operator: _look(group, groups) for group in groups}
-    shown = list(named.items()) if len(named) < MOST_ENTRIES else []
+    shown = looks.items() if len(looks) < MOST_ENTRIES else ()
     entries: list[Entry] = [style.marker(name, look.color, look.marker, 4.5) for name, look in shown]
     bands = tuple(Patch(color=color) for _, color in _BANDS[::-1])
     words = ", ".join(share_text(share) for share, _ in _BANDS[::-1])

@@ -64,7 +64,6 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section, quantity: Quantit
 
     `rows` are those of one sweep; all lines are sorted by x. Rows without a time are ticks at the bottom.
     """
-    column = _COLUMN[quantity]
     if section.per:
         if quantity == "rate":
             return
@@ -73,29 +72,17 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section, quantity: Quantit
     # A panel or line without any point (an implementation that does not exist here) is left out.
     shown = rows[rows[section.x].notna()]
     for columns in (section.lines, section.panels):
-        timed = shown[column.middle].notna()
+        timed = shown[_COLUMN[quantity].middle].notna()
         if columns:
             timed = timed.groupby([shown[name] for name in columns], dropna=False).transform("any")
         if not timed.any():
             return
         shown = shown[timed] if columns else shown
-    slim = _slim(shown, section, quantity)
-    # Lines with values that a claim compares come first, so that they stand on one page.
-    keys = sorted((key for key, _ in split(slim, section.lines)), key=section.compared.isdisjoint)
-    looks = style.of_lines(section.lines, keys)
-    # By panel: the range inside one panel matters, not the difference between panels.
-    log_y = ("y" in section.log and quantity == (section.quantity or quantity)) or any(
-        scale.spans_far(_heights(panel, quantity)) for _, panel in split(slim, section.panels)
-    )
-    drawing = _Drawing(run, section, quantity, shown, looks, rows.drop(shown.index), log_y)
+    drawing = _Drawing(run, section, quantity, shown, rows.drop(shown.index))
     pages = []
-    for keys in _together(list(looks), MOST_ENTRIES - len(drawing.further_entries)):
-        of_lines = pd.concat([points for key, points in split(slim, section.lines) if key in keys])
-        panels = [
-            (key, points)
-            for key, points in split(of_lines, section.panels)
-            if points[column.middle].notna().any()
-        ]
+    for keys in _together(list(drawing.looks), MOST_ENTRIES - len(drawing.further_entries)):
+        of_lines = pd.concat([points for key, points in split(drawing.points, section.lines) if key in keys])
+        panels = [each for each in split(of_lines, section.panels) if each[1]["y"].notna().any()]
         pages += [(here, keys) for here, _ in leaves(panels, MOST_PANELS)]
     for number, (here, keys) in enumerate(pages, 1):
         yield drawing.page(here, keys, f" (page {number} of {len(pages)})" if len(pages) > 1 else "")
@@ -116,12 +103,6 @@ def _by_bytes(rows: pd.DataFrame, section: Section) -> tuple[pd.DataFrame, Secti
     if section.x == "length" and ((rows["operator"] == "stream") & (rows["cache"] == "warm")).all():
         section = replace(section, x="byte")
     return rows, section
-
-
-def _heights(rows: pd.DataFrame, quantity: Quantity) -> np.ndarray:
-    """Every height in a panel of these rows, measured or predicted."""
-    levels = [level.column(quantity) for level in prediction_lines.shown(rows)]
-    return rows[[_COLUMN[quantity].middle, *levels]].to_numpy(dtype=float).ravel()
 
 
 def _together(keys: list[_Key], most: int) -> list[list[_Key]]:
@@ -145,14 +126,6 @@ def _normalised(rows: pd.DataFrame, per: tuple[str, ...]) -> pd.DataFrame:
     return rows.assign(**{name: rows[name] / product for name in names})
 
 
-def _slim(rows: pd.DataFrame, section: Section, quantity: Quantity) -> pd.DataFrame:
-    """The columns that the panels need: splitting a hundred columns into lines is slower than drawing."""
-    names = [section.x, *section.lines, *section.panels]
-    names += ["suspect", "imported", "calibrating", "role", "median_s", *_COLUMN[quantity]]
-    names += [level.column(of) for level in prediction_lines.LEVELS for of in ("duration", quantity)]
-    return rows[list(dict.fromkeys(names))]
-
-
 class _Drawing:
     """The pages of one figure, which share units, scales and looks."""
 
@@ -162,13 +135,10 @@ class _Drawing:
         section: Section,
         quantity: Quantity,
         shown: pd.DataFrame,
-        looks: dict[_Key, style.LineStyle],
         hidden: pd.DataFrame,
-        log_y: bool,
     ) -> None:
-        self.run, self.section, self.shown, self.looks = run, section, shown, looks
-        self.quantity, self.hidden = quantity, hidden
-        self.column = column = _COLUMN[quantity]
+        self.run, self.section, self.shown, self.hidden, self.quantity = run, section, shown, hidden, quantity
+        column = _COLUMN[quantity]
         per = PER.get(section.per, " x ".join(section.per))
         self.label = f"duration per {per}" if section.per else quantity
         counted = shown["rate"].mode().iloc[0] if quantity == "rate" else ""
@@ -178,12 +148,26 @@ class _Drawing:
         if pd.api.types.is_numeric_dtype(shown[section.x]):
             places = sorted(places) if len(places) <= FEW else []
         self.bars: list[Any] = places
-        self.log_y = log_y and not self.bars  # the length of a bar is what it shows
         self.predicted = prediction_lines.shown(shown)
         # Where every point calibrates, as in a sweep of ceilings, rings would tell nothing.
         self.ringed = bool(shown["calibrating"].any() and not shown["calibrating"].all())
-        x = self._x(shown)
-        self.log_x = not self.bars and (("x" in section.log and float(x.min()) > 0) or scale.spans_far(x))
+        x = shown[section.x].map({bar: at for at, bar in enumerate(places)}) if places else shown[section.x]
+        at = x.to_numpy(dtype=float)
+        self.log_x = not places and (("x" in section.log and float(at.min()) > 0) or scale.spans_far(at))
+        # Only the columns that the panels need: splitting a hundred into lines is slower than drawing.
+        names = [section.x, *section.lines, *section.panels]
+        names += ["suspect", "imported", "calibrating", "role", "median_s", *column]
+        names += [level.column(of) for level in prediction_lines.LEVELS for of in ("duration", quantity)]
+        slim = shown[list(dict.fromkeys(names))]
+        self.points = measured_points.placed(slim, at, column, self.factor)
+        # Lines with values that a claim compares come first, so that they stand on one page.
+        keys = sorted((key for key, _ in split(slim, section.lines)), key=section.compared.isdisjoint)
+        self.looks = style.of_lines(section.lines, keys)
+        # By panel: the range inside one panel matters, not the difference between panels. The length of a
+        # bar is what it shows.
+        far = any(scale.spans_far(self._heights(panel)) for _, panel in split(self.points, section.panels))
+        asked = "y" in section.log and quantity == (section.quantity or quantity)
+        self.log_y = (asked or far) and not places
 
     @cached_property
     def further_entries(self) -> list[Entry]:
@@ -193,7 +177,7 @@ class _Drawing:
             entries.insert(0, measured_points.fitted())
         if self.shown["suspect"].any():
             entries.insert(0, style.flagged(4.4))
-        return [*measured_points.arrows(self.shown, self.column), *entries]
+        return [*measured_points.arrows(self.points), *entries]
 
     def page(self, panels: Sequence[tuple[_Key, pd.DataFrame]], keys: Sequence[_Key], which: str) -> Page:
         """The page with these panels; `keys` are its lines."""
@@ -216,7 +200,7 @@ class _Drawing:
         alike = self._alike(panels)
         first: Axes | None = None
         tops: list[float] = []
-        every = np.concatenate([self._scaled(panel) for _, panel in panels])
+        every = np.concatenate([self._heights(panel) for _, panel in panels])
         for i, (key, panel) in enumerate(panels):
             heights = [panel_in - _STRIP_IN, _STRIP_IN] if strips else [1.0]
             cell = grid[i // columns, i % columns].subgridspec(
@@ -224,9 +208,9 @@ class _Drawing:
             )
             axes = page.figure.add_subplot(cell[0], sharey=first if alike else None)
             first = first or axes
-            lines = [(line, self._along(points)) for line, points in self._lines(panel)]
+            lines = list(self._lines(panel))
             tops.append(self._panel(axes, key, panel, lines))
-            scale.measured(axes.yaxis, every if alike else self._scaled(panel), self.log_y)
+            scale.measured(axes.yaxis, every if alike else self._heights(panel), self.log_y)
             if not self.log_y:
                 axes.set_ylim(0, max(tops) if alike else tops[-1])
             lowest = axes
@@ -234,7 +218,7 @@ class _Drawing:
                 lowest = page.figure.add_subplot(cell[1], sharex=axes)
                 lowest.axhline(1.0, color=style.GREY, lw=0.8, label="_one")
                 for line, points in lines:
-                    prediction_lines.strip(lowest, self._x(points), points, self.looks[line])
+                    prediction_lines.strip(lowest, points, self.looks[line])
                 scale.ratio(lowest, [*prediction_lines.ratios(self.shown), *_LEAST_STRIP], 5)
                 axes.tick_params(axis="x", which="both", labelbottom=False)
             if self.bars:
@@ -243,7 +227,7 @@ class _Drawing:
                 lowest.set_xlim(-0.6, len(self.bars) - 0.4)
                 lowest.grid(visible=False, axis="x")
             else:
-                scale.swept(lowest.xaxis, self._x(panel), self.log_x, _WIDTH_IN[columns] * 0.8)
+                scale.swept(lowest.xaxis, panel["at"].to_numpy(), self.log_x, _WIDTH_IN[columns] * 0.8)
             if i + columns >= len(panels):
                 lowest.set_xlabel(self._x_words)
             if i % columns == 0:
@@ -251,12 +235,6 @@ class _Drawing:
                 if strips:
                     lowest.set_ylabel("predicted /\nmeasured")
         return page
-
-    def _x(self, rows: pd.DataFrame) -> np.ndarray:
-        if self.bars:
-            places = {bar: place for place, bar in enumerate(self.bars)}
-            return rows[self.section.x].map(places).to_numpy(dtype=float)
-        return rows[self.section.x].to_numpy(dtype=float)
 
     @cached_property
     def _x_words(self) -> str:
@@ -271,7 +249,7 @@ class _Drawing:
 
     def _alike(self, panels: Sequence[tuple[_Key, pd.DataFrame]]) -> bool:
         """Whether all panels can share a y axis without flattening some."""
-        highest = [panel[self.column.middle].max() for _, panel in panels]
+        highest = [panel["y"].max() for _, panel in panels]
         return bool(max(highest) <= (MOST_APART if self.log_y else 3) * min(highest))
 
     def _panel(
@@ -283,39 +261,25 @@ class _Drawing:
         predicted = prediction_lines.Lines(axes, self.quantity, self.factor)
         wide = _BARS / len(lines) if self.bars else 0.0
         for place, (line, points) in enumerate(lines):
-            look, heights = self.looks[line], points[self.column.middle].to_numpy(dtype=float) * self.factor
-            at = self._x(points) + wide * (place - (len(lines) - 1) / 2)
+            look = self.looks[line]
+            points = points.assign(at=points["at"] + wide * (place - (len(lines) - 1) / 2))
             if self.bars:
-                axes.bar(at, heights, 0.9 * wide, color=look.color, alpha=0.3, label="_bar", zorder=1.5)
-            measured_points.series(axes, at, points, self.column, self.factor, look, joined=not self.bars)
-            predicted.draw(at, points, look.color, 0.9 * wide)
+                how: dict[str, Any] = {"color": look.color, "alpha": 0.3, "label": "_bar", "zorder": 1.5}
+                axes.bar(points["at"], points["y"], 0.9 * wide, **how)
+            measured_points.series(axes, points, look, joined=not self.bars)
+            predicted.draw(points, look.color, 0.9 * wide)
             if self.ringed:
-                fitted = (points["calibrating"] & points[self.column.middle].notna()).to_numpy()
-                measured_points.ring(axes, at[fitted], heights[fitted])
+                measured_points.ring(axes, points[points["calibrating"] & points["y"].notna()])
             if self.bars and len(lines) * len(self.bars) <= MOST_NUMBERS:
-                self._numbers(axes, at, points)
-        lost = rows[rows[self.column.middle].isna()]
+                _number(axes, points)
+        lost = rows[rows["y"].isna()]
         if len(lost):
-            at = np.unique(self._x(lost))
+            at = np.unique(lost["at"])
             measured_points.on_floor(axes, at, 0.012, 5, label="_unmeasured", zorder=1)
         if self.section.x == "byte":
             self._landmarks(axes)
-        highest = [np.nanmax(self._scaled(rows)), *self._tops(rows)]
-        return (1.16 if self.bars else 1.08) * float(np.nanmax(highest))
-
-    def _tops(self, rows: pd.DataFrame) -> np.ndarray:
-        """The upper ends of the bars of the intervals, in the unit of the axis; NaN without an interval."""
-        middle, low, high = (rows[name].to_numpy(dtype=float) * self.factor for name in self.column)
-        return measured_points.reach(middle, low, high)[1]
-
-    def _numbers(self, axes: Axes, at: np.ndarray, points: pd.DataFrame) -> None:
-        """Write the height of each bar above it, and above its interval."""
-        heights = points[self.column.middle].to_numpy(dtype=float) * self.factor
-        for x, height, top in zip(at, heights, self._tops(points), strict=True):
-            if height == height:
-                text = f"{height:.3g}" if height < 999.5 else f"{height:.0f}"
-                how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "size": 7}
-                axes.annotate(text, (x, np.fmax(height, top)), (0, 4), **how)
+        highest = np.nanmax([*self._heights(rows), *rows["top"]])
+        return (1.16 if self.bars else 1.08) * float(highest)
 
     def _landmarks(self, axes: Axes) -> None:
         """Mark the last-level cache's end and the rate of a copy in memory, for what a cache may hold."""
@@ -330,19 +294,17 @@ class _Drawing:
             words = f"copy in memory, {memory * self.factor:.3g} {self.unit}"
             axes.annotate(words, (0, memory * self.factor), (4, 3), xycoords=("axes fraction", "data"), **how)
 
-    def _scaled(self, rows: pd.DataFrame) -> np.ndarray:
-        """Every height of these rows in the unit of the axis."""
-        return np.asarray(_heights(rows, self.quantity) * self.factor)
+    def _heights(self, points: pd.DataFrame) -> np.ndarray:
+        """Every height in a panel of these points, measured or predicted, in the unit of the axis."""
+        levels = [level.column(self.quantity) for level in prediction_lines.shown(points)]
+        predicted = points[levels].to_numpy(dtype=float).ravel() * self.factor
+        return np.concatenate([points["y"].to_numpy(dtype=float), predicted])
 
-    def _along(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """The rows in the order of the x axis."""
-        return rows.iloc[np.argsort(self._x(rows), kind="stable")]
-
-    def _lines(self, rows: pd.DataFrame) -> Iterator[tuple[_Key, pd.DataFrame]]:
-        """The lines that have a point in the figure and in these rows."""
-        for key, points in split(rows, self.section.lines):
-            if key in self.looks and points[self.column.middle].notna().any():
-                yield key, points
+    def _lines(self, panel: pd.DataFrame) -> Iterator[tuple[_Key, pd.DataFrame]]:
+        """The lines that have a point in this panel, in the order of the x axis."""
+        for key, points in split(panel, self.section.lines):
+            if key in self.looks and points["y"].notna().any():
+                yield key, points.sort_values("at", kind="stable")
 
     def _line_entries(self, keys: Sequence[_Key]) -> list[Entry]:
         entries: list[Entry] = []
@@ -379,6 +341,14 @@ class _Drawing:
         if strips and prediction_lines.structure_adds(self.shown):
             sentences.append("Below, predicted / measured: markers with structure, dashed calibrated.")
         return [*sentences, *prediction_lines.explained(self.shown)]
+
+
+def _number(axes: Axes, points: pd.DataFrame) -> None:
+    """Write the height of each bar above it, and above its interval."""
+    how: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "size": 7}
+    for at, height, top in points.loc[points["y"].notna(), ["at", "y", "top"]].itertuples(index=False):
+        text = f"{height:.3g}" if height < 999.5 else f"{height:.0f}"
+        axes.annotate(text, (at, np.fmax(height, top)), (0, 4), **how)
 
 
 def _why(rows: pd.DataFrame) -> str:

@@ -15,8 +15,8 @@ from bench.judge.achieved import by_age
 from bench.judge.speedup import LINKED
 from bench.model.roofline import WITHOUT_ROOF
 from plots.base import scale, style
-from plots.base.page import Page
-from plots.figures.generations_detail import BINS, binned
+from plots.base.page import Page, PanelPage, Panels
+from plots.figures.generations import BINS, binned
 
 FEWEST = 5
 """Sizes below which points would be no curve."""
@@ -89,21 +89,21 @@ def page(operator: str, of: Drawn, sheets: Mapping[str, Datasheet | None]) -> Pa
     """The figure: a line for each device, from small to large."""
     unit = "FLOP" if of.rate == "flop" else "bytes"
     cases = sum(each.cases for each in of.curves)
-    made = Page(
-        Page.LEFT + Page.RIGHT + _WIDTH_IN,
-        _HEIGHT_IN,
+    made = PanelPage(
+        1,
+        Panels(1, _WIDTH_IN, _HEIGHT_IN, 0.0, 0.0),
         f"{operator}, {of.dtype}: rate over size",
         f"{count_text(len(of.curves), 'device')}, {count_text(cases, 'case')}",
         ["Medians of neighbouring sizes; at each problem the fastest implementation counts."],
     )
     looks = style.of_devices([each.device for each in of.curves], 3.6)
     names = {device: sheet.name if (sheet := sheets[device]) else device for device in looks}
-    made.legend(
-        [Line2D([], [], **look, lw=1.2, label=style.short_name(names[it])) for it, look in looks.items()]
-    )
+    entries = [
+        Line2D([], [], **look, lw=1.2, label=style.short_name(names[it])) for it, look in looks.items()
+    ]
     values = np.concatenate([each.rate for each in of.curves])
     factor, words = scale.scaled(pd.Series(values), f"{of.rate}/s")
-    (axes,) = made.panels(1, 1, f"{unit} of a launch", words)
+    (axes,) = made.axes(entries, f"{unit} of a launch", words)
     for each in of.curves:
         axes.plot(each.size, factor * each.rate, lw=1.2, **looks[each.device])
     sizes = np.concatenate([each.size for each in of.curves])

@@ -1,31 +1,81 @@
-"""What a test reads out of a figure: its lines, its legend, its words."""
+"""What a test reads out of a figure: its points, its words, and the whole of it as a text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from bench.device.datasheet import find_datasheet
 from bench.judge.frame import DeviceRun, load
 from bench.store.parquet import NO_SWEEPS, Sweeps, write
 from bench.store.schema import Measurement
-from plots.base.page import Captioned
+from plots.base import style
+from plots.base.page import Captioned, Page
 
 
 def loaded(folder: Path, rows: Iterable[Measurement], sweeps: Sweeps = NO_SWEEPS) -> DeviceRun:
     """The run of these rows, by way of a result file, as figures get it."""
-    (run,) = load([write(folder / "run.parquet", list(rows), sweeps)], find_datasheet)
+    path = folder / f"{len(list(folder.glob('*.parquet')))}.parquet"
+    (run,) = load([write(path, list(rows), sweeps)], find_datasheet)
     return run
+
+
+def opened(pages: Iterable[tuple[str, Page]]) -> dict[str, Captioned]:
+    """Name -> figure of each of these pages, which are drawn here in the look of all figures."""
+    with style.look():
+        return {name: page.figure for name, page in pages}
+
+
+def figures(pages: Iterable[Page]) -> list[Captioned]:
+    """The figures of pages without names."""
+    return list(opened((str(number), page) for number, page in enumerate(pages)).values())
+
+
+def panels(where: Figure | Axes) -> list[Axes]:
+    """The axes of a figure, or these."""
+    return where.axes if isinstance(where, Figure) else [where]
+
+
+def titled(figure: Figure, beginning: str) -> Axes:
+    """The panel whose title begins so."""
+    (axes,) = [axes for axes in figure.axes if axes.get_title("left").startswith(beginning)]
+    return axes
 
 
 def lines(where: Figure | Axes, label: str) -> list[Any]:
     """The lines of this label, on all axes of a figure or on one."""
-    panels = where.axes if isinstance(where, Figure) else [where]
-    return [line for axes in panels for line in axes.get_lines() if line.get_label() == label]
+    return [line for axes in panels(where) for line in axes.get_lines() if line.get_label() == label]
+
+
+def points(where: Figure | Axes, label: str) -> list[tuple[float, float]]:
+    """The points of all lines of this label, sorted."""
+    return sorted((x, y) for line in lines(where, label) for x, y in line.get_xydata().tolist())
+
+
+def heights(where: Figure | Axes, label: str) -> list[float]:
+    """The ordinates of these points, sorted."""
+    return sorted(y for _, y in points(where, label))
+
+
+def spans(where: Figure | Axes, label: str = "_interval") -> list[tuple[float, float]]:
+    """(lower end, upper end) of each vertical bar of this label, sorted."""
+    bars = [of for axes in panels(where) for of in axes.collections if of.get_label() == label]
+    return sorted((low[1], high[1]) for bar in bars for low, high in bar.get_segments())  # type: ignore[attr-defined]
+
+
+def solid_and_hollow(where: Figure | Axes, label: str) -> tuple[int, int]:
+    """How many points of this label are filled, and how many are hollow: suspect."""
+    counts = Counter[bool]()
+    for line in lines(where, label):
+        counts[line.get_markerfacecolor() == "white"] += len(line.get_xdata())
+    return counts[False], counts[True]
 
 
 def legend(figure: Figure) -> list[str]:
@@ -34,5 +84,59 @@ def legend(figure: Figure) -> list[str]:
 
 
 def said(figure: Captioned) -> str:
-    """Its words and its caption, with one space between any two."""
-    return " ".join(" ".join([*(text.get_text() for text in figure.texts), figure.caption]).split())
+    """Its words and its caption, from the top down, with one space between any two."""
+    return " ".join(" ".join([*(text.get_text() for text in _top_down(figure)), figure.caption]).split())
+
+
+def _top_down(figure: Figure) -> list[Text]:
+    return sorted(figure.texts, key=lambda text: -text.get_position()[1])
+
+
+def described(figure: Captioned) -> str:
+    """The whole of it but facts and caption: title, what is decided, legend, and of each panel title, axes
+    with their ticks in words, and series: how many points, bars or patches have a label.
+    """
+    words = [text.get_text() for text in _top_down(figure) if text.get_color() not in ("#444444", "#555555")]
+    head = [*words, f"legend: {' | '.join(legend(figure))}"]
+    return "\n".join([" ".join(line.split()) for line in head] + list(map(_panel, figure.axes)))
+
+
+def _panel(axes: Axes) -> str:
+    sides = []
+    for axis, scale in ((axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())):
+        ticks = [tick.get_text() for tick in axis.get_ticklabels()]
+        ticks = [text for text in ticks if any(map(str.isalpha, text)) and "$" not in text]
+        among = f" of {', '.join(ticks)}" if ticks else ""
+        sides.append(" ".join(f"{axis.get_label_text() or '-'}{' (log)' * (scale == 'log')}{among}".split()))
+    counts = Counter[str]()
+    for label, number in _counted(axes):
+        if label not in ("_small_ticks", "_nolegend_") and not label.startswith("_child"):
+            counts[label.removeprefix("_")] += number
+    series = ", ".join(f"{number} {label}" for label, number in counts.items())
+    return f"[{axes.get_title('left')}] {' x '.join(sides)}: {series}".replace(style.NO_BREAK, " ").strip()
+
+
+def _counted(axes: Axes) -> Iterator[tuple[str, int]]:
+    """(label, number of points) of each artist of data."""
+    for line in axes.get_lines():
+        yield str(line.get_label()), len(line.get_xdata())  # type: ignore[arg-type]
+    for several in axes.collections:
+        yield str(several.get_label()), len(several.get_paths())
+    for bars in axes.containers:
+        yield str(bars.get_label()), len(bars)
+    for patch in axes.patches:
+        yield str(patch.get_label()), 1
+
+
+def assert_readable(figure: Captioned, name: str) -> None:
+    """A title, one line of caption, and panels with finite points and words on their axes."""
+    title, *_ = figure.texts
+    (caption,) = (text.get_text() for text in figure.texts if text.get_color() == "#555555")
+    assert title.get_weight() == "bold" and title.get_text(), name
+    assert caption and "\n" not in caption, name
+    for axes in figure.axes:
+        values = [np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()]
+        assert values or axes.collections or axes.patches, name
+        assert np.isfinite(np.concatenate([*values, axes.get_xlim(), axes.get_ylim()])).all(), name
+        for label in (axes.get_xlabel(), axes.get_ylabel()):
+            assert not label or (len(label) > 3 and "_" not in label), (name, label)

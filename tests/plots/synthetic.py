@@ -40,14 +40,10 @@ COMMON = {
     "threads": 1,
 }
 CPU = Machine(
-    COMMON
-    | {"device": "amd-epyc-9r14", "device_name": "AMD EPYC 9R14", "device_kind": "cpu", "device_id": "a"}
-    | {
-        "sm_count": 2,
-        "cache_byte": 2**25,
-        "driver": "6.8.0",
-        "triton": "",
-        "libraries": "MKL",
+    {
+        **COMMON,
+        **{"device": "amd-epyc-9r14", "device_name": "AMD EPYC 9R14", "device_kind": "cpu", "device_id": "a"},
+        **{"sm_count": 2, "cache_byte": 2**25, "driver": "6.8.0", "triton": "", "libraries": "MKL"},
         "clock": "host",
     },
     {"float32": 390e9, "float64": 190e9, "bfloat16": 2000e9},
@@ -56,22 +52,17 @@ CPU = Machine(
     ("onednn",),
 )
 H100 = Machine(
-    COMMON
-    | {"device": "h100-sxm", "device_name": "NVIDIA H100 80GB HBM3", "device_kind": "cuda", "device_id": "b"}
-    | {
-        "sm_count": 132,
-        "cache_byte": 5 * 10**7,
-        "driver": "570.86",
-        "triton": "3.7.1",
-        "libraries": "CUDA 13",
-    }
-    | {"clock": "graph"},
+    {
+        **COMMON,
+        **{"device": "h100-sxm", "device_name": "NVIDIA H100 80GB HBM3", "device_kind": "cuda"},
+        **{"device_id": "b", "sm_count": 132, "cache_byte": 5 * 10**7, "driver": "570.86"},
+        **{"triton": "3.7.1", "libraries": "CUDA 13", "clock": "graph"},
+    },
     {"float32": 52e12, "float16": 760e12, "bfloat16": 780e12, "tf32": 400e12, "float64": 60e12},
     {"copy": 2.97e12, "triad": 3.0e12, "read": 3.15e12, "write": 2.8e12},
     1.3e-6,
     ("cublas", "triton"),
 )
-
 H200 = dataclasses.replace(
     H100,
     facts=H100.facts | {"device": "nvidia-h200", "device_name": "NVIDIA H200", "device_id": "c"},
@@ -111,14 +102,8 @@ def row(machine: Machine, where: str, problem: Problem, implementation: str, **f
     return Measurement(**(machine.facts | base | {"settled": True} | facts))
 
 
-NO_TIME = {
-    "status": "skipped",
-    "median_s": None,
-    "low_s": None,
-    "high_s": None,
-    "stop": None,
-    "settled": None,
-}
+NO_TIME: dict[str, Any] = {"status": "skipped", "stop": None, "settled": None}
+NO_TIME |= dict.fromkeys(("median_s", "low_s", "high_s"))
 
 
 def ceilings(machine: Machine) -> Iterator[Measurement]:

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import kernels
 from bench.judge.frame import DeviceRun
@@ -19,21 +17,19 @@ from bench.sweep.load import Case, Loaded, every_sweep, load_all
 from kernels.batchnorm.problem import BatchNorm
 from kernels.gemm.problem import Gemm
 from kernels.pooling.problem import Pooling
-from plots.base import style
-from plots.base.page import MOST_ENTRIES, Page
+from plots.base.page import MOST_ENTRIES, Captioned
 from plots.base.plot_spec import sections
 from plots.figures.every_figure import sweep_pages
 from tests.drawing import drawn
 from tests.our_sweeps import declared_of
-from tests.plots.drawn import legend, loaded
-from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, only, row, with_frame
+from tests.plots.drawn import assert_readable, legend, loaded, opened, points
+from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, only, row
 
 PANELS = ["kind", "direction", "layout"]
 
 
-def figures(run: DeviceRun, sweeps: Sweeps) -> dict[str, Page]:
-    with style.look():
-        return dict(sweep_pages(run, sweeps))
+def figures(run: DeviceRun, sweeps: Sweeps) -> dict[str, Captioned]:
+    return opened(sweep_pages(run, sweeps))
 
 
 def claim(**test: Any) -> dict[str, Any]:
@@ -95,12 +91,8 @@ def test_too_many_lines_stay_in_panels(tmp_path: Path) -> None:
     names = ("aten", "inductor", "triton", "cudnn")
     size = {"c": 64, "h": 28, "w": 28, "dtype": "float16"}
     problems = [BatchNorm(n=n, layout=layout, **size) for n in (8, 64) for layout in ("NCHW", "NHWC")]  # type: ignore[arg-type]
-    rows = loaded(
-        tmp_path, [row(H100, "batchnorm/x", each, name) for each in problems for name in names]
-    ).frame
-
-    (section,) = sections(rows, {"plot": [{"x": "n", "panels": "layout"}]})
-
+    run = loaded(tmp_path, [row(H100, "batchnorm/x", each, name) for each in problems for name in names])
+    (section,) = sections(run.frame, {"plot": [{"x": "n", "panels": "layout"}]})
     assert (section.lines, section.panels) == (("implementation",), ("layout",))
 
 
@@ -108,72 +100,53 @@ def test_the_two_sides_of_a_claim_are_on_one_page_however_many_lines(tmp_path: P
     names = [f"cublaslt-{tile}" for tile in ("128x128", "128x256", "128x64", "256x128", "256x64", "64x128")]
     names += ["cublaslt-64x256", "cublaslt-64x64", "cublas"]
     problems = [Gemm(m=2048, n=n, k=4096, dtype="float16") for n in (1024, 2048, 4096)]
-    run = loaded(
-        tmp_path,
-        [*ceilings(H100), *(row(H100, "gemm/tiles", each, name) for each in problems for name in names)],
-    )
+    rows = [row(H100, "gemm/tiles", each, name) for each in problems for name in names]
+    run = loaded(tmp_path, [*ceilings(H100), *rows])
     sides = {"cublaslt-64x64", "cublaslt-256x128"}
     ratio = {"of": {"implementation": "cublaslt-64x64"}, "to": {"implementation": "cublaslt-256x128"}}
     kept = {"plot": [{"x": "n", "y": "rate"}], "claims": [claim(ratio=ratio)]}
-
-    of_tiles = [page for stem, page in figures(run, {"gemm/tiles": kept}).items() if "gemm/tiles" in stem]
-
-    assert len(of_tiles) > 1
-    assert sides <= set(legend(of_tiles[0].figure))
-    shown = [name for page in of_tiles for name in legend(page.figure) if name in names]
+    of_tiles = [figure for stem, figure in figures(run, {"gemm/tiles": kept}).items() if "gemm/tiles" in stem]
+    assert len(of_tiles) > 1 and sides <= set(legend(of_tiles[0]))
+    shown = [name for figure in of_tiles for name in legend(figure) if name in names]
     assert sorted(shown) == sorted(names)
 
 
-# ---- scales
+# ---- axes
+
+
+def products(ks: Iterable[int], m: int = 512) -> list[Measurement]:
+    problems = [Gemm(m=m, n=m, k=k, dtype="float32") for k in ks]
+    return [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in problems)]
 
 
 @pytest.mark.parametrize(("factor", "log"), [(1.0, False), (40.0, True)])
 def test_a_far_prediction_makes_the_axis_logarithmic(tmp_path: Path, factor: float, log: bool) -> None:
-    problems = [Gemm(m=4096, n=4096, k=k, dtype="float32") for k in (1024, 2048, 4096)]
-    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in problems)])
-    rows = run.frame.copy()
+    run = loaded(tmp_path, products((1024, 2048, 4096), m=4096))
     for name in ("predicted_s", "structured_s"):
-        rows[name] /= factor
-
-    page = figures(only(with_frame(run, rows), ["gemm/x"]), {"gemm/x": {"plot": [{"x": "k"}]}})[
-        "gemm/x-duration"
-    ]
-
-    assert (page.figure.axes[0].get_yscale() == "log") is log
-
-
-# ---- words
+        run.frame[name] /= factor
+    figure = figures(run, {"gemm/x": {"plot": [{"x": "k"}]}})["gemm/x-duration"]
+    assert (figure.axes[0].get_yscale() == "log") is log
 
 
 def test_axes_are_in_words_and_say_what_else_grows(tmp_path: Path) -> None:
     squares = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (512, 1024, 2048)]
-    oblong = [Gemm(m=512, n=512, k=k, dtype="float32") for k in (512, 1024, 2048)]
     rows = [row(CPU, "gemm/square", each, "onednn") for each in squares]
-    rows += [row(CPU, "gemm/long", each, "onednn") for each in oblong]
-    kept = {"gemm/square": {"title": "Squares", "plot": [{"x": "m"}]}, "gemm/long": {"plot": [{"x": "k"}]}}
-
-    pages_of = figures(loaded(tmp_path, rows), kept)
-
-    (square,), (long,) = ([page for stem, page in pages_of.items() if name in stem] for name in kept)
-    assert square.figure.axes[-1].get_xlabel() == "rows of A and C, m = n = k"
-    assert long.figure.axes[-1].get_xlabel() == "columns of A and rows of B, k"
-    assert square.figure.texts[0].get_text() == "Squares (gemm/square): duration"
+    kept = {"gemm/square": {"title": "Squares", "plot": [{"x": "m"}]}, "gemm/x": {"plot": [{"x": "k"}]}}
+    drawn = figures(loaded(tmp_path, [*rows, *products((512, 1024, 2048))]), kept)
+    square, long = drawn["gemm/square-duration"], drawn["gemm/x-duration"]
+    assert square.axes[-1].get_xlabel() == "rows of A and C, m = n = k"
+    assert long.axes[-1].get_xlabel() == "columns of A and rows of B, k"
+    assert square.texts[0].get_text() == "Squares (gemm/square): duration"
 
 
 def test_points_that_calibrate_are_ringed(tmp_path: Path) -> None:
-    problems = [Gemm(m=512, n=512, k=k, dtype="float32") for k in (512, 1024, 2048, 4096)]
-    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in problems)])
-    rows = run.frame.copy()
-    rows.loc[(rows["sweep"] == "gemm/x") & rows["k"].isin([1024, 4096]), "calibrating"] = True
-
-    pages_of = figures(with_frame(run, rows), {})
-
-    page = pages_of["gemm/x-duration"]
-    (rings,) = [line for line in page.figure.axes[0].get_lines() if line.get_label() == "_fitted"]
-    assert sorted(rings.get_xdata()) == [1024, 4096]
-    assert "calibrates the prediction" in legend(page.figure)
+    run = loaded(tmp_path, products((512, 1024, 2048, 4096)))
+    run.frame.loc[(run.frame["sweep"] == "gemm/x") & run.frame["k"].isin([1024, 4096]), "calibrating"] = True
+    drawn = figures(run, {})
+    assert [x for x, _ in points(drawn["gemm/x-duration"], "_fitted")] == [1024, 4096]
+    assert "calibrates the prediction" in legend(drawn["gemm/x-duration"])
     # Of ceilings every point calibrates: a ring around each would tell nothing.
-    assert "calibrates the prediction" not in legend(pages_of["ceilings/gemm-rate"].figure)
+    assert "calibrates the prediction" not in legend(drawn["ceilings/gemm-rate"])
 
 
 # ---- every sweep of the checkout
@@ -195,26 +168,6 @@ def on_h100(cases: Iterable[Case]) -> Iterator[Measurement]:
 def test_the_figures_of_a_sweep_can_be_read(sweep: Loaded, tmp_path: Path) -> None:
     run = loaded(tmp_path, [*ceilings(H100), *on_h100(case for case in sweep.cases if case.threads == "all")])
     one = only(run, [sweep.name])
-
-    for stem, page in figures(one, declared_of(one)).items():
-        assert len(legend(page.figure)) <= MOST_ENTRIES, (stem, legend(page.figure))
-        below = [text.get_text() for text in page.figure.texts if text.get_size() == 7]
-        assert len(below) == 1 and "\n" not in below[0], stem
-        for axes in page.figure.axes:
-            for label in (axes.get_xlabel(), axes.get_ylabel()):
-                assert not label or (len(label) > 3 and "_" not in label), (stem, label)
-            assert axes.lines or axes.collections, stem
-            assert np.isfinite([*axes.get_xlim(), *axes.get_ylim()]).all(), stem
-
-
-def test_the_file_carries_what_has_no_room_below(tmp_path: Path) -> None:
-    problems = [Gemm(m=512, n=512, k=k, dtype="float32") for k in (512, 1024, 2048)]
-    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in problems)])
-    page = figures(only(run, ["gemm/x"]), {})["gemm/x-duration"]
-    shown = [text.get_text() for text in page.figure.texts if text.get_size() == 7]
-
-    page.save(tmp_path / "x")
-
-    assert 0 < len(shown[0]) < len(page.figure.caption)
-    assert Image.open(tmp_path / "x.png").info["Description"] == page.figure.caption
-    assert page.figure.caption.split(".")[0] in (tmp_path / "x.svg").read_text("utf-8")
+    for stem, figure in figures(one, declared_of(one)).items():
+        assert_readable(figure, stem)
+        assert len(legend(figure)) <= MOST_ENTRIES, (stem, legend(figure))

@@ -19,77 +19,50 @@ from tests.plots.synthetic import NO_TIME, small
 SEED = run_seed()
 
 
-def failed_run(path: Path) -> None:
-    rows = [
-        dataclasses.replace(r, **(NO_TIME | {"status": "crashed", "reason": "signal 11"})) for r in small()
-    ]
-    write(path, rows)
-
-
-def no_rows(path: Path) -> None:
-    write(path, [])
-
-
-def zero_bytes(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def noise(path: Path) -> None:
-    path.write_bytes(b"PAR1" + random.Random(SEED).randbytes(5000) + b"PAR1")
-
-
-def half_a_file(path: Path) -> None:
+def half_a_file(path: Path) -> bytes:
     whole = write(path.with_name("whole.parquet"), small()).read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
+    return whole[: len(whole) // 2]
 
 
-def strangers_parquet(path: Path) -> None:
-    pq.write_table(pa.table({"m": [1, 2], "latency": [0.1, 0.2]}), path)
+def foreign_table(path: Path, schema: dict[str, str]) -> bytes:
+    pq.write_table(pa.table({"m": [1, 2], "latency": [0.1, 0.2]}).replace_schema_metadata(schema), path)
+    return path.read_bytes()
 
 
-def later_schema(path: Path) -> None:
-    pq.write_table(pa.table({"x": [1]}).replace_schema_metadata({"roofbench.schema": "99"}), path)
-
-
-def csv(path: Path) -> None:
-    path.write_text("device,operator,implementation,dtype,seconds\nNVIDIA H100,gemm,cublas,float16,1e-3\n")
-
-
-def empty_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def folder_of_text(path: Path) -> None:
-    path.mkdir()
-    (path / "notes.txt").write_text("nothing")
-
-
-def nothing(path: Path) -> None:
-    assert not path.exists()
-
-
-MAKERS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "failed.parquet": (failed_run, "no row has a time, so there is nothing to draw (10 crashed)"),
-    "no_rows.parquet": (no_rows, "nothing to draw"),
-    "zero.parquet": (zero_bytes, "not a whole parquet file"),
-    "noise.parquet": (noise, "not a whole parquet file"),
-    "half.parquet": (half_a_file, "half.parquet"),
-    "stranger.parquet": (strangers_parquet, "has no roofbench schema"),
-    "later.parquet": (later_schema, "has schema 99"),
-    "results.csv": (csv, "not a whole parquet file"),
-    "empty": (empty_folder, "no .parquet file in this folder"),
-    "texts": (folder_of_text, "no .parquet file in this folder"),
-    "absent.parquet": (nothing, "no such file"),
+FAILED = [dataclasses.replace(one, **NO_TIME, reason="signal 11") for one in small()]
+FAILED = [dataclasses.replace(one, status="crashed") for one in FAILED]
+CSV = b"device,operator,implementation,dtype,seconds\nNVIDIA H100,gemm,cublas,float16,1e-3\n"
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "failed.parquet": (
+        lambda path: write(path, FAILED),
+        "no row has a time, so there is nothing to draw (10 crashed)",
+    ),
+    "no_rows.parquet": (lambda path: write(path, []), "nothing to draw"),
+    "zero.parquet": (lambda path: path.write_bytes(b""), "not a whole parquet file"),
+    "noise.parquet": (
+        lambda path: path.write_bytes(b"PAR1" + random.Random(SEED).randbytes(5000) + b"PAR1"),
+        "not a whole parquet file",
+    ),
+    "half.parquet": (lambda path: path.write_bytes(half_a_file(path)), "half.parquet"),
+    "stranger.parquet": (lambda path: foreign_table(path, {}), "has no roofbench schema"),
+    "later.parquet": (lambda path: foreign_table(path, {"roofbench.schema": "99"}), "has schema 99"),
+    "results.csv": (lambda path: path.write_bytes(CSV), "not a whole parquet file"),
+    "empty": (Path.mkdir, "no .parquet file in this folder"),
+    "texts/notes.txt": (lambda path: path.write_text("nothing"), "no .parquet file in this folder"),
+    "absent.parquet": (lambda path: None, "no such file"),
 }
+"""Name -> what makes a file or a folder of it, and what is said of that."""
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", FILES)
 def test_what_cannot_be_drawn_is_one_sentence(name: str, tmp_path: Path) -> None:
-    make, says = MAKERS[name]
+    make, says = FILES[name]
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     make(tmp_path / name)
-    done = CliRunner().invoke(app, [str(tmp_path / name), "-o", str(tmp_path / "out")])
+    given = tmp_path / name.partition("/")[0]
+    done = CliRunner().invoke(app, [str(given), "-o", str(tmp_path / "out")])
     assert done.exit_code == 2, done.output
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith(f"error: {tmp_path / name}")
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith(f"error: {given}")
     assert says in done.stderr and "Traceback" not in done.output
     assert not done.stdout and not (tmp_path / "out").exists()
 
@@ -97,7 +70,7 @@ def test_what_cannot_be_drawn_is_one_sentence(name: str, tmp_path: Path) -> None
 def test_a_bad_file_does_not_hide_a_good_one(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     folder.mkdir()
-    zero_bytes(folder / "a.parquet")
+    (folder / "a.parquet").touch()
     write(folder / "b.parquet", small())
     done = CliRunner().invoke(app, [str(folder), "-o", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output

@@ -7,21 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from bench.case_name import row_name
-from bench.device.datasheet import find_datasheet
 from bench.format import share_text
-from bench.judge.frame import DeviceRun, load
+from bench.judge.frame import DeviceRun
 from bench.model.ceilings import Ceiling
-from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
 from plots.base import style
 from plots.base.measured_points import IMPORTED
+from plots.base.page import Captioned
 from plots.figures import roofline, roofs
 from tests.drawing import run_seed
-from tests.plots.drawn import legend, lines, said
-from tests.plots.synthetic import H100, ceilings, row, with_frame
+from tests.plots.drawn import described, heights, legend, lines, loaded, opened, points, said
+from tests.plots.synthetic import CPU, H100, ceilings, row, small, with_frame
 
 SEED = run_seed()
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -31,8 +29,7 @@ SIZES = (64, 128, 256, 512, 1024, 2048, 4096)
 def plain(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     problems = [Gemm(m=m, n=m, k=m, dtype="float16") for m in SIZES]
     rows = [row(H100, "gemm/x", problem, name) for problem in problems for name in ("cublas", "triton")]
-    folder = tmp_path_factory.mktemp("plain")
-    (run,) = load([write(folder / "run.parquet", [*ceilings(H100), *rows])], find_datasheet)
+    run = loaded(tmp_path_factory.mktemp("plain"), [*ceilings(H100), *rows])
     run.frame["structured_s"], run.frame["structured_limiter"] = np.nan, ""
     return with_cached(run, {})
 
@@ -44,28 +41,53 @@ def with_cached(run: DeviceRun, per_s: dict[int, float]) -> DeviceRun:
     return dataclasses.replace(run, measured_ceilings=changed)
 
 
-def drawn(run: DeviceRun) -> Figure:
-    with style.look():
-        return dict(roofline.draw(run))["float16"].figure
+def drawn(run: DeviceRun) -> Captioned:
+    return opened(roofline.draw(run))["float16"]
 
 
-def test_without_cache_ceilings_there_is_no_cache_roof(plain: DeviceRun) -> None:
+def tiled(run: DeviceRun, times: int) -> DeviceRun:
+    """The run with so many copies of the rows of its sweep."""
+    rows = run.frame[run.frame["sweep"] == "gemm/x"]
+    return with_frame(run, rows.loc[np.tile(rows.index, times)].reset_index(drop=True))
+
+
+def peak_and_copy(run: DeviceRun) -> tuple[float, float]:
+    """(FLOP/s of products in float16, bytes/s of a copy) as this run measured them."""
+    peak, copy = run.roof("cold").peak("matrix", "float16"), run.roof("cold").copy_byte_per_s
+    assert peak and copy
+    return peak, copy
+
+
+def test_the_roofline_has_its_roofs_and_ridge(plain: DeviceRun) -> None:
     figure = drawn(plain)
-    assert not lines(figure, "_cache") and "copy that stays in a cache" not in legend(figure)
+    peak, copy = peak_and_copy(plain)
+    (ridge,) = [r for r in lines(figure, "_ridge") if r.get_markersize() == 5]
+    assert ridge.get_xydata()[0] == pytest.approx((peak / copy, peak * 1e-12))
+    assert described(figure) == ROOFLINE
+
+
+ROOFLINE = """\
+Roofline, float16
+A: highest rate, ceilings/gemm-cublas-float16-NN-m8192-n8192-k8192-cold, 100 % of the roof, noisy.
+B: farthest below its roof, gemm/x-triton-float16-NN-m64-n64-k64-cold, 0.64 % of the roof (99 % with the \
+launch counted),
+launch_bound.
+legend: cublas | triton | prediction of a point | suspect (flagged) | read to write bandwidth | roofs: \
+measured, datasheet
+[] arithmetic intensity (FLOP/byte) (log) x TFLOP/s (log): 6 roof, 2 ridge, 18 measured, 18 expected, 2 \
+extreme, 1 band, 0 interval"""
 
 
 def test_a_cache_roof_is_dashed_and_ends_at_the_peak(plain: DeviceRun) -> None:
     run = with_cached(plain, {2**22: 7e12, 2**24: 6.8e12, 2**28: 3.0e12})
     figure = drawn(run)
     (cache,) = lines(figure, "_cache")
-    roof = run.roof("cold")
-    peak = roof.peak("matrix", "float16")
-    assert peak is not None
+    peak, _ = peak_and_copy(run)
     x, y = cache.get_xdata(), cache.get_ydata()
     assert y == pytest.approx(np.minimum(peak, np.asarray(x) * 7e12) * 1e-12)
     assert peak / 7e12 in [pytest.approx(one) for one in x], "the ridge is one of its points"
-    solid = [line for line in lines(figure, "_roof") if line.get_color() == style.BLACK]
-    assert cache.is_dashed() and not solid[0].is_dashed() and cache.get_linewidth() < solid[0].get_linewidth()
+    solid, *_ = (line for line in lines(figure, "_roof") if line.get_color() == style.BLACK)
+    assert cache.is_dashed() and not solid.is_dashed() and cache.get_linewidth() < solid.get_linewidth()
     assert any("7000 GB/s copy of 4 MiB" in text.get_text() for text in figure.axes[0].texts)
     assert "roofs: measured, copy inside a cache, datasheet" in legend(figure)
 
@@ -83,8 +105,7 @@ def test_a_cache_roof_is_dashed_and_ends_at_the_peak(plain: DeviceRun) -> None:
 def test_caches_are_told_apart_by_bandwidth(
     plain: DeviceRun, per_s: dict[int, float], wanted: list[float]
 ) -> None:
-    copy = plain.roof("cold").copy_byte_per_s
-    assert copy is not None
+    _, copy = peak_and_copy(plain)
     run = with_cached(plain, {byte: rate * copy for byte, rate in per_s.items()})
     found = [roof for roof in roofs.of(run, run.frame, "float16", "cold") if roof.kind == "cached"]
     assert [(roof.bandwidth or 0) / copy for roof in found] == pytest.approx(wanted)
@@ -100,41 +121,51 @@ def test_a_peak_without_a_bandwidth_is_a_flat_roof(plain: DeviceRun) -> None:
     assert not lines(figure, "_ridge") and "read to write bandwidth" not in legend(figure)
 
 
+def test_a_roofline_needs_a_roof_and_five_points(tmp_path: Path) -> None:
+    sizes = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (64, 128)]
+    half = Gemm(m=64, n=64, k=64, dtype="float16")
+    run = loaded(tmp_path, [*ceilings(CPU), *(row(CPU, "gemm/x", each, "onednn") for each in (*sizes, half))])
+    assert list(opened(roofline.draw(run))) == ["float32"]
+    expected = "bfloat16 (4 points), float16 (no peak of it was measured), float64 (4 points)"
+    assert roofline.left_out(run) == f"no roofline of {expected}"
+    assert not opened(roofline.draw(loaded(tmp_path, [one for one in small() if one.operator != "gemm"])))
+
+
+def test_warm_rows_have_a_roofline_of_their_own(tmp_path: Path) -> None:
+    sizes = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (64, 128, 256, 512, 1024)]
+    warm = [row(CPU, "gemm/some", problem, "onednn", cache="warm") for problem in sizes]
+    figures = opened(roofline.draw(loaded(tmp_path, [*small(), *warm])))
+    assert list(figures) == ["float32", "float32-warm"]
+    figure = figures["float32-warm"]
+    assert len(points(figure, "_measured")) == len(warm) and "cold cache's" in said(figure)
+
+
 # --- points -----------------------------------------------------------------------------------------
 
 
 def test_points_above_a_roof_are_shown_and_counted(plain: DeviceRun) -> None:
     chance = random.Random(SEED)
-    roof = plain.roof("cold")
-    peak, copy = roof.peak("matrix", "float16"), roof.copy_byte_per_s
-    assert peak and copy and plain.datasheet
-    points = plain.frame["sweep"] == "gemm/x"
-    at = np.minimum(peak, plain.frame["intensity"] * copy)
-    share = np.array([chance.choice([0.5, 0.999, 1.001, 1.2, 30.0]) for _ in range(len(plain.frame))])
-    share[np.flatnonzero(points)[0]] = 30.0
-    rows = plain.frame[points].assign(flop_per_s=(at * share)[points])
+    peak, copy = peak_and_copy(plain)
+    rows = plain.frame[plain.frame["sweep"] == "gemm/x"].copy()
+    share = np.array([30.0, *(chance.choice([0.5, 0.999, 1.001, 1.2, 30.0]) for _ in range(len(rows) - 1))])
+    rows["flop_per_s"] = share * np.minimum(peak, rows["intensity"] * copy)
     rows["median_s"] = rows["flop"] / rows["flop_per_s"]
     figure = drawn(with_frame(plain, rows))
-    over = int((share[points] > 1).sum())
-    assert f"Above the measured roof: {over}, by 2900 %" in said(figure)
+    assert f"Above the measured roof: {int((share > 1).sum())}, by 2900 %" in said(figure)
+    assert plain.datasheet and plain.datasheet.bandwidth_byte_per_s
     sheet_peak = plain.datasheet.peak_flop_per_s("matrix", "float16")
-    bandwidth = plain.datasheet.bandwidth_byte_per_s
-    assert sheet_peak and bandwidth
-    stated = np.minimum(sheet_peak, rows["intensity"] * bandwidth)
+    stated = np.minimum(sheet_peak or 0.0, rows["intensity"] * plain.datasheet.bandwidth_byte_per_s)
     over = int((rows["flop_per_s"] > stated).sum())
     assert f"Above the datasheet roof: {over}, by" in said(figure)
-    shown = [y for line in lines(figure, "_measured") for y in line.get_ydata()]
     factor = 1e-12 if figure.axes[0].get_ylabel() == "TFLOP/s" else 1e-9
-    assert sorted(shown) == pytest.approx(sorted(rows["flop_per_s"] * factor))
-    low, high = figure.axes[0].get_ylim()
-    assert low < min(shown) and max(shown) < high
+    assert heights(figure, "_measured") == pytest.approx(sorted(rows["flop_per_s"] * factor))
 
 
 def test_the_farthest_point_is_that_from_the_drawn_roof_which_has_no_launch(plain: DeviceRun) -> None:
-    points = plain.frame[(plain.frame["dtype"] == "float16") & plain.frame["flop_per_s"].notna()]
-    share = roofs.above(plain, points, "cold")["measured"]
-    assert share.idxmin() != points["of_roof"].idxmin(), "else this test shows nothing"
-    far = points.loc[share.idxmin()]
+    rows = plain.frame[(plain.frame["dtype"] == "float16") & plain.frame["flop_per_s"].notna()]
+    share = roofs.above(plain, rows, "cold")["measured"]
+    assert share.idxmin() != rows["of_roof"].idxmin(), "else this test shows nothing"
+    far = rows.loc[share.idxmin()]
     of_roof = share_text(share.min(), 0 if share.min() > 0.01 else 2)
     words = f"B: farthest below its roof, {row_name(far)}, {of_roof} of the roof"
     assert f"{words} ({share_text(far['of_roof'])} with the launch counted)" in said(drawn(plain))
@@ -154,8 +185,7 @@ def test_each_type_is_held_against_its_own_peak(plain: DeviceRun) -> None:
     share = roofs.above(plain, rows, "cold")["measured"]
     for dtype in ("float16", "float64"):
         peak = plain.roof("cold").peak("matrix", dtype)
-        here = rows["dtype"] == dtype
-        large = here & (rows["m"] == 4096)
+        large = (rows["dtype"] == dtype) & (rows["m"] == 4096)
         assert peak and share[large].to_numpy() == pytest.approx(rows["flop_per_s"][large] / peak)
 
 
@@ -164,15 +194,13 @@ def test_predictions_are_bars_where_there_is_room(plain: DeviceRun) -> None:
     here = (rows["sweep"] == "gemm/x") & (rows["implementation"] == "cublas")
     rows.loc[here, "structured_s"] = rows["predicted_s"] * 2
     figure = drawn(with_frame(plain, rows))
-    (bars,) = lines(figure, "_expected")
     some = rows[(rows["dtype"] == "float16") & rows["flop_per_s"].notna()]
-    best = some["structured_s"].fillna(some["predicted_s"])
-    assert bars.get_ydata() == pytest.approx(some["flop"] / best * 1e-12)
-    assert bars.get_xdata() == pytest.approx(some["intensity"])
+    rate = some["flop"] / some["structured_s"].fillna(some["predicted_s"]) * 1e-12
+    wanted = sorted(zip(some["intensity"], rate, strict=True))
+    assert np.ravel(points(figure, "_expected")) == pytest.approx(np.ravel(wanted))
     assert "prediction of a point" in legend(figure)
-    copies = -(-(roofline.MOST_PREDICTED + 1) // len(rows))
-    many = with_frame(plain, rows.loc[np.tile(rows.index, copies * 8)].reset_index(drop=True))
-    assert not lines(drawn(many), "_expected") and "prediction of a point" not in legend(drawn(many))
+    crowded = drawn(tiled(plain, 1 + roofline.MOST_PREDICTED // (2 * len(SIZES))))
+    assert not lines(crowded, "_expected") and "prediction of a point" not in legend(crowded)
 
 
 def test_the_caption_says_what_binds(plain: DeviceRun) -> None:
@@ -184,19 +212,15 @@ def test_the_caption_says_what_binds(plain: DeviceRun) -> None:
 
 
 def test_thousands_of_points_are_a_picture_in_the_svg(plain: DeviceRun, tmp_path: Path) -> None:
-    rows = plain.frame[(plain.frame["sweep"] == "gemm/x")]
-    times = -(-(roofline.MOST_DRAWN + 1) // len(rows))
-    many = with_frame(plain, rows.loc[np.tile(rows.index, times)].reset_index(drop=True))
+    many = tiled(plain, 1 + roofline.MOST_DRAWN // (2 * len(SIZES)))
     with style.look():
-        pages = dict(roofline.draw(many))
-        _, svg = pages["float16"].save(tmp_path / "many")
-    found = lines(pages["float16"].figure, "_measured")
-    assert sum(len(line.get_xdata()) for line in found) == len(many.frame) > roofline.MOST_DRAWN
-    assert all(line.get_rasterized() for line in found)
+        page = dict(roofline.draw(many))["float16"]
+        _, svg = page.save(tmp_path / "many")
+    assert len(points(page.figure, "_measured")) == len(many.frame) > roofline.MOST_DRAWN
+    assert all(line.get_rasterized() for line in lines(page.figure, "_measured"))
     text = svg.read_text()
     assert text.count("<image") == 1 and text.count("<use") < 500
-    few = lines(drawn(plain), "_measured")
-    assert not any(line.get_rasterized() for line in few)
+    assert not any(line.get_rasterized() for line in lines(drawn(plain), "_measured"))
 
 
 @pytest.mark.parametrize("of_all", [True, False])
@@ -208,6 +232,6 @@ def test_imported_points_are_crosses_and_named(plain: DeviceRun, of_all: bool) -
     assert (markers == {IMPORTED}) if of_all else (IMPORTED in markers and len(markers) == 2)
     assert "cublas (imported)" in legend(figure) and ("triton (imported)" in legend(figure)) is of_all
     assert "Imported times have no interval" in said(figure) and "imported: somebody 1.0" in said(figure)
-    roofs = "roofs: of the imported rows, datasheet" if of_all else "roofs: measured, datasheet"
-    assert roofs in legend(figure)
-    assert "mported" not in said(drawn(plain)) and "roofs: measured, datasheet" in legend(drawn(plain))
+    whose = "of the imported rows" if of_all else "measured"
+    assert f"roofs: {whose}, datasheet" in legend(figure)
+    assert "mported" not in said(drawn(plain))

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bench.device.datasheet import find_datasheet
-from bench.judge.frame import DeviceRun, load
-from bench.store import parquet
+from bench.judge.frame import DeviceRun
 from plots.base import saving, style
 from plots.base.page import Page
 from plots.figures.every_figure import pages
-from tests.drawing import is_deep
 from tests.our_sweeps import declared_of
+from tests.plots.drawn import loaded
 from tests.plots.synthetic import H100, ceilings, gemms
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
     """A GPU's run with figures of most kinds."""
-    rows = [*ceilings(H100), *gemms(H100)]
-    path = tmp_path_factory.mktemp("run") / "run.parquet"
-    (one,) = load([parquet.write(path, rows)], find_datasheet)
-    return one
+    return loaded(tmp_path_factory.mktemp("run"), [*ceilings(H100), *gemms(H100)])
 
 
 def first(run: DeviceRun, count: int) -> Iterator[tuple[str, Page]]:
     """The first few figures of a run, drawn anew."""
     return itertools.islice(pages(run, declared_of(run)), count)
-
-
-def test_every_figure_can_be_sent_to_another_process(run: DeviceRun) -> None:
-    kinds = set()
-    with style.look():
-        for stem, page in first(run, 100 if is_deep() else 10):
-            kinds.add(stem.split("-")[0].split("/")[-1])
-            assert isinstance(pickle.loads(pickle.dumps(page)), Page), stem
-    assert {"roofline", "scorecard", "distribution"} <= kinds
 
 
 def test_the_files_are_the_same(run: DeviceRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
