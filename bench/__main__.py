@@ -54,26 +54,15 @@ def _list(
 
 app.command("list")(sweep_commands.list_cases)
 app.command("table")(result_commands.every_case)
-app.command()(result_commands.ceilings)
-app.command()(result_commands.efficiency)
-app.command()(result_commands.duel)
-app.command()(result_commands.goals)
-app.command()(result_commands.export)
-app.command()(result_commands.pack)
-app.command()(sweep_commands.predict)
-app.command()(result_commands.compare)
-app.command()(result_commands.claims)
-app.command()(result_commands.explain)
-app.command()(run)
-app.command()(ab)
-app.command()(one)
+for command in (
+    *(result_commands.ceilings, result_commands.efficiency, result_commands.duel, result_commands.goals),
+    *(result_commands.export, result_commands.pack, sweep_commands.predict, result_commands.compare),
+    *(result_commands.claims, result_commands.explain, run, ab, one),
+):
+    app.command()(command)
 app.command(context_settings={"ignore_unknown_options": True})(profile)
-app.command()(nightly)
-app.command()(accept)
-app.command()(fleet)
-app.command()(first_minutes)
-app.command()(doctor)
-app.command()(completion)
+for task in (nightly, accept, fleet, first_minutes, doctor, completion):
+    app.command()(task)
 app.add_typer(imports, name="import")
 app.add_typer(new, name="new")
 app.add_typer(development, name="dev")

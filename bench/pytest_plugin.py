@@ -318,13 +318,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     results = run.finish(interrupted)
     if any(result.reason for result in results):
         session.exitstatus = 2
-    elif (
-        _measuring(session.config)
-        and exitstatus == pytest.ExitCode.OK
-        and run.requested
-        and not run.has_a_time
-    ):
-        session.exitstatus = NOTHING_TIMED
+    elif _measuring(session.config) and exitstatus == pytest.ExitCode.OK:
+        if run.requested and not run.has_a_time:
+            session.exitstatus = NOTHING_TIMED
 
 
 @pytest.hookimpl(trylast=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.application import DeviceOption, ResultsOption, left_out, show
+from bench.cli.application import DeviceOption, ResultsOption, WallTimeOption, left_out, show
 from bench.errors import UserError, write_text
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ Given = Annotated[
 Baseline = Annotated[
     list[Path] | None, typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable.")
 ]
-Budget = Annotated[str | None, typer.Option(metavar="SECONDS", help="Wall time, as for pytest.")]
 Json = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="The same as JSON, with every detail.")
 ]
@@ -34,7 +33,7 @@ def accept(
     results: Given = None,
     baseline: Baseline = None,
     bench_device: DeviceOption = "auto",
-    bench_budget: Budget = None,
+    bench_budget: WallTimeOption = None,
     bench_results: ResultsOption = None,
     markdown: Markdown = None,
     json_file: Json = None,

@@ -142,7 +142,7 @@ def _usual(kind: Kind, entries: Iterable[UsualRates]) -> list[UsualRates]:
 def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> ExpectedRates | None:
     if sheet is None or not sheet.bandwidth_byte_per_s or unit_of(row.kind) == "1/s":
         return None
-    from bench.cli.predict_operator import learned_of
+    from bench.cli.predict import learned_of
     from bench.model.launch_features import COLUMNS, with_parameters
     from bench.model.pooled import LEAST_ROWS as LEAST
     from bench.model.pooled import OperatorPool

@@ -64,7 +64,9 @@ def read(paths: Iterable[Path], left_out: Callable[[str], object], ours: bool = 
     rows["class"] = class_of(cold).astype(str)
     rows["kind"] = _kinds(rows)
     rows["who"] = [source.partition(";")[0] if isinstance(source, str) else "" for source in rows["source"]]
-    rows["rate"] = _rates(rows)
+    counts_flop = rows["kind"].str.startswith(PRODUCT)
+    amount = np.select([rows["class"] == "launch", counts_flop], [1.0, rows["flop"]], rows["byte"])
+    rows["rate"] = amount / rows["median_s"]
     for end, other in (("low", "high_s"), ("high", "low_s")):
         rows[f"rate_{end}"] = rows["rate"] * (rows["median_s"] / rows[other].astype(float)).fillna(1.0)
     return rows[rows["kind"] != ""].reset_index(drop=True)
@@ -115,13 +117,6 @@ def _direction(parameters: str) -> str:
     if direction == "both" or given.get("memory") == "pageable":
         return ""
     return f"{LINK}{direction.replace('-', ' ')}"
-
-
-def _rates(rows: pd.DataFrame) -> pd.Series:
-    counts_flop = rows["kind"].str.startswith(PRODUCT)
-    amount = np.select([rows["class"] == "launch", counts_flop], [1.0, rows["flop"]], rows["byte"])
-    rates: pd.Series = amount / rows["median_s"]
-    return rates
 
 
 def unit_of(kind: Kind) -> str:

@@ -16,16 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli import completion
-from bench.cli.ab_report import (
-    CASE_S,
-    counts_text,
-    default_budget_s,
-    line,
-    markdown_lines,
-    resolution_lines,
-    undecided_lines,
-)
+from bench.cli import ab_report, completion
 from bench.cli.application import DeviceOption, remark, show
 from bench.errors import UserError, write_text
 from bench.format import count_text, duration_text
@@ -134,7 +125,7 @@ def ab(
     elif not names:
         bench_budget = bench_budget or CHOSEN_S
         change = ab_cases.touched(differing(commit) if changed else [], ROOT)
-        cases, whole = ab_cases.chosen(suite, change, device, max(1, int(bench_budget / CASE_S)))
+        cases, whole = ab_cases.chosen(suite, change, device, max(1, int(bench_budget / ab_report.CASE_S)))
         of = f"of the {count_text(whole, 'case')} of {suite or change}"
         if not cases:
             why = f"none {of} can run on {device}" if whole else f"no time depends on what differs from {ref}"
@@ -142,16 +133,13 @@ def ab(
             _write(markdown, nothing, [], same, [])
             raise typer.Exit(NOTHING_DECIDED if whole else 0)
         typer.echo(f"{len(cases):,} {of}")
-    options = "".join(
-        f" {option} {given}"
-        for option, given, usual in (
-            ("--ref", ref, ref if kernel else ""),
-            ("--bench-device", bench_device, "auto"),
-            ("--same", f"{same:g}", f"{SAME_PERCENT:g}"),
-            ("--kernel", " ".join(kernel or ()), ""),
-        )
-        if given != usual
-    )
+    given = {
+        "--ref": "" if kernel else ref,
+        "--bench-device": "" if bench_device == "auto" else bench_device,
+        "--same": "" if same == SAME_PERCENT else f"{same:g}",
+        "--kernel": " ".join(kernel or ()),
+    }
+    options = "".join(f" {option} {value}" for option, value in given.items() if value)
 
     def command(undecided: Sequence[Case]) -> str:
         few = kernel is None and not (names and len(undecided) > FEW_NAMES)
@@ -171,8 +159,10 @@ def ab(
             if is_same_code:
                 what = f"A/A, since bench/ and kernels/ are those of {against}"
         every = contested(device, cases, old, new, what, bench_budget, same, sides, as_time_allows=not names)
-    most = None if names else MOST_NAMES
-    after = list(resolution_lines(every) if is_same_code else undecided_lines(every, same, command, most))
+    if is_same_code:
+        after = list(ab_report.resolution_lines(every))
+    else:
+        after = list(ab_report.undecided_lines(every, same, command, None if names else MOST_NAMES))
     show(after)
     _write(markdown, f"{what} on {device}", every, same, after)
     words = Counter(contest.verdict for contest in every)
@@ -200,7 +190,7 @@ def _of_kernels(
 
 def _write(path: Path | None, what: str, every: Sequence[Contest], same: float, after: Sequence[str]) -> None:
     if path is not None:
-        write_text(path, "\n".join(markdown_lines(what, every, same, after)) + "\n")
+        write_text(path, "\n".join(ab_report.markdown_lines(what, every, same, after)) + "\n")
 
 
 def contested(
@@ -228,7 +218,7 @@ def contested(
     if not able:
         why = cases[0].missing(device.kind, device.capability)
         raise UserError(f"none of these {count_text(len(cases), 'case')} can run on {device}: {why}")
-    budget_s = budget_s or default_budget_s(len(able))
+    budget_s = budget_s or ab_report.default_budget_s(len(able))
     with device_lock(device.uuid, str(device), "comparing two versions") as unlocked:
         if unlocked:
             remark(unlocked)
@@ -246,11 +236,11 @@ def contested(
             for contest in contests(
                 able, visit, renew, budget_s, same / 100, kind=device.kind, as_time_allows=as_time_allows
             ):
-                typer.echo(line(contest))
+                typer.echo(ab_report.line(contest))
                 every.append(contest)
     if len(every) < len(able):
         typer.echo(f"there was no time for {count_text(len(able) - len(every), 'case')} more")
-    typer.echo(counts_text(every, same))
+    typer.echo(ab_report.counts_text(every, same))
     return every
 
 

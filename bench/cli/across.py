@@ -10,7 +10,7 @@ from textwrap import wrap
 
 import pandas as pd
 
-from bench.cli.table import lines_of, table
+from bench.cli.table import markdown_lines, table_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import count_text
@@ -19,7 +19,8 @@ from bench.judge.frame import DeviceRun, load
 from bench.judge.speedup import Gain, gains, speedups
 from bench.model.bound import bound_text
 
-COLUMNS = ("cases", "median", "80 % of them", "stated")
+PLACES = ("operator", "data type", "bound by")
+COLUMNS = (">cases", ">median", ">80 % of them", ">stated")
 """Numbers of each device."""
 UNKNOWN = "not known"
 MOST_NAMED = 3
@@ -62,7 +63,11 @@ class Across:
             markdown,
         )
         yield ""
-        yield from _markdown_table(self.gains) if markdown else _tables(self.gains)
+        if markdown:
+            rows = [(*_words(gain), gain.device, *_cells(gain)) for gain in self.gains]
+            yield from markdown_lines((*PLACES, "device", *COLUMNS), rows)
+        else:
+            yield from _tables(self.gains)
         for device in self.sheets:
             if device not in devices and device != self.base:
                 yield from _paragraph(f"{device} has no sound case in common with {self.base}.", markdown)
@@ -107,26 +112,16 @@ def _places(gain: Gain) -> tuple[str, str, str]:
 
 def _tables(gained: Sequence[Gain]) -> Iterator[str]:
     """One table for a single device; for several, one for each operator and what bounds its cases."""
-    numbers = [f">{name}" for name in COLUMNS]
     if len({gain.device for gain in gained}) == 1:
-        shown = table("operator", "data type", "bound by", *numbers)
-        for gain in gained:
-            shown.add_row(gain.operator, gain.dtype, gain.bound_by or UNKNOWN, *_cells(gain))
-        yield from lines_of(shown)
+        yield from table_lines((*PLACES, *COLUMNS), [(*_words(gain), *_cells(gain)) for gain in gained])
         return
     for (operator, dtype, bound_by), alike in groupby(gained, _places):
-        shown = table(f"{operator} in {dtype}, {bound_text(bound_by)}", *numbers)
-        for gain in alike:
-            shown.add_row(gain.device.removeprefix(MAKER), *_cells(gain))
-        yield from lines_of(shown)
+        rows = [(gain.device.removeprefix(MAKER), *_cells(gain)) for gain in alike]
+        yield from table_lines((f"{operator} in {dtype}, {bound_text(bound_by)}", *COLUMNS), rows)
 
 
-def _markdown_table(gained: Sequence[Gain]) -> Iterator[str]:
-    yield f"| {' | '.join(('operator', 'data type', 'bound by', 'device', *COLUMNS))} |"
-    yield f"|{'---|' * 4}{'---:|' * len(COLUMNS)}"
-    for gain in gained:
-        places = (gain.operator, gain.dtype, gain.bound_by or UNKNOWN, gain.device)
-        yield f"| {' | '.join((*places, *_cells(gain)))} |"
+def _words(gain: Gain) -> tuple[str, str, str]:
+    return gain.operator, gain.dtype, gain.bound_by or UNKNOWN
 
 
 def _paragraph(text: str, markdown: bool, mark: str = "") -> list[str]:

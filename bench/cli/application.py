@@ -28,6 +28,7 @@ DeviceOption = Annotated[
         autocompletion=lambda: ["auto", "cpu", "cuda"],
     ),
 ]
+WallTimeOption = Annotated[str | None, typer.Option(metavar="SECONDS", help="Wall time, as for pytest.")]
 ResultsOption = Annotated[Path | None, typer.Option(help="Folder of results; default: results/.")]
 Results = Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")]
 

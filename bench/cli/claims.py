@@ -17,7 +17,7 @@ from rich.markup import escape
 
 import kernels
 from bench.cli.guide_tables import device, experiments, rules
-from bench.cli.table import lines_of, table
+from bench.cli.table import table_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import count_text, duration_text
@@ -153,8 +153,7 @@ def claim_lines(
     side; `by` rule or experiment: a line for each of these, so too.
     """
     devices = list(dict.fromkeys(device(each) for each in judged))
-    if rule is not None:
-        yield f"Rule {rule}: {RULES[rule]}"
+    yield from _title(rule)
     if markdown or by != "claim":
         if by == "rule":
             header, lines = rules(judged, devices, rule)
@@ -165,9 +164,7 @@ def claim_lines(
         yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))
     else:
         yield from _listed(judged)
-    yield ""
-    yield from _counts(judged)
-    yield from _remarks(judged)
+    yield from _totals(judged)
     spoken = {number for each in judged for number in each.claim.rules}
     if silent := [number for number in ([rule] if rule else RULES) if number not in spoken]:
         yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
@@ -178,8 +175,7 @@ def decided_lines(judged: Sequence[JudgedClaim], rule: int | None) -> Iterator[s
 
     A line for each claim and verdict: devices that agree share it.
     """
-    if rule is not None:
-        yield f"Rule {rule}: {RULES[rule]}"
+    yield from _title(rule)
     groups: dict[tuple[Verdict, str, str], list[JudgedClaim]] = {}
     for each in judged:
         groups.setdefault((each.verdict, each.declared.name, each.claim.id), []).append(each)
@@ -194,9 +190,7 @@ def decided_lines(judged: Sequence[JudgedClaim], rule: int | None) -> Iterator[s
         )
     if len(listed) > MOST_LINES:
         yield f"... and {len(listed) - MOST_LINES} more"
-    yield ""
-    yield from _counts(judged)
-    yield from _remarks(judged)
+    yield from _totals(judged)
     yield "--all lists every claim with what is missing"
 
 
@@ -246,7 +240,13 @@ def _visit_s(run: DeviceRun) -> float:
     return (max(ends) - min(ends)).total_seconds() / max(1, visits)
 
 
-def _counts(judged: Sequence[JudgedClaim]) -> Iterator[str]:
+def _title(rule: int | None) -> list[str]:
+    return [] if rule is None else [f"Rule {rule}: {RULES[rule]}"]
+
+
+def _totals(judged: Sequence[JudgedClaim]) -> Iterator[str]:
+    """How many claims have which verdict on each device, and what the verdicts rest on."""
+    yield ""
     for name in dict.fromkeys(device(each) for each in judged):
         mine = [each for each in judged if device(each) == name]
         words = Counter(each.verdict for each in mine)
@@ -256,9 +256,6 @@ def _counts(judged: Sequence[JudgedClaim]) -> Iterator[str]:
             + ", ".join(f"{words[word]} {word}" for word in get_args(Verdict) if word in words)
             + (f"; {suspect} times a row was left out since a flag makes its time suspect" if suspect else "")
         )
-
-
-def _remarks(judged: Sequence[JudgedClaim]) -> Iterator[str]:
     later = sum(each.declared.written == "after the run" and each.effect is not None for each in judged)
     yield (
         "Bars, selections and least numbers are those of this checkout's sweeps; "
@@ -274,18 +271,18 @@ def _remarks(judged: Sequence[JudgedClaim]) -> Iterator[str]:
         )
 
 
-def _listed(judged: Sequence[JudgedClaim]) -> list[str]:
+def _listed(judged: Sequence[JudgedClaim]) -> Iterator[str]:
     """A line for each claim and device; what devices share stands on the first of their lines."""
-    names = ("verdict", ">effect", "95 %", ">n", ">pairs", ">left out", "why")
-    shown = table("rules", "claim", "sweep", "says", "expected", "device", *names)
     before: tuple[str, ...] = ()
+    lines: list[list[str]] = []
     for each in judged:
         claim = (*_named(each), each.declared.name, each.claim.says, each.claim.expect)
         cells = claim if claim != before else ("",) * len(claim)
         before = claim
         numbers = (*_numbers(each.effect), str(each.suspect or ""))
-        shown.add_row(*map(escape, (*cells, device(each), each.verdict, *numbers, each.reason)))
-    return lines_of(shown)
+        lines.append([*map(escape, (*cells, device(each), each.verdict, *numbers, each.reason))])
+    names = ("verdict", ">effect", "95 %", ">n", ">pairs", ">left out", "why")
+    return table_lines(("rules", "claim", "sweep", "says", "expected", "device", *names), lines)
 
 
 def _side_by_side(judged: Sequence[JudgedClaim], devices: Sequence[str]) -> tuple[list[str], list[list[str]]]:

@@ -1,22 +1,36 @@
-"""The report of a comparison: what was compared, what changed, and what stays undecided."""
+"""`python -m bench compare A B`: what was compared, what changed, and what stays undecided.
+
+With `--again` what two results leave UNSURE is measured once more, in turns.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from textwrap import shorten
+from typing import cast
 
+from pydantic import ValidationError
 from rich.markup import escape
-from rich.table import Table
 
+import kernels
 from bench.case_name import case_name
-from bench.cli.table import lines_of, table
-from bench.format import change_text, count_text, seconds_text, share_text
-from bench.judge.comparability import FACTS, OURS
+from bench.cli.ab import FEW_NAMES, SAME_PERCENT, as_it_is, checked_out, commit_of, contested, exit_code
+from bench.cli.ab_report import default_budget_s, undecided_lines
+from bench.cli.application import remark, show
+from bench.cli.table import table_lines
+from bench.device.detect import detect
+from bench.errors import UserError
+from bench.format import change_text, count_text, duration_text, seconds_text, share_text
+from bench.judge.comparability import FACTS, OURS, SOFTWARE
 from bench.judge.compare import SAME_WITHIN, Compared, Comparison, Verdict
-from bench.judge.comparison_side import Shift
+from bench.judge.comparison_side import CaseKey, Shift, Side
 from bench.judge.noise import NAMES
+from bench.sweep.grammar import Cache, Threads
+from bench.sweep.load import Case
 
 EXAMPLE = 80
 """Most letters of the reason that an example shows."""
@@ -29,11 +43,12 @@ ALWAYS = ("device", "commit")
 SUMMED: tuple[Verdict, ...] = ("UNSURE", "NOT COMPARABLE", "NEW", "GONE")
 MOST_SWEEPS = 4
 """Most sweeps of a side that are named where the sides have no case in common."""
+WHERE = "compare --again"
 
 
 def comparison_lines(comparison: Comparison, all_cases: bool = False) -> Iterator[str]:
     """The whole report. `all_cases` lists every case; else those that changed, the others by reason."""
-    yield from lines_of(_header(comparison, all_cases))
+    yield from _header(comparison, all_cases)
     if not all_cases and not comparison.in_common:
         yield from _remarks(comparison)
         a, b = (_sweeps_text(comparison.of(verdict)) for verdict in ("GONE", "NEW"))
@@ -70,19 +85,18 @@ def _sweeps_text(cases: Sequence[Compared]) -> str:
     return f"{count_text(len(cases), 'case')} of {named}" if cases else "no case that was measured"
 
 
-def _header(comparison: Comparison, every: bool) -> Table:
+def _header(comparison: Comparison, every: bool) -> Iterator[str]:
     """A table of the facts of both sides: those that differ, and of the others only ALWAYS unless `every`."""
-    shown = table("", "A (before)", "B (after)", "")
     before, after = comparison.before.facts, comparison.after.facts
-    shown.add_row("run", _values_text(before["run"]), _values_text(after["run"]))
-    shown.add_row("measured", _span(before["utc"]), _span(after["utc"]))
+    lines = [["run", *(_values_text(facts["run"]) for facts in (before, after)), ""]]
+    lines.append(["measured", *(_span(facts["utc"]) for facts in (before, after)), ""])
     for fact in FACTS:
         value_before, value_after = before[fact.name], after[fact.name]
         if value_before != value_after or ((every or fact.name in ALWAYS) and value_before):
             differs = value_before and value_after and value_before != value_after
             texts = _values_text(value_before), _values_text(value_after)
-            shown.add_row(fact.name, *texts, "differs" if differs else "")
-    return shown
+            lines.append([fact.name, *texts, "differs" if differs else ""])
+    return table_lines(("", "A (before)", "B (after)", ""), lines)
 
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
@@ -122,16 +136,15 @@ def _shift_text(shift: Shift) -> str:
 
 def _listed(comparison: Comparison, all_cases: bool) -> Iterator[str]:
     """A table with a line for each listed case."""
-    shown = table("", "case", ">before", ">after", ">effect", "95 %", "")
-    left = []
+    lines, left = [], []
     for verdict in dict.fromkeys(compared.verdict for compared in comparison.cases):
         cases = comparison.of(verdict)
         listed = cases if all_cases else cases[: MOST_LISTED.get(verdict, 0)]
         for compared in listed:
-            shown.add_row(verdict, case_name(*compared.case), *_cells(compared))
+            lines.append([verdict, case_name(*compared.case), *_cells(compared)])
         if 0 < len(listed) < len(cases):
             left.append(f"... and {len(cases) - len(listed)} more {verdict}: --all lists them")
-    yield from lines_of(shown)
+    yield from table_lines(("", "case", ">before", ">after", ">effect", "95 %", ""), lines)
     yield from left
 
 
@@ -150,7 +163,7 @@ def _cells(compared: Compared) -> list[str]:
 
 def _summed(comparison: Comparison) -> Iterator[str]:
     """How many cases of each class that is not listed, by reason."""
-    shown = table("", ">cases", "why", "for example")
+    lines = []
     for verdict in SUMMED:
         by_reason: dict[str, list[Compared]] = {}
         for compared in comparison.of(verdict):
@@ -163,26 +176,25 @@ def _summed(comparison: Comparison) -> Iterator[str]:
             example = f" ({change_text(first.effect.ratio)})" if first.effect else ""
             detail = escape(shorten(first.detail, EXAMPLE, placeholder=" ..."))
             example += f": {detail}" if detail else ""
-            shown.add_row(verdict, str(len(cases)), escape(reason), case_name(*first.case) + example)
+            lines.append((verdict, str(len(cases)), escape(reason), case_name(*first.case) + example))
         if rest := ordered[MOST_REASONS:]:
             count = sum(len(cases) for _, cases in rest)
-            shown.add_row(
-                verdict, str(count), f"{count_text(len(rest), 'other reason')}: --all lists them", ""
-            )
-    yield from lines_of(shown)
+            others = f"{count_text(len(rest), 'other reason')}: --all lists them"
+            lines.append((verdict, str(count), others, ""))
+    yield from table_lines(("", ">cases", "why", "for example"), lines)
 
 
 def _means(comparison: Comparison, every: bool) -> Iterator[str]:
-    shown = table("operator", ">cases", ">geometric mean effect", "95 %", "")
+    lines = []
     decided_first = sorted(comparison.means, key=lambda mean: mean.verdict == "UNSURE")
     for mean in comparison.means if every else decided_first[:MOST_MEANS]:
         ends = f"{change_text(mean.effect.low)} to {change_text(mean.effect.high)}"
-        shown.add_row(mean.operator, str(mean.cases), change_text(mean.effect.ratio), ends, mean.verdict)
-    if shown.row_count:
+        lines.append((mean.operator, str(mean.cases), change_text(mean.effect.ratio), ends, mean.verdict))
+    if lines:
         yield "seconds of B against seconds of A, over the comparable cases of each operator:"
-        yield from lines_of(shown)
-    if shown.row_count < len(comparison.means):
-        yield f"... and {len(comparison.means) - shown.row_count} more operators: --all lists them"
+        yield from table_lines(("operator", ">cases", ">geometric mean effect", "95 %", ""), lines)
+    if len(lines) < len(comparison.means):
+        yield f"... and {len(comparison.means) - len(lines)} more operators: --all lists them"
 
 
 def _values_text(values: Sequence[str]) -> str:
@@ -192,3 +204,106 @@ def _values_text(values: Sequence[str]) -> str:
 
 def _span(ends: Sequence[str]) -> str:
     return " to ".join(dict.fromkeys(end[:16].replace("T", " ") for end in ends))
+
+
+# ---- --again
+
+
+def next_lines(comparison: Comparison, results: Sequence[Path]) -> Iterator[str]:
+    """How to learn more of the UNSURE cases: the command, and the seconds it takes."""
+    before, after = comparison.before, comparison.after
+    unsure = [each.case for each in comparison.of("UNSURE") if each.role == "measurement"]
+    measured_here = before.facts["source"] == after.facts["source"] == (OURS,)
+    if not unsure or not measured_here or before.facts["device"] != after.facts["device"]:
+        return
+    commits = before.facts["commit"], after.facts["commit"]
+    if commits[0] != commits[1] and len(commits[0]) == len(commits[1]) == 1:
+        count = count_text(len(unsure), "UNSURE case")
+        takes = duration_text(default_budget_s(len(unsure)))
+        command = f"python -m bench compare {' '.join(map(str, results))} --again"
+        yield f"next: {command}   (on that device, about {takes}: the {count} in turns with both commits)"
+    else:
+        takes = duration_text(default_budget_s(FEW_NAMES))
+        names = " ".join(case_name(*case) for case in unsure[:FEW_NAMES])
+        yield (
+            f"next: python -m bench ab {names}   (on that device, about {takes}: how small a change it can "
+            "resolve)"
+        )
+
+
+def again(comparison: Comparison, results: Sequence[Path], budget_s: float | None) -> int:
+    """Measure the UNSURE cases with the commits of both sides, and print verdicts as `ab` does.
+
+    Gives the exit code of both reports together: 1 before 2 before 0 before 3. UserError if the two sides are
+    not two versions of the code that can be measured on one device of this machine.
+    """
+    before, after = comparison.before, comparison.after
+    kind = _one_device(before, after)
+    unsure = [each.case for each in comparison.of("UNSURE") if each.role == "measurement"]
+    if not unsure:
+        remark(f"{WHERE}: no case is UNSURE (ceilings apart), so nothing is measured again")
+        return comparison.exit_code
+    commits = _commit(before, "A"), _commit(after, "B")
+    if commits[0] == commits[1]:
+        raise UserError(f"{WHERE}: A and B are both of commit {commits[0]}; give results of two commits")
+    for fact in SOFTWARE:
+        if before.facts[fact.name] != after.facts[fact.name]:
+            remark(f"{WHERE}: A and B differ in {fact.name}, too; now both run with what is installed here")
+    cases = [_case(case) for case in unsure]
+    with _code(commits[0], "A") as old, _code(commits[1], "B") as new:
+        what = f"again, in turns, {commits[1]} against {commits[0]}"
+        every = contested(detect(kind), cases, old, new, what, budget_s, SAME_PERCENT)
+    command = f"python -m bench compare {' '.join(map(str, results))} --again"
+    show(undecided_lines(every, SAME_PERCENT, lambda undecided: command))
+    words = Counter(contest.verdict for contest in every)
+    return min((comparison.exit_code, exit_code(words)), key=(1, 2, 0, 3).index)
+
+
+def _one_device(before: Side, after: Side) -> str:
+    """The kind of the device, as `detect` takes it."""
+    for name, side in (("A", before), ("B", after)):
+        if side.facts["source"] != (OURS,):
+            raise UserError(f"{WHERE}: {name} holds imported rows, which cannot be measured here")
+    ((of_a,), (of_b,)) = before.facts["device"], after.facts["device"]
+    if of_a != of_b:
+        raise UserError(f"{WHERE}: A is of {of_a} and B of {of_b}; two devices cannot be measured in turns")
+    kind = next(iter(before.looks.values())).row.device_kind
+    here = detect(kind)
+    if here.slug != of_a:
+        raise UserError(f"{WHERE}: A and B are of {of_a}, but the device of this machine is {here.slug}")
+    return kind
+
+
+def _commit(side: Side, name: str) -> str:
+    commits = side.facts["commit"]
+    if len(commits) != 1:
+        known = ", ".join(commits) or "no commit that is known"
+        raise UserError(f"{WHERE}: the rows of {name} must be of one commit, but are of {known}")
+    return commits[0]
+
+
+def _code(commit: str, name: str) -> AbstractContextManager[Path]:
+    """The folder with the code of a side; of one with uncommitted changes this checkout, as it is now."""
+    where = f"{WHERE}: {name} is of commit {commit}"
+    committed = commit_of(commit.removesuffix("+"), where)
+    if not commit.endswith("+"):
+        return checked_out(committed, where)
+    if committed != commit_of("HEAD", where):
+        raise UserError(
+            f"{where}: its uncommitted changes are not here, as this checkout is of another commit"
+        )
+    remark(f"{where}: its uncommitted changes are taken to be those of this checkout")
+    return as_it_is()
+
+
+def _case(compared: CaseKey) -> Case:
+    try:
+        problem = kernels.problem(compared.operator).model_validate_json(compared.parameters)
+        problem.implementation(compared.implementation)
+    except (LookupError, ValidationError):
+        raise UserError(
+            f"{WHERE}: this checkout cannot make {case_name(*compared)}, which is UNSURE"
+        ) from None
+    sweep, implementation = compared.sweep, compared.implementation
+    cache, threads = cast(Cache, compared.cache), cast(Threads, compared.threads)
+    return Case(sweep, implementation, problem, cache, "", "measurement", threads)

@@ -27,19 +27,8 @@ from bench.judge.history.series import CASE
 from bench.judge.noise import NAMES, own_interval, work_of
 from bench.judge.tensor_cores import tensor_cores
 from bench.judge.timings import counts_text, read_pool, with_learned
+from bench.model import roofline
 from bench.model.predict import cached_share
-from bench.model.roofline import (
-    NEAR,
-    TERMS,
-    WITHOUT_ROOF,
-    calibrated_row,
-    datasheet_s,
-    largest_term,
-    nearest_term,
-    of_roof,
-    row_terms,
-    row_traffic,
-)
 from bench.runner.rows import protocol_of
 from bench.spec import is_custom
 from bench.store.parquet import read_rows, tables
@@ -220,11 +209,11 @@ def _what(row: Measurement, title: str | None) -> Iterator[tuple[str, str]]:
 
 def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
     row, run, derived, evidence = explained
-    if row.arithmetic in WITHOUT_ROOF:
-        yield "predictions", f"none: {WITHOUT_ROOF[row.arithmetic]}"
+    if row.arithmetic in roofline.WITHOUT_ROOF:
+        yield "predictions", f"none: {roofline.WITHOUT_ROOF[row.arithmetic]}"
         return
     sheet = run.datasheet
-    stated_s = datasheet_s(row.flop, row.byte, row.arithmetic, row.dtype, sheet)
+    stated_s = roofline.datasheet_s(row.flop, row.byte, row.arithmetic, row.dtype, sheet)
     if sheet is None:
         yield "L0 datasheet", "no prediction: there is no datasheet of this device"
     elif stated_s is None:
@@ -256,8 +245,8 @@ def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
 def _calibrated(explained: Explained) -> Iterator[tuple[str, str]]:
     """The second level with its three terms and the ceilings that they rest on."""
     row, ceilings = explained.row, explained.run.roof_of(explained.row)
-    byte, share = row_traffic(row)
-    prediction = calibrated_row(row, ceilings)
+    byte, share = roofline.row_traffic(row)
+    prediction = roofline.calibrated_row(row, ceilings)
     if prediction is None or ceilings.launch_s is None:
         yield "L1 calibrated", "no prediction: its run did not measure the ceilings that it needs"
         return
@@ -308,7 +297,7 @@ def _measured(explained: Explained) -> Iterator[tuple[str, str]]:
     if rate := rate_text(row):
         yield "", rate
     for level, column in (("L1", "predicted_s"), ("L2", "structured_s"), ("L3", "learned_s")):
-        if share := share_text(of_roof(row.median_s, explained.derived[column])):
+        if share := share_text(roofline.of_roof(row.median_s, explained.derived[column])):
             yield "", f"{share} of the speed that {level} predicts"
     yield from _measured_limits(explained)
     if row.stop is not None:
@@ -335,15 +324,15 @@ def _widened(row: Measurement) -> str:
 def _measured_limits(explained: Explained) -> Iterator[tuple[str, str]]:
     """What the time says of what bounded it, and what the kernels' names say of Tensor Cores."""
     row = explained.row
-    terms = row_terms(row, explained.run.roof_of(row))
-    predicted = largest_term(terms)
+    terms = roofline.row_terms(row, explained.run.roof_of(row))
+    predicted = roofline.largest_term(terms)
     if predicted and row.median_s and not cached_share(row):  # a cache is none of the terms
-        nearest = nearest_term(row.median_s, terms)
-        if nearest in TERMS:
-            ratio = row.median_s / terms[TERMS.index(nearest)]
+        nearest = roofline.nearest_term(row.median_s, terms)
+        if nearest in roofline.TERMS:
+            ratio = row.median_s / terms[roofline.TERMS.index(nearest)]
             text = f"{nearest}, the term of L1 that the time is nearest to: {ratio:.2f} times that"
         else:
-            text = f"none of L1's terms: the time is more than a factor of {NEAR:g} from each"
+            text = f"none of L1's terms: the time is more than a factor of {roofline.NEAR:g} from each"
         yield "bound by", text + ("" if nearest == predicted else f"; predicted: {predicted}")
     if row.kernels and row.arithmetic == "matrix":
         yield "Tensor Cores", f"{tensor_cores(row)}, by the names of its kernels: {row.kernels}"

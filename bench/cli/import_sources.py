@@ -12,7 +12,7 @@ import typer
 
 import kernels
 from bench.cli.application import Results, ResultsOption, left_out, remark, show
-from bench.cli.table import lines_of, table
+from bench.cli.table import table_lines
 from bench.errors import UserError, unknown
 from bench.format import duration_text
 from bench.interop.imported_problems import with_imported
@@ -80,28 +80,30 @@ def agreement(results: Results) -> None:
     from bench.judge.achieved import agreements
     from bench.judge.frame import read
 
-    shown = table("operator", "device", "first", "second", ">cases", ">second / first", ">80 % of them")
-    for each in agreements(read(results, left_out)):
-        shown.add_row(
+    lines = [
+        (
             *(f"{each.operator}, {each.width}", each.device, each.first, each.second, str(each.cases)),
             *(f"{each.median:.2f}", f"{each.low:.2f} to {each.high:.2f}"),
         )
-    if not shown.row_count:
+        for each in agreements(read(results, left_out))
+    ]
+    if not lines:
         raise UserError("agreement: no two sources of these results timed the same work on the same device")
-    show(lines_of(shown))
+    names = ("operator", "device", "first", "second", ">cases", ">second / first", ">80 % of them")
+    show(table_lines(names, lines))
 
 
 def list_sources(wanted: bool) -> None:
     """Print every source with where it is to be had, and end."""
     if not wanted:
         return
-    shown = table("source", "operators", "timed by", "who, licence, repository and commit")
+    lines = []
     for name in names():
         source = described(name)
         ways = dict.fromkeys((each.timing or source.timing).by for each in source.tables)
         where = f"{source.who}; {source.licence}; {source.repository} {source.commit[:10]}"
-        shown.add_row(name, ", ".join(source.operators), ", ".join(ways), where)
-    show(lines_of(shown))
+        lines.append((name, ", ".join(source.operators), ", ".join(ways), where))
+    show(table_lines(("source", "operators", "timed by", "who, licence, repository and commit"), lines))
     raise typer.Exit
 
 
@@ -146,10 +148,11 @@ def _lines(
     aside: Counter[tuple[str, str]] = Counter()
     for what, count in outcome.aside.items():
         aside[what.device, what.operator] += count
-    shown = table("device", "operator", ">rows", ">set aside", "timed by")
-    for key in sorted(rows.keys() | aside.keys()):
-        shown.add_row(*key, str(rows[key]), str(aside[key] or ""), "; ".join(ways.get(key, ())))
-    yield from lines_of(shown)
+    lines = [
+        (*key, str(rows[key]), str(aside[key] or ""), "; ".join(ways.get(key, ())))
+        for key in sorted(rows.keys() | aside.keys())
+    ]
+    yield from table_lines(("device", "operator", ">rows", ">set aside", "timed by"), lines)
     yield from _aside(outcome)
     byte = sum(path.stat().st_size for path in paths)
     yield (

@@ -27,7 +27,7 @@ def columns() -> None:
 
 def ceilings(results: Results) -> None:
     """What the probes of each run measured, with intervals, and the calibrations made from a GPU's probes."""
-    from bench.cli.ceilings import ceilings_lines
+    from bench.cli.standings import ceilings_lines
     from bench.judge.frame import read
 
     show(ceilings_lines(read(results, left_out)))
@@ -109,9 +109,8 @@ def compare(
     or the input is bad. 3: nothing was decided, or no two devices have a case in common. 0: none of these.
     """
     from bench.cli.across import Across
-    from bench.cli.again import again as measured_again
-    from bench.cli.again import next_lines
-    from bench.cli.compare import comparison_lines
+    from bench.cli.compare import again as measured_again
+    from bench.cli.compare import comparison_lines, next_lines
     from bench.judge.comparability import waved
     from bench.judge.compare import compare as compared
     from bench.judge.frame import read
@@ -175,37 +174,25 @@ def claims(
 
     Exit code 1: with --expect, some verdict is another one. 2: the input is bad. 0: neither.
     """
-    from bench.cli.claims import as_json as json_text
-    from bench.cli.claims import (
-        chosen,
-        claim_lines,
-        decided_lines,
-        differing,
-        from_json,
-        next_lines,
-        verdicts,
-    )
+    from bench.cli import claims as verdicts
     from bench.judge.frame import read
 
     if as_json + by_rule + by_experiment > 1:
         raise UserError("--json lists claims, --rules rules and --experiments experiments: give one of them")
-    chosen([], rule)  # refuses what is no rule before judging, which takes long
-    wanted = from_json(expect, "--expect ") if expect is not None else None
-    every = verdicts(results, kernels.problem, left_out, remark)
-    judged = chosen(every, rule)
+    verdicts.chosen([], rule)  # refuses what is no rule before judging, which takes long
+    wanted = verdicts.from_json(expect, "--expect ") if expect is not None else None
+    every = verdicts.verdicts(results, kernels.problem, left_out, remark)
+    judged = verdicts.chosen(every, rule)
     if as_json:
-        typer.echo(json_text(judged))
+        typer.echo(verdicts.as_json(judged))
     elif by_rule or by_experiment or markdown or all_claims:
-        show(
-            claim_lines(
-                judged, rule, markdown, "rule" if by_rule else "experiment" if by_experiment else "claim"
-            )
-        )
+        by: verdicts.By = "rule" if by_rule else "experiment" if by_experiment else "claim"
+        show(verdicts.claim_lines(judged, rule, markdown, by))
     else:
-        show(decided_lines(judged, rule))
-        show(next_lines(judged, read(results)))
+        show(verdicts.decided_lines(judged, rule))
+        show(verdicts.next_lines(judged, read(results)))
     if wanted is not None:
-        sentences = list(differing(every, wanted))
+        sentences = list(verdicts.differing(every, wanted))
         for sentence in sentences:
             remark(sentence)
         raise typer.Exit(1 if sentences else 0)

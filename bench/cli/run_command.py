@@ -13,7 +13,7 @@ import typer
 import yaml
 
 import kernels
-from bench.cli.application import DeviceOption, ResultsOption
+from bench.cli.application import DeviceOption, ResultsOption, WallTimeOption
 from bench.cli.completion import implementations
 from bench.errors import UserError, unknown
 from bench.spec import DeviceKind, is_custom
@@ -65,9 +65,7 @@ def run(
     ] = False,
     cache: Annotated[str, typer.Option(metavar="cold|warm", help="Where a launch finds its data.")] = "cold",
     bench_device: DeviceOption = "auto",
-    bench_budget: Annotated[
-        str | None, typer.Option(metavar="SECONDS", help="Wall time, as for pytest.")
-    ] = None,
+    bench_budget: WallTimeOption = None,
     bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case.")] = 1,
     bench_results: ResultsOption = None,
     fresh_ceilings: Annotated[
@@ -122,8 +120,7 @@ def requested(
     from bench.runner.custom_kernel import compared, kernel_of, with_kernels
 
     operator, *given = words
-    if operator not in kernels.names():
-        raise UserError(f"{command} {operator}: {unknown('operator', operator, 'kernels/', kernels.names())}")
+    refuse_unknown(command, operator)
     kind = kernels.problem(operator)
     given += usual_words(operator, given, device.kind)
     if kernel:
@@ -131,6 +128,12 @@ def requested(
         implementation = ",".join([*(kernel_of(text, kind).name for text in kernel), *others])
     find = with_kernels(kernels.problem, operator, kernel)
     return find, sweep_of(operator, given, implementation, cache)
+
+
+def refuse_unknown(command: str, operator: str) -> None:
+    """UserError, which begins with the command and what it was given, if kernels/ has no such operator."""
+    if operator not in kernels.names():
+        raise UserError(f"{command} {operator}: {unknown('operator', operator, 'kernels/', kernels.names())}")
 
 
 def cases_of(command: str, words: Sequence[str], device: Device, **more: Any) -> list[Case]:

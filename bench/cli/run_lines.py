@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from bench.cli import run_summary
-from bench.cli.table import lines_of, table
+from bench.cli.table import table_lines
 from bench.cli.terminal import columns, wrapped
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
@@ -171,11 +171,9 @@ def plan_lines(forecast: Forecast, budget_s: float | None, device: Device) -> It
     has_datasheet = device.datasheet is not None
     rests_on = f"the datasheet of {device.name} and on the assumptions below" if has_datasheet else NO_SHEET
     yield from forecast_lines(forecast, budget_s, rests_on)
-    shown = table("operator", ">cases", ">of", ">sweeps", ">of", ">seconds", ">of")
-    for operator, (planned, possible) in forecast.by_operator.items():
-        shown.add_row(operator, *_columns(planned, possible))
-    shown.add_row("ceilings", *_columns(forecast.ceilings, forecast.ceilings))
-    yield from lines_of(shown)
+    tallies = {**forecast.by_operator, "ceilings": (forecast.ceilings, forecast.ceilings)}
+    lines = [(operator, *_columns(*of)) for operator, of in tallies.items()]
+    yield from table_lines(("operator", ">cases", ">of", ">sweeps", ">of", ">seconds", ">of"), lines)
     families = [f"{name} {cases:,} of {every:,}" for name, (cases, every) in forecast.by_family.items()]
     yield f"by implementation: {', '.join(families)}"
     if has_datasheet:

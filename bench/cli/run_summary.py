@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from bench.case_name import row_name
-from bench.cli.table import lines_of, table
+from bench.cli.table import table_lines
 from bench.device.datasheet import find_datasheet
 from bench.format import (
     alike_texts,
@@ -69,16 +69,17 @@ def case_table(rows: Sequence[Measurement]) -> str:
     of_rows = [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows)]
     run_of = {run.key: run for run in of_rows}
     bound_of = {id(row): bound for run in of_rows for row, bound in zip(run.rows, run.bounds, strict=True)}
-    shown = table("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "bound by", "flags")
     measured = [row for row in rows if row.status not in ("unsupported", "skipped")]
     flags_of = [run_of[RunKey.of(row)].flags_of(row) for row in measured]
     counts = Counter(name for flags in flags_of for name in flags)
     common = [flag for flag in FLAGS if counts[flag.name] > max(LEAST_COMMON, len(measured) / 2)]
+    lines = []
     for row, flags in zip(measured, flags_of, strict=True):
         own = [name for name in flags if name not in {flag.name for flag in common}]
-        shown.add_row(*_cells(row, run_of[RunKey.of(row)], bound_of[id(row)], own))
+        lines.append(_cells(row, run_of[RunKey.of(row)], bound_of[id(row)], own))
+    names = ("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "bound by", "flags")
     notes = [f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}" for flag in common]
-    return "\n".join([*lines_of(shown), *notes])
+    return "\n".join([*table_lines(names, lines), *notes])
 
 
 def _cells(row: Measurement, run: DeviceRun, bound_by: str, flags: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m bench goals`, `duel`, `efficiency`: what our kernels should reach, and what runs say of it."""
+"""`python -m bench ceilings`, `goals`, `duel`, `efficiency`: what devices and our kernels reach."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import chain
 
-from rich.table import Table
-
 from bench.case_name import problem_name
-from bench.cli.table import lines_of, table
+from bench.cli.table import markdown_lines as markdown_table
+from bench.cli.table import table_lines
+from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, unknown
-from bench.format import count_text, memory_text, share_text
-from bench.judge.frame import DeviceRun
+from bench.format import amount_text, count_text, ends_text, memory_text, share_text
+from bench.judge.frame import DeviceRun, known_runs
 from bench.judge.goals import Goal, GoalOutcome, Verdict, goal_of, goals, outcomes
 from bench.judge.noise import OURS
 from bench.judge.standings import ALL_16_BIT, Standing, duels, efficiencies, median_ends
+from bench.model.calibrated_runs import Known
 
 
 def of_operator(name: str | None) -> list[Goal]:
@@ -37,35 +39,32 @@ FIRST: tuple[Verdict, ...] = ("REFUTED", "MISSED", "UNDECIDED", "REACHED")
 
 def summary_lines(about: Sequence[Goal]) -> Iterator[str]:
     """A line for each operator with goals."""
-    shown = table("operator", ">goals", "devices", "ours", ">goal medians", "of what")
+    lines = []
     for operator in dict.fromkeys(goal.operator for goal in about):
         of = [goal for goal in about if goal.operator == operator]
         medians = [goal.median for goal in of]
         lists = ([*goal.devices] for goal in of), ([goal.ours] for goal in of), ([goal.unit] for goal in of)
         devices, ours, units = (", ".join(dict.fromkeys(chain.from_iterable(each))) for each in lists)
         ends = f"{min(medians):.2f} to {max(medians):.2f}"
-        shown.add_row(operator, str(len(of)), devices, ours, ends, units)
-    yield from lines_of(shown)
+        lines.append((operator, str(len(of)), devices, ours, ends, units))
+    yield from table_lines(("operator", ">goals", "devices", "ours", ">goal medians", "of what"), lines)
     yield f"{count_text(len(about), 'goal')}: --all lists each; RESULT... says what runs make of them"
 
 
 def goal_lines(about: Sequence[Goal]) -> Iterator[str]:
     """A line for each goal, without the reasons."""
-    shown = table("operator", "region", "devices", "ours", ">goal median (min)", "of what")
-    for goal in about:
-        devices = ", ".join(goal.devices)
-        shown.add_row(goal.operator, goal.region, devices, goal.ours, goal.bars, goal.unit)
-    yield from lines_of(shown)
+    names = ("operator", "region", "devices", "ours", ">goal median (min)", "of what")
+    yield from table_lines(names, [(goal.operator, *_named(goal)) for goal in about])
 
 
 def markdown_lines(about: Sequence[Goal]) -> Iterator[str]:
     """A Markdown table of the goals with their reasons."""
-    yield "| region | devices | ours | median (min) | of what | rests on | refuted by |"
-    yield "|---|---|---|---|---|---|---|"
-    for goal in about:
-        names = goal.region, ", ".join(goal.devices), goal.ours
-        cells = (*names, goal.bars, goal.unit, goal.rests_on, goal.refuted_by)
-        yield f"| {' | '.join(cells)} |"
+    names = ("region", "devices", "ours", "median (min)", "of what", "rests on", "refuted by")
+    yield from markdown_table(names, [(*_named(goal), goal.rests_on, goal.refuted_by) for goal in about])
+
+
+def _named(goal: Goal) -> tuple[str, ...]:
+    return goal.region, ", ".join(goal.devices), goal.ours, goal.bars, goal.unit
 
 
 def outcome_lines(runs: Sequence[DeviceRun], about: Sequence[Goal], every: bool) -> Iterator[str]:
@@ -88,15 +87,14 @@ def outcome_lines(runs: Sequence[DeviceRun], about: Sequence[Goal], every: bool)
         shown = [each for verdict in FIRST for each in of_run if each.verdict == verdict]
         if of_run:
             yield f"{run.device} {run.name}, cold cache"
-            yield from lines_of(_verdicts(of_run if every else shown))
+            yield from _verdicts(of_run if every else shown)
             yield from _reasons(shown, len(shown) if every else MOST_REASONS)
     counts = Counter(each.verdict for _, of_run in judged for each in of_run)
     yield f"goals: {', '.join(f'{number} {verdict}' for verdict, number in counts.most_common())}"
 
 
-def _verdicts(outcomes: Sequence[GoalOutcome]) -> Table:
-    names = ("operator", "region", "ours", ">goal median (min)", "of what", "verdict")
-    shown = table(*names, ">cases", ">median", "95 %", ">min")
+def _verdicts(outcomes: Sequence[GoalOutcome]) -> Iterator[str]:
+    lines = []
     for goal, verdict, of in outcomes:
         numbers = ("", "", "")
         if of:
@@ -104,8 +102,9 @@ def _verdicts(outcomes: Sequence[GoalOutcome]) -> Table:
             median = statistics.median(each.value for each in of)
             numbers = (f"{median:.2f}", f"{low:.2f} to {high:.2f}", f"{of[0].value:.2f}")
         words = (goal.operator, goal.region, goal.ours, goal.bars, goal.unit, verdict)
-        shown.add_row(*words, str(len(of)), *numbers)
-    return shown
+        lines.append((*words, str(len(of)), *numbers))
+    names = ("operator", "region", "ours", ">goal median (min)", "of what", "verdict")
+    return table_lines((*names, ">cases", ">median", "95 %", ">min"), lines)
 
 
 def _reasons(shown: Sequence[GoalOutcome], most: int) -> Iterator[str]:
@@ -127,12 +126,14 @@ def efficiency_table(given: Sequence[DeviceRun]) -> Iterator[str]:
     for run in _measured(given):
         cache = memory_text(run.rows[0].cache_byte)
         names = ("operator", "kind", "region", "implementation", ">cases", ">of copy", ">lowest to highest")
-        shown = table(*names, ">best other / ours", ">lowest to highest")
+        lines = []
         for of_copy, against in efficiencies(run):
             place = (of_copy.operator, of_copy.kind, of_copy.region, of_copy.implementation)
-            shown.add_row(*place, str(len(of_copy.figures)), *_spread(of_copy), *_spread(against))
+            lines.append((*place, str(len(of_copy.figures)), *_spread(of_copy), *_spread(against)))
         yield f"{run.device} {run.name}: regions by the bytes of a launch, last-level cache {cache}"
-        yield from lines_of(shown) or ["no memory-bound operator has a time in this run"]
+        yield from table_lines((*names, ">best other / ours", ">lowest to highest"), lines)
+        if not lines:
+            yield "no memory-bound operator has a time in this run"
 
 
 def duel_table(given: Sequence[DeviceRun]) -> Iterator[str]:
@@ -170,20 +171,22 @@ def _measured(given: Sequence[DeviceRun]) -> list[DeviceRun]:
 
 def _duel_lines(regions: Sequence[Standing], device_name: str) -> Iterator[str]:
     heads = (">cases", ">goal median (min)", ">median", ">min", ">geometric mean", ">ahead", ">behind")
-    shown = table("region", "implementation", *heads)
-    worst = table("region", "implementation", ">ratio", ">95 %", "library", "lowest three cases")
+    lines: list[Sequence[str]] = []
+    worst: list[Sequence[str]] = []
     for each in regions:
         numbers = [f"{value:.3f}" for value in (each.median, each.least, each.mean)]
         shares = [share_text(share) for share in (each.ahead, each.behind)]
         wanted = goal_of(each.region, device_name)
-        names = each.region, each.implementation
-        shown.add_row(*names, str(len(each.figures)), wanted.bars if wanted else "", *numbers, *shares)
+        place = each.region, each.implementation
+        bars = wanted.bars if wanted else ""
+        lines.append((*place, str(len(each.figures)), bars, *numbers, *shares))
         # The lowest of all 16-bit shapes are among the lowest of their regions.
         for lost in each.figures[:3] if each.region != ALL_16_BIT else ():
             ends = f"{lost.low:.3f} to {lost.high:.3f}" if lost.low else "unknown"
-            worst.add_row(*names, f"{lost.value:.3f}", ends, lost.opponent, lost.name)
-    yield from lines_of(shown)
-    yield from lines_of(worst)
+            worst.append((*place, f"{lost.value:.3f}", ends, lost.opponent, lost.name))
+    yield from table_lines(("region", "implementation", *heads), lines)
+    names = ("region", "implementation", ">ratio", ">95 %", "library", "lowest three cases")
+    yield from table_lines(names, worst)
 
 
 def _spread(of: Standing | None) -> tuple[str, str]:
@@ -191,3 +194,53 @@ def _spread(of: Standing | None) -> tuple[str, str]:
     if of is None:
         return "", ""
     return f"{of.median:.2f}", f"{of.least:.2f} to {of.most:.2f}" if len(of.figures) > 1 else ""
+
+
+# ---- ceilings
+
+
+def ceilings_lines(runs: Sequence[DeviceRun]) -> Iterator[str]:
+    """The ceilings of each device, run and condition with 95 % intervals, and the calibrations of a GPU.
+
+    UserError if no row is a ceiling.
+    """
+    if not any(run.measured_ceilings for run in runs):
+        raise UserError("no row among these is a ceiling: sweeps/ceilings run with every measurement")
+    for run in runs:
+        calibrated = {of.ceilings.condition: of for of in known_runs([run], find_datasheet)}
+        for condition, ceilings in sorted(run.measured_ceilings.items()):
+            yield f"{run.device} {run.name}: {condition}"
+            for ceiling in ceilings.listed():
+                value = amount_text(ceiling.value, ceiling.unit)
+                interval = ends_text(ceiling.low, ceiling.high, ceiling.unit)
+                yield f"  {ceiling.name:<40} {value:>14}   {interval}"
+            if condition in calibrated:
+                yield from _calibration_lines(calibrated[condition])
+
+
+def _calibration_lines(of: Known) -> Iterator[str]:
+    plain, *fitted = of.calibrations
+    whose = f", imported: {of.imported.partition(';')[0]}" if of.imported else ""
+    yield f"  calibrations of matrix multiplications, {plain.dtype}{whose}"
+    fit = "no fit: too few of its shapes"
+    if fitted:
+        fit = f"fitted to {fitted[0].shapes} shapes, to which it is off by {share_text(fitted[0].error, 1)}"
+    yield f"  {'':<40} {'no fit':>14}   {fit}"
+    machines = [asdict(calibration.machine) for calibration in of.calibrations]
+    for name in machines[0]:
+        texts = [_number(name, machine[name]) for machine in machines]
+        yield f"  {name:<40} {texts[0]:>14}" + "".join(f"   {text}" for text in texts[1:])
+    for calibration in of.calibrations:
+        if errors := of.errors(calibration):
+            which = "fitted" if calibration.fitted else "no fit"
+            yield (
+                f"  {which}: off by {share_text(errors.mape, 1)} on average on {errors.n} "
+                f"matrix multiplications that calibrate nothing, median {share_text(errors.median, 1)}"
+            )
+
+
+def _number(name: str, value: float) -> str:
+    for ending, unit in (("_byte_per_s", "byte/s"), ("flop_per_s", "FLOP/s"), ("_s", "s")):
+        if name.endswith(ending) or name == ending.strip("_"):
+            return amount_text(value, unit)
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.3g}"

@@ -11,7 +11,7 @@ import kernels
 from bench.cli import completion
 from bench.cli.application import DeviceOption, left_out, show
 from bench.device.detect import detect
-from bench.errors import UserError, unknown
+from bench.errors import UserError
 from bench.sweep import load as sweep
 
 
@@ -52,14 +52,18 @@ def list_cases(
 ) -> None:
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
     from bench.cli.list_cases import listing, of_datasheet, planned
-    from bench.cli.predict import datasheet_named
     from bench.runner.comparisons import cases_of_suite
     from bench.runner.forecast import Prices, budget_s
     from bench.runner.run import with_ceilings, without_idle_roofs
     from bench.sampling.protocol import protocol
     from bench.sweep.suites import load_suite
 
-    device = of_datasheet(datasheet_named(on)) if on else detect(bench_device)
+    if on:  # what predicts takes its time to import
+        from bench.cli.predict import datasheet_named
+
+        device = of_datasheet(datasheet_named(on))
+    else:
+        device = detect(bench_device)
     if suite and sweeps:
         raise UserError(f"--suite {suite} chooses among all sweeps: leave it out, or {', '.join(sweeps)}")
     if not (on or suite or bench_budget is not None):
@@ -125,27 +129,20 @@ def predict(
     (`softmax rows=4096 length=1024..65536`): a time and its 90 % interval, learned from the timings of
     all GPUs among the results.
     """
-    from bench.cli.predict import basis, datasheet_named, prediction_lines
+    from bench.cli import predict as predicting
+    from bench.judge.timings import read_pool
     from bench.runner.session import RESULTS
 
     if not on:
         raise UserError("--on DEVICE is needed: whose launches are to be predicted, say b200")
-    wanted = datasheet_named(on)
+    wanted = predicting.datasheet_named(on)
+    results = results or [RESULTS]
     if words and any("=" in word for word in words[1:]):
-        from bench.cli import predict_operator
-        from bench.judge.timings import read_pool
-
-        if words[0] not in kernels.names():
-            raise UserError(
-                f"predict {words[0]}: {unknown('operator', words[0], 'kernels/', kernels.names())}"
-            )
-        of_operator = predict_operator.cases_of(words[0], words[1:], wanted)
-        show(
-            predict_operator.prediction_lines(read_pool(results or [RESULTS], left_out), of_operator, wanted)
-        )
+        of_operator = predicting.cases_of(words[0], words[1:], wanted)
+        show(predicting.learned_lines(read_pool(results, left_out), of_operator, wanted))
         return
     loaded = _loaded(words or [], wanted.sm_count)
-    show(prediction_lines(basis(wanted, results or [RESULTS], left_out), loaded, cases))
+    show(predicting.prediction_lines(predicting.basis(wanted, results, left_out), loaded, cases))
 
 
 def _loaded(names: list[str], sm_count: int) -> list[sweep.Loaded]:

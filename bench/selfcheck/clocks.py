@@ -104,8 +104,6 @@ def step_s(cuda: Any) -> float:
     times = sorted({elapsed_s(cuda, 20_000 + 97 * number) for number in range(200)})
     return min((b - a for a, b in pairwise(times) if b - a > 1e-10), default=0.0)
 
-    """The cost of a graph's start and of each empty kernel in it; `seconds` by the number of kernels."""
-
 
 def spin(cold: float, warm: float, calibrated: float) -> Finding:
     """Whether the spin is as long as it is meant to be once the device is warm. Rates are cycles a second."""

@@ -1,21 +1,36 @@
-"""The doctor's groups of checks; each runs in a process of its own that is killed at its deadline."""
+"""The doctor's groups of checks; each runs in a process of its own that is killed at its deadline.
+
+The process of a group runs this module. It answers each request with the next finding:
+
+    {"group": MODULE:FUNCTION, "device": "cpu" or "cuda", "parent": {...}}  -> {"end": false}, imported
+    {"do": "next"}                                                          -> a finding, or {"end": true}
+
+Worker starts it, so it has the environment that the worker of a run has, and the parent outlives whatever
+happens there. Findings made before a hang or a crash have been sent by then.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pkgutil import resolve_name
 from typing import Any
 
-from bench.device.detect import Device
+from bench.device.detect import Device, detect
 from bench.runner.worker_process import Worker, WorkerDied
-from bench.selfcheck.finding import Finding, failed
+from bench.selfcheck.finding import Finding, failed, guarded
 from bench.spec import DeviceKind
+from bench.worker.lifeline import answers_only, die_with
 
-CHILD = "bench.selfcheck.child"
+BROKEN = (
+    "Read the traceback in the file that --json writes; if it blames no package, it is a bug of roofbench."
+)
 CORES_A_LANE = 4
 """Groups that time nothing run side by side, one for each four cores: they compile and start processes."""
 
@@ -41,20 +56,19 @@ class CheckGroup:
 
 
 GPU: tuple[DeviceKind, ...] = ("cuda",)
-_HERE = __name__.rpartition(".")[0]
 GROUPS = (
     # The neighbours first: every process that the doctor starts afterwards is one more.
-    CheckGroup(f"{_HERE}.installation:driver", "driver, device and neighbours", 20, quick=True),
-    CheckGroup(f"{_HERE}.installation:packages", "process and packages", 60, quick=True),
-    CheckGroup(f"{_HERE}.operators:forecast", "forecast of a full run", 30),
-    CheckGroup(f"{_HERE}.operators:operators", "every operator, implementation and data type", 60),
-    CheckGroup(f"{_HERE}.rows:survival", "survival of faults", 60),
-    CheckGroup(f"{_HERE}.tuner:tuner", "the tuner", 40, GPU),
-    CheckGroup(f"{_HERE}.rows:capture", "CUDA graphs", 40, GPU),
-    CheckGroup(f"{_HERE}.clocks:clocks", "our clock", 30, times=True),
-    CheckGroup(f"{_HERE}.telemetry:telemetry", "NVML under load", 30, GPU, times=True),
-    CheckGroup(f"{_HERE}.clocks:agreement", "two anchors by every clock", 40, times=True),
-    CheckGroup(f"{_HERE}.rows:steadiness", "steadiness over ten seconds, and rates", 100, times=True),
+    CheckGroup("bench.selfcheck.installation:driver", "driver, device and neighbours", 20, quick=True),
+    CheckGroup("bench.selfcheck.installation:packages", "process and packages", 60, quick=True),
+    CheckGroup("bench.selfcheck.operators:forecast", "forecast of a full run", 30),
+    CheckGroup("bench.selfcheck.operators:operators", "every operator, implementation and data type", 60),
+    CheckGroup("bench.selfcheck.rows:survival", "survival of faults", 60),
+    CheckGroup("bench.selfcheck.tuner:tuner", "the tuner", 40, GPU),
+    CheckGroup("bench.selfcheck.rows:capture", "CUDA graphs", 40, GPU),
+    CheckGroup("bench.selfcheck.clocks:clocks", "our clock", 30, times=True),
+    CheckGroup("bench.selfcheck.telemetry:telemetry", "NVML under load", 30, GPU, times=True),
+    CheckGroup("bench.selfcheck.clocks:agreement", "two anchors by every clock", 40, times=True),
+    CheckGroup("bench.selfcheck.rows:steadiness", "steadiness over ten seconds, and rates", 100, times=True),
 )
 
 
@@ -71,10 +85,21 @@ class GroupOutcome:
     findings: list[Finding]
     seconds: float
 
+    def json(self) -> dict[str, Any]:
+        """The outcome for the JSON file."""
+        findings = [finding.json() for finding in self.findings]
+        named = {"name": self.group.name, "title": self.group.title}
+        return named | {"seconds": self.seconds, "findings": findings}
+
+
+def starts_a_worker(findings: Iterable[Finding]) -> bool:
+    """Whether no finding says that workers do not start."""
+    return not any(finding.name == "worker" and finding.level == "FAIL" for finding in findings)
+
 
 def process(device: Device) -> Worker:
     """A process for one group, with the environment of a worker on this device."""
-    return Worker(device.kind, device.cache_byte, 0, device.uuid or None, module=CHILD)
+    return Worker(device.kind, device.cache_byte, 0, device.uuid or None, module="bench.selfcheck.groups")
 
 
 class Examination:
@@ -100,7 +125,7 @@ class Examination:
             if group.quick:
                 outcome = self.outcome(group)
                 yield outcome
-                if any(finding.name == "worker" and finding.level == "FAIL" for finding in outcome.findings):
+                if not starts_a_worker(outcome.findings):
                     return
         lanes = max(1, (os.cpu_count() or 1) // CORES_A_LANE)
         together = [group for group in groups if not (group.quick or group.times)]
@@ -159,3 +184,37 @@ class Examination:
             sentence = f"This group's process died: {death}."
             remedy = "Look for memory that ran out, and at the kernel's log (dmesg, Xid lines of the GPU)."
         return failed("unfinished", sentence, remedy, error=str(death))
+
+
+# ---- in the process of a group
+
+
+def findings(request: dict[str, Any]) -> Iterator[Finding]:
+    """The findings of a group; an exception, also in its import, becomes a finding."""
+
+    def look() -> Iterator[Finding]:
+        yield from resolve_name(request["group"])(detect(request["device"]), request["parent"])
+
+    return guarded("unfinished", BROKEN, look)
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    answers = answers_only()
+    die_with(json.loads(sys.argv[1])["parent"])
+    results: Iterator[Finding] = iter(())
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: dict[str, Any] = {"end": False}
+        if "group" in request:
+            results = findings(request)
+            with contextlib.suppress(Exception):  # raised again, and then a finding
+                resolve_name(request["group"])
+        else:
+            finding = next(results, None)
+            answer = {"end": True} if finding is None else finding.json()
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -33,11 +33,7 @@ def forecast(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def planned(device: str) -> dict[str, Any]:
-    """The plan of `pytest bench/ --benchmark` as the run itself makes it before its first measurement.
-
-    Keys: `cases` of the suite that it takes, those of them `runnable` on the device, `planned` cases for
-    which there is room, wall `seconds`, and `budget_s` (None: no limit).
-    """
+    """The plan of `pytest bench/ --benchmark` as the run itself makes it before its first measurement."""
     run = Run(Options(device, suite=TOUR), kernels.problem, opens=False)
     names = list(run.cases)
     order = run.order(names)
@@ -122,6 +118,9 @@ class CheckedRow:
         what = {"operator": problem.operator, "implementation": self.question.implementation}
         return what | {"parameters": problem.parameters(), "seconds": self.seconds} | self.row
 
+    def __str__(self) -> str:
+        return f"{self.question.short} {outcome(self.row)}"
+
 
 def operators(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One finding for each operator; on a GPU from several workers at once, as each compiles on one core."""
@@ -194,22 +193,21 @@ def answers(
     Each of the workers takes the next question as soon as it has answered the one before.
     """
     until = now() + within_s
-    waiting = enumerate(questions)
-    answered: dict[int, CheckedRow] = {}
+    waiting = iter(questions)
 
-    def serve() -> None:
+    def serve() -> dict[OperatorCheck, CheckedRow]:
+        answered = {}
         with closing(start()) as supervisor:
-            while (left_s := until - now()) > 0 and (following := next(waiting, None)) is not None:
-                (number, question), begin = following, now()
-                supervisor.grace_s = left_s
+            while (left_s := until - now()) > 0 and (question := next(waiting, None)) is not None:
+                begin, supervisor.grace_s = now(), left_s
                 row = supervisor.answer(check_request(question.implementation, question.problem, quick=True))
                 if row["status"] != "timeout" or left_s >= HANG_S:
-                    answered[number] = CheckedRow(question, row, now() - begin)
+                    answered[question] = CheckedRow(question, row, now() - begin)
+        return answered
 
     with ThreadPoolExecutor(workers) as pool:
-        for served in [pool.submit(serve) for _ in range(workers)]:
-            served.result()
-    return [answered[number] for number in sorted(answered)]
+        answered = ChainMap(*(served.result() for served in [pool.submit(serve) for _ in range(workers)]))
+    return [answered[question] for question in questions if question in answered]
 
 
 def judged(
@@ -238,26 +236,22 @@ def _of_operator(name: str, answered: Sequence[CheckedRow], reasons: Counter[str
     if slowest.seconds >= WORTH_SAYING_S:
         sentence += f", the slowest after {slowest.seconds:.1f} s ({slowest.question.short})"
     sentence += "."
-    faulty = [a for a in answered if a.row["status"] in FAULTY]
-    if faulty:
-        listed = [f"{answer.question.short} {outcome(answer.row)}" for answer in faulty]
+    if faulty := [answer for answer in answered if answer.row["status"] in FAULTY]:
         remedy = REMEDIES.get(faulty[0].question.implementation, REMEDY)
-        return failed(name, f"{sentence} Failing: {_few(listed, '; ')}.", remedy, **numbers)
+        return failed(name, f"{sentence} Failing: {_few(faulty, '; ')}.", remedy, **numbers)
     unsupported = [answer for answer in answered if answer.row["status"] == "unsupported"]
     if declined := Counter(f"{a.question.implementation}: {a.row['reason']}" for a in unsupported):
         sentence += f" Unsupported: {_few([f'{why} ({n})' for why, n in declined.items()], '; ')}."
     if reasons:
         sentence += f" Not for this device: {sum(reasons.values())}."
+    asked = [answer.question.implementation for answer in unsupported]
     available = {answer.question.implementation for answer in answered if answer not in unsupported}
-    if absent := [
-        a.question.implementation for a in unsupported if a.question.implementation not in available
-    ]:
-        if remedy := next((REMEDIES[each] for each in absent if each in REMEDIES), ""):
-            return warned(name, sentence, remedy, **numbers)
+    if remedy := next((REMEDIES[each] for each in asked if each in REMEDIES and each not in available), ""):
+        return warned(name, sentence, remedy, **numbers)
     return passed(name, sentence, **numbers)
 
 
-def _few(names: Sequence[str], separator: str = ", ") -> str:
+def _few(names: Sequence[object], separator: str = ", ") -> str:
     """The first three, and how many more."""
-    more = f"{separator}and {len(names) - 3} more" if len(names) > 3 else ""
-    return separator.join(names[:3]) + more
+    more = [f"and {len(names) - 3} more"] if len(names) > 3 else []
+    return separator.join([*map(str, names[:3]), *more])

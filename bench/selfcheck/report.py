@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from bench.device.detect import Device
 from bench.environment.dependencies import version
 from bench.runner.rows import commit
 from bench.selfcheck.finding import VERDICTS, Finding, Level, exit_code
-from bench.selfcheck.groups import Examination, GroupOutcome, applicable
+from bench.selfcheck.groups import Examination, GroupOutcome, applicable, starts_a_worker
 from bench.selfcheck.installation import torch_built_for
 
 STYLES: dict[Level, str] = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red"}
@@ -49,10 +49,9 @@ def run(
     console.width = min(console.width, WIDTH)
     console.print(Text(f"roofbench doctor: {device.name}, {'a quick look' if quick else 'a full look'}"))
     outcomes: list[GroupOutcome] = []
+    examination = Examination(device, parent_facts(unusable_gpu))
     with console.status("looking; this takes about a minute"):
-        for outcome in Examination(device, parent_facts(unusable_gpu)).outcomes(
-            applicable(device.kind, quick)
-        ):
+        for outcome in examination.outcomes(applicable(device.kind, quick)):
             outcomes.append(outcome)
             show(console, outcome)
             keep(outcomes)
@@ -61,20 +60,16 @@ def run(
     return code
 
 
-def all_findings(outcomes: Iterable[GroupOutcome]) -> Iterator[Finding]:
+def all_findings(outcomes: Iterable[GroupOutcome]) -> list[Finding]:
     """The findings of all groups, in order."""
-    for outcome in outcomes:
-        yield from outcome.findings
+    return [finding for outcome in outcomes for finding in outcome.findings]
 
 
 def show(console: Console, outcome: GroupOutcome) -> None:
     """The group's title, then a line for each finding, with its remedy below."""
     console.print(Text(f"\n{outcome.group.title}, {outcome.seconds:.1f} s", style="bold"))
-    lines = Table.grid(padding=(0, 1))
-    lines.add_column(width=4)
-    lines.add_column(width=6, justify="right")
-    lines.add_column(width=18)
-    lines.add_column(ratio=1)
+    columns = Column(width=4), Column(width=6, justify="right"), Column(width=18), Column(ratio=1)
+    lines = Table.grid(*columns, padding=(0, 1))
     for finding in outcome.findings:
         words = Text(finding.sentence)
         if finding.remedy:
@@ -86,17 +81,18 @@ def show(console: Console, outcome: GroupOutcome) -> None:
 
 def verdict(outcomes: list[GroupOutcome]) -> str:
     """The last line: `healthy (exit code 0): 12 PASS, 0 WARN, 0 FAIL`."""
-    levels = [finding.level for finding in all_findings(outcomes)]
+    findings = all_findings(outcomes)
+    levels = [finding.level for finding in findings]
     counts = ", ".join(f"{levels.count(level)} {level}" for level in STYLES)
-    code = exit_code(all_findings(outcomes))
-    if any(finding.name == "worker" and finding.level == "FAIL" for finding in all_findings(outcomes)):
+    code = exit_code(findings)
+    if not starts_a_worker(findings):
         counts += "; nothing else was checked, since no worker starts"
     return f"\n{VERDICTS[code]} (exit code {code}): {counts}"
 
 
 def report(device: Device, quick: bool, outcomes: list[GroupOutcome], seconds: float) -> str:
     """All findings as JSON."""
-    findings = list(all_findings(outcomes))
+    findings = all_findings(outcomes)
     code = exit_code(findings)
     versions: dict[str, Any] = {"roofbench": commit(), "driver": device.driver}
     for finding in findings:
@@ -109,14 +105,6 @@ def report(device: Device, quick: bool, outcomes: list[GroupOutcome], seconds: f
         "seconds": seconds,
         "device": {name: getattr(device, name) for name in facts},
         "versions": versions,
-        "groups": [
-            {
-                "name": outcome.group.name,
-                "title": outcome.group.title,
-                "seconds": outcome.seconds,
-                "findings": [finding.json() for finding in outcome.findings],
-            }
-            for outcome in outcomes
-        ],
+        "groups": [outcome.json() for outcome in outcomes],
     }
     return json.dumps(content, indent=1) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -52,9 +52,13 @@ def outcome(answer: Mapping[str, Any]) -> str:
 
 # ---- an illegal address, a hang and a kill each give a row, and the next row is good
 
-STATUSES = {"illegal": ("error", "crashed"), "hang": ("timeout",), "kill": ("crashed",)}
-"""Statuses that the row of a fault may have: an illegal address is an error on a GPU, a crash on a CPU."""
-FAULTS = {"illegal": "illegal address", "hang": "hang", "kill": "kill"}
+FAULTS = {
+    "illegal": ("illegal address", ("error", "crashed")),
+    "hang": ("hang", ("timeout",)),
+    "kill": ("kill", ("crashed",)),
+}
+"""Fault -> the name of its finding, and the statuses that its row may have: an illegal address is an error on
+a GPU, a crash on a CPU."""
 HANG_S = 2.0
 """Seconds after which a launch counts as hung: a sound one takes microseconds."""
 FAULT_REMEDY = (
@@ -65,41 +69,36 @@ FAULT_REMEDY = (
 def survival(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
     """One finding for each fault. Faults run side by side: starting new workers takes most of the time."""
 
-    def of_fault(fault: str) -> list[Finding]:
+    def of_fault(fault: str) -> Finding:
         with closing(WorkerSupervisor(device, grace_s=START_S)) as supervisor:
-            return list(survived(supervisor, (fault,)))
+            return survived(supervisor, fault)
 
-    with ThreadPoolExecutor(len(STATUSES)) as pool:
-        findings = [finding for findings in pool.map(of_fault, STATUSES) for finding in findings]
+    with ThreadPoolExecutor(len(FAULTS)) as pool:
+        findings = list(pool.map(of_fault, FAULTS))
     yield from {finding.name: finding for finding in findings}.values()
 
 
-def survived(supervisor: WorkerSupervisor, faults: Iterable[str] = tuple(STATUSES)) -> Iterator[Finding]:
-    """Provoke each of these faults and ask for a good result before and afterwards."""
+def survived(supervisor: WorkerSupervisor, fault: str) -> Finding:
+    """Provoke a fault, and ask for a good result before and afterwards."""
     problem = Fault(dtype="float32", length=1024)
     good = check_request("good", problem, quick=True)
     first = supervisor.answer(good)
     if first["status"] != "ok":
-        yield failed("good row", f"A sound kernel's row is {outcome(first)}.", FAULT_REMEDY, row=first)
-        return
-    for fault in faults:
-        allowed = STATUSES[fault]
-        supervisor.grace_s = HANG_S if fault == "hang" else START_S
-        row = supervisor.answer(check_request(fault, problem, quick=True))
-        supervisor.grace_s = START_S
-        after = supervisor.answer(good)
-        name = FAULTS[fault]
-        numbers: dict[str, Any] = {"row": row, "after": after}
-        # An error has to name the fault: a kernel that did not compile would prove nothing.
-        another = row["status"] == "error" and fault not in str(row.get("reason", ""))
-        if row["status"] not in allowed or another:
-            sentence = f"Its row should be {' or '.join(allowed)}, and is {outcome(row)}."
-            yield failed(name, sentence, FAULT_REMEDY, **numbers)
-        elif after["status"] != "ok":
-            sentence = f"Its row is right, but a sound kernel's row after it is {outcome(after)}."
-            yield failed(name, sentence, FAULT_REMEDY, **numbers)
-        else:
-            yield passed(name, f"Its row is {outcome(row)}; the next is ok.", **numbers)
+        return failed("good row", f"A sound kernel's row is {outcome(first)}.", FAULT_REMEDY, row=first)
+    name, allowed = FAULTS[fault]
+    supervisor.grace_s = HANG_S if fault == "hang" else START_S
+    row = supervisor.answer(check_request(fault, problem, quick=True))
+    supervisor.grace_s = START_S
+    after = supervisor.answer(good)
+    # An error has to name the fault: a kernel that did not compile would prove nothing.
+    another = row["status"] == "error" and fault not in str(row.get("reason", ""))
+    if row["status"] not in allowed or another:
+        sentence = f"Its row should be {' or '.join(allowed)}, and is {outcome(row)}."
+    elif after["status"] != "ok":
+        sentence = f"Its row is right, but a sound kernel's row after it is {outcome(after)}."
+    else:
+        return passed(name, f"Its row is {outcome(row)}; the next is ok.", row=row, after=after)
+    return failed(name, sentence, FAULT_REMEDY, row=row, after=after)
 
 
 # ---- CUDA graphs
@@ -120,29 +119,26 @@ def captured(supervisor: WorkerSupervisor) -> Iterator[Finding]:
     """Measure a launch that can be captured, one that cannot, and the first again."""
     problem = Fault(dtype="float32", length=1 << 20)
     before = measured(supervisor, "good", problem)
-    name, where = "capture", f"clock {before.get('clock')}, {before.get('kernels') or 'kernels not named'}"
+    where = f"clock {before.get('clock')}, {before.get('kernels') or 'kernels not named'}"
     if before["status"] != "ok":
-        yield failed(name, f"A captured launch's row is {outcome(before)}.", CAPTURE_REMEDY, row=before)
+        yield failed("capture", f"A captured launch's row is {outcome(before)}.", CAPTURE_REMEDY, row=before)
         return
     if before["clock"] != "graph":
-        yield failed(name, f"A plain launch was not captured: {where}.", CAPTURE_REMEDY, row=before)
+        yield failed("capture", f"A plain launch was not captured: {where}.", CAPTURE_REMEDY, row=before)
         return
-    yield passed(name, f"A launch was captured and replayed: {where}.", row=before)
+    yield passed("capture", f"A launch was captured and replayed: {where}.", row=before)
 
-    refused = measured(supervisor, "uncapturable", problem)
-    after = measured(supervisor, "good", problem)
-    name = "failed capture"
+    refused, after = (measured(supervisor, name, problem) for name in ("uncapturable", "good"))
     numbers: dict[str, Any] = {"refused": refused, "after": after}
-    seen = f"A launch that cannot be captured gave {outcome(refused)} (clock {refused.get('clock')})"
-    if refused.get("clock") == "graph" and refused["status"] == "ok":
-        yield failed(
-            name, "A launch that queries its stream was captured all the same.", CAPTURE_REMEDY, **numbers
-        )
-    elif after["status"] != "ok" or after["clock"] != "graph":
-        after_it = f"the next request gave {outcome(after)} (clock {after.get('clock')})"
-        yield failed(name, f"{seen}; {after_it}.", AFTER_REMEDY, **numbers)
-    else:
-        yield passed(name, f"{seen}; the next request was right, by graph.", **numbers)
+    sentence, remedy = "A launch that queries its stream was captured all the same.", CAPTURE_REMEDY
+    if refused.get("clock") != "graph" or refused["status"] != "ok":
+        seen = f"A launch that cannot be captured gave {outcome(refused)} (clock {refused.get('clock')})"
+        if after["status"] == "ok" and after["clock"] == "graph":
+            yield passed("failed capture", f"{seen}; the next request was right, by graph.", **numbers)
+            return
+        sentence = f"{seen}; the next request gave {outcome(after)} (clock {after.get('clock')})."
+        remedy = AFTER_REMEDY
+    yield failed("failed capture", sentence, remedy, **numbers)
 
 
 # ---- a large copy and a large product, again and again: a machine that computes everything right may still

@@ -20,10 +20,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from bench.cli.table import lines_of, table
+from rich.markup import escape
+
+from bench.cli.table import table_lines
 from bench.device.detect import Device
 from bench.environment.dependencies import ROOT, child_environment, missing, required, version
 from bench.errors import UserError
@@ -131,11 +134,10 @@ class Runner:
         limit_s = max(LEAST_S, self.share * command.limit_s)
         every = self.rows()
         rows = [path for path in every if path not in before]
-        if is_cpu and command.gpu_only:
-            return CommandOutcome(block.name, command.name, 0.0, NEEDS_GPU, "", "")
         unmet = "interrupted" if self._stopped else _unmet(command, rows, every)
-        if unmet:
-            return CommandOutcome(block.name, command.name, 0.0, f"not run: {unmet}", "", "")
+        not_run = NEEDS_GPU if is_cpu and command.gpu_only else unmet and f"not run: {unmet}"
+        if not_run:
+            return CommandOutcome(block.name, command.name, 0.0, not_run, "", "")
         words = filled(command, limit_s, {"folder": self.folder, "rows": rows, "all": every})
         log = self.folder / LOGS / f"{block.name}-{command.name}.log"
         begin_s = time.monotonic()
@@ -153,10 +155,8 @@ class Runner:
             self._settle()
         else:
             outcome = _outcome(code, command)
-        text = log.read_bytes()[head:].decode(errors="replace")
-        return CommandOutcome(
-            block.name, command.name, seconds, outcome, key_line(text, command.key), log.name
-        )
+        key = key_line(log.read_bytes()[head:].decode(errors="replace"), command.key)
+        return CommandOutcome(block.name, command.name, seconds, outcome, key, log.name)
 
     def _process(self, words: Sequence[str], output: int, limit_s: float) -> tuple[int, bool]:
         """(exit code, whether it had to be stopped). Its whole process group is gone afterwards."""
@@ -248,7 +248,7 @@ def session(
     runner = Runner(folder, child_environment(), share, say)
     runner.run(chosen, device.kind == "cpu")
     left = pack(folder, runner.outcomes, facts)
-    for line in table_lines(runner.outcomes):
+    for line in outcome_lines(runner.outcomes):
         say(line)
     say(f"{folder}: " + ", ".join(str(path.relative_to(folder)) for path in left))
     return runner.outcomes
@@ -257,15 +257,10 @@ def session(
 # ---- the table and the files that remain
 
 
-def table_lines(outcomes: Sequence[CommandOutcome]) -> Iterator[str]:
+def outcome_lines(outcomes: Sequence[CommandOutcome]) -> Iterator[str]:
     """The table, with a row for each command."""
-    shown = table("block", "command", ">seconds", "outcome", "its key line")
-    for column in shown.columns[-2:]:
-        column.no_wrap = False
-    for outcome in outcomes:
-        words = (outcome.outcome, outcome.key.replace("[", r"\["))
-        shown.add_row(outcome.block, outcome.command, f"{outcome.seconds:.0f}", *words)
-    yield from lines_of(shown)
+    rows = [(of.block, of.command, f"{of.seconds:.0f}", of.outcome, escape(of.key)) for of in outcomes]
+    return table_lines(("block", "command", ">seconds", "outcome", "its key line"), rows)
 
 
 def pack(folder: Path, outcomes: Sequence[CommandOutcome], facts: Mapping[str, Any]) -> list[Path]:
@@ -294,11 +289,9 @@ def pack(folder: Path, outcomes: Sequence[CommandOutcome], facts: Mapping[str, A
 
 def _unused(folder: Path, name: str) -> Path:
     """`summary.json`, or `summary-2.json` and so on: files of an earlier call stay."""
-    path, number = folder / name.format(""), 1
-    while path.exists():
-        number += 1
-        path = folder / name.format(f"-{number}")
-    return path
+    endings = chain([""], (f"-{number}" for number in count(2)))
+    paths = (folder / name.format(ending) for ending in endings)
+    return next(path for path in paths if not path.exists())
 
 
 # ---- the environment of the results

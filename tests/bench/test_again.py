@@ -28,12 +28,15 @@ class Results:
     """A and B, of two commits of a repository: one case SAME, one UNSURE."""
 
     def __init__(self, folder: Path, chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.chance = folder, chance
+        self.folder, self.chance, self._monkeypatch = folder, chance, monkeypatch
         self.root = repository(folder / "checkout", monkeypatch)
         self.old = committed_with(self.root, 1)
         self.new = committed_with(self.root, 2)
         self.before = [self.row(64, SURE), self.row(128, VAGUE)]
         self.after = [self.row(64, SURE), self.row(128, VAGUE, 1.03)]
+
+    def measured_by(self, machine: Machine) -> list[tuple[str, str, Path]]:
+        return measured_by(machine, self._monkeypatch)
 
     def row(self, size: int, half: float, scale: float = 1.0) -> Measurement:
         problem = Gemm(m=size, n=size, k=size, layout="NN", dtype="float32")
@@ -64,10 +67,8 @@ def results(tmp_path: Path, chance: np.random.Generator, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("slowdown", "code", "word"), [(1.1, 1, "slower"), (1.0, 0, "same within 2 %")])
-def test_what_is_unsure_is_measured_with_both_commits(
-    slowdown: float, code: int, word: str, results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compared = measured_by(Machine(3, slowdown, 0.003), monkeypatch)
+def test_both_commits_measure_what_is_unsure(slowdown: float, code: int, word: str, results: Results) -> None:
+    compared = results.measured_by(Machine(3, slowdown, 0.003))
     made, text = results.compare()
     assert "1 SAME, 1 UNSURE" in text and made == code
     assert [code[:2] for code in compared] == [("x = 10\n", "x = 20\n")]
@@ -75,10 +76,8 @@ def test_what_is_unsure_is_measured_with_both_commits(
     assert f"1 case: 1 {word}" in text and "m128" in text.splitlines()[-2]
 
 
-def test_where_nothing_is_decided_the_first_report_counts(
-    results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured_by(Machine(3, 1.1), monkeypatch)
+def test_where_nothing_is_decided_the_first_report_counts(results: Results) -> None:
+    results.measured_by(Machine(3, 1.1))
     code, text = results.compare("--bench-budget", "1")
     assert code == 0 and "1 case: 1 undecided" in text  # one case was SAME
     results.before, results.after = results.before[1:], results.after[1:]
@@ -88,10 +87,8 @@ def test_where_nothing_is_decided_the_first_report_counts(
     assert code == 1 and "no case is UNSURE (ceilings apart), so nothing is measured again" in text
 
 
-def test_a_comparison_that_leaves_cases_unsure_ends_with_the_command_that_decides_them(
-    results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured_by(Machine(3), monkeypatch)
+def test_a_comparison_ends_with_the_command_that_decides_more(results: Results) -> None:
+    results.measured_by(Machine(3))
     results.compare()  # writes A and B
     paths = [str(results.folder / name) for name in ("a.parquet", "b.parquet")]
     last = CliRunner().invoke(app, ["compare", *paths]).stdout.splitlines()[-1]
@@ -103,10 +100,8 @@ def test_a_comparison_that_leaves_cases_unsure_ends_with_the_command_that_decide
     assert last.startswith("next: python -m bench ab gemm/square-onednn-float32-NN-m128-n128-k128-cold   (")
 
 
-def test_uncommitted_changes_are_those_of_this_checkout(
-    results: Results, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compared = measured_by(Machine(3), monkeypatch)
+def test_uncommitted_changes_are_those_of_this_checkout(results: Results) -> None:
+    compared = results.measured_by(Machine(3))
     (results.root / "kernels" / "a.py").write_text("x = 30\n")
     code, text = results.compare(commit=f"{results.new}+")
     assert code == 0 and "its uncommitted changes are taken to be those of this checkout" in text
@@ -115,8 +110,8 @@ def test_uncommitted_changes_are_those_of_this_checkout(
     assert code == 2 and "its uncommitted changes are not here" in text
 
 
-def test_other_software_is_said(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    measured_by(Machine(3), monkeypatch)
+def test_other_software_is_said(results: Results) -> None:
+    results.measured_by(Machine(3))
     _, text = results.compare(torch="2.14.0")
     assert "A and B differ in torch, too; now both run with what is installed here" in text
 

@@ -32,7 +32,8 @@ from tests.plots.synthetic import H100, ceilings
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
 XEON = REFERENCE / "cpu-intel-xeon-2-core"
-NIGHTS = REFERENCE / "nights"
+LAST = XEON / "20261122T005120Z-499eb026a141.parquet"
+NIGHTS = REFERENCE / "nights" / "cpu-intel-xeon-2-core"
 NAME = re.compile(r"(?<![\w/.+-])[a-z_0-9]+(?:/[a-z_0-9]+)?-[\w.+/-]+-(?:cold|warm)\b")
 """What looks like the name of a case in what a command prints."""
 
@@ -69,30 +70,21 @@ def test_pytest_reads_a_name_as_one_word(ours: dict[str, Case]) -> None:
 
 def test_a_name_in_full() -> None:
     parameters = {"dtype": "float16", "m": 4096, "n": 8, "k": 64, "layout": "TN", "beta": 0, "pitch": "tight"}
-    text = json.dumps(parameters)
-    given = ("gemm/square", "gemm", "triton", text, "cold")
+    given = ("gemm/square", "gemm", "triton", json.dumps(parameters), "cold")
     assert case_name(*given) == "gemm/square-triton-float16-TN-m4096-n8-k64-cold"
     assert case_name(*given, threads="one") == "gemm/square-triton-float16-TN-m4096-n8-k64-one-thread-cold"
     padded = json.dumps(parameters | {"beta": 1, "pitch": "padded"})
-    assert (
-        case_name("imported/csv", "gemm", "cublas", padded, "warm")
-        == "imported/csv-cublas-gemm-float16-TN-padded-m4096-n8-k64-beta1-warm"
-    )
+    name = case_name("imported/csv", "gemm", "cublas", padded, "warm")
+    assert name == "imported/csv-cublas-gemm-float16-TN-padded-m4096-n8-k64-beta1-warm"
     pooling = {"dtype": "float32", "window": 3, "stride": 2, "ceil_mode": True, "count_include_pad": False}
-    assert (
-        case_name("pooling/x", "pooling", "aten", json.dumps(pooling), "cold")
-        == "pooling/x-aten-float32-window3-stride2-ceil_mode-cold"
-    )
+    assert problem_name(pooling) == "float32-window3-stride2-ceil_mode"
     rectangle = {"dtype": "float32", "window": 3, "window_w": 1, "padding": 1, "padding_w": 0}
     assert problem_name(rectangle) == "float32-window3-window_w1-padding1-padding_w0"
 
 
 def test_a_row_has_the_name_of_its_case(ours: dict[str, Case]) -> None:
     """Rows of a parquet file, whose parameters are JSON with sorted keys, beside cases of the YAML files."""
-    paths = [
-        XEON / f"{run}.parquet" for run in ("20261122T004112Z-499eb026a141", "20261122T005120Z-499eb026a141")
-    ]
-    rows = [row for path in paths for row in parquet.read_rows(path)]
+    rows = [row for path in XEON.glob("*-499eb026a141.parquet") for row in parquet.read_rows(path)]
     assert len({(row.run_id, row_name(row)) for row in rows}) == len(rows)
     cases = {case.key: case for case in ours.values()}
     known = [row for row in rows if row.case in cases]
@@ -120,10 +112,7 @@ def printed(*words: str | Path) -> str:
 
 def test_every_name_that_a_command_prints_is_taken_back(ours: dict[str, Case]) -> None:
     """Every line on a case has a name, and every name is that of a row given or of a case of the sweep."""
-    before, after = (
-        XEON / "20261121T220618Z-8fb513ecc4e6.parquet",
-        XEON / "20261121T221019Z-8fb513ecc4e6.parquet",
-    )
+    before, after = sorted(XEON.glob("*-8fb513ecc4e6.parquet"))
     text = printed("compare", before, after, "--all")
     names = NAME.findall(text)
     assert len(names) == len(set(names)) and f"\n{len(names)} cases: " in text
@@ -138,13 +127,13 @@ def test_every_name_that_a_command_prints_is_taken_back(ours: dict[str, Case]) -
 
 
 def test_explain_takes_every_kind_of_row() -> None:
-    rows = parquet.read_rows(XEON / "20261122T005120Z-499eb026a141.parquet")
+    rows = parquet.read_rows(LAST)
     by_status = {row.status: row for row in rows}
     assert len(by_status) > 1
     timed = [row for row in rows if row.status == "ok"]
     for row in (*by_status.values(), *random.Random(1).sample(timed, 3)):
         name = row_name(row)
-        text = printed("explain", name, XEON / "20261122T005120Z-499eb026a141.parquet")
+        text = printed("explain", name, LAST)
         assert text.startswith(f"{name}\n") and f"--bench-case {name}" in text
         assert row.reason in text
         assert (f"median of {len(row.samples_s or [])} samples" in text) == (row.median_s is not None)
@@ -155,7 +144,7 @@ def test_explain_takes_every_kind_of_row() -> None:
 @pytest.mark.parametrize("asked", [1, 3])
 def test_explain_asks_for_as_many_visits_as_the_run_did(tmp_path: Path, asked: int) -> None:
     """Not for as many as the row publishes: another number is another protocol, and compared with nothing."""
-    path = NIGHTS / "cpu-intel-xeon-2-core" / "20261122T032120Z-3cd8fe102c4a.parquet"
+    path = NIGHTS / "20261122T032120Z-3cd8fe102c4a.parquet"
     row = next(row for row in parquet.read_rows(path) if row.role == "roof" and row.visits == 2)
     written = parquet.write(tmp_path / "a.parquet", [replace(row, protocol=protocol("cpu", asked).hash)])
     given = re.search(r"--bench-visits (\d)", printed("explain", row_name(row), written))
@@ -163,11 +152,10 @@ def test_explain_asks_for_as_many_visits_as_the_run_did(tmp_path: Path, asked: i
 
 
 def test_explain_predicts_what_figures_draw() -> None:
-    path = XEON / "20261122T005120Z-499eb026a141.parquet"
-    (run,) = load([path], find_datasheet)
+    (run,) = load([LAST], find_datasheet)
     rows = run.frame[run.frame["median_s"].notna() & run.frame["structured_s"].notna()]
     for row in rows.sample(3, random_state=2).itertuples(index=False):
-        text = printed("explain", row_name(row), path)
+        text = printed("explain", row_name(row), LAST)
         (first,) = re.findall(r"L1 calibrated  (.+), bound by (\w+):", text)
         assert first == (seconds_text(row.predicted_s), row.limiter)
         (second,) = re.findall(r"L2 structure   (.+), bound by (.+)", text)
@@ -182,24 +170,20 @@ def test_explain_says_which_term_the_time_is_near_and_whether_tensor_cores_ran(t
     products = [timed(13e-6, n=8, k=4096, kernels=kernels), timed(13e-6, m=2048, n=8, k=2048)]
     path = parquet.write(tmp_path / "a.parquet", [*ceilings(H100), *products])
     near, far = (printed("explain", row_name(product), path) for product in products)
-    assert re.search(
-        r"bound by      memory, the term of L1 that the time is nearest to: 1\.[0-4]. times that\n", near
-    )
+    nearest = r"bound by      memory, the term of L1 that the time is nearest to: 1\.[0-4]. times that\n"
+    assert re.search(nearest, near)
     assert f"Tensor Cores  used, by the names of its kernels: {kernels}\n" in near
     wanted = "none of L1's terms: the time is more than a factor of 2 from each; predicted: memory\n"
     assert wanted in far and "Tensor Cores" not in far
 
 
 def test_explain_says_what_earlier_runs_measured() -> None:
-    folder = NIGHTS / "cpu-intel-xeon-2-core"
-    paths = sorted(folder.glob("*.parquet"))
-    newest = next(
-        row for row in parquet.read_rows(paths[-1]) if row.status == "ok" and row.operator == "gemm"
-    )
-    text = printed("explain", row_name(newest), folder)
+    *paths, last = sorted(NIGHTS.glob("*.parquet"))
+    newest = next(row for row in parquet.read_rows(last) if row.status == "ok" and row.operator == "gemm")
+    text = printed("explain", row_name(newest), NIGHTS)
     assert f"run {newest.run_id}," in text
     _, _, earlier = text.partition("What earlier runs say of it\n")
-    assert [line.split()[0] for line in earlier.splitlines()] == [path.stem for path in reversed(paths[:-1])]
+    assert [line.split()[0] for line in earlier.splitlines()] == [path.stem for path in reversed(paths)]
 
 
 def test_explain_lists_every_run_of_a_pack_and_every_unit_and_explains_the_newest(tmp_path: Path) -> None:
@@ -237,25 +221,22 @@ def test_explain_shows_the_newest_run_visit_by_visit(tmp_path: Path) -> None:
     parquet.write(tmp_path / "1.parquet", [new])
     parquet.write(tmp_path / "2.parquet", [old])
     text = printed("explain", "my/own-onednn-gemm-float32-NN-m1-n2-k3-cold", tmp_path)
-    told = {
-        line.split("  ")[1]: " ".join(line.split()) for line in text.splitlines() if line.startswith("  ")
-    }
+    lines = [line for line in text.splitlines() if line.startswith("  ")]
+    told = {line.split("  ")[1]: " ".join(line.split()) for line in lines}
     assert told["visit 1"] == "visit 1 2 ms, median of 3 samples of 20 launches, 5 s after the run began"
     assert told["visit 2"].startswith("visit 2 5 ms, median of 2 samples") and "1 min 05 s" in told["visit 2"]
     assert told["set aside"] == "set aside 9 ms: contended" and told["settled"].startswith("settled no:")
     assert told["published"] == "published 3 ms, no interval: too few samples"
-    assert (
-        told["20261101T000000Z-a"].endswith("crashed: it fell") and "run 20261102T000000Z-b" in told["when"]
-    )
+    assert told["20261101T000000Z-a"].endswith("crashed: it fell")
+    assert "run 20261102T000000Z-b" in told["when"]
     assert "unsettled" in told and "--bench-sweep my/own.yaml" in text
 
 
 def test_explain_refuses_a_name_that_is_not_there() -> None:
-    path = NIGHTS / "cpu-intel-xeon-2-core"
-    name = row_name(parquet.read_rows(sorted(path.glob("*.parquet"))[0])[0])
-    done = CliRunner().invoke(app, ["explain", f"{name}x", str(path)])
+    name = row_name(parquet.read_rows(sorted(NIGHTS.glob("*.parquet"))[0])[0])
+    done = CliRunner().invoke(app, ["explain", f"{name}x", str(NIGHTS)])
     assert done.exit_code == 2 and done.stdout == ""
-    assert done.stderr == f"error: {path}: no row is of a case called {name}x (did you mean {name}?)\n"
+    assert done.stderr == f"error: {NIGHTS}: no row is of a case called {name}x (did you mean {name}?)\n"
 
 
 # --- pytest -----------------------------------------------------------------------------------------
@@ -274,26 +255,19 @@ cases:
 
 def collected(*words: str) -> subprocess.CompletedProcess[str]:
     """`pytest bench/ --benchmark --collect-only` with these words."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "bench/", "--benchmark", "--collect-only", "-q", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "pytest", "bench/", "--benchmark", "--collect-only", "-q", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def test_k_and_bench_case_select_one_case(tmp_path: Path) -> None:
     path = tmp_path / "names.yaml"
     path.write_text(SWEEP)
-    one, other = (
-        "names-onednn-gemm-float32-NN-m8-n8-k6-cold",
-        "names-onednn-gemm-float32-TN-m80-n80-k64-one-thread-warm",
-    )
+    one = "names-onednn-gemm-float32-NN-m8-n8-k6-cold"
+    other = "names-onednn-gemm-float32-TN-m80-n80-k64-one-thread-warm"
     given = ("--bench-sweep", str(path), "--bench-device", "cpu")
     by_k = collected(*given, "-k", one)
-    assert [line for line in by_k.stdout.splitlines() if "::" in line] == [
-        f"bench/test_benchmark.py::test_measure[{one}]"
-    ]
+    (line,) = [line for line in by_k.stdout.splitlines() if "::" in line]
+    assert line == f"bench/test_benchmark.py::test_measure[{one}]"
     by_case = collected(*given, "--bench-case", one, "--bench-case", other)
     names = re.findall(r"test_measure\[(.+)\]", by_case.stdout)
     assert [name for name in names if not name.startswith("ceilings/")] == [one, other]

@@ -36,27 +36,19 @@ def test_amounts() -> None:
     assert amount_text(1.23456e12, "FLOP/s") == "1.235 TFLOP/s"
     assert amount_text(9.99e5, "byte/s") == "999 kB/s"
     assert (amount_text(0.25, "FLOP/s"), amount_text(None, "B/s")) == ("0.25 FLOP/s", "")
-    assert [memory_text(byte) for byte in (100, 2**19, 50 * 2**20, 3 * 2**29)] == [
-        *("100 byte", "512 KiB", "50 MiB", "1.5 GiB"),
-    ]
+    memories = {100: "100 byte", 2**19: "512 KiB", 50 * 2**20: "50 MiB", 3 * 2**29: "1.5 GiB"}
+    assert {byte: memory_text(byte) for byte in memories} == memories
 
 
 def test_shares_and_changes() -> None:
     assert [share_text(share) for share in (0.876, None, math.nan)] == ["88 %", "", ""]
     assert share_text(0.0456, 1) == "4.6 %"
-    assert [change_text(ratio) for ratio in (1.081, 0.99996, 3.0, 0.25)] == [
-        "+8.1 %",
-        "+0.0 %",
-        "x 3",
-        "x 0.25",
-    ]
+    changes = {1.081: "+8.1 %", 0.99996: "+0.0 %", 3.0: "x 3", 0.25: "x 0.25"}
+    assert {ratio: change_text(ratio) for ratio in changes} == changes
+    unknown = ((10.0, None, None), (10.0, math.nan, 11.0), (1.0, 0.5, math.inf))
+    nothing = ((0.0, 0.0, 0.0), (None, 1.0, 2.0), (math.inf, 1.0, 2.0))
     assert half_text(10.0, 9.0, 11.0) == "±10.0 %"
-    assert [half_text(*ends) for ends in ((10.0, None, None), (10.0, math.nan, 11.0), (None, 1.0, 2.0))] == [
-        *("unknown", "unknown", ""),
-    ]
-    assert [half_text(*ends) for ends in ((0.0, 0.0, 0.0), (1.0, 0.5, math.inf), (math.inf, 1.0, 2.0))] == [
-        *("", "unknown", ""),
-    ]
+    assert [half_text(*ends) for ends in (*unknown, *nothing)] == ["unknown"] * 3 + [""] * 3
     assert ratio_text(1.0, 0.9, 1.1) == "1.000 (0.900 to 1.100)"
     assert [count_text(number, "case") for number in (0, 1, 1234)] == ["0 cases", "1 case", "1,234 cases"]
 

@@ -53,6 +53,9 @@ def test_the_figure_runs_along_what_has_several_values() -> None:
     assert sweep_of("gemm", ["m=8"], "cublas,triton", "warm")["implementations"] == ["cublas", "triton"]
 
 
+SIZE, HUGE = "m=n=k=8", "m=n=k=1000000"
+
+
 @pytest.mark.parametrize("word", ["n", "n=", "=3", "n=3..", "n=..4", "n=4..1:x"])
 def test_a_word_that_is_none_is_refused_by_an_example(word: str) -> None:
     with pytest.raises(UserError, match=rf"^{word}: .*64\.\.4096"):
@@ -64,21 +67,17 @@ def test_a_word_that_is_none_is_refused_by_an_example(word: str) -> None:
     [
         (["gem", "m=1"], "run gem: "),
         (["gemm", "o=1"], "gemm has no parameter 'o'"),
-        (
-            ["gemm", "m=n=k=8", "dtype=float33", "layout=NN"],
-            "dtype cannot be 'float33' (did you mean float32?)",
-        ),
-        (
-            ["gemm", "m=n=k=8", "dtype=float32", "--implementation", "cublas"],
-            "the case that is asked for cannot run on cpu",
-        ),
-        (["gemm", "m=8..4", "n=k=8", "dtype=float32"], "empty range: from 8 is above to 4"),
+        (["gemm", SIZE, "dtype=float33", "layout=NN"], "dtype cannot be 'float33' (did you mean float32?)"),
+        (["gemm", SIZE, "--implementation", "cublas"], "the case that is asked for cannot run on cpu"),
+        (["gemm", "m=8..4", "n=k=8"], "empty range: from 8 is above to 4"),
+        (["gemm", HUGE, "--implementation", "onednn"], "cannot run on cpu: needs 12000 GB; cpu has"),
     ],
 )
 def test_bad_input_is_one_sentence_without_the_file(given: list[str], says: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["run", *given, "--bench-device", "cpu", "--bench-results", str(tmp_path)])
-    assert done.exit_code == 2 and says in done.output, done.output
-    assert ".yaml" not in done.output and not list(tmp_path.rglob("*.parquet"))
+    said = " ".join(done.output.split())
+    assert done.exit_code == 2 and says in said, said
+    assert ".yaml" not in said and "ceiling" not in said and not list(tmp_path.rglob("*.parquet"))
 
 
 def test_a_run_leaves_rows_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,11 +89,3 @@ def test_a_run_leaves_rows_as_any_other(tmp_path: Path, monkeypatch: pytest.Monk
     (path,) = (folder / "r").rglob("*.parquet")
     frame = read_frame([path])
     assert len(frame[frame["role"] == "measurement"]) == 2 and set(frame["sweep"]) >= {"gemm"}
-
-
-def test_what_does_not_fit_into_memory_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    given = ["gemm", "m=n=k=1000000", "dtype=float32", "layout=NN", "--implementation", "onednn"]
-    done = CliRunner().invoke(app, ["run", *given, "--bench-device", "cpu", "--bench-results", str(tmp_path)])
-    said = " ".join(done.output.split())
-    assert done.exit_code == 2 and "cannot run on cpu: needs 12000 GB; cpu has" in said, done.output
-    assert "ceiling" not in said and not list(tmp_path.rglob("*.parquet"))

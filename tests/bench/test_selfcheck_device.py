@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -22,14 +23,17 @@ from tests.bench.simulated import SimulatedCuda
 # ---- NVML under load
 
 
-def nvml_under_load(nvml: FakeNvml, energy_mj: int = 40_000) -> dict[str, str]:
+def under_load(
+    nvml: FakeNvml, energy_mj: int = 40_000, counters: Mapping[int, int] = MappingProxyType({})
+) -> list[Finding]:
+    """The findings where a load of 50 ms lets the counters advance by so much."""
     clock = Clock()
 
     def load() -> None:
         clock.sleep(0.05)
-        nvml.run({}, energy_mj)
+        nvml.run(dict(counters), energy_mj)
 
-    return levels(telemetry.under_load("GPU-5ba8", load, nvml, clock))
+    return list(telemetry.under_load("GPU-5ba8", load, nvml, clock))
 
 
 def healthy_nvml(**readings: Any) -> FakeNvml:
@@ -39,41 +43,22 @@ def healthy_nvml(**readings: Any) -> FakeNvml:
     return nvml
 
 
-NVML_NAMES = ("NVML", "NVML counters", "clock under load")
-
-
-def test_nvml_that_tells_everything_passes() -> None:
-    assert nvml_under_load(healthy_nvml()) == dict.fromkeys(NVML_NAMES, "PASS")
-
-
-def test_nvml_that_is_not_there_or_says_nothing() -> None:
-    assert nvml_under_load(FakeNvml(initialised=False)) == {"NVML": "WARN"}
-    assert nvml_under_load(healthy_nvml(lost=True)) == {"NVML": "WARN"}
-
-
-def test_a_field_that_does_not_answer_is_named_with_its_cost() -> None:
-    clock, nvml = Clock(), healthy_nvml(temperature=None)
-    found = list(telemetry.under_load("GPU-5ba8", lambda: clock.sleep(0.1), nvml, clock))
-    assert found[0].level == "WARN" and "temperature_c: rows have no temperature" in found[0].sentence
-
-
-def test_counters_that_stand_still_are_said() -> None:
-    assert nvml_under_load(healthy_nvml(), energy_mj=0)["NVML counters"] == "WARN"
-    assert nvml_under_load(FakeNvml())["NVML counters"] == "WARN"  # runs, but no limit counters
+def test_nvml_is_judged_by_what_it_tells() -> None:
+    names = ("NVML", "NVML counters", "clock under load")
+    assert levels(iter(under_load(healthy_nvml()))) == dict.fromkeys(names, "PASS")
+    for silent in (FakeNvml(initialised=False), healthy_nvml(lost=True)):
+        assert levels(iter(under_load(silent))) == {"NVML": "WARN"}
+    cold = under_load(healthy_nvml(temperature=None))[0]
+    assert cold.level == "WARN" and "temperature_c: rows have no temperature" in cold.sentence
+    still, without_counters = under_load(healthy_nvml(), energy_mj=0), under_load(FakeNvml())
+    assert still[1].level == without_counters[1].level == "WARN"
 
 
 @pytest.mark.parametrize(("counter", "level"), [(74, "PASS"), (75, "WARN"), (270, "WARN"), (271, "WARN")])
 def test_a_clock_that_heat_or_hardware_holds_back_is_said(counter: int, level: str) -> None:
     """Power may: a matrix multiplication of full size is there to reach the limit."""
-    clock, nvml = Clock(), healthy_nvml()
-
-    def load() -> None:
-        clock.sleep(0.05)
-        nvml.run({counter: 20_000_000}, 40_000)
-
-    found = {one.name: one for one in telemetry.under_load("GPU-5ba8", load, nvml, clock)}
-    assert found["clock under load"].level == level
-    assert "40 %" in found["clock under load"].sentence
+    *_, found = under_load(healthy_nvml(), counters={counter: 20_000_000})
+    assert (found.name, found.level) == ("clock under load", level) and "40 %" in found.sentence
 
 
 # ---- our clock
@@ -103,9 +88,6 @@ def test_a_spin_calibrated_on_an_idle_gpu_fails(monkeypatch: pytest.MonkeyPatch)
     assert (first.level, first.name) == ("FAIL", "spin") and "20 us" in first.remedy
     assert first.numbers["cold_per_s"] == pytest.approx(345e6, rel=0.01)
     assert first.numbers["warm_per_s"] == pytest.approx(1980e6, rel=0.02)
-
-
-def test_the_rates_of_a_spin_decide() -> None:
     assert clocks.spin(345e6, 1980e6, 1970e6).level == "PASS"  # calibrated on a loaded GPU
     assert clocks.spin(1980e6, 1980e6, 1700e6).level == "FAIL"
 
@@ -168,15 +150,20 @@ def test_a_failed_capture_must_leave_the_next_row_right(
 def test_every_fault_is_a_row_and_the_next_is_good() -> None:
     illegal = row("error", "AcceleratorError: CUDA error: an illegal memory access was encountered")
     right = {"illegal": illegal, "hang": row("timeout"), "kill": row("crashed"), "good": OK}
-    stub = Stub(right)
-    assert levels(rows.survived(stub)) == dict.fromkeys(rows.FAULTS.values(), "PASS")
-    assert stub.graces == {"good": 60.0, "illegal": 60.0, "hang": 2.0, "kill": 60.0}
-    assert levels(rows.survived(Stub(right | {"hang": OK})))["hang"] == "FAIL"
-    another = Stub(right | {"illegal": row("error", "CompilationError: no compiler")})
-    assert levels(rows.survived(another))["illegal address"] == "FAIL"
-    poisoned = [OK, row("error", "AcceleratorError: CUDA error"), OK, OK]
-    assert levels(rows.survived(Stub(right | {"good": poisoned})))["illegal address"] == "FAIL"
-    assert levels(rows.survived(Stub(right | {"good": row("crashed")}))) == {"good row": "FAIL"}
+
+    def told(fault: str, **changes: Any) -> dict[str, str]:
+        return levels(iter([rows.survived(Stub(right | changes), fault)]))
+
+    for fault, (name, _) in rows.FAULTS.items():
+        stub = Stub(right)
+        assert levels(iter([rows.survived(stub, fault)])) == {name: "PASS"}
+        assert stub.graces == {"good": 60.0, fault: 2.0 if fault == "hang" else 60.0}
+    assert told("hang", hang=OK) == {"hang": "FAIL"}
+    compiler = row("error", "CompilationError: no compiler")
+    assert told("illegal", illegal=compiler) == {"illegal address": "FAIL"}
+    poisoned = [OK, row("error", "AcceleratorError: CUDA error")]
+    assert told("illegal", good=poisoned) == {"illegal address": "FAIL"}
+    assert told("kill", good=row("crashed")) == {"good row": "FAIL"}
 
 
 # ---- two clocks
@@ -198,23 +185,26 @@ def comparison(**middles: float | None) -> ClockReadings:
     ],
 )
 def test_clocks_that_disagree_are_seen(middles: dict[str, float | None], cuda: str, cpu: str) -> None:
-    found = {kind: clocks.agreed("clocks, GEMM", comparison(**middles), kind) for kind in ("cuda", "cpu")}  # type: ignore[arg-type]
-    assert (found["cuda"].level, found["cpu"].level) == (cuda, cpu)
-    assert levels(iter(found.values()))
+    assert on_either(comparison(**middles)) == (cuda, cpu)
+
+
+def on_either(compared: ClockReadings) -> tuple[str, str]:
+    """The levels on a GPU and on a CPU."""
+    found = [clocks.agreed("clocks", compared, kind) for kind in ("cuda", "cpu")]  # type: ignore[arg-type]
+    assert levels(iter(found))
+    return found[0].level, found[1].level
 
 
 def test_the_profiler_which_is_asked_later_never_fails() -> None:
-    for middle, level in ((1.01, "PASS"), (1.05, "WARN"), (1.5, "WARN")):
-        finding = clocks.profiled("GEMM", comparison(profiler=middle))
-        assert (finding.name, finding.level) == ("profiler, GEMM", level)
-        assert levels(iter([finding]))
+    found = [clocks.profiled("GEMM", comparison(profiler=middle)) for middle in (1.01, 1.05, 1.5)]
+    assert [one.level for one in found] == ["PASS", "WARN", "WARN"]
+    assert set(levels(iter(found))) == {"profiler, GEMM"}
 
 
 def test_what_a_cpus_scatter_leaves_open_is_no_warning_and_shows() -> None:
     scattered = ClockReadings("copy", {"host": 2e-4, "Timer": 2e-4}, {"Timer": Ratio(0.966, 0.845, 1.059)})
-    found = {kind: clocks.agreed("clocks, copy", scattered, kind) for kind in ("cuda", "cpu")}  # type: ignore[arg-type]
-    assert (found["cuda"].level, found["cpu"].level) == ("WARN", "PASS")
-    assert "0.966 (0.845 to 1.059) of Timer" in found["cpu"].sentence
+    assert on_either(scattered) == ("WARN", "PASS")
+    assert "0.966 (0.845 to 1.059) of Timer" in clocks.agreed("clocks", scattered, "cpu").sentence
 
 
 # ---- steadiness
@@ -231,11 +221,9 @@ def visited(
     good = OK | {"late_samples": 0, "clock_start_s": 4e-6, "samples_s": [1.0] * 100} | facts
 
     def at(peak_s: float, shares: list[float]) -> list[dict[str, Any]]:
-        return [
-            good
-            | {"median_s": peak_s / shares[visit % len(shares)], "sm_clock_hz": hertz[visit % len(hertz)]}
-            for visit in range(rows.PROCESSES * rows.ROUNDS)
-        ]
+        in_turn = zip(itertools.cycle(shares), itertools.cycle(hertz), strict=False)
+        visits = itertools.islice(in_turn, rows.PROCESSES * rows.ROUNDS)
+        return [good | {"median_s": peak_s / share, "sm_clock_hz": hz} for share, hz in visits]
 
     library = "onednn" if kind == "cpu" else "cublas"
     launch = [good | {"median_s": 2e-6}]
@@ -268,9 +256,8 @@ def test_steady_work_passes_and_scattered_work_is_said(kind: str) -> None:
 
 
 def test_a_slow_machine_has_fewer_visits() -> None:
-    visits = [
-        OK | {"median_s": 1e-2, "samples_s": []}
-    ] * rows.LEAST_VISITS  # one more is not there to be asked for
+    visit = OK | {"median_s": 1e-2, "samples_s": []}
+    visits = [visit] * rows.LEAST_VISITS  # one more is not there to be asked for
     seconds = itertools.count(step=2 * rows.LONGEST_S)
     worker = Stub({"aten": visits, "onednn": visits}, kind="cpu")
     found = list(rows.visited(worker, device("cpu"), lambda: next(seconds)))  # type: ignore[arg-type]

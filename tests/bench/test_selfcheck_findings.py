@@ -42,12 +42,7 @@ WHEEL = {"__version__": "2.13.0+cu130", "cuda": "13.0"}
         (WHEEL, 13000, "PASS", "Driver 580.82.07 speaks CUDA 13.0; torch was built for CUDA 13.0."),
         (WHEEL, 13020, "PASS", "speaks CUDA 13.2"),
         ({**WHEEL, "cuda": "12.8"}, 12040, "PASS", "speaks CUDA 12.4"),  # minor versions are compatible
-        (
-            WHEEL,
-            12080,
-            "FAIL",
-            "Update the driver to 580.65 or later, or install a torch wheel built for CUDA 12.8",
-        ),
+        (WHEEL, 12080, "FAIL", "580.65 or later, or install a torch wheel built for CUDA 12.8"),
         ({**WHEEL, "cuda": "14.1"}, 13000, "FAIL", "Update the driver to one that speaks CUDA 14, or"),
         (WHEEL, 0, "FAIL", "does not say which CUDA it speaks"),
         ({"__version__": "2.13.0+cpu", "cuda": None}, 13000, "FAIL", "built without CUDA"),
@@ -177,38 +172,33 @@ def test_questions_go_to_workers_until_the_time_is_up() -> None:
     times = iter(range(1000))
     stub = Stub({}, OK)
     found = operators.answers(questions(9), lambda: stub, 1, 10.0, lambda: float(next(times)))
-    assert [str(one.question) for one in found] == [
-        f"softmax number-{number} float32" for number in range(len(found))
-    ]
+    names = [f"softmax number-{number} float32" for number in range(len(found))]
+    assert [str(one.question) for one in found] == names
     assert 0 < len(found) < 9 and stub.closed and all(request["quick"] for request in stub.asked)
     several = operators.answers(questions(9), lambda: Stub({}, OK), 3, 10.0, lambda: 0.0)
     assert [one.question.implementation for one in several] == [f"number-{n}" for n in range(9)]
 
 
 def test_a_check_that_the_end_cuts_short_is_no_hang() -> None:
-    slow = row("timeout", "no answer")
-    assert not operators.answers(questions(1), lambda: Stub({}, slow), 1, 19.0, lambda: 0.0)
-    (hung,) = operators.answers(
-        questions(1), lambda: Stub({}, slow), 1, 20.0, iter((0.0, 0.0, 0.0, 99.0, 99.0)).__next__
-    )
+    def worker() -> Stub:
+        return Stub({}, row("timeout", "no answer"))
+
+    assert not operators.answers(questions(1), worker, 1, 19.0, lambda: 0.0)
+    times = iter((0.0, 0.0, 0.0, 99.0, 99.0))
+    (hung,) = operators.answers(questions(1), worker, 1, 20.0, lambda: next(times))
     assert hung.row["status"] == "timeout"
 
 
 def test_a_wrong_result_a_crash_and_what_was_not_reached_are_said() -> None:
     asked = questions(5)
-    given = [
-        OK,
-        row("wrong", "relative error 1.0"),
-        row("unsupported", "no nvmath"),
-        row("crashed", "SIGSEGV"),
-    ]
+    wrong, unsupported = row("wrong", "relative error 1.0"), row("unsupported", "no nvmath")
+    given = [OK, wrong, unsupported, row("crashed", "SIGSEGV")]
     answered = [operators.CheckedRow(asked[n], given[n], 0.5) for n in range(4)]
     found = list(operators.judged(answered, asked, {"softmax": Counter({"aten is elsewhere": 2})}))
     assert levels(iter(found)) == {"softmax": "FAIL", "not reached": "WARN"}
     assert "1 of 4 combinations are right" in found[0].sentence and found[0].seconds == 2.0
-    assert (
-        "number-1 float32 wrong: relative error 1.0; number-3 float32 crashed: SIGSEGV" in found[0].sentence
-    )
+    failing = "number-1 float32 wrong: relative error 1.0; number-3 float32 crashed: SIGSEGV"
+    assert failing in found[0].sentence
     assert found[0].numbers["answers"][1]["status"] == "wrong"
     assert "softmax number-4 float32" in found[1].sentence
     (healthy,) = operators.judged(answered[0::2], asked[0:3:2], {"softmax": Counter()})
@@ -219,14 +209,10 @@ def test_a_library_that_is_wrong_or_nowhere_available_has_its_remedy() -> None:
     for name, remedy in operators.REMEDIES.items():
         softmax = questions(1)[0].problem
         asked = [operators.OperatorCheck(name, softmax) for _ in range(2)]
-        for given, level in (
-            (["unsupported"] * 2, "WARN"),
-            (["unsupported", "ok"], "PASS"),
-            (["error"], "FAIL"),
-        ):
-            answered = [
-                operators.CheckedRow(ask, row(status), 0.1) for ask, status in zip(asked, given, strict=False)
-            ]
+        statuses = {"WARN": ["unsupported"] * 2, "PASS": ["unsupported", "ok"], "FAIL": ["error"]}
+        for level, given in statuses.items():
+            pairs = zip(asked, given, strict=False)
+            answered = [operators.CheckedRow(ask, row(status), 0.1) for ask, status in pairs]
             (found,) = operators.judged(answered, asked[: len(given)], {"softmax": Counter()})
             assert (found.level, found.remedy) == (level, "" if level == "PASS" else remedy)
     known = {each.name for operator in kernels.names() for each in kernels.problem(operator).implementations}
@@ -260,45 +246,44 @@ class Tuner:
             path.write_text(json.dumps({"versions": {"activations 12": {"question": answer}}}))
         return Launch(lambda: (), tuning_s=1.5)
 
-    def looked(self) -> dict[str, str]:
-        return levels(tuner.looked(self, self.build, self.forget, self.folder))
+    def looked(self) -> dict[str, Finding]:
+        found = list(tuner.looked(self, self.build, self.forget, self.folder))
+        assert levels(iter(found))
+        return {one.name: one for one in found}
 
 
 def test_a_question_is_asked_written_and_read(tmp_path: Path) -> None:
-    right = {"tuner versions": "PASS", "tuner asks": "PASS", "tuner remembers": "PASS"}
     made = Tuner(tmp_path)
-    assert made.looked() == right and made.forgotten == 2
+    found = [(one.name, one.level) for one in made.looked().values()]
+    assert found == [(f"tuner {word}", "PASS") for word in ("versions", "asks", "remembers")]
+    assert made.forgotten == 2
 
 
 def test_candidates_that_do_not_compile_are_named(tmp_path: Path) -> None:
     made = Tuner(tmp_path)
     made.passed_over = ["4096 w8: CompilationError: None has no dtype"]
-    found = {one.name: one for one in tuner.looked(made, made.build, made.forget, tmp_path)}
-    assert found["tuner asks"].level == "WARN" and "None has no dtype" in found["tuner asks"].sentence
-    assert found["tuner remembers"].level == "PASS"
+    found = made.looked()
+    asks, remembers = (found[f"tuner {word}"] for word in ("asks", "remembers"))
+    assert (asks.level, remembers.level) == ("WARN", "PASS") and "None has no dtype" in asks.sentence
 
 
 def test_a_tuner_that_forgets_or_never_asks_is_seen(tmp_path: Path) -> None:
-    assert Tuner(tmp_path, writes=False).looked()["tuner remembers"] == "WARN"
-    assert Tuner(tmp_path, reads=False).looked()["tuner remembers"] == "FAIL"
-    assert Tuner(tmp_path, asks=False).looked()["tuner asks"] == "FAIL"
+    assert Tuner(tmp_path, writes=False).looked()["tuner remembers"].level == "WARN"
+    assert Tuner(tmp_path, reads=False).looked()["tuner remembers"].level == "FAIL"
+    assert Tuner(tmp_path, asks=False).looked()["tuner asks"].level == "FAIL"
 
 
-def test_a_name_that_torch_does_not_have_is_seen_with_its_cause(tmp_path: Path) -> None:
-    class Broken(Tuner):
-        def versions(self) -> str:
-            raise AttributeError("module 'torch._C' has no attribute '_cuda_getDriverVersion'")
+def test_a_name_that_torch_lacks_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tuner, "versions", lambda self: "triton 3.7.1, ptxas 13.0, CUDA driver 0.0")
+    assert Tuner(tmp_path).looked()["tuner versions"].level == "FAIL"
 
-    broken = Broken(tmp_path)
-    (versions, *_) = tuner.looked(broken, broken.build, broken.forget, tmp_path)
+    def broken(self: Tuner) -> str:
+        raise AttributeError("module 'torch._C' has no attribute '_cuda_getDriverVersion'")
+
+    monkeypatch.setattr(Tuner, "versions", broken)
+    versions = Tuner(tmp_path).looked()["tuner versions"]
     assert versions.level == "FAIL" and "_cuda_getDriverVersion" in versions.sentence
     assert "Traceback" in versions.error
-
-    class Blind(Tuner):
-        def versions(self) -> str:
-            return "triton 3.7.1, ptxas 13.0, CUDA driver 0.0"
-
-    assert Blind(tmp_path).looked()["tuner versions"] == "FAIL"
 
 
 def test_runs_keep_their_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +330,7 @@ def named_in(path: Path) -> Iterator[str]:
 
 def test_the_page_explains_every_line_and_no_other() -> None:
     names = {name for path in (ROOT / "bench" / "selfcheck").glob("*.py") for name in named_in(path)}
-    names |= {*rows.FAULTS.values(), *installation.REMEDIES}
+    names |= {*installation.REMEDIES, *(name for name, _ in rows.FAULTS.values())}
     for anchor in rows.anchors("cpu"):
         names |= {anchor.name, f"{anchor.short} rate"}
         names |= {f"{kind}, {anchor.short}" for kind in ("clocks", "profiler")}

@@ -65,6 +65,10 @@ def examination(cpu: Device, *children: Child) -> Examination:
     return Examination(cpu, {}, lambda device: next(waiting), lambda: clock[0])
 
 
+ONE, TWO = CheckGroup("x:one", "", 9, quick=True), CheckGroup("x:two", "", 9)
+THREE = [ONE, TWO, CheckGroup("x:three", "", 9, times=True)]
+
+
 # ---- in real processes
 
 
@@ -76,9 +80,7 @@ def examination(cpu: Device, *children: Child) -> Examination:
         ("raise", "KeyError: 'the inner cause'.", "RuntimeError: the outer one"),
     ],
 )
-def test_what_was_found_before_a_group_broke_is_kept(
-    cpu: Device, act: str, sentence: str, error: str
-) -> None:
+def test_findings_before_a_break_are_kept(cpu: Device, act: str, sentence: str, error: str) -> None:
     # Of the hanging group's minute all but a moment is over when it is asked for its second finding.
     times = itertools.chain([0.0] * 4, itertools.repeat(59.8 if act == "hang" else 0.0))
     outcome = Examination(cpu, {"act": act}, now=lambda: next(times)).outcome(BROKEN)
@@ -123,39 +125,23 @@ def test_a_deadline_is_the_whole_groups(cpu: Device) -> None:
 def test_the_next_group_runs_after_one_has_died(cpu: Device) -> None:
     clock = [0.0]
     dead = Child(clock, [GOOD], WorkerDied("crashed", "the worker was killed (SIGKILL), perhaps for memory"))
-    groups = [
-        CheckGroup("x:one", "", 9, quick=True),
-        CheckGroup("x:two", "", 9),
-        CheckGroup("x:three", "", 9, times=True),
-    ]
-    found = list(examination(cpu, dead, Child(clock, [GOOD]), Child(clock, [GOOD])).outcomes(groups))
-    assert [outcome.group.name for outcome in found] == ["one", "two", "three"]
-    assert [[one.level for one in outcome.findings] for outcome in found] == [
-        ["PASS", "FAIL"],
-        ["PASS"],
-        ["PASS"],
-    ]
+    found = list(examination(cpu, dead, Child(clock, [GOOD]), Child(clock, [GOOD])).outcomes(THREE))
+    levels = {outcome.group.name: [one.level for one in outcome.findings] for outcome in found}
+    assert levels == {"one": ["PASS", "FAIL"], "two": ["PASS"], "three": ["PASS"]}
     assert "memory" in found[0].findings[1].remedy and dead.closed
 
 
 def test_if_no_worker_starts_nothing_else_is_asked(cpu: Device) -> None:
-    clock = [0.0]
     broken = failed("worker", "No worker starts: no torch.", "mend it")
-    groups = [
-        CheckGroup("x:one", "", 9, quick=True),
-        CheckGroup("x:two", "", 9),
-        CheckGroup("x:three", "", 9, times=True),
-    ]
-    found = list(examination(cpu, Child(clock, [broken])).outcomes(groups))
+    found = list(examination(cpu, Child([0.0], [broken])).outcomes(THREE))
     assert [outcome.group.name for outcome in found] == ["one"]
     assert "nothing else was checked" in report.verdict(found)
     assert "nothing else" not in report.verdict([GroupOutcome(BROKEN, [BAD], 1.0)])
 
 
 def test_an_interruption_kills_what_runs(cpu: Device) -> None:
-    clock = [0.0]
-    running, last = Child(clock, []), Child(clock, [])
-    found = examination(cpu, running, last)
+    running = Child([0.0], [])
+    found = examination(cpu, running, Child(running.clock, []))
     groups = found.outcomes([CheckGroup("x:one", "", 9), CheckGroup("x:two", "", 9)])
     next(groups)
     found._running.add(running)
@@ -188,15 +174,29 @@ def test_the_worst_line_is_the_exit_code(found: list[Finding], code: int, word: 
     assert f"{word} (exit code {code})" in report.verdict([GroupOutcome(BROKEN, found, 1.0)])
 
 
-def test_every_line_has_its_level_seconds_and_remedy_within_80_columns() -> None:
+def shown(outcome: GroupOutcome, **console: Any) -> str:
     text = StringIO()
+    report.show(Console(file=text, width=80, **console), outcome)
+    return text.getvalue()
+
+
+def test_every_line_has_its_level_seconds_and_remedy_within_80_columns() -> None:
     long = failed("illegal address", "A [bold]long[/bold] sentence. " * 9, "Do something about it. " * 9)
-    report.show(Console(file=text, width=80), GroupOutcome(BROKEN, [long, GOOD], 12.34))
-    lines = text.getvalue().splitlines()
+    text = shown(GroupOutcome(BROKEN, [long, GOOD], 12.34))
+    lines = text.splitlines()
     assert lines[1] == "a group that breaks, 12.3 s" and max(map(len, lines)) <= 80
     assert lines[2].startswith("FAIL  0.0 s illegal address    A [bold]long[/bold] sentence.")
-    assert " ".join(" ".join(lines).split()).count("Remedy: Do something about it.") == 1
-    assert "\x1b" not in text.getvalue()
+    assert " ".join(text.split()).count("Remedy: Do something about it.") == 1
+    assert "\x1b" not in text
+
+
+def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = GroupOutcome(BROKEN, [BAD], 1.0)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1;31m" in shown(outcome, force_terminal=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "31m" not in shown(outcome, force_terminal=True)
 
 
 def test_a_wide_terminal_is_not_filled(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,46 +218,23 @@ def test_a_wide_terminal_is_not_filled(cpu: Device, monkeypatch: pytest.MonkeyPa
     assert "degraded (exit code 1): 0 PASS, 1 WARN, 0 FAIL" in text.getvalue()
 
 
-def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shown() -> str:
-        text = StringIO()
-        report.show(Console(file=text, force_terminal=True, width=80), GroupOutcome(BROKEN, [BAD], 1.0))
-        return text.getvalue()
-
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[1;31m" in shown()
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "31m" not in shown()
-
-
 def test_the_file_holds_versions_numbers_and_tracebacks(cpu: Device) -> None:
     worker = passed("worker", "started", versions={"torch": "2.13.0"}, starting_s=2.5)
     bad = failed("operator", "KeyError.", "mend it", "Traceback ...", numbers_too=[1, 2])
-    text = report.report(cpu, False, [GroupOutcome(BROKEN, [worker, bad], 3.0)], 4.0)
-    read = json.loads(text)
+    read = json.loads(report.report(cpu, False, [GroupOutcome(BROKEN, [worker, bad], 3.0)], 4.0))
     assert (read["verdict"], read["exit_code"], read["seconds"]) == ("unusable", 2, 4.0)
     assert read["versions"]["torch"] == "2.13.0" and read["device"]["name"] == cpu.name
-    (group,) = read["groups"]
-    assert (
-        group["findings"][1]["error"] == "Traceback ..."
-        and group["findings"][0]["numbers"]["starting_s"] == 2.5
-    )
+    ((first, second),) = [group["findings"] for group in read["groups"]]
+    assert second["error"] == "Traceback ..." and first["numbers"]["starting_s"] == 2.5
 
 
 # ---- the command
 
 
 def doctor(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench", "doctor", *words]
     environment = {**os.environ, "COLUMNS": "80"}
-    return subprocess.run(
-        [sys.executable, "-m", "bench", "doctor", *words],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def test_a_quick_look_says_how_it_stands(tmp_path: Path) -> None:
@@ -294,13 +271,8 @@ def test_make_bench_begins_with_a_quick_look() -> None:
 
 def test_a_worker_knows_the_doctors_operator() -> None:
     bench = make_bench("cpu", 1 << 20, 1)
-    problem = Fault(dtype="float32", length=1000)
-    request: dict[str, Any] = {
-        "do": "check",
-        "quick": True,
-        "operator": "fault",
-        "parameters": problem.parameters(),
-    }
+    parameters = Fault(dtype="float32", length=1000).parameters()
+    request = {"do": "check", "quick": True, "operator": "fault", "parameters": parameters}
     assert answer(bench, request | {"implementation": "good"})["status"] == "ok"
     declared = {one.name for one in Fault.implementations}
     assert {"illegal", "hang", "kill", "uncapturable"} < declared

@@ -29,35 +29,22 @@ from bench.errors import UserError
 from bench.pytest_plugin import OPTIONS
 from bench.runner.forecast import Prices
 from bench.sampling.protocol import protocol
+from bench.selfcheck import blocks
 from bench.selfcheck import session as running
-from bench.selfcheck.blocks import (
-    BLOCKS,
-    DUEL,
-    LONGEST_CALL_S,
-    MEMORY_LIMITED,
-    QUANTIZATION,
-    RANDOM_ALIGNED,
-    TOUR,
-    Command,
-    CommandBlock,
-    calls,
-    chosen,
-    filled,
-)
-from bench.selfcheck.session import Runner, key_line, pack, shares, table_lines
+from bench.selfcheck.blocks import BLOCKS, Command, CommandBlock
+from bench.selfcheck.session import Runner, key_line, outcome_lines, pack, shares
 from bench.spec import DeviceKind
 from bench.store.parquet import read_frame
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
-from tests.bench.selfcheck_programs import PROGRAMS
 
 # ---- the lists
 
 
 def test_blocks_fit_calls_of_ten_minutes_and_all_but_the_last_half_an_hour() -> None:
-    found = calls()
+    found = blocks.calls()
     assert [block for call in found for block in call] == list(BLOCKS)
-    assert all(sum(block.limit_s for block in call) <= LONGEST_CALL_S <= 570 for call in found)
+    assert all(sum(block.limit_s for block in call) <= blocks.LONGEST_CALL_S <= 570 for call in found)
     *half_an_hour, last = found
     assert [block.name for block in last] == ["quantization"]
     starts_s = 60 * len(half_an_hour)  # a machine is started for each call
@@ -65,27 +52,25 @@ def test_blocks_fit_calls_of_ten_minutes_and_all_but_the_last_half_an_hour() -> 
 
 
 def test_the_model_is_scored_in_the_call_that_has_measured_something() -> None:
-    (call,) = [call for call in calls() if "model" in [block.name for block in call]]
+    (call,) = [call for call in blocks.calls() if "model" in [block.name for block in call]]
     assert "tour" in [block.name for block in call]
 
 
 @pytest.mark.parametrize(("kind", "capability"), [("cpu", None), ("cuda", (9, 0))])
 def test_every_sweep_of_the_lists_has_cases_there(kind: DeviceKind, capability: Any) -> None:
-    measuring = [
-        command for block in BLOCKS for command in block.commands if "--bench-sweep" in command.words
-    ]
+    commands = [command for block in BLOCKS for command in block.commands]
+    measuring = [command for command in commands if "--bench-sweep" in command.words]
     assert len(measuring) == 7
     for command in measuring:
         if command.gpu_only and kind == "cpu":
             continue
-        words = command.words
-        for name in (after for word, after in pairwise(words) if word == "--bench-sweep"):
+        for name in (after for word, after in pairwise(command.words) if word == "--bench-sweep"):
             cases = [c for path in sweep.select(name) for c in sweep.load(path, kernels.problem, 132).cases]
             assert any(not case.missing(kind, capability) for case in cases), name
 
 
 def test_shapes_that_nobody_chose_are_aligned_and_run_by_both_sides() -> None:
-    cases = sweep.load(RANDOM_ALIGNED, kernels.problem, 132).cases
+    cases = sweep.load(blocks.RANDOM_ALIGNED, kernels.problem, 132).cases
     sizes = {(p["m"], p["n"], p["k"]) for p in (case.problem.parameters() for case in cases)}
     assert len(sizes) == 24 and all(m % 8 == n % 8 == k % 64 == 0 for m, n, k in sizes)
     here = [case.implementation for case in cases if not case.missing("cuda", (9, 0))]
@@ -102,37 +87,35 @@ def test_commands_exist_and_take_their_options() -> None:
         "studies": typer.main.get_command(studies.__main__.app),
     }
     options = {f"--bench-{name}" for name in OPTIONS}
-    for block in BLOCKS:
-        for command in block.commands:
-            package, name, *rest = command.words
-            given = {word for word in rest if word.startswith("--")}
-            if package in known:
-                found = known[package].commands.get(name)
-                assert found is not None, f"{package} has no command {name}"
-                takes = {word for option in found.params for word in option.opts} if found else given
-                assert given <= takes, command
-            elif package == "pytest":
-                assert {word for word in given if word.startswith("--bench-")} <= options
-            else:
-                assert (ROOT / f"{package.replace('.', '/')}.py").exists()
+    for command in (command for block in BLOCKS for command in block.commands):
+        package, name, *rest = command.words
+        given = {word for word in rest if word.startswith("--")}
+        if package in known:
+            found = known[package].commands.get(name)
+            assert found is not None, f"{package} has no command {name}"
+            assert given <= {word for option in found.params for word in option.opts}, command
+        elif package == "pytest":
+            assert {word for word in given if word.startswith("--bench-")} <= options
+        else:
+            assert (ROOT / f"{package.replace('.', '/')}.py").exists()
 
 
-def is_ours(case: Case) -> bool:
-    return case.implementation.startswith("triton")
+def of_library(case: Case) -> bool:
+    return not case.implementation.startswith(("triton", "inductor"))
 
 
-def is_inductor(case: Case) -> bool:
-    return case.implementation.startswith("inductor")
+def not_inductor(case: Case) -> bool:
+    return not case.implementation.startswith("inductor")
 
 
 @pytest.mark.parametrize("gpu", ["h100_sxm5", "h200"])
 @pytest.mark.parametrize(
     ("block", "names", "asked", "sides"),
     [
-        ("tour", TOUR, lambda case: not is_ours(case) and not is_inductor(case), {False}),
-        ("gemm-duel", DUEL, lambda case: not is_inductor(case), {False, True}),
-        ("memory-duel", MEMORY_LIMITED, lambda case: not is_inductor(case), {False, True}),
-        ("quantization", QUANTIZATION, lambda case: True, {True}),
+        ("tour", blocks.TOUR, of_library, {False}),
+        ("gemm-duel", blocks.DUEL, not_inductor, {False, True}),
+        ("memory-duel", blocks.MEMORY_LIMITED, not_inductor, {False, True}),
+        ("quantization", blocks.QUANTIZATION, lambda case: True, {True}),
     ],
 )
 def test_a_block_has_time_for_every_case_of_both_sides(
@@ -141,37 +124,31 @@ def test_a_block_has_time_for_every_case_of_both_sides(
     """A duel of which one side is left out, and a curve of two points, answer nothing."""
     device = of_datasheet(datasheet_named(gpu))
     paths = dict.fromkeys(path for name in ("ceilings", *names) for path in sweep.select(name))
-    cases = [
-        case
-        for loaded in sweep.load_all(list(paths), kernels.problem, device.sm_count)
-        for case in loaded.cases
-        if not case.missing("cuda", device.capability) and case.threads == "all"
-    ]
+    loaded = sweep.load_all(list(paths), kernels.problem, device.sm_count)
+    every = [case for each in loaded for case in each.cases]
+    cases = [c for c in every if not c.missing("cuda", device.capability) and c.threads == "all"]
     ceilings = [case for case in cases if case.role != "measurement"]
-    others = [
-        case
-        for case in cases
-        if case.role == "measurement" and case.problem.dtype == "float16" and asked(case)
-    ]
+    halves = [case for case in cases if case.role == "measurement" and case.problem.dtype == "float16"]
+    others = [case for case in halves if asked(case)]
     (command, *_) = next(one for one in BLOCKS if one.name == block).commands
     prices = Prices(device, protocol("cuda"), command.budget_s(command.limit_s))
     prices.limit_ceilings(cases)
     found = prices.forecast([*ceilings, *others])
     assert found.planned.cases == found.possible.cases == len(others) > 0
-    assert {is_ours(case) for case in others} == sides
+    assert {case.implementation.startswith("triton") for case in others} == sides
 
 
 def test_unknown_blocks_are_refused_by_a_sentence_that_names_them() -> None:
-    assert [block.name for block in chosen(["model", "clock"])] == ["clock", "model"]
-    assert chosen(["all"]) == list(BLOCKS)
+    assert [block.name for block in blocks.chosen(["model", "clock"])] == ["clock", "model"]
+    assert blocks.chosen(["all"]) == list(BLOCKS)
     with pytest.raises(UserError, match=r"no block 'duel' .did you mean gemm-duel or memory-duel"):
-        chosen(["doctor", "duel"])
+        blocks.chosen(["doctor", "duel"])
 
 
 def test_words_are_filled_in() -> None:
     command = Command("x", ("a", "{rows}", "{folder}/f.json", "{budget}", "-k", "ceilings"), 100)
     rows = [Path("/r/1"), Path("/r/2")]
-    words = filled(command, 100, {"folder": Path("/f"), "rows": rows})
+    words = blocks.filled(command, 100, {"folder": Path("/f"), "rows": rows})
     assert words == ["a", "/r/1", "/r/2", "/f/f.json", "75", "-k", "ceilings"]
     assert command.budget_s(10) == 4, "of a short limit two fifths are measuring"
 
@@ -183,6 +160,38 @@ def test_minutes_shorten_every_limit_alike_and_lengthen_none() -> None:
 
 
 # ---- running
+
+PROGRAMS = {
+    "good": "print('noise'); print('answer: 42'); print('bye')",
+    "bad": "import sys; print('what went wrong'); sys.exit(3)",
+    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "leaving": (
+        "import os, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        "open('PIDS', 'w').write(str(child.pid))\n"
+    ),
+    "stubborn": (
+        "import os, signal, subprocess, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        "open('PIDS', 'w').write(f'{os.getpid()} {child.pid}')\n"
+        "open('READY', 'w').close()\n"
+        "signal.pause()\n"
+    ),
+    "measuring": (
+        "import signal, sys, pathlib\n"
+        "from tests.bench.rows import rows\n"
+        "from bench.store.journal import Journal\n"
+        "folder = pathlib.Path(sys.argv[1]) / 'device'\n"
+        "folder.mkdir()\n"
+        "journal = Journal.named(folder, '20260101T000000Z-x')\n"
+        "journal.append(*rows(3, run_id='r', device='device'))\n"
+        "open('READY', 'w').close()\n"
+        "signal.pause()\n"
+    ),
+}
+"""Programs in place of commands: good ones, bad ones, and those that hang. READY and PIDS become paths: of a
+pipe that is opened when the program hangs, and of a file for process numbers."""
 
 
 class Overrunning(subprocess.Popen[bytes]):
@@ -223,7 +232,8 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
 
 
 def block(*names: str, limit_s: float = 60, **more: Any) -> CommandBlock:
-    return CommandBlock("b", "?", tuple(Command(name, (name, "{folder}"), limit_s, **more) for name in names))
+    commands = (Command(name, (name, "{folder}"), limit_s, **more) for name in names)
+    return CommandBlock("b", "?", tuple(commands))
 
 
 def test_a_command_that_fails_stops_none_after_it(runner: Runner) -> None:
@@ -280,20 +290,13 @@ def test_what_a_stopped_run_had_measured_is_a_result_file(runner: Runner) -> Non
 
 
 def test_what_reads_results_reads_those_of_its_block(runner: Runner) -> None:
-    reads = Command("reads", ("good", "{rows}"), 60)
-    every = Command("every", ("good", "{all}"), 60)
-    runner.run([CommandBlock("b", "?", (reads, every))], is_cpu=False)
-    assert [one.outcome for one in runner.outcomes] == [
-        "not run: this block has left no result file",
-        "not run: there is no result file in this folder",
-    ]
-    (runner.folder / "device").mkdir()
-    (runner.folder / "device" / "earlier.parquet").touch()
-    runner.run([CommandBlock("b", "?", (reads, every))], is_cpu=False)
-    assert [one.outcome for one in runner.outcomes[2:]] == [
-        "not run: this block has left no result file",
-        "done",
-    ]
+    reading = Command("reads", ("good", "{rows}"), 60), Command("every", ("good", "{all}"), 60)
+    of_block = "not run: this block has left no result file"
+    for last in ("not run: there is no result file in this folder", "done"):
+        runner.run([CommandBlock("b", "?", reading)], is_cpu=False)
+        assert [one.outcome for one in runner.outcomes[-2:]] == [of_block, last]
+        (runner.folder / "device").mkdir(exist_ok=True)
+        (runner.folder / "device" / "earlier.parquet").touch()
     comparing = Command("comparing", ("bench", "compare", "{all}"), 60)
     assert running._unmet(comparing, [Path("one")], [Path("one")]).endswith("and there are 1")
 
@@ -309,9 +312,7 @@ def test_on_a_cpu_what_needs_a_gpu_is_said_and_no_failure(runner: Runner) -> Non
     assert runner.outcomes[2].outcome == "done" and said.count("   needs a GPU: our side") == 1
 
 
-def test_ctrl_c_ends_the_command_that_runs_and_the_rest_is_not_run(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_all_commands(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*given: object) -> tuple[int, bool]:
         raise KeyboardInterrupt
 
@@ -330,8 +331,11 @@ def test_key_lines() -> None:
 # ---- what is left
 
 
-def test_few_files_are_left_and_nothing_is_written_over(runner: Runner) -> None:
-    runner.run([block("good", "bad")], is_cpu=False)
+def test_a_table_and_few_files_are_left_and_nothing_is_written_over(runner: Runner) -> None:
+    runner.run([block("good", "bad", key=r"\[")], is_cpu=False)
+    lines = list(outcome_lines(runner.outcomes))
+    assert len([line for line in lines if line.split()[:1] == ["b"]]) == 2
+    assert any("failed (exit code 3)" in line for line in lines)
     (runner.folder / "device").mkdir()
     (runner.folder / "device" / "run.parquet").touch()
     (runner.folder / "doctor.json").write_text("{}")
@@ -348,32 +352,19 @@ def test_few_files_are_left_and_nothing_is_written_over(runner: Runner) -> None:
     assert summary["environment"] == {"torch": "2"}, "what is long stands in the archive"
     assert [one["command"] for one in summary["commands"]] == ["good", "bad"]
     (runner.folder / running.LOGS).mkdir()
+    running.TUNED.mkdir()
+    (running.TUNED / "choice.json").write_text("{}")
     again = pack(runner.folder, runner.outcomes, facts)
+    with tarfile.open(runner.folder / "logs-2.tar.gz") as archive:
+        assert "tuned/choice.json" in archive.getnames()
     assert set(left) < set(again)
     assert {path.name for path in again} - {path.name for path in left} == {"logs-2.tar.gz", "summary-2.json"}
 
 
-def test_what_the_tuner_chose_is_kept(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned = runner.folder.parent / "tuned"
-    tuned.mkdir()
-    (tuned / "choice.json").write_text("{}")
-    monkeypatch.setattr(running, "TUNED", tuned)
-    pack(runner.folder, [], {})
-    with tarfile.open(runner.folder / "logs.tar.gz") as archive:
-        assert "tuned/choice.json" in archive.getnames()
-
-
 def test_a_call_leaves_at_most_eight_files() -> None:
-    for call in calls():
+    for call in blocks.calls():
         measuring = [one for block in call for one in block.commands if "--benchmark" in one.words]
         assert len(measuring) + len(("summary", "archive")) <= 8
-
-
-def test_the_table_has_a_row_for_each_command(runner: Runner) -> None:
-    runner.run([block("good", "bad", key=r"\[")], is_cpu=False)
-    lines = list(table_lines(runner.outcomes))
-    assert len([line for line in lines if line.split()[:1] == ["b"]]) == 2
-    assert any("failed (exit code 3)" in line for line in lines)
 
 
 # ---- the command
@@ -419,17 +410,14 @@ def test_a_block_runs_from_the_command_to_its_files(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert re.search(r"model +score +\d+ +done +Scored: ", done.output)
     summary = json.loads((out / "summary.json").read_text())
-    assert (
-        summary["environment"]["packages"]["pydantic"] and summary["environment"]["device"]["kind"] == "cpu"
-    )
+    facts = summary["environment"]
+    assert facts["packages"]["pydantic"] and facts["device"]["kind"] == "cpu"
     with tarfile.open(out / "logs.tar.gz") as archive:
         assert {"scores.json", "logs/model-score.log"} <= set(archive.getnames())
 
 
 def test_the_device_is_described_without_its_datasheet() -> None:
-    from bench.selfcheck.session import environment
-
-    facts = environment(detect("cpu"))
+    facts = running.environment(detect("cpu"))
     json.dumps(facts)
     assert facts["device"]["sm_count"] >= 1 and "datasheet" not in facts["device"]
     assert facts["packages"]["torch"] and not any(name.startswith("HOME") for name in facts["variables"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.device.detect import Device, detect
+from bench.device.detect import detect
 from bench.errors import UserError
 from bench.spec import Launch, Unsupported
 from kernels.gemm.problem import Gemm
@@ -18,7 +19,6 @@ from studies.gpu import facts, on_device
 from studies.gpu.facts import Refresh, refresh, tf32_operands
 
 CPU = detect("cpu")
-LONG_S = 300.0
 
 
 # ---- tf32
@@ -52,10 +52,8 @@ def test_what_became_of_the_operands_is_told_from_error_and_bias(treated: Any, h
 
 
 def test_the_stated_errors_are_those_of_uniform_operands() -> None:
-    error, bias = products(on_device._cut, on_device._cut)
-    assert error == pytest.approx(facts.CUT_ERROR, rel=0.05) and bias == pytest.approx(
-        facts.CUT_BIAS, rel=0.05
-    )
+    found = products(on_device._cut, on_device._cut)
+    assert found == pytest.approx((facts.CUT_ERROR, facts.CUT_BIAS), rel=0.05)
     error, bias = products(on_device._rounded, on_device._rounded)
     assert error == pytest.approx(facts.ROUNDED_ERROR, rel=0.05) and abs(bias) < 2e-5
 
@@ -88,8 +86,7 @@ def test_candidates_that_do_not_compile_are_passed_over() -> None:
     def module(*candidates: str) -> Any:
         return SimpleNamespace(__name__="kernels.gemm.x", candidates=lambda *_: candidates, prepare=preparing)
 
-    values: dict[str, Any] = {f: getattr(CPU, f) for f in CPU.__dataclass_fields__}
-    device = Device(**values | {"kind": "cuda", "capability": (9, 0)})
+    device = replace(CPU, kind="cuda", capability=(9, 0))
     problem = Gemm(dtype="float32", m=8, n=8, k=8)
     inputs = [torch.zeros(8, 8)] * 2
     made = on_device.first_launch(module("a", "b", "c"), problem, inputs, device)
@@ -119,9 +116,8 @@ def test_the_energy_counter_decides() -> None:
     quick = [float(step // 2) for step in range(100)]
     slow = [float(step // 30) for step in range(100)]
     still: list[float | None] = [1.0] * 100
-    assert facts.nvml(times_s, {"energy": quick, "clock": still}, 0.1).sentence == (
-        "energy every 20 ms; clock never changed"
-    )
+    known = facts.nvml(times_s, {"energy": quick, "clock": still}, 0.1)
+    assert known.sentence == "energy every 20 ms; clock never changed"
     assert facts.nvml(times_s, {"energy": slow}, 0.1).answer == "no"
     untold = facts.nvml(times_s, {"energy": [None] * 100}, 0.1)
     assert (untold.answer, untold.sentence) == ("unknown", "energy is unknown")
@@ -138,15 +134,11 @@ def test_every_question_can_be_asked_and_is_written(name: str) -> None:
 def test_a_rehearsal_says_so_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert facts.main(["nvml", "3", str(tmp_path / "fact.json")]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[-2].endswith("(a rehearsal: this is a CPU)") and said[-1].startswith(
-        "yes: energy every 20 ms"
-    )
+    assert said[-2].endswith("(a rehearsal: this is a CPU)")
+    assert said[-1].startswith("yes: energy every 20 ms")
     written = json.loads((tmp_path / "fact.json").read_text())
-    assert (
-        written["rehearsal"] is True
-        and written["answer"] == "yes"
-        and written["numbers"]["energy"]["changes"]
-    )
+    assert written["rehearsal"] is True and written["answer"] == "yes"
+    assert written["numbers"]["energy"]["changes"]
 
 
 def test_a_question_that_there_is_not_is_refused(tmp_path: Path) -> None:

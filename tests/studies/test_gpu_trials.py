@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,12 +68,8 @@ def test_a_result_that_is_not_written_is_wrong() -> None:
 
 
 def test_what_cannot_run_is_told_from_what_fails() -> None:
-    right, refused, failed = (
-        Made(0.0, 0.0).trial(),
-        failing(Unsupported("too old")),
-        failing(ValueError("no")),
-    )
-    found = tried([right, refused, failed], float("inf"), repeats=True)
+    refused, failed = failing(Unsupported("too old")), failing(ValueError("no"))
+    found = tried([right_again(), refused, failed], float("inf"), repeats=True)
     assert (len(found.right), found.refused) == (1, [f"{SMALL} c1: too old"])
     assert found.wrong == [f"{SMALL} c1: ValueError: no"] and not found.broken
     alone = facts.confirmed("?", "products", tried([refused], float("inf")))
@@ -87,9 +84,7 @@ def right_again() -> Trial:
 
 
 @pytest.mark.parametrize("lost", ["fault", "hang"])
-def test_nothing_follows_a_launch_that_hangs_or_loses_the_device(
-    lost: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_follows_a_launch_that_breaks(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error: Exception = RuntimeError("an illegal memory access was encountered")
     if lost == "hang":
         error = Stuck("str", "the launch has not ended after 5 s", "timeout")
@@ -103,8 +98,7 @@ def test_nothing_follows_a_launch_that_hangs_or_loses_the_device(
 
 
 def on_a(capability: tuple[int, int], sm_count: int = 132) -> Device:
-    values: dict[str, Any] = {f: getattr(CPU, f) for f in CPU.__dataclass_fields__}
-    return Device(**values | {"kind": "cuda", "capability": capability, "sm_count": sm_count})
+    return replace(CPU, kind="cuda", capability=capability, sm_count=sm_count)
 
 
 @pytest.mark.parametrize("capability", [(9, 0), (10, 0)])
@@ -126,9 +120,7 @@ def test_shapes_for_gluon_are_of_every_kind_in_every_type_and_can_be_run(capabil
     assert met == {(dtype, kind) for dtype in types for kind in range(4)}
 
 
-def test_each_shape_meets_every_configuration_once_with_other_numbers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_shape_meets_every_configuration_with_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
     side_by_side = lambda now, build: compiled.extend(chosen for _, chosen in now)  # noqa: E731
     monkeypatch.setattr(on_device, "compile_side_by_side", side_by_side)
@@ -149,9 +141,7 @@ def test_each_shape_meets_every_configuration_once_with_other_numbers(
     assert not torch.equal(given[0][0], given[2][0])
 
 
-def test_a_configuration_that_does_not_compile_computed_nothing_wrong(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_configuration_that_does_not_compile_is_not_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     from kernels.gemm import persistent
 
     compiled = iter(range(1))  # once: Triton 3.6 would repeat the failure, for seconds
@@ -169,9 +159,7 @@ def test_a_configuration_that_does_not_compile_computed_nothing_wrong(
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (12, 0)])
-def test_a_device_without_such_kernels_leaves_gluon_unknown_with_the_reason(
-    capability: tuple[int, int],
-) -> None:
+def test_a_device_without_such_kernels_leaves_gluon_unknown(capability: tuple[int, int]) -> None:
     found = on_device.gluon(on_a(capability), LONG_S)
     assert found.answer == "unknown" and "kernels for compute capability" in found.sentence
 
@@ -198,10 +186,8 @@ def wrong_at(calls: set[int]) -> Configurable:
         out = torch.empty(problem.n, problem.m)
 
         def call() -> torch.Tensor:
-            a, b = inputs
-            torch.mm(
-                b if problem.layout[1] == "N" else b.t(), a if problem.layout[0] == "N" else a.t(), out=out
-            )
+            a, b = (x if kind == "N" else x.t() for x, kind in zip(inputs, problem.layout, strict=True))
+            torch.mm(b, a, out=out)
             if next(count) in calls:
                 out[-1, -1] += 1.0
             return out
@@ -223,11 +209,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     ("wrong", "answer", "sentence"),
     [
         (set(), "yes", "12 products of 3 shapes, all confirmed by float64"),
-        (
-            {12},
-            "no",
-            "1 of 12 products of 3 shapes are wrong, first float32-NN-m16-n24-k8 c seed 2: error",
-        ),
+        ({12}, "no", "1 of 12 products of 3 shapes are wrong, first float32-NN-m16-n24-k8 c seed 2: error"),
     ],
 )
 def test_a_wrong_product_of_many_is_seen_and_named(
@@ -257,9 +239,7 @@ def test_what_does_not_run_is_unknown_with_its_reason(monkeypatch: pytest.Monkey
     assert found.answer == "unknown" and found.sentence.endswith(": needs Triton 3.7")
 
 
-def test_8_bit_types_are_checked_and_those_that_a_device_lacks_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_8_bit_types_are_checked_and_missing_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_device, "LONG_K", {"m": 16, "n": 16, "k": 64, "layout": "TN"})
     found = on_device.narrow(CPU, LONG_S)
     assert found.answer == "yes" and found.sentence.startswith("2 products of 2 shapes, all confirmed")

@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from pkgutil import resolve_name
@@ -102,39 +102,23 @@ def test_the_timer_s_blocks_hold_what_ours_do() -> None:
     assert len(calls) % 707 == 0
 
 
-@dataclass
-class Span:
-    us: float
-
-    def elapsed_us(self) -> float:
-        return self.us
-
-
-@dataclass
-class Kind:
-    name: str
-
-
-@dataclass
-class Event:
-    device_type: Kind
-    time_range: Span
+def event(kind: str, us: float) -> Any:
+    """As torch.profiler's."""
+    time_range = SimpleNamespace(elapsed_us=lambda: us)
+    return SimpleNamespace(device_type=SimpleNamespace(name=kind), time_range=time_range)
 
 
 def test_the_profilers_kernels_are_summed_and_the_hosts_events_left_out(seeded: random.Random) -> None:
     kernel_us = [seeded.uniform(1, 1000) for _ in range(30)]
-    events = [Event(Kind("CUDA"), Span(us)) for us in kernel_us]
-    events += [Event(Kind("CPU"), Span(seeded.uniform(1, 1000))) for _ in range(10)]
+    events = [event("CUDA", us) for us in kernel_us]
+    events += [event("CPU", seeded.uniform(1, 1000)) for _ in range(10)]
     seeded.shuffle(events)
     assert kernel_s(events, 10) == pytest.approx(1e-7 * sum(kernel_us))
-    assert math.isnan(kernel_s([event for event in events if event.device_type.name == "CPU"], 10))
-    assert math.isnan(kernel_s([], 10))
+    assert math.isnan(kernel_s([event("CPU", 1.0)], 10)) and math.isnan(kernel_s([], 10))
 
 
 @pytest.mark.parametrize("name", ["do_bench", "do_bench_cudagraph"])
-def test_tritons_answer_is_asked_for_as_a_median_and_given_in_seconds(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_triton_is_asked_for_a_median(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     def answer(fn: object, **options: object) -> float:
@@ -147,9 +131,7 @@ def test_tritons_answer_is_asked_for_as_a_median_and_given_in_seconds(
     assert asked == [print, {"rep": 1e3 * TURN_S / replays, "return_mode": "median"}]
 
 
-def simulated_instruments(
-    cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch, reads: float = COLD_S / 2
-) -> None:
+def simulated_instruments(cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the simulated device; the others' instruments are stood in for."""
     operator = doubling(cuda)
     here = "bench.selfcheck.instruments"
@@ -159,13 +141,15 @@ def simulated_instruments(
     monkeypatch.setattr(f"{here}.triton_instrument", lambda name, call: Instrument(name, lambda: COLD_S / 2))
 
 
-def test_a_case_on_a_gpu_is_timed_warm_and_cold_and_nothing_attaches_to_its_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+GOOD, BAD, FULL = (
+    ("doubling", name, {"dtype": "float32", "size": 256}) for name in ("good", "uncapturable", "exhausting")
+)
+
+
+def test_a_case_on_a_gpu_is_timed_warm_and_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = SimulatedCuda()
     simulated_instruments(cuda, monkeypatch)
-    given: Given = ("doubling", "good", {"dtype": "float32", "size": 256})
-    warm, cold = (comparison(*one) for one in cuda_readings(simulated_bench(cuda), given, 6))
+    warm, cold = (comparison(*one) for one in cuda_readings(simulated_bench(cuda), GOOD, 6))
     assert list(warm.median_s) == ["graph", "stream", "Timer", "do_bench_cudagraph"]
     assert list(cold.median_s) == ["graph, ring", "stream, ring", "do_bench"]
     assert not set(APART) & (set(warm.median_s) | set(cold.median_s))
@@ -175,11 +159,6 @@ def test_a_case_on_a_gpu_is_timed_warm_and_cold_and_nothing_attaches_to_its_proc
     known = cold.ours_over["do_bench"]
     assert known is not None and known.middle == pytest.approx(2.0, rel=0.01)
     assert set(warm.median_s) | set(cold.median_s) <= set(INCLUDES)
-
-
-GOOD: Given = ("doubling", "good", {"dtype": "float32", "size": 256})
-BAD: Given = ("doubling", "uncapturable", {"dtype": "float32", "size": 256})
-FULL: Given = ("doubling", "exhausting", {"dtype": "float32", "size": 256})
 
 
 def test_after_a_failed_capture_another_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,13 +184,9 @@ def test_after_a_failed_capture_another_process_goes_on(monkeypatch: pytest.Monk
 
 
 def test_readings_are_gathered_from_one_process_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, again = (
-        passed("gemm warm", "", turns_s={"graph": [1.0, None]}),
-        passed("together", "", again_from=3),
-    )
-    processes = iter(
-        [[passed("together", "[1/4]"), seen, again], [failed("unfinished", "It died.", "Look.")]]
-    )
+    seen = passed("gemm warm", "", turns_s={"graph": [1.0, None]})
+    first = [passed("together", "[1/4]"), seen, passed("together", "", again_from=3)]
+    processes = iter([first, [failed("unfinished", "It died.", "Look.")]])
     begins: list[int] = []
 
     class Processes:
@@ -236,9 +211,8 @@ def test_a_part_that_is_not_installed_is_named_with_the_command(monkeypatch: pyt
     said = instrument_process.lacking("cupti-python")
     assert said.startswith("cupti-python is not installed and left out: ")
     assert said.endswith("-m pip install 'cupti-python'")
-    monkeypatch.setattr(
-        instrument_process, "PACKAGES", {"cuda-bench": ("nonesuch.bench", "cuda-bench[cu{major}]")}
-    )
+    package = {"cuda-bench": ("nonesuch.bench", "cuda-bench[cu{major}]")}
+    monkeypatch.setattr(instrument_process, "PACKAGES", package)
     assert re.search(r"-m pip install 'cuda-bench\[cu1\d\]'$", instrument_process.lacking("cuda-bench"))
     assert instrument_process.lacking("together") == "" == instrument_process.lacking("profiler")
 
@@ -266,11 +240,8 @@ def test_a_real_case_is_timed_by_all_three(monkeypatch: pytest.MonkeyPatch) -> N
     """They agree on the order of magnitude: no more can be asked of a machine that others use."""
     monkeypatch.setattr("bench.selfcheck.instruments.TURN_S", 0.01)
     bench = make_bench("cpu", 1 << 20, seed=1)
-    given: Given = (
-        "softmax",
-        "aten",
-        {"dtype": "float32", "direction": "forward", "rows": 64, "length": 512},
-    )
+    parameters = {"dtype": "float32", "direction": "forward", "rows": 64, "length": 512}
+    given: Given = ("softmax", "aten", parameters)
     with torch.no_grad():
         found = comparison(*cpu_reading(bench, given, torch.get_num_threads(), 6))
     assert list(found.median_s) == ["host", "Timer", "loop"] and list(found.ours_over) == ["Timer", "loop"]
@@ -281,31 +252,18 @@ def test_a_real_case_is_timed_by_all_three(monkeypatch: pytest.MonkeyPatch) -> N
 # ---- those that are alone in their process: stand-ins with the names of the wheels
 
 
-class ActivityKind(IntEnum):
-    """As cupti.ActivityKind: these names are in cupti/cupti.pyi of cupti-python 13.4.0."""
-
-    MEMCPY = 1
-    MEMSET = 2
-    KERNEL = 3
-    CONCURRENT_KERNEL = 10
-    OVERHEAD = 17
-
-
-@dataclass
-class Record:
-    kind: int
-    start: int
-    end: int
+KINDS = {"MEMCPY": 1, "MEMSET": 2, "KERNEL": 3, "CONCURRENT_KERNEL": 10, "OVERHEAD": 17}
+"""As in cupti/cupti.pyi of cupti-python 13.4.0."""
 
 
 class Cupti:
     """As cupti.cupti: records are delivered when they are flushed, and gone when the callback returns."""
 
-    ActivityKind = ActivityKind
+    ActivityKind = IntEnum("ActivityKind", KINDS)
 
     def __init__(self) -> None:
         self.enabled: set[int] = set()
-        self.buffered: list[Record] = []
+        self.buffered: list[Any] = []
         self.registered = 0
 
     def activity_enable(self, kind: int) -> None:
@@ -326,9 +284,9 @@ class Cupti:
         for record in records:
             record.start = record.end = 0
 
-    def launch(self, kind: ActivityKind, ns: int) -> None:
-        if kind in self.enabled:
-            self.buffered.append(Record(kind, 1000, 1000 + ns))
+    def launch(self, name: str, ns: int) -> None:
+        if KINDS[name] in self.enabled:
+            self.buffered.append(SimpleNamespace(kind=KINDS[name], start=1000, end=1000 + ns))
 
 
 def test_cupti_s_records_are_summed_over_the_launches_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,9 +296,8 @@ def test_cupti_s_records_are_summed_over_the_launches_of_a_turn(monkeypatch: pyt
     instrument_process._cupti_records.cache_clear()
 
     def call() -> None:
-        cupti.launch(ActivityKind.CONCURRENT_KERNEL, 2000)
-        cupti.launch(ActivityKind.MEMSET, 500)
-        cupti.launch(ActivityKind.OVERHEAD, 10**6)
+        for name, ns in (("CONCURRENT_KERNEL", 2000), ("MEMSET", 500), ("OVERHEAD", 10**6)):
+            cupti.launch(name, ns)
 
     read = instrument_process.cupti_python(call, 7)
     call()  # before the turn: not of it
@@ -398,14 +355,11 @@ def test_nvbench_measures_each_case_as_often_as_there_are_rounds(monkeypatch: py
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 
-    def building(name: str) -> Callable[[], Callable[[], Any]]:
-        def build() -> Callable[[], Any]:
-            built.append(name)
-            return lambda: called.append(name)
+    def build(name: str) -> Callable[[], Any]:
+        built.append(name)
+        return partial(called.append, name)
 
-        return build
-
-    found = dict(instrument_process.nvbench_s({name: building(name) for name in "ab"}, 2, 0.12))
+    found = dict(instrument_process.nvbench_s({name: partial(build, name) for name in "ab"}, 2, 0.12))
     assert built == ["a", "a", "b", "b"] and called == ["a"] * 8 + ["b"] * 8
     assert found["a"] == [2e-6, 5e-6]
     assert math.isnan(found["b"][0]) and found["b"][1] == 5e-6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -13,16 +13,14 @@ from kernels import problem
 from studies import harness_overhead
 
 
-@dataclass
 class Clock:
-    at_s: float = 0.0
+    at_s = 0.0
 
     def perf_counter(self) -> float:
         return self.at_s
 
 
-@dataclass
-class Row:
+class Row(NamedTuple):
     status: str = "ok"
     setup_s: float | None = None
     check_s: float | None = None
@@ -63,9 +61,8 @@ def test_every_request_is_timed_but_the_first(clock: Clock, seeded: random.Rando
 
 def test_every_row_is_timed(clock: Clock, seeded: random.Random) -> None:
     seconds = [seeded.uniform(1e-4, 1e-2) for _ in range(harness_overhead.TIMES)]
-    assert harness_overhead.rows_s(cast(Any, Takes(clock, seconds)), cast(Any, Row())) == pytest.approx(
-        seconds
-    )
+    found = harness_overhead.rows_s(cast(Any, Takes(clock, seconds)), cast(Any, Row()))
+    assert found == pytest.approx(seconds)
 
 
 class Session:
@@ -95,9 +92,8 @@ def test_what_a_row_accounts_for_is_no_overhead(clock: Clock, seeded: random.Ran
 
 def test_it_ends_with_the_budget(clock: Clock) -> None:
     visits = [(Row("ok", 0.0, 0.0, harness_overhead.BUDGET_S / 3), 0.001)] * 100
-    assert (
-        len(harness_overhead.visits_s(cast(Any, Session(clock, visits)))) == 2
-    )  # of three, without the first
+    timed = harness_overhead.visits_s(cast(Any, Session(clock, visits)))
+    assert len(timed) == 2  # of three, without the first
 
 
 def test_the_spread_is_the_median_and_the_95th_percentile_in_milliseconds() -> None:
@@ -106,24 +102,9 @@ def test_the_spread_is_the_median_and_the_95th_percentile_in_milliseconds() -> N
 
 def test_a_machine_too_slow_to_tell_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a worker, a session and a journal that do nothing."""
-    monkeypatch.setattr(harness_overhead, "Worker", lambda *_, **__: cast(Any, Stub()))
-    monkeypatch.setattr(harness_overhead, "Session", lambda *_: cast(Any, Stub()))
+    nothing = MagicMock()
+    nothing.return_value.walk.return_value = ()
+    monkeypatch.setattr(harness_overhead, "Worker", nothing)
+    monkeypatch.setattr(harness_overhead, "Session", nothing)
     (line,) = harness_overhead.parent_overhead(problem)
     assert line == "the parent's cost is not known: fewer than two visits ended within 15 s"
-
-
-class Stub:
-    """Answers everything with nothing."""
-
-    def ask(self, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-        return {}
-
-    def walk(self) -> Iterator[Any]:
-        return iter(())
-
-    @property
-    def planner(self) -> Stub:
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None

@@ -88,7 +88,7 @@ def test_intervals_that_are_too_narrow_are_found_out(chance: np.random.Generator
     assert found_at_twice(out) == 100.0
 
 
-def test_intervals_that_are_wide_enough_cover_and_may_hide_a_factor_of_two(
+def test_wide_intervals_cover_and_may_hide_a_factor_of_two(
     chance: np.random.Generator, written: Path
 ) -> None:
     levels = (1 / 1.05, 1.0, 1.05)
@@ -99,9 +99,7 @@ def test_intervals_that_are_wide_enough_cover_and_may_hide_a_factor_of_two(
         assert found_at_twice(out) == found
 
 
-def test_rows_without_interval_are_counted_and_cases_of_too_few_runs_left_out(
-    chance: np.random.Generator, written: Path
-) -> None:
+def test_rows_without_interval_are_counted(chance: np.random.Generator, written: Path) -> None:
     runs = at_levels(chance, (1.0, 1.0, 1.0), 0.02)
     runs[0][0] = replace(runs[0][0], low_s=None, high_s=None)
     del runs[1][5]
@@ -143,8 +141,7 @@ def test_what_are_no_repeated_runs_is_refused_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    "paths",
-    [pytest.param(COMMIT[::4], id="three"), pytest.param(COMMIT, id="ten", marks=pytest.mark.deep)],
+    "paths", [pytest.param(COMMIT[::4], id="three"), pytest.param(COMMIT, id="ten", marks=pytest.mark.deep)]
 )
 def test_the_committed_nights(paths: Sequence[Path]) -> None:
     """Between them nothing changed."""
