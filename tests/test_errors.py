@@ -178,7 +178,7 @@ def singular(*_: object, **__: object) -> None:
         (["bench", "duel", MISSING], "bench.judge.frame.read"),
         (["bench", "compare", MISSING, MISSING], "bench.judge.frame.read"),
         (["studies", "coverage"], "studies.interval_coverage.scores"),
-        (["plots", "history", MISSING, "--since", "2026-01-01"], "plots.history.view.since"),
+        (["plots", "history", MISSING, "--since", "2026-01-01"], "plots.history.view.moment_of"),
     ],
 )
 @pytest.mark.parametrize(

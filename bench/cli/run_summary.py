@@ -119,7 +119,8 @@ def account(
     able = [row for row in rows if row.status != "unsupported"]
     timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
     others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""
-    lines = [f"{timed:,} of {count_text(len(able), 'case')} have a time{others}"]
+    have = "has" if len(able) == 1 else "have"
+    lines = [f"{timed:,} of {count_text(len(able), 'case')} {have} a time{others}"]
     untimed = [row for row in able if row.status != "ok"]
     texts = alike_texts(row.reason for row in untimed)
     reasons = Counter((row.status, texts[row.reason]) for row in untimed)
@@ -180,10 +181,12 @@ def trust_lines(run: DeviceRun) -> Iterator[str]:
     timed = [
         SUSPECT.intersection(flags) for row, flags in zip(run.rows, run.flags, strict=True) if row.is_timed
     ]
-    names = Counter(name for flags in timed for name in flags)
+    # Sorted, so that flags of equal counts do not change places from one reading to the next.
+    names = Counter(name for flags in timed for name in sorted(flags))
     suspect = sum(map(bool, timed))
+    are = "is" if len(timed) == 1 else "are"
     by = f" ({', '.join(f'{count} {name}' for name, count in names.most_common())})" if names else ""
-    yield f"{suspect} of {count_text(len(timed), 'time')} are suspect{by}"
+    yield f"{suspect} of {count_text(len(timed), 'time')} {are} suspect{by}"
     yield from noise_lines(run.rows)
     yield from sentinel_lines(run.rows)
 
