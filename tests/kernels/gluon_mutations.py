@@ -10,7 +10,8 @@ import ast
 import copy
 import importlib.util
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -58,13 +59,14 @@ class Mutation(NamedTuple):
 
     what: str
     """What was done, in which function, to which call."""
-    text: str
-    """The changed module."""
+    changed: Callable[[], str]
+    """The changed module's text: there are a hundred of them, of which a run draws three."""
 
     def load(self, folder: Path) -> ModuleType:
         """The changed module, from a file in this folder."""
-        path = folder / f"mutated_{zlib.crc32(self.text.encode())}.py"
-        path.write_text(self.text)
+        text = self.changed()
+        path = folder / f"mutated_{zlib.crc32(text.encode())}.py"
+        path.write_text(text)
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -77,14 +79,20 @@ def mutations(module: ModuleType) -> Iterator[Mutation]:
     assert module.__file__ is not None
     tree = ast.parse(Path(module.__file__).read_text())
     for function, body, at in list(_statements(tree)):
-        before = body[:]
         for how in _WAYS:
             if _can(how, body, at):
-                body[at] = copy.deepcopy(before[at])
-                _change(how, body, at)
-                text = ast.unparse(ast.fix_missing_locations(tree))
-                body[:] = before
-                yield Mutation(f"{how}, in {function}: {ast.unparse(before[at])}", text)
+                what = f"{how}, in {function}: {ast.unparse(body[at])}"
+                yield Mutation(what, partial(_changed, tree, how, body, at))
+
+
+def _changed(tree: ast.Module, how: str, body: list[ast.stmt], at: int) -> str:
+    """The text of a tree with one statement changed; the tree stays as it is."""
+    before = body[:]
+    body[at] = copy.deepcopy(before[at])
+    _change(how, body, at)
+    text = ast.unparse(ast.fix_missing_locations(tree))
+    body[:] = before
+    return text
 
 
 def planted(kernel: str, module: ModuleType) -> Iterator[Mutation]:
@@ -93,7 +101,7 @@ def planted(kernel: str, module: ModuleType) -> Iterator[Mutation]:
     text = Path(module.__file__).read_text()
     for what, old, new in PLANTED.get(kernel, []):
         assert old in text
-        yield Mutation(what, text.replace(old, new))
+        yield Mutation(what, partial(text.replace, old, new))
 
 
 def _statements(tree: ast.AST) -> Iterator[tuple[str, list[ast.stmt], int]]:
