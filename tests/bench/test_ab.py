@@ -20,6 +20,7 @@ from bench.__main__ import app
 from bench.cli import ab as command
 from bench.cli import ab_cases, ab_report
 from bench.device.detect import Device, detect
+from bench.device.health import Unfit
 from bench.runner.ab import AT_END, FALSE, FALSE_IN_ALL, FIRST_SHARE, Contest, Side, Visit, contests, versions
 from bench.sweep.load import Case
 from tests.bench.several import gpu, small, stand_in
@@ -224,9 +225,13 @@ CASE = "gemm/square-onednn-float32-NN-m64-n64-k64-cold"
 
 
 @pytest.mark.usefixtures("changed")
-def test_the_other_version_is_laid_out_beside_and_taken_away(measure: Measure) -> None:
+def test_the_other_version_is_laid_out_beside_and_taken_away(
+    measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compared = measure(Machine(3))
+    monkeypatch.setattr("bench.device.health.fitness", lambda device: [Unfit("load", "busy (4711)")])
     _, text = ab(CASE)
+    assert "cpu: busy (4711)" in text
     ((old, new, folder),) = compared
     assert (old, new) == ("x = 1\n", "x = 2\n") and not folder.exists()
     assert f"this checkout against HEAD: 1 case on {detect('cpu')}, at most 55 s" in text
