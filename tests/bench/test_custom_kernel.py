@@ -101,7 +101,7 @@ REFUSED = {
     "fresh": "wrong at ",
     "behind": "error at softmax float32-forward-rows13-length1, .*it writes 64 bytes behind its output",
     "before": "it writes 8 bytes before its output",
-    "scribbles": "it changes input 1",
+    "scribbles": "error at softmax float32-forward-rows13-length1, .*it changes input 1",
     "raises": r"mine\.py:\d+: ValueError: odd",
     "wide": r"its output is float64 \[13, 1\]; the operator's is float32 \[13, 1\]",
     "none": "it returns NoneType, no tensor",
@@ -173,9 +173,11 @@ def test_a_right_kernel_is_checked_at_odd_and_prime_sizes(
 def test_a_kernel_that_is_none_is_refused_in_one_sentence(
     name: str, mine: Path, worker: Any, device: Device
 ) -> None:
-    with pytest.raises(UserError, match=rf"^--kernel mine:{name}: .*{REFUSED[name]}") as refused:
-        checked(f"{mine}:{name}", worker, device)
-    assert "\n" not in str(refused.value)
+    """However often the process met it: what a kernel does to its inputs is no matter to later ones."""
+    for _ in range(2):
+        with pytest.raises(UserError, match=rf"^--kernel mine:{name}: .*{REFUSED[name]}") as refused:
+            checked(f"{mine}:{name}", worker, device)
+        assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
