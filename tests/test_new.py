@@ -16,6 +16,7 @@ FILES = (
     "bench",
     "kernels",
     "plots",
+    "studies",
     "sweeps",
     "tests",
     "docs",
@@ -55,7 +56,7 @@ HOLDING += [
 ]
 """Tests that go over all operators, sweeps or GPUs and take little time."""
 OTHERS = ["our_sweeps", "cover", "transfer", "forecast", "store", "case_name", "claims", "comparisons"]
-OTHERS += ["planner", "first_plans", "suites", "sweep", "predicting", "device"]
+OTHERS += ["planner", "suites", "sweep", "predicting", "device"]
 """The other tests of tests/bench that do."""
 
 
