@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from bench.sweep.load import Case
 from tests.bench import rows as made
 from tests.bench.claims_made import timed
 from tests.plots.synthetic import H100, ceilings
+from tests.processes import pytested
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -253,10 +252,9 @@ cases:
 """
 
 
-def collected(*words: str) -> subprocess.CompletedProcess[str]:
-    """`pytest bench/ --benchmark --collect-only` with these words."""
-    command = [sys.executable, "-m", "pytest", "bench/", "--benchmark", "--collect-only", "-q", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+def collected(*words: str) -> tuple[int, str]:
+    """Exit code and output of `pytest bench/ --benchmark --collect-only` with these words."""
+    return pytested(str(ROOT / "bench"), "--benchmark", "--collect-only", "-q", *words)
 
 
 def test_k_and_bench_case_select_one_case(tmp_path: Path) -> None:
@@ -265,19 +263,19 @@ def test_k_and_bench_case_select_one_case(tmp_path: Path) -> None:
     one = "names-onednn-gemm-float32-NN-m8-n8-k6-cold"
     other = "names-onednn-gemm-float32-TN-m80-n80-k64-one-thread-warm"
     given = ("--bench-sweep", str(path), "--bench-device", "cpu")
-    by_k = collected(*given, "-k", one)
-    (line,) = [line for line in by_k.stdout.splitlines() if "::" in line]
+    _, by_k = collected(*given, "-k", one)
+    (line,) = [line for line in by_k.splitlines() if "::" in line]
     assert line == f"bench/test_benchmark.py::test_measure[{one}]"
-    by_case = collected(*given, "--bench-case", one, "--bench-case", other)
-    names = re.findall(r"test_measure\[(.+)\]", by_case.stdout)
+    _, by_case = collected(*given, "--bench-case", one, "--bench-case", other)
+    names = re.findall(r"test_measure\[(.+)\]", by_case)
     assert [name for name in names if not name.startswith("ceilings/")] == [one, other]
     assert any(name.startswith("ceilings/") for name in names)
-    wrong = collected(*given, "--bench-case", one.replace("k6", "k7"))
-    assert wrong.returncode == 2 and "Traceback" not in wrong.stdout + wrong.stderr
-    assert f"this case (did you mean {one}?)" in wrong.stdout + wrong.stderr
+    code, wrong = collected(*given, "--bench-case", one.replace("k6", "k7"))
+    assert code == 2 and "Traceback" not in wrong
+    assert f"this case (did you mean {one}?)" in wrong
 
 
 def test_the_ceilings_alone_can_be_asked_for_by_name_those_of_one_thread_too() -> None:
     name = "ceilings/one_thread_stream-aten-float32-copy-length16777216-one-thread-cold"
-    answer = collected("--bench-case", name, "--bench-device", "cpu")
-    assert re.findall(r"test_measure\[(.+)\]", answer.stdout) == [name]
+    _, answer = collected("--bench-case", name, "--bench-device", "cpu")
+    assert re.findall(r"test_measure\[(.+)\]", answer) == [name]
