@@ -146,18 +146,26 @@ def _guarded(operator: Operator, kernel: CustomKernel, problem: Problem, inputs:
     )
     launch = _launch(kernel, problem, inputs, outputs)
 
+    def put_back(before: Sequence[torch.Tensor]) -> list[int]:
+        """Undo what the kernel did to its inputs, from whose memory later cases take theirs: which it was."""
+        pairs = list(enumerate(zip(inputs, before, strict=True), 1))
+        changed = [number for number, (now, was) in pairs if not torch.equal(now.double(), was.double())]
+        for _, (now, was) in pairs:
+            now.copy_(was)
+        return changed
+
     def call() -> torch.Tensor | Tensors:
         before = [tensor.clone() for tensor in inputs]
         # What a kernel allocates and does not write must not hold an earlier right result.
         poison([torch.empty_like(form, device=device) for form in forms])
-        written = launch.call()
-        changed_inputs = []
-        for number, (tensor, copy) in enumerate(zip(inputs, before, strict=True), 1):
-            if not torch.equal(tensor.double(), copy.double()):
-                changed_inputs.append(number)
-                tensor.copy_(copy)  # the memory that later cases take their inputs from
-        if changed_inputs:
-            raise BadKernel(f"it changes input {changed_inputs[0]}, which other launches read")
+        try:
+            written = launch.call()
+        except Exception:
+            with suppress(RuntimeError):  # of a device that is lost, whose process ends
+                put_back(before)
+            raise
+        if inputs_changed := put_back(before):
+            raise BadKernel(f"it changes input {inputs_changed[0]}, which other launches read")
         for memory in memories:
             for where, edge in (("before", memory[:GUARD_BYTE]), ("behind", memory[-GUARD_BYTE:])):
                 if changed := int((edge != GUARD).sum()):

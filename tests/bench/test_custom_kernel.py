@@ -76,6 +76,10 @@ def scribbles(x):
     x.zero_()
     return y
 
+def spoils(x):
+    x.zero_()
+    raise ValueError("odd")
+
 def raises(x):
     raise ValueError("odd")
 
@@ -178,6 +182,13 @@ def test_a_kernel_that_is_none_is_refused_in_one_sentence(
         with pytest.raises(UserError, match=rf"^--kernel mine:{name}: .*{REFUSED[name]}") as refused:
             checked(f"{mine}:{name}", worker, device)
         assert "\n" not in str(refused.value)
+
+
+def test_inputs_are_put_back_also_where_the_kernel_fails(mine: Path, worker: Any, device: Device) -> None:
+    """Of zeros the second kernel changes nothing that shows."""
+    for name, says in (("spoils", "ValueError: odd"), ("scribbles", REFUSED["scribbles"])):
+        with pytest.raises(UserError, match=says):
+            checked(f"{mine}:{name}", worker, device)
 
 
 @pytest.mark.parametrize(
