@@ -11,11 +11,10 @@ from typing import get_args
 
 import torch
 
-from bench.spec import Launch, Operator, Tensors, Uniform
+from bench.spec import Operator, Tensors, Uniform
 from kernels.attention import libraries
 from kernels.attention.problem import Attention, Direction
 from kernels.excerpts import fraction
-from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, high, low
 from kernels.tensors import inputs as declared
 
@@ -208,11 +207,6 @@ def _evening(problem: Attention, places: torch.Tensor, of_keys: bool = False) ->
     return 1 / size[places, None]
 
 
-def triton(problem: Attention, *tensors: torch.Tensor) -> Launch:
-    """Our kernels, tuned for this problem when first asked; outputs preallocated."""
-    return launched_by(f"attention.{problem.direction}")(problem, *tensors)
-
-
 def _examples() -> list[Attention]:
     # A single query, a single key, primes, one past a tile, groups of heads, one head of keys for all, and
     # a width that is no power of two.
@@ -248,7 +242,6 @@ OPERATOR = Operator(
         "math": libraries.math,
         "unfused": libraries.unfused,
         "inductor": libraries.inductor,
-        "triton": triton,
         "flash-cpu": libraries.flash_cpu,
     },
     tolerance=tolerance,

@@ -34,7 +34,7 @@ Direction = Literal["forward", "backward"]
 
 
 WIDEST = 256
-"""Widest head of FlashAttention 2, and of our kernels."""
+"""Widest head of FlashAttention 2."""
 WIDEST_CUDNN = 128
 """Widest head of cuDNN, and of FlashAttention 4, on every GPU that they have kernels for; some go to 256."""
 
@@ -60,7 +60,6 @@ class Attention(Problem):
         on_both("math", "torch's fallback, forward: products, mask, softmax, each a kernel, in float32"),
         on_both("unfused", "bmm, softmax, bmm in the data type, scores preallocated; backward five products"),
         inductor("torch.compile: flex_attention forward, the unfused formula backward", PRODUCTS),
-        on_cuda("triton", "ours: online softmax forward, p computed again backward", _SIXTEEN_BIT),
         on_cpu("flash-cpu", "torch's own fused attention on a CPU", FLOATS),
     )
 
@@ -207,7 +206,7 @@ class Attention(Problem):
         width = self.head_width
         if implementation in ("flash", "flash-4", "cudnn", "efficient") and width % 8:
             return f"{implementation} takes heads whose width is a multiple of 8, not {width}"
-        limits = {"flash": WIDEST, "triton": WIDEST, "cudnn": WIDEST_CUDNN, "flash-4": WIDEST_CUDNN}
+        limits = {"flash": WIDEST, "cudnn": WIDEST_CUDNN, "flash-4": WIDEST_CUDNN}
         widest = limits.get(implementation, width)
         if width > widest:
             return f"{implementation} takes heads up to {widest} wide, not {width}"

@@ -23,7 +23,6 @@ from kernels.convolution.problem import Axis, Convolution, Direction, Layout
 from kernels.excerpts import crossing, fraction
 from kernels.gemm.problem import Gemm
 from kernels.gemm.rounding import tolerance as of_product
-from kernels.optional import launched_by
 from kernels.precision import cudnn_precision
 from kernels.rounding import FLOAT32
 from kernels.tensors import empty, inputs
@@ -261,7 +260,7 @@ def tolerance(problem: Convolution, implementation: str) -> float | tuple[float,
     product = Gemm.model_validate({**sizes, "layout": "NN", "dtype": problem.dtype})
     allowed = of_product(product, implementation)
     steps = {problem.window_h, problem.window_w} <= {3, 5} and problem.stride == problem.dilation == 1
-    if steps and problem.dtype == "float32" and implementation not in ("onednn", "triton"):
+    if steps and problem.dtype == "float32" and implementation != "onednn":
         allowed *= 8
     if not problem.sums_bias_gradient:
         return allowed
@@ -377,7 +376,6 @@ OPERATOR = Operator(
         "cudnn-heuristic": functools.partial(cudnn, search=False),
         "inductor": inductor,
         "onednn": onednn,
-        "triton": launched_by("convolution.choosing"),
     },
     tolerance=tolerance,
     examples=_examples(),

@@ -33,22 +33,11 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from bench.spec import Implementation, Problem, Size, Specs, TensorSpec
-from kernels.implementations import AMPERE, ANY, FLOATS, LIBRARY, PRODUCTS, inductor, on_cpu, on_cuda
+from kernels.implementations import ANY, FLOATS, LIBRARY, PRODUCTS, inductor, on_cpu, on_cuda
 
 Direction = Literal["forward", "activation_gradient", "weight_gradient"]
 Layout = Literal["NCHW", "NHWC"]
 
-MOST_32_BIT = 2**31 - 2**16
-"""What a 32-bit number counts, with a tile to spare."""
-MOST_GROUPS = 65_535
-"""Programs along the second or third dimension of a CUDA grid (CUDA C++ Programming Guide, "Technical
-Specifications per Compute Capability")."""
-PROGRAMS = 264
-"""Programs among which `triton` divides dw: two for each multiprocessor of an H100."""
-LEAST_PIXELS = 256
-"""Pixels that each of them sums over at least."""
-PARTS_AT_A_TIME = 8
-"""Parts of dw that one program adds; of more, eighths are added first (kernels/gemm/parts.py)."""
 FIRST_LAYER_CHANNELS = 3
 """Channels up to which oneDNN reads x as NCHW has it."""
 
@@ -106,11 +95,6 @@ class Convolution(Problem):
         on_cuda("cudnn-heuristic", "cuDNN through torch, the algorithm that its heuristic names", LIBRARY),
         inductor("torch.compile; on a GPU the quicker of cuDNN and its templates", {**LIBRARY, **PRODUCTS}),
         on_cpu("onednn", "oneDNN through torch, each call of which allocates", {**FLOATS, "int8": ANY}),
-        on_cuda(
-            "triton",
-            "our implicit GEMMs, NHWC; a bias is fused, its gradient is a second kernel",
-            dict.fromkeys(LIBRARY, AMPERE),
-        ),
     )
 
     direction: Direction
@@ -218,13 +202,6 @@ class Convolution(Problem):
         return self.bias and self.direction == "weight_gradient"
 
     @property
-    def pixel_parts(self) -> int:
-        """Parts into which `triton` cuts the pixels of dw's sums; tiles are counted as if 128 x 128."""
-        weights = self.window_h * self.window_w * self.c // self.groups
-        tiles = self.groups * math.ceil(weights / 128) * math.ceil(self.k // self.groups / 128)
-        return max(1, min(PROGRAMS // tiles, self.n * self.p * self.q // LEAST_PIXELS))
-
-    @property
     def flop(self) -> int:
         """2 n p q k (c / groups) r s in each direction; taps in the padding count, a bias does not."""
         window = self.window_h * self.window_w
@@ -253,16 +230,16 @@ class Convolution(Problem):
         return self.byte_read - self.n * self.c * uncovered * self.item_byte
 
     def byte_again(self, implementation: str) -> int:
-        """Copies and parts, read soon after they are written (`_intermediate_byte`); y or dy for the bias.
+        """Copies, read soon after they are written (`_intermediate_byte`); y or dy for the bias.
 
         cuDNN's bias is a kernel of torch's own that reads y and writes it again. db is a kernel of its own
-        that reads dy, of torch beside `cudnn`, of ours beside `triton`.
+        that reads dy, of torch beside `cudnn`.
         """
         again = self._bias_moved(implementation) // (2 if self.adds_bias else 1)
         return sum(self._intermediate_byte(implementation)) + again
 
     def moved_written(self, implementation: str) -> int:
-        """The outputs, the copies and the parts; y twice where a kernel of its own adds the bias."""
+        """The outputs and the copies; y twice where a kernel of its own adds the bias."""
         twice = self._bias_moved(implementation) // 2 if self.adds_bias else 0
         return self.byte_written + sum(self._intermediate_byte(implementation)) + twice
 
@@ -270,10 +247,10 @@ class Convolution(Problem):
         by_cudnn = implementation.startswith("cudnn")
         if self.adds_bias:
             return 2 * self.y_byte if by_cudnn else 0
-        return self.y_byte if self.sums_bias_gradient and (by_cudnn or implementation == "triton") else 0
+        return self.y_byte if self.sums_bias_gradient and by_cudnn else 0
 
     def _intermediate_byte(self, implementation: str) -> tuple[int, ...]:
-        """Bytes of what is written and read again: a library's copies to or from its layout, our parts of dw.
+        """Bytes of what is written and read again: a library's copies to or from its layout.
 
         cuDNN: x, w and y as NCHW for tensor cores, whose kernels take NHWC (the guide, Tensor Layouts; its
         float32 kernels take either). oneDNN, by its verbose log: w always, but for int8, whose w torch packs
@@ -288,32 +265,7 @@ class Convolution(Problem):
             return (self.w_byte, self.y_byte, 0 if as_it_is and self.groups == 1 else self.x_byte)
         if implementation.startswith("cudnn") and self.layout == "NCHW" and self.dtype != "float32":
             return (self.w_byte, self.y_byte, self.x_byte)
-        return (self._parts_byte,) if implementation == "triton" else ()
-
-    @property
-    def _parts_byte(self) -> int:
-        """float32 sums of the parts of dw, the eighths among them; whole tiles of them are somewhat more."""
-        if self.direction != "weight_gradient" or self.pixel_parts == 1:
-            return 0
-        eighths = math.ceil(self.pixel_parts / PARTS_AT_A_TIME)
-        sums = self.pixel_parts + (eighths if eighths > 1 else 0)
-        return 4 * sums * self.w_byte // self.item_byte
-
-    def refusal(self, implementation: str) -> str:
-        """`triton` reads NHWC, with 32 bits for pixels, and for places in w and in a padded image."""
-        if implementation != "triton":
-            return ""
-        if self.layout != "NHWC":
-            return f"triton reads NHWC, not {self.layout}"
-        if self.groups > MOST_GROUPS:
-            return f"triton has a grid of at most {MOST_GROUPS} groups, too few for {self.groups}"
-        pixels = self.n * max(self.h * self.w, self.p * self.q)
-        high, wide = (size + 2 * self.padding for size in (self.h, self.w))
-        of_dy = (high // self.stride + 1) * (wide // self.stride + 1) * self.k  # windows beyond dy, too
-        largest = max(pixels, high * wide * self.c, of_dy, self.w_byte // self.item_byte)
-        if largest > MOST_32_BIT:
-            return f"triton counts pixels and elements with 32 bits, too few for {largest}"
-        return ""
+        return ()
 
     def probe(self) -> Convolution:
         """2 images, 64 channels in and out, 32 windows a side, and no groups.

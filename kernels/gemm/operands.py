@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernels.gemm.problem import SCALED, Gemm
-from kernels.gemm.tiles import Tile
+from kernels.gemm.tiles import GROUP, Tile
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Operands:
             "BLOCK_M": tile.m,
             "BLOCK_N": tile.n,
             "BLOCK_K": tile.k,
-            "GROUP": tile.group,
+            "GROUP": GROUP,
             "EVEN_K": self.problem.k % tile.k == 0,
         }
         return {name: every[name] for name in kernel.arg_names if name in every}

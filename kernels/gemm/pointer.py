@@ -14,7 +14,7 @@ writes its tile once:
 
 A ragged tile loads as much as a full one: its missing rows wrap around to rows that exist, so that no
 load along K needs a mask for them. `Problem.byte` is what must come from DRAM, each operand once; to stay
-near it, programs run in *grouped order* (choosing.py): GROUP tiles of N by all of M, so that the tiles which
+near it, programs run in *grouped order* (blocks.py): GROUP tiles of N by all of M, so that the tiles which
 run at the same time share operands in L2.
 
 **Alignment.** The loads are 16 bytes wide only if the compiler can prove that rows start at multiples of
@@ -33,12 +33,11 @@ fast accumulation.
 import triton
 import triton.language as tl
 
-from kernels.gemm import duration
 from kernels.gemm.blocks import aligned, grouped, known_multiple, walk_pointers, write
 from kernels.gemm.operands import Operands, has_wide_loads
-from kernels.gemm.parts import FAN, bring, tiles_of
+from kernels.gemm.parts import reduce_parts
 from kernels.gemm.problem import Gemm
-from kernels.gemm.tiles import Tile, pointer_tiles
+from kernels.gemm.tiles import Tile, pointer_tiles, tiles_of
 from kernels.prepared import Prepared
 
 
@@ -53,7 +52,7 @@ def multiply(  # type: ignore[no-untyped-def]
     a_scale,  # None, or one float32 each
     b_scale,
     slots,  # [tiles, parts, BLOCK_N, BLOCK_M] of sums, or None
-    counters,  # [tiles, 1 + ceil(parts / FAN)], zero before and after; or None
+    counters,  # [tiles], zero before and after; or None
     m,
     n,
     k,
@@ -72,7 +71,6 @@ def multiply(  # type: ignore[no-untyped-def]
     GROUP: tl.constexpr,
     EVEN_K: tl.constexpr,  # BLOCK_K divides k: the walk along K needs no mask
     SPLIT: tl.constexpr,  # parts > 1
-    TURNED: tl.constexpr,  # compute D's transpose: the tile's M is the matrix unit's
     ROWS: tl.constexpr,  # of a tile that are added at a time
     HALVES: tl.constexpr,  # a tile is written left half first: its sums and all of C would not fit registers
     BATCHED: tl.constexpr,
@@ -100,22 +98,13 @@ def multiply(  # type: ignore[no-untyped-def]
         last = first + each + tl.where(part < more, 1, 0)
         from_k, to_k = first * BLOCK_K, known_multiple(tl.minimum(last * BLOCK_K, k), ALIGN[2])
     block: tl.constexpr = (BLOCK_M, BLOCK_N, BLOCK_K)
-    if TURNED:
-        # D's transpose is the product of op(A)'s and op(B)'s, so a and b change places.
-        operands = b_pointer, a_pointer, n, m, row_b, row_a
-        rows_are_k: tl.constexpr = (ROWS_ARE_K[1], ROWS_ARE_K[0])
-        other: tl.constexpr = (BLOCK_N, BLOCK_M, BLOCK_K)
-        total = walk_pointers(
-            operands, along_n, along_m, from_k, to_k, rows_are_k, ARITHMETIC, other, EVEN_K
-        ).T
-    else:
-        operands = a_pointer, b_pointer, m, n, row_a, row_b
-        total = walk_pointers(operands, along_m, along_n, from_k, to_k, ROWS_ARE_K, ARITHMETIC, block, EVEN_K)
+    operands = a_pointer, b_pointer, m, n, row_a, row_b
+    total = walk_pointers(operands, along_m, along_n, from_k, to_k, ROWS_ARE_K, ARITHMETIC, block, EVEN_K)
     outputs = c_pointer, d_pointer, a_scale, b_scale, m, n, row_c, row_d
     if SPLIT:
         mine = slots + tl.cast(tile, tl.int64) * parts * (BLOCK_M * BLOCK_N)
-        counts = counters + tile * (1 + tl.cdiv(parts, FAN))
-        bring(total, part, parts, mine, counts, tile_m, tile_n, outputs, ADD, (BLOCK_M, BLOCK_N, ROWS))
+        shape: tl.constexpr = (BLOCK_M, BLOCK_N, ROWS)
+        reduce_parts(total, part, parts, mine, counters + tile, tile_m, tile_n, outputs, ADD, shape)
     elif HALVES:
         left, right = total.reshape(BLOCK_N, 2, BLOCK_M // 2).permute(0, 2, 1).split()
         along_half = tile_m * BLOCK_M + tl.arange(0, BLOCK_M // 2)
@@ -125,19 +114,9 @@ def multiply(  # type: ignore[no-untyped-def]
         write(total, along_m, along_n, outputs, ADD)
 
 
-def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Tile, ...]:
-    """The tiles to try on a device of this compute capability; it decides (bench/launching/tuning.py)."""
+def candidates(problem: Gemm, capability: tuple[int, int]) -> tuple[Tile, ...]:
+    """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
     return pointer_tiles(capability, problem.dtype, problem.layout, wide=has_wide_loads(problem))
-
-
-def cost(problem: Gemm, tile: Tile, capability: tuple[int, int], sm_count: int) -> float:
-    """How long a launch takes by count (duration.py)."""
-    step_byte = (tile.m + tile.n) * tile.k * problem.item_byte
-    # Instructions that take their operands from registers need no room for the step they are at.
-    from_registers = capability[0] not in (9, 10, 11)
-    shared_byte = max(1, tile.stages - from_registers) * step_byte
-    held = duration.at_a_time(tile, shared_byte, capability)
-    return duration.each_alone(problem, tile, sm_count, held)
 
 
 def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
@@ -148,7 +127,7 @@ def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
         of.arguments(multiply, tile)
         | tile.options
         | {
-            **{"slots": None, "counters": None, "parts": 1, "SPLIT": False, "TURNED": False, "ROWS": 1},
+            **{"slots": None, "counters": None, "parts": 1, "SPLIT": False, "ROWS": 1},
             "HALVES": of.addend == "matrix",
             "BATCHED": batch > 1,
         }

@@ -31,8 +31,7 @@ multiplies the float64 ones, so the error is what the type costs.
 implementations compute the same product and all FLOP are counted; `cusparselt` alone stores and multiplies no
 zeros.
 
-Strongest known: cuBLAS, raced as `cublas` and `cublaslt`; on Blackwell kernels with two SMs to a product
-(Gluon's, 1.00 to 1.04 of cuBLAS in mxfp8: triton-lang/triton#9697).
+Strongest known: cuBLAS, measured as `cublas` and `cublaslt`.
 """
 
 from __future__ import annotations
@@ -63,9 +62,7 @@ _TRITON: Dtypes = {
     "int8": AMPERE,
 }
 _TMA: Dtypes = dict.fromkeys(("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), HOPPER)
-_TURNED: Dtypes = {"tf32": AMPERE, "float8_e4m3": ADA, "int8": AMPERE}
 _SPARSE: Dtypes = dict.fromkeys(("float16", "bfloat16", "int8"), AMPERE)
-_GLUON: Dtypes = {**dict.fromkeys(("float16", "bfloat16", "float8_e4m3"), HOPPER), **_BLOCKS}
 
 FORCED_TILES = ("256x128", "128x256", "128x128", "256x64", "64x256", "128x64", "64x128", "64x64")
 """M x N of the tiles that have a name: those of the guide's section 2.3, largest first."""
@@ -77,10 +74,8 @@ BATCHED = ("cublas", "onednn", "triton", "triton-pointer")
 """Implementations that compute several products at once."""
 MOST_BATCH = 2**16 - 1
 """Most products of one launch of ours: programs along the second axis of a CUDA grid."""
-BULK_COPIES = ("triton-tma", "triton-persistent", "triton-gluon")
+BULK_COPIES = ("triton-tma", "triton-persistent")
 """Implementations that move operands by TMA and so need every row to begin at a multiple of 16 bytes."""
-SKINNY = 64
-"""Most columns (n) or rows (m) of D for which `triton-skinny` exists."""
 INT8_LARGEST_K = (2**31 - 1) // 127**2
 """Beyond it a sum of int8 products could pass int32."""
 
@@ -91,7 +86,6 @@ class _Moved(NamedTuple):
     byte: int
     again: int
     written: int
-    beside: int | None = None
 
 
 def _triton(name: str, summary: str, dtypes: Dtypes = _TRITON) -> Implementation:
@@ -128,11 +122,7 @@ class Gemm(Problem):
         _triton("triton-pointer", "a grid of tiles addressed by pointers: any size, any architecture"),
         _triton("triton-tma", "a grid of tiles moved by bulk tensor copies", _TMA),
         _triton("triton-persistent", "one program an SM that walks over tiles, by bulk copies", _TMA),
-        _triton("triton-gluon", "in Gluon: warps that copy, warps that multiply, barriers of ours", _GLUON),
         _triton("triton-split-k", "K cut into parts for more programs, summed by the last to arrive"),
-        _triton("triton-stream-k", "every SM gets an equal share of all steps along K"),
-        _triton("triton-skinny", f"for m or n up to {SKINNY}: the other operand streams past once"),
-        _triton("triton-turned", "operands that are not K-major are made so, then multiplied", _TURNED),
         *(
             on_cuda(
                 f"triton-{tile}",
@@ -227,12 +217,6 @@ class Gemm(Problem):
         """D once: m n batch elements of its own type."""
         return self.m * self.n * self.batch * self.output_item_byte
 
-    @property
-    def turned_byte(self) -> int:
-        """Bytes of the operands that are not K-major: A stored as it is (N), B transposed (T)."""
-        sides = self.m * (self.layout[0] == "N") + self.n * (self.layout[1] == "T")
-        return self.batch * sides * self.k * self.item_byte // PACKED.get(self.dtype, 1)
-
     def byte_moved(self, implementation: str) -> int:
         """`byte`, more where something is copied first, less where zeros are left out (`_moved`)."""
         return self._moved(implementation).byte
@@ -245,10 +229,6 @@ class Gemm(Problem):
         """D, and what else is written on the way (`_moved`)."""
         return self._moved(implementation).written
 
-    def byte_beside(self, implementation: str) -> int | None:
-        """What is moved to turn operands, before the product begins (`_moved`)."""
-        return self._moved(implementation).beside
-
     def _moved(self, implementation: str) -> _Moved:
         """What one launch moves.
 
@@ -256,7 +236,6 @@ class Gemm(Problem):
         * cuSPARSELt reads half of A's elements, and two bits for each of those that say where it was.
         * Quantising reads B twice and writes a byte for each element, which is read again; A has one byte
           each.
-        * Turning reads what is not K-major, and writes it to a workspace, which is read again.
         """
         byte, written = self.byte, self.byte_written
         if implementation == "cusparselt":
@@ -266,9 +245,6 @@ class Gemm(Problem):
             of_a, of_b = self.m * self.k, self.n * self.k
             again = of_b * (self.item_byte + 1)
             return _Moved(byte - of_a + again + of_b, again, written + of_b)
-        if implementation == "triton-turned":
-            turned = self.turned_byte
-            return _Moved(byte + 2 * turned, turned, written + turned, beside=2 * turned)
         if self.beta and implementation in ("cublas", "onednn"):
             return _Moved(byte + 2 * written, written, 2 * written)
         return _Moved(byte, 0, written)
@@ -299,14 +275,10 @@ class Gemm(Problem):
                 return f"{implementation} needs rows at multiples of 16 bytes; these have {odd}"
         if implementation == "cusparselt":
             return self._refusal_of_sparsity()
-        if implementation == "triton-turned":
-            return self._refusal_of_turning()
         if implementation == "cublas-quantized":
             fits = self.layout == "TN" and not self.m % 16 and not self.k % 16
             if not fits or self.pitch == "padded" or self.beta or self.data == "normal":
                 return f"{implementation} does layout TN with m and k in multiples of 16, tight and without C"
-        if implementation == "triton-skinny" and min(self.m, self.n) > SKINNY:
-            return f"triton-skinny needs m or n up to {SKINNY}; given {self.m} x {self.n}"
         if implementation == "inductor" and self.pitch == "padded":
             return "inductor chooses its own strides, so pitch=padded is not its to do"
         return ""
@@ -330,17 +302,6 @@ class Gemm(Problem):
             return f"cusparselt takes {self.dtype} with {needs}; given {self.m} x {self.n} x {self.k}"
         return ""
 
-    def _refusal_of_turning(self) -> str:
-        """What `triton-turned` asks for: something to turn, by 16 bytes at a time, before and after."""
-        if self.layout == "TN":
-            return "triton-turned turns operands that are not K-major; of layout TN none is"
-        of_a, of_b = self.layout
-        sides = ("m",) * (of_a == "N") + ("n",) * (of_b == "T") + ("k",)
-        if any(getattr(self, side) % (16 // self.item_byte) for side in sides):
-            given = f"{self.m} x {self.n} x {self.k} {self.layout}"
-            return f"triton-turned needs {', '.join(sides)} in multiples of 16 bytes; given {given}"
-        return ""
-
     def _refusal_of_8_bits(self, implementation: str) -> str:
         """What torch's entry points to 8-bit products ask for: `_scaled_mm` for floats, and `_int_mm`."""
         name = "_scaled_mm" if self.dtype != "int8" else "_int_mm"
@@ -358,13 +319,12 @@ class Gemm(Problem):
         return ""
 
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
-        """Also: on all but Blackwell 8-bit types of layout TN alone, by cuBLASLt and our kernels in Gluon."""
+        """Also: on all but Blackwell cuBLASLt multiplies 8-bit types in layout TN alone."""
         reason = super().missing(implementation, device, capability)
-        along_k = {"cublaslt": "cuBLASLt", "triton-gluon": "triton-gluon"}
-        name = next((along_k[prefix] for prefix in along_k if implementation.startswith(prefix)), "")
         turned = self.dtype in ("float8_e4m3", "int8") and self.layout != "TN"
-        if not reason and name and turned and (capability or ANY) < _BLACKWELL:
-            return f"{name} does {self.dtype} in layout TN here, not {self.layout}"
+        by_cublaslt = implementation.startswith("cublaslt")
+        if not reason and by_cublaslt and turned and (capability or ANY) < _BLACKWELL:
+            return f"cuBLASLt does {self.dtype} in layout TN here, not {self.layout}"
         return reason
 
     def probe(self) -> Gemm:

@@ -16,42 +16,39 @@ there 128 x 256 of tf32 spills. float64 has no tensor-core path in Triton on Bla
 """
 
 import functools
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
+from kernels.gemm.problem import Gemm
 from kernels.tile_lists import parsed
 
 GROUP = 8
-"""Tiles of N that run together where nothing else is said: 8 x 256 rows of op(B), a column of tiles of
-op(A)."""
+"""Tiles of N that run together: 8 x 256 rows of op(B), a column of tiles of op(A)."""
 
 
 class Tile(NamedTuple):
-    """BLOCK_M, BLOCK_N, BLOCK_K, the warps of one block, and how many steps of K are in flight.
-
-    `group` is no part of the tile but of the order in which tiles run: how many of N together (choosing.py).
-    """
+    """BLOCK_M, BLOCK_N, BLOCK_K, the warps of one block, and how many steps of K are in flight."""
 
     m: int
     n: int
     k: int
     warps: int
     stages: int
-    group: int = GROUP
 
     def __str__(self) -> str:
-        """`256x128x64 w8 s3`, and ` g16` if another number than 8 runs together."""
-        return self.alone if self.group == GROUP else f"{self.alone} g{self.group}"
-
-    @property
-    def alone(self) -> str:
-        """The same without the order: `256x128x64 w8 s3`."""
+        """`256x128x64 w8 s3`."""
         return f"{self.m}x{self.n}x{self.k} w{self.warps} s{self.stages}"
 
     @property
     def options(self) -> dict[str, int]:
         """What Triton is asked for: its own options of a launch."""
         return {"num_warps": self.warps, "num_stages": self.stages}
+
+
+def tiles_of(problem: Gemm, tile: Tile) -> int:
+    """Tiles that cover D, ragged ones included, of all products of a batch."""
+    return math.ceil(problem.m / tile.m) * math.ceil(problem.n / tile.n) * problem.batch
 
 
 tile_list = functools.partial(parsed, Tile)

@@ -6,9 +6,14 @@ thread: addresses, bounds and the pattern in which shared memory is laid out are
 other threads do nothing but start matrix instructions, and no size needs a mask. It takes rows that begin at
 multiples of 16 bytes, of any length.
 
-One program a tile, against one program an SM (persistent.py): a tile's way out overlaps with the arithmetic
-of other blocks on the same SM, where small tiles leave room for more than one, and the hardware hands out
-tiles as blocks end; but each block begins with an empty pipeline.
+**One program a tile, or one an SM.** With a program a tile (`triton-tma`) a tile's way out overlaps with the
+arithmetic of other blocks on the same SM, where small tiles leave room for more than one, and the hardware
+hands out tiles as blocks end; but each block begins with an empty pipeline. With one an SM (`persistent`,
+`triton-persistent`) a program goes on to the next tile, as many tiles on as there are programs. The two
+loops, over tiles and along K, are made one (`flatten`), so the first steps of the next tile are in flight
+while the sums of this one leave: what a block costs to begin and to end is paid once an SM, which counts
+where K is short. The price is the last wave: with T tiles and P programs the time is that of ceil(T / P)
+tiles, however few are in the last round (MM-13).
 
 **Bytes moved.** Blocks stop at the end of a tensor, so with T_m = ceil(m / BLOCK_M), T_n = ceil(n / BLOCK_N)
 
@@ -42,12 +47,11 @@ depends on the problem, so the device decides (choosing.py). Large tiles come fi
 import triton
 import triton.language as tl
 
-from kernels.gemm import descriptors, duration
+from kernels.gemm import descriptors
 from kernels.gemm.blocks import grouped, walk_descriptors
 from kernels.gemm.operands import Operands
-from kernels.gemm.parts import tiles_of
 from kernels.gemm.problem import FORCED_TILES, Gemm
-from kernels.gemm.tiles import Tile
+from kernels.gemm.tiles import Tile, tiles_of
 from kernels.prepared import Prepared
 
 
@@ -119,31 +123,32 @@ def with_addend(half, c, at_m, at_n, ADD: tl.constexpr):  # type: ignore[no-unty
     return half
 
 
-def candidates(problem: Gemm, capability: tuple[int, int], sm_count: int) -> tuple[Tile, ...]:
-    """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
-    return bulk_tiles(problem, capability, persistent=False)
+def candidates(problem: Gemm, capability: tuple[int, int], *, persistent: bool) -> tuple[Tile, ...]:
+    """The tiles to try on a device of this compute capability; it decides (choosing.py).
+
+    `persistent`: by one program an SM, so that the steps of the next tile are in flight while one leaves. To
+    walk over tiles pays where they are large; the small ones are left to a program each.
+    """
+    shapes = _SHAPES
+    if persistent:
+        least_n = 128 if capability[0] in (10, 11) else 64
+        shapes = tuple((m, n) for m, n in _SHAPES if m * n >= 128 * 64 and n >= least_n)
+    return tuple(tile for m, n in shapes for tile in _of_shape(problem, capability, m, n, persistent))
 
 
-def cost(problem: Gemm, tile: Tile, capability: tuple[int, int], sm_count: int) -> float:
-    """How long a launch takes by count (duration.py)."""
-    held = duration.at_a_time(tile, shared_byte(problem, capability, tile, persistent=False), capability)
-    return duration.each_alone(problem, tile, sm_count, held)
+def prepare(of: Operands, tile: Tile, sm_count: int, *, persistent: bool) -> Prepared:
+    """D in `of.d`, in tiles of this size, by a program each or by one an SM.
 
-
-def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
-    """D in `of.d`, in tiles of this size. The tensors' device must be the current one."""
-    return by(of, tile, tiles_of(of.problem, tile), walks=False)
-
-
-def by(of: Operands, tile: Tile, count: int, *, walks: bool) -> Prepared:
-    """The same by so many programs, each of which computes a tile, or walks."""
+    The tensors' device must be the current one. ValueError for rows that do not begin at 16 bytes.
+    """
+    count = tiles_of(of.problem, tile)
     a, b = descriptors.operands(of, tile)
     half = [tile.n, tile.m // 2]
     arguments = of.arguments(multiply, tile) | tile.options
-    arguments |= {"a": a, "b": b, "c": None, "d": descriptors.described("d", of.d, half), "WALKS": walks}
+    arguments |= {"a": a, "b": b, "c": None, "d": descriptors.described("d", of.d, half), "WALKS": persistent}
     if of.c is not None:
         arguments["c"] = descriptors.described("c", of.c, half if of.addend == "matrix" else half[1:])
-    return Prepared(multiply, (count,), arguments, of.d)
+    return Prepared(multiply, (min(count, sm_count) if persistent else count,), arguments, of.d)
 
 
 _FORCED = tuple((int(m), int(n)) for m, n in (shape.split("x") for shape in FORCED_TILES))
@@ -151,18 +156,6 @@ _SHAPES = (*_FORCED, (32, 128))
 """M x N. Of N, the rows of the product, Hopper's and Blackwell's instructions take no fewer than 64."""
 _SLACK_BYTE = 2048
 """Shared memory of one block for barriers, and to begin on a multiple of 1024 bytes."""
-
-
-def bulk_tiles(problem: Gemm, capability: tuple[int, int], *, persistent: bool) -> tuple[Tile, ...]:
-    """The tiles to try; `persistent` if the steps of the next tile are in flight while one leaves.
-
-    To walk over tiles pays where they are large; the small ones are left to a program each.
-    """
-    shapes = _SHAPES
-    if persistent:
-        least_n = 128 if capability[0] in (10, 11) else 64
-        shapes = tuple((m, n) for m, n in _SHAPES if m * n >= 128 * 64 and n >= least_n)
-    return tuple(tile for m, n in shapes for tile in _of_shape(problem, capability, m, n, persistent))
 
 
 def forced(problem: Gemm, capability: tuple[int, int], m: int, n: int) -> tuple[Tile, ...]:

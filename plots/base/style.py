@@ -60,14 +60,14 @@ IMPLEMENTATIONS: Mapping[str, LineStyle] = _of_colors(
     {
         BLACK: "o aten, s unfused",
         VERMILLION: "s cublas, o flash, D flash-cpu",
-        PURPLE: "d cublaslt, ^ cudnn, * triton-turned",
-        WINE: "^ cublaslt-best, h cusparselt, s flash-4, D quack, P triton-gluon",
+        PURPLE: "d cublaslt, ^ cudnn",
+        WINE: "^ cublaslt-best, h cusparselt, s flash-4, D quack",
         ORANGE: "s cublas-quantized, v inductor",
         SKY: "^ cudnn-folded, X triton-persistent",
         FOREST: "s cudnn-heuristic, d liger, h onednn-fused, o triton-pointer",
-        INDIGO: "^ cudnn-relu, h triton-skinny",
+        INDIGO: "^ cudnn-relu",
         GREEN: "^ efficient, D onednn, X triton-tma",
-        GREY: "X math, * triton-stream-k",
+        GREY: "X math",
         OLIVE: "D onednn-folded, * triton-split-k",
         BLUE: "P triton",
     }

@@ -15,7 +15,7 @@ from triton.runtime.errors import InterpreterError
 
 from bench.spec import Launch
 from bench.worker.check import poison
-from kernels.gemm import persistent, pointer, tma, turned
+from kernels.gemm import choosing, pointer
 from kernels.gemm.blocks import store, walk_pointers
 from kernels.gemm.choosing import Choice
 from kernels.gemm.operands import Operands, new_output, operands
@@ -23,14 +23,14 @@ from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.tiles import Tile
 from tests.drawing import covering, drawn
-from tests.kernels.gemm_cases import KINDS, bits, error, poison_gaps, poisoned, storage
+from tests.kernels.gemm_cases import KINDS, bits, error, poison_gaps, poisoned
 from tests.kernels.interpreted import Case, Kernels, Ran, Tensors
 from tests.kernels.interpreter import repaired
-from tests.kernels.sanitizer import Watch, placed, watched
+from tests.kernels.sanitizer import Watch, watched
 from tests.kernels.tensors import uniform, used
 
 SMALL = Tile(32, 16, 32, warps=4, stages=3)
-VARIANTS = {"pointer": pointer, "tma": tma, "persistent": persistent}
+VARIANTS = ("pointer", "tma", "persistent")
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 BULK_TYPES = tuple(Gemm.implementation("triton-tma").dtypes)
 
@@ -96,8 +96,7 @@ def cases() -> Iterator[Case]:
         yield problem, By(variant, Tile(64, 128, 64, warps=4, stages=3))
     # 2 x 19 tiles, of which the last band has 3 of N; others were poisoned and would be found.
     bands = Gemm(m=48, n=16 * 18 + 1, k=16, dtype="float16", pitch="padded")
-    for variant, group in drawn([*itertools.product(VARIANTS, (4, 16))], 3, "groups"):
-        yield bands, By(variant, SMALL._replace(group=group))
+    yield bands, By(*drawn(VARIANTS, 1, "bands"))
     # 12 tiles: as one walk, unevenly, one each, and with more programs than tiles.
     for sm_count in drawn([1, 2, 5, 11, 12, 13, 132], 2, "programs"):
         yield Gemm(m=80, n=64, k=64, dtype="float16"), By("persistent", SMALL, sm_count)
@@ -128,7 +127,7 @@ class TestTiles(GemmKernels):
 
     def launch(self, problem: Gemm, inputs: Tensors, configuration: By) -> Launch:
         variant, tile, sm_count = configuration
-        return VARIANTS[variant].prepare(self.operands(problem, inputs), tile, sm_count).launch()
+        return choosing.prepare(self.operands(problem, inputs), Choice(variant, tile), sm_count).launch()
 
     def counted(self, problem: Gemm, configuration: By, inputs: Tensors, done: Ran) -> None:
         """Loads as many as the formulas of pointer.py, whose ragged tiles wrap around, and tma.py."""
@@ -169,83 +168,9 @@ class TestTiles(GemmKernels):
         d = new_output(problem, a).fill_(math.nan)
         of = Operands(problem, a, b, d, c=bias)
         with repaired(), watched() as watch:
-            VARIANTS[variant].prepare(of, SMALL, sm_count=3).launch().call()
+            choosing.prepare(of, Choice(variant, SMALL), 3).launch().call()
         assert error(problem, inputs, d, bias) <= 2 * tolerance(problem, "triton")
         assert watch.loads.within(bias).byte == math.ceil(45 / SMALL.n) * bias.nbytes
-
-
-PRODUCTS = tuple(Choice(variant, SMALL) for variant in VARIANTS)
-# Squares that are whole, short of one, and past one; one row of squares and one column.
-SQUARES = [
-    Gemm.model_validate({"m": m, "n": n, "k": k, "layout": layout, "dtype": dtype, "pitch": pitch})
-    for m, n, k, pitch in (
-        (128, 128, 128, "tight"),
-        (16, 32, 144, "tight"),
-        (144, 16, 112, "padded"),
-        (272, 48, 16, "padded"),
-    )
-    for layout in ("NN", "NT", "TT")
-    for dtype in ("float8_e4m3", "int8", "tf32")
-]
-
-
-class TestTurned(GemmKernels):
-    """Products whose operands are turned first."""
-
-    way = "triton-turned"
-    cases = tuple(
-        itertools.product(
-            covering([*able("turned"), *SQUARES], "turned", *KINDS), drawn(PRODUCTS, 1, "turned by")
-        )
-    )
-
-    def launch(self, problem: Gemm, inputs: Tensors, configuration: Choice) -> Launch:
-        return turned.prepare(self.operands(problem, inputs), configuration, sm_count=3).launch()
-
-    def counted(self, problem: Gemm, configuration: Choice, inputs: Tensors, done: Ran) -> None:
-        """Turned operands have the same numbers, each read and written once."""
-        super().counted(problem, configuration, inputs, done)
-        assert done.byte[1] == problem.moved_written(self.way)
-        of = operands(problem, *inputs)
-        turns, after = turned.turned(of)
-        spaces = [one for one, was in ((after.a, of.a), (after.b, of.b)) if one is not was]
-        assert len(turns) == len(spaces) == (problem.layout[0] == "N") + (problem.layout[1] == "T")
-        poison(tuple(storage(one) for one in spaces))
-        with repaired(), watched() as watch:
-            for turn in turns:
-                turn.launch().call()
-        assert watch.loads.byte == watch.stores.byte == problem.turned_byte
-        assert watch.loads.repeated == watch.stores.repeated == watch.atomics.byte == 0
-        for one, was in ((after.a, of.a), (after.b, of.b)):
-            assert torch.equal(bits(one), bits(was if one is was else was.mT))
-
-
-def test_each_launch_turns_what_its_operands_hold_then(seed: int) -> None:
-    problem = Gemm(m=48, n=48, k=64, layout="NT", dtype="int8")  # both workspaces are of one size
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    of = operands(problem, *inputs)
-    with repaired():
-        launch = turned.prepare(of, PRODUCTS[0], sm_count=3).launch()
-        launch.call()
-        for one in inputs:
-            one.copy_(one.roll(1, 0))
-        launch.call()
-    assert used(OPERATOR, "triton-turned", problem, inputs, (of.d,)) == 0
-
-
-def test_beyond_two_gibi_elements(seed: int) -> None:
-    """The last square of a tall matrix, and of a wide one: no product of a row and its length is 32-bit."""
-    generator = torch.Generator().manual_seed(seed)
-    side = turned.SIDE[1]
-    for rows, length in ((2**24, 144), (144, 2**24)):
-        x, y = (torch.empty(shape, dtype=torch.int8) for shape in ((rows, length), (length, rows)))
-        part = torch.randint(-127, 128, (16, 16), generator=generator, dtype=torch.int8)
-        x[-16:, -16:] = part
-        programs = turned.programs(rows, length, 1)
-        constants = {"WIDE": 16, "SIDE": side, "num_warps": turned.WARPS, "num_stages": 1}
-        with repaired(), watched(), placed((programs - 1,), (programs,)):
-            turned.turn[(1,)](x, y, rows, length, x.stride(0), y.stride(0), **constants)
-        assert torch.equal(y[-16:, -16:], part.T)
 
 
 def test_tf32_errs_by_its_ten_bits_and_keeps_the_range_of_float32(seed: int) -> None:

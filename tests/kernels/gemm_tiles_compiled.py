@@ -7,9 +7,6 @@ the limit, the architecture's matrix instruction used, and 16-byte loads whereve
 instruction used and no other, operands brought and D taken away by bulk copies and by nothing else, and no
 matrix operand from registers (ptxas before 13.1 can overwrite those too early).
 
-*Turned first*: nothing spilled, accesses of 16 bytes on both sides; and no threads of a warp meet in a bank
-of shared memory.
-
 Every form of the first takes half an hour on two cores, of the second an hour.
 """
 
@@ -21,7 +18,7 @@ from typing import get_args
 import triton
 
 from bench.spec import ITEM_BYTE, Dtype
-from kernels.gemm import persistent, pointer, tma, turned
+from kernels.gemm import pointer, tma
 from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 from kernels.gemm.tiles import Tile, forced, pointer_tiles
 from tests.kernels.compiled import (
@@ -37,13 +34,10 @@ from tests.kernels.compiled import (
     arithmetic_faults,
     fma_faults,
     launched,
-    length_faults,
-    narrow_faults,
     register_faults,
     resource_faults,
 )
 from tests.kernels.gemm_cases import ADDENDS, meta_operands, sizeless
-from tests.kernels.shared_banks import accesses
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 TRITON = tuple(int(part) for part in triton.__version__.split(".")[:2])
@@ -103,7 +97,7 @@ def _copy_faults(addend: str, built: Built) -> list[str]:
 
 def chosen_by_pointers() -> Iterator[Form]:
     """Each tile once in its plainest and once in its most laborious form, over all data types and layouts."""
-    addends, groups = itertools.cycle(("bias", "matrix")), itertools.cycle((4, 8, 16))
+    addends = itertools.cycle(("bias", "matrix"))
     for capability, dtype in _types():
         full = 16 // ITEM_BYTE[dtype]
         if dtype != "bfloat16":
@@ -114,7 +108,7 @@ def chosen_by_pointers() -> Iterator[Form]:
             if dtype != "bfloat16":
                 yield by_pointers(capability, dtype, tile, "NN", full, True)
             layout: Layout = "NT" if dtype == "bfloat16" else "TN"
-            yield by_pointers(capability, dtype, tile._replace(group=next(groups)), layout, full, False)
+            yield by_pointers(capability, dtype, tile, layout, full, False)
             if dtype != "bfloat16":
                 yield by_pointers(capability, dtype, tile, "TN", full, False, batched=True)
             if dtype not in ("bfloat16", "int8", "float8_e4m3"):
@@ -154,7 +148,7 @@ def _types() -> Iterator[tuple[int, Dtype]]:
                 yield capability, dtype
 
 
-VARIANTS = {"tma": tma, "persistent": persistent}
+VARIANTS = ("tma", "persistent")
 BULK_CAPABILITIES = (90, 100, 120)
 BULK_TYPES = tuple(Gemm.implementation("triton-tma").dtypes)
 
@@ -162,9 +156,9 @@ BULK_TYPES = tuple(Gemm.implementation("triton-tma").dtypes)
 def in_bulk(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str, tile: Tile) -> Form:
     """One compilation."""
     of = sizeless(dtype, layout, add)
-    (call,) = launched(VARIANTS[variant].prepare(meta_operands(of, add), tile, 132).launch())
-    at = (capability // 10, 0)
-    computed = tma.shared_byte(of, at, tile, persistent=variant == "persistent")
+    walks = variant == "persistent"
+    (call,) = launched(tma.prepare(meta_operands(of, add), tile, 132, persistent=walks).launch())
+    computed = tma.shared_byte(of, (capability // 10, 0), tile, persistent=walks)
     promises = (
         resource_faults,
         register_faults,
@@ -186,7 +180,8 @@ def _bulk_faults(has_scales: bool, computed_byte: int, built: Built) -> list[str
 
 def bulk_tiles(variant: str, capability: int, dtype: Dtype, layout: Layout, add: str) -> tuple[Tile, ...]:
     """What the variant lists."""
-    return VARIANTS[variant].candidates(sizeless(dtype, layout, add), (capability // 10, 0), 132)
+    at = (capability // 10, 0)
+    return tma.candidates(sizeless(dtype, layout, add), at, persistent=variant == "persistent")
 
 
 def every_in_bulk() -> Iterator[Form]:
@@ -202,44 +197,17 @@ def every_in_bulk() -> Iterator[Form]:
 def chosen_in_bulk() -> Iterator[Form]:
     """The two largest tiles of each list and one small.
 
-    Layouts, addends and how many tiles run together take turns.
+    Layouts and addends take turns.
     """
     every = itertools.product(BULK_CAPABILITIES, BULK_TYPES, VARIANTS)
     for turn, (capability, dtype, variant) in enumerate(every):
         add = ADDENDS[turn % 3] if dtype in ("float16", "tf32") else "none"
         case = variant, capability, dtype, LAYOUTS[turn % 4], add
         listed = bulk_tiles(*case)
-        large = [tile._replace(group=(4, 8, 16)[turn % 3]) for tile in listed[:3:2]]
-        yield from (in_bulk(*case, tile) for tile in (*large, listed[-3]))
-
-
-MOST: dict[Dtype, float] = {"int8": 7, "tf32": 14}
-"""SASS instructions an element that is turned. An H100 has time for some 19 of them for each of one byte."""
-
-
-def turning() -> Iterator[Form]:
-    """Elements of one byte and of four."""
-    for dtype, most in MOST.items():
-        (turn,), _ = turned.turned(meta_operands(Gemm(m=512, n=512, k=512, layout="NN", dtype=dtype)))
-        (call,) = launched(turn.launch())
-        element = turned.SIDE[ITEM_BYTE[dtype]] ** 2 // (32 * turned.WARPS)
-        few = partial(length_faults, element=element, most=most)
-        capabilities = (80, 90, 100) if dtype == "int8" else (90, 100)
-        promises = (resource_faults, narrow_faults, few, meeting)
-        yield Form(f"{call.name} {dtype}", call, promises, capabilities, element=element)
-
-
-def meeting(built: Built) -> list[str]:
-    """Whether accesses to shared memory take several turns."""
-    every = accesses(built.ptx, turned.WARPS)
-    several = [one for one in every if one.ways > 1]
-    if not every:
-        return ["nothing passes through shared memory"]
-    return [f"{len(several)} of {len(every)} accesses meet in banks"] if several else []
+        yield from (in_bulk(*case, tile) for tile in (*listed[:3:2], listed[-3]))
 
 
 FAMILIES = {
     "gemm_pointer": Family(chosen_by_pointers, every_by_pointers),
     "gemm_tma": Family(chosen_in_bulk, every_in_bulk),
-    "turned": Family.of(turning),
 }

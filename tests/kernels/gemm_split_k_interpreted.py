@@ -1,4 +1,4 @@
-"""The kernels that share out tiles, by the repaired interpreter under the sanitizer: right in any order.
+"""Split-K by the repaired interpreter under the sanitizer: right in any order.
 
 The interpreter runs one program after the other, so a kernel that waits would hang, and any order of arrival
 can be chosen.
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from gc import collect
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 from weakref import ref
 
@@ -22,12 +22,11 @@ import torch
 from triton.runtime.interpreter import InterpreterBuilder
 
 from bench.spec import Dtype, Launch
-from kernels.gemm import parts, skinny, split_k, stream_k
+from kernels.gemm import split_k
 from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR, tolerance
-from kernels.gemm.parts import FAN, Share, Workspace, sum_byte, workspace
-from kernels.gemm.problem import SKINNY, Gemm, Layout
-from kernels.gemm.stream_k import Streams
+from kernels.gemm.parts import Workspace, workspace
+from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 from tests.drawing import covering, drawn
 from tests.kernels.gemm_cases import KINDS, error
@@ -38,30 +37,24 @@ from tests.kernels.tensors import uniform
 SMALL = Tile(32, 16, 32, warps=1, stages=1)
 """So few warps that parts are added by halves of the tile."""
 SHORT = Tile(64, 16, 32, warps=4, stages=1)
-"""Turned: its M is the matrix unit's."""
 POISON = -77_777_777
 """Of integers, what NaN is of floats: more than any sum in these tests."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A kernel in a configuration: parts for each tile, or programs."""
+    """A tile, and parts for each."""
 
-    kernel: str
     tile: Tile
     count: int
 
     def __str__(self) -> str:
-        """For pytest: `split-k 32x16x32 w4 s1 3`."""
-        return f"{self.kernel} {self.tile} {self.count}"
+        """For pytest: `32x16x32 w4 s1 3`."""
+        return f"{self.tile} {self.count}"
 
     def launch(self, of: Operands) -> Launch:
-        """Without the rules that limit parts and programs, which are tested elsewhere."""
-        if self.kernel == "split-k":
-            return split_k.in_parts(of, Share(self.tile, 1), self.count).launch()
-        streams = Streams(self.tile, 1, bulk=self.kernel == "stream-k-bulk")
-        with patch.object(stream_k, "LEAST_STEPS", 1):
-            return stream_k.prepare(of, streams, self.count).launch()
+        """Without the rules that limit parts, which are tested elsewhere."""
+        return split_k.in_parts(of, self.tile, self.count).launch()
 
 
 @contextmanager
@@ -80,7 +73,7 @@ def poisoned() -> Iterator[list[Workspace]]:
         found.append(room(*arguments, **named))
         return found[-1]
 
-    with patch.object(torch, "empty", filled), patch.object(parts, "workspace", listed):
+    with patch.object(torch, "empty", filled), patch.object(split_k, "workspace", listed):
         yield found
 
 
@@ -152,13 +145,7 @@ def check(problem: Gemm, way: Way, seed: int) -> Seen:
     return Seen(watch, steps, of, room)
 
 
-WAYS = (
-    Way("split-k", SMALL, 1),
-    Way("split-k", SMALL, 3),
-    Way("split-k", SHORT, 2),
-    Way("stream-k", SMALL, 5),
-    Way("stream-k", SMALL, 13),
-)
+WAYS = (Way(SMALL, 1), Way(SMALL, 3), Way(SHORT, 2), Way(SMALL, 5), Way(SMALL, 13))
 
 
 SINGLE = [p for p in OPERATOR.examples if not p.missing("triton-split-k", "cuda", (9, 0))]
@@ -182,33 +169,18 @@ def _with(k: int, *, m: int = 45, n: int = 33, dtype: Dtype = "float32", **more:
 
 
 AWKWARD = [
-    # Parts: K no multiple of parts x BLOCK_K; more parts than steps; one step past a fan; two stages.
-    (_with(333), Way("split-k", SMALL, 4)),
-    (_with(95, layout="TN"), Way("split-k", SMALL, 7)),
-    (_with(300, dtype="bfloat16"), Way("split-k", SMALL, FAN.value)),
-    (_with(300, m=20, n=9), Way("split-k", SMALL, FAN.value + 1)),
-    (_with(32 * 70 + 5, m=9, n=13, layout="TT"), Way("split-k", SMALL, 70)),
-    (_with(32 * 17 + 3, m=70, n=3, dtype="bfloat16", beta=1), Way("split-k", SHORT, 2 * FAN.value)),
-    # Tiles are 2 x 3: fewer than programs, a divisor, between, prime; each program a step or none.
-    (_with(333), Way("stream-k", SMALL, 1)),
-    (_with(333, layout="NT", dtype="bfloat16"), Way("stream-k", SMALL, 4)),
-    (_with(333, layout="TT"), Way("stream-k", SMALL, 6)),
-    (_with(333, beta=1, pitch="padded"), Way("stream-k", SMALL, 7)),
-    (_with(320), Way("stream-k", SMALL, 59)),
-    (_with(320), Way("stream-k", SMALL, 60)),
-    (_with(20), Way("stream-k", SMALL, 61)),
-    # One tile of many parts; several whole waves before the tail; a share that ends where a tile does.
-    (_with(32 * 37, m=30, n=10, dtype="bfloat16"), Way("stream-k", SMALL, 31)),
-    (_with(100, m=32 * 7, n=16 * 3), Way("stream-k", SMALL, 5)),
-    (_with(32 * 8, m=32 * 3, n=16), Way("stream-k", SMALL, 2)),
+    # K no multiple of parts x BLOCK_K; more parts than steps; as many as are loaded together, and one more.
+    (_with(333), Way(SMALL, 4)),
+    (_with(95, layout="TN"), Way(SMALL, 7)),
+    (_with(300, dtype="bfloat16"), Way(SMALL, 8)),
+    (_with(300, m=20, n=9), Way(SMALL, 9)),
+    (_with(32 * 70 + 5, m=9, n=13, layout="TT"), Way(SMALL, 70)),
+    (_with(32 * 17 + 3, m=70, n=3, dtype="bfloat16", beta=1), Way(SHORT, 16)),
+    (_with(333, layout="NT", beta=1, pitch="padded"), Way(SMALL, 6)),
 ]
 
 
-BY_KERNEL = [[case for case in AWKWARD if case[1].kernel == kernel] for kernel in ("split-k", "stream-k")]
-FEW = [case for cases in BY_KERNEL for case in drawn(cases, 2, f"steps of {cases[0][1].kernel}")]
-
-
-@pytest.mark.parametrize("problem, way", FEW, ids=str)
+@pytest.mark.parametrize("problem, way", drawn(AWKWARD, 3, "steps"), ids=str)
 def test_every_step_is_done_once(problem: Gemm, way: Way, seed: int) -> None:
     """Operands are read by pointer.py's formula, steps shared out evenly, parts written once."""
     tile = way.tile
@@ -218,24 +190,14 @@ def test_every_step_is_done_once(problem: Gemm, way: Way, seed: int) -> None:
 
     assert seen.operand_byte == tiles * (tile.m + tile.n) * problem.k * problem.item_byte
     assert seen.steps.total() == all_steps
-    if way.kernel == "stream-k" or all_steps // tiles >= way.count:
-        busy = tiles * way.count if way.kernel == "split-k" else min(way.count, all_steps)
-        assert len(seen.steps) == busy
+    if all_steps // tiles >= way.count:
+        assert len(seen.steps) == tiles * way.count
         assert max(seen.steps.values()) - min(seen.steps.values()) <= 1
-    stored = seen.watch.stores.within(seen.room.parts)
-    if way.kernel == "stream-k":
-        one = tile.m * tile.n * sum_byte(problem)
-        assert stored.byte <= 2 * way.count * one * (1 + 1 / FAN.value)
-    elif way.count > 1:
-        whole = seen.room.parts.nbytes
-        again = math.ceil(way.count / FAN.value) / way.count * whole if way.count > FAN.value else 0
-        assert stored.byte == pytest.approx(whole + again)
-    else:
-        assert not stored.byte
+    assert seen.watch.stores.within(seen.room.parts).byte == seen.room.parts.nbytes
 
 
 @pytest.mark.parametrize(
-    "problem, way", drawn([case for case in AWKWARD if 1 < case[1].count < 60], 2, "orders"), ids=str
+    "problem, way", drawn([case for case in AWKWARD if case[1].count < 60], 2, "orders"), ids=str
 )
 def test_same_bits_whatever_the_order_of_programs(problem: Gemm, way: Way, seed: int) -> None:
     """By the same launch again, in two random orders."""
@@ -253,92 +215,28 @@ def test_same_bits_whatever_the_order_of_programs(problem: Gemm, way: Way, seed:
             assert not rooms[0].counters.any()
 
 
-BULK = [
-    (_with(333, m=48, n=32, dtype="bfloat16", layout="TN", pitch="padded"), 4),
-    (_with(336, m=48, n=40, dtype="float16", layout="NN"), 7),
-    (_with(96, m=104, n=56, dtype="float16", layout="NT", beta=1), 3),
-    (_with(328, m=40, n=40, dtype="bfloat16", layout="TT"), 13),
-    (_with(332, m=44, n=36, dtype="tf32", layout="TN"), 5),
-    (_with(336, m=48, n=33, dtype="int8", layout="TN"), 5),
-    (_with(336, m=48, n=33, dtype="float8_e4m3", layout="TN"), 5),
-]
-
-
-@pytest.mark.parametrize("problem, programs", drawn(BULK, 1, "stream-k in bulk"), ids=str)
-def test_stream_k_by_bulk_copies(problem: Gemm, programs: int, seed: int) -> None:
-    """Right, with K ragged too; what lies beyond a tensor is not read."""
-    check(problem, Way("stream-k-bulk", SMALL, programs), seed)
-
-
-BIASED: list[tuple[str, int, Dtype]] = list(
-    itertools.product(("split-k", "stream-k"), (1, 4), ("float16", "float8_e4m3", "int8"))
-)
-
-
 @pytest.mark.parametrize(
-    "kernel, count, dtype", covering(BIASED, "bias of parts", *(itemgetter(place) for place in range(3)))
+    "count, dtype",
+    covering(
+        list(itertools.product((1, 4), ("float16", "float8_e4m3", "int8"))),
+        "bias of parts",
+        *(itemgetter(place) for place in range(2)),
+    ),
 )
-def test_a_bias_is_added_once(kernel: str, count: int, dtype: Dtype, seed: int) -> None:
+def test_a_bias_is_added_once(count: int, dtype: Dtype, seed: int) -> None:
     """A vector [m], to every row of D, whoever finishes the tile; scales first."""
     problem = _with(200, dtype=dtype)
     make = uniform(problem, seed)
     bias = make(problem.m, dtype=torch.int32) if dtype == "int8" else make(problem.m, dtype=torch.bfloat16)
     with repaired(), poisoned():
         inputs, of = new_problem(problem, seed)
-        Way(kernel, SMALL, count).launch(replace(of, c=bias)).call()
+        Way(SMALL, count).launch(replace(of, c=bias)).call()
     assert error(problem, inputs, of.d, bias) <= tolerance(problem, "triton")
 
 
-SKINNY_TYPES: tuple[tuple[Layout, Dtype], ...] = (
-    ("NN", "float16"),
-    ("NT", "bfloat16"),
-    ("TN", "tf32"),
-    ("NN", "tf32"),
-    ("TT", "float32"),
-    ("TN", "float64"),
-    ("TN", "float8_e4m3"),
-    ("TN", "int8"),
-)
-SKINNY_SIZES: tuple[tuple[int, int, int, Literal[0, 1]], ...] = (
-    (70, 1, 600, 0),
-    (1, 70, 515, 0),
-    (150, 17, 300, 1),
-    (SKINNY, 200, 260, 0),
-)
-SKINNY_CASES = [
-    Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype, beta=beta)
-    for m, n, k, beta in SKINNY_SIZES
-    for layout, dtype in SKINNY_TYPES
-    if not (beta and dtype in ("float8_e4m3", "int8"))
-]
-
-
-@pytest.mark.parametrize("problem", covering(SKINNY_CASES, "skinny", *KINDS), ids=str)
-def test_skinny_reads_the_large_matrix_once(problem: Gemm, seed: int) -> None:
-    """As the harness calls it, with the first configuration of a device of 6 multiprocessors."""
-    share = skinny.candidates(problem, (9, 0), 6)[0]
-    with repaired(), poisoned() as rooms, watched() as watch:
-        inputs, of = new_problem(problem, seed)
-        skinny.prepare(of, share, 6).launch().call()
-    assert error(problem, inputs, of.d) <= tolerance(problem, "triton")
-    assert watch.stores.within(of.d).repeated == 0
-    assert not rooms[0].counters.any()
-
-    m, n = problem.m, problem.n
-    long, short = (of.a, of.b) if n <= m else (of.b, of.a)
-    wide, high = (share.tile.m, share.tile.n) if n <= m else (share.tile.n, share.tile.m)
-    tiles = math.ceil(max(m, n) / wide)
-    assert min(m, n) <= high
-    of_long, of_short = watch.loads.within(long), watch.loads.within(short)
-    assert of_long.distinct_byte == long.numel() * long.element_size()
-    assert of_long.byte == tiles * wide * problem.k * problem.item_byte  # a ragged last tile wraps
-    assert of_short.byte == tiles * high * problem.k * problem.item_byte
-
-
-@pytest.mark.parametrize("kernel", ["split-k", "stream-k"])
-def test_launches_that_live_together_share_a_workspace(kernel: str, seed: int) -> None:
+def test_launches_that_live_together_share_a_workspace(seed: int) -> None:
     """And still give what each gives alone. The launches alone keep it: it is gone with the last of them."""
-    problem, way = _with(130, m=20, n=9), Way(kernel, SMALL, 4)
+    problem, way = _with(130, m=20, n=9), Way(SMALL, 4)
     with repaired(), poisoned() as rooms:
         pairs = [new_problem(problem, seed + i) for i in range(2)]
         launches = [way.launch(pairs[0][1])]
