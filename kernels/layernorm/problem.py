@@ -25,8 +25,6 @@ EPSILON = 1e-5
 LONGEST_IN_REGISTERS = {"forward": 16384, "backward": 8192}
 """Longest row that our kernels hold in registers, by direction; twice as much spills. Half of it for
 a gradient whose rows are no multiple of 16 bytes: narrow loads take more registers."""
-LONGEST_IN_CLUSTER = 131072
-"""Longest row of a gradient that the blocks of a cluster hold with its column sums."""
 LONGEST_OF_LIGER = 65536
 """Longest row that Liger's kernels take (`calculate_settings` in liger_kernel/ops/utils.py)."""
 
@@ -40,7 +38,7 @@ class LayerNorm(Rows):
         inductor("what torch.compile makes of it"),
         on_cuda("quack", "QuACK's kernels in CuTe DSL (quack-kernels), float32 weight and bias", FROM_AMPERE),
         on_cuda("liger", "Liger's Triton kernels (liger-kernel), rows to 65,536 in registers", FROM_AMPERE),
-        on_cuda("triton", "ours: rows in registers; longer ones in shared memory or in two passes"),
+        on_cuda("triton", "ours: rows in registers; longer ones in two passes"),
     )
 
     @property
@@ -70,20 +68,14 @@ class LayerNorm(Rows):
         return read, {"dx": x, "dweight": of_column, "dbias": of_column}
 
     def byte_again(self, implementation: str) -> int:
-        """The second reading of x and dy in our gradient of the longest rows, and of long ones that are no
-        multiple of 16 bytes: it reads them for dx's sums, and again.
+        """The second reading of x and dy in our gradient of rows beyond the registers, for dx's sums.
 
-        What depends on the device a problem cannot know, and is not counted, for a roof that can be beaten is
-        none. So `byte` is too little, and the roof too high, for these: our gradient of rows up to 128 Ki
-        where there are no clusters of blocks (below compute capability 9.0, or with Triton 3.6) or two
-        passes are faster on the device: 5/3 of `byte`. Our forward pass over rows beyond 16384 where
-        shared memory does not hold them; it reads x the second time at once, from L2. And aten's gradient,
-        which reads x and dy twice on a GPU but once on a CPU.
+        Our forward pass over rows beyond 16384 reads x the second time at once, from L2 as far as that holds
+        the rows under way. How far depends on the device, which a problem cannot know, so it is not counted:
+        `byte` is too little, and the roof too high, for these, as it is for aten's gradient, which reads x
+        and dy twice on a GPU but once on a CPU. A roof that can be beaten is none.
         """
-        read_once = self.in_registers or (
-            self.length <= LONGEST_IN_CLUSTER and self.length * self.item_byte % 16 == 0
-        )
-        if implementation == "triton" and self.direction == "backward" and not read_once:
+        if implementation == "triton" and self.direction == "backward" and not self.in_registers:
             return 2 * self.elements * self.item_byte
         return 0
 

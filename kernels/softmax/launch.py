@@ -11,23 +11,22 @@ from bench.launching.tuning import tuned
 from bench.spec import Launch, Tensors
 from kernels.layernorm.designs import Designs
 from kernels.layernorm.rows import Tile
-from kernels.layernorm.shared_memory import Share
-from kernels.softmax import rows, shared_rows
+from kernels.softmax import rows
 from kernels.softmax.problem import Softmax
 
 DESIGNS: Mapping[Literal["forward", "backward"], Designs] = {
-    "forward": Designs(rows.forward, rows.forward_two_pass, shared_rows.forward_shared, numbers=2),
-    "backward": Designs(rows.backward, rows.backward_two_pass, shared_rows.backward_shared, numbers=1),
+    "forward": Designs(rows.forward, rows.forward_two_pass),
+    "backward": Designs(rows.backward, rows.backward_two_pass),
 }
 
 
-def candidates(problem: Softmax) -> Sequence[Tile | Share]:
+def candidates(problem: Softmax) -> Sequence[Tile]:
     """What is worth trying for this problem."""
     return DESIGNS[problem.direction].candidates(problem)
 
 
-def with_tile(problem: Softmax, inputs: Tensors, tile: Tile | Share) -> Launch:
-    """The launch with this tile, or with these shares."""
+def with_tile(problem: Softmax, inputs: Tensors, tile: Tile) -> Launch:
+    """The launch with this tile."""
     return DESIGNS[problem.direction].launch(problem, inputs, tile)
 
 

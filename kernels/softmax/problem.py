@@ -31,7 +31,7 @@ class Softmax(Rows):
         on_both("aten", "torch's own kernels: _softmax and _softmax_backward_data with out=", WITH_FLOAT64),
         inductor("what torch.compile makes of it"),
         on_cuda("quack", "QuACK's kernels in CuTe DSL (quack-kernels), clusters for long rows", FROM_AMPERE),
-        on_cuda("triton", "ours: rows in registers; longer ones in shared memory or in two passes"),
+        on_cuda("triton", "ours: rows in registers; longer ones in two passes"),
     )
 
     @model_validator(mode="after")
@@ -46,9 +46,8 @@ class Softmax(Rows):
     def in_registers(self) -> bool:
         """Whether our kernels hold a row in registers and so read it once.
 
-        Longer rows are held in shared memory and read once too, or else twice, the second time at once and
-        from L2 as far as that holds the rows under way. So `byte_moved` stays `byte`: a roof that can be
-        beaten is none.
+        Longer rows are read twice, the second time at once and from L2 as far as that holds the rows under way.
+        So `byte_moved` stays `byte`: a roof that can be beaten is none.
         """
         return self.length <= LONGEST_IN_REGISTERS
 

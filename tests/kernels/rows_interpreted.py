@@ -3,21 +3,19 @@
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any, NamedTuple
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import pytest
 import torch
 
-from bench.spec import Launch, Unsupported
-from kernels.layernorm import backward, backward_shared, backward_two_pass, shared_memory
+from bench.spec import Launch
+from kernels.layernorm import backward, backward_two_pass
 from kernels.layernorm import launch as of_layernorm
 from kernels.layernorm.designs import Designs
 from kernels.layernorm.operator import OPERATOR as LAYERNORM
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.layernorm.rows import Tile, alignment
-from kernels.layernorm.shared_memory import Share
 from kernels.quantize import casting
 from kernels.quantize.operator import OPERATOR as QUANTIZE
 from kernels.quantize.problem import Quantize
@@ -27,7 +25,6 @@ from kernels.softmax.operator import OPERATOR as SOFTMAX
 from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
 from tests.drawing import covering, is_deep
-from tests.kernels.held_emulated import Emulated
 from tests.kernels.interpreted import Beyond32Bits, Case, Far, Kernels, Ran, SpoiledByNan, Tensors
 from tests.kernels.interpreter import repaired
 from tests.kernels.sanitizer import placed, watched
@@ -35,17 +32,17 @@ from tests.kernels.tensors import relative_error, used
 
 MULTIPROCESSORS = 3
 WAYS = ("forward", "backward")
-GRADIENTS = {"whole": backward, "shared": backward_shared, "two-pass": backward_two_pass}
-"""The modules of layer normalization's gradient for rows in registers, in shared memory, and read twice."""
-METHODS = {"whole": "of_tiles", "shared": "of_shares", "two-pass": "of_chunks"}
+GRADIENTS = {"whole": backward, "two-pass": backward_two_pass}
+"""The modules of layer normalization's gradient for rows in registers, and read twice."""
+METHODS = {"whole": "of_tiles", "two-pass": "of_chunks"}
 """The same of what does without a module for each."""
 
 
 class By(NamedTuple):
-    """A design and its tile or share, whatever the length of a row."""
+    """A design and its tile, whatever the length of a row."""
 
     design: str
-    tile: Tile | Share
+    tile: Tile
 
     def __str__(self) -> str:
         return f"{self.design} {self.tile}"
@@ -55,29 +52,8 @@ def rows(kind: type[Rows], direction: str, count: int, length: int, dtype: str =
     return kind.model_validate({"direction": direction, "rows": count, "length": length, "dtype": dtype})
 
 
-SHARES = (
-    (3, 192, Share(1, 3, 64, 1)),  # whole chunks
-    (2, 136, Share(1, 3, 64, 1)),  # one vector in the last chunk
-    (5, 64, Share(1, 1, 64, 1)),
-    (3, 200, Share(2, 2, 64, 1)),  # a share that ends short, another that is empty behind it
-    (2, 168, Share(4, 1, 64, 1)),
-    (2, 120, Share(4, 1, 64, 1)),  # shares of nothing
-    (1, 1024, Share(16, 1, 64, 1)),
-    (2, 4104, Share(8, 3, 256, 1)),
-)
-"""Rows held by a block or a cluster."""
-CLUSTERS = (
-    (1, 128, Share(2, 3, 64, 16)),  # fewer rows than are on their way
-    (7, 120, Share(2, 3, 64, 8)),
-    (40, 200, Share(4, 3, 64, 16)),  # 12 programs; the last share is short
-    (97, 136, Share(4, 3, 64, 16)),  # the last share is empty
-    (9, 1000, Share(16, 3, 64, 16)),
-)
-"""Of a gradient in clusters, each of which takes many rows."""
-
-
 def cases(kind: type[Rows]) -> Iterator[Case]:
-    """A few of the examples, of chunks of a few elements, and of shares; all of them in a deep run."""
+    """A few of the examples, and of chunks of a few elements; all of them in a deep run."""
     operator, launching = (LAYERNORM, of_layernorm) if kind is LayerNorm else (SOFTMAX, of_softmax)
     examples = [
         p
@@ -100,15 +76,6 @@ def cases(kind: type[Rows]) -> Iterator[Case]:
     for problem in few(long, f"long rows of {kind}"):
         height = 4 if kind is LayerNorm and problem.direction == "backward" else 1
         yield problem, By("two-pass", Tile(height, 64, 1))
-    shared = [
-        (rows(kind, direction, count, length, dtype), share)
-        for direction, dtype in itertools.product(WAYS, ("float16", "bfloat16", "float32"))
-        for count, length, share in (CLUSTERS if kind is LayerNorm and direction == "backward" else SHARES)
-    ]
-    for problem, share in covering(
-        shared, f"shared {kind}", lambda case: (case[0].direction, case[1]), lambda case: case[0].dtype
-    ):
-        yield problem, By("shared", share)
     if kind is LayerNorm:  # fewer, as many and more tiles than programs, ragged or not
         for count in (1, 2, 5, 6, 7, 24, 25):
             yield rows(kind, "backward", count, 24), By("whole", Tile(2, 32, 1))
@@ -122,17 +89,12 @@ def few(problems: list[Any], of: str) -> list[Any]:
 def far(kind: type[Rows], direction: str) -> Iterator[Far]:
     """By each design."""
     problem = rows(kind, direction, (2**31 + 2**20) // 1000 + 1, 1000, "float16")
-    for by in (
-        By("whole", Tile(4, 1024, 1)),
-        By("two-pass", Tile(1, 256, 1)),
-        By("shared", Share(1, 4, 256, 1)),
-    ):
-        count = (problem.rows - 1) % by.tile.rows + 1 if isinstance(by.tile, Tile) else 1
+    for by in (By("whole", Tile(4, 1024, 1)), By("two-pass", Tile(1, 256, 1))):
+        count = (problem.rows - 1) % by.tile.rows + 1
         yield Far(problem, by, problem.model_copy(update={"rows": count}))
 
 
-SMALL = (By("whole", Tile(4, 256, 1)), By("two-pass", Tile(1, 64, 1)), By("shared", Share(1, 4, 64, 1)))
-SMALL += (By("shared", Share(4, 2, 32, 1)),)
+SMALL = (By("whole", Tile(4, 256, 1)), By("two-pass", Tile(1, 64, 1)))
 """Of rows of 200 elements."""
 
 
@@ -140,15 +102,13 @@ class RowKernels(SpoiledByNan, Beyond32Bits):
     """Both operators, by all designs."""
 
     def launch(self, problem: Any, inputs: Tensors, configuration: By) -> Launch:
-        # Kernels of Gluon are interpreted as programs of Triton's.
         design, tile = configuration
         if isinstance(problem, LayerNorm) and problem.direction == "backward":
             *others, mean, rstd = inputs
             inputs = (*others, mean.float(), rstd.float())
-            with patch.object(backward_shared, "gradient_shared", Emulated(backward_shared.gradient_shared)):
-                return GRADIENTS[design].launch(problem, inputs, tile, MULTIPROCESSORS)  # type: ignore[attr-defined, no-any-return]
+            return GRADIENTS[design].launch(problem, inputs, tile, MULTIPROCESSORS)  # type: ignore[attr-defined, no-any-return]
         of = of_layernorm.FORWARD if isinstance(problem, LayerNorm) else of_softmax.DESIGNS[problem.direction]
-        by = getattr(of._replace(shared=Emulated(of.shared)), METHODS[design])
+        by = getattr(of, METHODS[design])
         return by(problem, inputs, tile)  # type: ignore[no-any-return]
 
     def counted(self, problem: Any, configuration: By, inputs: Tensors, done: Ran) -> None:
@@ -160,27 +120,16 @@ class RowKernels(SpoiledByNan, Beyond32Bits):
 
 def traffic(problem: Any, by: By) -> tuple[int, int]:
     """Bytes loaded and stored, exactly: the least there is, and what the docstrings name beside it."""
-    read, written, blocks = problem.byte_read, problem.byte_written, getattr(by.tile, "blocks", 1)
+    read, written = problem.byte_read, problem.byte_written
     if isinstance(problem, Softmax):
-        numbers = 2 if problem.direction == "forward" else 1
-        told = problem.rows * blocks * 4 * numbers if blocks > 1 else 0
-        return read * (2 if by.design == "two-pass" else 1) + told, written + told
+        return read * (2 if by.design == "two-pass" else 1), written
     weight, data = problem.length * problem.item_byte, problem.elements * problem.item_byte
     if problem.direction == "forward":
         programs = problem.rows
-        if isinstance(by.tile, Share):
-            told = problem.rows * 3 * blocks * 4 if blocks > 1 else 0
-            first = 4 * problem.rows if told else 0  # the first share's mean is loaded once more
-            return read + (programs - 1) * 2 * weight + told + first, written + told
         again = data + problem.rows * by.tile.block * problem.item_byte
         if by.design == "whole":
             programs, again = math.ceil(problem.rows / by.tile.rows), 0
         return read + again + (programs - 1) * 2 * weight, written
-    if isinstance(by.tile, Share):
-        count = backward_shared.count(problem, by.tile, MULTIPROCESSORS)
-        beside = problem.rows * 2 * blocks * 4 + partial_byte(problem, count)
-        statistics = 8 * problem.rows * (blocks - 1)
-        return read + (count - 1) * weight + statistics + beside, written + beside
     if by.design == "whole":
         count = min(MULTIPROCESSORS * by.tile.per_sm, math.ceil(problem.rows / by.tile.rows))
         partial = partial_byte(problem, count)
@@ -203,7 +152,6 @@ class TestLayerNorm(RowKernels):
         *((rows(LayerNorm, "forward", 6, 200), by) for by in SMALL),
         (rows(LayerNorm, "backward", 6, 200), By("whole", Tile(4, 256, 1))),
         (rows(LayerNorm, "backward", 6, 200), By("two-pass", Tile(4, 64, 1))),
-        (rows(LayerNorm, "backward", 6, 200), By("shared", Share(4, 3, 64, 16))),
     )
     far = tuple(far(LayerNorm, "forward"))
 
@@ -213,8 +161,6 @@ class TestLayerNorm(RowKernels):
         [
             By("whole", Tile(2, 1024, 1)),
             By("two-pass", Tile(1, 128, 1)),
-            By("shared", Share(1, 4, 256, 1)),
-            By("shared", Share(4, 4, 64, 1)),
         ],
         ids=str,
     )
@@ -289,13 +235,6 @@ class TestLayerNorm(RowKernels):
             )
         torch.testing.assert_close(dbias[-32:], last.sum(0).half())
 
-    def test_shares_of_a_gradient_hold_a_row(self) -> None:
-        lengths = ((8200, [2, 4]), (16384, [2, 4]), (65536, [8, 16]), (131072, [16]), (131080, []))
-        for length, blocks in lengths:
-            shares = backward_shared.candidates(rows(LayerNorm, "backward", 1, length, "float16"))
-            assert [share.blocks for share in shares] == blocks
-            assert all(share.blocks * share.chunk >= length for share in shares)
-
 
 class TestSoftmax(RowKernels):
     operator = SOFTMAX
@@ -328,65 +267,28 @@ class TestSoftmax(RowKernels):
 
 
 @pytest.mark.parametrize(
-    ("kind", "direction", "dtype", "length", "names"),
+    ("kind", "direction", "dtype", "length", "name"),
     [
-        (LayerNorm, "backward", "float16", 8192, ["whole"]),
-        (LayerNorm, "backward", "float16", 8193, ["two-pass"]),
-        (LayerNorm, "backward", "float16", 8200, ["shared", "two-pass"]),
-        (LayerNorm, "forward", "float16", 16384, ["whole"]),
-        (LayerNorm, "forward", "float16", 16385, ["two-pass"]),
-        (LayerNorm, "forward", "float16", 16392, ["shared", "two-pass"]),
-        (Softmax, "forward", "float32", 16384, ["whole"]),
-        (Softmax, "forward", "float32", 16385, ["two-pass"]),
-        (Softmax, "forward", "float32", 16388, ["shared", "two-pass"]),
+        (LayerNorm, "backward", "float16", 8192, "whole"),
+        (LayerNorm, "backward", "float16", 8193, "two-pass"),
+        (LayerNorm, "forward", "float16", 16384, "whole"),
+        (LayerNorm, "forward", "float16", 16385, "two-pass"),
+        (Softmax, "forward", "float32", 16384, "whole"),
+        (Softmax, "forward", "float32", 16385, "two-pass"),
     ],
 )
 def test_the_launch_takes_the_design_that_suits_the_row(
-    kind: type[Rows], direction: str, dtype: str, length: int, names: list[str]
+    kind: type[Rows], direction: str, dtype: str, length: int, name: str
 ) -> None:
     problem = rows(kind, direction, 1, length, dtype)
     launching, more = (of_layernorm, (MULTIPROCESSORS,)) if kind is LayerNorm else (of_softmax, ())
-    with ExitStack() as stack:
-        for name in names:
-            stack.enter_context(patch.object(GRADIENTS[name], "launch", return_value=name))
-            stack.enter_context(patch.object(Designs, METHODS[name], return_value=name))
+    with (
+        patch.object(GRADIENTS[name], "launch", return_value=name),
+        patch.object(Designs, METHODS[name], return_value=name),
+    ):
         tiles = launching.candidates(problem)  # type: ignore[arg-type]
         taken = [launching.with_tile(problem, (torch.empty(1),) * 5, tile, *more) for tile in tiles]  # type: ignore[arg-type]
-    assert list(dict.fromkeys(taken)) == names
-
-
-def test_shares_hold_a_row_within_shared_memory() -> None:
-    """One block while it can, then clusters; none of rows that no copies of 16 bytes make up."""
-    for length, item_byte, tensors, least in (
-        *((16392, 2, 1, 1), (65544, 2, 1, 2), (32776, 2, 2, 2), (32768, 2, 2, 1)),
-        *((131072, 4, 1, 4), (131072, 4, 2, 8), (2**20, 2, 1, 16), (65536, 2, 1, 1)),
-    ):
-        shares = shared_memory.candidates(length, item_byte, tensors)
-        assert 1 <= len(shares) <= 3 and shares[0].blocks == least
-        for share in shares:
-            assert share.blocks * share.chunks * share.chunk >= length
-            assert share.blocks * (share.chunks - 1) * share.chunk < length
-            assert share.chunks * share.chunk * item_byte * tensors <= 128 * 1024
-            assert share.chunk * item_byte == 16 * 32 * share.warps
-    assert not shared_memory.candidates(16385, 2, 1) and not shared_memory.candidates(2**22, 2, 1)
-
-
-@pytest.mark.parametrize(
-    "capability, cluster, blocks, reason",
-    [
-        ((7, 5), True, 1, "asynchronous copies into shared memory need compute capability 8.0"),
-        ((8, 0), True, 2, "clusters of blocks need compute capability 9.0"),
-        ((9, 0), False, 2, "Gluon of this Triton has no barrier of a cluster's blocks"),
-    ],
-)
-def test_what_a_device_cannot_hold_is_unsupported(
-    capability: tuple[int, int], cluster: bool, blocks: int, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    if not cluster:
-        monkeypatch.setattr(shared_memory, "cluster", None)
-    with pytest.raises(Unsupported, match=reason):
-        shared_memory.partial_sums(Share(blocks, 2, 64, 1), Mock(is_cuda=True, shape=(2, 200)), 1)
+    assert set(taken) == {name}
 
 
 def tiles(problem: Quantize) -> list[Tile]:
