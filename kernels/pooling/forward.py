@@ -1,30 +1,23 @@
-"""Pooling forward by tiles: `pool` visits the taps of many windows together, `pool_whole` reduces an image.
+"""Pooling forward by tiles: each visits the taps of many windows together.
 
-**Why `pool`.** Each program computes a tile of outputs. A tap at a time, it loads what all its windows hold
-there: independent loads, all in flight at once up to 3 x 3 (unrolled) and up to seven at a time above, where
-a row of taps is unrolled. Nothing is shared between threads but the L1 cache, which serves the overlap of
+**Why this algorithm.** Each program computes a tile of outputs. A tap at a time, it loads what all its
+windows hold there: independent loads, all in flight at once up to 3 x 3 (unrolled) and up to seven at a time
+above, where a row of taps is unrolled. Nothing is shared between threads but the L1 cache, which serves the overlap of
 windows. `windows.py` says how tiles lie.
-
-**Why `pool_whole`.** Where one window is the whole image (global pooling) a plane has one output, so the
-tiles of `pool` would have one point, and one thread would walk through a plane alone, a load at a time. Here
-the points of the window are an axis of the tile: TAPS of them are loaded together, each thread keeps its own
-sum or maximum over the steps, and one reduction across the threads ends it. A plane is one program's, whose
-loop covers it, so there is nothing to combine between programs and the order of additions is always the same.
 
 **Bytes moved.** Every tap of every output is loaded once and every output stored once:
 
     loads  = e n c (taps of all windows that lie in the image)   k^2 / stride^2 of x, mostly from L1 and L2
-    stores = (e + 8 for indices, e + 1 for codes, or e) n c high wide
+    stores = (e + 8 for indices, or e) n c high wide
 
-From DRAM each element of x must come once: `Problem.byte_moved`, which is all that `pool_whole` loads. In
-NHWC all accesses are 16 bytes wide if c is a multiple of 16 bytes. In NCHW the loads of `pool_whole` are if a
-plane is one; those of a tap are `stride` elements apart and rarely aligned, so 2 or 4 bytes wide, coalesced
-over a warp; stores are wide if a plane of y is a multiple of 16 bytes.
+From DRAM each element of x must come once: `Problem.byte_moved`. In NHWC all accesses are 16 bytes wide if c
+is a multiple of 16 bytes. In NCHW those of a tap are `stride` elements apart and rarely aligned, so 2 or 4
+bytes wide, coalesced over a warp; stores are wide if a plane of y is a multiple of 16 bytes. Where one window
+is the whole image (global pooling) a plane has one output, and one thread walks through it alone.
 
 **Arithmetic.** Values are compared and added in float32, exactly and nearly so; rounded once. Of equal maxima
 the first is kept, and a NaN beats all, the last of several; the place starts at the first tap in the image,
-which an image of minus infinity keeps. All as PyTorch does, bit for bit. Across the threads of `pool_whole`
-the last NaN wins if there is any; else the lowest place among those that hold the maximum.
+which an image of minus infinity keeps. All as PyTorch does, bit for bit.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-redef"
@@ -38,7 +31,7 @@ from kernels.pooling.windows import SIZES, aligned, divisor, first, load, offset
 def pool(
     x_pointer,  # [n, c, h, w] in its layout, read only
     y_pointer,  # [n, c, high, wide], laid out as x; every element is written once
-    place_pointer,  # as y: int64 indices or uint8 codes, every element written once; average: not touched
+    place_pointer,  # as y: int64 indices, every element written once; average: not touched
     h,
     w,
     high,
@@ -73,57 +66,7 @@ def pool(
             best = best / divisor(top, left, h, w, WINDOW)
     else:
         place = first(place_pointer, image, lane, area, lanes, TILE) + at
-        if WINDOW.kind == "indices":
-            code = (top + code // WINDOW.w) * w + left + code % WINDOW.w
-        tl.store(place, code.to(place_pointer.dtype.element_ty), mask=inside)
+        index = (top + code // WINDOW.w) * w + left + code % WINDOW.w
+        tl.store(place, index.to(tl.int64), mask=inside)
     y = first(y_pointer, image, lane, area, lanes, TILE) + at
     tl.store(y, best.to(y_pointer.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["area", "lanes"])
-def pool_whole(
-    x_pointer,  # [n, c, h, w] in its layout, read only
-    y_pointer,  # [n, c, 1, 1]; every element is written once
-    place_pointer,  # as y: int64 indices or uint8 codes, which are the same; average: not touched
-    area,  # h w
-    lanes,
-    WINDOW: tl.constexpr,
-    TILE: tl.constexpr,  # high x wide points at a time
-):
-    """y, and for max where the maxima were, of lanes: channels of an image (NHWC) or planes (NCHW)."""
-    TAPS: tl.constexpr = TILE.high * TILE.wide
-    KIND: tl.constexpr = WINDOW.kind
-    lanes, area = aligned(lanes, area, TILE)
-    _, _, lane, image, _ = tile(1, 1, lanes, TILE)
-    inside = lane < lanes
-    if TILE.channels_last:
-        number = tl.arange(0, TAPS)[:, None]
-        AXIS: tl.constexpr = 0
-        SHAPE: tl.constexpr = (TAPS, TILE.lanes)
-    else:
-        number = tl.arange(0, TAPS)[None, :]
-        AXIS: tl.constexpr = 1
-        SHAPE: tl.constexpr = (TILE.lanes, TAPS)
-    x = first(x_pointer, image, lane, area, lanes, TILE)
-
-    best = tl.full(SHAPE, 0.0 if WINDOW.kind == "average" else float("-inf"), tl.float32)
-    code = tl.broadcast_to(number, SHAPE)
-    for start in range(0, area, TAPS):
-        tap = start + number
-        value = load(x + offset(tap, lanes, TILE), inside & (tap < area), KIND)
-        best, code = taken(best, code, value, tap, KIND)
-
-    if WINDOW.kind == "average":
-        result = tl.sum(best, axis=AXIS, keep_dims=True) / tl.cast(area, tl.float32)
-    else:
-        nan = tl.max(tl.where(best != best, code, -1), axis=AXIS, keep_dims=True)
-        number_best = tl.where(best != best, float("-inf"), best)
-        result = tl.max(number_best, axis=AXIS, keep_dims=True)
-        # A place beyond the image holds minus infinity, and is above every place within.
-        index = tl.min(tl.where(number_best == result, code, 2147483647), axis=AXIS, keep_dims=True)
-        result = tl.where(nan >= 0, float("nan"), result)
-        index = tl.where(nan >= 0, nan, index)
-        place = first(place_pointer, image, lane, 1, lanes, TILE)
-        tl.store(place, index.to(place_pointer.dtype.element_ty), mask=inside)
-    y = first(y_pointer, image, lane, 1, lanes, TILE)
-    tl.store(y, result.to(y_pointer.dtype.element_ty), mask=inside)

@@ -1,8 +1,7 @@
 """Pooling on tensors: inputs, the float64 reference, torch's kernels, Inductor's and ours.
 
 Tensors are as problem.py says. Max forward returns y and the indices (int64, h x w flattened, PyTorch's),
-which max backward takes; `triton-codes` returns codes (uint8, tap of the window, row by row) in their stead,
-and `excerpt` turns them into indices. Indices and codes lie in memory as y does.
+which max backward takes. Indices lie in memory as y does.
 """
 
 from __future__ import annotations
@@ -173,39 +172,6 @@ def _functional(problem: Pooling, *tensors: torch.Tensor) -> torch.Tensor | Tens
     return written
 
 
-def triton_codes(problem: Pooling, *tensors: torch.Tensor) -> Launch:
-    """Our kernel with codes in place of indices; backward converts the indices given here, untimed."""
-    from kernels.pooling import launching  # Triton is not everywhere, and a run on a CPU needs none.
-
-    if problem.direction == "backward":
-        dy, indices = tensors
-        return launching.launch(problem, dy, codes(problem, indices))
-    return launching.launch(problem, *tensors, as_codes=True)
-
-
-def codes(problem: Pooling, indices: torch.Tensor) -> torch.Tensor:
-    """PyTorch's indices as taps, uint8, window_w x row + column in the window; same shape and layout."""
-    row, column = _corners(problem, indices.device)
-    tap = (indices // problem.w - row).mul_(problem.window_w).add_(indices % problem.w - column)
-    return tap.to(torch.uint8)
-
-
-def indices_of(problem: Pooling, codes: torch.Tensor) -> torch.Tensor:
-    """PyTorch's indices of codes: the inverse of `codes`."""
-    row, column = _corners(problem, codes.device)
-    tap = codes.long()
-    return (tap // problem.window_w + row) * problem.w + (tap % problem.window_w + column)
-
-
-def _corners(problem: Pooling, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows [high, 1] and columns [wide] at which windows start, padding included: from -padding on."""
-    row, column = (
-        torch.arange(axis.windows, device=device) * axis.stride - axis.padding
-        for axis in (problem.down, problem.across)
-    )
-    return row[:, None], column
-
-
 _SMALLEST = {"float16": 2.0**-25, "bfloat16": 0.0, "float32": 0.0}
 """Half the distance between the smallest numbers; float32's exponents go far below any average here."""
 
@@ -280,7 +246,7 @@ def _most_hits(problem: Pooling, windows: int) -> int:
 
 
 def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Pooling, Tensors, Tensors]:
-    """Some images and some channels, whole planes; a small problem whole. Codes become indices.
+    """Some images and some channels, whole planes; a small problem whole.
 
     Planes are independent of each other.
     """
@@ -294,11 +260,7 @@ def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Poolin
         inputs = tuple(crossing(tensor, images, channels) for tensor in inputs)
         outputs = tuple(crossing(tensor, images, channels) for tensor in outputs)
         problem = problem.model_copy(update={"n": n, "c": c})
-    return (
-        problem,
-        inputs,
-        tuple(indices_of(problem, tensor) if tensor.dtype == torch.uint8 else tensor for tensor in outputs),
-    )
+    return problem, inputs, outputs
 
 
 def _examples() -> list[Pooling]:
@@ -350,7 +312,6 @@ OPERATOR = Operator(
         "aten": aten,
         "inductor": inductor,
         "triton": launched_by("pooling.launching"),
-        "triton-codes": triton_codes,
     },
     tolerance=tolerance,
     examples=_examples(),

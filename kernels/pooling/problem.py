@@ -30,13 +30,10 @@ Layout = Literal["NCHW", "NHWC"]
 
 MOST_32_BIT = 2**31 - 2**16
 """Elements that a 32-bit offset reaches, with a tile to spare."""
-MOST_CODES = 256
-"""Taps of a window that can be numbered in one byte."""
 
 _OF_EITHER_AXIS = ("window", "stride", "padding")
 
 INDEX_BYTE = 8
-CODE_BYTE = 1
 
 
 class Axis(NamedTuple):
@@ -95,7 +92,6 @@ class Pooling(Problem):
         on_both("aten", "max_pool2d_with_indices, avg_pool2d and their backward; int64 indices"),
         inductor("the same functions by torch.compile"),
         on_cuda("triton", "our kernels, with PyTorch's int64 indices; backward gathers, no atomics"),
-        on_cuda("triton-codes", "max only: our kernels with one byte for a maximum, its tap in the window"),
     )
 
     kind: Kind
@@ -205,27 +201,26 @@ class Pooling(Problem):
         """The inputs, backward with the places of the maxima, forward without what no window holds.
 
         Places are written forward and read backward: 8 bytes an output as int64 indices, which PyTorch always
-        makes; 1 byte as `triton-codes`. Of x only rows and columns in some window need be read: 36 of 49
+        makes. Of x only rows and columns in some window need be read: 36 of 49
         points for 2x2 windows on 7x7, fewer where the stride exceeds the window. That is a lower bound:
         memory moves whole sectors.
         """
         if self.direction == "forward":
             return self.n * self.c * self.down.read * self.across.read * self.item_byte
-        return self.byte_read + self._places_byte(implementation)
+        return self.byte_read + self._places_byte
 
     def moved_written(self, implementation: str) -> int:
         """y and, of max, the places; backward dx."""
-        places = self._places_byte(implementation) if self.direction == "forward" else 0
+        places = self._places_byte if self.direction == "forward" else 0
         return self.byte_written + places
 
-    def _places_byte(self, implementation: str) -> int:
+    @property
+    def _places_byte(self) -> int:
         """Bytes that say where the maxima were."""
-        if self.kind != "max":
-            return 0
-        return (CODE_BYTE if implementation == "triton-codes" else INDEX_BYTE) * self.output_elements
+        return INDEX_BYTE * self.output_elements if self.kind == "max" else 0
 
     def refusal(self, implementation: str) -> str:
-        """`triton-codes` needs a maximum and at most 256 taps; ours need 32 bits to suffice in an image.
+        """Ours need 32 bits to suffice in an image.
 
         What Inductor gets wrong, pytorch/pytorch#198119, would be a row without a time.
         """
@@ -233,17 +228,12 @@ class Pooling(Problem):
             overhangs = any(min(axis.padded_taps) < axis.window for axis in (self.down, self.across))
             if overhangs and self.count_include_pad:
                 return "inductor shares an overhanging average over a whole window, which is wrong"
-        if not implementation.startswith("triton"):
+        if implementation != "triton":
             return ""
-        if implementation == "triton-codes":
-            if self.kind == "average":
-                return "triton-codes keeps where a maximum was, and an average has none"
-            if self.window_taps > MOST_CODES:
-                return f"triton-codes numbers up to 256 taps in a byte, not {self.window} x {self.window_w}"
         largest = max(self.h * self.w, self.high * self.wide) * (self.c if self.layout == "NHWC" else 1)
         if largest > MOST_32_BIT:
             what = "an image" if self.layout == "NHWC" else "a plane"
-            return f"{implementation} addresses {what} with 32 bits, too few for {largest} elements"
+            return f"triton addresses {what} with 32 bits, too few for {largest} elements"
         return ""
 
 

@@ -27,7 +27,7 @@ class Windows(NamedTuple):
     """What a kernel is compiled for: what is done with a window, and how windows lie."""
 
     kind: str
-    """`average`, or a maximum with its place as PyTorch's `indices` or as `codes` of one byte."""
+    """`max`, with its place as PyTorch's index, or `average`."""
     h: int
     w: int
     stride_h: int

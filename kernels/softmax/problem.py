@@ -46,8 +46,8 @@ class Softmax(Rows):
     def in_registers(self) -> bool:
         """Whether our kernels hold a row in registers and so read it once.
 
-        Longer rows are read twice, the second time at once and from L2 as far as that holds the rows under way.
-        So `byte_moved` stays `byte`: a roof that can be beaten is none.
+        Longer rows are read twice, the second time at once and from L2 as far as that holds the rows under
+        way. So `byte_moved` stays `byte`: a roof that can be beaten is none.
         """
         return self.length <= LONGEST_IN_REGISTERS
 
