@@ -240,7 +240,6 @@ OPERATOR = Operator(
         "aten": aten,
         "inductor": inductor,
         "triton": launched_by("batchnorm.two_pass"),
-        "triton-persistent": launched_by("batchnorm.persistent"),
     },
     tolerance=tolerance,
     examples=_examples(),

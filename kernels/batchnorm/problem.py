@@ -31,14 +31,8 @@ EPSILON = 1e-5
 MOMENTUM = 0.1
 """Share of the new statistics in the running ones, as torch does by default."""
 
-PERSISTENT_ELEMENTS = {"NCHW": 32768, "NHWC": 16384}
-"""Elements that one program of triton-persistent keeps in registers: 64 or 32 of each of 512 threads."""
-PERSISTENT_RAGGED_ELEMENTS = 8192
-"""The same where accesses cannot be 16 bytes wide: each element then needs an address of its own."""
-
 _READ_AGAIN = {"forward": 1, "inference": 0, "backward": 2}
 """Tensors of x's size that are read a second time, where statistics are a kernel of their own."""
-_ONE_READ = ("cudnn-persistent", "triton-persistent")
 
 
 class BatchNorm(Problem):
@@ -52,7 +46,6 @@ class BatchNorm(Problem):
         on_both("aten", "torch's own kernels (native_batch_norm and its backward), never cuDNN's"),
         inductor("torch.compile of the formulas"),
         on_cuda("triton", "our two kernels: sums, finished by the last program; a pass back (passes.py)"),
-        on_cuda("triton-persistent", "our single kernel: channels stay in registers (persistent.py)"),
     )
 
     direction: Direction = "forward"
@@ -111,43 +104,18 @@ class BatchNorm(Problem):
         A mean is not known before all of x is read, and y needs the mean: forward reads x twice and writes y.
         The two sums of the backward pass likewise need all of x and dy, and dx needs the sums. That holds for
         aten, triton and inductor by their kernels, for cudnn and cudnn-spatial by the guide's model ("reads
-        at least twice"). The persistent ones keep x on chip and move `byte`, as inference does.
+        at least twice"). cudnn-persistent keeps x on chip and moves `byte`, as inference does.
         """
         # For NHWC torch asks for the persistent mode, though not in inference, which reads nothing again.
-        if implementation in _ONE_READ or (implementation == "cudnn" and self.layout == "NHWC"):
+        if implementation == "cudnn-persistent" or (implementation == "cudnn" and self.layout == "NHWC"):
             return 0
         return _READ_AGAIN[self.direction] * self.elements * self.item_byte
 
     def refusal(self, implementation: str) -> str:
-        """triton's two kernels count a channel in 32 bits; triton-persistent has to hold it in registers."""
-        if implementation not in ("triton", "triton-persistent"):
-            return ""
-        if self.channel_elements > 2**31 - 2**20:
-            return f"{implementation} counts the {self.channel_elements} elements of a channel in 32 bits"
-        if implementation == "triton":
-            return ""
-        if self.direction != "forward":
-            return f"triton-persistent does forward, not {self.direction}"
-        if self.elements > 2**31 - 2**20:
-            return f"triton-persistent counts the {self.elements} elements of x in 32 bits"
-        most = self.persistent_limit
-        if self.channel_elements > most:
-            return (
-                f"triton-persistent holds such {self.layout} channels of up to {most} elements in registers; "
-                f"these have {self.channel_elements}"
-            )
+        """triton's two kernels count a channel in 32 bits."""
+        if implementation == "triton" and self.channel_elements > 2**31 - 2**20:
+            return f"triton counts the {self.channel_elements} elements of a channel in 32 bits"
         return ""
-
-    @property
-    def persistent_limit(self) -> int:
-        """Most elements of a channel that triton-persistent can hold.
-
-        NCHW: one channel a program. NHWC: as many channels as make 16 bytes, else rows are read in part.
-        """
-        wide = 16 // self.item_byte
-        contiguous = self.h * self.w if self.layout == "NCHW" else self.c
-        most = PERSISTENT_ELEMENTS[self.layout] if contiguous % wide == 0 else PERSISTENT_RAGGED_ELEMENTS
-        return most if self.layout == "NCHW" else most // wide
 
     def probe(self) -> "BatchNorm":
         """At most 8 images of 64 channels of 32 x 32."""

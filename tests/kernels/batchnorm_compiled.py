@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from bench.spec import Dtype
-from kernels.batchnorm import persistent, two_pass
+from kernels.batchnorm import two_pass
 from kernels.batchnorm.problem import BatchNorm, Layout
 from tests.kernels.compiled import (
     CAPABILITIES,
@@ -58,24 +58,12 @@ def four_kernels(problem: BatchNorm, aligned: bool) -> Iterator[Form]:
                 yield Form(f"{call.kernel.fn.__name__} {problem} {tile}", call, promises)
 
 
-def held(layout: Layout, dtype: Dtype, aligned: bool) -> Iterator[Form]:
-    """The persistent kernel with as much as it may hold, and each candidate for that."""
-    c, side = (256, 8) if aligned else (255, 7)
-    most = BatchNorm(n=1, c=c, h=side, w=side, layout=layout, dtype=dtype).persistent_limit
-    problem = BatchNorm(n=most // side**2, c=c, h=side, w=side, layout=layout, dtype=dtype)
-    for one in persistent.candidates(problem):
-        x, weight, bias, *_ = without_memory(problem)
-        (call,) = launched(persistent.launch(problem, x, weight, bias, one))
-        yield Form(f"{call.kernel.fn.__name__} {problem} {one}", call, (resource_faults,))
-
-
 def every() -> Iterator[Form]:
     """All of them, for every type on every architecture."""
     for layout in LAYOUTS:
         for dtype in DTYPES:
             for aligned in (True, False):
                 yield from two_passes(layout, dtype, aligned)
-                yield from held(layout, dtype, aligned)
     for dtype in ("float16", "bfloat16"):
         yield from odd_planes(dtype, (7, 9, 11))
     yield from readers()
@@ -93,8 +81,6 @@ def chosen() -> Iterator[Form]:
                 turn = (configuration + kernel + i + 2 * j) % 4
                 if dtype != "bfloat16" or kernel == (configuration + i) % 4:
                     yield replace(one, capabilities=(CAPABILITIES[turn],))
-            for place, one in enumerate(held(layout, dtype, aligned=dtype != "bfloat16")):
-                yield replace(one, capabilities=(CAPABILITIES[(i + j + place) % 4],))
     for place, one in enumerate(odd_planes("float16", (7,))):
         yield replace(one, capabilities=(CAPABILITIES[(place // 4 - place) % 4],))
     yield from readers()
@@ -104,8 +90,8 @@ def readers() -> Iterator[Form]:
     """Of each kernel that reads aligned data its first configuration, for sm_90, held to how it reads."""
     for layout in LAYOUTS:
         for dtype in ("float16", "float32"):
-            aligned = (*two_passes(layout, dtype, True), *held(layout, dtype, True))
-            for kernel in ("statistics", "gradient_sums", "normalize_persistent"):
+            aligned = tuple(two_passes(layout, dtype, True))
+            for kernel in ("statistics", "gradient_sums"):
                 reader = next(form for form in aligned if form.name.startswith(kernel))
                 # The shift of an NCHW channel is a single element; those of NHWC columns are vectors too.
                 shift = layout == "NCHW" and dtype == "float16" and kernel != "gradient_sums"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench.spec import Launch
-from kernels.batchnorm import passes, persistent, two_pass
+from kernels.batchnorm import passes, two_pass
 from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
@@ -64,16 +64,9 @@ def small(problem: BatchNorm) -> Tile:
     return SMALL[problem.layout]
 
 
-HELD = "persistent"
-
-
 def configured(problems: list[BatchNorm]) -> list[Case]:
     """Each with a tile of which the problem has several."""
     return [(problem, small(problem)) for problem in problems]
-
-
-EITHER_WAY = [(layout, configuration) for layout in LAYOUTS for configuration in (HELD, SMALL[layout])]
-"""Layouts, and by which kernels."""
 
 
 class TestBatchNorm(SpoiledByNan):
@@ -81,30 +74,18 @@ class TestBatchNorm(SpoiledByNan):
     cases = (
         *configured(problems("forward", "inference", "backward")),
         *configured(every(ODD_PLANES, ("NCHW",), 2, "forward", "inference", "backward")),
-        *((problem, HELD) for problem in problems("forward")),
     )
     spoiled = tuple(
-        (make(n=2, c=3, h=4, w=5, layout=layout, direction=direction), configuration)
+        (make(n=2, c=3, h=4, w=5, layout=layout, direction=direction), SMALL[layout])
         for layout in LAYOUTS
-        for direction, configuration in (
-            *(("forward", HELD), ("forward", SMALL[layout])),
-            *(("inference", SMALL[layout]), ("backward", SMALL[layout])),
-        )
+        for direction in ("forward", "inference", "backward")
     )
 
-    def launch(self, problem: BatchNorm, inputs: Tensors, configuration: Tile | str) -> Launch:
-        if configuration == HELD:
-            x, weight, bias = inputs
-            return persistent.launch(problem, x, weight, bias, persistent.candidates(problem)[0])
+    def launch(self, problem: BatchNorm, inputs: Tensors, configuration: Tile) -> Launch:
         return two_pass.launch(problem, *inputs, tile=configuration, multiprocessors=FEW)
 
-    def counted(self, problem: BatchNorm, configuration: Tile | str, inputs: Tensors, done: Ran) -> None:
+    def counted(self, problem: BatchNorm, configuration: Tile, inputs: Tensors, done: Ran) -> None:
         """Traffic of every tensor: bulk as in byte_moved, channels once for each program."""
-        if configuration == HELD:  # reads once, and one element more of each channel: the shift
-            read = problem.byte_read + problem.c * problem.item_byte
-            assert done.byte == (read, problem.byte_written, 0) and done.watch.stores.repeated == 0
-            assert problem.byte_moved("triton-persistent") == problem.byte_read + problem.byte_written
-            return
         loads, (loaded, stored, changed) = done.watch.loads, done.byte
         parts = two_pass.parts(problem, configuration, FEW)
         bulk = problem.elements * problem.item_byte
@@ -125,17 +106,14 @@ class TestBatchNorm(SpoiledByNan):
         rest = loaded + stored - moved - shift
         assert rest <= 4 * problem.c * parts * 12 + 16 * problem.c + 4 * groups
 
-    @pytest.mark.parametrize(("layout", "by"), EITHER_WAY, ids=str)
-    def test_running_statistics(
-        self, layout: str, by: Tile | str, seed: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_running_statistics(self, layout: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """After one launch from 0 and 1, and after two: the variance is the unbiased one."""
         problem = make(n=3, c=5, h=4, w=7, layout=layout)
         inputs = self.inputs(problem, seed)
         running = (torch.zeros(problem.c), torch.ones(problem.c))
-        for module in (two_pass, persistent):
-            monkeypatch.setattr(module, "running_statistics", lambda c, device: running)
-        launch = self.launch(problem, inputs, by)
+        monkeypatch.setattr(two_pass, "running_statistics", lambda c, device: running)
+        launch = self.launch(problem, inputs, SMALL[layout])
         variance, mean = torch.var_mean(inputs[0].double(), dim=(0, 2, 3), correction=1)
         for times in (1, 2):
             ran(launch)
@@ -144,13 +122,13 @@ class TestBatchNorm(SpoiledByNan):
             want = 1 - share + share * variance
             torch.testing.assert_close(running[1].double(), want, rtol=1e-6, atol=0)
 
-    @pytest.mark.parametrize(("layout", "by"), EITHER_WAY, ids=str)
-    def test_a_mean_of_1000_costs_no_digits(self, layout: str, by: Tile | str, seed: int) -> None:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_a_mean_of_1000_costs_no_digits(self, layout: str, seed: int) -> None:
         """Deviation 2 about 1000: 1/deviation as good as about 0, y as good as a float32 mean allows."""
         problem = make(n=4, c=3, h=8, w=16, layout=layout)
         x, weight, bias = self.inputs(problem, seed)
         x = 1000 + 2 * math.sqrt(3) * x
-        found = self.outputs(problem, (x, weight, bias), by)
+        found = self.outputs(problem, (x, weight, bias), SMALL[layout])
         y, mean, rstd = OPERATOR.reference(problem, x, weight, bias)
         # The shift may lie sqrt(3) deviations off, so squares about it sum up to 4 times the variance they
         # leave, and the square of the mean that is taken off to 3 times. In units of 2^-24, with sums of 512
@@ -162,13 +140,13 @@ class TestBatchNorm(SpoiledByNan):
         assert float((found[1] - mean).abs().max()) <= 2 * half_step
         assert float((found[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
 
-    @pytest.mark.parametrize(("layout", "by"), EITHER_WAY, ids=str)
-    def test_infinity_spoils_its_channel_only(self, layout: str, by: Tile | str, seed: int) -> None:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_infinity_spoils_its_channel_only(self, layout: str, seed: int) -> None:
         """As in torch: all of the channel's y is NaN, the others are untouched."""
         problem = make(n=2, c=3, h=4, w=5, layout=layout)
         x, weight, bias = self.inputs(problem, seed)
         x[1, 1, 2, 3] = math.inf
-        found, *_ = self.outputs(problem, (x, weight, bias), by)
+        found, *_ = self.outputs(problem, (x, weight, bias), SMALL[layout])
         y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
         assert y[:, 1].isnan().all() and torch.equal(y.isnan(), found.isnan())
         torch.testing.assert_close(found[:, ::2], y[:, ::2], rtol=1e-5, atol=1e-6)

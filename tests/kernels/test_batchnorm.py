@@ -61,8 +61,7 @@ def test_bytes_moved_in_passes() -> None:
     for name in ("aten", "triton", "inductor", "cudnn", "cudnn-spatial"):
         assert problem.byte_moved(name) == 3 * bulk + 32 * problem.c
         assert problem.byte_again(name) == bulk
-    for name in ("triton-persistent", "cudnn-persistent"):
-        assert problem.byte_moved(name) == problem.byte == 2 * bulk + 32 * problem.c
+    assert problem.byte_moved("cudnn-persistent") == problem.byte == 2 * bulk + 32 * problem.c
     assert make(layout="NHWC").byte_moved("cudnn") == make().byte  # torch asks for the persistent mode there
     backward = make(direction="backward", dtype="float16")
     assert backward.byte_moved("triton") == 5 * bulk + 20 * problem.c
@@ -74,22 +73,6 @@ def test_bytes_moved_in_passes() -> None:
         for layout in LAYOUTS:
             assert inference.model_copy(update={"layout": layout}).byte_moved(name) == inference.byte
     assert (problem.flop, backward.flop, inference.flop) == tuple(k * problem.elements for k in (5, 9, 2))
-
-
-def test_whatever_is_not_refused_can_be_held() -> None:
-    pytest.importorskip("triton")
-    from kernels.batchnorm import persistent
-
-    for layout in LAYOUTS:
-        for c, h in ((8, 8), (9, 7), (1, 1)):
-            for dtype in ("float16", "float32"):
-                most = make(n=2, c=c, h=h, w=h, layout=layout, dtype=dtype).persistent_limit // h**2
-                problem = make(n=most, c=c, h=h, w=h, layout=layout, dtype=dtype)
-                assert not problem.refusal("triton-persistent")
-                for held in persistent.candidates(problem):
-                    assert held.rows >= problem.channel_elements
-                    assert held.warps <= 16 and held.rows * held.block <= 64 * 32 * held.warps
-                assert persistent.candidates(problem)
 
 
 def test_parts_fill_the_device_and_never_idle() -> None:
