@@ -2,8 +2,8 @@
 
 **Why this algorithm.** Each program computes a tile of outputs. A tap at a time, it loads what all its
 windows hold there: independent loads, all in flight at once up to 3 x 3 (unrolled) and up to seven at a time
-above, where a row of taps is unrolled. Nothing is shared between threads but the L1 cache, which serves the overlap of
-windows. `windows.py` says how tiles lie.
+above, where a row of taps is unrolled. Nothing is shared between threads but the L1 cache, which serves the
+overlap of windows. `windows.py` says how tiles lie.
 
 **Bytes moved.** Every tap of every output is loaded once and every output stored once:
 

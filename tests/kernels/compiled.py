@@ -21,7 +21,6 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import JITFunction, mangle_type
 
 from bench.launching.stored import stored_dtype
@@ -321,9 +320,8 @@ def build(
         for place, kind in enumerate(signature.values())
         if kind.startswith("*")
     }
-    source = GluonASTSource if kernel.is_gluon() else ASTSource
     compiled = triton.compile(
-        source(fn=kernel, signature=signature, constexprs=dict(constants), attrs=aligned),
+        ASTSource(fn=kernel, signature=signature, constexprs=dict(constants), attrs=aligned),
         target=GPUTarget("cuda", capability, 32),
         options={"num_stages": 1} | dict(options),
     )

@@ -99,7 +99,7 @@ def arrival_faults(built: Built) -> list[str]:
     """Before a program counts itself all its threads meet; who then reads what others stored must see it."""
     lines = [line.strip() for line in built.ptx.splitlines()]
     counts = [i for i, line in enumerate(lines) if " atom." in line or line.startswith("atom.")]
-    faults = [] if len(counts) == 2 else [f"{len(counts)} arrivals"]
+    faults = [] if len(counts) == 1 else [f"{len(counts)} arrivals"]
     for at in counts:
         faults += [] if "atom.global.gpu.acq_rel.add" in lines[at] else ["relaxed arrival"]
         before = next(i for i in range(at, -1, -1) if re.search(r"\bst\.global|\bbar\.sync", lines[i]))

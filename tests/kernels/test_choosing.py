@@ -122,17 +122,15 @@ LAUNCHING = Path(inductor.__file__).parent
     ("operator", "edited", "anew"),
     [
         ("stream", "stream/problem.py", True),
-        ("softmax", "layernorm/shared_memory.py", True),
+        ("softmax", "layernorm/rows.py", True),
         ("quantize", "layernorm/rows.py", True),
         ("linear", "batchnorm/channel.py", True),
-        ("convolution", "gemm/blocks.py", True),
-        ("convolution", "batchnorm/channel.py", True),  # by way of linear/bias_gradient.py
-        ("gemm", "gemm/gluon_hopper.py", True),  # imported by a name that is put together
+        ("linear", "gemm/tma.py", True),  # by way of gemm/choosing.py
         ("fusion", "../bench/launching/timing.py", True),  # imported where it is needed
-        ("layernorm", "softmax/shared_rows.py", False),
+        ("layernorm", "softmax/rows.py", False),
         ("softmax", "layernorm/forward.py", False),
         ("softmax", "gemm/blocks.py", False),
-        ("gemm", "convolution/forward.py", False),
+        ("gemm", "pooling/forward.py", False),
     ],
 )
 def test_a_choice_does_not_outlive_the_source_of_its_kernels(

@@ -156,23 +156,6 @@ def test_a_bias_by_its_own_kernel_passes_over_y_again() -> None:
     assert forward.byte_moved("onednn") == forward.byte + 2 * forward.w_byte  # weights alone are copied
 
 
-def test_parts_of_weights_are_moved_too() -> None:
-    """As many as fill an H100 twice, of at least 256 pixels; more than 8 are added by eighths first."""
-    layer = {"direction": "weight_gradient", "dtype": "float16", "n": 32, "h": 56, "w": 56}
-    moved = []
-    for c, k, parts, sums in ((64, 64, 52, 52 + 7), (512, 256, 3, 3), (1024, 1024, 1, 0)):
-        problem = convolution(**layer, c=c, k=k)
-        assert problem.pixel_parts == parts  # 1 x 5, 2 x 36 and 8 x 72 tiles of 128 x 128
-        moved.append(problem.byte_again("triton"))
-        assert moved[-1] == 4 * sums * c * k * 9
-        assert problem.byte_moved("triton") == problem.byte + 2 * moved[-1]
-        assert problem.moved_written("triton") == problem.byte_written + moved[-1]
-        assert problem.byte_moved("cudnn") == problem.byte
-    with_bias = convolution(**layer, c=64, k=64, bias=True)
-    assert with_bias.byte_again("triton") == moved[0] + with_bias.y_byte  # dy is read once more for db
-    assert convolution(**layer | {"n": 1, "h": 14, "w": 14}, c=64, k=64).pixel_parts == 1
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_onednn_copies_what_is_counted(

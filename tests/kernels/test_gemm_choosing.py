@@ -102,7 +102,7 @@ def test_those_of_two_kernels_at_least_and_of_different_tiles_are_timed(m: int, 
     everything = choosing.choices_of(problem, "triton", H100)
     assert len(found) == choosing.PROPOSED
     assert len({(one.kernel, one.tile.m, one.tile.n) for one in found}) == len(found)
-    assert max(Counter(one.kernel for one in found).values()) == choosing.OF_A_KERNEL
+    assert 1 < max(Counter(one.kernel for one in found).values()) <= choosing.OF_A_KERNEL
     costs = [choosing.cost(problem, one, SM_COUNT) for one in found]
     assert costs == sorted(costs)
     assert costs[0] == min(choosing.cost(problem, one, SM_COUNT) for one in everything)

@@ -53,10 +53,10 @@ def test_the_gradient_is_one_for_any_mean_and_rstd(seed: int) -> None:
 
 
 def test_only_our_gradient_of_the_longest_rows_reads_again() -> None:
-    for length, rows in ((8192, 65536), (4096, 64), (16384, 32768), (131072, 100)):
+    for length, rows in ((8192, 65536), (4096, 64)):
         problem = layernorm("backward", "float16", rows, length)
         assert {problem.byte_moved(i.name) for i in LayerNorm.implementations} == {problem.byte}
-    for length in (131080, 16388):  # more than a cluster holds; no multiple of 16 bytes
+    for length in (8193, 131080):
         problem = layernorm("backward", "float16", 32768, length)
         again = 2 * 32768 * length * 2
         assert problem.byte_moved("triton") == problem.byte + again
