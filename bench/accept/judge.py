@@ -89,7 +89,8 @@ def _causes(row: Any, sheet: Datasheet | None) -> Iterator[str]:
         ("held_hardware", "the power brake"),
     ):
         if _number(getattr(row, name)) > HELD:
-            hot = f" at {row.temperature_c:.0f} °C" if name == "held_thermal" and row.temperature_c else ""
+            heat_c = _number(row.temperature_c) if name == "held_thermal" else 0.0
+            hot = f" at {heat_c:.0f} °C" if heat_c else ""
             yield f"{what} held its clock {share_text(getattr(row, name))} of the time{hot}"
     clock_hz, boost_hz = _number(row.sm_clock_hz), sheet.boost_clock_hz if sheet else None
     if clock_hz and boost_hz and clock_hz < (1 - BELOW_BOOST) * boost_hz and dtype_of(row.kind):

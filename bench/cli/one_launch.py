@@ -29,8 +29,11 @@ Words = Annotated[
     list[str],
     typer.Argument(metavar="CASE|OPERATOR...", help="A case's name, or OPERATOR NAME=VALUE... as of run."),
 ]
-NCU = ("ncu", "--set", "full", "--profile-from-start", "off")
-"""Nsight Compute, for what lies between cudaProfilerStart and cudaProfilerStop."""
+NCU = ("ncu", "--set", "full", "--profile-from-start", "off", "--clock-control", "none")
+"""Nsight Compute, for what lies between cudaProfilerStart and cudaProfilerStop.
+
+It would lock the GPU's clock, which no borrower of a GPU may do and no timed launch of ours has.
+"""
 NSYS = ("nsys", "profile", "--capture-range", "cudaProfilerApi", "--capture-range-end", "stop")
 """Nsight Systems, for the same."""
 

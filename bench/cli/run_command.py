@@ -190,7 +190,13 @@ def sweep_file(command: str, sweep: dict[str, Any]) -> Iterator[Path]:
 
 def sweep_of(operator: str, given: list[str], implementation: str, cache: str) -> dict[str, Any]:
     """The sweep that these words ask for, as its file would have it. UserError for a word that is none."""
-    block = dict(map(_parameter, given))
+    block: dict[str, list[Any]] = {}
+    for word in given:
+        name, values = _parameter(word)
+        if name in block:
+            texts = [each.rpartition("=")[2] for each in given if each.rpartition("=")[0] == name]
+            raise UserError(f"{word}: {name} is given twice; give {name}={','.join(texts)}")
+        block[name] = values
     # The plot runs along a range, else along numbers of which there are several.
     ranges = [name for name, values in block.items() if isinstance(values[0], dict)]
     several = [name for name, values in block.items() if isinstance(values[0], int) and len(values) > 1]

@@ -32,7 +32,7 @@ def measure(options: Options, find: Find = kernels.problem) -> list[RunResult]:
                 terminal.line(line)
         names = list(run.cases)
         run.plan(names[index] for index in run.order(names))
-    except UserError:
+    except BaseException:
         run.release()
         raise
     try:

@@ -93,9 +93,9 @@ def _by_night(times: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """
     texts = times["utc"].astype("category")
     moments = pd.to_datetime(pd.Series(texts.cat.categories), format="ISO8601", utc=True)
-    clock = np.sort((moments.astype("int64") % (24 * 3600 * 10**9)).unique())
-    pauses = np.diff(np.append(clock, clock[0] + 24 * 3600 * 10**9)) if len(clock) else clock
-    begins = timedelta(microseconds=float(clock[(np.argmax(pauses) + 1) % len(clock)]) / 1e3)
+    clock_s = np.sort((moments - moments.dt.floor("D")).dt.total_seconds().unique())
+    pauses_s = np.diff(np.append(clock_s, clock_s[0] + 24 * 3600)) if len(clock_s) else clock_s
+    begins = timedelta(seconds=float(clock_s[(np.argmax(pauses_s) + 1) % len(clock_s)]))
     day = (moments - begins).dt.floor("D")
     first = moments.groupby(day).min()
     nights = np.searchsorted(first.index, day)

@@ -59,6 +59,8 @@ class Achieved:
     """Bytes/s of layers bound by memory, else FLOP/s."""
     stated: float | None
     """What the datasheet promises: its bandwidth, or the highest peak of these data types."""
+    watts: float | None
+    """The median power of these rows; None unless all tell it."""
 
 
 def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
@@ -68,19 +70,21 @@ def achieved(measured_runs: Sequence[DeviceRun]) -> list[Achieved]:
     was timed with several shapes of a launch the fastest counts.
     """
     sheets = {run.device: run.datasheet for run in measured_runs if run.datasheet is not None}
-    reached: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
+    reached: dict[tuple[str, str, str], list[tuple[float, float, float | None]]] = defaultdict(list)
     for run in measured_runs:
-        if (sheet := sheets.get(run.device)) is not None:
-            for work, width, rate, stated in filter(None, (_rate(row, sheet) for row in _fastest(run))):
-                reached[work, width, run.device].append((rate, stated))
+        for row in _fastest(run) if run.device in sheets else ():
+            if found := _rate(row, sheets[run.device]):
+                work, width, rate, stated = found
+                reached[work, width, run.device].append((rate, stated, row.power_w))
     order = itertools.product(dict.fromkeys(CLASSES.values()), ["", *WIDTHS.values()], by_age(sheets))
     shown = []
     for work, width, device in dict.fromkeys(order):
-        if pairs := reached.get((work, width, device)):
-            of, promises = zip(*pairs, strict=True)
+        if rows := reached.get((work, width, device)):
+            of, promises, powers = zip(*rows, strict=True)
             low, median, high = map(float, np.quantile(of, MIDDLE))
             promised = max(promises) or None
-            shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), promised))
+            watts = None if None in powers else float(np.median(powers))
+            shown.append(Achieved(device, work, width, len(of), low, median, high, max(of), promised, watts))
     return shown
 
 

@@ -36,7 +36,7 @@ class UnitPrice(NamedTuple):
 
 
 def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, UnitPrice]:
-    """Device -> price, of `NAME=USD` or `NAME=USD/h`. UserError if one is none or both are given."""
+    """Device -> price, of `NAME=USD` or `NAME=USD/h`. UserError for others, for two of a device, or both."""
     prices_by_device: dict[str, UnitPrice] = {}
     for text in given:
         name, _, number = text.partition("=")
@@ -49,6 +49,8 @@ def prices(given: Sequence[str], devices: Sequence[str]) -> dict[str, UnitPrice]
             raise UserError(f"--price {text}: give NAME=USD for a unit, or NAME=USD/h for an hour of it")
         if not of:
             raise UserError(f"--price {text}: no device is called {name!r}; there are {', '.join(devices)}")
+        if of[0] in prices_by_device:
+            raise UserError(f"--price {text}: {of[0]} has a price already; give one for each device")
         prices_by_device[of[0]] = price
     if len({price.hourly for price in prices_by_device.values()}) > 1:
         raise UserError("--price: some are for a unit and some for an hour; give all of them in one way")
@@ -106,23 +108,21 @@ def _line(
     rates: Sequence[Achieved],
     works: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
-    """What one device is and achieves: its power by the datasheet and as measured, its price, its rates."""
+    """What one device is and achieves: its power by the datasheet, its price, its rates."""
     sheet = across.sheets[device]
     limit_w = sheet.power_w if sheet else None
-    drawn_w = across.rows.loc[across.rows["device"] == device, "power_w"].median()
-    watts = drawn_w if drawn_w == drawn_w else limit_w
     mine = {(each.work, each.width): each for each in rates if each.device == device}
     return {
         "device": device,
         "power": f"{limit_w:g} W" if limit_w else "",
-        "measured_w": f"{drawn_w:.0f} W" if drawn_w == drawn_w else "",
         "price": str(price or ""),
-        "works": [_work(mine[key], watts, price) if key in mine else None for key in works],
+        "works": [_work(mine[key], limit_w, price) if key in mine else None for key in works],
     }
 
 
-def _work(of: Achieved, watts: float | None, price: UnitPrice | None) -> dict[str, Any]:
+def _work(of: Achieved, limit_w: float | None, price: UnitPrice | None) -> dict[str, Any]:
     """The rates of a class of work on one device, in words."""
+    watts = of.watts or limit_w
     unit = "FLOP" if of.width else "byte"
     dollars = price.dollars / 3600 if price and price.hourly else price.dollars if price else None
     per_dollar = f"{unit}/USD" if price and price.hourly else f"{unit}/s/USD"
@@ -132,5 +132,6 @@ def _work(of: Achieved, watts: float | None, price: UnitPrice | None) -> dict[st
         "promised": amount_text(of.stated, f"{unit}/s"),
         "share": share_text(of.median / of.stated if of.stated else None),
         "per_joule": amount_text(of.median / watts if watts else None, f"{unit}/J"),
+        "power": f"{watts:.0f} W {'measured' if of.watts else 'by its limit'}" if watts else "",
         "per_dollar": amount_text(of.median / dollars if dollars else None, per_dollar),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +39,8 @@ from plots.website import operators
 MOST = 3_000
 """Cases on the page of one device; of more every so many-th problem is shown."""
 _LIBRARY = "charts.js"
+_MARKER = ".roofbench-site"
+"""Names the files of a site, one a line: those that the next site may delete."""
 DECIDED: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 _HEAD = (
     "<style>nav.site { display: flex; flex-wrap: wrap; gap: 0.2rem 1.1rem; font-size: 0.95rem; "
@@ -65,7 +66,7 @@ class Given(NamedTuple):
 
 
 def write(given: Given, folder: Path, say: Callable[[str], object]) -> int:
-    """Write all pages below the folder, which is emptied of an earlier site; bytes written."""
+    """Write all pages below the folder, which is emptied of an earlier site; its bytes."""
     _empty(folder)
     say("judging")
     known = {(each.device, each.imported) for each in given.verdicts}
@@ -93,12 +94,15 @@ def write(given: Given, folder: Path, say: Callable[[str], object]) -> int:
 
 
 def _empty(folder: Path) -> None:
-    """UserError if the folder holds something else than a site."""
-    if folder.exists() and any(folder.iterdir()):
-        if not (folder / _LIBRARY).exists():
-            raise UserError(f"{folder}: holds files that are no site of ours; give an empty folder")
-        shutil.rmtree(folder)
+    """Delete the files of an earlier site and no others. UserError if there are files, but none of a site."""
+    marker = folder / _MARKER
+    if marker.exists():
+        for name in marker.read_text("utf-8").splitlines():
+            (folder / name).unlink(missing_ok=True)
+    elif folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder}: holds files that are no site of ours; give an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
+    marker.write_text("")
 
 
 def most_alike(rows: pd.DataFrame) -> str:
@@ -117,7 +121,15 @@ class _Site:
         self.sheets = {run.device: run.datasheet for run in given.runs}
         self.devices = by_age(self.sheets)
         self._templates = templates(Path(__file__).parent)
-        (folder / _LIBRARY).write_text(_shared(library()), "utf-8")
+        self.file(_LIBRARY).write_text(_shared(library()), "utf-8")
+
+    def file(self, path: str) -> Path:
+        """A file of the site that is about to be written."""
+        with (self.folder / _MARKER).open("a", encoding="utf-8") as names:
+            names.write(f"{path}\n")
+        file = self.folder / path
+        file.parent.mkdir(exist_ok=True)
+        return file
 
     def write(self, path: str, page: str, note: str = "") -> None:
         """A page with the site's navigation, and with the library of charts that all pages share."""
@@ -126,9 +138,7 @@ class _Site:
         page = page.replace("</head>", _HEAD, 1).replace("<body>", f"<body>\n{nav}", 1)
         inlined = f'<script type="application/gzip" id="library">{library()}</script>'
         page = page.replace(inlined, f'<script src="{up}{_LIBRARY}"></script>')
-        file = self.folder / path
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(page, "utf-8")
+        self.file(path).write_text(page, "utf-8")
 
     def render(self, path: str, title: str, **words: Any) -> None:
         """A page of a template of the same name, or of its folder's."""
@@ -141,10 +151,9 @@ class _Site:
         if drawn is None:
             return False
         figure = f"{name}.svg"
-        (self.folder / "operator").mkdir(exist_ok=True)
         with style.look():
             made = operators.page(name, drawn, self.sheets)
-            made.figure.savefig(self.folder / "operator" / figure, metadata={"Date": None})
+            made.figure.savefig(self.file(f"operator/{figure}"), metadata={"Date": None})
         self.render(
             f"operator/{name}.html",
             name,

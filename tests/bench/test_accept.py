@@ -132,6 +132,7 @@ HOT = "heat held its clock 40 % of the time at 91 °C"
             "time; its SMs ran at 1.1 GHz",
         ),
         ({PRODUCT: 0.88}, {"held_thermal": 0.4, "temperature_c": 91.0}, "LOW", HOT),
+        ({PRODUCT: 0.88}, {"held_thermal": 0.4}, "LOW", "heat held its clock 40 % of the time; its SMs"),
         ({LINK: 0.25}, {"pcie_width": 4}, "FAIL", "its link is PCIe 5.0 x4; expected is 5.0 x16"),
         # Eight lanes may be all that it has.
         ({LINK: 0.5}, {"pcie_width": 8}, "LOW", "its link is PCIe 5.0 x8; expected is 5.0 x16"),

@@ -88,6 +88,14 @@ def test_rates_are_those_of_the_rows_that_their_limit_decides(seed: int) -> None
     )
 
 
+def test_the_power_of_a_class_is_that_of_its_own_rows() -> None:
+    layers = [relu(A100, 40 + place, 0.5, power_w=250.0) for place in range(9)]
+    products = [replace(gemm(A100, 4096 + place, 0.5), power_w=390.0 + place) for place in range(3)]
+    assert [each.watts for each in achieved(with_sheets(*layers, *products))] == [250.0, 391.0]
+    unknown = replace(gemm(A100, 5120, 0.5), power_w=None)
+    assert [each.watts for each in achieved(with_sheets(*products, unknown))] == [None]
+
+
 def test_devices_stand_from_the_oldest_to_the_newest_and_unknown_ones_are_left_out() -> None:
     devices = ["NVIDIA B200", A100, "AMD Instinct MI300X", T4]
     rows = [relu(device, 512, 0.5) for device in devices]

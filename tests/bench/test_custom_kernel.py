@@ -406,7 +406,8 @@ def test_a_profiler_sees_the_kernels_of_the_row_alone() -> None:
     )
     command = one_launch.ncu_command(row, here=True)
     assert command == (
-        "ncu --set full --profile-from-start off --kernel-name-base mangled --kernel-name 'regex:^(first)$' "
+        "ncu --set full --profile-from-start off --clock-control none "
+        "--kernel-name-base mangled --kernel-name 'regex:^(first)$' "
         "-o gemm-mine-triton-float16-NN-m4096-n4096-k4096-cold "
         "python -m bench one gemm/mine-triton-float16-NN-m4096-n4096-k4096-cold"
     )
@@ -435,6 +436,8 @@ def test_profile_runs_the_profiler_that_is_there(tmp_path: Path, monkeypatch: py
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 5 and done.output.startswith("nsys profile --capture-range cudaProfilerApi ")
     assert "-m bench one softmax rows=4 length=4 --implementation aten" in done.output
+    (tmp_path / "nsys").rename(tmp_path / "ncu")
+    assert " --clock-control none " in CliRunner().invoke(app, words).output
 
 
 # --- the fixture ------------------------------------------------------------------------------------

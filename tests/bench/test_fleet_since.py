@@ -83,9 +83,10 @@ def test_a_unit_that_joins_the_fleet_changes_nothing() -> None:
     assert not histories(times(effect)).worse
 
 
-def test_midnight_does_not_cut_a_night_in_two() -> None:
+@pytest.mark.parametrize("first", [10.0, 22.0])
+def test_no_hour_cuts_a_night_in_two(first: float) -> None:
     effect = np.stack([quiet(12) for _ in range(8)])
-    past = histories(times(effect, hours=(22.0, 23.5, 24.5, 26.0)))
+    past = histories(times(effect, hours=(first, first + 1.5, first + 2.5, first + 4.0)))
     assert len(past.dates) == 12
     assert all(np.isfinite(values).all() for values in past.effect.values())
 

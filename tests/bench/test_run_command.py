@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -13,6 +14,8 @@ import kernels
 from bench.__main__ import app
 from bench.cli.run_command import sweep_of
 from bench.errors import UserError
+from bench.runner.run import Run
+from bench.store.journal import claimed
 from bench.store.parquet import read_frame
 from bench.sweep.load import Case, load
 from tests.bench import several
@@ -66,6 +69,7 @@ def test_a_word_that_is_none_is_refused_by_an_example(word: str) -> None:
     ("given", "says"),
     [
         (["gem", "m=1"], "run gem: "),
+        (["softmax", "rows=1", "length=4", "rows=2"], "rows=2: rows is given twice; give rows=1,2"),
         (["gemm", "o=1"], "gemm has no parameter 'o'"),
         (["gemm", SIZE, "dtype=float33", "layout=NN"], "dtype cannot be 'float33' (did you mean float32?)"),
         (["gemm", SIZE, "--implementation", "cublas"], "the case that is asked for cannot run on cpu"),
@@ -89,3 +93,13 @@ def test_a_run_leaves_rows_as_any_other(tmp_path: Path, monkeypatch: pytest.Monk
     (path,) = (folder / "r").rglob("*.parquet")
     frame = read_frame([path])
     assert len(frame[frame["role"] == "measurement"]) == 2 and set(frame["sweep"]) >= {"gemm"}
+
+
+def test_ctrl_c_while_planning_closes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = several.stand_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(Run, "plan", Mock(side_effect=KeyboardInterrupt))
+    given = ["gemm", "m=n=k=8", "--implementation", "onednn", "--bench-device", "cpu"]
+    CliRunner().invoke(app, ["run", *given, "--bench-results", str(folder / "r")])
+    (journal,) = (folder / "r").rglob("*.journal")
+    with claimed(journal) as is_free:
+        assert is_free

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import kernels
 from bench.cli.claims import as_json, from_json, verdicts
 from bench.cli.guide_tables import rules
 from bench.device.datasheet import find_datasheet
+from bench.format import amount_text
 from bench.judge.frame import load
 from bench.judge.speedup import gains, speedups
 from kernels.gemm.problem import Gemm
@@ -137,6 +140,21 @@ def test_the_buyers_page_has_the_speed_ups_of_the_comparison_and_what_a_dollar_d
         assert f"measured here {gain.median:.2f} in {gain.cases}" in text
 
 
+def test_the_buyers_page_divides_a_rate_by_the_power_of_its_own_rows(tmp_path: Path) -> None:
+    n = 8192
+    product = row(H100, "gemm/some", Gemm(m=n, n=n, k=n, dtype="float16"), "cublas", power_w=650.0)
+    other = dataclasses.replace(product, operator="launch", flop=0, byte=0, power_w=100.0)
+    rows = [product, other, other, other]
+    files = [
+        written(tmp_path / "h100.parquet", rows),
+        written(tmp_path / "h200.parquet", [dataclasses.replace(each, **H200.facts) for each in rows]),
+    ]
+    run("buy", *files, "-o", tmp_path / "buy")
+    text = re.sub(r"<[^>]+>", " ", (tmp_path / "buy.html").read_text("utf-8"))
+    assert product.median_s is not None
+    assert amount_text(2 * n**3 / product.median_s / 650, "FLOP/J") in text and "at 650 W measured" in text
+
+
 @pytest.mark.parametrize(
     ("price", "says"),
     [
@@ -144,6 +162,7 @@ def test_the_buyers_page_has_the_speed_ups_of_the_comparison_and_what_a_dollar_d
         (["h200"], "give NAME=USD"),
         (["h200=-2"], "give NAME=USD"),
         (["h200=2/h", "h100-sxm=20000"], "all of them in one way"),
+        (["h200=2", "nvidia-h200=3"], "--price nvidia-h200=3: nvidia-h200 has a price already"),
     ],
 )
 def test_what_is_no_price_is_refused(results: list[Path], price: list[str], says: str) -> None:
@@ -153,9 +172,24 @@ def test_what_is_no_price_is_refused(results: list[Path], price: list[str], says
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, results: list[Path]) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "charts.js").write_text("mine")
     done = CliRunner().invoke(app, ["site", str(results[1]), "-o", str(tmp_path)])
-    assert "no site of ours" in done.output and (tmp_path / "mine.txt").exists()
+    assert done.exit_code == 2 and "no site of ours" in done.output
+    assert (tmp_path / "charts.js").read_text() == "mine"
+
+
+def test_only_the_files_of_an_earlier_site_are_deleted(
+    site: Path, results: list[Path], tmp_path: Path
+) -> None:
+    copy = shutil.copytree(site, tmp_path / "site")
+    files = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+    for name in ("device/mine.txt", "device/old.html"):
+        (copy / name).write_text("")
+    with (copy / ".roofbench-site").open("a") as listed:
+        listed.write("device/old.html\n")
+    run("site", *results, "-o", copy)
+    now = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
+    assert now == files | {"device/mine.txt"}
 
 
 def test_the_reading_has_the_curves_numbers(results: list[Path]) -> None:
