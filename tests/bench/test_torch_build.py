@@ -175,6 +175,7 @@ def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedPro
         "pyproject.toml",
         "constraints.txt",
         "bench/__init__.py",
+        "bench/errors.py",
         "bench/environment/__init__.py",
         "bench/environment/dependencies.py",
     )
