@@ -24,6 +24,7 @@ from bench.worker.check import escaped, judged, of_tolerance, outputs_of, poison
 from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
 from bench.worker.memory import Counting, HostMemory
+from bench.worker.too_slow import TooSlow, first_launch_s, probe
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -66,7 +67,7 @@ class Bench:
     now: Callable[[], float] = time.perf_counter
     """The wall clock for budgets."""
     probed_flop_per_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    """(operator, implementation, dtype) -> rate of its small probe."""
+    """(operator, implementation, dtype) -> best rate of its probes; infinite: one was too quick to tell."""
 
     def __post_init__(self) -> None:
         self._arenas: dict[torch.dtype, Arena] = {}
@@ -128,10 +129,6 @@ class Limits:
     """Longest launch; a case whose launch takes longer is skipped."""
     least_timed_s: float = 0.0
     """Timed work before sampling may stop, if that is more than the protocol's."""
-
-
-class TooSlow(Exception):
-    """The case cannot be measured within its limits; the message says why."""
 
 
 class Stopwatch:
@@ -203,16 +200,14 @@ def _measure(
     with watch("setup_s"):
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
         if first:
-            probe(bench, slots, implementation, problem, limits)
+            probe(bench, clock, slots, implementation, problem, limits.launch_s)
         single = slots(problem, 1)
         clock = bench.clock_for(single.launches[0], clock)
         facts["clock"] = clock.name
         facts["tuning_s"] = single.launches[0].tuning_s
         facts["passed_over"] = "; ".join(single.launches[0].passed_over) or None
         facts["configuration"] = single.launches[0].configuration
-        first_s = single.warm_launch_s()
-        if first_s > limits.launch_s:
-            raise TooSlow(f"one launch takes {first_s:.2g} s here; the budget allows {limits.launch_s:.2g} s")
+        first_s = first_launch_s(single, limits.launch_s)
         facts["peak_byte"] = single.peak_byte()
     error, tolerance = 0.0, 1.0
     if first:
@@ -297,32 +292,6 @@ def _wrong(error: float, tolerance: float, when: str) -> dict[str, Any]:
     return {"status": "wrong", "reason": reason}
 
 
-def probe(
-    bench: Bench,
-    slots: Callable[[Problem, int], Slots],
-    implementation: str,
-    problem: Problem,
-    limits: Limits,
-) -> None:
-    """Time a small problem of the kind first; TooSlow if at its rate this one would take far too long.
-
-    A small problem reaches only a fraction of a large one's rate, hence the generous factor.
-    """
-    small = problem.probe()
-    if problem.flop <= 8 * small.flop:
-        return
-    key = (problem.operator, implementation, problem.dtype)
-    if key not in bench.probed_flop_per_s:
-        bench.probed_flop_per_s[key] = small.flop / slots(small, 1).warm_launch_s()
-    rate = bench.probed_flop_per_s[key]
-    expected_s = problem.flop / rate
-    if expected_s > 8 * limits.launch_s:
-        raise TooSlow(
-            f"{small} ran at {1e-9 * rate:.3g} GFLOP/s, so one launch of this would take about "
-            f"{expected_s:.2g} s; the budget allows {limits.launch_s:.2g} s"
-        )
-
-
 @contextmanager
 def _no_collector() -> Iterator[None]:
     gc.disable()
@@ -380,19 +349,22 @@ class Slots:
                 raise
             return None
 
-    def warm_launch_s(self) -> float:
-        """Wall seconds of the second launch of slot 0: the first may compile."""
-        self.calls[0]()
-        self.bench.synchronize()
+    def launch_s(self) -> float:
+        """Wall seconds of one launch of slot 0; the first may compile."""
         begin = self.bench.now()
         self.calls[0]()
         self.bench.synchronize()
         return self.bench.now() - begin
 
+    def warm_launch_s(self) -> float:
+        """Wall seconds of the second launch of slot 0."""
+        self.launch_s()
+        return self.launch_s()
+
     def peak_byte(self) -> int | None:
         """Bytes that the launch of a single slot has allocated, and at most allocates when called once more.
 
-        To be called after `warm_launch_s`, for a first call allocates workspaces that are kept for all
+        To be called after `launch_s`, for a first call allocates workspaces that are kept for all
         others.
         """
         if self._memory is None:
