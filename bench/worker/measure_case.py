@@ -170,10 +170,8 @@ def measure(
     try:
         facts |= _measure(bench, by, operator, implementation, problem, cold, limits, first, watch)
         if divided and facts["status"] == "ok" and (first or bench.device.type == "cpu"):
-            with watch("setup_s"):  # built anew: what was timed is gone, and its memory with it
-                slots = Slots(bench, operator, implementation, problem, 1)
-                slots.warm_launch_s()  # compiles, searches
-                facts |= bench.parts([slots.calls[0]] * parts.CALLS)
+            with watch("setup_s"):
+                facts |= _divided(bench, operator, implementation, problem)
     except TooSlow as reason:
         facts |= {"status": "skipped", "reason": str(reason)}
     except Exception as error:
@@ -251,6 +249,20 @@ def _measure(
         facts |= columns(visit, bench.protocol)
         del turns, several  # freeing thousands of slots takes a while, which counts as set-up
     return facts | {"status": "ok", "reason": ""}
+
+
+def _divided(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> dict[str, Any]:
+    """`Bench.parts` of a launch built anew: what was timed is gone, and its memory with it.
+
+    A failure, as of a profiler that is not permitted, leaves the time as it is: `parts_by` says why there is
+    no division of it.
+    """
+    try:
+        slots = Slots(bench, operator, implementation, problem, 1)
+        slots.warm_launch_s()  # compiles, searches
+        return bench.parts([slots.calls[0]] * parts.CALLS)
+    except Exception as error:
+        return {"parts_by": f"not divided: {failure(error)['reason']}"}
 
 
 def _timed(bench: Bench, clock: Clock, turns: Turns, limits: Limits) -> tuple[Visit, dict[str, Any]]:

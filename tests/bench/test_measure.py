@@ -400,6 +400,32 @@ def test_what_a_small_probe_shows_to_be_hopeless_is_never_launched() -> None:
     assert run("slow", 1 << 10, limits=limits, seconds_each=1e-7)["status"] == "ok"
 
 
+@pytest.mark.parametrize("fails", ["parts", "build"])
+def test_a_time_that_cannot_be_divided_stays_a_time(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a profiler is not permitted, or memory for a second set of tensors runs out."""
+    cuda = SimulatedCuda()
+    bench, operator = simulated_bench(cuda), doubling(cuda)
+    good, timed = operator.implementations["good"], []
+
+    def build(problem: Doubling, x: torch.Tensor) -> Launch:
+        if fails == "build" and timed:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return good(problem, x)
+
+    def refuse(calls: Any) -> dict[str, Any]:
+        raise RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
+
+    monkeypatch.setattr(bench, "parts", refuse)
+    monkeypatch.setattr(bench.telemetry, "stop", lambda: timed.append(True) or {})  # type: ignore[func-returns-value]
+    operator = replace(operator, implementations={"good": build})
+    problem = Doubling(dtype="float32", size=4096)
+    facts = measure(bench, operator, "good", problem, True, LIMITS, divided=True)
+    assert (facts["status"], facts["reason"]) == ("ok", "") and "contraction_s" not in facts
+    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
+    why = "RuntimeError: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" if fails == "parts" else "CUDA out of memory"
+    assert facts["parts_by"] == f"not divided: {why}"
+
+
 class Product(Doubling):
     """A matrix product by its count, which takes what it counts at a rate of the simulated device."""
 
