@@ -26,7 +26,7 @@ from bench.cli.run_command import run
 from bench.fleet.command import fleet
 from bench.interop.source_file import names
 from bench.nightly.command import nightly
-from bench.selfcheck.command import doctor, first_minutes
+from bench.selfcheck.command import doctor
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
@@ -63,7 +63,7 @@ for command in (
 ):
     app.command()(command)
 app.command(context_settings={"ignore_unknown_options": True})(profile)
-for task in (nightly, accept, fleet, first_minutes, doctor, completion):
+for task in (nightly, accept, fleet, doctor, completion):
     app.command()(task)
 app.add_typer(imports, name="import")
 app.add_typer(new, name="new")

@@ -73,7 +73,7 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["studies", "instruments", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--json", "/proc/nowhere"], "/proc/nowhere: cannot be written"),
-    (["bench", "first-minutes", "everything"], "first-minutes has no block 'everything'; it has "),
+    (["bench", "first-minutes", "all", "--out", "dir"], "`first-minutes` is gone: begin on a new GPU with"),
     (["plots", MISSING], f"{MISSING}: no such file"),
     (["plots", "score", MISSING], f"{MISSING}: no such file"),
     (["plots", "history", MISSING], f"{MISSING}: no such file"),
@@ -113,7 +113,6 @@ ALMOST: dict[str, tuple[list[object], str]] = {
     "table": (["bench", "import", "aiconfigurator", "--table", "colective"], "collective"),
     "result": (["bench", "table", "results/reference/publik"], "public"),
     "half a result": (["bench", "table", "results/reference/cpu-"], "cpu-intel-xeon-2-core"),
-    "block": (["bench", "first-minutes", "ceiling"], "ceilings"),
 }
 
 

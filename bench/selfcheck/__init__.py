@@ -1,1 +1,1 @@
-"""Whether this machine measures rightly: the doctor, the first minutes on a GPU, clocks and overhead."""
+"""Whether this machine measures rightly."""

@@ -1,4 +1,4 @@
-"""`python -m bench doctor`, `first-minutes`: does this machine measure rightly?"""
+"""`python -m bench doctor`: does this machine measure rightly?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import typer
 
 from bench.cli.application import DeviceOption, remark
 from bench.device.detect import detect, unusable_gpu
-from bench.environment.dependencies import refuse_if_missing
-from bench.errors import UserError, write_text
+from bench.errors import write_text
 
 if TYPE_CHECKING:
     from bench.selfcheck.groups import GroupOutcome
@@ -50,39 +49,3 @@ def doctor(
         code = run(device, unusable, quick, Console(), keep)
     typer.echo(f"{time.perf_counter() - begin:.0f} s")
     raise typer.Exit(code)
-
-
-def first_minutes(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="BLOCK...", help="Which; all for every block. None: the plan."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder for result files, summary and logs; default: results/first-minutes."
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(metavar="M", help="Fit these blocks into so many minutes.")
-    ] = None,
-) -> None:
-    """The first minutes on a GPU: blocks of commands, each a question, one after the other; a table last.
-
-    Exit code 0: every command did its work, whatever its result. 1: some failed or were stopped. On a CPU the
-    same blocks are rehearsed.
-    """
-    from bench.runner.session import RESULTS
-    from bench.selfcheck.blocks import chosen
-    from bench.selfcheck.session import plan_lines, session
-
-    refuse_if_missing()
-    if minutes is not None and not minutes > 0:
-        raise UserError(f"--minutes {minutes:g}: give a number of minutes, more than 0")
-    device = detect()
-    if not names:
-        for line in plan_lines(str(device)):
-            typer.echo(line)
-        return
-    outcomes = session(chosen(names), device, out or RESULTS / "first-minutes", minutes, typer.echo)
-    raise typer.Exit(0 if all(outcome.is_fine for outcome in outcomes) else 1)

@@ -18,7 +18,6 @@ from bench.judge.claim_rows import case_rows
 from bench.judge.frame import runs
 from bench.judge.goals import Goal, GoalOutcome, cases, goal_of, goals, outcome, outcomes
 from bench.judge.standings import REGIONS, gemm_region, latest, median_ends, timed
-from bench.selfcheck.blocks import RANDOM_ALIGNED
 from bench.store import parquet
 from bench.store.schema import Measurement
 from bench.sweep.claims import UNITS
@@ -218,9 +217,9 @@ def test_pooling_has_goals_for_both_layouts() -> None:
 
 @pytest.fixture(scope="module")
 def planned() -> dict[str, Any]:
-    """Operator -> every case of our sweeps, and of the random shapes of the first minutes, on 132 SMs."""
+    """Operator -> every case of our sweeps, on 132 SMs."""
     rows: dict[str, list[Any]] = {}
-    for entry in load_all((*every_sweep(), RANDOM_ALIGNED), kernels.problem, sm_count=132):
+    for entry in load_all(every_sweep(), kernels.problem, sm_count=132):
         operator = entry.cases[0].problem.operator
         found = case_rows(entry.cases, 132).assign(sweep=entry.name)
         if operator == "gemm":

@@ -14,7 +14,7 @@ from tests.contract.plugin import ROOT
 
 MODULES = sorted(
     str(path.relative_to(ROOT).with_suffix("")).replace("/", ".").removesuffix(".__init__")
-    for folder in ("bench", "kernels", "plots", "studies/gpu")
+    for folder in ("bench", "kernels", "plots")
     for path in (ROOT / folder).rglob("*.py")
     if path.name != "__main__.py"
 )

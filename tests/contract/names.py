@@ -376,6 +376,6 @@ def least_triton(source: str) -> tuple[int, int]:
 
 def sources(root: Path) -> Iterator[tuple[str, str]]:
     """(path, text) of everything that runs on a GPU box."""
-    for folder in ("bench", "kernels", "studies/gpu"):
+    for folder in ("bench", "kernels"):
         for path in sorted((root / folder).rglob("*.py")):
             yield str(path.relative_to(root)), path.read_text("utf-8")
