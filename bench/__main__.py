@@ -23,10 +23,10 @@ from bench.cli.completion import completion
 from bench.cli.new import new
 from bench.cli.one_launch import one, profile
 from bench.cli.run_command import run
+from bench.doctor.command import doctor
 from bench.fleet.command import fleet
 from bench.interop.source_file import names
 from bench.nightly.command import nightly
-from bench.selfcheck.command import doctor
 
 app = typer.Typer(
     cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__

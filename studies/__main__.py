@@ -1,4 +1,4 @@
-"""`python -m studies coverage`, `prediction`, `instruments`, `self`: how far the numbers can be trusted."""
+"""`python -m studies coverage`, `prediction`, `self`: how far the numbers can be trusted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.application import Commands, DeviceOption, left_out, remark, run_process, show
-from bench.device.detect import detect
+from bench.cli.application import Commands, left_out, remark, run_process, show
 from bench.environment.dependencies import refuse_if_missing
 from bench.errors import UserError, unknown
 
@@ -95,23 +94,6 @@ def prediction(
         raise UserError(f"--draws {draws}: give a whole number, 1 or more")
     for line in prediction_lines(draws, remark):
         typer.echo(line)
-
-
-@app.command()
-def instruments(bench_device: DeviceOption = "auto") -> None:
-    """Our clocks against independent ones: the same launches, interleaved where they can share a process."""
-    from rich.console import Console
-
-    from bench.device.lock import device_lock
-    from studies.instruments import WIDTH, compare_instruments
-
-    refuse_if_missing()
-    device = detect(bench_device)
-    with device_lock(device.uuid, str(device), "comparing instruments") as unlocked:
-        if unlocked:
-            remark(unlocked)
-        code = compare_instruments(device, Console(width=WIDTH))
-    raise typer.Exit(code)
 
 
 @app.command("self")

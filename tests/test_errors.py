@@ -70,7 +70,6 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "nightly", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["studies", "coverage", "--repetitions", "0"], "--repetitions 0: give a whole number"),
     (["studies", "prediction", "--unseen"], "--unseen, --operator and --each are about results"),
-    (["studies", "instruments", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--json", "/proc/nowhere"], "/proc/nowhere: cannot be written"),
     (["bench", "first-minutes", "all", "--out", "dir"], "`first-minutes` is gone: begin on a new GPU with"),

@@ -23,7 +23,7 @@ FLOORS = [
     {"bench.cli", "plots.base"},
     {"bench.fleet", "bench.nightly", "plots.figures", "plots.history"},
     {"bench.accept"},
-    {"bench.selfcheck", "bench.pytest_plugin", "plots.accept", "plots.buy", "plots.fleet", "plots.report"},
+    {"bench.doctor", "bench.pytest_plugin", "plots.accept", "plots.buy", "plots.fleet", "plots.report"},
     {"plots.website"},
     {"plots.cli"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
@@ -32,15 +32,12 @@ FLOORS = [
 """From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
 
 USE_KERNELS = {
-    *("bench.worker", "bench.cli", "bench.fleet", "bench.nightly", "bench.accept", "bench.selfcheck"),
+    *("bench.worker", "bench.cli", "bench.fleet", "bench.nightly", "bench.accept", "bench.doctor"),
     "bench.pytest_plugin",
 }
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
 
-NEED_TORCH = (
-    *("bench.launching", "bench.worker"),
-    *(f"bench.selfcheck.{name}" for name in ("clocks", "tuner", "instruments")),
-)
+NEED_TORCH = ("bench.launching", "bench.worker")
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
 NO_TORCH_THOUGH_THERE = {"bench.worker.lifeline", "bench.worker.fault"}
 """Modules of those rooms that the parent imports."""

@@ -25,7 +25,6 @@ class Fault(Problem):
         Implementation("illegal", "touches memory that is not there", ANYWHERE, FLOAT32),
         Implementation("hang", "never ends", ANYWHERE, FLOAT32),
         Implementation("kill", "is killed from outside", ANYWHERE, FLOAT32),
-        Implementation("uncapturable", "queries its stream, which ends a capture", ("cuda",), FLOAT32),
     )
     length: int
 

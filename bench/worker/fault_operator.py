@@ -54,11 +54,6 @@ def _kill(y: torch.Tensor) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _query(y: torch.Tensor) -> None:
-    # Not allowed while the stream is captured; otherwise it does not wait.
-    torch.cuda.current_stream(y.device).query()
-
-
 OPERATOR = Operator(
     problem=Fault,
     inputs=lambda problem, uniform: (uniform(problem.length),),
@@ -68,7 +63,6 @@ OPERATOR = Operator(
         "illegal": _then(_illegal),
         "hang": _then(_hang),
         "kill": _then(_kill),
-        "uncapturable": _then(_query),
     },
     tolerance=lambda problem, implementation: 0.0,
     examples=[Fault(dtype="float32", length=1024)],

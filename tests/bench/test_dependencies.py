@@ -89,7 +89,7 @@ def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) ->
 @pytest.mark.parametrize(
     "words",
     drawn(
-        [PYTEST, *(("-m", *each) for each in (("studies", "instruments"), ("studies", "self"), NIGHTLY))],
+        [PYTEST, *(("-m", *each) for each in (("studies", "self"), NIGHTLY))],
         *(2, "commands without torch"),
     ),
     ids=" ".join,

@@ -1,29 +1,19 @@
-"""Findings, which the doctor's groups report: each is a line on the screen and an object in the JSON file.
-
-Needs no torch: the parent shows what the groups' processes send.
-"""
+"""A finding: what one check of the doctor observed, and what to do about it. Needs no torch."""
 
 from __future__ import annotations
 
 import math
-import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from bench.spec import cause
-
 Level = Literal["PASS", "WARN", "FAIL"]
 EXIT_CODES: dict[Level, int] = {"PASS": 0, "WARN": 1, "FAIL": 2}
-VERDICTS = ("healthy", "degraded", "unusable")
-"""The verdict for each exit code."""
-FAULTY = ("wrong", "error", "crashed", "timeout", "out_of_memory", "escaped")
-"""Statuses that the rows of a sound implementation never have."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check."""
+    """One line of the doctor."""
 
     level: Level
     name: str
@@ -32,12 +22,10 @@ class Finding:
     """What the check observed."""
     remedy: str = ""
     """One sentence saying what to do; never empty for WARN and FAIL."""
-    numbers: dict[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
     """Every number behind the sentence, in SI units; plain values that JSON can hold."""
     error: str = ""
     """The whole traceback, or another message of a library."""
-    seconds: float = 0.0
-    """Wall seconds of the check; the parent fills them in unless the group did."""
 
     def json(self) -> dict[str, Any]:
         """The finding for the JSON file, where infinity and NaN are null."""
@@ -57,9 +45,9 @@ def passed(name: str, sentence: str, **numbers: Any) -> Finding:
     return Finding("PASS", name, sentence, numbers=numbers)
 
 
-def warned(name: str, sentence: str, remedy: str, error: str = "", **numbers: Any) -> Finding:
+def warned(name: str, sentence: str, remedy: str, **numbers: Any) -> Finding:
     """A finding of something that leaves numbers missing, unsteady or of another kind."""
-    return Finding("WARN", name, sentence, remedy, numbers, error)
+    return Finding("WARN", name, sentence, remedy, numbers)
 
 
 def failed(name: str, sentence: str, remedy: str, error: str = "", **numbers: Any) -> Finding:
@@ -77,10 +65,6 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return max((EXIT_CODES[finding.level] for finding in findings), default=0)
 
 
-def guarded(name: str, remedy: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """The findings of `look`; an exception becomes the failure `name`, with the traceback, and ends them."""
-    try:
-        yield from look()
-    except Exception as error:
-        text = "".join(traceback.format_exception(error))
-        yield failed(name, f"{cause(error)}.", remedy, text)
+def outcome(row: Mapping[str, Any]) -> str:
+    """The status of a row with its reason: `error: AcceleratorError: ...`."""
+    return f"{row['status']}: {row['reason']}" if row.get("reason") else str(row["status"])

@@ -1,0 +1,73 @@
+"""What the doctor says: its checks, one after the other, and their findings as lines and as JSON."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bench.device.detect import Device
+from bench.doctor.clocks import clocks
+from bench.doctor.faults import faults
+from bench.doctor.finding import Finding, exit_code, failed
+from bench.doctor.installation import driver, packages
+from bench.doctor.operators import operators
+from bench.doctor.steadiness import steadiness
+from bench.runner.rows import commit
+from bench.spec import cause
+
+# The driver first: it looks for neighbours, and every process that is started afterwards is one more.
+QUICK = (driver, packages)
+FULL = (*QUICK, operators, faults, clocks, steadiness)
+VERDICTS = ("healthy", "degraded", "unusable")
+"""The verdict for each exit code."""
+GPU_REMEDY = "Repair the driver (nvidia-smi must list the GPU), or ask for the CPU: --bench-device cpu."
+BUG_REMEDY = "Read the traceback in the file that --json writes; if it blames no package, it is our bug."
+
+
+def findings(
+    device: Device, unusable: str, checks: tuple[Callable[[Device], Iterator[Finding]], ...]
+) -> Iterator[Finding]:
+    """The findings of these checks, in order, as they come.
+
+    An exception of a check is its failure alone. If no worker starts, every later check would fail for the
+    same reason and is left out. `unusable`: why a driver offers no GPU, although it is there.
+    """
+    if unusable:
+        yield failed("GPU", f"A CUDA driver is installed and gives no GPU: {unusable}.", GPU_REMEDY)
+    for check in checks:
+        try:
+            for finding in check(device):
+                yield finding
+                if finding.name == "worker" and finding.level == "FAIL":
+                    return
+        except Exception as error:
+            text = "".join(traceback.format_exception(error))
+            yield failed("broken check", f"The check {check.__name__}: {cause(error)}.", BUG_REMEDY, text)
+
+
+def lines(finding: Finding) -> Iterator[str]:
+    """`PASS name: sentence`, and below it the remedy, if there is one."""
+    yield f"{finding.level} {finding.name}: {finding.sentence}"
+    if finding.remedy:
+        yield f"     {finding.remedy}"
+
+
+def verdict(found: list[Finding]) -> str:
+    """The last line: `healthy (exit code 0): 12 PASS, 0 WARN, 0 FAIL`."""
+    levels = [finding.level for finding in found]
+    counts = ", ".join(f"{levels.count(level)} {level}" for level in ("PASS", "WARN", "FAIL"))
+    return f"{VERDICTS[exit_code(found)]} (exit code {exit_code(found)}): {counts}"
+
+
+def report(device: Device, found: list[Finding], seconds: float) -> dict[str, Any]:
+    """All findings for the JSON file."""
+    facts = ("kind", "name", "slug", "id", "driver", "sm_count", "memory_byte", "cache_byte")
+    return {
+        "verdict": VERDICTS[exit_code(found)],
+        "exit_code": exit_code(found),
+        "seconds": seconds,
+        "commit": commit(),
+        "device": {name: getattr(device, name) for name in facts},
+        "findings": [finding.json() for finding in found],
+    }

@@ -1,1 +1,0 @@
-"""Whether this machine measures rightly."""
