@@ -1,4 +1,4 @@
-"""`python -m studies coverage`, `prediction`, `self`: how far the numbers can be trusted."""
+"""`python -m studies coverage`, `prediction`: how far the numbers can be trusted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from bench.cli.application import Commands, left_out, remark, run_process, show
-from bench.environment.dependencies import refuse_if_missing
 from bench.errors import UserError, unknown
 
 app = typer.Typer(
@@ -18,26 +17,13 @@ app = typer.Typer(
 
 @app.command()
 def coverage(
-    results: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[RESULT]...", help="Runs of one machine and commit."),
-    ] = None,
     repetitions: Annotated[int, typer.Option(help="Simulated runs for each kind of kernel.")] = 120,
 ) -> None:
     """How often intervals cover the truth, ours beside other tools' rules: simulated, a minute on one core.
 
-    With results, runs of one machine and one commit: how often the intervals of one cover the others, how
-    many verdicts between them are false, and how many slowdowns are found that are written into a file.
-
     `error` is the distance from a launch's true time, its median and its 95th percentile. `either`: the
     interval covers the truth, or a flag is raised. Truth is defined in studies/interval_coverage.py.
     """
-    if results:
-        from bench.judge.frame import read
-        from studies.repeated_runs import repeated_lines
-
-        show(repeated_lines(read(results, left_out)))
-        return
     from studies.interval_coverage import SEED, coverage_lines, scores
 
     if repetitions < 1:
@@ -49,64 +35,31 @@ def coverage(
 @app.command()
 def prediction(
     results: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[RESULT]...", help="Timings of many GPUs, such as results/imported."),
-    ] = None,
+        list[Path],
+        typer.Argument(metavar="RESULT...", help="Of many GPUs, such as results/imported."),
+    ],
     unseen: Annotated[
-        bool, typer.Option("--unseen", help="With results: each GPU by the timings of all others alone.")
+        bool, typer.Option("--unseen", help="Each GPU by the timings of all others alone.")
     ] = False,
-    operator: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="With results: only this. Repeatable.")
-    ] = None,
-    each: Annotated[
-        bool, typer.Option("--each", help="With results: a line for each GPU and source.")
-    ] = False,
-    draws: Annotated[int, typer.Option(help="Without results: random draws of the calibration shapes.")] = 5,
+    operator: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this. Repeatable.")] = None,
+    each: Annotated[bool, typer.Option("--each", help="A line for each GPU and source.")] = False,
 ) -> None:
     """How far predictions are off on public timings. Rows used for calibration are never scored.
 
-    With results, those of every operator, by a few timings of a GPU or (--unseen) by none, beside the
-    datasheet's roofline and one factor: |predicted / measured - 1| in percent (mean, and of the model also
-    the median and the 90th percentile), averaged over GPUs and sources, and the share of times inside the
-    90 % interval. Ten minutes on one core for all operators.
-
-    Without, each level on the matrix products of nine GPUs and three engines: forty minutes on one core,
-    with the package aiconfigurator-core.
+    By a few timings of a GPU or (--unseen) by none, beside the datasheet's roofline and one factor:
+    |predicted / measured - 1| in percent (mean, and of the model also the median and the 90th percentile),
+    averaged over GPUs and sources, and the share of times inside the 90 % interval. Ten minutes on one core
+    for all operators.
     """
-    if results:
-        from bench.judge.timings import read_pool
-        from studies.operator_prediction import score_lines, scored
+    from bench.judge.timings import read_pool
+    from studies.operator_prediction import score_lines, scored
 
-        pool = read_pool(results, left_out)
-        known = sorted(pool.rows["operator"].unique())
-        for name in operator or ():
-            if name not in known:
-                raise UserError(f"--operator: {unknown('operator', name, 'these results', known)}")
-        show(score_lines(list(scored(pool, operator or known, unseen, remark)), each))
-        return
-    if unseen or operator or each:
-        raise UserError(
-            "--unseen, --operator and --each are about results: give them, such as results/imported"
-        )
-    from studies.prediction import prediction_lines
-
-    if draws < 1:
-        raise UserError(f"--draws {draws}: give a whole number, 1 or more")
-    for line in prediction_lines(draws, remark):
-        typer.echo(line)
-
-
-@app.command("self")
-def self_measurement() -> None:
-    """What the harness itself costs: listing, collecting 5,000 cases, memory, and the parent a visit."""
-    refuse_if_missing()
-    import kernels
-    from studies.harness_overhead import commands_overhead, parent_overhead
-
-    for line in commands_overhead():
-        typer.echo(line)
-    for line in parent_overhead(kernels.problem):
-        typer.echo(line)
+    pool = read_pool(results, left_out)
+    known = sorted(pool.rows["operator"].unique())
+    for name in operator or ():
+        if name not in known:
+            raise UserError(f"--operator: {unknown('operator', name, 'these results', known)}")
+    show(score_lines(list(scored(pool, operator or known, unseen, remark)), each))
 
 
 if __name__ == "__main__":

@@ -48,14 +48,10 @@ class Plan:
     unit_sd: float = 0.012
     run_sd: float = 0.004
     tail: str = "normal"
-    """normal | t4 | t6 | lognormal: of the units' noise, always with the standard deviation above."""
+    """normal | t4 | lognormal: of the units' noise, always with the standard deviation above."""
     slow: tuple[float, ...] = (0.08, 0.08, 0.08, 0.06, 0.06, 0.06)
     slow_node: bool = True
     missing: int = 5
-    hosts: bool = True
-    """Whether the rows say on which node a unit is."""
-    node_sd: float = 0.0
-    """Between nodes, in all classes alike."""
 
 
 PLANS = (
@@ -64,27 +60,10 @@ PLANS = (
     Plan("healthy units log-normal, skewed", tail="lognormal"),
     Plan("a fifth of the units slow by 8 %", slow=(0.08,) * 40, slow_node=False),
     Plan("unit noise 8 % (slow by 8, 30 %)", unit_sd=0.08, slow=(0.08, 0.08, 0.3, 0.3), slow_node=False),
-    Plan("nodes of 4", per_node=4),
-    *(
-        Plan(
-            f"64 units of one kind, {tail}{hidden}",
-            64,
-            8,
-            0,
-            tail=tail,
-            slow=(0.12, 0.08) if hidden else (0.12, 0.08, 0.05, 0.03),
-            slow_node=bool(hidden),
-            missing=0,
-            hosts=not hidden,
-        )
-        for tail in ("normal", "t6")
-        for hidden in ("", ", a slow node, and no host is known")
-    ),
+    Plan("64 units, one kind", 64, second_kind=0, slow=(0.08, 0.05), slow_node=False, missing=0),
     Plan("32 units, one kind", 32, second_kind=0, slow=(0.08, 0.06), slow_node=False, missing=1),
     Plan("16 units, one kind", 16, second_kind=0, slow=(0.08,), slow_node=False, missing=0),
     Plan("12 units, one kind, nodes of 4", 12, 4, second_kind=0, slow=(0.08,), slow_node=False, missing=0),
-    Plan("8 units, one node", 8, second_kind=0, slow=(0.08,), slow_node=False, missing=0),
-    Plan("nothing slow", slow=(), slow_node=False),
 )
 
 
@@ -97,7 +76,6 @@ class Draw:
     slow: dict[str, float] = field(default_factory=dict)
     """Unit -> by how much."""
     node: str | None = None
-    hosts: bool = True
 
 
 def drawn(plan: Plan, chance: np.random.Generator) -> Draw:
@@ -117,8 +95,6 @@ def drawn(plan: Plan, chance: np.random.Generator) -> Draw:
     }
     common = chance.choice([0.0, 0.5, 1.0])  # share of the units' variance that all classes have in common
     of_unit = _noise(plan, chance, n) * np.sqrt(common)
-    if plan.node_sd:
-        of_unit += plan.node_sd * chance.standard_normal(node.max() + 1)[node]
     node_slow = np.log1p(chance.uniform(0.06, 0.1)) * (node == bad_node)
     tables = []
     for klass in CLASSES:
@@ -157,13 +133,12 @@ def drawn(plan: Plan, chance: np.random.Generator) -> Draw:
         kind=np.where(second[table["i"]], "b200", "h100"),
     )
     bad = f"n{bad_node:03d}" if plan.slow_node else None
-    return Draw(table, {f"u{u}": by for u, by in slow.items()}, bad, plan.hosts)
+    return Draw(table, {f"u{u}": by for u, by in slow.items()}, bad)
 
 
 def _noise(plan: Plan, chance: np.random.Generator, n: int) -> Floats:
-    if plan.tail in ("t4", "t6"):
-        freedom = int(plan.tail[1:])
-        return plan.unit_sd * chance.standard_t(freedom, n) / np.sqrt(freedom / (freedom - 2))
+    if plan.tail == "t4":
+        return plan.unit_sd * chance.standard_t(4, n) / np.sqrt(2)
     if plan.tail == "lognormal":
         skewed = chance.lognormal(0, 0.4, n)
         return plan.unit_sd * (skewed - np.exp(0.08)) / np.sqrt((np.exp(0.16) - 1) * np.exp(0.16))
@@ -177,7 +152,7 @@ def ours(draw: Draw) -> set[str]:
     """Names of units, and of nodes as a whole."""
     table = draw.log_s
     units = {
-        u: Unit(u, k, n if draw.hosts else u, s, "", "", {})
+        u: Unit(u, k, n, s, "", "", {})
         for u, k, n, s in table[["unit", "kind", "node", "slot"]].drop_duplicates().itertuples(index=False)
     }
     times = table.assign(name=table["case"], run_id="r", utc="2026-11-01", half=0.002).drop(

@@ -69,7 +69,7 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "nightly", "--baseline", "nowhere"], "--baseline nowhere: no such folder"),
     (["bench", "nightly", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["studies", "coverage", "--repetitions", "0"], "--repetitions 0: give a whole number"),
-    (["studies", "prediction", "--unseen"], "--unseen, --operator and --each are about results"),
+    (["studies", "prediction", MISSING], f"{MISSING}: no such file"),
     (["bench", "doctor", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
     (["bench", "doctor", "--json", "/proc/nowhere"], "/proc/nowhere: cannot be written"),
     (["bench", "first-minutes", "all", "--out", "dir"], "`first-minutes` is gone: begin on a new GPU with"),

@@ -94,7 +94,7 @@ def turns_of(bench: Any, operator: str, implementation: str, parameters: dict[st
     def other() -> float:
         # Blocks of as many launches as our samples have: where launches scatter to one side, as on a CPU, the
         # median of other blocks is another by some percent.
-        blocks, begin = [], time.perf_counter()
+        blocks, begin = list[float](), time.perf_counter()
         while not blocks or time.perf_counter() - begin < TURN_S:
             blocks.append(float(timer.timeit(number=turns.per_sample).median))
         return median(blocks)

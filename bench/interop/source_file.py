@@ -199,9 +199,9 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def described(name: str, folder: Path = FOLDER) -> Source:
+def described(name: str) -> Source:
     """The description of that name; UserError says what is wrong with it, or which there are."""
-    path = folder / f"{name}.yaml"
+    path = FOLDER / f"{name}.yaml"
     if not path.is_file():
         raise UserError(unknown("source", name, "bench/interop/sources", names()))
     return read_model(path, Source, name=name)

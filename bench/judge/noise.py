@@ -14,7 +14,7 @@ those of a small batch. Whatever takes less than SMALL_S is a kind of its own: a
 refilled cache is a large part of its time.
 
 The usual spreads of a CPU are those of runs of two virtual machines with 2 cores (results/reference/nights
-and fresh_nights; `python -m studies coverage RESULT...` and `python -m studies.noise_by_kind DIR` show
+and fresh_nights; `python -m studies.noise_by_kind DIR` shows
 what they cover), but for small kernels, of which those runs have none: theirs are assumed. From hour to hour
 such a machine's level may move by more, which `compare` tells from the ceilings. Those of a GPU are assumed:
 none has been measured yet.

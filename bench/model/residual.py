@@ -3,8 +3,7 @@
     log(time / L2) = forest(m, n, k, the terms of L2, tile, waves, tail, ...) + what nobody knows
 
 Extremely randomised trees (scikit-learn), learned from the calibration shapes alone. Far from every shape
-they keep to the nearest ones, so the correction stays within what was measured. `python -m
-studies.learners` compares their error with that of Gaussian processes and gradient boosting.
+they keep to the nearest ones, so the correction stays within what was measured.
 
 A device with few shapes of its own may have siblings: other devices' shapes, each against its own L2. A
 second forest, learned from those, tells the first one what others leave at the same launch.

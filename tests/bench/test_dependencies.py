@@ -89,7 +89,7 @@ def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) ->
 @pytest.mark.parametrize(
     "words",
     drawn(
-        [PYTEST, *(("-m", *each) for each in (("studies", "self"), NIGHTLY))],
+        [PYTEST, ("-m", *NIGHTLY)],
         *(2, "commands without torch"),
     ),
     ids=" ".join,
@@ -239,7 +239,7 @@ def test_whatever_the_source_imports_is_declared() -> None:
     known = {IMPORT_NAMES.get(name, name.replace("-", "_")) for name in names}
     # pydantic_core is a part of pydantic.
     known |= {"bench", "kernels", "plots", "studies", "pydantic_core"} | sys.stdlib_module_names
-    known |= {"tests", "asv", "duckdb", "kubernetes_validate", "ray"}  # named by the studies that need them
+    known |= {"tests"}  # studies draw some of their machines as tests do
     unknown = {
         (module, str(path.relative_to(ROOT)))
         for folder in ("bench", "kernels", "plots", "studies")

@@ -16,7 +16,7 @@ import pytest
 
 from bench.store import parquet, schema
 from bench.store.journal import Journal
-from studies.killing import KilledRun, ends, trial, worker_of
+from tests.bench.killed_runs import KilledRun, ends, trial, worker_of
 from tests.bench.rows import rows
 from tests.drawing import drawn
 from tests.processes import python
@@ -166,7 +166,6 @@ def test_faults_without_the_clock_are_failures_of_their_own(checkout: Path) -> N
 
 @pytest.mark.deep
 def test_killed_at_any_moment_a_run_loses_nothing(tmp_path: Path, seed: int) -> None:
-    """`python -m studies.killing` does this often."""
     random.seed(seed)
     runs = 5
     lines = list(trial(runs, tmp_path))

@@ -20,15 +20,14 @@ import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.interop.import_source import calibration_shapes
-from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import source_text
 from bench.interop.sampling import SAMPLE, evenly
 from bench.sampling.protocol import protocol
 from bench.store.parquet import read_frame
-from studies.prediction import CALIBRATION, public_layers
 from tests.bench.public_tables import OTHERS, VERSION, VLLM, package, put, shapes, table
 
 H200, L40S = "NVIDIA H200", "NVIDIA L40S"
+CALIBRATION = "ceilings/gemm_shapes"
 CALIBRATIONS = (CALIBRATION, "ceilings/on_request/gemm_shapes_448")
 
 
@@ -348,54 +347,3 @@ def test_help_names_both() -> None:
     done = CliRunner().invoke(app, ["import", "--help"])
     assert done.exit_code == 0
     assert {"aiconfigurator", "csv"} <= set(re.findall(r"\w+", done.stdout))
-
-
-ENGINES = {
-    "vllm": {"bfloat16": "vllm_default", "fp8": "CutlassFP8ScaledMMLinearKernel"},
-    "sglang": {"bfloat16": "sglang", "fp8": "sglang_sgl_kernel_fp8_scaled_mm"},
-    "trtllm": dict.fromkeys(("bfloat16", "fp8", "nvfp4"), "torch_flow"),
-}
-ENGINES["vllm"]["nvfp4"] = "FlashInferCutlassNvFp4LinearKernel"
-
-
-def test_layers_of_three_engines_are_products_that_move_their_input_again(
-    folder: Path, tmp_path: Path, chance: np.random.Generator
-) -> None:
-    made = shapes(chance, 40)
-    for engine, kernel_of in ENGINES.items():
-        parts = [
-            table(made, "NVIDIA B200", gemm_dtype=dtype, kernel_source=kernel).drop_duplicates(list("mnk"))
-            for dtype, kernel in kernel_of.items()
-        ]
-        put(folder, "b200_sxm", pd.concat(parts), engine)
-    layers = dict(public_layers(lambda said: pytest.fail(str(said))))
-    engines = {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "trtllm"}
-    assert {tuple(name.split()) for name in layers} == {
-        (name, dtype) for name, engine in engines.items() for dtype in ENGINES[engine]
-    }
-    sheet = find_datasheet("NVIDIA B200")
-    assert sheet
-    for name, (rows,) in layers.items():
-        engine, theirs = name.split()
-        sizes = [(row.product_n, row.product_m, row.product_k) for row in rows]
-        assert len(rows) == 40 and sizes == sorted(sizes), "in the order of their m, n and k"
-        for row in rows:
-            given = json.loads(row.parameters)
-            problem = with_imported(kernels.problem)(row.operator)(**given)
-            facts = problem.facts(row.implementation)
-            counts = ("flop", "byte", "byte_moved", "moved_written")
-            assert [getattr(row, name) for name in counts] == [facts[name] for name in counts]
-            outputs, batch, inputs = row.product_m, row.product_n, row.product_k
-            assert outputs and batch and inputs and row.byte_moved and row.ring_byte
-            item = {"bfloat16": 2.0, "fp8": 1.0, "nvfp4": 0.5}[theirs]
-            weight = item * outputs * inputs
-            fill_cache = min(max(math.ceil(sheet.l2_byte / weight), 1), 5)
-            layers_in_turn = fill_cache if engine == "TensorRT-LLM" else 6
-            assert abs(row.ring_byte - row.byte - (layers_in_turn - 1) * weight) <= 1
-            if theirs == "bfloat16":
-                assert (row.operator, given["layout"]) == ("gemm", "TN")
-                continue
-            scaling = {"vLLM fp8": "row", "SGLang fp8": "row", "TensorRT-LLM fp8": "tensor"}
-            assert given["scaling"] == scaling.get(name, "group")
-            again = 2.0 * item + (2.0 if given["scaling"] == "tensor" else 0.0)
-            assert abs(row.byte_moved - row.byte - again * batch * inputs) <= 1

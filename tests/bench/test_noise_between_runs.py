@@ -12,15 +12,13 @@ import numpy as np
 import pytest
 
 from bench.cli.run_summary import noise_lines
-from bench.errors import UserError
 from bench.judge.noise import MOST_BETWEEN_RUNS, USUAL, Noise, between_runs
 from bench.runner.resume import settle
 from bench.runner.rows import joined
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.schema import Measurement
-from studies.repeated_runs import repeated_lines
-from tests.bench.comparable import compared, judged, quiet, run, runs_of, still, timed
+from tests.bench.comparable import compared, judged, quiet, run, still, timed
 from tests.bench.rows import Chance, lasting, older
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
@@ -209,15 +207,3 @@ def test_neighbours_on_a_partitioned_gpu_are_not_seen_but_there(chance: Chance) 
     )
     assert judged(before, slower).verdict == "UNSURE"
     assert judged(before, far_slower).verdict == "SLOWER"
-
-
-def test_runs_of_two_cards_are_no_repeated_runs(chance: Chance) -> None:
-    """What two cards differ by is no noise of one: coverage would be that of another question."""
-    rows = [
-        replace(row, run_id=str(number), device_id=f"GPU-{number % 2}")
-        for number in range(4)
-        for row in run(chance, quiet, 4, 3, device_kind="cuda", device="h100", clock="graph")
-    ]
-    with pytest.raises(UserError, match="4 runs of several devices "):
-        list(repeated_lines(runs_of(rows)))
-    assert list(repeated_lines(runs_of([replace(row, device_id="GPU-0") for row in rows])))

@@ -1,8 +1,6 @@
 """What the launchers in fleet/ ask for. Slurm, kubectl and Python are stand-ins that note their arguments.
 
-Of the Ray driver the parts that need no Ray, which is replaced by what it takes to import the driver. The
-real ones are run by studies/fleet_slurm.sh and studies/fleet_ray.py, which need packages that these tests do
-without.
+Of the Ray driver the parts that need no Ray, which is replaced by what it takes to import the driver.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 FLEET = ROOT / "fleet"
-SCRIPTS = sorted([*FLEET.glob("*.sh"), *FLEET.glob("*.sbatch"), *ROOT.glob("studies/*.sh")])
+SCRIPTS = sorted([*FLEET.glob("*.sh"), *FLEET.glob("*.sbatch")])
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

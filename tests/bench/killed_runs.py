@@ -1,4 +1,4 @@
-"""Nothing that was measured is lost: `python -m studies.killing --times 50`, on a CPU.
+"""Runs that are killed at random moments: nothing that was measured is lost. On a CPU.
 
 The suite's own command measures a few small cases. At random moments its process, or its worker's, is killed
 (SIGKILL, which nothing can prepare for), and the run is gone on with (--bench-resume), until it is done; then
@@ -16,20 +16,16 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from bench.store.journal import recover
 from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SWEEP = """\
 title: Small
 source: {document: none, range: ours}
@@ -208,24 +204,3 @@ def trial(times: int, folder: Path) -> Iterator[str]:
     counts = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
     struck_down = f"{kills['parent']} parents and {kills['worker']} workers killed"
     yield f"{struck_down} in {runs} runs of {CASES} cases, of which there are {counts}"
-
-
-def main(
-    times: Annotated[int, typer.Option(help="How often to kill.")] = 50,
-    seed: Annotated[int | None, typer.Option(help="Fixes victims and moments; by default a new one.")] = None,
-) -> None:
-    """Kill the suite at random moments and look for what was lost. Exit code 1 if anything was."""
-    number = int.from_bytes(os.urandom(4)) if seed is None else seed
-    print(f"seed {number}", flush=True)
-    random.seed(number)
-    faults = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for line in trial(times, Path(folder)):
-            faults += line.startswith("FAULT")
-            print(line, flush=True)
-    print(f"{faults} faults")
-    sys.exit(1 if faults else 0)
-
-
-if __name__ == "__main__":
-    typer.run(main)
