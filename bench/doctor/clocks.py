@@ -86,6 +86,7 @@ def turns_of(bench: Any, operator: str, implementation: str, parameters: dict[st
     (call,) = slots.calls
     turns = Turns(bench.clock, [call], launches_per_sample(bench.clock, [call], bench.protocol), False)
     step_s = bench.clock.resolution_s / turns.per_sample
+    block = turns.per_sample * (10 if bench.device.type == "cuda" else 1)
     timer = benchmark.Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
 
     def ours() -> float:
@@ -93,10 +94,11 @@ def turns_of(bench: Any, operator: str, implementation: str, parameters: dict[st
 
     def other() -> float:
         # Blocks of as many launches as our samples have: where launches scatter to one side, as on a CPU, the
-        # median of other blocks is another by some percent.
+        # median of other blocks is another by some percent. On a GPU, where they do not, ten times as many:
+        # each block ends with a synchronization of some 10 us.
         blocks, begin = list[float](), time.perf_counter()
         while not blocks or time.perf_counter() - begin < TURN_S:
-            blocks.append(float(timer.timeit(number=turns.per_sample).median))
+            blocks.append(float(timer.timeit(number=block).median))
         return median(blocks)
 
     ours(), other()  # the first turn includes one-off costs
@@ -124,7 +126,6 @@ def main() -> None:
         for line in sys.stdin:
             turns = turns_of(bench, *json.loads(line)["asked"])
             answers.write(json.dumps({"turns": turns}) + "\n")
-            answers.flush()
 
 
 if __name__ == "__main__":

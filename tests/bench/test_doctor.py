@@ -184,9 +184,10 @@ def test_each_implementation_has_a_small_case_of_the_usual_type() -> None:
     assert {(case.problem.dtype, case.problem.parameters()["length"]) for case in found} == {
         ("float16", 4096)
     }
-    on_cpu = operators.cases(device("cpu"), {"softmax": examples, "activations": []})
+    relu = kernels.operator("activations").examples
+    on_cpu = operators.cases(device("cpu"), {"softmax": examples, "activations": relu})
     assert [(case.implementation, case.problem.dtype) for case in on_cpu] == [
-        *(("aten", "float32"), ("inductor", "float32")),
+        *(("aten", "float32"), ("aten", "float32"), ("inductor", "float32")),
     ]
 
 
