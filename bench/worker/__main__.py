@@ -37,7 +37,9 @@ from bench.device.control_groups import available_byte
 from bench.environment.dependencies import AFTERWARDS, refuse_if_missing
 
 if __name__ == "__main__":
-    refuse_if_missing(without=AFTERWARDS)  # before the first import that could fail: the parent shows the last line
+    refuse_if_missing(
+        without=AFTERWARDS
+    )  # before the first import that could fail: the parent shows the last line
 
 import torch
 
