@@ -58,15 +58,15 @@ def products() -> list[Measurement]:
     return rows + [row(H100, "gemm/square", size, name) for size in sizes for name in H100.libraries]
 
 
-@pytest.mark.parametrize("command", ["table", "ceilings", "efficiency", "duel"])
-def test_a_command_says_of_two_units_what_it_says_of_each(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("options", [(), ("--role", "ceiling")])
+def test_a_command_says_of_two_units_what_it_says_of_each(tmp_path: Path, options: tuple[str, ...]) -> None:
     alone = {}
     for unit in (QUICK, SLOWER):
         path = write(tmp_path / unit / "h100-sxm" / f"{RUN}.parquet", of_unit(unit, products()))
-        alone[unit] = printed(command, path)
+        alone[unit] = printed("table", path, *options)
         assert f"h100-sxm {RUN}" in alone[unit], "a single unit's run has its id for a name"
     named = [text.replace(RUN, f"{RUN}-{unit[:8]}") for unit, text in alone.items()]
-    assert printed(command, tmp_path) == "".join(named)
+    assert printed("table", tmp_path, *options) == "".join(named)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "share"])
