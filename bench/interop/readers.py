@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.environment.dependencies import demand
 from bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -119,7 +118,6 @@ def _workbook(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
     of the first column above the line; `above`, the texts above the sheet's first table; and `sheet.key`, in
     lower case, for each row of two cells of a sheet whose name `heading` does not match.
     """
-    demand("reading a workbook", "openpyxl")
     import openpyxl
 
     def column(text: object) -> str:

@@ -149,6 +149,10 @@ def test_measuring_needs_nothing_of_what_comes_afterwards(hiding, tmp_path: Path
             (("bench", "predict", "--on", "b200"), "predict: this Python package is missing: scikit-learn; "),
             (("bench", "fleet", "none.parquet"), "fleet: this Python package is missing: ruptures; "),
             (("bench", "new", "operator", "mine"), "new: this Python package is missing: jinja2; "),
+            (
+                ("bench", "import", "deepbench", "."),
+                "import deepbench: this Python package is missing: openpyxl",
+            ),
             (("bench", "export", "openmetrics", "results/reference/tour"), "missing: prometheus-client; "),
         ],
         *(2, "commands that need more"),
