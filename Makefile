@@ -26,13 +26,14 @@ DRAWN := $(FIGURES)/readme
 setup: $(READY)
 
 # The doctor's exit code 1, degraded, stops nothing: the rows will say so themselves.
+bench: EXTRAS := --measuring
 bench: $(READY)
 	@$(RUN) -m bench doctor --quick || [ $$? -eq 1 ]
 	@begun=$$(mktemp); $(RUN) -m pytest bench/ --benchmark $(CHOICE); status=$$?; \
 	new=$$(find results -maxdepth 2 -name '*.parquet' -newer "$$begun" | head -n 1); rm -f "$$begun"; \
 	if [ -n "$$new" ]; then \
 		run=$$(basename "$$(dirname "$$new")")/$$(basename "$$new" .parquet); \
-		$(RUN) -m plots report "$$new" && $(RUN) -m plots "$$new" && ln -sfn "$$run" $(FIGURES)/latest && \
+		$(RUN) -m plots "$$new" && ln -sfn "$$run" $(FIGURES)/latest && $(RUN) -m plots report "$$new" && \
 		echo "open $(FIGURES)/latest/report.html in a browser; the figures are beside it"; \
 	fi; exit $$status
 

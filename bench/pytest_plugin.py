@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from bench.environment.dependencies import missing, sentence
+from bench.environment.dependencies import AFTERWARDS, missing, sentence
 from bench.errors import BUG, UserError, unknown
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def refuse_strangers(root: Path) -> None:
     """Refuse to measure with a `bench`, `kernels` or `plots` from outside the checkout `root`."""
-    if lacking := sentence(missing()):
+    if lacking := sentence(missing(without=AFTERWARDS)):
         _refuse(lacking)
     import bench
     import kernels

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.application import DeviceOption, ResultsOption, WallTimeOption, left_out, show
+from bench.cli.application import DeviceOption, ResultsOption, WallTimeOption, left_out, remark, show
 from bench.errors import UserError, write_text
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = 
     from bench.accept.readings import read
     from bench.accept.usual import usual
     from bench.judge.timings import read_pool
+    from bench.model.residual import can_learn
     from bench.runner.session import RESULTS
 
     mine = read(paths, left_out)
@@ -97,6 +98,8 @@ def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = 
         raise UserError(
             f"accept {named}: several runs or units; give one, or compare units by `python -m bench fleet`"
         )
+    if mine["device_kind"].iloc[0] == "cuda" and not can_learn():
+        remark("accept: no prediction is among the evidence, since scikit-learn is not installed")
     folders = [path for path in (RESULTS, results, *baseline) if path is not None and path.exists()]
     earlier = read(dict.fromkeys(folders), left_out, ours=True)
     return judged(mine, earlier, usual(), cache(partial(read_pool, folders, left_out)))

@@ -25,6 +25,7 @@ from bench.accept.usual import UsualRates
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.format import count_text, share_text
 from bench.model.pooled import Pool
+from bench.model.residual import can_learn
 
 Basis = Literal["earlier runs", "others", "prediction", "datasheet"]
 UNITS = 0.03
@@ -147,6 +148,8 @@ def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> 
     from bench.model.pooled import LEAST_ROWS as LEAST
     from bench.model.pooled import OperatorPool
 
+    if not can_learn():
+        return None
     operator = pool().of(row.operator)
     known = operator.rows[operator.rows["implementation"] == row.implementation]
     if len(known) < LEAST:

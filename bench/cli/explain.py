@@ -29,6 +29,7 @@ from bench.judge.tensor_cores import tensor_cores
 from bench.judge.timings import counts_text, read_pool, with_learned
 from bench.model import roofline
 from bench.model.predict import cached_share
+from bench.model.residual import can_learn
 from bench.runner.rows import protocol_of
 from bench.spec import is_custom
 from bench.store.parquet import read_rows, tables
@@ -74,7 +75,7 @@ def explanation(name: str, result: Path, others: Sequence[Path] = ()) -> Iterato
     names = run_names([look.run for look in (*earlier, newest)])
     explained = explain(name, newest, names[newest.run])
     row = explained.row
-    if row.device_kind == "cuda" and not explained.derived["learned_low_s"] > 0:
+    if row.device_kind == "cuda" and not explained.derived["learned_low_s"] > 0 and can_learn():
         explained = _learned(explained, [result, *others])
     title = _title(row.sweep)
     here = title is not None
@@ -238,6 +239,8 @@ def _predicted(explained: Explained) -> Iterator[tuple[str, str]]:
         yield "L3 learned", f"{seconds_text(derived['learned_s'])}, nine in ten between {low} and {high}"
         if evidence:
             yield "", evidence
+    elif explained.row.device_kind == "cuda" and not can_learn():
+        yield "L3 learned", "no prediction: scikit-learn is not installed"
     if derived["calibrating"]:
         yield "", "predictions are made of this row, so it is no test of them"
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import ValidationError
 
 import kernels
@@ -21,7 +20,7 @@ from bench import spec
 from bench.cli.application import show
 from bench.device.datasheet import FILES, Datasheet, Rate, datasheets, derive_datasheet
 from bench.device.detect import detect
-from bench.environment.dependencies import ROOT
+from bench.environment.dependencies import ROOT, demand
 from bench.errors import UserError, unknown
 from bench.sweep import load as sweeps
 from bench.sweep.grammar import whole_numbers
@@ -208,6 +207,9 @@ def _datasheet_text(sheet: Datasheet, source: Mapping[str, str]) -> str:
 
 def rendered(template: str, facts: Mapping[str, Any]) -> str:
     """The text of a file from its template in bench/cli/templates."""
+    demand("new", "jinja2")
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         undefined=StrictUndefined,

@@ -11,6 +11,7 @@ import kernels
 from bench.cli import completion
 from bench.cli.application import DeviceOption, left_out, show
 from bench.device.detect import detect
+from bench.environment.dependencies import demand
 from bench.errors import UserError
 from bench.sweep import load as sweep
 
@@ -129,6 +130,7 @@ def predict(
     (`softmax rows=4096 length=1024..65536`): a time and its 90 % interval, learned from the timings of
     all GPUs among the results.
     """
+    demand("predict", "scikit-learn")
     from bench.cli import predict as predicting
     from bench.judge.timings import read_pool
     from bench.runner.session import RESULTS

@@ -3,7 +3,7 @@
 The list is pyproject.toml's. The project runs from its checkout without being installed, so there is no
 metadata of its own to read. Only the standard library is imported here: whatever else is missing, this works.
 
-    python -m bench.environment.dependencies [EXTRA...]
+    python -m bench.environment.dependencies [--measuring] [EXTRA...]
 
 Exit code 0, or 2 with a sentence that names all at once.
 """
@@ -24,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bench.errors import UserError
+
 ROOT = Path(__file__).parents[2]
 
 IMPORT_NAMES = {
@@ -43,6 +45,12 @@ NOT_IMPORTED = ("aiconfigurator-core", "pandas-stubs", "scipy-stubs", "types-", 
 """Distributions (or beginnings of their names) that nothing imports: metadata says if they are installed."""
 RUNNING = ("nvidia-ml-py", "pytest", "pytest-benchmark", "torch", "triton")
 """Needed only where something runs: reading, comparing and drawing results needs none of them."""
+AFTERWARDS = (
+    *("jinja2", "matplotlib", "openpyxl", "prometheus-client", "ruptures", "scikit-learn"),
+    "vl-convert-python",
+)
+"""Needed only to draw, import, export or predict, where `demand` asks for them: measuring, checking and
+comparing needs none of them."""
 
 _REQUIREMENT = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)(?P<version>[<>=!~][^;]*)?"
@@ -154,10 +162,29 @@ def pip_install(requirements: Iterable[str]) -> str:
     return shlex.join(words)
 
 
+def demand(by: str, *names: str) -> None:
+    """UserError if any of these distributions is missing; `by` is the command that uses them, or its part."""
+    others = {requirement.name for requirement in required()} - set(names)
+    if lacking := sentence(missing(without=others)):
+        raise UserError(f"{by}: {lacking}")
+
+
 def refuse_if_missing(extras: Collection[str] = (), without: Collection[str] = ()) -> None:
     """End this process with one sentence on standard error and exit code 2, if anything is missing."""
     if lacking := sentence(missing(extras, without)):
         _refuse(lacking)
+
+
+def refuse_doctor() -> None:
+    """End the doctor's process with its line on packages and exit code 2, if it lacks one that it imports.
+
+    It can examine a machine without torch and pytest, of which its own groups then say more.
+    """
+    examined = {name for name in RUNNING if name != "nvidia-ml-py"}
+    if missing(without=(*examined, *AFTERWARDS)):
+        print(f"FAIL packages: {sentence(missing(without=AFTERWARDS))}")
+        print("unusable (exit code 2): nothing else was checked")
+        raise SystemExit(2)
 
 
 def child_environment() -> dict[str, str]:
@@ -197,7 +224,8 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 if __name__ == "__main__":
+    words = set(sys.argv[1:])
     try:
-        refuse_if_missing(sys.argv[1:])
+        refuse_if_missing(words - {"--measuring"}, AFTERWARDS if "--measuring" in words else ())
     except KeyError as unknown:
         _refuse(f"pyproject.toml has no extra {unknown.args[0]!r}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bench.cli.application import Results, remark, show
+from bench.environment.dependencies import demand
 from bench.errors import UserError
 
 NO_FLEET = "docs/fleet.md says how a fleet is measured; `python -m bench compare A B` compares two runs"
@@ -30,6 +31,7 @@ def fleet(
     Exit code 1: a unit or node is slow by more than 3 %, is missing, or fails a case that most others pass.
     2: the input is bad. 3: there were too few units of a kind to judge. 0: none of these.
     """
+    demand("fleet", "ruptures")
     from bench.fleet.report import as_json as json_text
     from bench.fleet.report import judged, lines
 

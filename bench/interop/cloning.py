@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from bench.errors import UserError
 from bench.interop.source_file import Source
+from bench.worker.lifeline import die_with
 
 
 def clone(source: Source, folder: Path) -> None:
@@ -42,8 +45,11 @@ def installed(source: Source) -> tuple[Source, Path]:
 
 
 def _git(folder: Path, *words: str) -> None:
+    dies = partial(die_with, os.getpid())
     try:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, check=False, preexec_fn=dies
+        )
     except FileNotFoundError as error:
         raise UserError(f"{folder}: cannot be cloned, since there is no git here") from error
     if done.returncode:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench.case_name import row_name
+from bench.environment.dependencies import demand
 from bench.errors import UserError, unknown, write_text
-from bench.interop import export_openmetrics
 from bench.interop.export_points import Results, SeriesPoint, newest
 
 UNIT = "us"
@@ -54,6 +54,9 @@ def exported(
         raise UserError(unknown("format", form, "export", NAMES))
     source = Results(results, left_out)
     if form == OPENMETRICS:
+        demand("export openmetrics", "prometheus-client")
+        from bench.interop import export_openmetrics
+
         points, more = newest(source.points(), export_openmetrics.unit, "the newest of each unit")
         text = export_openmetrics.text(points)
     else:

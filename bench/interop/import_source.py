@@ -17,6 +17,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
+from bench.environment.dependencies import demand
 from bench.errors import UserError, quoted
 from bench.interop.imported_rows import (
     FOLDER,
@@ -119,6 +120,8 @@ class _Import:
 
     def outcome(self, folder: Path, results: Path) -> SourceOutcome:
         """See `imported`."""
+        if any(table.reader.kind == "workbook" for table in self.source.tables):
+            demand(f"import {self.source.name}", "openpyxl")
         were_read: set[Path] = set()
         another: dict[Path, AnotherForm] = {}
         for table, path, named in self._files(folder):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bench.environment.dependencies import Requirement
 from bench.model.roofline import Floats
 from bench.model.tile_wave import SMALL_TILE, Machine, PredictedGemms, Products
 
@@ -89,10 +90,15 @@ class Residual:
         return Correction(np.exp(log), np.exp(log - half), np.exp(log + half))
 
 
+def can_learn() -> bool:
+    """Whether scikit-learn is installed: without it the finest level is L2, and commands say so."""
+    return Requirement("scikit-learn", "").is_there
+
+
 def learn(own: Sample, siblings: Sequence[Sample] = ()) -> Residual | None:
-    """The residual of this sample; None where it is too small. Deterministic."""
+    """The residual of this sample; None where it is too small, or without scikit-learn. Deterministic."""
     count = len(own.residual)
-    if count < LEAST_SHAPES:
+    if count < LEAST_SHAPES or not can_learn():
         return None
     # Importing it takes two seconds, more than most commands that import this module.
     from sklearn.model_selection import KFold

@@ -10,7 +10,7 @@ import typer
 from bench.cli.application import ResultsOption
 from bench.cli.completion import suites, sweeps
 from bench.device.detect import chosen
-from bench.environment.dependencies import refuse_if_missing
+from bench.environment.dependencies import AFTERWARDS, refuse_if_missing
 from bench.errors import UserError, write_text
 
 
@@ -80,7 +80,7 @@ def nightly(
     from bench.runner.session import RESULTS
     from bench.sweep.suites import CORE
 
-    refuse_if_missing()
+    refuse_if_missing(without=AFTERWARDS)
     if baseline is not None and not baseline.is_dir():
         raise UserError(
             f"--baseline {baseline}: no such folder; give one that holds result files, or leave it out"

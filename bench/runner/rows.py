@@ -41,6 +41,10 @@ EXTRA_VISITS = 1
 """Visits beyond those requested, to make up for disturbed ones."""
 DECISIVE = ("bench", "kernels", "sweeps")
 """Folders that decide what is timed and how: a new file there counts before git tracks it, if not ignored."""
+STATED = "ROOFBENCH_COMMIT"
+"""Environment variable that names the commit of a copy without .git; `+` behind it if files differ."""
+ARCHIVED = "$Format:%H$"
+"""The commit, where `git archive` has put it in (.gitattributes)."""
 INVALID = ("wrong", "escaped", "error")
 """Statuses of a visit that make all visits of its case invalid."""
 
@@ -49,7 +53,13 @@ INVALID = ("wrong", "escaped", "error")
 
 
 def commit() -> str:
-    """Commit of the checkout, `+` behind it if files differ or DECISIVE has new ones; empty if unknown."""
+    """Commit of the checkout, `+` behind it if files differ or DECISIVE has new ones; empty if unknown.
+
+    Git is asked first. A copy without .git may lie in somebody else's repository, whose commit is not ours.
+    UserError if STATED decides and is no commit.
+    """
+    if not (ROOT / ".git").exists():
+        return _stated_commit()
     commands = (
         ("describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"),
         ("ls-files", "--others", "--exclude-standard", "--", *DECISIVE),  # `--dirty` sees tracked files only
@@ -60,9 +70,17 @@ def commit() -> str:
             for words in commands
         )
     except (OSError, subprocess.SubprocessError):
-        return ""
+        return _stated_commit()
     name = described.decode().strip()
     return f"{name.removesuffix('+')}+" if untracked else name
+
+
+def _stated_commit() -> str:
+    given = os.environ.get(STATED, "")
+    commit = re.fullmatch("([0-9a-f]{7,40})([+]?)", given or ARCHIVED)
+    if given and not commit:
+        raise UserError(f"{STATED}={given!r}: give 7 to 40 hexadecimal digits, and + if files differ")
+    return commit[1][:12] + commit[2] if commit else ""
 
 
 def tags_of(given: Iterable[str]) -> dict[str, str]:

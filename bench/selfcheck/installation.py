@@ -20,7 +20,7 @@ from bench.device.cuda_driver import LIBRARY, CudaError, newest_cuda
 from bench.device.detect import Device
 from bench.device.health import fitness
 from bench.device.nvml import NvmlGpu
-from bench.environment.dependencies import Requirement, missing, pip_install
+from bench.environment.dependencies import AFTERWARDS, Requirement, missing, pip_install
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.selfcheck.finding import Finding, failed, passed, warned
@@ -170,12 +170,16 @@ def packages(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def required(lacking: Sequence[Requirement]) -> Finding:
-    """Whether every package that roofbench needs is there."""
+    """Whether every package that measuring needs is there; those of other commands are named beside it."""
+    listed = ", ".join(requirement.lack for requirement in lacking)
+    names = list(map(str, lacking))
+    remedy = f"Install with: {pip_install(names)}"
     if not lacking:
         return passed("packages", "Every package that roofbench needs is there.")
-    listed = ", ".join(requirement.lack for requirement in lacking)
-    remedy = f"Install with: {pip_install(map(str, lacking))}"
-    return failed("packages", f"Missing or too old: {listed}.", remedy, lacking=list(map(str, lacking)))
+    if all(requirement.name in AFTERWARDS for requirement in lacking):
+        sentence = f"Measuring has every package it needs. Drawing, importing or predicting lacks {listed}."
+        return passed("packages", f"{sentence} {remedy}", lacking=names)
+    return failed("packages", f"Missing or too old: {listed}.", remedy, lacking=names)
 
 
 def optional(lacking: Sequence[Requirement]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ import typer
 
 from bench.cli.application import left_out, remark
 from bench.cli.terminal import stages
-from bench.environment.dependencies import ROOT
+from bench.environment.dependencies import ROOT, demand
 from bench.errors import UserError, write_text
 from bench.format import count_text
 from bench.store import parquet
@@ -48,6 +48,7 @@ def report(
     It shows what the machine reaches, the verdicts on the guides' rules, every case with its prediction, the
     experiments' charts, and what was not measured and why.
     """
+    demand("report", "jinja2", "vl-convert-python")
     from bench.cli.claims import judged_rows
     from plots.base.vega import begin_library
     from plots.report import page as report_page
@@ -94,6 +95,7 @@ def history(
     Every night given is used to judge; --since and --last choose which of them are shown. Of more than eight
     units of one kind only those get a page that have an open step; `fleet` shows all of them on one page.
     """
+    demand("history", "jinja2", "ruptures")
     from bench.judge.history.load import histories
     from plots.history import page as history_page
     from plots.history.figures import matching
@@ -135,6 +137,7 @@ def fleet(
     It also says which units are MISSING, how units differ by node, slot and tag, and what a synchronous job
     loses by them. `python -m bench fleet RESULT...` prints the verdicts alone.
     """
+    demand("fleet", "jinja2", "ruptures", "vl-convert-python")
     from bench.fleet.report import judged
     from plots.fleet import page as fleet_page
 
@@ -158,6 +161,7 @@ def accept(
 
     `python -m bench accept` measures it, and prints the verdicts alone.
     """
+    demand("accept", "jinja2")
     from bench.accept.command import judge_files
     from plots.accept import page as accept_page
 
@@ -181,6 +185,7 @@ def buy(
 
     `python -m bench compare RESULT... --across device` prints the same speed-ups.
     """
+    demand("buy", "jinja2")
     from bench.cli.across import Across
     from plots.buy import page as buy_page
 
@@ -209,6 +214,7 @@ def site(
     ] = None,
 ) -> None:
     """All devices, rules and operators as a site: static pages for any browser, offline."""
+    demand("site", "jinja2", "ruptures", "vl-convert-python")
     from time import monotonic
 
     from bench.cli.claims import from_json

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from bench.judge.frame import runs
 from bench.store.parquet import tables
 from bench.store.schema import Measurement
 from tests.drawing import drawn
+from tests.processes import DIES_WITH_PARENT
 
 FIND = with_imported(kernels.problem)
 PUBLISHED = Path(__file__).parents[3] / "shared" / "published_gpu"
@@ -359,6 +361,13 @@ def test_a_clone_has_the_described_folders_at_the_described_commit(tmp_path: Pat
     elsewhere = source.model_copy(update={"repository": (tmp_path / "nowhere").as_uri()})
     with pytest.raises(UserError, match="git fetch failed"):
         clone(elsewhere, clones / "other")
+
+
+def test_a_clone_ends_with_the_command_that_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "git").write_text(f"#!{sys.executable}\n{DIES_WITH_PARENT}")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    clone(described("neusight"), tmp_path / "clone")
 
 
 def test_an_import_of_which_every_line_is_set_aside_is_refused_with_the_reasons(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
+import re
+import shutil
 import subprocess
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ from typing import Any
 import pytest
 
 import kernels
+from bench.environment.dependencies import ROOT
 from bench.errors import UserError
 from bench.runner import rows
 from bench.runner.rows import origin, tags_of
@@ -28,7 +33,7 @@ COLUMNS = {**UNIT, "gpu_uuid": "GPU-3"}
 
 @pytest.fixture(autouse=True)
 def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in JOB_IDS:
+    for name in (*JOB_IDS, "ROOFBENCH_COMMIT"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -167,3 +172,29 @@ def test_a_commit_that_git_cannot_tell_is_empty(
         monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     (checkout / "kernels" / "new.py").touch()
     assert commit_of_a_row(tmp_path / "row") == ""
+    monkeypatch.setenv("ROOFBENCH_COMMIT", "0123456789abcdef+")
+    assert commit_of_a_row(tmp_path / "stated") == "0123456789ab+"
+    (file,) = (tmp_path / "stated").rglob("*.parquet")
+    assert file.stem.endswith("-0123456789ab")
+    monkeypatch.setenv("ROOFBENCH_COMMIT", "../main")
+    with pytest.raises(UserError, match="give 7 to 40 hexadecimal digits"):
+        commit_of_a_row(tmp_path / "refused")
+
+
+def test_an_archive_names_its_commit_also_inside_another_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = repository(tmp_path / "checkout", monkeypatch)
+    (checkout / "bench" / "runner").mkdir()
+    for name in (".gitattributes", "bench/runner/rows.py"):
+        shutil.copy(ROOT / name, checkout / name)
+    commit = committed(checkout)
+    copy = repository(tmp_path / "another", monkeypatch) / "roofbench"
+    copy.mkdir()
+    git(checkout, f"archive -o {copy}/packed.tar HEAD bench/runner")
+    with tarfile.open(copy / "packed.tar") as files:
+        files.extractall(copy, filter="data")
+    (line,) = re.findall("^ARCHIVED = .*", (copy / "bench/runner/rows.py").read_text(), re.MULTILINE)
+    monkeypatch.setattr(rows, "ARCHIVED", ast.literal_eval(line.removeprefix("ARCHIVED = ")))
+    monkeypatch.setattr(rows, "ROOT", copy)
+    assert commit_of_a_row(tmp_path / "row") == commit
