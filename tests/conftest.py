@@ -1,6 +1,6 @@
 """What all tests share: the seed of a run, and the tests that a run leaves to `make test-deep`.
 
-Every run draws a seed and prints it; `ROOFBENCH_SEED=N` repeats that run's choices and random inputs.
+Every run prints its seed (tests/drawing.py); `ROOFBENCH_SEED=N` repeats a run's choices and random inputs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.computed_once import computed_once
-from tests.drawing import DEEP, SEED, is_deep, run_seed
+from tests.drawing import SEED, begin_run, is_deep, run_seed
 from tests.slowest import Seconds, longest_first
 
 
@@ -35,10 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the run's seed before any test file is imported; xdist's processes and children inherit it."""
-    os.environ.setdefault(SEED, str(random.SystemRandom().randrange(2**32)))
-    if config.getoption("--deep"):
-        os.environ[DEEP] = "1"
+    """Choose the run's seed before any test file is imported."""
+    begin_run(deep=config.getoption("--deep"))
     # A shell starts what runs in its background with SIGINT ignored, and children inherit that: no test of
     # Ctrl-C would ever end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
