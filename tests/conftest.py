@@ -9,6 +9,7 @@ import gc
 import os
 import random
 import signal
+import sys
 import zlib
 from collections.abc import Iterator
 
@@ -98,10 +99,15 @@ def _computed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def seed(request: pytest.FixtureRequest) -> int:
-    """A test's own seed, of the run's and of the test's name without its path; `random` begins with it."""
+    """A test's own seed, of the run's and of the test's name without its path.
+
+    `random` begins with it, and torch's generator in files that import torch.
+    """
     print(f"{SEED}={run_seed()}")
     own = zlib.crc32(f"{run_seed()} {request.node.name}".encode())
     random.seed(own)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(own)
     return own
 
 

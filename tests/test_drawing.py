@@ -1,8 +1,10 @@
-"""What a run draws from long lists of cases: tests/drawing.py."""
+"""A run's seed, a test's own, and what a run draws from long lists of cases: tests/drawing.py."""
 
 import itertools
+import random
 
 import pytest
+import torch
 
 from tests.drawing import DEEP, PLAIN_SEED, SEED, begin_run, covering, drawn, run_seed
 
@@ -34,6 +36,12 @@ def test_plain_runs_share_one_seed_and_one_that_is_given_counts(
 def test_deep_runs_draw_a_seed_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three that are one seed are drawn once in 2^64."""
     assert len(seeds_of_runs("", True, monkeypatch)) > 1
+
+
+def test_random_and_torch_begin_with_a_test_s_own_seed(seed: int) -> None:
+    """So that no test's numbers depend on the tests that its process ran before."""
+    assert random.random() == random.Random(seed).random()
+    assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(seed))
 
 
 def seeds_of_runs(given: str, deep: bool, monkeypatch: pytest.MonkeyPatch) -> set[int]:
