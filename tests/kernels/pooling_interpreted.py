@@ -216,7 +216,6 @@ class TestCodes(TestIndices):
 @pytest.mark.parametrize(("problem", "as_codes", "shape"), drawn(strip_cases(), 4, "strips"), ids=str)
 def test_strips_write_what_tiles_write(problem: Pooling, as_codes: bool, shape: Shape, seed: int) -> None:
     """Of a maximum bit for bit: its place, NaN, infinities and the sign of zero."""
-    torch.manual_seed(seed)
     x, *places = inputs_of(problem, seed)
     x = (x * 1.5).round()
     chance = torch.rand(x.shape)
@@ -270,7 +269,6 @@ def test_nan_and_infinity_spread_no_further_than_in_pytorch(
     layout: Layout, kind: Kind, direction: Direction, w: int, seed: int
 ) -> None:
     """Into the averages of their windows, and back into the points that those came from."""
-    torch.manual_seed(seed)
     problem = case(kind, direction, layout, h=9, w=w, ceil_mode=False)
     first, *rest = inputs_of(problem, seed)
     chance = torch.rand(first.shape, generator=torch.Generator().manual_seed(seed))
@@ -305,7 +303,6 @@ def test_the_far_end_beyond_32_bits(
     kind: Kind, direction: Direction, window: int, size: int, layout: Layout, by_strips: bool, seed: int
 ) -> None:
     """The last program of tensors of more than 2^31 elements: its offsets need 64 bits."""
-    torch.manual_seed(seed)
     c = 32
     n = 2**31 // (c * size * size) + 3
     of = {"kind": kind, "direction": direction, "layout": layout, "dtype": "float16", "stride": 1}
