@@ -172,14 +172,14 @@ def packages(device: Device, parent: Mapping[str, Any]) -> Iterator[Finding]:
 def required(lacking: Sequence[Requirement]) -> Finding:
     """Whether every package that measuring needs is there; those of other commands are named beside it."""
     listed = ", ".join(requirement.lack for requirement in lacking)
-    remedy = f"Install with: {pip_install(map(str, lacking))}"
-    numbers = {"lacking": list(map(str, lacking))}
+    names = list(map(str, lacking))
+    remedy = f"Install with: {pip_install(names)}"
     if not lacking:
-        return passed("packages", "Every package that roofbench needs is there.", **numbers)
+        return passed("packages", "Every package that roofbench needs is there.")
     if all(requirement.name in AFTERWARDS for requirement in lacking):
         sentence = f"Measuring has every package it needs. Drawing, importing or predicting lacks {listed}."
-        return passed("packages", f"{sentence} {remedy}", **numbers)
-    return failed("packages", f"Missing or too old: {listed}.", remedy, **numbers)
+        return passed("packages", f"{sentence} {remedy}", lacking=names)
+    return failed("packages", f"Missing or too old: {listed}.", remedy, lacking=names)
 
 
 def optional(lacking: Sequence[Requirement]) -> Iterator[Finding]:

@@ -36,7 +36,7 @@ from bench.worker.__main__ import make_bench, respond
 from tests.bench import several
 from tests.bench.test_implementation_table import SQUARE, measured, sides
 from tests.bench.two_versions import Machine, measured_by, repository
-from tests.processes import pytested
+from tests.processes import DIES_WITH_PARENT, pytested
 
 ROOT = Path(__file__).parents[2]
 KERNELS = """
@@ -417,7 +417,7 @@ def test_profile_runs_the_profiler_that_is_there(tmp_path: Path, monkeypatch: py
     words = ["profile", "softmax", "rows=4", "length=4", "--implementation", "aten"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2 and "neither ncu (Nsight Compute) nor nsys" in done.output
-    (tmp_path / "nsys").write_text(f"#!{sys.executable}\nraise SystemExit(5)\n")
+    (tmp_path / "nsys").write_text(f"#!{sys.executable}\n{DIES_WITH_PARENT}raise SystemExit(5)\n")
     (tmp_path / "nsys").chmod(0o755)
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 5 and done.output.startswith("nsys profile --capture-range cudaProfilerApi ")

@@ -56,11 +56,15 @@ def halves(rows: Iterable[Measurement]) -> float:
 
 
 def test_runs_that_differ_as_usual_have_the_factor_one(chance: Chance) -> None:
+    """The factor is what 5 % of 7 x 48 steps exceed; as neighbours share a run, they are worth some 275.
+
+    Each exceeds 1.45 in 0.45 % of cases, so 14 of 275 do in 2e-11 of runs. That fewer exceed 0.55 is rarer.
+    """
     usual = MATRIX.runs / 1.96
     as_usual, varying, calm = (
         between_runs(nights(chance, by * usual, cases=48))["matrix"] for by in (1.0, 4.0, 0.01)
     )
-    assert as_usual == pytest.approx(1.0, rel=0.35) and varying == pytest.approx(4.0, rel=0.35)
+    assert as_usual == pytest.approx(1.0, rel=0.45) and varying == pytest.approx(4.0, rel=0.45)
     assert calm < 0.5
 
 
@@ -169,10 +173,14 @@ def test_a_run_that_is_recovered_knows_what_earlier_runs_say(chance: Chance, tmp
 def test_intervals_hold_what_earlier_runs_differ_by(
     chance: Chance, work: dict[str, Any], apart: float
 ) -> None:
-    """All of it, not only the share that is usually between runs: a calm run may be one of many levels."""
+    """All of it, not only the share that is usually between runs: a calm run may be one of many levels.
+
+    The factor is what 5 % of 9 x 30 steps exceed, which are worth some 220. Each exceeds 1.5 times the truth
+    in 0.43 % of cases, so 12 of 220 do in 4e-10 of runs; that fewer exceed 0.65 times happens in 1e-10.
+    """
     earlier = nights(chance, apart, 10, 30, **work)
     today = joined(night(chance, 1.0, range(10), **work), earlier)
-    assert halves(today) == pytest.approx(1.96 * apart, rel=0.3)
+    assert 0.65 < halves(today) / (1.96 * apart) < 1.5
 
 
 # --- comparing --------------------------------------------------------------------------------------
