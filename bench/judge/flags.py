@@ -40,7 +40,8 @@ ON_PROCESSOR = 0.95
 STOLEN = 0.02
 """Largest share of processor time that a hypervisor may take."""
 HELD = 0.05
-"""Largest share of the time in which a power limit, sync boost or a processor quota may hold work back."""
+"""Largest share of the time in which heat, the hardware, a power limit, sync boost or a processor quota may
+hold work back: a twentieth of the samples hardly moves a median."""
 INVALID = ("wrong", "escaped")
 """Statuses of a row whose result was no good, and the flags of the same names."""
 
@@ -177,10 +178,10 @@ def _limits(row: Measurement) -> set[str]:
 
 def _hot(row: Measurement) -> bool:
     """Whether heat, the hardware, sync boost or a quota held the device: anything but the power limit."""
-    if _above(row.held_thermal, 0.0) or _above(row.held_hardware, 0.0):
+    shares = (row.held_thermal, row.held_hardware, row.held_sync, row.throttled)
+    if any(_above(share, HELD) for share in shares):
         return True
-    if _above(row.held_sync, HELD) or _above(row.throttled, HELD):
-        return True
+    # Counters lag by up to a second: what is seen at the end counts, too.
     return any("hardware" in reason or "thermal" in reason for reason in _limits(row))
 
 
@@ -254,7 +255,7 @@ FLAGS = (
     Flag(
         "throttled",
         _throttled,
-        "heat or hardware held the clock back, or a quota the processors; in bursts the power limit too",
+        "heat or hardware held the clock over 5 % of the time, or a quota processors; in bursts power too",
         disturbed=True,
         explains=_held,
     ),

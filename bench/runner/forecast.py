@@ -273,6 +273,7 @@ class Prices:
                     besides(sort) * priced.beside_s,
                     besides(sort) * first_s,
                     None if sampling_s is None else samplings(sort) * sampling_s,
+                    bound_by_power=priced.again_s is not None,
                 )
             )
         return jobs

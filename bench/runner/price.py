@@ -78,9 +78,9 @@ ASSUMED: Mapping[str, Assumed] = {
         "device to its power limit: an H100 at two thirds of its peak draws all of its 700 W",
     ),
     "power_settle_s": Assumed(
-        2.3,
-        "settling of a device that is bound by power: simulated for a clock that falls by 12 % with a time "
-        "constant of 0.5 s, in windows of 0.25 s; with one of 3 s it takes all that it may",
+        2.8,
+        "settling of a device that is bound by power: simulated for a clock that falls by 5 % with a time "
+        "constant of 0.5 s and is read to 30 MHz (3.3 s for 12 %); with one of 3 s it takes all that it may",
     ),
     "power_again_s": Assumed(
         0.75,

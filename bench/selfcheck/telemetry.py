@@ -13,6 +13,7 @@ import pynvml
 from bench.device.detect import Device
 from bench.device.nvml import NvmlGpu
 from bench.format import share_text
+from bench.judge.flags import HELD
 from bench.selfcheck.finding import Finding, checked, passed, warned
 from bench.worker.telemetry_cuda import POWER_INSTANT, REFRESH_S, CudaTelemetry, counter_fields
 
@@ -124,6 +125,6 @@ def load_finding(
     clocks = f"{1e-6 * (idle_hz or 0):.0f} MHz idle, {1e-6 * (busy_hz or 0):.0f} MHz under load"
     held = ", ".join(f"{name} {share_text(share)}" for name, share in shares.items() if share > 0)
     sentence = f"SM clock {clocks}; held back: {held or 'not at all'}."
-    good = shares.get("held_thermal", 0) <= 0 and shares.get("held_hardware", 0) <= 0
+    good = shares.get("held_thermal", 0) <= HELD and shares.get("held_hardware", 0) <= HELD
     remedy = "Look at cooling and power supply: within two seconds of load neither should hold the clock."
     return checked("clock under load", good, sentence, remedy, **facts)

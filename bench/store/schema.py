@@ -204,7 +204,7 @@ class Measurement:
     parts_by: str | None = nullable(
         "whose seconds these are: of the kernels that torch's operators launched (GPU), or of the operators "
         "themselves (CPU). They leave out what autograd and Python take; null where they were not requested, "
-        "or not known"
+        "or not known. `not divided: ...` says why there are none"
     )
     # correctness
     relative_error: float | None = most(

@@ -24,6 +24,7 @@ from bench.worker.check import escaped, judged, of_tolerance, outputs_of, poison
 from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
 from bench.worker.memory import Counting, HostMemory
+from bench.worker.too_slow import TooSlow, first_launch_s, probe
 
 if TYPE_CHECKING:
     from bench.spec import Tensors
@@ -66,7 +67,7 @@ class Bench:
     now: Callable[[], float] = time.perf_counter
     """The wall clock for budgets."""
     probed_flop_per_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    """(operator, implementation, dtype) -> rate of its small probe."""
+    """(operator, implementation, dtype) -> best rate of its probes; infinite: one was too quick to tell."""
 
     def __post_init__(self) -> None:
         self._arenas: dict[torch.dtype, Arena] = {}
@@ -130,10 +131,6 @@ class Limits:
     """Timed work before sampling may stop, if that is more than the protocol's."""
 
 
-class TooSlow(Exception):
-    """The case cannot be measured within its limits; the message says why."""
-
-
 class Stopwatch:
     """Adds up the wall time of a visit by its parts."""
 
@@ -173,10 +170,8 @@ def measure(
     try:
         facts |= _measure(bench, by, operator, implementation, problem, cold, limits, first, watch)
         if divided and facts["status"] == "ok" and (first or bench.device.type == "cpu"):
-            with watch("setup_s"):  # built anew: what was timed is gone, and its memory with it
-                slots = Slots(bench, operator, implementation, problem, 1)
-                slots.warm_launch_s()  # compiles, searches
-                facts |= bench.parts([slots.calls[0]] * parts.CALLS)
+            with watch("setup_s"):
+                facts |= _divided(bench, operator, implementation, problem)
     except TooSlow as reason:
         facts |= {"status": "skipped", "reason": str(reason)}
     except Exception as error:
@@ -203,16 +198,14 @@ def _measure(
     with watch("setup_s"):
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
         if first:
-            probe(bench, slots, implementation, problem, limits)
+            probe(bench, clock, slots, implementation, problem, limits.launch_s)
         single = slots(problem, 1)
         clock = bench.clock_for(single.launches[0], clock)
         facts["clock"] = clock.name
         facts["tuning_s"] = single.launches[0].tuning_s
         facts["passed_over"] = "; ".join(single.launches[0].passed_over) or None
         facts["configuration"] = single.launches[0].configuration
-        first_s = single.warm_launch_s()
-        if first_s > limits.launch_s:
-            raise TooSlow(f"one launch takes {first_s:.2g} s here; the budget allows {limits.launch_s:.2g} s")
+        first_s = first_launch_s(single, limits.launch_s)
         facts["peak_byte"] = single.peak_byte()
     error, tolerance = 0.0, 1.0
     if first:
@@ -258,6 +251,20 @@ def _measure(
     return facts | {"status": "ok", "reason": ""}
 
 
+def _divided(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> dict[str, Any]:
+    """`Bench.parts` of a launch built anew: what was timed is gone, and its memory with it.
+
+    A failure, as of a profiler that is not permitted, leaves the time as it is: `parts_by` says why there is
+    no division of it.
+    """
+    try:
+        slots = Slots(bench, operator, implementation, problem, 1)
+        slots.warm_launch_s()  # compiles, searches
+        return bench.parts([slots.calls[0]] * parts.CALLS)
+    except Exception as error:
+        return {"parts_by": f"not divided: {failure(error)['reason']}"}
+
+
 def _timed(bench: Bench, clock: Clock, turns: Turns, limits: Limits) -> tuple[Visit, dict[str, Any]]:
     """Settle and sample; the visit, and the columns on the state of device and clock meanwhile."""
     telemetry = bench.telemetry
@@ -295,32 +302,6 @@ def _wrong(error: float, tolerance: float, when: str) -> dict[str, Any]:
     holds = ", as the result holds NaN or infinity or was not written" if error == math.inf else ""
     reason = f"relative error {error:.2e} {when}{holds}; the arithmetic explains {tolerance:.2e}"
     return {"status": "wrong", "reason": reason}
-
-
-def probe(
-    bench: Bench,
-    slots: Callable[[Problem, int], Slots],
-    implementation: str,
-    problem: Problem,
-    limits: Limits,
-) -> None:
-    """Time a small problem of the kind first; TooSlow if at its rate this one would take far too long.
-
-    A small problem reaches only a fraction of a large one's rate, hence the generous factor.
-    """
-    small = problem.probe()
-    if problem.flop <= 8 * small.flop:
-        return
-    key = (problem.operator, implementation, problem.dtype)
-    if key not in bench.probed_flop_per_s:
-        bench.probed_flop_per_s[key] = small.flop / slots(small, 1).warm_launch_s()
-    rate = bench.probed_flop_per_s[key]
-    expected_s = problem.flop / rate
-    if expected_s > 8 * limits.launch_s:
-        raise TooSlow(
-            f"{small} ran at {1e-9 * rate:.3g} GFLOP/s, so one launch of this would take about "
-            f"{expected_s:.2g} s; the budget allows {limits.launch_s:.2g} s"
-        )
 
 
 @contextmanager
@@ -380,19 +361,22 @@ class Slots:
                 raise
             return None
 
-    def warm_launch_s(self) -> float:
-        """Wall seconds of the second launch of slot 0: the first may compile."""
-        self.calls[0]()
-        self.bench.synchronize()
+    def launch_s(self) -> float:
+        """Wall seconds of one launch of slot 0; the first may compile."""
         begin = self.bench.now()
         self.calls[0]()
         self.bench.synchronize()
         return self.bench.now() - begin
 
+    def warm_launch_s(self) -> float:
+        """Wall seconds of the second launch of slot 0."""
+        self.launch_s()
+        return self.launch_s()
+
     def peak_byte(self) -> int | None:
         """Bytes that the launch of a single slot has allocated, and at most allocates when called once more.
 
-        To be called after `warm_launch_s`, for a first call allocates workspaces that are kept for all
+        To be called after `launch_s`, for a first call allocates workspaces that are kept for all
         others.
         """
         if self._memory is None:

@@ -60,7 +60,7 @@ BARS: dict[str, tuple[dict[str, Any], ...]] = {
     "contended": ({"pressure": 0.05}, {"pressure": 0.051}),
     "stolen": ({"steal": 0.02}, {"steal": 0.021}),
     "shared": ({"foreign_processes": 0}, {"foreign_processes": 1}),
-    "throttled": ({"held_thermal": 0.0}, {"held_thermal": 1e-9}),
+    "throttled": ({"held_thermal": 0.05}, {"held_thermal": 0.051}),
     "power_capped": ({"held_power": 0.05}, {"held_power": 0.051}),
     "wrong": ({"status": "ok"}, {"status": "wrong"}),
     "escaped": ({"status": "ok"}, {"status": "escaped"}),
@@ -71,7 +71,7 @@ MORE_BARS: list[tuple[Any, ...]] = [
     ("launch_bound", *({"clock": "stream", "enqueue_s": s} for s in (2e-3, 2.0001e-3))),
     ("contended", {"on_processor": 0.95}, {"on_processor": 0.949}),
     ("shared", {"mig": "off"}, {"mig": "on"}),
-    ("throttled", {"held_hardware": 0.0}, {"held_hardware": 1e-9}),
+    ("throttled", {"held_hardware": 0.05}, {"held_hardware": 0.051}),
     ("throttled", {"held_sync": 0.05}, {"held_sync": 0.051}),
     ("throttled", {"throttled": 0.05}, {"throttled": 0.051}),
     ("throttled", *({"regime": "boost", "held_power": share} for share in (0.05, 0.051))),
@@ -190,7 +190,7 @@ RAISED: list[tuple[dict[str, Any], str]] = [
     *((facts | {"held_thermal": 0.0, "held_hardware": 0.0}, "throttled") for facts in HEAT),
     # A power cap beside a throttle is no plain power cap.
     ({"limit_reasons": "software power cap, hardware thermal slowdown"}, "throttled"),
-    ({"held_power": 0.9, "held_hardware": 0.01}, "throttled"),
+    ({"held_power": 0.9, "held_hardware": 0.06}, "throttled"),
     # The counter of power overrules the last look.
     (CAPPED | {"held_power": 0.01}, ""),
     (CAPPED | {"held_power": 0.01, "regime": "boost"}, ""),

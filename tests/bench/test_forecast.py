@@ -252,6 +252,17 @@ def test_what_is_expected_to_be_done_soon_is_priced_so_and_limited_otherwise() -
     assert short.sampling_s == {"one": 2.0}, "a sixtieth of the budget"
 
 
+def test_jobs_say_what_is_bound_by_power(cases: list[Case]) -> None:
+    """A large product has the longest limit, though it is expected to end soon; a small one has not."""
+    prices = Prices(H100, protocol("cuda"), 120.0)
+    asked = [case for case in cases if case.sweep == "gemm/square" and case.implementation == "cublas"]
+    found = schedule(prices.jobs((case, None, 0) for case in asked), None, 120.0, prices.sampling)
+    limits_s = {
+        case.problem.m: found.sampling_s[case.key] for case in asked if case.problem.dtype == "float16"
+    }
+    assert limits_s[min(limits_s)] == 2.0 and limits_s[max(limits_s)] == ONE_VISIT["cuda"].most_s
+
+
 def test_compiling_and_tuning_are_paid_once_however_many_visits_there_are() -> None:
     job = Job("a", None, visits=3, beside_s=1.0, first_s=5.0, expected_s=0.5)
     assert job.cost_s(9.0) == pytest.approx(5.0 + 3 * (1.0 + 0.5))

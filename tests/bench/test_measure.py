@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.runner.schedule import launch_limit_s
 from bench.sampling.protocol import Protocol
 from bench.spec import Launch, Operator, Uniform
 from bench.store.schema import FIELDS
@@ -384,7 +385,7 @@ def test_a_launch_too_slow_is_skipped_with_its_time() -> None:
     cuda = SimulatedCuda()
     facts = run(size=64, cuda=cuda, operator=doubling(cuda, 3.0, 3.0), limits=Limits(0.5, 1.0))
     assert facts["status"] == "skipped"
-    assert "one launch takes 3 s" in facts["reason"]
+    assert facts["reason"] == "launches took 3 and 3 s here; the budget allows 1 s"
 
 
 def test_what_a_small_probe_shows_to_be_hopeless_is_never_launched() -> None:
@@ -397,6 +398,118 @@ def test_what_a_small_probe_shows_to_be_hopeless_is_never_launched() -> None:
         assert "would take about 1e+03 s; the budget allows 1 s" in facts["reason"]
     assert cuda.largest == 64
     assert run("slow", 1 << 10, limits=limits, seconds_each=1e-7)["status"] == "ok"
+
+
+@pytest.mark.parametrize("fails", ["parts", "build"])
+def test_a_time_that_cannot_be_divided_stays_a_time(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a profiler is not permitted, or memory for a second set of tensors runs out."""
+    cuda = SimulatedCuda()
+    bench, operator = simulated_bench(cuda), doubling(cuda)
+    good, timed = operator.implementations["good"], []
+
+    def build(problem: Doubling, x: torch.Tensor) -> Launch:
+        if fails == "build" and timed:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return good(problem, x)
+
+    def refuse(calls: Any) -> dict[str, Any]:
+        raise RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
+
+    monkeypatch.setattr(bench, "parts", refuse)
+    monkeypatch.setattr(bench.telemetry, "stop", lambda: timed.append(True) or {})  # type: ignore[func-returns-value]
+    operator = replace(operator, implementations={"good": build})
+    problem = Doubling(dtype="float32", size=4096)
+    facts = measure(bench, operator, "good", problem, True, LIMITS, divided=True)
+    assert (facts["status"], facts["reason"]) == ("ok", "") and "contraction_s" not in facts
+    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
+    why = "RuntimeError: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" if fails == "parts" else "CUDA out of memory"
+    assert facts["parts_by"] == f"not divided: {why}"
+
+
+class Product(Doubling):
+    """A matrix product by its count, which takes what it counts at a rate of the simulated device."""
+
+    speed: float
+
+    def probe(self) -> Product:
+        return self.model_copy(update={"size": 256})
+
+    @property
+    def flop(self) -> int:
+        return 2 * self.size**3
+
+
+class HostCosts(SimulatedCuda):
+    """A host that takes 25 to 65 us to queue and 10 us to wait, and now and then is interrupted."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        chance = random.Random(seed)
+        self.stall = lambda: chance.uniform(25e-6, 65e-6) + 300e-6 * (chance.random() < 0.05)
+
+    def synchronize(self) -> None:
+        super().synchronize()
+        self.host_s += 10e-6
+
+
+def of_products(cuda: SimulatedCuda, disturbed: Callable[[], float] = lambda: 1.0) -> Operator:
+    """The operator of products; `disturbed` is how many times as long a launch takes as by itself."""
+
+    def build(problem: Product, x: torch.Tensor) -> Launch:
+        y = torch.empty_like(x)
+
+        def kernel() -> float:
+            torch.mul(x, 2, out=y)
+            return disturbed() * problem.flop / problem.speed
+
+        def call() -> torch.Tensor:
+            cuda.launch(kernel)
+            return y
+
+        return Launch(call, (y,))
+
+    return replace(with_implementation(cuda, build), problem=Product)
+
+
+def product(cuda: SimulatedCuda, size: int, speed: float, budget_s: float, **more: Any) -> dict[str, Any]:
+    """The facts of one visit to a product of this side, at so many FLOP/s, in a run of this budget."""
+    problem = Product(dtype="float32", size=size, speed=speed)
+    limits = Limits(0.5, 2 * launch_limit_s(budget_s))
+    return measure(simulated_bench(cuda), of_products(cuda, **more), "good", problem, True, limits)
+
+
+@pytest.mark.parametrize("budget_s", [60.0, 155.0, 600.0])
+def test_a_host_however_slow_refuses_no_launch_of_a_quick_device(budget_s: float) -> None:
+    """8192 a side at 700 TFLOP/s are 1.6 ms; what 256 a side take is queueing and waiting."""
+    for seed in range(10):
+        facts = product(HostCosts(seed), 8192, 7e14, budget_s)
+        assert facts["status"] == "ok", facts["reason"]
+        assert facts["median_s"] == pytest.approx(2 * 8192**3 / 7e14, rel=0.02)
+
+
+@pytest.mark.parametrize(("side", "status"), [(1024, "ok"), (8192, "skipped")])
+def test_a_kernel_without_a_fast_path_is_refused_by_two_readings_within_a_second(
+    side: int, status: str
+) -> None:
+    """2 GFLOP/s: 256 a side take 17 ms, 8192 would take nine minutes, 1024 the second that there is."""
+    facts = product(cuda := HostCosts(1), side, 2e9, 700.0)
+    assert facts["status"] == status, facts["reason"]
+    if status == "skipped":
+        assert " took 0.0168 and 0.0168 s by the graph clock, 2 GFLOP/s" in facts["reason"]
+        assert "would take about 5.5e+02 s; the budget allows 1.2 s" in facts["reason"]
+        assert cuda.host_s < 1.0
+
+
+@pytest.mark.parametrize(
+    ("side", "calm_s", "factors"), [(2048, 0.7, (30.0, 33.0, 29.0, 36.0, 31.0)), (256, 0.3, (30.0, 33.0))]
+)
+def test_launches_that_a_neighbour_disturbed_refuse_nothing(
+    side: int, calm_s: float, factors: tuple[float, ...]
+) -> None:
+    """The first launches take thirty times as long, of the probe or of what needs none; then it is calm."""
+    disturbed = itertools.chain(factors, itertools.repeat(1.0))
+    facts = product(SimulatedCuda(), side, 2 * side**3 / calm_s, 600.0, disturbed=lambda: next(disturbed))
+    assert facts["status"] == "ok", facts["reason"]
 
 
 def test_a_slower_clock_halfway_is_not_called_converged_at_the_first_value() -> None:

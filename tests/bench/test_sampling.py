@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.runner.schedule import ONE_VISIT, Job, schedule
 from bench.sampling.protocol import Protocol, protocol
 from bench.sampling.publish import (
     PRIOR_FREEDOM,
@@ -223,6 +224,27 @@ def test_times_that_agree_do_not_settle_while_the_clock_falls(seed: int) -> None
     for clock_hz in (lambda: 1.9e9, lambda: None, lambda: float(next(rising))):
         found = collected(Stream(noisy(1e-3, 0.001, seed)), CUDA, 20.0, clock_hz=clock_hz)
         assert found.settled and found.settle_s < 3.0
+
+
+@pytest.mark.parametrize("budget_s", [60.0, 155.0, 185.0, 600.0])
+def test_work_bound_by_power_settles_in_any_budget(budget_s: float, seed: int) -> None:
+    """A cold GPU whose clock falls by 5 % with a time constant of 0.5 s, and is read to 30 MHz."""
+    job = Job("product", 1e-3, expected_s=3.0, bound_by_power=True)
+    limit_s = schedule([job], None, budget_s, ONE_VISIT["cuda"]).sampling_s["product"]
+    settled = []
+
+    def share_of_clock(at_s: float) -> float:
+        return 0.95 + 0.05 * math.exp(-at_s / 0.5)
+
+    for draw in range(seed, seed + 20):
+        stream = Level(lambda at_s: 5e-3 / share_of_clock(at_s), draw, noise=0.001)
+
+        def clock_hz(stream: Level = stream) -> float:
+            return 1.98e9 * share_of_clock(stream.wall_s) + float(stream.generator.uniform(-30e6, 30e6))
+
+        visit = collected(stream, CUDA, limit_s, light=lambda: False, clock_hz=clock_hz)
+        settled.append(visit.settled and visit.stop == "converged" and stream.wall_s < limit_s)
+    assert sum(settled) >= 19  # of 300 by hand all were
 
 
 @pytest.mark.parametrize(("light", "least_s"), [(True, 0.1), (False, 0.85), (None, 0.75)])
