@@ -120,8 +120,9 @@ class Model:
         cache_byte, moved = self.device.cache_byte, problem.byte_moved(implementation)
         again, written = problem.byte_again(implementation), problem.moved_written(implementation)
         byte, share = map(float, roofline.traffic(moved, again, written, cache_byte))
-        if cache == "warm" and moved <= cache_byte:
-            byte /= CACHE_FACTOR
+        byte /= CACHE_FACTOR if cache == "warm" and moved <= cache_byte else 1.0
+        if programs := getattr(problem, "programs", None):  # one SM draws twice its share of memory
+            byte *= max(1.0, self.device.sm_count / (2 * programs))
         unit = "matrix" if problem.arithmetic == "matrix" else "vector"
         beside = (problem.byte_beside(implementation) or 0) / moved if moved else 0.0
         roof = roofline.calibrated(problem.flop, byte, share, unit, problem.dtype, self.ceilings, beside)
