@@ -38,7 +38,7 @@ SWEEPS = tuple(
     f"gemm/{name}"
     for name in ("tile_quantization", "wave_quantization", "waves", "past_a_tile", "linear_waves")
 )
-SUITES = ("core", "full")
+SUITES = ("tour", "core", "full")
 _choices_of = functools.cache(choosing.choices_of)
 
 
@@ -137,7 +137,7 @@ def cases_of_suite(name: str, at: Device) -> list[Case]:
 
     found = load_suite(name, kernels.problem, at.sm_count)
     device = of_datasheet(datasheet_named("h100_sxm5"))
-    settings = protocol(device.kind, found.suite.visits)
+    settings = protocol(device.kind, found.suite.visits.of(device.kind))
     prices = Prices(device, settings, budget_s(None, device.kind, found.suite))
     of_suite = cases_of_suite(found, prices)
     return _kept(((case.problem, case.implementation) for case in of_suite), at)

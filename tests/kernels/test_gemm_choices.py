@@ -146,10 +146,20 @@ def test_a_question_is_in_the_account_of_the_row_that_asked(gpu: Gpu) -> None:
     (answers,) = (operators for operators in gpu.written.values())
     ((question, answer),) = next(iter(answers.values())).items()
     assert answer["of"] == choosing.PROPOSED
-    assert answer["configuration"] in question and question.startswith("triton float16 NT 8192x8192x8192")
-    gpu.choose(LARGE.model_copy(update={"dtype": "bfloat16"}))
+    assert answer["configuration"] in question and question.startswith("triton 16-bit NT 8192x8192x8192")
+    gpu.choose(LARGE.model_copy(update={"layout": "TN"}))
     gpu.start()
     assert gpu.choose(LARGE).tuning_s == 0 and gpu.asked == 2  # read back
+
+
+def test_the_types_of_16_bits_share_a_choice_and_no_other_types_do(gpu: Gpu) -> None:
+    chosen = {
+        dtype: gpu.choose(LARGE.model_copy(update={"dtype": dtype})) for dtype in ("float16", "bfloat16")
+    }
+    assert gpu.asked == 1 and chosen["bfloat16"].tuning_s == 0
+    assert chosen["bfloat16"].configuration == chosen["float16"].configuration
+    gpu.choose(LARGE.model_copy(update={"dtype": "tf32"}))
+    assert gpu.asked == 2
 
 
 def test_a_kernel_in_gluon_that_disagrees_is_passed_over_with_the_reason(gpu: Gpu) -> None:

@@ -225,7 +225,7 @@ def test_shapes_of_a_class_differ_by_a_quarter_at_most_and_not_in_alignment() ->
     assert of(1024, 1024, 1016) != of(1024, 1024, 1017)
     assert of(1024, 1024, 1017, layout="TN") != of(1024, 1024, 1017, layout="TN", pitch="padded")
     assert of(64, 64, 64) != of(64, 64, 64, batch=2)
-    assert of(64, 64, 64) != of(64, 64, 64, layout="NT") != of(64, 64, 64, layout="NT", dtype="bfloat16")
+    assert of(64, 64, 64) != of(64, 64, 64, layout="NT") != of(64, 64, 64, layout="NT", dtype="tf32")
     for size in (*range(1, 300), *range(300, 5000, 47)):
         rounded = size_in_class(size)
         assert size <= rounded <= 1.25 * size
