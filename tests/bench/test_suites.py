@@ -110,6 +110,16 @@ def test_only_the_ceilings_that_a_suite_names_come_along(tmp_path: Path) -> None
     assert {each.sweep for each in cases} == {"ceilings/launch", "ceilings/one_tile", "gemm/beta"}
 
 
+def test_an_entry_takes_some_of_the_ceilings_that_do_not_come_along(tmp_path: Path) -> None:
+    path = tmp_path / "suites.yaml"
+    entry = "{sweeps: ceilings/gemm, where: {dtype: float16}}"
+    path.write_text(f"mine:\n  title: t\n  ceilings: [launch]\n  entries: [{entry}]\n")
+    suite = load_suite("mine", kernels.problem, H100.sm_count, path)
+    cases = cases_of_suite(suite, Prices(H100, protocol("cuda"), None))
+    roofs = {(each.sweep, each.problem.dtype) for each in cases}
+    assert roofs == {("ceilings/launch", "float32"), ("ceilings/gemm", "float16")}
+
+
 @pytest.mark.parametrize(("visits", "made"), [(None, 3), ("1", 1), ("5", 5)])
 def test_a_suite_says_how_often_a_case_is_visited_unless_the_run_does(visits: str | None, made: int) -> None:
     run = Run(Options("cpu", suite="fleet", visits=visits), kernels.problem, opens=False)
