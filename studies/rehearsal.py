@@ -48,9 +48,8 @@ from tests.bench.simulated import simulated_bench
 GPUS = ("h100_sxm5", "b200", "a100_sxm4_80gb", "l4", "t4")
 START_S, PROFILE_S, PARENT_S = 10.0, 2.0, 7e-3
 """Starting a worker and profiling in one, both assumed; what the parent takes a visit (docs/measuring.md)."""
-OVERRUN = 1.1
-SHOWN = 8
-"""Bugs of a run that are shown."""
+OVERRUN, SHOWN = 1.1, 8
+"""Times its budget that a run may take; bugs of a run that are shown."""
 FAILED = ("error", "crashed", "timeout", "wrong", "escaped", "out_of_memory")
 
 

@@ -43,8 +43,8 @@ SYNCHRONIZE_S, REPLAY_S, NODE_S, NVML_S = 10e-6, 20e-6, 7e-6, 1e-3
 """NODE_S: making an executable graph of a captured one, for each node."""
 TILE_S, QUESTION_S, FIRST_QUESTION_S, INDUCTOR_S, INDUCTOR_PRODUCT_S = 0.6, 0.5, 1.3, 2.0, 20.0
 """Compiling: a forced tile; what the tuner asks of a shape, and of a kind's first; a shape by Inductor."""
-LOAD_S = 0.05
-"""Loading what was compiled, or a library, into a new process."""
+UNTUNED, LOAD_S = ("launch", "stream", "fma", "latency"), 0.05
+"""Operators without a tuner; loading what was compiled, or a library, into a new process."""
 BLINKS_PER_S, BLINK_S = 0.5, 2e-3
 """Interruptions of a busy host."""
 
@@ -55,8 +55,8 @@ PEAK_SHARE = {"matrix": 0.75, "vector": 0.9}
 BANDWIDTH_SHARE = {0.0: 0.93, 0.5: 0.9, 1.0: 0.88}
 """The same of the bandwidth, by the share of written bytes."""
 CACHE_FACTOR = 3.0
-SLOWER = {"triton": 1.15, "inductor": 1.1}
-"""Family of implementations -> how much longer it takes than a library."""
+SLOWER = {("matrix", "triton"): 1.15, ("matrix", "inductor"): 1.1}
+"""Units and family of implementations -> how much longer than a library's."""
 HEAVY, SMALL_BOARD_W = 0.4, 75.0
 """Share of the peak that brings a device to its power limit, and boards that any work brings there."""
 MEMORY_POWER = 0.55
@@ -129,7 +129,7 @@ class Model:
         assert roof is not None
         of_tiles = unit == "matrix" and problem.product is not None
         seconds = max(roof.seconds, self._product_s(problem, implementation, byte) if of_tiles else 0.0)
-        seconds = FLOOR_S + SLOWER.get(implementation.partition("-")[0], 1.0) * (seconds - FLOOR_S)
+        seconds = FLOOR_S + SLOWER.get((unit, implementation.partition("-")[0]), 1.0) * (seconds - FLOOR_S)
         compute_s = min(seconds, problem.flop / self.stated[unit, problem.dtype])
         return Work(seconds, compute_s, self.is_small or compute_s > HEAVY * seconds)
 
@@ -230,7 +230,7 @@ class SimulatedGpu(SimulatedCuda):
         kind, new_s, key = (problem.operator, implementation, *words), 0.0, problem
         if family == "inductor":
             new_s = INDUCTOR_PRODUCT_S if problem.product else INDUCTOR_S
-        elif family == "triton" and rest[:1].isdigit():
+        elif family == "triton" and (rest[:1].isdigit() or problem.operator in UNTUNED):
             new_s, key = TILE_S, None
         elif family == "triton":
             new_s = QUESTION_S if (kind, "kind") in self.compiled else FIRST_QUESTION_S
