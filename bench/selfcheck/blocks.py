@@ -174,7 +174,7 @@ BLOCKS = (
         "memory-duel",
         "Memory-limited operators as a share of a copy, against the best library",
         (
-            _measured("measure", 224, *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
+            _measured("measure", 225, *_sweeps(MEMORY_LIMITED), *NOT_INDUCTOR),
             Command("efficiency", ("bench", "efficiency", "{rows}"), 9),
             GOALS,
         ),

@@ -59,7 +59,7 @@ def copy(
 
 def block(item_byte: int, length: int, programs: int) -> int:
     """Elements of one block, of so many bytes each, of an array of so many elements."""
-    share_byte = triton.next_power_of_2(triton.cdiv(length * item_byte, programs))
+    share_byte = int(triton.next_power_of_2(triton.cdiv(length * item_byte, programs)))
     return min(max(LEAST_BLOCK_BYTE, share_byte), BLOCK_BYTE) // item_byte
 
 
