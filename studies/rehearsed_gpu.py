@@ -57,11 +57,11 @@ BANDWIDTH_SHARE = {0.0: 0.93, 0.5: 0.9, 1.0: 0.88}
 CACHE_FACTOR = 3.0
 SLOWER = {("matrix", "triton"): 1.15, ("matrix", "inductor"): 1.1}
 """Units and family of implementations -> how much longer than a library's."""
-HEAVY, SMALL_BOARD_W = 0.4, 75.0
-"""Share of the peak that brings a device to its power limit, and boards that any work brings there."""
-MEMORY_POWER = 0.55
-FALL, TAU_S, CLOCK_READS_HZ = 0.05, 0.5, 30e6
-"""Share by which the clock falls at the power limit, with which time constant, and how far off it is read."""
+HEAVY, SMALL_BOARD_W, MEMORY_POWER = 0.4, 75.0, 0.55
+"""Share of the peak that brings a device to its power limit, boards that any work brings there, and what other
+work draws."""
+FALL, TAU_S, CLOCK_READS_HZ, CLOCK_STEP_HZ = 0.05, 0.5, 30e6, 15e6
+"""Share by which the clock falls at the power limit, with which time constant; how it is read."""
 SAMPLE_NOISE, LEVEL_NOISE = 0.01, 0.005
 """Standard deviations: of samples, and of the level of a visit."""
 
@@ -365,7 +365,8 @@ class SimulatedTelemetry(NoTelemetry):
     def clock_hz(self) -> float:
         """A reading of the SM clock, hertz."""
         self._gpu.time.spend(NVML_S)
-        return self._gpu.clock_hz + self._gpu.chance.uniform(-CLOCK_READS_HZ, CLOCK_READS_HZ)
+        off_hz = self._gpu.chance.uniform(-CLOCK_READS_HZ, CLOCK_READS_HZ)
+        return CLOCK_STEP_HZ * round((self._gpu.clock_hz + off_hz) / CLOCK_STEP_HZ)
 
     def light(self) -> bool:
         """Whether the device is far from its limits."""
