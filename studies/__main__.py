@@ -1,4 +1,4 @@
-"""`python -m studies coverage`, `prediction`, `instruments`, `self`: how far the numbers can be trusted."""
+"""`python -m studies coverage`, `prediction`, `instruments`, `rehearsal`, `self`: how far to trust."""
 
 from __future__ import annotations
 

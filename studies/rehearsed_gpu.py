@@ -58,8 +58,7 @@ CACHE_FACTOR = 3.0
 SLOWER = {("matrix", "triton"): 1.15, ("matrix", "inductor"): 1.1}
 """Units and family of implementations -> how much longer than a library's."""
 HEAVY, SMALL_BOARD_W, MEMORY_POWER = 0.4, 75.0, 0.55
-"""Share of the peak that brings a device to its power limit, boards that any work brings there, and what other
-work draws."""
+"""Share of the peak that brings a device to its power limit, boards that any work does, what others draw."""
 FALL, TAU_S, CLOCK_READS_HZ, CLOCK_STEP_HZ = 0.05, 0.5, 30e6, 15e6
 """Share by which the clock falls at the power limit, with which time constant; how it is read."""
 SAMPLE_NOISE, LEVEL_NOISE = 0.01, 0.005
@@ -114,7 +113,7 @@ class Model:
     def work(self, problem: Problem, implementation: str, cache: str) -> Work:
         """One launch of an implementation; `cache`: where it finds its data."""
         if problem.arithmetic == "latency":
-            return Work(FLOOR_S + LOAD_LATENCY_S * problem.steps)  # type: ignore[attr-defined]
+            return Work(FLOOR_S + LOAD_LATENCY_S * problem.steps)
         if problem.arithmetic == "link":
             return Work(FLOOR_S + problem.byte / LINK_BYTE_PER_S)
         cache_byte, moved = self.device.cache_byte, problem.byte_moved(implementation)
