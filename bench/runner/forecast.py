@@ -366,7 +366,9 @@ def _work(case: Case, device: Device) -> PricedWork:
         None if least_s is None else ASSUMED["launch_s"].value + least_s,
         problem.flop / peak if peak else 0.0,
         renews=case.divided,  # by a profiler, after which a worker measures no more
-        operator=problem.operator,
+        multiplies=problem.arithmetic == "matrix",
+        chooses=case.role == "measurement",
+        autotunes="its templates" in problem.implementation(case.implementation).summary,
     )
 
 

@@ -72,9 +72,9 @@ ASSUMED: Mapping[str, Assumed] = {
         "its further ones: the looks at five candidates take 0.36 s by the settings of the tuner, and 28 "
         "captures 5 ms each",
     ),
-    "gemm_question_s": Assumed(
+    "product_question_s": Assumed(
         0.7,
-        "the same of GEMM, in the mean: every second case asks something new (12 of the tour's 24 on an "
+        "the same of products, in the mean: every second case asks something new (12 of the tour's 24 on an "
         "H100, 1,087 of all 2,014: `python -m tests.kernels.gemm_choices`), which is 0.55 s and three new "
         "programs side by side, 0.4 s; the others compile one program, 0.4 s (35 for twelve questions, each "
         "0.4 s of a CPU core, compiled for an H100 without one)",
@@ -106,8 +106,6 @@ ASSUMED: Mapping[str, Assumed] = {
 }
 """The assumptions of prices by name."""
 
-UNTUNED = ("launch", "stream", "fma", "latency")
-"""Operators of which a kernel has one form, so that nothing is chosen; nor is there of a forced tile."""
 REMEMBERED = 200
 """Number of visits of one kind that are remembered."""
 PRIOR_VISITS = 3
@@ -127,7 +125,12 @@ class PricedWork(NamedTuple):
     """Seconds that the arithmetic of a launch takes at the datasheet's peak; 0 if that is unknown."""
     renews: bool = False
     """Whether a new worker must start after its first visit."""
-    operator: str = ""
+    multiplies: bool = False
+    """Whether its arithmetic is that of matrix units."""
+    chooses: bool = True
+    """Whether a kernel of ours has several forms; that of a ceiling has one."""
+    autotunes: bool = False
+    """Whether Inductor times its templates on a GPU."""
 
 
 class Price(NamedTuple):
@@ -175,14 +178,14 @@ def slots_of(work: PricedWork, cache_byte: int, settings: Protocol) -> int:
 
 def _making_s(work: PricedWork, kind: DeviceKind) -> tuple[float, float]:
     """Seconds of compiling and tuning (once for its kind, once for the case): libraries have neither."""
-    is_product = work.operator == "gemm"
     if work.implementation.startswith("inductor"):
-        return 0.0, ASSUMED["max_autotune_s" if is_product and kind == "cuda" else "inductor_s"].value
+        return 0.0, ASSUMED["max_autotune_s" if work.autotunes and kind == "cuda" else "inductor_s"].value
     if not work.implementation.startswith("triton"):
         return 0.0, 0.0
-    if work.operator in UNTUNED or re.fullmatch(r"triton-\d+x\d+", work.implementation):
+    if not work.chooses or re.fullmatch(r"triton-\d+x\d+", work.implementation):  # held to one tile
         return ASSUMED["program_s"].value, 0.0
-    return ASSUMED["first_question_s"].value, ASSUMED["gemm_question_s" if is_product else "question_s"].value
+    question = "product_question_s" if work.multiplies else "question_s"
+    return ASSUMED["first_question_s"].value, ASSUMED[question].value
 
 
 def is_bound_by_power(work: PricedWork) -> bool:

@@ -148,20 +148,23 @@ def test_a_small_case_pays_for_the_many_slots_of_its_ring() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "name", "of_kind", "of_case"),
+    ("sweep", "name", "of_kind", "of_case"),
     [
-        *(("gemm", "cublas", "", ""), ("gemm", "cublaslt-256x128", "", ""), ("softmax", "aten", "", "")),
-        ("softmax", "triton", "first_question_s", "question_s"),
-        ("gemm", "triton-stream-k", "first_question_s", "gemm_question_s"),
-        ("gemm", "triton-256x128", "program_s", ""),
-        *(("launch", "triton", "program_s", ""), ("stream", "triton", "program_s", "")),
-        *(("softmax", "inductor", "", "inductor_s"), ("gemm", "inductor", "", "max_autotune_s")),
+        *(("gemm/square", "cublas", "", ""), ("gemm/tile_quantization", "cublaslt-256x128", "", "")),
+        ("softmax/rows", "aten", "", ""),
+        ("softmax/rows", "triton", "first_question_s", "question_s"),
+        ("gemm/square", "triton", "first_question_s", "product_question_s"),
+        ("gemm/tile_quantization", "triton-256x128", "program_s", ""),
+        *(("ceilings/launch", "triton", "program_s", ""), ("ceilings/one_sm", "triton", "program_s", "")),
+        ("softmax/rows", "inductor", "", "inductor_s"),
+        ("gemm/bulk_copies", "inductor", "", "max_autotune_s"),
     ],
 )
 def test_who_compiles_and_tunes_pays_for_it_and_libraries_do_not(
-    operator: str, name: str, of_kind: str, of_case: str
+    cases: list[Case], sweep: str, name: str, of_kind: str, of_case: str
 ) -> None:
-    found = price(LIGHT._replace(implementation=name, operator=operator), "cuda", L2, ONCE)
+    case = next(case for case in cases if (case.sweep, case.implementation) == (sweep, name))
+    *_, found = Prices(H100, ONCE, None).known(case)
     assert (found.kind_s, found.first_s) == tuple(
         ASSUMED[key].value if key else 0 for key in (of_kind, of_case)
     )
@@ -169,9 +172,10 @@ def test_who_compiles_and_tunes_pays_for_it_and_libraries_do_not(
 
 def test_a_product_pays_for_the_programs_that_its_question_compiles_and_for_inductors_templates() -> None:
     """Six candidates are three new programs, 0.4 s of a core each; Inductor times a dozen templates."""
-    ours, other = (LIGHT._replace(implementation="triton", operator=each) for each in ("gemm", "softmax"))
-    assert price(ours, "cuda", L2, ONCE).first_s > price(other, "cuda", L2, ONCE).first_s
-    tuned = LIGHT._replace(implementation="inductor", operator="gemm")
+    ours = LIGHT._replace(implementation="triton")
+    seconds = [price(ours._replace(multiplies=one), "cuda", L2, ONCE).first_s for one in (True, False)]
+    assert seconds[0] > seconds[1]
+    tuned = LIGHT._replace(implementation="inductor", autotunes=True)
     assert price(tuned, "cuda", L2, ONCE).first_s >= 10 * price(tuned, "cpu", L2, protocol("cpu")).first_s
 
 

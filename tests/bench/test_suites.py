@@ -203,7 +203,7 @@ def test_the_plan_of_the_tour_is_enough_for_every_claim_that_it_counts(device: D
                 assert clusters(claim, left) >= claim.least, (sweep, claim.id, faster, ridge, launch)
 
 
-@pytest.mark.parametrize(("device", "least"), [(CPU, 8), (H100, 20)], ids=["cpu", "h100"])
+@pytest.mark.parametrize(("device", "least"), [(CPU, 8), (H100, 19)], ids=["cpu", "h100"])
 def test_the_tour_has_time_for_every_claim_that_it_names(device: Device, least: int) -> None:
     suite, compared, planned = tour(device)
     there = reachable(compared, planned)
@@ -232,7 +232,7 @@ def test_the_tour_of_a_gpu_shows_ours_beside_the_libraries_in_three_minutes(slug
     assert forecast.planned.cases == forecast.possible.cases and forecast.seconds <= 180
     able = [case for case in cases if impossible(case, device) is None and case.key in forecast.keys]
     square: dict[tuple[str, str], set[int]] = {}
-    curves: dict[tuple[str, str, str], list[Case]] = {}
+    curves: dict[tuple[object, ...], list[Case]] = {}
     for case in able:
         name, of_case = case.problem.operator, case.problem.parameters()
         if case.sweep == "gemm/square":

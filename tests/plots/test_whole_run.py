@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.lines import Line2D
 
 from bench.judge.frame import DeviceRun
 from bench.judge.score import scorecard, scores
@@ -72,14 +73,14 @@ def test_the_figures_of_the_tour_tell_ours_from_the_library(tmp_path: Path) -> N
     curves |= {"batchnorm/spatial_persistent-duration": "cudnn", "pooling/normalised-duration": "aten"}
     curves |= {f"activations/{way}-duration": "aten" for way in ("forward", "backward")}
     for stem, library in curves.items():
+        entries = [
+            (text.get_text().split()[0], handle)
+            for box in figures[stem].legends
+            for handle, text in zip(box.legend_handles, box.get_texts(), strict=True)
+            if isinstance(handle, Line2D)
+        ]
         colours = {
-            name: {
-                handle.get_color()
-                for box in figures[stem].legends
-                for handle, text in zip(box.legend_handles, box.get_texts(), strict=True)
-                if text.get_text().split()[0] == name
-            }
-            for name in (library, "triton")
+            who: {one.get_color() for name, one in entries if name == who} for who in (library, "triton")
         }
         assert all(colours.values()) and colours[library].isdisjoint(colours["triton"]), stem
 
