@@ -1,4 +1,4 @@
-"""`python -m studies coverage`, `prediction`, `instruments`, `rehearsal`, `self`: how far to trust."""
+"""How far the numbers can be trusted: `python -m studies coverage`, `prediction`, `published_repeats` ..."""
 
 from __future__ import annotations
 
@@ -95,6 +95,19 @@ def prediction(
         raise UserError(f"--draws {draws}: give a whole number, 1 or more")
     for line in prediction_lines(draws, remark):
         typer.echo(line)
+
+
+@app.command("published_repeats")
+def published_repeats(
+    folder: Annotated[Path, typer.Argument(help="Clones of Vidur and LLMServingSim, so named.")],
+) -> None:
+    """How far published runs of the same launches on GPUs are apart; how often `compare` is wrong on them.
+
+    Six minutes on one core.
+    """
+    from studies.published_repeats import repeats_lines
+
+    show(repeats_lines(folder))
 
 
 @app.command()
