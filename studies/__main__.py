@@ -1,4 +1,4 @@
-"""`python -m studies coverage`, `prediction`, `instruments`, `self`: how far the numbers can be trusted."""
+"""How far the numbers can be trusted: `python -m studies coverage`, `prediction`, `published_repeats` ..."""
 
 from __future__ import annotations
 
@@ -97,6 +97,19 @@ def prediction(
         typer.echo(line)
 
 
+@app.command("published_repeats")
+def published_repeats(
+    folder: Annotated[Path, typer.Argument(help="Clones of Vidur and LLMServingSim, so named.")],
+) -> None:
+    """How far published runs of the same launches on GPUs are apart; how often `compare` is wrong on them.
+
+    Six minutes on one core.
+    """
+    from studies.published_repeats import repeats_lines
+
+    show(repeats_lines(folder))
+
+
 @app.command()
 def instruments(bench_device: DeviceOption = "auto") -> None:
     """Our clocks against independent ones: the same launches, interleaved where they can share a process."""
@@ -125,6 +138,29 @@ def self_measurement() -> None:
         typer.echo(line)
     for line in parent_overhead(kernels.problem):
         typer.echo(line)
+
+
+@app.command()
+def rehearsal(
+    gpu: Annotated[
+        list[str] | None, typer.Argument(metavar="[GPU]...", help="Datasheets, such as h100_sxm5.")
+    ] = None,
+    suite: Annotated[str, typer.Option(help="Of sweeps/suites.yaml.")] = "tour",
+    results: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where simulated rows and screens stay.")
+    ] = None,
+) -> None:
+    """A suite on GPUs that are not there, by the real parent and worker, in virtual time.
+
+    Counts what was refused, left out (cases and ceilings), unsettled and suspect, the seconds of the budget,
+    and the verdicts. Exit code 3 if a case was refused that the device can run, one failed, or a run took
+    10 % more than its budget.
+    """
+    from studies.rehearsal import GPUS, rehearsal_lines, rehearse
+
+    made = list(rehearse(gpu or GPUS, suite, results))
+    show(rehearsal_lines(made))
+    raise typer.Exit(3 if any(each.bugs for each in made) else 0)
 
 
 if __name__ == "__main__":

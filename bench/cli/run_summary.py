@@ -23,7 +23,7 @@ from bench.format import (
 )
 from bench.judge.flags import FLAGS, SUSPECT, disturbances
 from bench.judge.frame import DeviceRun, runs
-from bench.judge.noise import noise_of
+from bench.judge.noise import PUBLISHED, is_published, noise_of
 from bench.model.ceilings import VARIED, Ceiling, Ceilings
 from bench.model.predict import reached
 from bench.store.schema import Measurement, RunKey
@@ -216,9 +216,10 @@ def noise_lines(rows: Sequence[Measurement]) -> list[str]:
     """How much the machine varied in this run, which every interval holds."""
     timed = [row for row in rows if row.is_timed]
     noise = noise_of(timed, [bool(disturbances(row)) for row in timed])
-    if not noise.text:
-        return []
-    return [f"from visit to visit, 95 of 100 times changed by at most: {noise.text}"]
+    lines = [f"from visit to visit, 95 of 100 times changed by at most: {noise.text}"] if noise.text else []
+    if published := sum(map(is_published, timed)):
+        lines.append(f"noise between runs of {count_text(published, 'time')}: {PUBLISHED}")
+    return lines
 
 
 def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from bench.cli.run_summary import noise_lines
 from bench.errors import UserError
-from bench.judge.noise import MOST_BETWEEN_RUNS, USUAL, Noise, between_runs
+from bench.judge.noise import MOST_BETWEEN_RUNS, USUAL, Noise, between_runs, is_published
 from bench.runner.resume import settle
 from bench.runner.rows import joined
 from bench.store import parquet
@@ -97,6 +97,24 @@ def test_runs_of_other_cases_between_two_of_the_same_do_not_hide_their_differenc
     assert together["matrix"] > 2
     apart = between_runs(night(chance, level, cases) for level in (1.0, 1.3, 1.0) for cases in (mine, others))
     assert apart == pytest.approx(together, rel=0.05)
+
+
+@pytest.mark.parametrize(("count", "least"), [(2, 0.4), (4, 0.25), (10, 0.1)])
+def test_a_gpu_s_own_runs_replace_what_is_published_of_others(
+    chance: Chance, count: int, least: float
+) -> None:
+    """The more of them the more; two runs may agree by chance, however many cases they have."""
+    gpu = {"device_kind": "cuda", "sm_clock_hz": 1.9e9} | GPU_LIBRARY
+    *earlier, today = nights(chance, 1e-4, count + 1, 60, **gpu)
+    usual = USUAL["cuda"]["matrix"].runs
+    first, later = joined(today), joined(today, earlier)
+    assert {row.noise_runs for row in first} == {usual} and all(map(is_published, first))
+    (runs,) = {row.noise_runs or 0.0 for row in later}
+    assert least * usual <= runs < 1.5 * least * usual and not any(map(is_published, later))
+    # What a run published before them is read with what the device's runs say since.
+    assert {each.verdict for each in compared(first, later).cases} == {"UNSURE"}
+    slower = [lasting(row, 1.08) for row in later]
+    assert {each.verdict for each in compared(first, slower).cases} == {"SLOWER"}
 
 
 def test_a_row_publishes_what_earlier_runs_say(chance: Chance) -> None:
