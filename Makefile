@@ -1,6 +1,6 @@
 # `make bench`: measure this machine and draw what was found; `make bench SWEEP=gemm/square BUDGET=60` or
 # `make bench SUITE=core` choose. `make test`: the tests. `make setup`: neither.
-# `make test-deep`: every test there is; `make test` draws some of the longest by its seed.
+# `make test-deep`: every test there is, with random numbers of its own; `make test` runs the same at every run.
 # `make figures`: the figures of docs/figures.md and the scorecard, again, from the committed runs alone.
 # `make public`: what others have measured on GPUs, how far off the model is on all of it, and what it decides.
 # `make site`: all of this as static pages.
@@ -55,7 +55,7 @@ test-slowest: EXTRAS := dev
 test-slowest: $(READY)
 	$(TESTS) --slowest
 
-# All of what `make test` draws a few cases of by its seed, simulations and compile tables: for nights.
+# All of what `make test` draws a few cases of, simulations and compile tables: for nights.
 test-deep: EXTRAS := dev
 test-deep: $(READY)
 	$(RUN) -m pytest tests --deep -n auto

@@ -1,6 +1,6 @@
 """The harness: sweeps in, rows out. On that way no module names an operator.
 
 Those rooms are sweep, device, sampling, store, worker and runner. What judges rows, checks clocks or reads
-other tools' files does know some operators: judge/standings.py compares GEMMs, doctor/ measures a fixed
+other tools' files does know some operators: doctor/ measures a fixed
 selection.
 """

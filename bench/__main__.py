@@ -57,9 +57,8 @@ def _list(
 app.command("list")(sweep_commands.list_cases)
 app.command("table")(result_commands.every_case)
 for command in (
-    *(result_commands.ceilings, result_commands.efficiency, result_commands.duel, result_commands.goals),
-    *(result_commands.export, result_commands.pack, sweep_commands.predict, result_commands.compare),
-    *(result_commands.claims, result_commands.explain, run, ab, one),
+    *(sweep_commands.predict, result_commands.compare, result_commands.claims, result_commands.explain),
+    *(run, ab, one),
 ):
     app.command()(command)
 app.command(context_settings={"ignore_unknown_options": True})(profile)

@@ -1,4 +1,4 @@
-"""`python -m studies coverage`, `prediction`: how far the numbers can be trusted."""
+"""How far the numbers can be trusted: `python -m studies coverage`, `prediction`, `published_repeats` ..."""
 
 from __future__ import annotations
 
@@ -60,6 +60,42 @@ def prediction(
         if name not in known:
             raise UserError(f"--operator: {unknown('operator', name, 'these results', known)}")
     show(score_lines(list(scored(pool, operator or known, unseen, remark)), each))
+
+
+@app.command("published_repeats")
+def published_repeats(
+    folder: Annotated[Path, typer.Argument(help="Clones of Vidur and LLMServingSim, so named.")],
+) -> None:
+    """How far published runs of the same launches on GPUs are apart; how often `compare` is wrong on them.
+
+    Six minutes on one core.
+    """
+    from studies.published_repeats import repeats_lines
+
+    show(repeats_lines(folder))
+
+
+@app.command()
+def rehearsal(
+    gpu: Annotated[
+        list[str] | None, typer.Argument(metavar="[GPU]...", help="Datasheets, such as h100_sxm5.")
+    ] = None,
+    suite: Annotated[str, typer.Option(help="Of sweeps/suites.yaml.")] = "tour",
+    results: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where simulated rows and screens stay.")
+    ] = None,
+) -> None:
+    """A suite on GPUs that are not there, by the real parent and worker, in virtual time.
+
+    Counts what was refused, left out (cases and ceilings), unsettled and suspect, the seconds of the budget,
+    and the verdicts. Exit code 3 if a case was refused that the device can run, one failed, or a run took
+    10 % more than its budget.
+    """
+    from studies.rehearsal import GPUS, rehearsal_lines, rehearse
+
+    made = list(rehearse(gpu or GPUS, suite, results))
+    show(rehearsal_lines(made))
+    raise typer.Exit(3 if any(each.bugs for each in made) else 0)
 
 
 if __name__ == "__main__":

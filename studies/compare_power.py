@@ -53,9 +53,14 @@ def shares(
     pairs: int,
     kind: str = "cpu",
     between_runs: float = 0.0,
+    earlier: int = 0,
 ) -> Shares:
-    """The verdicts over so many pairs of runs of CASES cases each, the second run slower by `effect`."""
+    """The verdicts over so many pairs of runs of CASES cases each, the second run slower by `effect`.
+
+    `earlier`: so many runs of the device tell how far its runs differ; otherwise that is as usual.
+    """
     facts: dict[str, Any] = {"device_kind": kind, "between_runs": between_runs}
+    facts["earlier"] = [run(chance, machine, 8, 1, implementation="cublas", **facts) for _ in range(earlier)]
     counts: Counter[Verdict] = Counter()
     for _ in range(pairs):
         before = run(chance, machine, CASES, visits, **facts)

@@ -49,6 +49,8 @@ BEYOND = (-0.03, -0.01, 0.0, 0.01, 0.03)
 """How far the effect is beyond the bar, as a share of the bar."""
 ROUNDS = 3
 """Visits of a row, one in each third of the run; a row of a replayed run has as many as it had there."""
+EARLIER = 10
+"""Runs of a GPU before the one that is judged."""
 NEAR = 5
 """Visits next in time whose median is the level of a replayed run."""
 MOST_SAMPLES = 100
@@ -255,8 +257,7 @@ def _ridge(rows: Sequence[Measurement]) -> float:
 
 
 def rows_of(chance: np.random.Generator, machine: Machine, made: Mapping[str, Family]) -> list[Measurement]:
-    """The rows of one run, ceilings included."""
-    whims = machine.run(chance)
+    """The rows of one run, ceilings included. Of a GPU earlier runs tell how far its runs differ."""
     settings = protocol("cpu" if machine.kind == "cpu" else "cuda", ROUNDS)
     facts: dict[str, Any] = {
         "device_kind": machine.kind,
@@ -264,24 +265,31 @@ def rows_of(chance: np.random.Generator, machine: Machine, made: Mapping[str, Fa
     }
     facts |= {"protocol": settings.hash, "protocol_version": settings.version, "regime": settings.regime}
 
-    def visits(row: Measurement, at: Sequence[float]) -> Iterator[Measurement]:
+    def visits(whims: Whims, row: Measurement, at: Sequence[float]) -> Iterator[Measurement]:
         for number, (time, samples) in enumerate(whims(work_of(row), at)):
             samples_s = (row.median_s or math.nan) * samples
             looked: dict[str, Any] = {"visit": number, "samples_s": samples_s.tolist(), "step_s": 0.0}
             looked |= {"median_s": float(np.median(samples_s)), "visit_at_s": [time * RUN_S]}
             yield dataclasses.replace(row, low_s=None, high_s=None, **facts, **looked)
 
-    of_run: list[Measurement] = []
-    for index, row in enumerate(ceilings(H100)):
-        of_run += visits(row, (0.0, 0.25, 0.5, 0.75, 1.0) if index in SENTINELS else (0.0, 1.0))
+    def roofs(whims: Whims) -> list[Measurement]:
+        sentinel = (0.0, 0.25, 0.5, 0.75, 1.0)
+        at = [sentinel if index in SENTINELS else (0.0, 1.0) for index, _ in enumerate(ceilings(H100))]
+        return [
+            look for row, times in zip(ceilings(H100), at, strict=True) for look in visits(whims, row, times)
+        ]
+
+    earlier = [joined(roofs(machine.run(chance))) for _ in range(EARLIER if machine.kind == "cuda" else 0)]
+    whims = machine.run(chance)
+    of_run = roofs(whims)
     every = [
         dataclasses.replace(row, sweep=f"gemm/{name}") for name, family in made.items() for row in family.rows
     ]
     orders = [chance.permutation(len(every)) for _ in range(ROUNDS)]
     for place, row in enumerate(every):
         at = [(number + order[place] / len(every)) / ROUNDS for number, order in enumerate(orders)]
-        of_run += visits(row, at[:1] if "share" in row.sweep else at)
-    return joined(of_run)
+        of_run += visits(whims, row, at[:1] if "share" in row.sweep else at)
+    return joined(of_run, earlier)
 
 
 # ---- verdicts

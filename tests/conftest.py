@@ -1,6 +1,6 @@
 """What all tests share: the seed of a run, and the tests that a run leaves to `make test-deep`.
 
-Every run draws a seed and prints it; `ROOFBENCH_SEED=N` repeats that run's choices and random inputs.
+Every run prints its seed (tests/drawing.py); `ROOFBENCH_SEED=N` repeats a run's choices and random inputs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import gc
 import os
 import random
 import signal
+import sys
 import zlib
 from collections.abc import Iterator
 
@@ -20,7 +21,7 @@ import numpy as np
 import pytest
 
 from tests.computed_once import computed_once
-from tests.drawing import DEEP, SEED, is_deep, run_seed
+from tests.drawing import SEED, begin_run, is_deep, run_seed
 from tests.slowest import Seconds, longest_first
 
 
@@ -35,10 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the run's seed before any test file is imported; xdist's processes and children inherit it."""
-    os.environ.setdefault(SEED, str(random.SystemRandom().randrange(2**32)))
-    if config.getoption("--deep"):
-        os.environ[DEEP] = "1"
+    """Choose the run's seed before any test file is imported."""
+    begin_run(deep=config.getoption("--deep"))
     # A shell starts what runs in its background with SIGINT ignored, and children inherit that: no test of
     # Ctrl-C would ever end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -100,10 +99,15 @@ def _computed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def seed(request: pytest.FixtureRequest) -> int:
-    """A test's own seed, of the run's and of the test's name without its path; `random` begins with it."""
+    """A test's own seed, of the run's and of the test's name without its path.
+
+    `random` begins with it, and torch's generator in files that import torch.
+    """
     print(f"{SEED}={run_seed()}")
     own = zlib.crc32(f"{run_seed()} {request.node.name}".encode())
     random.seed(own)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(own)
     return own
 
 

@@ -1,6 +1,7 @@
-"""Parametrisations of which a run draws a few by its seed: over a week of runs all of them are tested.
+"""The seed of a run of the tests, and parametrisations of which a run draws a few by it.
 
-`make test-deep` (pytest --deep) runs all of them at once.
+Every plain run has the same seed, so that nobody's `make test` is a lottery. `make test-deep` (pytest --deep)
+runs all cases, with random numbers of its own; ROOFBENCH_SEED=N draws by N.
 """
 
 from __future__ import annotations
@@ -11,11 +12,21 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 SEED = "ROOFBENCH_SEED"
-"""Environment variable of the run's seed; tests/conftest.py sets it."""
+"""Environment variable of the run's seed; processes of xdist and children inherit it."""
+PLAIN_SEED = 0
+"""The seed of every plain run."""
 DEEP = "ROOFBENCH_DEEP"
 """Environment variable that is 1 in a run of all cases."""
 
 Case = TypeVar("Case")
+
+
+def begin_run(deep: bool) -> None:
+    """Choose the run's seed, unless the environment has one: the plain one, or in a deep run a random one."""
+    if deep:
+        os.environ[DEEP] = "1"
+    own = random.SystemRandom().randrange(2**32) if is_deep() else PLAIN_SEED
+    os.environ.setdefault(SEED, str(own))
 
 
 def run_seed() -> int:

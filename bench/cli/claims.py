@@ -26,6 +26,7 @@ from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import ClaimEffect
 from bench.judge.claims import Declared, JudgedClaim, Verdict, Written, judge, kept
 from bench.judge.frame import DeviceRun, read
+from bench.judge.noise import PUBLISHED, is_published
 from bench.spec import DeviceKind
 from bench.store.parquet import Sweeps, read_sweeps
 from bench.store.schema import RunKey
@@ -203,9 +204,11 @@ def _effects(of: Sequence[JudgedClaim]) -> str:
 
 
 def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iterator[str]:
-    """The commands that measure more for each device's open claims, with about how many seconds they take."""
+    """Whose noise each device has; what measures more for its open claims, with about how many seconds."""
     for run in {run.device: run for run in runs if not run.imported}.values():
         of = [each for each in judged if not each.imported and each.device == run.device]
+        if published := sum(row.is_timed and is_published(row) for row in run.rows):
+            yield f"{run.device}: noise between runs of {count_text(published, 'time')}: {PUBLISHED}"
         open_claims = [each for each in of if each.verdict in OPEN]
         sheet = find_datasheet(run.device_name)
         capability = sheet.capability if sheet else None

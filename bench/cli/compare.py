@@ -28,7 +28,7 @@ from bench.format import change_text, count_text, duration_text, seconds_text, s
 from bench.judge.comparability import FACTS, OURS, SOFTWARE
 from bench.judge.compare import SAME_WITHIN, Compared, Comparison, Verdict
 from bench.judge.comparison_side import CaseKey, Shift, Side
-from bench.judge.noise import NAMES
+from bench.judge.noise import NAMES, PUBLISHED
 from bench.sweep.grammar import Cache, Threads
 from bench.sweep.load import Case
 
@@ -118,6 +118,8 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
             by_share.setdefault(share, []).append(NAMES[work])
         listed = "; ".join(f"{share_text(share)} ({', '.join(names)})" for share, names in by_share.items())
         yield f"SAME: no change beyond {listed}, the limit of runs on a shared CPU"
+    if comparison.published:
+        yield f"noise between runs of {count_text(comparison.published, 'case')}: {PUBLISHED}"
     for shift in comparison.shifts.values():
         yield f"the machine as a whole from A to B: {_shift_text(shift)} of the same libraries"
     for what, shift in comparison.machine.items():

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FORMER: Mapping[str, str] = {
+    "ceilings": "`ceilings` is `table --role ceiling`",
+    "duel": "`duel` is `table --by implementation`",
+    "efficiency": "`efficiency` is `table --by implementation`, and `table` has the share of the roof",
+    "export": "`export` is gone: pytest-benchmark's own --benchmark-json is what other tools read",
     "first-minutes": "`first-minutes` is gone: begin on a new GPU with `doctor`, then `make bench`",
+    "goals": "`goals` is gone: `table --by implementation` has the ratios, `claims` judges what has a bar",
+    "pack": "`pack` is gone: DuckDB reads a folder of result files as one table (docs/queries.md)",
 }
 """Name of a command that is no more -> what to do instead."""

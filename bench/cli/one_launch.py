@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ from bench.cli.run_command import KernelOption, cases_of
 from bench.errors import UserError
 from bench.format import seconds_text
 from bench.spec import is_custom, parameter_words
+from bench.worker.lifeline import die_with
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
@@ -93,7 +95,7 @@ def profile(words: Words) -> None:
         raise UserError("profile: neither ncu (Nsight Compute) nor nsys (Nsight Systems) is on the PATH")
     command = [*profiler, "-o", _report(" ".join(words)), sys.executable, "-m", "bench", "one", *words]
     typer.echo(shlex.join(command))
-    raise typer.Exit(subprocess.run(command).returncode)
+    raise typer.Exit(subprocess.run(command, preexec_fn=partial(die_with, os.getpid())).returncode)
 
 
 def ncu_command(row: Measurement, here: bool) -> str:

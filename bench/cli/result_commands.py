@@ -1,8 +1,7 @@
-"""Commands that read or write result files: `python -m bench ceilings`, `compare`, `export`, `import` ..."""
+"""Commands about result files: `python -m bench table`, `compare`, `claims`, `explain`, `import csv`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,6 @@ import kernels
 from bench.cli.ab import BudgetOption
 from bench.cli.application import Results, ResultsOption, left_out, remark, result_files, show
 from bench.errors import UserError
-from bench.format import count_text, memory_text
 
 
 def columns() -> None:
@@ -25,63 +23,35 @@ def columns() -> None:
     typer.echo(path)
 
 
-def ceilings(results: Results) -> None:
-    """What the probes of each run measured, with intervals, and the calibrations made from a GPU's probes."""
-    from bench.cli.standings import ceilings_lines
-    from bench.judge.frame import read
-
-    show(ceilings_lines(read(results, left_out)))
-
-
-def every_case(results: Results) -> None:
+def every_case(
+    results: Results,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="implementation", help="A line a size, a column an implementation, ratios."),
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(metavar="ceiling", help="The run's ceilings with intervals, and its calibrations."),
+    ] = None,
+) -> None:
     """Every case of each run: time, 95 % interval, rate, share of the roof, what bounds it, flags."""
+    from bench.cli.result_tables import ceilings_lines, implementation_lines
     from bench.cli.run_summary import case_table
     from bench.judge.frame import read
 
-    for run in read(results, left_out):
-        show([f"{run.device} {run.name}", *case_table(run.rows).splitlines()])
-
-
-def efficiency(results: Results) -> None:
-    """Memory-bound operators: their share of a copy's bandwidth, and our kernels against the best library."""
-    from bench.cli.standings import efficiency_table
-    from bench.judge.frame import read
-
-    show(efficiency_table(read(results, left_out)))
-
-
-def duel(results: Results) -> None:
-    """GEMM: our kernels against cuBLAS, case by case and by region of shapes, with their goals."""
-    from bench.cli.standings import duel_table
-    from bench.judge.frame import read
-
-    show(duel_table(read(results, left_out)))
-
-
-def goals(
-    results: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[RESULT...]", help="Parquet files, or folders; none: no verdict."),
-    ] = None,
-    operator: Annotated[str | None, typer.Option(help="Only those of this operator.")] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="The goals as Markdown, with reasons.")
-    ] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every goal, also those without a case, and every reason.")
-    ] = False,
-) -> None:
-    """The goals of our kernels: what they rest on, what would refute them, and what results say of each."""
-    from bench.cli.standings import goal_lines, markdown_lines, of_operator, outcome_lines, summary_lines
-    from bench.judge.frame import read
-
-    about = of_operator(operator)
-    if markdown:
-        show(markdown_lines(about))
-    elif not results:
-        show(goal_lines(about) if every or operator else summary_lines(about))
+    for option, given, known in (("--by", by, "implementation"), ("--role", role, "ceiling")):
+        if given not in (None, known):
+            raise UserError(f"{option} {given}: the table is {option} {known}, or of every case without it")
+    if by and role:
+        raise UserError("--by implementation compares cases, and --role ceiling lists no cases: give one")
+    runs = read(results, left_out)
+    if by:
+        show(implementation_lines(runs))
+    elif role:
+        show(ceilings_lines(runs))
     else:
-        show(outcome_lines(read(results, left_out), about, every))
+        for run in runs:
+            show([f"{run.device} {run.name}", *case_table(run.rows).splitlines()])
 
 
 def compare(
@@ -210,65 +180,6 @@ def explain(
     from bench.cli.explain import explanation
 
     show(explanation(case, result, others or ()))
-
-
-def export(
-    form: Annotated[str, typer.Argument(metavar="FORMAT", help="github-action-benchmark or openmetrics.")],
-    results: Results,
-    output: Annotated[
-        Path | None, typer.Option("-o", metavar="FILE", help="Where to; default: standard output.")
-    ] = None,
-) -> None:
-    """Our times as other tools read them: docs/nightly.md says what each does with them."""
-    from bench.interop.export import exported
-
-    for line in exported(form, results, output, left_out, remark):
-        typer.echo(line, nl=False)
-
-
-def pack(
-    results: Results,
-    output: Annotated[
-        Path, typer.Option("-o", metavar="DIR", help="Where the packs go: DIR/<device>/2026-11.parquet.")
-    ],
-    remove: Annotated[
-        bool,
-        typer.Option("--remove", help="Delete the files that are in a pack, once it has been read back."),
-    ] = False,
-) -> None:
-    """Months that are over: all runs of a device in one file; docs/queries.md says what it keeps."""
-    show(_pack_lines(results, output, remove))
-
-
-def _pack_lines(results: Sequence[Path], folder: Path, removing: bool) -> Iterator[str]:
-    """Pack these results below `folder`; a line for each pack that holds some of them.
-
-    UserError if the folder is one of those that are packed, or in it: whoever reads that would find every run
-    twice.
-    """
-    from bench.store.pack import pack, remove
-
-    into = folder.resolve()
-    for root in results:
-        if root.resolve() in (into, *into.parents):
-            raise UserError(
-                f"-o {folder}: is inside {root}, where every run would then be found twice; "
-                "give a folder outside of it"
-            )
-    any_pack = False
-    for packed in pack(results, folder, left_out):
-        any_pack = True
-        files = count_text(len(packed.originals), "file")
-        if packed.packed_byte:
-            sizes = f"{memory_text(packed.byte)} in {memory_text(packed.packed_byte)}"
-            line = f"{packed.path}: {files}, {sizes}"
-        else:
-            line = f"{packed.path}: held {files} of these already"
-        if removing:
-            line += f"; removed {count_text(sum(1 for _ in remove(packed)), 'original')}"
-        yield line
-    if not any_pack:
-        yield "nothing to pack"
 
 
 def import_csv(

@@ -23,13 +23,15 @@ from bench.format import (
 )
 from bench.judge.flags import FLAGS, SUSPECT, disturbances
 from bench.judge.frame import DeviceRun, runs
-from bench.judge.noise import noise_of
+from bench.judge.noise import PUBLISHED, is_published, noise_of
 from bench.model.ceilings import VARIED, Ceiling, Ceilings
 from bench.model.predict import reached
 from bench.store.schema import Measurement, RunKey
 
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
+COPIES_DIFFER = 0.05
+"""Share by which the copies of two implementations may differ unsaid."""
 REASONS = 3
 """Most reasons why cases have no time that are given."""
 LEAST_COMMON = 4
@@ -160,6 +162,24 @@ def reached_sentence(run: DeviceRun) -> str:
     return f"{run.device_name} {'; '.join(reached)}." if reached else ""
 
 
+def copies_lines(run: DeviceRun) -> Iterator[str]:
+    """Where the copies of two implementations differ most, if by more than COPIES_DIFFER."""
+    ceilings = run.measured_ceilings.get("cold")
+    if ceilings is None or run.imported:
+        return
+    copies = {"in memory": ceilings.bandwidth_byte_per_s.get(0.5)}
+    copies |= {f"within {held / 2**20:g} MiB": copy for held, copy in ceilings.cached.items()}
+    ratios = {where: of.per_s / min(of.reached.values()) for where, of in copies.items() if of and of.reached}
+    differing = sorted((ratio, where) for where, ratio in ratios.items() if ratio > 1 + COPIES_DIFFER)
+    if differing and (copy := copies[where := differing[-1][1]]):
+        order = sorted(copy.reached, key=lambda name: copy.reached[name], reverse=True)
+        rates = ", ".join(f"{amount_text(copy.reached[name], 'B/s')} by {name}" for name in order)
+        more = (
+            f" (so do those of {count_text(len(differing) - 1, 'other size')})" if len(differing) > 1 else ""
+        )
+        yield f"copies {where} differ: {rates}{more}; the better one is the roof"
+
+
 def _rate_text(roof: Ceiling, unit: str) -> str:
     """`80 GB/s`; `46 or 80 GB/s` where the visits to it have two speeds, `46 to 80 GB/s` where they vary."""
     ends, word = roof.speeds or (roof.slow_per_s, roof.per_s), "or" if roof.speeds else "to"
@@ -177,7 +197,7 @@ def reached_text(row: Measurement, ceilings: Ceilings) -> str:
 
 
 def trust_lines(run: DeviceRun) -> Iterator[str]:
-    """How many rows are suspect and by which flags, and how much the machine varied."""
+    """How many rows are suspect and by which flags, whether copies differ, how much the machine varied."""
     timed = [
         SUSPECT.intersection(flags) for row, flags in zip(run.rows, run.flags, strict=True) if row.is_timed
     ]
@@ -187,6 +207,7 @@ def trust_lines(run: DeviceRun) -> Iterator[str]:
     are = "is" if len(timed) == 1 else "are"
     by = f" ({', '.join(f'{count} {name}' for name, count in names.most_common())})" if names else ""
     yield f"{suspect} of {count_text(len(timed), 'time')} {are} suspect{by}"
+    yield from copies_lines(run)
     yield from noise_lines(run.rows)
     yield from sentinel_lines(run.rows)
 
@@ -195,9 +216,10 @@ def noise_lines(rows: Sequence[Measurement]) -> list[str]:
     """How much the machine varied in this run, which every interval holds."""
     timed = [row for row in rows if row.is_timed]
     noise = noise_of(timed, [bool(disturbances(row)) for row in timed])
-    if not noise.text:
-        return []
-    return [f"from visit to visit, 95 of 100 times changed by at most: {noise.text}"]
+    lines = [f"from visit to visit, 95 of 100 times changed by at most: {noise.text}"] if noise.text else []
+    if published := sum(map(is_published, timed)):
+        lines.append(f"noise between runs of {count_text(published, 'time')}: {PUBLISHED}")
+    return lines
 
 
 def sentinel_lines(rows: Sequence[Measurement]) -> list[str]:

@@ -163,7 +163,7 @@ def pip_install(requirements: Iterable[str]) -> str:
 
 
 def demand(by: str, *names: str) -> None:
-    """UserError if any of these distributions is missing; `by` is the command, or its part, that uses them."""
+    """UserError if any of these distributions is missing; `by` is the command that uses them, or its part."""
     others = {requirement.name for requirement in required()} - set(names)
     if lacking := sentence(missing(without=others)):
         raise UserError(f"{by}: {lacking}")

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from bench.errors import UserError
 from bench.interop.source_file import Source
+from bench.worker.lifeline import die_with
 
 
 def clone(source: Source, folder: Path) -> None:
     """Make `folder` such a clone; UserError, with git's own words, if that is not possible.
 
-    A clone that was interrupted is completed: nothing that is there is fetched again.
+    A clone that was interrupted is completed: nothing that is there is fetched again. Each of the source's
+    other commits is a clone of its own in this one.
     """
     if not source.paths:
         raise UserError(f"{folder}: cannot be cloned, since no repository holds the files of {source.name}")
+    _check_out(source, source.commit, folder)
+    for commit in source.others:
+        _check_out(source, commit, folder / f"commit-{commit[:7]}")
+
+
+def _check_out(source: Source, commit: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _git(folder, "init", "--quiet")
     _git(folder, "sparse-checkout", "set", *source.paths)
     _git(folder, "config", "remote.origin.url", source.repository)  # from there git fetches files later
-    _git(folder, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", source.commit)
+    _git(folder, "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", commit)
     _git(folder, "checkout", "--quiet", "--detach", "FETCH_HEAD")
 
 
@@ -42,8 +52,11 @@ def installed(source: Source) -> tuple[Source, Path]:
 
 
 def _git(folder: Path, *words: str) -> None:
+    dies = partial(die_with, os.getpid())
     try:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, check=False, preexec_fn=dies
+        )
     except FileNotFoundError as error:
         raise UserError(f"{folder}: cannot be cloned, since there is no git here") from error
     if done.returncode:

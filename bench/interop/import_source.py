@@ -17,6 +17,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
+from bench.environment.dependencies import demand
 from bench.errors import UserError, quoted
 from bench.interop.imported_rows import (
     FOLDER,
@@ -119,6 +120,8 @@ class _Import:
 
     def outcome(self, folder: Path, results: Path) -> SourceOutcome:
         """See `imported`."""
+        if any(table.reader.kind == "workbook" for table in self.source.tables):
+            demand(f"import {self.source.name}", "openpyxl")
         were_read: set[Path] = set()
         another: dict[Path, AnotherForm] = {}
         for table, path, named in self._files(folder):
@@ -141,20 +144,19 @@ class _Import:
         return self.outcomes
 
     def _files(self, folder: Path) -> Iterator[tuple[Table, Path, dict[str, str]]]:
-        """Each file of a table: its path below the folder is matched with `__` for `/` and without .gz."""
+        """Each file of a table, with the named groups of its path."""
         if not folder.is_dir():
             raise UserError(f"{folder}: is no folder; give a clone of {self.source.repository}")
         matches = 0
         newest: dict[tuple[int, str], tuple[list[int], Path, dict[str, str]]] = {}
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            flat = "__".join(path.relative_to(folder).parts).removesuffix(".gz")
             for number, table in enumerate(self.source.tables):
                 if self.operator not in ("", *(entry.operator for entry in table.rows)):
                     continue
-                if match := re.search(rf"(?:^|__)(?:{table.files})$", flat):
+                if match := table.match(path.relative_to(folder)):
                     named = {k: v for k, v in match.groupdict().items() if v is not None}
                     version = named.get("newest", "")
-                    alike = flat.replace(f"__{version}__", "__") if version else str(path)
+                    alike = match.string.replace(f"__{version}__", "__") if version else str(path)
                     this = [int(part) for part in re.findall("[0-9]+", version)], path, named
                     matches += 1
                     newest[number, alike] = max(newest.get((number, alike), this), this)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.environment.dependencies import demand
 from bench.errors import UserError
 
 if TYPE_CHECKING:
@@ -119,7 +118,6 @@ def _workbook(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
     of the first column above the line; `above`, the texts above the sheet's first table; and `sheet.key`, in
     lower case, for each row of two cells of a sheet whose name `heading` does not match.
     """
-    demand("reading a workbook", "openpyxl")
     import openpyxl
 
     def column(text: object) -> str:
@@ -161,33 +159,16 @@ def _tables(rows: Iterable[dict[int, Any]], column: Callable[[str], str]) -> Ite
 
 
 def _documents(data: bytes, reader: Reader) -> Iterator[dict[str, Any]]:
-    """The rows of a document's tables: of Markdown, or of JSON with the section, header and rows of each.
+    """The rows of the tables of a document in Markdown.
 
     Columns in addition to those of the table: `section`, the headings above it; `caption`, the line above it;
-    `headings`, its own, joined by bars; and `file`, where there are several documents.
+    and `headings`, its own, joined by bars.
     """
-    text = data.decode("utf-8")
-    try:
-        tables = _in_json(json.loads(text))
-    except json.JSONDecodeError:
-        tables = _in_markdown(text.splitlines())
-    for table in tables:
+    for table in _in_markdown(data.decode("utf-8").splitlines()):
         names = [_cell(name) for name in table["header"]]
-        about = {key: table.get(key, "") for key in ("file", "section", "caption")}
-        about["headings"] = " | ".join(names)
+        about = {"section": table["section"], "caption": table["caption"], "headings": " | ".join(names)}
         for row in table["rows"] if re.search(reader.heading, about["headings"]) else []:
             yield about | dict(zip(names, [_cell(text) or None for text in row], strict=False))
-
-
-def _in_json(tree: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(tree, list):
-        yield from tree
-    elif "tables" in tree:
-        captions = [*tree["captions"], *[""] * len(tree["tables"])]
-        yield from (table | {"caption": line} for table, line in zip(tree["tables"], captions, strict=False))
-    else:
-        for file, inner in tree.items():
-            yield from (table | {"file": file} for table in _in_json(inner))
 
 
 def _in_markdown(lines: list[str]) -> Iterator[dict[str, Any]]:
@@ -202,8 +183,11 @@ def _in_markdown(lines: list[str]) -> Iterator[dict[str, Any]]:
         if table:
             yield table
             table = None
-        fenced ^= line.strip().startswith("```")
-        if fenced:
+        fence = re.match(r"\s*```+(.*)", line)
+        if fence and "```" not in fence[1]:  # marks at both ends are a line of code
+            # Authors forget to close fences: marks with a word open one, whatever was open.
+            fenced = bool(fence[1].strip()) or not fenced
+        if fence or fenced:
             continue
         if "|" in line and _RULE.fullmatch(following):
             section = " / ".join(filter(None, sections))

@@ -143,6 +143,11 @@ class Table(_Part):
     rows: tuple[Entry, ...]
     left_out: dict[str, str] = Field(default_factory=dict)
 
+    def match(self, path: Path) -> re.Match[str] | None:
+        """Whether a file at this path below the source's folder is of this kind, and its named groups."""
+        flat = "__".join(path.parts).removesuffix(".gz")
+        return re.search(rf"(?:^|__)(?:{self.files})$", flat)
+
     @cached_property
     def needed(self) -> tuple[str, ...]:
         """Columns without which a file is no such table."""
@@ -161,6 +166,8 @@ class Source(_Part):
     who: str
     repository: str
     commit: str
+    others: tuple[str, ...] = ()
+    """More commits whose files count: those of 0123456... are in the clone's folder commit-0123456."""
     installed: str = ""
     """The distribution, on PyPI, that holds the files; `commit` is the version described here."""
     licence: str

@@ -30,7 +30,7 @@ from bench.format import change_text
 from bench.judge.comparability import Difference, differing, waved
 from bench.judge.comparison_side import CaseInRun, CaseKey, Shift, Side, between_runs, side
 from bench.judge.frame import DeviceRun
-from bench.judge.noise import HOUR_S, HOURS_APART, NAMES, Work, work_of
+from bench.judge.noise import HOUR_S, HOURS_APART, NAMES, Work, is_published, work_of
 from bench.store.schema import Measurement, RunKey
 
 Verdict = Literal["SLOWER", "FASTER", "SAME", "UNSURE", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
@@ -122,6 +122,15 @@ class Comparison:
     def in_common(self) -> int:
         """Cases that both sides have."""
         return len(self.cases) - len(self.of("NEW", "GONE"))
+
+    @property
+    def published(self) -> int:
+        """Of those, the cases whose noise between runs is other people's on both sides."""
+        sides = self.before.looks, self.after.looks
+        judged = [
+            [looks[each.case].row for looks in sides if each.case in looks] for each in self.of(*JUDGED)
+        ]
+        return sum(all(map(is_published, rows)) for rows in judged)
 
     @property
     def same_run(self) -> bool:
@@ -298,7 +307,8 @@ def _judged(
         if not look.has_interval:
             return replace(known, reason=f"no interval in {name}: too few samples")
     if one_device:  # of its two runs the one that knows more of how they differ speaks for both
-        runs = max(before.runs, after.runs)
+        own = [look.runs for look in (before, after) if not is_published(look.row)]
+        runs = max(own or (before.runs, after.runs))
         if _seconds_apart(before.row, after.row) > HOUR_S:
             runs *= HOURS_APART.get(before.row.device_kind, 1.0)
         before, after = before.among_runs(runs), after.among_runs(runs)

@@ -72,11 +72,9 @@ class CaseInRun(NamedTuple):
         return not math.isnan(self.down)
 
     def among_runs(self, runs: float) -> CaseInRun:
-        """The same with as much noise between runs as this, if that is more than its own."""
-        if runs <= self.runs:
-            return self
-        more = math.sqrt(runs**2 - self.runs**2)
-        down, up = math.hypot(self.down, more), math.hypot(self.up, more)
+        """The same with this noise between runs in place of its own."""
+        more = runs**2 - self.runs**2
+        down, up = (math.sqrt(max(0.0, end**2 + more)) for end in (self.down, self.up))
         return self._replace(down=down, up=up, shared=self.shared + runs - self.runs, runs=runs)
 
 

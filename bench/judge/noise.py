@@ -16,8 +16,15 @@ refilled cache is a large part of its time.
 The usual spreads of a CPU are those of runs of two virtual machines with 2 cores (results/reference/nights
 and fresh_nights; `python -m studies.noise_by_kind DIR` shows
 what they cover), but for small kernels, of which those runs have none: theirs are assumed. From hour to hour
-such a machine's level may move by more, which `compare` tells from the ceilings. Those of a GPU are assumed:
-none has been measured yet.
+such a machine's level may move by more, which `compare` tells from the ceilings.
+
+Those of a GPU are published ones: in Vidur's tables several runs timed the same launches. They were chosen
+on its A100s alone (`python -m studies published_repeats FOLDER`), hold what several cards of a kind differ
+by, and are those of a launch alone, read in whole microseconds. On GPUs that were not looked at they cover
+91 to 100 % of an A40's pairs of runs and 95 % or more of an H100's products, but only 77 % of its other work
+from memory, and next to none of two runs of an RTX 3090 at another speed. Assumed are those of launches,
+HOURS_APART and CALMEST. A device's own runs replace them, and where none has, `compare` and `claims` say
+whose they are.
 """
 
 from __future__ import annotations
@@ -49,12 +56,16 @@ NAMES: Mapping[Work, str] = {
 }
 """Names of the kinds of work in texts."""
 SMALL_S: Mapping[str, float] = {"cpu": 2e-4, "cuda": 5e-5}
-"""Kind of device -> seconds: ten launches of a GPU; what waking threads up may take on a CPU."""
+"""Kind of device -> seconds: ten launches of a GPU; what waking threads up may take on a CPU. In Vidur's
+tables 95 in 100 pairs of an A40's runs agree within 7 % below 50 us and within 2 % above, products apart; of
+an A100's within 3 to 5 % on either side."""
 
 LEAST_INTENSITY: Mapping[str, float] = {"cpu": 16.0, "cuda": 64.0}
 """Kind of device -> FLOP for each byte from which a product varies as products do. Of a CPU by runs of one
 commit (results/reference/tours and quiet_tours): products of 8 to 16 differ from run to run twice as much as
-those of more than 64, and products of 2 to 4 four times as much. Of a GPU nothing has been measured."""
+those of more than 64, and products of 2 to 4 four times as much. On a GPU those of few differ less, as
+memory does: in Vidur's tables by 2 to 4 % (A100) and 1.5 to 2.6 % (A40) below 64, by 5 to 6 and 2.5 to 4.6 %
+above 128."""
 
 USUAL: Mapping[str, Mapping[Work, MedianSpread]] = {
     "cpu": {
@@ -65,11 +76,11 @@ USUAL: Mapping[str, Mapping[Work, MedianSpread]] = {
         "launch": MedianSpread(0.07, 0.04),
     },
     "cuda": {
-        "matrix": MedianSpread(0.006, 0.003),
-        "memory": MedianSpread(0.005, 0.002),
-        "small": MedianSpread(0.01, 0.005),
-        "cache": MedianSpread(0.006, 0.003),
-        "launch": MedianSpread(0.05, 0.03),
+        "matrix": MedianSpread(0.028, 0.031),
+        "memory": MedianSpread(0.018, 0.020),
+        "small": MedianSpread(0.025, 0.024),
+        "cache": MedianSpread(0.031, 0.030),
+        "launch": MedianSpread(0.05, 0.03),  # assumed
     },
 }
 """Kind of device -> by how much medians differ, 95 times in 100, from visit to visit and, beyond that, from
@@ -96,8 +107,10 @@ MIDDLE_STEP = 0.6745 / 1.96
 """... and the part of such a step that half of them do not exceed, by the normal distribution."""
 MOST_BETWEEN_RUNS = 3.0
 """Times the usual noise between runs that a run's own visits are taken to imply at most."""
-CALMEST = 0.4
-"""The least factor: a run that happened to be calm does not say that the next one will be."""
+CALMEST: Mapping[str, float] = {"cpu": 0.4, "cuda": 0.1}
+"""Kind of device -> the least factor: a run that happened to be calm does not say that the next one will be.
+Of a GPU, whose usual spreads hold what several cards differ by, it is less (assumed); between runs it takes
+ten of its own."""
 
 
 class Repeated(NamedTuple):
@@ -160,18 +173,30 @@ class Noise:
         every = [step for of_work in steps.values() for step in of_work]
         if not every:
             return cls(kind)
-        factors = {work: _factor(of_work) for work, of_work in steps.items() if len(of_work) >= LEAST_STEPS}
-        typical = {work: _factor([step / MIDDLE_STEP for step in steps[work]], 0.5) for work in factors}
-        return cls(kind, _factor(every), len(every), factors, typical)
+        least = _calmest(kind)
+        factors = {work: _factor(of, least) for work, of in steps.items() if len(of) >= LEAST_STEPS}
+        typical = {
+            work: _factor([step / MIDDLE_STEP for step in steps[work]], least, 0.5) for work in factors
+        }
+        return cls(kind, _factor(every, least), len(every), factors, typical)
 
 
-def _factor(steps: Sequence[float], quantile: float = QUANTILE) -> float:
+def _factor(steps: Sequence[float], least: float, quantile: float = QUANTILE) -> float:
     """Factor by which these steps exceed a machine's usual variation: 1 if 95 in 100 are no larger.
 
-    A noisy run raises the factor at once; a quiet one lowers it as evidence grows.
+    A noisy run raises the factor at once; a quiet one lowers it as evidence grows, down to `least`.
     """
     seen = float(np.quantile(steps, quantile))
-    return max(CALMEST, seen, (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS))
+    return max(least, seen, (len(steps) * seen + PRIOR_STEPS) / (len(steps) + PRIOR_STEPS))
+
+
+def _calmest(kind: str, changes: float = math.inf) -> float:
+    """The least factor of a kind of device, by so many changes from one run to the next.
+
+    What many cases of two runs differ by has one cause, and says less than as many runs.
+    """
+    least = CALMEST.get(kind, CALMEST["cpu"])
+    return max(least, min(CALMEST["cpu"], 1 / (1 + changes)))
 
 
 def between_runs(runs: Iterable[Iterable[Measurement]]) -> dict[Work, float]:
@@ -181,8 +206,10 @@ def between_runs(runs: Iterable[Iterable[Measurement]]) -> dict[Work, float]:
     what was changed in between is no noise.
     """
     steps: dict[Work, list[float]] = defaultdict(list)
+    changes: dict[Work, set[int]] = defaultdict(set)
     before: dict[tuple[Any, ...], Measurement] = {}
-    for run in runs:
+    kind = "cpu"
+    for number, run in enumerate(runs):
         now = {
             (row.case, *(value(row, fact) for fact in ALIKE)): row
             for row in run
@@ -200,8 +227,29 @@ def between_runs(runs: Iterable[Iterable[Measurement]]) -> dict[Work, float]:
             visits = math.hypot(_visits_half(row), _visits_half(other))
             step = math.sqrt(max(0.0, apart**2 - visits**2) / 2) / _usual(row).runs
             steps[work_of(row)].append(step)
+            changes[work_of(row)].add(number)
+            kind = row.device_kind
         before |= now  # shards, and runs of other sweeps, lie between two runs of the same cases
-    return {work: _factor(of_work) for work, of_work in steps.items() if len(of_work) >= LEAST_STEPS}
+    return {
+        work: _factor(of_work, _calmest(kind, len(changes[work])))
+        for work, of_work in steps.items()
+        if len(of_work) >= LEAST_STEPS
+    }
+
+
+PUBLISHED = (
+    "by published runs on A100s (launches: assumed), not this device's: earlier runs in its folder replace it"
+)
+"""Whose the noise between runs of such rows is, in texts."""
+
+
+def is_published(row: Measurement) -> bool:
+    """Whether the noise between runs of a row is other people's: no earlier runs of its GPU told any.
+
+    It is theirs to the digit unless the row's own run was restless, or the device's runs say more or less.
+    """
+    runs = _usual(row).runs if row.noise_runs is None else row.noise_runs
+    return row.device_kind == "cuda" and math.isclose(runs, _usual(row).runs)
 
 
 def _usual(row: Measurement) -> MedianSpread:

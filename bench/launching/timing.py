@@ -11,7 +11,7 @@ choice.
 **How drift is kept out.** A GPU at rest takes a while to reach its clock rate, and one that works hard may
 have to lower it. So it works for 50 ms first. Then each candidate is timed twice, once in a walk forwards
 through the list and once in a walk backwards: a steady drift affects all of them equally. The best three are
-timed again, longer and more often. Only these last times decide, because luck helped to make them finalists.
+timed again, more often. Only these last times decide, because luck helped to make them finalists.
 Of three candidates all are finalists from the start.
 
 **What it costs in memory.** A launch holds its outputs, which may take up much of the device. So for each
@@ -39,11 +39,10 @@ Replay = Callable[[int], list[float]]
 WARM_UP_S = 0.05
 """Seconds of work before the first look."""
 LOOK_S = 0.01
-"""Seconds of one of the two looks at each candidate; a single replay may take longer."""
-FINAL_LOOK_S = 0.02
-"""Seconds of one of the FINAL_LOOKS at each finalist."""
+"""Seconds of a look, of which there are two at each candidate; a single replay may take longer."""
 FINALISTS = 3
 FINAL_LOOKS = 4
+"""Looks at each finalist."""
 REPLAY_S = 1e-3
 """About how long the launches of one graph take together, unless they would be more than MOST_LAUNCHES."""
 MOST_LAUNCHES = 16
@@ -82,9 +81,9 @@ def quickest(makers: Sequence[Callable[[], Call]], clock: Clock | None = None) -
     _warm_up(_captured(clock, makers, 1, launches))
     finalists = list(range(1, len(makers)))
     if len(finalists) > FINALISTS:
-        medians = _medians(clock, makers, range(len(makers)), launches, LOOK_S, rounds=2)
+        medians = _medians(clock, makers, range(len(makers)), launches, rounds=2)
         finalists = sorted(finalists, key=medians.__getitem__)[:FINALISTS]
-    medians = _medians(clock, makers, [0, *finalists], launches, FINAL_LOOK_S, rounds=FINAL_LOOKS)
+    medians = _medians(clock, makers, [0, *finalists], launches, rounds=FINAL_LOOKS)
     best = min(finalists, key=medians.__getitem__)
     return best - 1, max(0.0, medians[best] - medians[0]) / launches
 
@@ -105,7 +104,6 @@ def _medians(
     makers: Sequence[Callable[[], Call]],
     places: Sequence[int],
     launches: int,
-    look_s: float,
     rounds: int,
 ) -> dict[int, float]:
     """Seconds of a replay by place in `makers`: the median over the rounds of each look's median.
@@ -115,7 +113,7 @@ def _medians(
     seen: dict[int, list[float]] = {place: [] for place in places}
     for turn in range(rounds):
         for place in places if turn % 2 == 0 else reversed(places):
-            seen[place].append(_look(_captured(clock, makers, place, launches), look_s))
+            seen[place].append(_look(_captured(clock, makers, place, launches)))
     return {place: statistics.median(medians) for place, medians in seen.items()}
 
 
@@ -128,10 +126,10 @@ def _captured(clock: Clock, makers: Sequence[Callable[[], Call]], place: int, la
         raise
 
 
-def _look(replay: Replay, look_s: float) -> float:
-    """Median seconds of as many replays as take `look_s`, after a first one that uploads the graph."""
+def _look(replay: Replay) -> float:
+    """Median seconds of as many replays as take LOOK_S, after a first one that uploads the graph."""
     first_s = max(1e-6, sum(replay(1)))
-    return statistics.median(replay(max(1, round(look_s / first_s))))
+    return statistics.median(replay(max(1, round(LOOK_S / first_s))))
 
 
 class GraphClock:

@@ -60,6 +60,8 @@ class Ceiling:
     """The name of the case that it is read from."""
     visits_per_s: tuple[float, ...] = ()
     """The rate of each visit to it, in time order; first those at another level than the published ones."""
+    reached: Mapping[str, float] = field(default_factory=dict)
+    """Implementation -> the highest rate that it was measured with."""
 
     @property
     def slow_per_s(self) -> float:
@@ -366,8 +368,12 @@ def _median(floor: list[Measurement]) -> Duration:
 
 
 def _keep_highest(kept: dict[Any, Ceiling], key: object, ceiling: Ceiling) -> None:
-    if key not in kept or ceiling.per_s > kept[key].per_s:
-        kept[key] = ceiling
+    """Keep the highest of a key, with what each implementation reached."""
+    before = kept.get(key, ceiling)
+    reached = dict(before.reached)
+    for name, per_s in ceiling.reached.items():
+        reached[name] = max(per_s, reached.get(name, 0.0))
+    kept[key] = replace(ceiling if ceiling.per_s > before.per_s else before, reached=reached)
 
 
 def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
@@ -380,7 +386,9 @@ def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
     low_s, high_s = (end_s - floor_s for end_s in (min(low_s, quickest_s), max(high_s, quickest_s)))
     high_per_s = count / low_s if low_s > 0 else math.inf
     rates = tuple(count / (each_s - floor_s) for each_s in visit_medians_s(row) if each_s > floor_s)
-    return Ceiling(count / (quickest_s - floor_s), count / high_s, high_per_s, row_name(row), rates)
+    per_s = count / (quickest_s - floor_s)
+    reached = {row.implementation: per_s}
+    return Ceiling(per_s, count / high_s, high_per_s, row_name(row), rates, reached)
 
 
 def visit_medians_s(row: Measurement) -> list[float]:

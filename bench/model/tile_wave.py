@@ -14,9 +14,8 @@ The exponent says that a loop of many steps loads while it multiplies (the large
 none cannot (they add up). What tiles stick out over D, and places of a wave that stay empty, cost EMPTY less
 than they would if they worked: idle units draw no power, and a device at its power limit runs the quicker.
 
-Where it comes from: public timings of nn.Linear on nine GPUs.
-Relatives: the cost model of Stream-K (Osama et al., PPoPP 2023) for the
-parts of K, LLMCompass (Zhang et al., ISCA 2024) for tiles.
+Where it comes from: public timings of nn.Linear on nine GPUs. Relatives: the cost model of Stream-K (Osama et
+al., PPoPP 2023) for the parts of K, LLMCompass (Zhang et al., ISCA 2024) for tiles.
 """
 
 from __future__ import annotations

@@ -157,8 +157,11 @@ class EarlierCeilings:
     def sentinels(self) -> list[Case]:
         """The copy and the product to be measured anew, of each number of threads; none without a copy."""
         known = [case for case in self.cases if any(case.key in run for run in self.runs)]
-        copies = {case.threads: case for case in known if is_pass(case) and written_share(case) == COPY}
+        copies: dict[str, Case] = {}
         products: dict[str, Case] = {}
+        for case in known:
+            if is_pass(case) and written_share(case) == COPY:
+                copies.setdefault(case.threads, case)
         for case in known:
             if case.role == "roof" and case.problem.flop and case.threads in copies:
                 products.setdefault(case.threads, case)

@@ -118,7 +118,7 @@ def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
         for each in every:
             kept |= {case.key for case in _narrowed(each, held[each.name], entry, prices)}
     cases = [case for each in suite.loaded for case in each.cases]
-    return [case for case in cases if case.role != "measurement" or case.key in kept]
+    return [case for case in cases if case.sweep in suite.ceilings or case.key in kept]
 
 
 def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, prices: Prices) -> Iterable[Case]:
@@ -139,7 +139,8 @@ def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], prices: Prices) ->
     """The groups of one sweep: of its claims, of the course of its lines, and of the rest of the lines."""
     if claims:
         yield from decisive(cases, claims, prices, expected_rows(cases, prices.device))
-    lines = _lines(cases)
+    # Every other one backwards: the largest cases, which heat a device, follow each other.
+    lines = [line[:: -1 if number % 2 else 1] for number, line in enumerate(_lines(cases))]
     for line in lines:
         yield CaseGroup(tuple(evenly(line, POINTS)))
     for line in lines:

@@ -228,8 +228,14 @@ class Prices:
         return impossible(case, self.device) is None
 
     def ceiling_s(self, case: Case) -> float:
-        """Seconds that a visit to this ceiling may sample, settling included."""
-        return PROBE_S[self.device.kind] if case.role != "roof" else self._roof_s
+        """Seconds that a visit to this ceiling may sample, settling included.
+
+        A roof bound by power may settle as long as any case: unsettled it would be too high.
+        """
+        if case.role != "roof":
+            return PROBE_S[self.device.kind]
+        *_, priced = self.known(case)
+        return self._roof_s if priced.again_s is None else max(self._roof_s, self.sampling.most_s)
 
     def ceiling_cost_s(self, case: Case) -> float:
         """Expected wall seconds of the first visit to a ceiling."""
@@ -242,10 +248,10 @@ class Prices:
     def _ceiling_parts_s(self, case: Case) -> tuple[float, float]:
         """Expected wall seconds of the first visit to a ceiling: (without sampling, of sampling)."""
         *_, work, priced = self.known(case)
-        sampling_s = self.ceiling_s(case)
-        if priced.sampling_s is not None:
+        sampling_s, expected_s = self.ceiling_s(case), priced.after(is_hot=True)  # they follow each other
+        if expected_s is not None:
             more_s = 0.0 if case.role != "roof" else ROOF_TIMED_S - self.settings.least_timed_s
-            sampling_s = min(sampling_s, priced.sampling_s + more_s)
+            sampling_s = min(sampling_s, expected_s + more_s)
         return priced.kind_s + priced.first_s + priced.beside_s + 4 * (work.launch_s or 0.0), sampling_s
 
     # ---- the other cases
@@ -360,6 +366,9 @@ def _work(case: Case, device: Device) -> PricedWork:
         None if least_s is None else ASSUMED["launch_s"].value + least_s,
         problem.flop / peak if peak else 0.0,
         renews=case.divided,  # by a profiler, after which a worker measures no more
+        multiplies=problem.arithmetic == "matrix",
+        chooses=case.role == "measurement",
+        autotunes="its templates" in problem.implementation(case.implementation).summary,
     )
 
 

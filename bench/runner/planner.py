@@ -5,10 +5,10 @@ Ceilings are visited first; in a short run after the first visits of the cases. 
 comparison (comparisons.py), as far as there is time: one that begins is finished. Each further round of
 visits has an order of its own, drawn from the run's seed: a drift affects all alike, and the visits of one
 case lie far apart, while cases that are compared stay next to each other, every other round in reverse. Cases
-that need more visits (rows.py) get them in further rounds. After each quarter of the run's time the ceilings
-that serve as sentinels are visited again: with the visits at the ends that is enough to see a drift
-(studies/interval_coverage.py). Last of all come the roofs again, since a roof is the best that was reached
-at either end of the run.
+that need more visits (rows.py) get them in further rounds. After each quarter of the run's time, of a GPU's
+short run halfway, the ceilings that serve as sentinels are visited again: with the visits at the ends that is
+enough to see a drift (studies/interval_coverage.py). Last of all come the roofs again, since a roof is the
+best that was reached at either end of the run.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from bench.sweep.load import Case
 
 LOOKS = (0.25, 0.5, 0.75)
 """Shares of the run after which the sentinels are visited."""
+SHORT_S = 300.0
+"""A GPU's run of less is looked at only halfway: the clock must settle for 3 s for each look at a product."""
 LATEST = 1.05
 """Times the budget: no visit begins that is expected to end later."""
 REPLAN = 8
@@ -227,7 +229,8 @@ class Planner:
         if not is_short:
             yield from self._first_ceilings(ceilings)
         self._scheduled()
-        looks = [look for look in LOOKS if look > self._share_done()]  # at this time they have just been made
+        due = LOOKS[1:2] if self.device.kind == "cuda" and (self.budget_s or SHORT_S) < SHORT_S else LOOKS
+        looks = [look for look in due if look > self._share_done()]  # at this time they have just been made
         for turn in range(self.settings.visits):
             for case in self._round(turn, chance):
                 if looks and self._share_done() >= looks[0]:

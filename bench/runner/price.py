@@ -52,25 +52,40 @@ ASSUMED: Mapping[str, Assumed] = {
         "each slot of the ring: 50 us of setup_s + check_s in the committed CPU runs above 1,000 slots; "
         "twice that, since on a GPU each slot is also captured twice",
     ),
+    "kernel_slot_s": Assumed(
+        4e-4,
+        "the same of a kernel in Triton: 122 to 396 us to build, and two or three captures of 13 to 72 us, "
+        "timed with a driver that does nothing",
+    ),
     "program_s": Assumed(
         0.6,
         "compiling one Triton program: 0.2 to 0.6 s on a CPU core, measured without a GPU (all targets)",
     ),
     "first_question_s": Assumed(
-        1.3,
-        "the tuner's first question of a kind (data type, layout, direction ...): a dozen candidates "
-        "compiled side by side, 0.1 s each in effect",
+        1.0,
+        "the tuner's first question of a kind (data type, layout, direction ...): compiling four or five "
+        "candidates one by one takes 0.3 to 1.7 s of a CPU core (activations, pooling, batch normalization, "
+        "for an H100 without one), the six of GEMM side by side less",
     ),
     "question_s": Assumed(
         0.5,
-        "its further ones: the looks at a dozen candidates take 0.85 s by the settings of the tuner, at the "
-        "six of GEMM 0.5 s, and six in ten tuned cases ask something new (of an H100's 1,837 of GEMM "
-        "1,039, of most others all)",
+        "its further ones: the looks at five candidates take 0.36 s by the settings of the tuner, and 28 "
+        "captures 5 ms each",
+    ),
+    "product_question_s": Assumed(
+        0.7,
+        "the same of products, in the mean: every second case asks something new (12 of the tour's 24 on an "
+        "H100), which is 0.55 s and two or three new programs side by side, 0.4 s; the others compile one "
+        "program, 0.4 s (27 for twelve questions, each 0.4 s of a CPU core, compiled without an H100)",
     ),
     "inductor_s": Assumed(
         2.0,
         "one shape for torch.compile: tracing, code generation and two Triton programs, or one file of C++; "
         "no measurement",
+    ),
+    "max_autotune_s": Assumed(
+        20.0,
+        "the same of a product on a GPU, for which Inductor compiles and times its templates; no measurement",
     ),
     "power_share": Assumed(
         0.5,
@@ -109,6 +124,12 @@ class PricedWork(NamedTuple):
     """Seconds that the arithmetic of a launch takes at the datasheet's peak; 0 if that is unknown."""
     renews: bool = False
     """Whether a new worker must start after its first visit."""
+    multiplies: bool = False
+    """Whether its arithmetic is that of matrix units."""
+    chooses: bool = True
+    """Whether a kernel of ours has several forms; that of a ceiling has one."""
+    autotunes: bool = False
+    """Whether Inductor times its templates on a GPU."""
 
 
 class Price(NamedTuple):
@@ -136,12 +157,13 @@ def price(work: PricedWork, kind: DeviceKind, cache_byte: int, settings: Protoco
     On a CPU intervals are seldom narrow before the time is up, so sampling takes as long as its limit.
     """
     if kind == "cpu":
-        return Price(*_making_s(work.implementation), OVERHEAD_S, None)
+        return Price(*_making_s(work, kind), OVERHEAD_S, None)
     slots = slots_of(work, cache_byte, settings)
-    beside_s = ASSUMED["visit_s"].value + slots * ASSUMED["slot_s"].value
+    slot_s = ASSUMED["kernel_slot_s" if work.implementation.startswith("triton") else "slot_s"].value
+    beside_s = ASSUMED["visit_s"].value + slots * slot_s
     sampling = sampling_s(work, slots, settings)
     again = sampling_s(work, slots, settings, ASSUMED["power_again_s"].value)
-    kind_s, first_s = _making_s(work.implementation)
+    kind_s, first_s = _making_s(work, kind)
     first_s += ASSUMED["start_s"].value if work.renews else 0.0
     return Price(kind_s, first_s, beside_s, sampling, again if is_bound_by_power(work) else None)
 
@@ -153,15 +175,16 @@ def slots_of(work: PricedWork, cache_byte: int, settings: Protocol) -> int:
     return settings.ring_slots(cache_byte, work.byte)
 
 
-def _making_s(implementation: str) -> tuple[float, float]:
+def _making_s(work: PricedWork, kind: DeviceKind) -> tuple[float, float]:
     """Seconds of compiling and tuning (once for its kind, once for the case): libraries have neither."""
-    if implementation.startswith("inductor"):
-        return 0.0, ASSUMED["inductor_s"].value
-    if re.fullmatch(r"triton-\d+x\d+", implementation):  # held to one tile: nothing to choose
+    if work.implementation.startswith("inductor"):
+        return 0.0, ASSUMED["max_autotune_s" if work.autotunes and kind == "cuda" else "inductor_s"].value
+    if not work.implementation.startswith("triton"):
+        return 0.0, 0.0
+    if not work.chooses or re.fullmatch(r"triton-\d+x\d+", work.implementation):  # held to one tile
         return ASSUMED["program_s"].value, 0.0
-    if implementation.startswith("triton"):
-        return ASSUMED["first_question_s"].value, ASSUMED["question_s"].value
-    return 0.0, 0.0
+    question = "product_question_s" if work.multiplies else "question_s"
+    return ASSUMED["first_question_s"].value, ASSUMED[question].value
 
 
 def is_bound_by_power(work: PricedWork) -> bool:

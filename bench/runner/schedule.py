@@ -150,12 +150,12 @@ def schedule(
         base_s = _largest_base(chosen.values(), left_s, least_s, most_s)
     share_s = most_s if budget_s is None else min(most_s, max(least_s, SAMPLING_SHARE * budget_s))
 
-    def limit_s(job: Job) -> float:
+    def visit_limit_s(job: Job) -> float:
         if job.expected_s is None:
             return job.limit_s(base_s)
         return job.limit_s(most_s if job.bound_by_power else share_s)
 
-    limits_s = {key: limit_s(job) for key, job in chosen.items()}
+    limits_s = {key: visit_limit_s(job) for key, job in chosen.items()}
     total_s, visits = _cost_s(chosen.values())(base_s), sum(job.visits for job in chosen.values())
     return Schedule(limits_s, refused, every - chosen.keys(), total_s, visits)
 

@@ -31,7 +31,7 @@ NO_SWEEPS: Sweeps = {}
 SCHEMA_KEY, _RUN, _SWEEPS = b"roofbench.schema", b"roofbench.run", b"roofbench.sweeps"
 """Keys of a file's metadata."""
 PACK = b"roofbench.pack"
-"""Key in the metadata of a pack (bench/store/pack.py)."""
+"""Key in the metadata of a pack: several runs in one file, as releases before December 2026 wrote them."""
 SAMPLES = ".samples"
 """Suffix of the file beside a pack that holds its lists of numbers."""
 QUICKEST = "quickest_s"

@@ -8,7 +8,7 @@
 
 An entry takes cases of its sweeps: all of them; those that a selection names; so many lines of each plot, and
 points of each line; or those that decide the claims that it names, or `all`. Entries add up, and the ceilings
-come with them: all, or those that the suite names (`ceilings: [launch, stream]`).
+come with them: all, or those that the suite names (`ceilings: [launch, stream]`) and those that entries take.
 `bench.runner.comparisons` makes the choice.
 """
 
@@ -129,6 +129,8 @@ class LoadedSuite(NamedTuple):
     suite: Suite
     taken: list[Taken]
     loaded: list[Loaded]
+    ceilings: frozenset[str]
+    """The sweeps that come along whole, whatever the entries take."""
 
 
 def suites(path: Path = SUITES) -> dict[str, Suite]:
@@ -144,7 +146,8 @@ def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> Loa
         if name not in there:
             raise UserError(f"--bench-suite: {unknown('suite', name, shown_path(path), there)}")
         suite = there[name]
-        taken, paths = [], _ceilings(suite, (name, "ceilings"))
+        paths = _ceilings(suite, (name, "ceilings"))
+        taken, ceilings = [], frozenset(paths)
         for number, entry in enumerate(suite.entries):
             at = (name, "entries", number)
             mine = _paths(entry, (*at, "sweeps"))
@@ -159,7 +162,7 @@ def load_suite(name: str, find: Find, sm_count: int, path: Path = SUITES) -> Loa
                     kind = find(each.sweep.operator)
                     check_condition(column, value, (*at, "where", column), kind, "an entry", KNOWN)
             _check_claims(entry, (*at, "claims"), of_sweeps)
-        return LoadedSuite(suite, taken, loaded)
+        return LoadedSuite(suite, taken, loaded, ceilings)
 
 
 def _suites(file: Node) -> dict[str, Suite]:

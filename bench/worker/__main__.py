@@ -35,9 +35,12 @@ from typing import Any
 
 from bench.device.control_groups import available_byte
 from bench.environment.dependencies import AFTERWARDS, refuse_if_missing
+from bench.worker.lifeline import answers_only, die_with
 
 if __name__ == "__main__":
-    refuse_if_missing(without=AFTERWARDS)  # before the first import that could fail: the parent shows the last line
+    die_with(json.loads(sys.argv[1])["parent"])  # also while it imports torch, which takes seconds
+    # Before the first import that could fail: the parent shows the last line.
+    refuse_if_missing(without=AFTERWARDS)
 
 import torch
 
@@ -48,7 +51,6 @@ from bench.spec import DeviceKind, Unsupported, cause, operator_file, without_fu
 from bench.worker import custom_kernel
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT
-from bench.worker.lifeline import answers_only, die_with
 from bench.worker.measure_case import Bench, Limits, check, measure, one_launch
 from bench.worker.memory import Memory
 from bench.worker.telemetry_cpu import CpuTelemetry
@@ -263,7 +265,6 @@ def main() -> None:
     """Answer requests until the input ends."""
     answers = answers_only()
     settings = json.loads(sys.argv[1])
-    die_with(settings["parent"])
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
     bench = make_bench(settings["kind"], settings["cache_byte"], settings["seed"], settings["uuid"])

@@ -8,6 +8,7 @@ of the six does not run.
 
 **Sharing.** Answers are stored by class of shapes (`shape_class`, sizes within a quarter) *and* by list of
 candidates: the two sides of the edge of a wave or of a tile are tuned apart, and shapes between edges share.
+So do float16 and bfloat16, of which the programs are the same but for a letter of an instruction.
 
 **Cost.** Tuning takes some 0.5 s (bench/launching/timing.py) and what is new to be compiled. It is in the row
 (`Launch.tuning_s`), never in a measured time.
@@ -204,13 +205,14 @@ def shape_class(problem: Gemm) -> str:
     """Problems that may share a choice: each size rounded up to a quarter of an octave, the rest the same.
 
     1024, 1280, 1536, 1792, 2048: sizes of one class differ by a quarter at most. Where rows, or rows and
-    sizes, are no multiples of 16 bytes, it is another class.
+    sizes, are no multiples of 16 bytes, it is another class. The two types of 16 bits are one.
     """
     sizes = "x".join(str(_rounded(size)) for size in (problem.m, problem.n, problem.k))
     rows = all(byte % 16 == 0 for byte in problem.row_byte())
     aligned = "aligned" if has_wide_loads(problem) else "aligned rows" if rows else "unaligned"
     several = "" if problem.batch == 1 else f" batch {_rounded(problem.batch)}"
-    return f"{problem.dtype} {problem.layout} {sizes} {aligned}{several}"
+    dtype = "16-bit" if problem.dtype in ("float16", "bfloat16") else problem.dtype
+    return f"{dtype} {problem.layout} {sizes} {aligned}{several}"
 
 
 def _rounded(size: int) -> int:

@@ -9,7 +9,8 @@ while some warps wait for theirs, others write and ask for the next. It is about
 have in flight, for 64 registers a thread are all there are.
 
 As many as fill the device is one an SM, whose registers hold no second. The slowest SM ends last, and so does
-the one that gets a block more than others: only long arrays, of a dozen blocks an SM, tell the bandwidth.
+the one that gets a block more than others: only long arrays, of a dozen blocks an SM, tell the bandwidth of
+memory. Arrays that fit a cache are shorter: their blocks are so small that each program has one.
 
 What is left after the last whole block goes in small pieces, an element a thread: with a mask, a block would
 need more registers than there are.
@@ -26,8 +27,8 @@ from bench.spec import Launch
 from kernels.stream.problem import Stream
 
 WARPS = 32
-BLOCK_BYTE = WARPS * 32 * 8 * 16
-"""Bytes of one program's loads at once: eight of 16 bytes for each thread."""
+LEAST_BLOCK_BYTE, BLOCK_BYTE = WARPS * 32 * 16, WARPS * 32 * 8 * 16
+"""Bytes of one program's loads at once: one to eight of 16 bytes for each thread."""
 PIECE = WARPS * 32
 
 
@@ -56,9 +57,10 @@ def copy(
             tl.store(y_pointer + start + few, x, mask=inside)
 
 
-def block(item_byte: int) -> int:
-    """Elements of one block, of so many bytes each."""
-    return BLOCK_BYTE // item_byte
+def block(item_byte: int, length: int, programs: int) -> int:
+    """Elements of one block, of so many bytes each, of an array of so many elements."""
+    share_byte = int(triton.next_power_of_2(triton.cdiv(length * item_byte, programs)))
+    return min(max(LEAST_BLOCK_BYTE, share_byte), BLOCK_BYTE) // item_byte
 
 
 def launch(problem: Stream, x: torch.Tensor) -> Launch:
@@ -70,5 +72,6 @@ def launch(problem: Stream, x: torch.Tensor) -> Launch:
 def launch_with(programs: int, problem: Stream, x: torch.Tensor) -> Launch:
     """The same by this many programs; on CPU tensors if Triton interprets."""
     y = torch.empty_like(x)
-    options = {"BLOCK": block(problem.item_byte), "PIECE": PIECE, "num_warps": WARPS}
+    elements = block(problem.item_byte, problem.length, programs)
+    options = {"BLOCK": elements, "PIECE": PIECE, "num_warps": WARPS}
     return Launch.of(copy[(programs,)], (y,), x, y, problem.length, **options)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 
+from bench.worker.lifeline import die_with
 from plots.base import style
 from plots.base.page import Page
 
@@ -38,7 +39,7 @@ def save_all(pages: Iterable[tuple[Path, Page]]) -> list[Path]:
                 continue
             if pool is None:
                 anew = multiprocessing.get_context("spawn")
-                pool = ProcessPoolExecutor(processes, anew, initializer=_collect_rarely)
+                pool = ProcessPoolExecutor(processes, anew, initializer=_begin, initargs=(os.getpid(),))
             waiting.append(pool.submit(_save, page, stem))
             if len(waiting) > AHEAD * processes:
                 paths += waiting.popleft().result()
@@ -66,6 +67,12 @@ def save_in(folder: Path, pages: Iterable[tuple[str, Page]], say: Callable[[str]
 def _save(page: Page, stem: Path) -> list[Path]:
     with style.look():
         return page.save(stem)
+
+
+def _begin(parent: int) -> None:
+    """Prepare a process of the pool, which would wait for ever for the next page of a killed `parent`."""
+    die_with(parent)
+    _collect_rarely()
 
 
 def _collect_rarely() -> None:

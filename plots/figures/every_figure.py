@@ -17,7 +17,6 @@ from plots.base.saving import save_in
 from plots.figures import (
     accuracy,
     distribution,
-    duel,
     heatmap,
     memory,
     quantization,
@@ -49,15 +48,13 @@ def save(run: DeviceRun, folder: Path, sweeps: Sweeps, say: Callable[[str], obje
 
 
 def pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
-    """(path without ending, page) of every figure: the run as a whole, the duels, then the sweeps by name."""
+    """(path without ending, page) of every figure: the run as a whole, then the sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
     if run.measured >= MANY:
         yield from scorecard.draw(run.frame)
         yield from distribution.draw(run.frame)
     yield from telemetry.draw(run)
-    for name, page in duel.draw(run):
-        yield f"duel-{name.replace(':', '-')}", page
     yield from sweep_pages(run, sweeps)
 
 

@@ -1,10 +1,10 @@
 """Roofline of a device and a data type: measured rates over arithmetic intensity, below the roofs.
 
-The roofs are those of `figures.roofs`. Every row with FLOPs is a point, which shows its operator, or its
-implementation where all are of one operator; a small bar shows the prediction of the best level, if points
-are few enough. Thousands of points are dots in a picture inside the SVG, suspect ones pale. The launch floor
-cannot be shown, so small problems stand below the roof. A data type without a peak, or with few points, has
-no figure.
+The roofs are those of `figures.roofs`. Every row with FLOPs is a point, which shows its operator, with a dot
+inside if a kernel of ours in Triton computed it; or its implementation where all are of one operator. A small
+bar shows the prediction of the best level, if points are few enough. Thousands of points are dots in a
+picture inside the SVG, suspect ones pale. The launch floor cannot be shown, so small problems stand below the
+roof. A data type without a peak, or with few points, has no figure.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ LAUNCH_COUNTS = 1.1
 """Times its share of the drawn roof from which the share of the roof with the launch is named, too."""
 _EXPECTED: dict[str, Any] = {"color": "#555555", "ms": 6, "mew": 0.7, "alpha": 0.8}
 _WIDTH_IN, _HEIGHT_IN = 7.2, 4.6
+_DOT = 0.45
+"""Diameter of the dot inside a point that is ours, in diameters of the point."""
 
 
 def draw(run: DeviceRun) -> Iterator[tuple[str, Page]]:
@@ -97,7 +99,9 @@ def _page(run: DeviceRun, points: pd.DataFrame, dtype: str, how: str) -> Page:
     flagged = [style.flagged(5)] if hollow else []
     others = [*_predicted(points), *flagged, *roofs.entries(run, drawn, how)]
     by, kinds = _kinds(points, MOST_ENTRIES - len(others))
-    page.legend([*_handles(points, by, kinds), *others])
+    dotted = by == "operator" and len(points) <= MOST_DRAWN and _ours(points).any()
+    ours = [style.marker("ours, in Triton", style.BLACK, "o", _DOT * 5.0)] if dotted else []
+    page.legend([*_handles(points, by, kinds), *ours, *others])
     axes = page.figure.add_subplot(page.grid(1, 1)[0])
     peaks = [roof.peak for roof in drawn if roof.peak]
     factor, unit = scale.scaled(pd.Series([*points["flop_per_s"], *peaks]), "flop/s")
@@ -135,12 +139,21 @@ def _points(
         axes.vlines(shown["intensity"], low, high, color=look.color, lw=0.8, zorder=3, label="_interval")
         for (imported, suspect), these in line_rows.groupby(["imported", "suspect"]):
             how = {"color": look.color, "mfc": "white" if suspect else look.color, "mew": 0.8, "alpha": 0.85}
-            how |= {"ms": 5.0 if len(points) <= 100 else 3.2, "label": "_measured", "zorder": 4}
+            how |= {"ms": 5.0 if len(points) <= 200 else 3.2, "label": "_measured", "zorder": 4}
             marker = IMPORTED if imported else look.marker
             axes.plot(these["intensity"], these["flop_per_s"] * factor, marker, **how)
+            if by == "operator":
+                ours, dot = these[_ours(these)], {"color": style.BLACK, "ms": _DOT * how["ms"]}
+                at = ours["intensity"], ours["flop_per_s"] * factor
+                axes.plot(*at, "o", mew=0, label="_ours", zorder=4.5, **dot)
     if len(points) <= MOST_PREDICTED:
         predicted = points["flop"] / prediction_lines.best_s(points) * factor
         axes.plot(points["intensity"], predicted, "_", label="_expected", zorder=3.5, **_EXPECTED)
+
+
+def _ours(points: pd.DataFrame) -> pd.Series:
+    """Which points are of kernels of ours in Triton."""
+    return points["implementation"].str.startswith("triton")
 
 
 def _has_bar(points: pd.DataFrame) -> pd.Series:

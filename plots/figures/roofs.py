@@ -176,7 +176,9 @@ def _roof(axes: Axes, roof: Roof, factor: float, place: int) -> None:
     label = amount_text(roof.peak, "FLOP/s") + ("" if solid else " stated")
     # Side by side, since the two roofs may be close.
     at = (axes.get_xlim()[1], roof.peak * factor)
-    axes.annotate(label, at, (-2 if solid else -80, 3), ha="right", va="bottom", **text)
+    # The roof of the datasheet may run through the number of the measured one.
+    behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.3}
+    axes.annotate(label, at, (-2 if solid else -80, 3), ha="right", va="bottom", bbox=behind, **text)
     if ridge is None:
         return
     how: dict[str, Any] = {"mfc": "white", "mec": look["color"], "ms": 5 if solid else 4, "zorder": 5}

@@ -104,7 +104,6 @@ def html(
         decided=DECIDED,
         experiments=[list(of) for _, of in itertools.groupby(drawn, key=lambda each: each["device"])],
         rivals=[(label, each) for run, label in labelled for each in tables.rivals(run)],
-        standings=[(label, *each) for run, label in labelled for each in tables.ours(run)],
         untimed=untimed(runs),
         timed=len(rows),
         filters=_filters(rows, len(runs), whose),

@@ -12,7 +12,6 @@ from bench.format import amount_text, count_text, ends_text, memory_text, second
 from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import DeviceRun
 from bench.judge.speedup import Gain, gains, speedups
-from bench.judge.standings import Standing, duels, efficiencies
 from bench.model.bound import bound_text
 from bench.model.ceilings import Ceilings
 
@@ -235,19 +234,3 @@ def rivals(run: DeviceRun) -> Iterator[dict[str, Any]]:
             continue
         counts = {"problems": len(ratios), "fastest": int((ratios == 1).sum())}
         yield {"operator": operator, "implementation": name, **counts, "behind": float(ratios.median())}
-
-
-def ours(run: DeviceRun) -> Iterator[tuple[str, Standing]]:
-    """(region, standing) of our GEMMs against the library, and of our memory-bound kernels against the best.
-
-    A standing's figures are seconds of theirs over seconds of ours.
-    """
-    if run.imported:
-        return
-    for cache in run.caches:
-        for each in duels(run, cache)[0]:
-            yield each.region if cache == "cold" else f"{each.region}, {cache}", each
-    # Without a copy in the run there are no efficiencies.
-    for _, against in efficiencies(run) if run.roof("cold").copy_byte_per_s else ():
-        if against is not None:
-            yield f"{against.kind}, {against.region}", against

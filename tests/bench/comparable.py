@@ -157,12 +157,14 @@ def run(
     effect: float = 1.0,
     samples: int = SAMPLES,
     between_runs: float = 0.0,
+    earlier: Sequence[Sequence[Measurement]] = (),
     **changes: Any,
 ) -> list[Measurement]:
     """A run: 16 ceilings with two visits or more, and cases of which every second is at memory's speed.
 
     The true times of the cases, not of the ceilings, are `effect` x those of another run. In this run each
     case and ceiling keeps a level of its own: off its true time by `between_runs`, standard deviation of ln.
+    `earlier` are runs of the device that tell how far its runs differ.
     """
 
     def looked(case: int, bound: Bound, times: int, scale: float, **more: Any) -> list[Measurement]:
@@ -181,7 +183,7 @@ def run(
             made += looked(case, "memory", visits, effect, sweep="stream/sizes")
         else:
             made += looked(case, "core", visits, effect, sweep="gemm/square")
-    return joined(made)
+    return joined(made, earlier)
 
 
 def runs_of(rows: Sequence[Measurement]) -> list[frame.DeviceRun]:

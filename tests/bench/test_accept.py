@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -73,11 +74,10 @@ def device(
     folder: Path, slow: dict[int, float] | None = None, run: str = "20261101T000000Z-aaa", **facts: Any
 ) -> Path:
     """A result file of one run; `slow`: case -> its share of a healthy device's rate."""
-    chance = np.random.default_rng()
     made = []
     for at, (case, rate) in enumerate(CASES):
         amount = (case["flop"] if at == PRODUCT else case["byte"]) or 1
-        reached = rate * (slow or {}).get(at, 1.0) * float(np.exp(0.003 * chance.standard_normal()))
+        reached = rate * (slow or {}).get(at, 1.0) * math.exp(random.gauss(0, 0.003))
         seconds = amount / reached
         times = {"median_s": seconds, "low_s": 0.996 * seconds, "high_s": 1.004 * seconds}
         columns = STATE | H100 | {"run_id": run, "byte_moved": case["byte"]} | times | case | facts

@@ -185,7 +185,7 @@ def test_explain_says_what_earlier_runs_measured() -> None:
     assert [line.split()[0] for line in earlier.splitlines()] == [path.stem for path in reversed(paths)]
 
 
-def test_explain_lists_every_run_of_a_pack_and_every_unit_and_explains_the_newest(tmp_path: Path) -> None:
+def test_explain_lists_every_run_and_every_unit_and_explains_the_newest(tmp_path: Path) -> None:
     case = {"sweep": "my/own", "parameters": '{"m":1}', "device": "h100", "device_kind": "cuda"}
     taken_s = {}
     for day, unit in ((day, unit) for day in range(1, 8) for unit in ("1f3c9a02b4d5", "9b2e00c1d7aa")):
@@ -197,15 +197,13 @@ def test_explain_lists_every_run_of_a_pack_and_every_unit_and_explains_the_newes
         one = made.row(run_id=run_id, device_id=unit, median_s=taken_s[shown], **case)
         later = replace(one, visit=1, median_s=1.0)  # an older file's second look at a ceiling
         parquet.write(tmp_path / "results" / unit / f"{run_id}.parquet", [one, later])
-    printed("pack", tmp_path / "results", "-o", tmp_path / "packs")
-    for place in ("results", "packs"):
-        text = printed("explain", row_name(one), tmp_path / place)
-        newest = max(taken_s)
-        assert f"; run {newest}, commit" in text and f" {seconds_text(taken_s[newest])}," in text
-        _, _, earlier = text.partition("What earlier runs say of it\n")
-        told = [(line.split()[0], " ".join(line.split()[1:3])) for line in earlier.splitlines()]
-        others = sorted(taken_s.keys() - {newest}, reverse=True)
-        assert told == [(each, seconds_text(taken_s[each])) for each in others]
+    text = printed("explain", row_name(one), tmp_path / "results")
+    newest = max(taken_s)
+    assert f"; run {newest}, commit" in text and f" {seconds_text(taken_s[newest])}," in text
+    _, _, earlier = text.partition("What earlier runs say of it\n")
+    told = [(line.split()[0], " ".join(line.split()[1:3])) for line in earlier.splitlines()]
+    others = sorted(taken_s.keys() - {newest}, reverse=True)
+    assert told == [(each, seconds_text(taken_s[each])) for each in others]
 
 
 def test_explain_shows_the_newest_run_visit_by_visit(tmp_path: Path) -> None:

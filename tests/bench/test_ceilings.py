@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kernels
+from bench.cli.run_summary import copies_lines
 from bench.errors import UserError
+from bench.judge.frame import runs
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run
 from bench.model.tile_probe import FittedLine, TilePoint, line
 from bench.spec import parameters_text
 from bench.store.schema import Measurement, RunKey
+from bench.sweep.load import load, select
 from tests.bench.rows import row as any_row
 from tests.bench.rows import stored
 from tests.our_sweeps import role
@@ -449,7 +453,35 @@ def test_the_floor_of_several_rows_has_the_median_of_their_ends() -> None:
     assert "-aten-" in found.launch.row
 
 
+@pytest.mark.parametrize(("slower", "said"), [(1.04, False), (1.06, True)])
+def test_copies_that_differ_are_said_with_both_rates(slower: float, said: bool) -> None:
+    """As of a driver's copy in a graph at 0.46 of what a kernel reaches; the roof is the better."""
+    twins = [by_programs(0, seconds, implementation=name, sweep="ceilings/stream")
+             for name, seconds in (("aten", slower * 1e-3), ("triton", 1e-3))]  # fmt: skip
+    (run,) = runs(stored([launch(1e-6), *twins]))
+    assert cold(twins).copy_byte_per_s == pytest.approx(2**29 / 1e-3)
+    line = "copies in memory differ: 536.9 GB/s by triton, 506.5 GB/s by aten; the better one is the roof"
+    assert list(copies_lines(run)) == [line] * said
+    warm = [copied(32 * MIB, 1e-6 + seconds, implementation=name)
+            for name, seconds in (("aten", 8e-6), ("triton", 1.2e-5), ("other", 1e-5))]  # fmt: skip
+    (run,) = runs(stored([launch(1e-6), *twins, *warm]))
+    (line,) = copies_lines(run)
+    rates = "4.194 TB/s by aten, 3.355 TB/s by other, 2.796 TB/s by triton"
+    more = " (so do those of 1 other size)" if said else ""
+    assert line == f"copies within 32 MiB differ: {rates}{more}; the better one is the roof"
+
+
+def test_a_gpus_copies_are_the_drivers_and_a_kernels() -> None:
+    for name, kinds in (("ceilings/stream", {"cuda", "cpu"}), ("ceilings/cache_kernel", {"cuda"})):
+        (path,) = select(name)
+        cases = [case for case in load(path, kernels.problem, 132).cases if case.problem.kind == "copy"]
+        able = {
+            kind: {c.implementation for c in cases if not c.missing(kind, (9, 0))} for kind in ("cuda", "cpu")
+        }
+        assert "triton" in able["cuda"] and able["cpu"] == ({"aten"} if "cpu" in kinds else set())
+
+
 def test_our_probes_are_ceilings() -> None:
-    for name in ("cache", "one_sm", "one_tile"):
+    for name in ("cache", "cache_kernel", "one_sm", "one_tile"):
         assert role(f"ceilings/{name}") == "probe"
     assert role("ceilings/gemm_shapes") == "calibration"

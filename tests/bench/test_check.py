@@ -17,11 +17,6 @@ from tests.bench.simulated import Doubling, SimulatedCuda, doubling
 from tests.kernels.tensors import relative_error
 
 
-@pytest.fixture(autouse=True)
-def seeded(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
 def product(problem: Problem) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
     operator = kernels.operator("gemm")
     inputs = operator.inputs(problem, lambda *shape, dtype=None: torch.rand(*shape) * 2 - 1)
@@ -32,7 +27,7 @@ BIG = Gemm(dtype="float32", m=600, n=700, k=300, layout="NT")
 """Large enough to be checked by an excerpt."""
 
 
-def test_a_tile_computed_wrong_is_found_wherever_it_is(seed: int) -> None:
+def test_a_tile_computed_wrong_is_found_wherever_it_is() -> None:
     operator = kernels.operator("gemm")
     inputs, c = product(BIG)
     assert 0 < relative_error(operator, BIG, inputs, (c,)) < operator.tolerance(BIG, "onednn")
@@ -41,7 +36,7 @@ def test_a_tile_computed_wrong_is_found_wherever_it_is(seed: int) -> None:
     assert relative_error(operator, BIG, inputs, (c,)) > operator.tolerance(BIG, "onednn")
 
 
-def test_one_value_never_written_is_found_wherever_it_is(seed: int) -> None:
+def test_one_value_never_written_is_found_wherever_it_is() -> None:
     operator = kernels.operator("gemm")
     inputs, c = product(BIG)
     for bad in (float("nan"), float("inf"), -float("inf")):
@@ -50,7 +45,7 @@ def test_one_value_never_written_is_found_wherever_it_is(seed: int) -> None:
         assert relative_error(operator, BIG, inputs, (hole,)) == math.inf
 
 
-def test_the_wrong_shape_or_number_of_outputs_is_no_comparison(seed: int) -> None:
+def test_the_wrong_shape_or_number_of_outputs_is_no_comparison() -> None:
     operator = kernels.operator("gemm")
     small = Gemm(dtype="float32", m=3, n=4, k=5)
     inputs, c = product(small)
@@ -146,7 +141,7 @@ def test_every_output_of_a_launch_is_looked_at(place: int) -> None:
 
 
 @pytest.mark.parametrize("scaling", ["tensor", "row"])
-def test_a_right_int8_quantization_never_looks_like_poison(scaling: str, seed: int) -> None:
+def test_a_right_int8_quantization_never_looks_like_poison(scaling: str) -> None:
     """The largest element of what shares a scale becomes 127 or -127, wherever it is: here it is the last."""
     quantize = kernels.operator("quantize")
     for _ in range(8):

@@ -46,7 +46,9 @@ def test_every_word_of_every_test(kind: str, chance: Chance) -> None:
     for word in ("SUPPORTED", "CONTRADICTED", "UNDECIDED"):
         effect = found[word].effect
         assert effect.low < effect.value < effect.high and effect.value == pytest.approx(of, rel=0.02)
-        assert effect.high - effect.low < (0.13 if kind == "share" else 0.06)
+        # A GPU's usual noise between runs does not cancel where rows are held against a limit.
+        most = {"share": 0.13, "bound": 0.1, "knee": 0.15}.get(kind, 0.06)
+        assert effect.high - effect.low < most
         assert effect.clusters <= effect.pairs
     assert found["TOO FEW"].reason == f"{found['SUPPORTED'].effect.clusters} of 999"
     assert found["NOT MEASURED"].reason == "no such rows"

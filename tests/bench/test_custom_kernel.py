@@ -24,7 +24,6 @@ from bench.cli.pytest_fixture import kernel_text
 from bench.cli.run_command import cases_of, usual_words
 from bench.device.detect import Device, detect
 from bench.errors import UserError
-from bench.judge.standings import figures, latest, timed
 from bench.runner import supervisor, worker_process
 from bench.runner.ab import versions
 from bench.runner.custom_kernel import checked_kernels, compared, kernel_of, with_kernels
@@ -35,9 +34,9 @@ from bench.store.parquet import read_rows
 from bench.worker import custom_kernel
 from bench.worker.__main__ import make_bench, respond
 from tests.bench import several
-from tests.bench.test_standings import SQUARE, fought, measured, run_of
+from tests.bench.test_implementation_table import SQUARE, measured, sides
 from tests.bench.two_versions import Machine, measured_by, repository
-from tests.processes import pytested
+from tests.processes import DIES_WITH_PARENT, pytested
 
 ROOT = Path(__file__).parents[2]
 KERNELS = """
@@ -365,19 +364,6 @@ def test_each_side_is_asked_for_its_own_file(mine: Path, monkeypatch: pytest.Mon
     assert asked == ["/a.py:f", "/b.py:f"]
 
 
-def test_a_custom_kernel_duels_with_the_library() -> None:
-    ((name, _, figure),) = fought(measured(SQUARE, "cublas", 3e-3), measured(SQUARE, "mine:f", 2e-3))
-    assert name == "mine:f" and figure.opponent == "cublas" and figure.value == pytest.approx(1.5)
-
-
-def test_a_custom_kernel_is_no_opponent_of_ours() -> None:
-    run = run_of(
-        *(measured(SQUARE, name, s) for name, s in (("triton", 2e-3), ("mine:f", 1e-3), ("aten", 3e-3)))
-    )
-    (figure,) = figures(latest(timed(run)), run, "triton")
-    assert figure.opponent == "aten"
-
-
 # --- one launch, and profilers ----------------------------------------------------------------------
 
 
@@ -431,7 +417,7 @@ def test_profile_runs_the_profiler_that_is_there(tmp_path: Path, monkeypatch: py
     words = ["profile", "softmax", "rows=4", "length=4", "--implementation", "aten"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2 and "neither ncu (Nsight Compute) nor nsys" in done.output
-    (tmp_path / "nsys").write_text(f"#!{sys.executable}\nraise SystemExit(5)\n")
+    (tmp_path / "nsys").write_text(f"#!{sys.executable}\n{DIES_WITH_PARENT}raise SystemExit(5)\n")
     (tmp_path / "nsys").chmod(0o755)
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 5 and done.output.startswith("nsys profile --capture-range cudaProfilerApi ")
@@ -472,4 +458,4 @@ def test_a_function_within_another_is_refused() -> None:
 
     with pytest.raises(UserError, match="is no function at the top of a file"):
         kernel_text(within)
-    assert kernel_text(fought) == f"{ROOT / 'tests' / 'bench' / 'test_standings.py'}:fought"
+    assert kernel_text(sides) == f"{ROOT / 'tests' / 'bench' / 'test_implementation_table.py'}:sides"

@@ -77,11 +77,11 @@ PYTEST = ("-m", "pytest", "bench/", "-p", "no:cacheprovider")
     ids=" ".join,
 )
 def test_all_that_is_missing_is_named_at_once(hiding, words: tuple[str, ...]) -> None:
-    done = hiding("pydantic,yaml,ruptures", *words)
+    done = hiding("pydantic,yaml,rich,ruptures", *words)
     said = done.stdout + done.stderr
     assert done.returncode == 2, said
-    assert "these Python packages are missing: pydantic>=2.7, PyYAML, ruptures; install with: " in said
-    assert install("pydantic>=2.7", "PyYAML", "ruptures") in said
+    assert "these Python packages are missing: pydantic>=2.7, PyYAML, rich; install with: " in said
+    assert install("pydantic>=2.7", "PyYAML", "rich") in said
     assert "Traceback" not in said and "INTERNALERROR" not in said
     assert len([line for line in said.splitlines() if line.strip()]) == 1, said
 
@@ -106,6 +106,126 @@ def test_reading_results_needs_nothing_that_only_runs_need(hiding, tmp_path: Pat
     done = hiding(hidden, "-m", "plots", str(tmp_path / "none.parquet"))
     assert "missing" not in done.stderr and "none.parquet" in done.stderr
     assert hiding(hidden, "-m", "bench", "list", "ceilings/launch").returncode == 0
+
+
+AFTERWARDS = ",".join(Requirement(name, "").import_name for name in dependencies.AFTERWARDS)
+REFERENCE = ROOT / "results" / "reference"
+SMALL = """\
+title: Small
+source: {document: none, range: ours}
+operator: gemm
+implementations: onednn
+cases:
+  - {m=n=k: [8, 16], dtype: float32}
+plot: {x: m}
+"""
+
+
+def test_measuring_needs_nothing_of_what_comes_afterwards(hiding, tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    measuring = drawn(
+        [
+            (*PYTEST, "--benchmark", "-k", "small", "--bench-sweep", str(tmp_path / "small.yaml")),
+            ("-m", "bench", "run", "gemm", "m=n=k=8", "dtype=float32", "--implementation", "onednn"),
+        ],
+        *(1, "commands that measure"),
+    )
+    for number, words in enumerate(measuring):
+        folder = tmp_path / str(number)
+        where = ("--bench-device", "cpu", "--bench-results", str(folder), "--bench-budget", "20")
+        done = hiding(AFTERWARDS, *words, *where)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (result,) = folder.rglob("*.parquet")
+        for command in (("table", str(result)), ("accept", str(REFERENCE / "tour"))):
+            done = hiding(AFTERWARDS, "-m", "bench", *command)
+            assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "lacks"),
+    drawn(
+        [
+            (("plots", "none.parquet"), "these Python packages are missing: matplotlib, scikit-learn; "),
+            (("bench", "predict", "--on", "b200"), "predict: this Python package is missing: scikit-learn; "),
+            (("bench", "fleet", "none.parquet"), "fleet: this Python package is missing: ruptures; "),
+            (("bench", "new", "operator", "mine"), "new: this Python package is missing: jinja2; "),
+            (
+                ("bench", "import", "deepbench", "."),
+                "import deepbench: this Python package is missing: openpyxl",
+            ),
+            (("bench", "export", "openmetrics", "results/reference/tour"), "missing: prometheus-client; "),
+        ],
+        *(2, "commands that need more"),
+    ),
+    ids=str,
+)
+def test_a_command_names_what_it_lacks_itself(hiding, words: tuple[str, ...], lacks: str) -> None:
+    done = hiding(AFTERWARDS, "-m", *words)
+    assert done.returncode == 2 and lacks in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+@pytest.mark.parametrize(("page", "needs"), [("report", "vl-convert-python"), ("history", "ruptures")])
+def test_a_page_names_what_it_lacks_itself(hiding, page: str, needs: str) -> None:
+    done = hiding(AFTERWARDS.replace("matplotlib,", "").replace("sklearn,", ""), "-m", "plots", page, "none")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert f"error: {page}: these Python packages are missing: jinja2, {needs}" in done.stderr
+
+
+def test_without_scikit_learn_a_gpus_time_is_explained_but_for_what_is_learned(hiding) -> None:
+    case = "imported/aiconfigurator-cublas-gemm-bfloat16-TN-m32-n1-k64-warm"
+    result = REFERENCE / "public" / "nvidia-a100-sxm4-80gb"
+    done = hiding("sklearn", "-m", "bench", "explain", case, str(result))
+    assert "L3 learned     no prediction: scikit-learn is not installed" in done.stdout, done.stderr
+    assert "of the speed that L2 predicts" in done.stdout and "that L3 predicts" not in done.stdout
+
+
+def test_the_doctor_says_what_is_missing_with_nothing_but_the_standard_library() -> None:
+    """`-S` leaves out the packages of this environment."""
+    done = python("-S", "-m", "bench", "doctor", "--quick")
+    first, second = done.stdout.splitlines()
+    assert done.returncode == 2 and not done.stderr
+    assert first.startswith("FAIL packages: these Python packages are missing: numpy, nvidia-ml-py, pandas,")
+    assert ", torch>=2.11," in first and "openpyxl" not in first
+    assert second == "unusable (exit code 2): nothing else was checked"
+
+
+def test_the_doctor_finds_a_machine_that_only_measures_in_order(hiding) -> None:
+    done = hiding(AFTERWARDS, "-m", "bench", "doctor", "--quick")
+    assert done.returncode < 2 and "PASS" in done.stdout and not done.stderr, done.stdout + done.stderr
+    said = " ".join(done.stdout.split())
+    assert "Measuring has every package it needs. Drawing, importing or predicting lacks jinja2," in said
+
+
+THERE = {
+    "numpy",
+    "nvidia-ml-py",
+    "pandas",
+    "pyarrow",
+    "pytest",
+    "pytest-benchmark",
+    "PyYAML",
+    "rich",
+    "scipy",
+}
+THERE |= {"torch", "triton", "typer"}
+"""Packages that the environment of a GPU machine without a network had."""
+WHEEL_BYTE = {
+    "pydantic": 494_865 + 2_264_846 + 13_427 + 14_874,
+    "liger-kernel": 910_117,
+    "nvmath-python": 5_320_781,
+}
+"""The wheels to carry there for Python 3.12 on x86-64, as PyPI has them: pydantic 2.14.4 with pydantic-core,
+annotated-types and typing-inspection, and what makes two more implementations run."""
+ARCHIVE_BYTE = 60_000_000
+
+
+def test_what_travels_to_a_machine_without_a_network_is_small() -> None:
+    needed = {one.name for one in required()} - THERE - {*dependencies.AFTERWARDS}
+    assert needed <= WHEEL_BYTE.keys(), "the wheel of a new dependency has a size that counts"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    paths = [ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name]
+    tracked_byte = sum(path.stat().st_size for path in paths if path.is_file())
+    assert 1_000_000 < tracked_byte < ARCHIVE_BYTE - sum(WHEEL_BYTE.values())
 
 
 @pytest.mark.parametrize(

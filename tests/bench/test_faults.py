@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from bench.device.detect import detect
+from bench.runner.session import Session
 from bench.store import parquet, schema
-from bench.store.journal import Journal
+from bench.store.journal import Journal, recover
 from tests.bench.killed_runs import KilledRun, ends, trial, worker_of
 from tests.bench.rows import rows
 from tests.drawing import drawn
@@ -64,9 +67,10 @@ from bench.runner import forecast, schedule
 bench.runner.rows.disturbances = lambda row: []
 for limits in (schedule.ONE_VISIT, forecast.ROOF_S):
     limits["cpu"] = schedule.SamplingLimits(0.05, 0.05)
-sys.exit(pytest.main(sys.argv[1:]))
 """
-"""pytest, for `python -c`, as `quick` (several.py) has it."""
+"""For `python -c`, what `quick` (several.py) does, before one of the commands that follow."""
+PYTEST = f"{QUICK}sys.exit(pytest.main(sys.argv[1:]))"
+BENCH = f"{QUICK}from bench.__main__ import app; app()"
 CRASHES = [(name, told) for name, told in EXPECTED.items() if told[0] == "crashed"]
 OTHERS = {name: told for name, told in EXPECTED.items() if told[0] != "crashed"}
 
@@ -102,7 +106,7 @@ def test_every_fault_is_a_row_and_the_run_goes_on(checkout: Path) -> None:
     names = {"faults": ", ".join(expected), "right": "good"}
     for sweep, lengths in (("faults", 1000), ("right", 2000)):
         (checkout / f"{sweep}.yaml").write_text(SWEEP.format(names=names[sweep], lengths=lengths))
-    words = ("-c", QUICK, "bench", "-p", "no:cacheprovider", "--benchmark", "-k", "faults or right")
+    words = ("-c", PYTEST, "bench", "-p", "no:cacheprovider", "--benchmark", "-k", "faults or right")
     words += ("--bench-sweep", "faults.yaml", "--bench-sweep", "right.yaml")
     done = run(checkout, *words, "--bench-results", "r", "--bench-budget", "inf")
     said = done.stdout + done.stderr
@@ -161,7 +165,56 @@ def test_faults_without_the_clock_are_failures_of_their_own(checkout: Path) -> N
     assert "crashed: the worker ended with SIGSEGV: in segfault (kernels/faulty/operator.py:" in done.stdout
 
 
-# ---- SIGKILL at random moments
+# ---- SIGKILL
+
+STUCK = """
+import os
+from pathlib import Path
+HERE = Path(__file__).parent
+def softmax(x, out):
+    if (HERE / "now").exists():
+        os.close(os.open(HERE / "stuck", os.O_WRONLY))
+        while True:
+            pass
+    out.copy_(x.softmax(1))
+"""
+
+
+def test_a_killed_run_takes_its_worker_along_and_the_next_finds_its_rows(tmp_path: Path) -> None:
+    """As `timeout -s KILL` kills it, with its process group, to which the worker does not belong."""
+    (tmp_path / "mine.py").write_text(STUCK)
+    os.mkfifo(tmp_path / "stuck")
+    words = ["run", "softmax", "rows=8..128", "length=64", "--kernel", f"{tmp_path / 'mine.py'}:softmax"]
+    words += ["--implementation", "aten", "--bench-device", "cpu", "--bench-budget", "60"]
+    words += ["--bench-results", str(tmp_path / "r")]
+    with subprocess.Popen(
+        [sys.executable, "-c", BENCH, *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert any(line.startswith("[ 1/") for line in parent.stdout)  # that row is safe
+        (tmp_path / "now").touch()
+        (tmp_path / "stuck").open().close()  # returns once the worker is in the kernel that does not end
+        pid = worker_of(parent.pid)
+        assert pid is not None
+        worker = os.pidfd_open(pid)
+        try:
+            os.killpg(parent.pid, signal.SIGKILL)
+            assert ends(worker, 60.0), "the worker lives on"
+        finally:
+            signal.pidfd_send_signal(worker, signal.SIGKILL)
+            os.close(worker)
+    (journal,) = (tmp_path / "r").rglob("*.journal")
+    kept = recover(journal).rows
+    following = Session(detect("cpu"), tmp_path / "r")
+    following.open()
+    (found,) = following.left
+    following.close()
+    assert len(kept) == found.rows >= 1 and not journal.exists()
+    assert {row.case for row in parquet.read_rows(found.path)} == {row.case for row in kept}
 
 
 @pytest.mark.deep

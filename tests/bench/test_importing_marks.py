@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +12,7 @@ import pytest
 
 import kernels
 from bench.cli.compare import comparison_lines
-from bench.cli.standings import duel_table, efficiency_table
 from bench.device.datasheet import find_datasheet
-from bench.errors import UserError
 from bench.interop.import_source import calibration_shapes
 from bench.interop.sampling import SAMPLE
 from bench.judge.comparability import BLOCKING, WITH_SOURCE, waved
@@ -27,7 +24,7 @@ from bench.store import parquet
 from bench.store.journal import unfinished
 from bench.store.parquet import read_frame
 from bench.store.schema import Measurement
-from tests.bench.comparable import clean, judged, run, runs_of, timed
+from tests.bench.comparable import judged, runs_of, timed
 from tests.bench.public_tables import OTHERS
 from tests.bench.rows import stored
 
@@ -125,28 +122,6 @@ def test_a_row_without_interval_and_samples_raises_no_flag(chance: np.random.Gen
     assert flags(row, None) == flags(row, roofs) == []
     assert flags(*stored([row]), roofs) == []
     assert flags(replace(timed(chance), settled=False), None), "the test can fail"
-
-
-def told(lines: Iterable[str]) -> str:
-    return "\n".join(lines)
-
-
-def test_reports_leave_them_out(chance: np.random.Generator) -> None:
-    ours = run(chance, clean, 4, 2, device="h100", device_kind="cuda", implementation="triton")
-    sizes = {"dtype": "float16", "layout": "TN", "pitch": "tight"}
-    cases = [
-        replace(row, dtype="float16", parameters=json.dumps(sizes | dict.fromkeys("mnk", 256 + 8 * place)))
-        for place, row in enumerate(ours)
-        if not row.sweep.startswith("ceilings/")
-    ]
-    ceilings = [row for row in ours if row.sweep.startswith("ceilings/")]
-    every = [*ceilings, *cases, *(replace(row, implementation="cublas") for row in cases)]
-    theirs = [foreign(row, run_id="theirs", cache="cold") for row in every]
-    own, mixed = runs_of(every), runs_of([*every, *theirs])
-    for table in (duel_table, efficiency_table):
-        assert told(table(mixed)) == told(table(own))
-        with pytest.raises(UserError, match="all rows given are imported"):
-            told(table(runs_of(theirs)))
 
 
 def test_an_older_file_is_ours(chance: np.random.Generator, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import math
 import os
 import random
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -27,12 +28,10 @@ from bench.interop.source_file import described, names
 from bench.judge.frame import runs
 from bench.store.parquet import tables
 from bench.store.schema import Measurement
-from tests.drawing import drawn
+from tests.processes import DIES_WITH_PARENT
 
 FIND = with_imported(kernels.problem)
 PUBLISHED = Path(__file__).parents[3] / "shared" / "published_gpu"
-LONG = ("llmservingsim", "neusight", "vidur")
-"""Sources whose import takes longest."""
 A100 = "NVIDIA A100-SXM4-80GB"
 MADE = """
 who: Somebody
@@ -325,7 +324,7 @@ def test_the_command_lists_imports_and_refuses(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-def test_a_clone_has_the_described_folders_at_the_described_commit(tmp_path: Path) -> None:
+def test_a_clone_has_the_described_folders_at_the_described_commits(tmp_path: Path) -> None:
     origin, clones = tmp_path / "origin", tmp_path / "clones"
 
     def git(*words: str) -> str:
@@ -351,14 +350,25 @@ def test_a_clone_has_the_described_folders_at_the_described_commit(tmp_path: Pat
     pinned = git("rev-parse", "HEAD")
     (origin / "data/kept.csv").write_text("second")
     git("commit", "--quiet", "-am", "second")
+    later = git("rev-parse", "HEAD")
     (tmp_path / "made.yaml").write_text(MADE)
-    source = described("made", tmp_path).model_copy(update={"repository": origin.as_uri(), "commit": pinned})
+    changes = {"repository": origin.as_uri(), "commit": pinned, "others": (later,)}
+    source = described("made", tmp_path).model_copy(update=changes)
     clone(source, clones / "made")
     clone(source, clones / "made")
-    assert (clones / "made/data/kept.csv").read_text() == "first" and not (clones / "made/code").exists()
+    for place, content in (("made", "first"), (f"made/commit-{later[:7]}", "second")):
+        assert (clones / place / "data/kept.csv").read_text() == content
+        assert not (clones / place / "code").exists()
     elsewhere = source.model_copy(update={"repository": (tmp_path / "nowhere").as_uri()})
     with pytest.raises(UserError, match="git fetch failed"):
         clone(elsewhere, clones / "other")
+
+
+def test_a_clone_ends_with_the_command_that_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "git").write_text(f"#!{sys.executable}\n{DIES_WITH_PARENT}")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    clone(described("neusight"), tmp_path / "clone")
 
 
 def test_an_import_of_which_every_line_is_set_aside_is_refused_with_the_reasons(tmp_path: Path) -> None:
@@ -380,19 +390,37 @@ def test_warm_data_comes_from_memory_as_far_as_the_cache_does_not_hold_it(tmp_pa
     assert [json.loads(row.parameters)["function"] for row in rows_of(outcome)] == ["relu"]
 
 
+def sample_of(name: str, folder: Path) -> Path:
+    """The folder with links to a few public files: of each of the source's tables the smallest file.
+
+    Of documents, most of which hold no times, it is up to eight of all sizes.
+    """
+    whole = PUBLISHED / name
+    files = sorted(
+        (path.stat().st_size, path.relative_to(whole)) for path in whole.rglob("*") if path.is_file()
+    )
+    for table in described(name).tables:
+        alike = [path for _, path in files if table.match(path)]
+        assert alike, f"no public file of {name} is of the table {table.files}"
+        for path in alike[:: math.ceil(len(alike) / 8) if table.reader.kind == "documents" else len(alike)]:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            if not (folder / path).exists():
+                (folder / path).symlink_to(whole / path)
+    return folder
+
+
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the public files are not beside this checkout")
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param(name, marks=pytest.mark.deep) for name in LONG),
-        *drawn([name for name in names() if not described(name).installed and name not in LONG], 2, "whole"),
-    ],
-)
-def test_the_public_files_are_imported_whole(name: str, tmp_path: Path) -> None:
-    folder, results = PUBLISHED / name, tmp_path / "results"
+@pytest.mark.parametrize("much", ["sample", pytest.param("whole", marks=pytest.mark.deep)])
+@pytest.mark.parametrize("name", [name for name in names() if not described(name).installed])
+def test_the_public_files_are_imported(name: str, much: str, tmp_path: Path) -> None:
+    """Rows come of them, no file is left out, and each line without a row has a known reason."""
+    folder = PUBLISHED / name if much == "whole" else sample_of(name, tmp_path / "sample")
+    results = tmp_path / "results"
     done = CliRunner().invoke(app, ["import", name, str(folder), "--bench-results", str(results)])
     assert done.exit_code == 0, done.output
-    assert "left out " not in done.stderr and "no rows are described for such a line" not in done.stdout
+    assert "left out " not in done.stderr
+    for reason in ("no rows are described for such a line", "cannot be nan"):
+        assert reason not in done.stdout, done.stdout
     columns = ["status", "median_s", "source", "timed_by"]
     for _, table in tables([results], columns=columns):
         assert len(table) and set(table["status"].to_pylist()) == {"ok"}

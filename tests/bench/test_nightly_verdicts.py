@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bench.judge.history.load import histories
 from bench.nightly import verdict_changes
 from bench.nightly.night import Tonight
-from bench.store.pack import pack
 from tests.bench.test_gathering import run_id
 from tests.bench.test_nightly import NIGHTS, Machine, device, page
 
@@ -134,18 +131,6 @@ def test_only_the_last_nights_are_read(machine: Machine, monkeypatch: pytest.Mon
     )
     assert not changes(after(machine, SLOW)), "nights agree"
     assert read == [run_id(at) for at in range(NIGHTS - 4, NIGHTS)]
-
-
-def test_nights_of_a_pack_are_judged_singly(machine: Machine, tmp_path: Path) -> None:
-    after(machine, SLOW, {})
-    later = datetime(9999, 1, 1, tzinfo=UTC)
-    assert list(pack([tmp_path / "results"], tmp_path / "packs", print, later))
-    of_files, of_packs = (
-        verdict_changes.verdict_changes(history, len(history.nights) - 1)
-        for name in ("results", "packs")
-        for history in histories([tmp_path / name])
-    )
-    assert of_files and [each.as_json() for each in of_packs] == [each.as_json() for each in of_files]
 
 
 def test_nights_without_claims_read_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_the_factor_is_what_95_in_100_steps_do_not_exceed(chance: Chance) -> Non
 
 def test_few_steps_hardly_lower_the_factor_and_none_brings_it_below_the_calmest() -> None:
     one, many = (Noise.seen("cpu", [stepping("cpu", "memory", 0.0, steps)]) for steps in (1, 500))
-    assert one.factor == pytest.approx(PRIOR_STEPS / (1 + PRIOR_STEPS)) and many.factor == CALMEST > 0
+    assert one.factor == pytest.approx(PRIOR_STEPS / (1 + PRIOR_STEPS)) and many.factor == CALMEST["cpu"] > 0
 
 
 def test_disturbed_cases_count_only_where_there_are_no_others() -> None:
@@ -236,7 +236,7 @@ def test_every_row_of_a_run_holds_the_noise_of_that_run_once_and_says_so(chance:
     """A machine that hardly moves: what is left of an interval is the noise, of ceilings as of cases."""
     made = run(chance, still, 8, 3, **({"device_kind": kind} | (GPU if kind == "cuda" else CPU)))
     noise = noise_of(made, [False] * len(made))
-    assert set(noise.factors.values()) == {CALMEST}
+    assert all(of == pytest.approx(CALMEST[kind], rel=0.25) for of in noise.factors.values())
     for one in made:
         spread = noise.of(one).over(len(one.visit_samples or ()))
         if one.role == "measurement":  # three visits: their own scatter, next to none, and that of the others

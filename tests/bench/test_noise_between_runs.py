@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.cli.run_summary import noise_lines
-from bench.judge.noise import MOST_BETWEEN_RUNS, USUAL, Noise, between_runs
+from bench.judge.noise import MOST_BETWEEN_RUNS, USUAL, Noise, between_runs, is_published
 from bench.runner.resume import settle
 from bench.runner.rows import joined
 from bench.store import parquet
@@ -54,11 +54,15 @@ def halves(rows: Iterable[Measurement]) -> float:
 
 
 def test_runs_that_differ_as_usual_have_the_factor_one(chance: Chance) -> None:
+    """The factor is what 5 % of 7 x 48 steps exceed; as neighbours share a run, they are worth some 275.
+
+    Each exceeds 1.45 in 0.45 % of cases, so 14 of 275 do in 2e-11 of runs. That fewer exceed 0.55 is rarer.
+    """
     usual = MATRIX.runs / 1.96
     as_usual, varying, calm = (
         between_runs(nights(chance, by * usual, cases=48))["matrix"] for by in (1.0, 4.0, 0.01)
     )
-    assert as_usual == pytest.approx(1.0, rel=0.35) and varying == pytest.approx(4.0, rel=0.35)
+    assert as_usual == pytest.approx(1.0, rel=0.45) and varying == pytest.approx(4.0, rel=0.45)
     assert calm < 0.5
 
 
@@ -91,6 +95,24 @@ def test_runs_of_other_cases_between_two_of_the_same_do_not_hide_their_differenc
     assert together["matrix"] > 2
     apart = between_runs(night(chance, level, cases) for level in (1.0, 1.3, 1.0) for cases in (mine, others))
     assert apart == pytest.approx(together, rel=0.05)
+
+
+@pytest.mark.parametrize(("count", "least"), [(2, 0.4), (4, 0.25), (10, 0.1)])
+def test_a_gpu_s_own_runs_replace_what_is_published_of_others(
+    chance: Chance, count: int, least: float
+) -> None:
+    """The more of them the more; two runs may agree by chance, however many cases they have."""
+    gpu = {"device_kind": "cuda", "sm_clock_hz": 1.9e9} | GPU_LIBRARY
+    *earlier, today = nights(chance, 1e-4, count + 1, 60, **gpu)
+    usual = USUAL["cuda"]["matrix"].runs
+    first, later = joined(today), joined(today, earlier)
+    assert {row.noise_runs for row in first} == {usual} and all(map(is_published, first))
+    (runs,) = {row.noise_runs or 0.0 for row in later}
+    assert least * usual <= runs < 1.5 * least * usual and not any(map(is_published, later))
+    # What a run published before them is read with what the device's runs say since.
+    assert {each.verdict for each in compared(first, later).cases} == {"UNSURE"}
+    slower = [lasting(row, 1.08) for row in later]
+    assert {each.verdict for each in compared(first, slower).cases} == {"SLOWER"}
 
 
 def test_a_row_publishes_what_earlier_runs_say(chance: Chance) -> None:
@@ -167,10 +189,14 @@ def test_a_run_that_is_recovered_knows_what_earlier_runs_say(chance: Chance, tmp
 def test_intervals_hold_what_earlier_runs_differ_by(
     chance: Chance, work: dict[str, Any], apart: float
 ) -> None:
-    """All of it, not only the share that is usually between runs: a calm run may be one of many levels."""
+    """All of it, not only the share that is usually between runs: a calm run may be one of many levels.
+
+    The factor is what 5 % of 9 x 30 steps exceed, which are worth some 220. Each exceeds 1.5 times the truth
+    in 0.43 % of cases, so 12 of 220 do in 4e-10 of runs; that fewer exceed 0.65 times happens in 1e-10.
+    """
     earlier = nights(chance, apart, 10, 30, **work)
     today = joined(night(chance, 1.0, range(10), **work), earlier)
-    assert halves(today) == pytest.approx(1.96 * apart, rel=0.3)
+    assert 0.65 < halves(today) / (1.96 * apart) < 1.5
 
 
 # --- comparing --------------------------------------------------------------------------------------

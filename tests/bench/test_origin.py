@@ -177,7 +177,7 @@ def test_a_commit_that_git_cannot_tell_is_empty(
     (file,) = (tmp_path / "stated").rglob("*.parquet")
     assert file.stem.endswith("-0123456789ab")
     monkeypatch.setenv("ROOFBENCH_COMMIT", "../main")
-    with pytest.raises(UserError, match="ROOFBENCH_COMMIT='../main': give 7 to 40 hexadecimal digits"):
+    with pytest.raises(UserError, match="give 7 to 40 hexadecimal digits"):
         commit_of_a_row(tmp_path / "refused")
 
 

@@ -294,17 +294,26 @@ def test_a_request_that_was_interrupted_is_never_answered_later(
     assert worker._process.poll() is not None
 
 
-def test_the_worker_dies_with_its_parent_in_the_middle_of_a_kernel(stand_in: Path) -> None:
+@pytest.mark.parametrize("at", ["a kernel", "import torch"])
+def test_the_worker_dies_with_its_parent_in_the_middle_of(at: str, stand_in: Path) -> None:
     """Killed -9, the parent can tell nobody; the worker, which looks at nothing, is gone all the same."""
-    fifo = stand_in / "busy"
+    fifo, wheels = stand_in / "busy", stand_in / "wheels"
     os.mkfifo(fifo)
-    do = f"os.close(os.open({str(fifo)!r}, os.O_WRONLY))\nwhile True: pass"
+    do = f"import os\nos.close(os.open({str(fifo)!r}, os.O_WRONLY))\nwhile True: pass"
+    (wheels / "torch").mkdir(parents=True)
+    (wheels / "torch" / "__init__.py").write_text(do)
     program = (
         "from pathlib import Path; from bench.runner.worker_process import Worker;"
-        f"worker = Worker('cpu', 1, 1, root=Path({str(stand_in)!r})); print(worker.pid, flush=True);"
-        f"worker.ask({{'do': {do!r}}}, {LONG_S})"
+        f"worker = Worker('cpu', 1, 1, root=Path({str(stand_in if at == 'a kernel' else ROOT)!r}));"
+        f"print(worker.pid, flush=True); worker.ask({{'do': {do!r}}}, {LONG_S})"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(wheels)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     worker = os.pidfd_open(pid)

@@ -1,4 +1,4 @@
-"""docs/queries.sql: what its views say is what the commands say of the same files, packed or not."""
+"""docs/queries.sql: what its views say is what the commands say of the same files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from bench.fleet import observed
 from bench.judge.frame import read
 from bench.model.predict import reached
 from bench.store import parquet
-from bench.store.pack import pack
 from bench.store.schema import Measurement
 from tests.bench.rows import row
 
@@ -37,12 +35,6 @@ def database(*files: Path) -> duckdb.DuckDBPyConnection:
     connection.execute("SET VARIABLE results = $files", {"files": [str(path) for path in files]})
     connection.execute((ROOT / "docs" / "queries.sql").read_text("utf-8"))
     return connection
-
-
-def packed(folder: Path, into: Path) -> Path:
-    """A glob of the packs of a folder's files."""
-    assert list(pack([folder], into, print, datetime(2027, 1, 1, tzinfo=UTC)))
-    return into / "*/*.parquet"
 
 
 def unit_row(unit: int = 0, **facts: Any) -> Measurement:
@@ -89,10 +81,8 @@ def equal(one: pd.Series, other: pd.Series) -> None:
 
 
 @pytest.mark.parametrize("runs", ["core", "accuracy", "fresh_nights", "nights"])
-def test_the_share_is_that_of_the_commands(runs: str, tmp_path: Path) -> None:
-    """In packs, too, which have no samples."""
-    files = packed(REFERENCE / runs, tmp_path) if "nights" in runs else REFERENCE / runs / "*/*.parquet"
-    equal(shares(files), judged(REFERENCE / runs))
+def test_the_share_is_that_of_the_commands(runs: str) -> None:
+    equal(shares(REFERENCE / runs / "*/*.parquet"), judged(REFERENCE / runs))
 
 
 def random_ceilings(chance: np.random.Generator, threads: str) -> list[Measurement]:
@@ -166,7 +156,6 @@ def test_so_it_is_of_ceilings_of_every_kind(tmp_path: Path, chance: np.random.Ge
     wanted = judged(tmp_path / "results")
     assert wanted.notna().sum() > 20
     equal(shares(tmp_path / "results" / "*/*.parquet"), wanted)
-    equal(shares(packed(tmp_path / "results", tmp_path / "packs")), wanted)
 
 
 def test_what_has_no_plain_share_has_none() -> None:
@@ -208,7 +197,7 @@ def fleet(tmp_path: Path, chance: np.random.Generator) -> Path:
     return tmp_path / "results"
 
 
-def test_the_newest_times_and_their_classes_are_those_of_the_fleet(fleet: Path, tmp_path: Path) -> None:
+def test_the_newest_times_and_their_classes_are_those_of_the_fleet(fleet: Path) -> None:
     seen = observed.read([fleet])
     newest = observed.newest(seen.times)
     columns = [newest[name] for name in ("unit", "class", "together", "log_s")]
@@ -216,13 +205,13 @@ def test_the_newest_times_and_their_classes_are_those_of_the_fleet(fleet: Path, 
         (seen.units[unit].node, unit, kind, together, round(math.exp(log_s), 9))
         for unit, kind, together, log_s in zip(*columns, strict=True)
     }
-    for files in (fleet / "*/*.parquet", packed(fleet, tmp_path / "packs")):
-        found = database(files).sql("SELECT node, unit, class, together, median_s FROM latest").fetchall()
-        assert {(*labels, round(median_s, 9)) for *labels, median_s in found} == wanted and len(found) == 144
+    views = database(fleet / "*/*.parquet")
+    found = views.sql("SELECT node, unit, class, together, median_s FROM latest").fetchall()
+    assert {(*labels, round(median_s, 9)) for *labels, median_s in found} == wanted and len(found) == 144
 
 
-def test_a_unit_is_held_against_the_median_of_its_kind(fleet: Path, tmp_path: Path) -> None:
-    views = database(packed(fleet, tmp_path / "packs"))
+def test_a_unit_is_held_against_the_median_of_its_kind(fleet: Path) -> None:
+    views = database(fleet / "*/*.parquet")
     times = views.sql("SELECT unit, sweep, class, together, median_s FROM latest").df()
     of_kind = times.groupby(["sweep", "together"])["median_s"].transform("median")
     wanted = (
@@ -264,12 +253,12 @@ def test_our_kernels_meet_the_fastest_library_of_their_run(tmp_path: Path) -> No
     ]
 
 
-def test_files_of_all_ages_and_packs_are_read_together(fleet: Path, tmp_path: Path) -> None:
-    """Columns differ: older files lack some, packs lack samples, each operator has parameters of its own."""
+def test_files_of_all_ages_are_read_together(fleet: Path) -> None:
+    """Columns differ: older files lack some, each operator has parameters of its own."""
     views = database(
         REFERENCE / "cpu-intel-xeon-2-core/20261121T130717Z-42e9dbfa5ea2.parquet",
         REFERENCE / "fresh_nights/*/*.parquet",
-        packed(fleet, tmp_path / "packs"),
+        fleet / "*/*.parquet",
     )
     counts = views.sql("SELECT device, count(*), count(DISTINCT run_id) FROM results GROUP BY ALL ORDER BY 1")
     assert counts.fetchall() == [
@@ -296,10 +285,9 @@ def markdown(relation: duckdb.DuckDBPyRelation) -> str:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_the_page_shows_what_its_queries_find(number: int, tmp_path: Path) -> None:
+def test_the_page_shows_what_its_queries_find(number: int) -> None:
     query, output = queries()[number]
-    for files in (REFERENCE / "fresh_nights/*/*.parquet", packed(REFERENCE / "fresh_nights", tmp_path)):
-        assert markdown(database(files).sql(query)) + "\n" == output
+    assert markdown(database(REFERENCE / "fresh_nights/*/*.parquet").sql(query)) + "\n" == output
 
 
 def test_the_page_s_program_gives_imported_times_their_roofs(

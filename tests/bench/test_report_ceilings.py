@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.cli.result_tables import ceilings_lines
 from bench.cli.run_summary import reached_sentence, reached_text
-from bench.cli.standings import ceilings_lines
 from bench.errors import UserError
 from bench.judge.frame import read, runs
 from tests.bench.comparable import CPU, NOTHING, row, runs_of, still

@@ -10,6 +10,7 @@ import openpyxl
 import pytest
 
 import kernels
+from bench.errors import UserError
 from bench.interop.import_source import Aside, SourceOutcome, imported
 from bench.interop.imported_problems import Recurrence, with_imported
 from bench.interop.source_file import described
@@ -72,8 +73,8 @@ def outcome_of_workbook(
     return outcome_of("deepbench", folder)
 
 
-@pytest.mark.parametrize("path", ["results/train/DeepBench_NV_TitanNext.xlsx", "train_NV_TitanNext.xlsx"])
-def test_each_table_of_each_sheet_in_a_clone_and_flattened(path: str, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("title", ["Results FP32", "FP32"])
+def test_each_table_of_each_sheet(title: str, tmp_path: Path, seed: int) -> None:
     ms = [random.uniform(1.0, 2.0) for _ in range(9)]
     tables: dict[str, list[list[object]]] = {
         "Dense Matrix Multiplication": [[5124, 35, 2048, "T", "N", None, ms[0], 1.0]],
@@ -87,9 +88,10 @@ def test_each_table_of_each_sheet_in_a_clone_and_flattened(path: str, tmp_path: 
         ],
     }
     sheets = {
-        "Results FP32": ("Float", tables),
+        title: ("Float", tables),
         "Results - FP16 ip, Mixed math": ("16 bit inputs, 16 bit multiplication, 32 bit addition", half),
     }
+    path = "results/train/DeepBench_NV_TitanNext.xlsx"
     found = outcome_of_workbook(
         tmp_path, path, sheets, CUDA_Version="10.1.243", Cudnn_Version="7.6.2.24", Motherboard="a board"
     )
@@ -143,7 +145,7 @@ def test_what_a_recurrence_counts() -> None:
     assert dw.byte_moved("cudnn-standard") == dw.byte
 
 
-# ---- documents: tables in Markdown, and the same gathered as JSON
+# ---- documents: tables in Markdown
 
 
 def times_of(outcome: SourceOutcome) -> dict[str, float | None]:
@@ -152,8 +154,9 @@ def times_of(outcome: SourceOutcome) -> dict[str, float | None]:
 
 
 def document(tables: list[dict[str, object]]) -> str:
-    """Markdown with these tables, and what is none: a fenced shell script and a line with a bar."""
-    lines = ["# Timings", "", "```sh", "# no heading", "a | b", "--- | ---", "```", "x | y", ""]
+    """Markdown with these tables, and what is none: scripts, one without its end, and a line with a bar."""
+    lines = ["# Timings", "", "```sh", "# not closed", "```sh", "# no heading", "a | b", "--- | ---", "```"]
+    lines += ["```one line```", "```another```", "x | y", ""]
     for table in tables:
         header, rows = table["header"], table["rows"]
         assert isinstance(header, list) and isinstance(rows, list)
@@ -162,7 +165,7 @@ def document(tables: list[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def test_markdown_is_read_as_the_same_tables_gathered_as_json(tmp_path: Path) -> None:
+def test_tables_in_markdown_are_read_and_code_is_not(tmp_path: Path) -> None:
     rates = [random.randint(100, 400) for _ in range(3)]  # beyond 430 the small product beats the memory
     tables: list[dict[str, object]] = [
         {
@@ -175,21 +178,14 @@ def test_markdown_is_read_as_the_same_tables_gathered_as_json(tmp_path: Path) ->
         header = ["#Groups", "M per group", "N", "K", "Computation"]
         rows = [["4", "256", "4096", "7168", f"{rate} TFLOPS"]]
         tables.append({"section": f"Grouped GEMMs ({layout} layout)", "header": header, "rows": rows})
-    for name, content in (("README.md", document(tables)), ("tables.json", json.dumps(tables))):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).write_text(content)
+    (tmp_path / "README.md").write_text(document(tables))
 
-    outcomes = [outcome_of("deepgemm", tmp_path / name) for name in ("README.md", "tables.json")]
+    outcome = outcome_of("deepgemm", tmp_path)
 
-    assert times_of(outcomes[0]) == times_of(outcomes[1])
     flops = [2 * 64 * 2112 * 7168, *[2 * 4 * 256 * 4096 * 7168] * 2]
     expected = [1e-12 * flop / rate for flop, rate in zip(flops, rates, strict=True)]
-    for time, right in zip(
-        sorted(filter(None, times_of(outcomes[0]).values())), sorted(expected), strict=True
-    ):
-        assert abs(time - right) <= 1e-9 * right
-    for outcome in outcomes:
-        assert {aside.reason: n for aside, n in outcome.aside.items()} == {"no time of a product": 1}
+    assert sorted(filter(None, times_of(outcome).values())) == pytest.approx(sorted(expected))
+    assert {aside.reason: n for aside, n in outcome.aside.items()} == {"no time of a product": 1}
 
 
 def test_a_table_reads_the_tables_with_its_headings_alone(tmp_path: Path) -> None:
@@ -281,18 +277,19 @@ def test_reads_from_caches_have_no_roof_and_a_rate_by_footprint(tmp_path: Path) 
     assert row.arithmetic == "unbounded"
 
 
-# ---- KernelBench's tables: the shapes by the commit in a file's name, and problems without a time
+# ---- KernelBench's tables: shapes and cache by commit and host, and problems without a time
 
 
 RELU = "19_ReLU.py"
 POOLING = "42_Max_Pooling_2D.py"
 
 
-def outcome_of_tables(
-    folder: Path, name: str, problems: dict[str, dict[str, object] | None]
+def outcome_of_table(
+    folder: Path, host: str, problems: dict[str, dict[str, object] | None], how: str = "torch"
 ) -> SourceOutcome:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(json.dumps({"level1": problems}))
+    path = folder / host / f"baseline_time_{how}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"level1": problems}))
     return outcome_of("kernelbench", folder)
 
 
@@ -303,24 +300,47 @@ def timed(mean: float) -> dict[str, object]:
 
 def test_what_did_not_run_is_counted_and_no_column(tmp_path: Path, seed: int) -> None:
     mean = random.uniform(5, 50)
-    outcome = outcome_of_tables(
-        tmp_path / "new", "Host_0123abc_inductor.json", {RELU: timed(mean), "23_Softmax.py": None}
-    )
+    problems = {RELU: timed(mean), "23_Softmax.py": None}
+    how = "torch_compile_inductor_default"
+    outcome = outcome_of_table(tmp_path, "results/timing/H100_Modal", problems, how)
     (row,) = rows_of(outcome)
     assert (row.operator, row.implementation, row.median_s) == ("activations", "inductor", mean / 1e3)
     assert {aside.reason: count for aside, count in outcome.aside.items()} == {"it did not run": 1}
 
 
-def test_the_commit_in_the_name_decides_the_shapes(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("host", "elements", "cache"),
+    [
+        ("results/timing/H100_Modal", 4096 * 393216, "cold"),
+        ("commit-4082b87/results/timing/L40S_modal", 4096 * 393216, "cold"),
+        ("commit-7c914ea/results/timing/A6000_babel", 4096 * 393216, "warm"),
+        ("commit-7dd9cfa/results/timing/L40S_modal", 16 * 16384, "warm"),
+        ("commit-433d28b/results/timing/RTX_3090_Ti", 16 * 16384, "warm"),
+    ],
+)
+def test_commit_and_host_decide_shapes_and_cache(
+    host: str, elements: int, cache: str, tmp_path: Path, seed: int
+) -> None:
     problems = {RELU: timed(random.uniform(5, 50)), POOLING: timed(random.uniform(50, 500))}
-    old = outcome_of_tables(tmp_path / "old", "Host_80c03d4_eager.json", problems)
-    new = outcome_of_tables(tmp_path / "new", "Host_0123abc_eager.json", problems)
-    (before,) = rows_of(old)
-    after = {row.operator: row for row in rows_of(new)}
-    assert (before.byte, before.cache) == (2 * 4 * 16 * 16384, "warm")
-    assert (after["activations"].byte, after["activations"].cache) == (2 * 4 * 4096 * 393216, "cold")
-    assert json.loads(after["pooling"].parameters)["window"] == 4
-    assert [aside.reason for aside in old.aside] == ["pooling in three dimensions or with dilation"]
+    outcome = outcome_of_table(tmp_path, host, problems)
+    rows = {row.operator: row for row in rows_of(outcome)}
+    assert (rows["activations"].byte, rows["activations"].cache) == (2 * 4 * elements, cache)
+    # Of the old shapes this pooling has a dilation.
+    assert ("pooling" in rows) == (elements > 10**6)
+    assert sum(outcome.aside.values()) == 2 - len(rows)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "results/timing/L40S_modal",  # of old or of new shapes, by the commit
+        "commit-7c914ea/results/timing/RTX_3090_Ti",  # old shapes beside new ones
+        "commit-7c914ea/results/timing/A6000_babel_v0.0",
+    ],
+)
+def test_a_table_whose_shapes_are_not_known_is_not_read(host: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no file of kernelbench that could be read"):
+        outcome_of_table(tmp_path, host, {RELU: timed(10.0)})
 
 
 # ---- PipeDream's profiles: sizes follow from bytes and texts, and a time may hold more than its layer's

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 import kernels
@@ -27,8 +26,6 @@ from tests.bench import several
 from tests.bench.claims_made import KINDS, SWEEP, claim, judged, timed
 from tests.bench.comparable import runs_of
 from tests.bench.comparable import timed as compared
-from tests.bench.exported import export
-from tests.bench.exported import night as exported
 from tests.bench.rows import again, lasting
 from tests.bench.several import gpu, small
 from tests.bench.test_nightly import NIGHTS, Machine
@@ -61,15 +58,15 @@ def products() -> list[Measurement]:
     return rows + [row(H100, "gemm/square", size, name) for size in sizes for name in H100.libraries]
 
 
-@pytest.mark.parametrize("command", ["table", "ceilings", "efficiency", "duel"])
-def test_a_command_says_of_two_units_what_it_says_of_each(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("options", [(), ("--role", "ceiling")])
+def test_a_command_says_of_two_units_what_it_says_of_each(tmp_path: Path, options: tuple[str, ...]) -> None:
     alone = {}
     for unit in (QUICK, SLOWER):
         path = write(tmp_path / unit / "h100-sxm" / f"{RUN}.parquet", of_unit(unit, products()))
-        alone[unit] = printed(command, path)
+        alone[unit] = printed("table", path, *options)
         assert f"h100-sxm {RUN}" in alone[unit], "a single unit's run has its id for a name"
     named = [text.replace(RUN, f"{RUN}-{unit[:8]}") for unit, text in alone.items()]
-    assert printed(command, tmp_path) == "".join(named)
+    assert printed("table", tmp_path, *options) == "".join(named)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "share"])
@@ -118,18 +115,6 @@ def test_two_units_are_compared_and_are_no_run_beside_itself(chance: np.random.G
     found = compare(runs_of([*mine, *others]), runs_of(mine))
     assert found.before.older == len(mine) and len(found.cases) == len(mine)
     assert {look.row.device_id for look in found.before.looks.values()} == {SLOWER}
-
-
-def test_both_hosts_of_a_second_are_exported(tmp_path: Path, chance: np.random.Generator) -> None:
-    cpu = {"device_kind": "cpu", "device": "cpu-made-up", "run_id": RUN}
-    for host in ("a", "b"):
-        rows = [exported(chance, 1, m, **cpu, host=host, device_id=host * 12) for m in (1, 2)]
-        write(tmp_path / "r" / f"{host}.parquet", rows)
-    done = export("openmetrics", tmp_path / "r")
-    families = {each.name: each for each in text_string_to_metric_families(done.stdout)}
-    seconds = families["roofbench_case_seconds"]
-    assert [sample.labels["host"] for sample in seconds.samples] == ["a", "a", "b", "b"]
-    assert not done.stderr
 
 
 @pytest.mark.parametrize("progress", [False, True])

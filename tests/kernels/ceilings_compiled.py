@@ -1,7 +1,7 @@
 """What the kernels that measure ceilings promise of their compiled form, beside that nothing is spilled.
 
 STREAM's copy: no shared memory, 1024 threads that fit the registers of an SM, and whole blocks that move 16
-bytes at a time, eight loads of each thread issued before the first value is needed. Only the rest moves
+bytes at a time, all loads of each thread issued before the first value is needed. Only the rest moves
 element by element.
 
 The chain of multiply-adds: no shared memory, a multiply-add for each that is counted, no addition or
@@ -13,6 +13,7 @@ none can begin earlier.
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -27,8 +28,8 @@ from tests.kernels.listing import Line, written
 
 LENGTHS = {"i32": 1 << 20, "i64": 1 << 31}
 """Of fewer elements than 2^31, and of more."""
-LOADS = copying.BLOCK_BYTE // (16 * 32 * copying.WARPS)
-"""Loads of 16 bytes for each thread and block of a copy."""
+COPIED = {"i32 short": 1 << 19, "i32 within a cache": 1 << 22, "i32": 1 << 26, "i64": 1 << 31}
+"""The same of a copy, whose blocks are smaller where the array is short."""
 MOST_REGISTERS = 65_536 // (32 * copying.WARPS)
 """Of a thread of a copy, if an SM's registers are to hold one program."""
 UNROLLED = 4
@@ -38,12 +39,13 @@ HALF_OF_REGISTERS = 32
 
 
 def copies() -> Iterator[Form]:
-    """Every size of element, lengths of 32 and of 64 bits."""
+    """Every size of element, blocks of every size, lengths of 32 and of 64 bits."""
     for dtype in ("float16", "float32", "float64"):
-        for kind, length in LENGTHS.items():
+        for kind, length in COPIED.items():
             problem = Stream(kind="copy", length=length, dtype=dtype)
             (call,) = launched(copying.launch_with(132, problem, *without_memory(problem)))
-            yield Form(f"copy {dtype} {kind}", call, (resource_faults, unshared, copy_faults))
+            loads = call.arguments["BLOCK"] * problem.item_byte // (16 * 32 * copying.WARPS)
+            yield Form(f"copy {dtype} {kind}", call, (resource_faults, unshared, partial(copy_faults, loads)))
 
 
 def chains() -> Iterator[Form]:
@@ -68,14 +70,14 @@ def unshared(built: Built) -> list[str]:
     return [f"{built.shared_byte} bytes of shared memory"] if built.shared_byte else []
 
 
-def copy_faults(built: Built) -> list[str]:
-    """Whether a copy takes too many registers, or its 16-byte accesses are not all loads, then all stores."""
+def copy_faults(loads: int, built: Built) -> list[str]:
+    """Whether a copy takes too many registers, or has not so many 16-byte loads, then as many stores."""
     faults = [f"{built.registers} registers"] if built.registers > MOST_REGISTERS else []
     # In the order of the program.
     wide = [match[1] for match in re.finditer(r"\b(ld|st)\.global\S*\.(?:v4\.b32|v2\.b64)", built.ptx)]
-    if wide != ["ld"] * LOADS + ["st"] * LOADS:
+    if wide != ["ld"] * loads + ["st"] * loads:
         faults.append(f"16-byte accesses are {' '.join(wide)}")
-    if (built.wide("ld"), built.wide("st")) != (LOADS, LOADS):
+    if (built.wide("ld"), built.wide("st")) != (loads, loads):
         faults.append(f"{built.wide('ld')} 16-byte loads, {built.wide('st')} stores")
     return faults
 

@@ -44,12 +44,12 @@ def copies() -> list[Case]:
     shares = covering([*itertools.product([1, 2, 3, 7], FLOATS)], "shares", itemgetter(0), itemgetter(1))
     cases: list[Case] = [(problem, problem.programs or 3) for problem in drawn]
     for programs, dtype in shares:
-        size = copying.block(TORCH_TYPE[dtype].itemsize)  # type: ignore[index]
+        size = copying.BLOCK_BYTE // TORCH_TYPE[dtype].itemsize  # type: ignore[index]
         lengths = [1, size - 1, size, size + 1, programs * size, programs * size + 1]
         lengths.append(random.Random(run_seed() + programs).randrange(1, 5 * size))
         cases += [(copy(length, dtype), programs) for length in lengths]
     # A rest of whole pieces and around.
-    return cases + [(copy(copying.block(4) + 2 * copying.PIECE + piece), 2) for piece in (-1, 0, 1)]
+    return cases + [(copy(copying.BLOCK_BYTE // 4 + 2 * copying.PIECE + piece), 2) for piece in (-1, 0, 1)]
 
 
 class TestCopy(Once):
@@ -61,7 +61,7 @@ class TestCopy(Once):
 
     def test_blocks_are_shared_out_as_evenly_as_can_be(self, seed: int) -> None:
         """Of three programs and eight blocks two get three, the third two and the rest."""
-        size = copying.block(4)
+        size = copying.BLOCK_BYTE // 4
         problem = copy(8 * size + 10)
         (x,), y = self.inputs(problem, seed), torch.empty(problem.length)
         shares = []
@@ -74,7 +74,7 @@ class TestCopy(Once):
 
     def test_beyond_two_to_the_31(self, seed: int) -> None:
         """The last block and the rest of 2^31 elements and more, by the programs whose turn they are."""
-        size = copying.block(2)
+        size = copying.BLOCK_BYTE // 2
         blocks, rest = 2**31 // size + 3, 1001
         x, y = (torch.empty(blocks * size + rest, dtype=torch.float16) for _ in range(2))
         (last,) = self.inputs(copy(size + rest, "float16"), seed)

@@ -126,7 +126,6 @@ def test_nan_and_infinity_spread_no_further_than_in_pytorch(
     layout: Layout, kind: Kind, direction: Direction, w: int, seed: int
 ) -> None:
     """Into the averages of their windows, and back into the points that those came from."""
-    torch.manual_seed(seed)
     problem = case(kind, direction, layout, h=9, w=w, ceil_mode=False)
     first, *rest = inputs_of(problem, seed)
     chance = torch.rand(first.shape, generator=torch.Generator().manual_seed(seed))
@@ -159,7 +158,6 @@ def test_the_far_end_beyond_32_bits(
     kind: Kind, direction: Direction, window: int, size: int, layout: Layout, seed: int
 ) -> None:
     """The last program of tensors of more than 2^31 elements: its offsets need 64 bits."""
-    torch.manual_seed(seed)
     c = 32
     n = 2**31 // (c * size * size) + 3
     of = {"kind": kind, "direction": direction, "layout": layout, "dtype": "float16", "stride": 1}

@@ -197,7 +197,6 @@ TRACED = [
 @pytest.mark.parametrize(("name", "problem"), TRACED, ids=str)
 def test_what_inductor_compiles_is_right_uncompiled(name: str, problem: Problem, seed: int) -> None:
     """The same functions, which a launch that is built on a CPU binds to its own outputs."""
-    torch.manual_seed(seed)
     operator = kernels.operator(name)
     inputs = inputs_of(problem, seed)
     inductor.compiled.cache_clear()
@@ -263,7 +262,6 @@ ROUNDED: list[tuple[str, str, float, Sequence[str], list[Block]]] = [
 def test_a_tolerance_is_little_more_than_what_rounding_does(
     name: str, way: str, least: float, problem: Problem, seed: int
 ) -> None:
-    torch.manual_seed(seed)
     operator = kernels.operator(name)
     inputs = inputs_of(problem, seed)
     outputs = outputs_of(operator.implementations[way](problem, *inputs).call())
@@ -387,7 +385,6 @@ def test_an_excerpt_is_part_of_the_problem_and_notices_an_error(
     name: str, problem: Problem, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error in every third row, or column, of an output. The last element is always there."""
-    torch.manual_seed(seed)
     if name in CHECKED_FLOP:
         monkeypatch.setattr(f"kernels.{name}.operator._CHECKED_FLOP", CHECKED_FLOP[name])
     operator = kernels.operator(name)
@@ -427,7 +424,6 @@ MET: dict[str, tuple[int, ...]] = {
     ids=str,
 )
 def test_an_error_in_any_block_is_noticed(name: str, problem: Problem, seed: int) -> None:
-    torch.manual_seed(seed)
     operator = kernels.operator(name)
     inputs = inputs_of(problem, seed)
     outputs = outputs_of(operator.reference(problem, *inputs))

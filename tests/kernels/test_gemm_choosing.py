@@ -164,7 +164,7 @@ def test_shapes_of_a_class_differ_by_a_quarter_at_most_and_not_in_alignment() ->
     assert of(1024, 1024, 1016) != of(1024, 1024, 1017)
     assert of(1024, 1024, 1017, layout="TN") != of(1024, 1024, 1017, layout="TN", pitch="padded")
     assert of(64, 64, 64) != of(64, 64, 64, batch=2)
-    assert of(64, 64, 64) != of(64, 64, 64, layout="NT") != of(64, 64, 64, layout="NT", dtype="bfloat16")
+    assert of(64, 64, 64) != of(64, 64, 64, layout="NT") != of(64, 64, 64, layout="NT", dtype="tf32")
     for size in (*range(1, 300), *range(300, 5000, 47)):
         rounded = size_in_class(size)
         assert size <= rounded <= 1.25 * size
@@ -189,8 +189,9 @@ def test_a_class_of_shapes_is_timed_once_and_the_row_that_asked_says_so(
     (answers,) = gpu.written.values()
     ((question, answer),) = next(iter(answers.values())).items()
     assert answer["of"] == choosing.PROPOSED
-    assert answer["configuration"] in question and question.startswith("triton float16 NT 8192x8192x8192")
-    gpu.choose(large.model_copy(update={"dtype": "bfloat16"}))
+    assert answer["configuration"] in question and question.startswith("triton 16-bit NT 8192x8192x8192")
+    assert gpu.choose(large.model_copy(update={"dtype": "bfloat16"})).tuning_s == 0 and gpu.asked == 1
+    gpu.choose(large.model_copy(update={"dtype": "tf32"}))
     gpu.start()
     assert gpu.choose(large).tuning_s == 0 and gpu.asked == 2  # read back
 

@@ -32,7 +32,6 @@ def compiled_here() -> list[Problem]:
 
 @pytest.mark.parametrize("example", compiled_here(), ids=lambda example: f"{example.operator}-{example}")
 def test_what_is_compiled_is_right(example: Problem, seed: int) -> None:
-    torch.manual_seed(seed)
     of = operator(example.operator)
     tensors = of.inputs(example, uniform(example, seed))
     try:

@@ -119,7 +119,6 @@ def test_bytes_moved_are_those_of_the_tensors_and_of_places(problem: Pooling, se
 
 @pytest.mark.parametrize("problem", [p for p in OPERATOR.examples if p.kind == "max"], ids=str)
 def test_indices_are_drawn_from_all_taps_of_their_windows(problem: Pooling, seed: int) -> None:
-    torch.manual_seed(seed)
     many = problem.model_copy(update={"n": 40 * problem.window_taps, "c": 8, "direction": "backward"})
     _, indices = inputs_of(many, seed)
     row, column = indices // problem.w, indices % problem.w
@@ -132,7 +131,6 @@ def test_indices_are_drawn_from_all_taps_of_their_windows(problem: Pooling, seed
 
 def test_images_beyond_the_pattern_have_indices_too(seed: int) -> None:
     """Four million indices are drawn: two of these images, which the third repeats."""
-    torch.manual_seed(seed)
     problem = pooling(direction="backward", n=3, c=16, h=320, w=320, stride=1)
     _, indices = inputs_of(problem, seed)
     assert torch.equal(indices[2], indices[0]) and not torch.equal(indices[0], indices[1])
@@ -203,7 +201,6 @@ SUMS: list[dict[str, object]] = [
 @pytest.mark.parametrize("given", [given for given in SUMS if given["kind"] == "average"], ids=str)
 def test_a_16_bit_sum_would_be_noticed(given: dict[str, object], seed: int) -> None:
     """In a kernel of ours: torch's own backward does just that on a CPU."""
-    torch.manual_seed(seed)
     problem = pooling(**given, dtype="float16")
     inputs = inputs_of(problem, seed)
     if problem.direction == "backward":
@@ -226,7 +223,6 @@ def test_a_missing_tap_or_a_wrong_divisor_would_be_noticed(
     given: dict[str, object], dtype: Dtype, seed: int
 ) -> None:
     """One of all terms left out, or one point of the window too many in the divisor."""
-    torch.manual_seed(seed)
     problem = pooling(**given, dtype=dtype)
     inputs = inputs_of(problem, seed)
     (right,) = outputs_of(OPERATOR.reference(problem, *inputs))
@@ -242,7 +238,6 @@ def test_a_missing_tap_or_a_wrong_divisor_would_be_noticed(
 
 
 def test_any_image_may_be_part_of_an_excerpt(seed: int) -> None:
-    torch.manual_seed(seed)
     # 17 x 17 taps for each of as many outputs: a hundred planes are as much as an excerpt holds.
     problem = pooling(n=30, c=40, h=17, w=17, window=17, stride=1, padding=8)
     inputs = inputs_of(problem, seed)
@@ -253,7 +248,6 @@ def test_any_image_may_be_part_of_an_excerpt(seed: int) -> None:
 
 
 def test_excerpt_of_huge_planes_is_one_of_them(seed: int) -> None:
-    torch.manual_seed(seed)
     problem = pooling(n=2, c=2, h=33, w=33, window=95, stride=1, padding=47)
     (x,) = inputs_of(problem, seed)
     seen = set()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import os
+import select
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bench.environment.dependencies import ROOT
 from bench.judge.frame import DeviceRun
 from plots.base import saving, style
 from plots.base.page import Page
@@ -50,3 +56,32 @@ def test_a_place_that_cannot_be_written_is_an_error_from_there_too(
     (tmp_path / "file").write_text("no folder")
     with style.look(), pytest.raises(OSError):
         saving.save_all((tmp_path / "file" / stem, page) for stem, page in first(run, 3))
+
+
+STUCK = """
+import os, signal
+class Stuck:
+    def save(self, stem):
+        with open(stem.parent / "here", "w") as here:
+            here.write(str(os.getpid()))
+        signal.pause()
+"""
+
+
+def test_processes_that_save_die_with_a_killed_parent(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "here")
+    (tmp_path / "stuck.py").write_text(STUCK)
+    program = (
+        "from pathlib import Path; from plots.base import saving; from stuck import Stuck; saving.ALONE = 0;"
+        f"saving.save_all([(Path({str(tmp_path / 'figure')!r}), Stuck())])"
+    )
+    paths = os.pathsep.join((str(ROOT), str(tmp_path)))
+    parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths})
+    saving_one = os.pidfd_open(int((tmp_path / "here").read_text()))
+    try:
+        parent.kill()
+        assert select.select([saving_one], [], [], 60)[0], "it waits for more pages for ever"
+    finally:
+        signal.pidfd_send_signal(saving_one, signal.SIGKILL)
+        os.close(saving_one)
+        parent.wait()

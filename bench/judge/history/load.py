@@ -29,7 +29,6 @@ from bench.judge.frame import DeviceRun, runs
 from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
 from bench.model.ceilings import Ceilings
 from bench.store import parquet
-from bench.store.pack import REST
 from bench.store.schema import FIELDS, WITHOUT_SAMPLES, Measurement, RunKey
 
 DOUBTING = tuple(flag for flag in FLAGS if flag.disturbed)
@@ -88,7 +87,10 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
         table = table.filter(pc.is_null(table["measured_in"]))  # the others are in the run that measured them
         for run in _runs_of(table):
             whose = RunKey(*(run[name][0].as_py() for name in _RUN))
-            run_id, rest = whose.run_id, "".join(path.stem.partition(REST)[1:])
+            run_id, rest = (
+                whose.run_id,
+                "".join(path.stem.partition(".rest")[1:]),
+            )  # what a killed run's file lacked
             known = seen.setdefault((whose, rest), path)
             if known is not path:
                 if path.read_bytes() != known.read_bytes():

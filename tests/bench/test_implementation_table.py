@@ -1,0 +1,114 @@
+"""`table --by implementation`: which rows meet, ratios and intervals by hand; and former commands."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bench.__main__ import app
+from bench.cli.former_commands import FORMER
+from bench.judge.frame import runs
+from bench.judge.implementations import Side, side_by_side
+from bench.spec import Problem
+from bench.store import parquet
+from bench.store.schema import Measurement
+from kernels.gemm.problem import Gemm
+from kernels.softmax.problem import Softmax
+from tests.plots.synthetic import H100, row
+
+SQUARE = Gemm(m=4096, n=4096, k=4096, dtype="float16")
+SOFTMAX = Softmax(dtype="float16", direction="forward", rows=4096, length=8192)
+
+
+def measured(
+    problem: Problem, implementation: str, median_s: float, half: float = 0.01, **changes: Any
+) -> Measurement:
+    """A row whose interval has all its noise."""
+    facts = {"median_s": median_s, "low_s": median_s / (1 + half), "high_s": median_s * (1 + half)}
+    facts |= {"noise_runs": 0.0}
+    return row(H100, f"{problem.operator}/mine", problem, implementation, **(facts | changes))
+
+
+def sides(*rows: Measurement) -> list[dict[str, Side]]:
+    (run,) = runs(rows)
+    return [dict(sides) for _, sides in side_by_side(run)]
+
+
+def test_each_is_held_against_the_fastest_library_beside_it() -> None:
+    """Ours and a user's kernel are nobody's library."""
+    seconds = {"triton": 1e-3, "mine:f": 0.5e-3, "aten": 2e-3, "inductor": 1.5e-3, "quack": 1.2e-3}
+    (found,) = sides(*(measured(SOFTMAX, name, median_s) for name, median_s in seconds.items()))
+    ratios = {name: round(side.ratio, 9) for name, side in found.items()}
+    assert ratios == {
+        "triton": round(1 / 1.2, 9),
+        "mine:f": round(0.5 / 1.2, 9),
+        "aten": round(2 / 1.2, 9),
+        "inductor": 1.25,
+        "quack": 0.8,
+    }
+    (alone,) = sides(measured(SOFTMAX, "triton", 1e-3), measured(SOFTMAX, "mine:f", 1e-3))
+    assert all(math.isnan(side.ratio) for side in alone.values())
+
+
+def test_intervals_add_as_squares_and_the_wider_end_counts() -> None:
+    theirs = measured(SQUARE, "cublas", 2e-3, low_s=2e-3 / 1.015, high_s=2e-3 * 1.005)
+    ours = measured(SQUARE, "triton", 3e-3, low_s=3e-3 / 1.01, high_s=3e-3 * 1.02)
+    (found,) = sides(theirs, ours)
+    half = math.hypot(math.log(1.015), math.log(1.02))
+    _, _, ratio, low, high = found["triton"]
+    assert ratio == pytest.approx(1.5)
+    assert [math.log(1.5 / low), math.log(high / 1.5)] == pytest.approx([half, half])
+
+
+@pytest.mark.parametrize("end", ["low_s", "high_s"])
+def test_a_time_without_an_interval_decides_nothing(end: str) -> None:
+    (found,) = sides(measured(SQUARE, "cublas", 1e-3, **{end: None}), measured(SQUARE, "triton", 1e-3))
+    assert found["triton"][2:] == (1.0, 0.0, math.inf)
+
+
+def test_the_latest_sound_row_of_the_same_problem_counts() -> None:
+    """Cache and threads are the problem's; a row that a flag makes suspect has no say."""
+    cublas = measured(SQUARE, "cublas", 1e-3)
+    rows = [measured(SQUARE, "triton", 4e-3), measured(SQUARE, "triton", 2e-3, sweep="gemm/again")]
+    rows += [measured(SQUARE, "triton", 1e-4, sweep="gemm/doubtful", settled=False)]
+    (found,) = sides(cublas, *rows)
+    assert found["triton"].ratio == pytest.approx(2.0)
+    assert not sides(cublas, measured(SQUARE, "triton", 1e-3, cache="warm"))
+    assert not sides(cublas, measured(SQUARE, "triton", 1e-3, threads_asked="one"))
+
+
+def printed(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [*words])
+    return done.exit_code, done.output
+
+
+def test_the_table_has_a_line_a_size_and_a_column_an_implementation(tmp_path: Path) -> None:
+    larger = SQUARE.model_copy(update={"m": 8192})
+    rows = [measured(SQUARE, "cublas", 1e-3), measured(SQUARE, "triton", 1.5e-3)]
+    rows += [measured(larger, "cublas", 2e-3), measured(SOFTMAX, "aten", 1e-3)]
+    parquet.write(tmp_path / "a.parquet", [*rows, measured(larger, "triton", 2e-3)])
+    code, text = printed("table", str(tmp_path), "--by", "implementation")
+    assert code == 0
+    lines = [
+        re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if "m4096" in line or "m8192" in line
+    ]
+    assert [line[0] for line in lines] == [
+        "float16-NN-m4096-n4096-k4096",
+        "float16-NN-m8192-n4096-k4096",
+    ]
+    assert lines[0][2] == "1.5 ms (x 1.50, 1.48 to 1.52)" and lines[1][2].startswith("2 ms (x 1.00")
+    assert "softmax" not in text  # one implementation alone
+    code, text = printed("table", str(tmp_path), "--by", "size")
+    assert (
+        code == 2
+        and text == "error: --by size: the table is --by implementation, or of every case without it\n"
+    )
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_a_former_command_says_what_takes_its_place(name: str, tmp_path: Path) -> None:
+    code, text = printed(name, str(tmp_path))
+    assert code == 2 and text == f"error: {FORMER[name]}\n"
