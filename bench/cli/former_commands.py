@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FORMER: Mapping[str, str] = {
+    "plots caches": "`plots caches` is gone: `plots draw` shows each cache sweep over its footprint",
     "ceilings": "`ceilings` is `table --role ceiling`",
     "duel": "`duel` is `table --by implementation`",
     "efficiency": "`efficiency` is `table --by implementation`, and `table` has the share of the roof",
