@@ -68,9 +68,6 @@ def run(
     bench_budget: WallTimeOption = None,
     bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case.")] = 1,
     bench_results: ResultsOption = None,
-    fresh_ceilings: Annotated[
-        bool, typer.Option("--bench-fresh-ceilings", help="Take no ceilings of an earlier run.")
-    ] = False,
 ) -> None:
     """Measure an operator at sizes given here, without a sweep; then as any run: rows, flags, figures.
 
@@ -96,7 +93,6 @@ def run(
             budget=bench_budget,
             visits=str(bench_visits),
             results=(bench_results or RESULTS).absolute(),
-            fresh_ceilings=fresh_ceilings,
         )
         results = measure(options, find)
     if any(result.reason for result in results):

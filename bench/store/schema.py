@@ -117,8 +117,8 @@ class Measurement:
     dtype: str = column("data type of the operands")
     parameters: str = column("all parameters as JSON, keys sorted; on disk also one column each")
     measured_in: str | None = nullable(
-        "the earlier run of this unit that measured this ceiling, taken from it since a visit to the copy "
-        "confirmed it; null: measured in this run"
+        "in files up to November 28, 2026: the earlier run of this unit that measured this ceiling, which "
+        "this run took over; null: measured in this run"
     )
     # protocol
     protocol: str = column("hash of every setting that can change a time; the commit identifies the code")
