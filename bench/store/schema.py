@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -411,3 +412,8 @@ def readme_with_columns(text: str) -> str:
     """The text of results/README.md with a new table of columns."""
     head, rest = text.split(BEGIN, 1)
     return head + BEGIN + columns_markdown() + rest[rest.index(END) :]
+
+
+if __name__ == "__main__":  # python -m bench.store.schema
+    readme = Path(__file__).parents[2] / "results" / "README.md"
+    readme.write_text(readme_with_columns(readme.read_text("utf-8")), "utf-8")
