@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
+from bench.store.pack import Original
 
 from bench.store import pack, parquet
-from bench.store.pack import Original
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "results/reference/fresh_nights/cpu-amd-epyc-2-core/20261122T174508Z-db8eaf2a459c.parquet"

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+from kernels.layernorm.shared_memory import Share
 
 import kernels
 from bench.device.detect import Device
@@ -24,7 +25,6 @@ from bench.worker.telemetry_cuda import HELD_BY_POLICY, POWER_INSTANT
 from kernels.gemm.operands import operands
 from kernels.gemm.problem import Gemm
 from kernels.layernorm.problem import LONGEST_IN_CLUSTER, LayerNorm
-from kernels.layernorm.shared_memory import Share
 from kernels.softmax.problem import Softmax
 from studies.gpu import facts
 from studies.gpu.facts import GpuFact
