@@ -1,7 +1,7 @@
 # `make bench`: measure this machine and draw what was found; `make bench SWEEP=gemm/square BUDGET=60` or
 # `make bench SUITE=core` choose. `make test`: the tests. `make setup`: neither.
 # `make test-deep`: every test there is, with random numbers of its own; `make test` runs the same at every run.
-# `make figures`: the figures of docs/figures.md and the scorecard, again, from the committed runs alone.
+# `make figures`: the figures of docs/figures.md and the scores, again, from the committed runs alone.
 # `make public`: what others have measured on GPUs, how far off the model is on all of it, and what it decides.
 # `make site`: all of this as static pages.
 # Each makes its own virtual environment in .venv; the system's Python is only asked to create it.
@@ -64,22 +64,16 @@ figures: $(READY)
 	rm -rf $(DRAWN)
 	$(RUN) -m plots $(CPU_DENSE) -o $(DRAWN)/dense
 	$(RUN) -m plots $(CPU_GEMM) -o $(DRAWN)/gemm
-	$(RUN) -m plots $(REFERENCE)/accuracy -o $(DRAWN)/accuracy
-	$(RUN) -m plots $(REFERENCE)/steps -o $(DRAWN)/steps
 	$(RUN) -m plots $(REFERENCE)/public -o $(DRAWN)/public
 	$(RUN) -m bench import csv $(REFERENCE)/published/nvidia_a100_tile_quantization.csv --bench-results $(DRAWN)/published
 	$(RUN) -m plots $(DRAWN)/published --calibrated-by $(REFERENCE)/public -o $(DRAWN)/nvidia
 	$(RUN) -m plots history $(REFERENCE)/nights -o $(DRAWN)/nights
 	cp $(DRAWN)/nights/*/series/activations-*-relu-*.png docs/figures/history.png
 	cp $(DRAWN)/gemm/gemm/square-rate.png docs/figures/square-rate.png
-	cp $(DRAWN)/accuracy/gemm/accuracy-accuracy.png docs/figures/accuracy.png
-	cp $(DRAWN)/steps/training/depth-memory.png docs/figures/memory.png
-	cp $(DRAWN)/steps/layer/width-1-shares.png docs/figures/shares.png
 	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
 	cp $(DRAWN)/dense/activations/backward-rate.png docs/figures/activations-backward.png
 	cp $(DRAWN)/nvidia/gemm/tile_quantization-quantization.png docs/figures/tile-quantization.png
 	cp $(DRAWN)/public/compared/generations.png docs/figures/generations.png
-	cp $(DRAWN)/public/compared/scorecard.png docs/figures/scorecard.png
 	cp $(DRAWN)/public/compared/transfer.png docs/figures/transfer.png
 	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) $(CPU_DENSE) --json $(REFERENCE)/scores.json
 
@@ -105,7 +99,6 @@ public: $(READY)
 	$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone)
 	$(RUN) -m plots score results/imported --json results/imported/scores.json
 	$(RUN) -m plots achieved results/imported
-	$(RUN) -m plots caches results/imported $(REFERENCE)/cpu-intel-xeon-2-core
 	rm -f $(VERDICTS)
 	$(RUN) -m bench claims results/imported --rules
 
@@ -132,7 +125,7 @@ $(ENVIRONMENT): pyproject.toml constraints.txt
 	@$(VENV)/bin/python -m bench.environment.torch_build > $(VENV)/.wanted
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
 	set -f; $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt $$(cat $(VENV)/.wanted)
-	@$(VENV)/bin/python -m bench dev schema > /dev/null
+	@$(VENV)/bin/python -m bench.cli.sweep_schema
 	@$(VENV)/bin/python -m bench.environment.search_path
 	@touch $(ENVIRONMENT)
 

@@ -19,9 +19,7 @@ from bench.accept.command import accept
 from bench.cli import import_sources, result_commands, sweep_commands
 from bench.cli.ab import ab
 from bench.cli.application import Commands, run_process
-from bench.cli.completion import completion
 from bench.cli.new import new
-from bench.cli.one_launch import one, profile
 from bench.cli.run_command import run
 from bench.doctor.command import doctor
 from bench.fleet.command import fleet
@@ -29,11 +27,12 @@ from bench.interop.source_file import names
 from bench.nightly.command import nightly
 
 app = typer.Typer(
-    cls=Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
+    cls=Commands,
+    add_completion=sys.argv[0] == "roofbench",  # a shell completes programs, not `python -m bench`
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help=__doc__,
 )
-development = typer.Typer(no_args_is_help=True, help="For work on roofbench: generated files.")
-development.command()(sweep_commands.schema)
-development.command()(result_commands.columns)
 imports = typer.Typer(no_args_is_help=True, help="Other people's timings as rows, marked as theirs.")
 imports.command("csv")(result_commands.import_csv)
 imports.command("all")(import_sources.import_all)
@@ -58,15 +57,13 @@ app.command("list")(sweep_commands.list_cases)
 app.command("table")(result_commands.every_case)
 for command in (
     *(sweep_commands.predict, result_commands.compare, result_commands.claims, result_commands.explain),
-    *(run, ab, one),
+    *(run, ab),
 ):
     app.command()(command)
-app.command(context_settings={"ignore_unknown_options": True})(profile)
-for task in (nightly, accept, fleet, doctor, completion):
+for task in (nightly, accept, fleet, doctor):
     app.command()(task)
 app.add_typer(imports, name="import")
 app.add_typer(new, name="new")
-app.add_typer(development, name="dev")
 
 if __name__ == "__main__":
     run_process(app)

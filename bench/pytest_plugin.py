@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from bench.cli.former_commands import FORMER
 from bench.environment.dependencies import AFTERWARDS, missing, sentence
 from bench.errors import BUG, UserError, unknown
 
@@ -43,7 +44,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "shard": {"metavar": "I/N"},
     "tag": {"metavar": "KEY=VALUE", "dest": "bench_tags", "action": "append", "default": []},
     "anonymous": {"action": "store_true"},
-    "fresh-ceilings": {"action": "store_true"},
     "resume": {"action": "store_true"},
 }
 """Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
@@ -71,8 +71,6 @@ HELP = {
     "shard": "Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
     "tag": "Say something of this run in its rows (rack=b12, cooling=liquid); repeatable.",
     "anonymous": "Write hashes in place of the machine's name and the GPU's PCI address, UUID and serial.",
-    "fresh-ceilings": "Measure all ceilings that the cases need. Default with --bench-sweep or --bench-case: "
-    "take those of a run of the last hour, if a copy and a product are as fast as they were in that run.",
     "resume": "Go on with the run of this shard that was interrupted last: only the rest is measured.",
 }
 
@@ -91,6 +89,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     config: Any = pluginmanager.get_plugin("pytestconfig")
     for word in map(str, config.invocation_params.args):
         given = word.partition("=")[0]
+        if given in FORMER:
+            raise pytest.UsageError(FORMER[given])
         if given.startswith("--bench-") and given not in ours:
             raise pytest.UsageError(unknown("option", given, "pytest", ours))
 

@@ -1,4 +1,4 @@
-"""The Tab key: what a real shell gets from the function that `python -m bench completion` defines."""
+"""The Tab key: what a real shell gets from typer's script for the program `roofbench` of `make setup`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from bench.environment import search_path
 from bench.sweep.load import SWEEPS
 from tests.drawing import drawn
 
 ROOT = Path(__file__).parents[1]
-DEFINE = f"""
-eval "$(PYTHONPATH='{ROOT}' '{sys.executable}' -m bench completion SHELL)"
+DEFINE = """
+eval "$(_ROOFBENCH_COMPLETE=source_SHELL roofbench)"
 """
 BASH = (
     DEFINE.replace("SHELL", "bash")
     + """
 while read -r -a COMP_WORDS; do
     COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-    _roofbench
+    _roofbench_completion roofbench
     echo "${COMPREPLY[@]}"
 done
 """
@@ -38,7 +39,7 @@ _files() { print }
     + """
 while read -r -A words; do
     CURRENT=$#words
-    _roofbench
+    _roofbench_completion
 done
 """
 )
@@ -52,9 +53,16 @@ QUESTIONS = {
     "run softmax --implementation aten,tr": {"aten,triton"},
     "nightly --bench-suite c": {"core"},
     "new o": {"operator"},
-    "completion z": {"zsh"},
     "explain gemm": set(),
 }
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What a shell has once the environment of `make setup` is active, with this folder before it."""
+    (program := folder / "roofbench").write_text(search_path.program(sys.executable))
+    program.chmod(0o755)
+    paths = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": f"{folder}:{ROOT}"}
+    return os.environ | paths
 
 
 @pytest.mark.parametrize(("shell", "script"), [("bash", BASH), ("zsh", ZSH)])
@@ -69,7 +77,7 @@ def test_a_shell_completes_names_without_torch_in_any_folder(tmp_path: Path, she
     done = subprocess.run(
         [shell, "-c", script],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        env=environment(tmp_path),
         input=questions,
         capture_output=True,
         text=True,
@@ -81,7 +89,7 @@ def test_a_shell_completes_names_without_torch_in_any_folder(tmp_path: Path, she
     assert dict(zip(chosen, answers, strict=True)) == chosen, done.stderr
 
 
-def test_the_function_runs_the_commands_of_the_checkout_anywhere(tmp_path: Path) -> None:
-    script = DEFINE.replace("SHELL", "bash") + "roofbench list softmax/rows"
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0 and "softmax/rows" in done.stdout, done.stderr
+def test_the_program_runs_the_commands_anywhere_under_its_name(tmp_path: Path) -> None:
+    words = ["roofbench", "run", "--help"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 0 and "Usage: roofbench run " in done.stdout, done.stderr

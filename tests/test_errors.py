@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 import kernels
 from bench.__main__ import app as bench_app
+from bench.cli.former_commands import FORMER
 from bench.errors import BUG, meant
 from bench.runner.run import Run
 from bench.store.parquet import write
@@ -59,12 +60,8 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     ),
     (["bench", "predict", "square"], "--on DEVICE is needed"),
     (["bench", "predict", "--on", "b200", "--from", MISSING], f"{MISSING}: no such file"),
-    (["bench", "ceilings", MISSING], f"{MISSING}: no such file"),
-    (["bench", "efficiency", MISSING], f"{MISSING}: no such file"),
-    (["bench", "duel", MISSING], f"{MISSING}: no such file"),
+    (["bench", "table", "--by", "implementation", MISSING], f"{MISSING}: no such file"),
     (["bench", "compare", MISSING, MISSING], f"{MISSING}: no such file"),
-    (["bench", "export", "xml", MISSING], "export has no format 'xml'; it has "),
-    (["bench", "export", "openmetrics", MISSING], f"{MISSING}: no such file"),
     (["bench", "import", "csv", "nowhere.csv"], "nowhere.csv: cannot be read: No such file or directory"),
     (["bench", "nightly", "--baseline", "nowhere"], "--baseline nowhere: no such folder"),
     (["bench", "nightly", "--bench-device", "tpu"], "--bench-device tpu: give auto"),
@@ -90,6 +87,16 @@ def test_bad_input_is_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", FORMER)
+def test_a_former_name_is_answered_by_what_takes_its_place(name: str) -> None:
+    if name.startswith("--"):
+        code, said = pytested(str(ROOT / "bench"), "--benchmark", name)
+        assert code == 4 and FORMER[name] in said
+    else:
+        module, command = name.split() if " " in name else ("bench", name)
+        assert refused(module, command, MISSING) == FORMER[name]
+
+
 PUBLIC = "results/reference/public"
 ALMOST: dict[str, tuple[list[object], str]] = {
     "sweep": (["bench", "list", "gemm/sqare"], "gemm/square"),
@@ -108,7 +115,6 @@ ALMOST: dict[str, tuple[list[object], str]] = {
     "cache": (["bench", "run", "softmax", "length=64", "--cache", "warn"], "warm"),
     "case": (["bench", "explain", "gemm_shapes", PUBLIC], "ceilings/gemm_shapes-cublas-bfloat16-TN-"),
     "fact": (["bench", "compare", PUBLIC, PUBLIC, "--across", "devic"], "device"),
-    "format": (["bench", "export", "openmetric", PUBLIC], "openmetrics"),
     "table": (["bench", "import", "aiconfigurator", "--table", "colective"], "collective"),
     "result": (["bench", "table", "results/reference/publik"], "public"),
     "half a result": (["bench", "table", "results/reference/cpu-"], "cpu-intel-xeon-2-core"),
@@ -143,9 +149,7 @@ def test_what_was_meant_is_a_guess_only_if_something_is_like_it(
     assert meant(given, possible) == (f" (did you mean {near}?)" if near else "")
 
 
-@pytest.mark.parametrize(
-    "command", [["ceilings"], ["efficiency"], ["duel"], ["compare", "whole"], ["export", "openmetrics"]]
-)
+@pytest.mark.parametrize("command", [["table"], ["compare", "whole"]])
 def test_a_parquet_file_of_ours_without_its_columns_is_one_sentence(
     command: list[str], tmp_path: Path
 ) -> None:
@@ -171,9 +175,7 @@ def singular(*_: object, **__: object) -> None:
     [
         (["bench", "list"], "bench.sweep.load.load_all"),
         (["bench", "predict", "--on", "b200"], "bench.sweep.load.load_all"),
-        (["bench", "ceilings", MISSING], "bench.judge.frame.read"),
-        (["bench", "efficiency", MISSING], "bench.judge.frame.read"),
-        (["bench", "duel", MISSING], "bench.judge.frame.read"),
+        (["bench", "table", MISSING], "bench.judge.frame.read"),
         (["bench", "compare", MISSING, MISSING], "bench.judge.frame.read"),
         (["studies", "coverage"], "studies.interval_coverage.scores"),
         (["plots", "history", MISSING, "--since", "2026-01-01"], "plots.history.view.moment_of"),

@@ -69,7 +69,6 @@ def _measured(device: str, budget: str | None, results: Path | None) -> list[Pat
         suite=SUITE,
         budget=budget,
         results=(results or RESULTS).absolute(),
-        fresh_ceilings=True,  # of this very unit, now
     )
     made = measure(options)
     for result in made:

@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperGroup
 
 from bench.cli.former_commands import FORMER
 from bench.cli.terminal import coloured, wrapped
 from bench.errors import BUG, UserError
 
-COMPLETE = "_ROOFBENCH_COMPLETE"
-"""The environment variable by which a shell asks for completions: see bench/cli/completion.py."""
 DeviceOption = Annotated[
     str,
     typer.Option(
@@ -69,10 +66,8 @@ class Commands(TyperGroup):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; typer itself ends it for misspelt options, Ctrl-C and a closed pipe."""
-        if COMPLETE in os.environ:
-            get_completion_inspect_parameters()  # it is what makes typer know the shells
         try:
-            return super().main(*args, **extra | {"complete_var": COMPLETE})
+            return super().main(*args, **extra)
         except UserError as error:
             typer.echo(f"error: {error}", err=True)
             sys.exit(2)

@@ -1,23 +1,11 @@
-"""Completion in a shell: what can stand for an operator, a sweep or a device, and the script that asks.
-
-Typer answers a shell's questions, which come in environment variables, but its own scripts need a program on
-the PATH; the scripts here define `roofbench`, a function that runs `python -m bench` of this checkout.
-"""
+"""Completion in a shell: what can stand for an operator, a sweep, a suite or a GPU."""
 
 from __future__ import annotations
 
 import os
-import shlex
-import sys
-from pathlib import Path
-from typing import Annotated, Literal
-
-import typer
 
 import kernels
-from bench.cli.application import COMPLETE
 from bench.device.datasheet import BY_CAPABILITY, FILES
-from bench.environment.dependencies import ROOT
 from bench.sweep.load import every_sweep, sweep_name
 
 
@@ -48,14 +36,3 @@ def implementations(incomplete: str) -> list[str]:
         return []
     before, comma, _ = incomplete.rpartition(",")
     return [f"{before}{comma}{each.name}" for each in kernels.problem(operator).implementations]
-
-
-def completion(
-    shell: Annotated[Literal["bash", "zsh"], typer.Argument(help="The shell that is to read it.")],
-) -> None:
-    """Print what defines `roofbench`, with completion: eval "$(python -m bench completion bash)"."""
-    script = (Path(__file__).parent / "templates" / f"completion.{shell}").read_text("utf-8")
-    words = {"@ROOT@": str(ROOT), "@PYTHON@": sys.executable, "@COMPLETE@": COMPLETE}
-    for word, value in words.items():
-        script = script.replace(word, shlex.quote(value))
-    typer.echo(script, nl=False)

@@ -1,10 +1,16 @@
-"""Commands of earlier releases: each is answered by a sentence on what takes its place, for one release."""
+"""Commands and options of earlier releases: a sentence each on what takes its place, for one release."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 FORMER: Mapping[str, str] = {
+    "--bench-fresh-ceilings": "`--bench-fresh-ceilings` is gone: every run measures the ceilings it needs",
+    "completion": "`completion` is `roofbench --install-completion`; `make setup` puts it into .venv/bin",
+    "dev": "`dev schema` is `python -m bench.cli.sweep_schema`, `dev columns` `python -m bench.store.schema`",
+    "one": "`one CASE` is `run CASE --once`",
+    "profile": "`profile CASE` is `run CASE --once`, which prints the command for Nsight; so does `explain`",
+    "plots caches": "`plots caches` is gone: `plots draw` shows each cache sweep over its footprint",
     "ceilings": "`ceilings` is `table --role ceiling`",
     "duel": "`duel` is `table --by implementation`",
     "efficiency": "`efficiency` is `table --by implementation`, and `table` has the share of the roof",
@@ -13,4 +19,4 @@ FORMER: Mapping[str, str] = {
     "goals": "`goals` is gone: `table --by implementation` has the ratios, `claims` judges what has a bar",
     "pack": "`pack` is gone: DuckDB reads a folder of result files as one table (docs/queries.md)",
 }
-"""Name of a command that is no more -> what to do instead."""
+"""Name of a command or option that is no more -> what to do instead."""

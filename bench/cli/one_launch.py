@@ -1,4 +1,4 @@
-"""`python -m bench one CASE`: one launch in steady state; `profile CASE`: that launch under a profiler."""
+"""`python -m bench run CASE --once`: one launch in steady state, and the command that profiles it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,21 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
 import kernels
 from bench.case_name import row_name
-from bench.cli.application import DeviceOption
-from bench.cli.completion import implementations
-from bench.cli.run_command import KernelOption, cases_of
+from bench.cli.run_command import cases_of
 from bench.errors import UserError
 from bench.format import seconds_text
 from bench.spec import is_custom, parameter_words
-from bench.worker.lifeline import die_with
 
 if TYPE_CHECKING:
     from bench.store.schema import Measurement
 
-Words = Annotated[
-    list[str],
-    typer.Argument(metavar="CASE|OPERATOR...", help="A case's name, or OPERATOR NAME=VALUE... as of run."),
-]
 NCU = ("ncu", "--set", "full", "--profile-from-start", "off", "--clock-control", "none")
 """Nsight Compute, for what lies between cudaProfilerStart and cudaProfilerStop.
 
@@ -40,20 +31,13 @@ NSYS = ("nsys", "profile", "--capture-range", "cudaProfilerApi", "--capture-rang
 """Nsight Systems, for the same."""
 
 
-def one(
-    words: Words,
-    implementation: Annotated[
-        str, typer.Option(metavar="NAME", help="Of OPERATOR...", autocompletion=implementations)
-    ] = "",
-    kernel: KernelOption = None,
-    cache: Annotated[
-        str, typer.Option(metavar="cold|warm", help="Where the launch finds its data.")
-    ] = "cold",
-    bench_device: DeviceOption = "auto",
+def launch_once(
+    words: Sequence[str], implementation: str, kernel: Sequence[str], cache: str, bench_device: str
 ) -> None:
     """Build a case, warm it up and launch it once, all in this process: for a profiler or a debugger.
 
-    Exit code 2: bad input, or the case cannot run here.
+    `words`: a case's name, or OPERATOR NAME=VALUE... It ends with the command that runs this under Nsight.
+    UserError: bad input, or the case cannot run here.
     """
     from bench.cli.ab_cases import named
     from bench.device.detect import detect
@@ -62,15 +46,17 @@ def one(
 
     device = detect(bench_device)
     if len(words) > 1 or words[0] in kernels.names():
-        more = {"implementation": implementation, "kernel": kernel or [], "cache": cache}
-        cases = cases_of("one", words, device, **more)
+        more = {"implementation": implementation, "kernel": kernel, "cache": cache}
+        cases = cases_of("run", words, device, **more)
     else:
         cases = named(words, device.sm_count)
     case = cases[0]
     if len(cases) > 1:
-        raise UserError(f"one {words[0]}: {len(cases)} cases are asked for ({case.name} ...); give one")
+        raise UserError(
+            f"run --once {words[0]}: {len(cases)} cases are asked for ({case.name} ...); give one"
+        )
     if reason := case.missing(device.kind, device.capability):
-        raise UserError(f"one {case.name}: {reason}")
+        raise UserError(f"run --once {case.name}: {reason}")
     if device.uuid:
         os.environ["CUDA_VISIBLE_DEVICES"] = device.uuid  # before torch is imported
     import torch
@@ -81,21 +67,13 @@ def one(
     with torch.no_grad():
         facts = answer(bench, request_for("one", case.implementation, case.problem, cache=case.cache))
     if facts["status"] != "ok":
-        raise UserError(f"one {case.name}: {facts['status']}: {facts['reason']}")
+        raise UserError(f"run --once {case.name}: {facts['status']}: {facts['reason']}")
     typer.echo(f"{case.name}: launched once, {seconds_text(facts['wall_s'])} by the wall clock")
-
-
-def profile(words: Words) -> None:
-    """`one` with these words and options under Nsight Compute, or Nsight Systems where that is not installed.
-
-    Exit code 2: neither is; else that of the profiler.
-    """
-    profiler = next((tool for tool in (NCU, NSYS) if shutil.which(tool[0])), None)
-    if profiler is None:
-        raise UserError("profile: neither ncu (Nsight Compute) nor nsys (Nsight Systems) is on the PATH")
-    command = [*profiler, "-o", _report(" ".join(words)), sys.executable, "-m", "bench", "one", *words]
-    typer.echo(shlex.join(command))
-    raise typer.Exit(subprocess.run(command, preexec_fn=partial(die_with, os.getpid())).returncode)
+    given = [*words, *(word for each in kernel for word in ("--kernel", each))]
+    given += ["--implementation", implementation] if implementation else []
+    given += ["--cache", cache] if cache != "cold" else []
+    profiler = NSYS if shutil.which("nsys") and not shutil.which("ncu") else NCU
+    typer.echo(f"under a profiler: {_profiling(profiler, case.name, given)}")
 
 
 def ncu_command(row: Measurement, here: bool) -> str:
@@ -103,16 +81,17 @@ def ncu_command(row: Measurement, here: bool) -> str:
     parts = [part.partition(" grid ") for part in (row.kernels or "").split("; ")]
     only = "|".join(dict.fromkeys(name for name, grid, _ in parts if grid and name != "?"))
     named = ["--kernel-name-base", "mangled", "--kernel-name", f"regex:^({only})$"] if only else []
-    command = ["python", "-m", "bench", "one", *words_of(row, here)]
-    return shlex.join([*NCU, *named, "-o", _report(row_name(row)), *command])
+    return _profiling([*NCU, *named], row_name(row), words_of(row, here))
 
 
-def _report(name: str) -> str:
-    return re.sub(r"[^\w.+=-]+", "-", name)
+def _profiling(profiler: Sequence[str], name: str, words: Sequence[str]) -> str:
+    """The command by which a profiler sees one launch of the case of this name, which the words give."""
+    report = re.sub(r"[^\w.+=-]+", "-", name)
+    return shlex.join([*profiler, "-o", report, "python", "-m", "bench", "run", *words, "--once"])
 
 
 def words_of(row: Measurement, here: bool) -> list[str]:
-    """The words by which `one` finds the row's case; `here`: its sweep is a file of this checkout."""
+    """The words by which `run --once` finds the row's case; `here`: its sweep is a file of this checkout."""
     if here:
         return [row_name(row)]
     which = ["--implementation", row.implementation]

@@ -13,16 +13,6 @@ from bench.cli.application import Results, ResultsOption, left_out, remark, resu
 from bench.errors import UserError
 
 
-def columns() -> None:
-    """Write the columns into results/README.md."""
-    from bench.runner.session import RESULTS
-    from bench.store.schema import readme_with_columns
-
-    path = RESULTS / "README.md"
-    path.write_text(readme_with_columns(path.read_text()))
-    typer.echo(path)
-
-
 def every_case(
     results: Results,
     by: Annotated[

@@ -39,7 +39,9 @@ def run(
     operator: Annotated[
         str,
         typer.Argument(
-            metavar="OPERATOR", help="A folder of kernels/, such as gemm.", autocompletion=kernels.names
+            metavar="OPERATOR|CASE",
+            help="A folder of kernels/, such as gemm; with --once also the name of a case.",
+            autocompletion=kernels.names,
         ),
     ],
     given: Annotated[
@@ -63,14 +65,14 @@ def run(
         bool,
         typer.Option("--show-inputs", help="Print a file with a kernel to begin with, and measure nothing."),
     ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Launch one case once, in this process: for a profiler.")
+    ] = False,
     cache: Annotated[str, typer.Option(metavar="cold|warm", help="Where a launch finds its data.")] = "cold",
     bench_device: DeviceOption = "auto",
     bench_budget: WallTimeOption = None,
     bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case.")] = 1,
     bench_results: ResultsOption = None,
-    fresh_ceilings: Annotated[
-        bool, typer.Option("--bench-fresh-ceilings", help="Take no ceilings of an earlier run.")
-    ] = False,
 ) -> None:
     """Measure an operator at sizes given here, without a sweep; then as any run: rows, flags, figures.
 
@@ -79,12 +81,17 @@ def run(
 
     Exit code 2: bad input, a kernel that is wrong, or nothing of it can run here. 3: no case got a time.
     """
+    from bench.cli.one_launch import launch_once
     from bench.cli.whole_run import measure
     from bench.device.detect import chosen
     from bench.runner.run import Options
     from bench.runner.session import RESULTS
 
-    device, words = chosen(bench_device)[0], [operator, *(given or [])]
+    words = [operator, *(given or [])]
+    if once:
+        launch_once(words, implementation, kernel or [], cache, bench_device)
+        return
+    device = chosen(bench_device)[0]
     find, sweep = requested("run", words, device, implementation, kernel or [], cache)
     if show_inputs:
         typer.echo(_file_to_begin_with(sweep, device), nl=False)
@@ -96,7 +103,6 @@ def run(
             budget=bench_budget,
             visits=str(bench_visits),
             results=(bench_results or RESULTS).absolute(),
-            fresh_ceilings=fresh_ceilings,
         )
         results = measure(options, find)
     if any(result.reason for result in results):

@@ -89,18 +89,6 @@ def list_cases(
     show(planned(device, selected, claims, prices, named=cases))
 
 
-def schema() -> None:
-    """Write sweeps/schema.json, which gives editors completion, from the operators as they are.
-
-    It is not committed: `make setup` writes it, and so does this command after an operator was added.
-    """
-    from bench.sweep.json_schema import schema_text
-
-    path = sweep.SWEEPS / "schema.json"
-    path.write_text(schema_text([kernels.problem(name) for name in kernels.names()]))
-    typer.echo(path)
-
-
 def predict(
     words: Annotated[
         list[str] | None,

@@ -98,7 +98,6 @@ def nightly(
         resume=bench_resume,
         tags=bench_tag or (),
         anonymous=bench_anonymous,
-        fresh_ceilings=True,  # how they change from night to night is what a history is for
     )
     nights = night(chosen(bench_device), baseline, options, measure, typer.echo)
     code = worst(device_night.exit_code for device_night in nights)

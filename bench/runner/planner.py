@@ -71,8 +71,6 @@ class Planner:
         """Keys of the comparison whose first visits are being made."""
         self._able: list[str] = []
         """Keys of the cases that this device can run."""
-        self.offered: frozenset[str] = frozenset()
-        """Keys of the ceilings that an earlier run measured, until it is known whether they have changed."""
         self._ceilings_until_s = math.inf
         """Elapsed seconds after which no ceiling gets its first visit."""
         self._order: Iterator[Case] | None = None
@@ -115,11 +113,6 @@ class Planner:
         """Add visits that were made before this planner began: they are not made again, and cost nothing."""
         for row in rows:
             self._rows.setdefault(row.case, []).append(row)
-
-    def take(self, rows: Iterable[Measurement]) -> None:
-        """Add the ceilings of an earlier run; what else it offered is to be measured."""
-        self.resume(rows)
-        self.offered, self._launch_s = frozenset(), {}
 
     def visited(self, case: Case, row: Measurement, taken_s: float | None = None) -> None:
         """Add a visit. `taken_s`: its wall seconds without starting a worker; None if it was not timed."""
@@ -189,7 +182,7 @@ class Planner:
         rows = self._rows.get(case.key)
         if rows is None or case.role not in ("measurement", "roof"):
             return rows is None
-        return rows[-1].status in ("ok", "crashed") and rows[-1].measured_in is None
+        return rows[-1].status in ("ok", "crashed")
 
     def _is_too_late(self, case: Case) -> bool:
         """Whether a visit to this case would end too long after the budget; what is refused takes no time."""
@@ -227,7 +220,7 @@ class Planner:
         cases = [case for case in self._cases.values() if case.role == "measurement"]
         is_short = self.prices.is_short
         if not is_short:
-            yield from self._first_ceilings(ceilings)
+            yield from (case for case in ceilings if self._count(case) == 0)
         self._scheduled()
         due = LOOKS[1:2] if self.device.kind == "cuda" and (self.budget_s or SHORT_S) < SHORT_S else LOOKS
         looks = [look for look in due if look > self._share_done()]  # at this time they have just been made
@@ -239,18 +232,13 @@ class Planner:
                 if self._count(case) == 0 or (self._count(case) <= turn and self._wants(case)):
                     yield case
             if turn == 0 and is_short:
-                yield from self._first_ceilings(ceilings)
+                yield from (case for case in ceilings if self._count(case) == 0)
         while wanting := [case for case in chance.sample(cases, len(cases)) if self._wants(case)]:
             before = [self._count(case) for case in wanting]
             yield from (case for case in wanting if self._wants(case))
             if [self._count(case) for case in wanting] == before:  # none was visited, and none will be
                 break
         yield from ceilings
-
-    def _first_ceilings(self, ceilings: Sequence[Case]) -> Iterator[Case]:
-        """First visits to ceilings; to those that an earlier run has, unless they are taken meanwhile."""
-        yield from (case for case in ceilings if case.key not in self.offered and self._count(case) == 0)
-        yield from (case for case in ceilings if self._count(case) == 0)
 
     def _round(self, turn: int, chance: random.Random) -> Iterator[Case]:
         """The cases of a round of visits in order; in the first one only those for which there is time."""
@@ -363,7 +351,7 @@ class Planner:
         kept_s = min(self._again_s, max(0.0, CEILINGS_MOST * self.budget_s - self._taken_s))
         if self.prices.is_short:  # the ceilings are still to come
             fresh = (case for case in self._able_ceilings if self._count(case) == 0)
-            kept_s += sum(self.prices.ceiling_cost_s(case) for case in fresh if case.key not in self.offered)
+            kept_s += sum(map(self.prices.ceiling_cost_s, fresh))
         return max(0.0, self.budget_s - self._elapsed_s - self._restart_s - kept_s)
 
     def _share_done(self) -> float:
@@ -379,8 +367,7 @@ class Planner:
 
     def visits_left(self) -> int:
         """About how many visits are to come: two to each roof, one to other ceilings, and those with room."""
-        own = [case for case in self._able_ceilings if case.key not in self.offered]
-        looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in own)
+        looks = sum(max(0, 1 + (case.role == "roof") - self._count(case)) for case in self._able_ceilings)
         if self._schedule is None:
             others = sum(self._cases[key].role == "measurement" for key in self._able)
             return looks + self.settings.visits * others
@@ -401,6 +388,5 @@ class Planner:
         start_s = elapsed_s if is_started else max(elapsed_s, ASSUMED["start_s"].value)
         if self._order is None:
             self._limit_ceilings(start_s)
-        cases = [case for key, case in self._cases.items() if key not in self.offered]
         keys = [each.keys for each in self.comparisons]
-        return self.prices.forecast(cases, self._launch_s, left_s, keys, start_s)
+        return self.prices.forecast(list(self._cases.values()), self._launch_s, left_s, keys, start_s)

@@ -49,8 +49,6 @@ class Options:
     tags: Sequence[str] = ()
     """Each `key=value`."""
     anonymous: bool = False
-    fresh_ceilings: bool = False
-    """Whether no ceiling is taken from an earlier run."""
 
 
 class DeviceCase(NamedTuple):
@@ -152,7 +150,6 @@ class Run:
             tags=tags_of(options.tags),
             anonymous=options.anonymous,
             suffix=f"-gpu{device.index}" if count > 1 else "",  # GPUs of one kind share a folder
-            fresh_ceilings=options.fresh_ceilings,
         )
 
     def name(self, session: Session, name: str) -> str:

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 from bench.device.detect import Device
 from bench.device.lock import device_lock
-from bench.runner.ceilings import EarlierCeilings, Rows, recent_ceilings
 from bench.runner.comparisons import CaseGroup
 from bench.runner.forecast import Forecast
 from bench.runner.planner import Planner
@@ -77,9 +76,7 @@ class Session:
     comparisons: Sequence[CaseGroup] | None = None
     """What is measured whole or not at all; None: each case by itself."""
     added: Collection[str] = ()
-    """Keys of the ceilings that nobody requested, but the cases need; known before `open`."""
-    fresh_ceilings: bool = False
-    """Whether none of these is taken from an earlier run."""
+    """Keys of the ceilings that nobody requested, but the cases need."""
     suffix: str = ""
     """Ending of this run's id that sets it apart from other devices' runs of the same second."""
     left: list[UnfinishedRun] = field(default_factory=list)
@@ -108,13 +105,6 @@ class Session:
         """The number of visits that were joined last, and their rows."""
         self.parts_s = dict.fromkeys(PARTS, 0.0)
         """The worker's wall seconds over the visits made so far, earlier parts of a resumed run left out."""
-        self._recent: Sequence[Rows] = ()
-        """The ceilings of recent runs."""
-        self._reusable = EarlierCeilings()
-        self._sentinels: dict[str, Measurement | None] = {}
-        """Key of each ceiling that confirms earlier ones -> its row, until all have one."""
-        self.of_ceilings = ""
-        """A sentence on the ceilings that an earlier run has: taken, or why not; empty if it has none."""
         self._journal: Journal | None = None
         self._lock = ExitStack()
         self.begin()
@@ -160,17 +150,10 @@ class Session:
             kept = [*(() if self.anonymous else UNIT), *(() if self.tags else ("tags",))]
             earlier = {name: getattr(begun.rows[0], name) for name in kept}
             self._origin |= {name: value for name, value in earlier.items() if value is not None}
-        elif self.added and not self.fresh_ceilings:
-            self._recent = recent_ceilings(self.folder, self.device, self.protocol)
 
     def plan(self, cases: Iterable[Case]) -> None:
         """Set the cases that may be visited; `comparisons` are known by now."""
-        cases = list(cases)
         self.planner.plan(cases, self.comparisons)
-        added = [case for case in cases if case.key in self.added]
-        self._reusable = EarlierCeilings(added, self._recent)
-        self._sentinels = dict.fromkeys(case.key for case in self._reusable.sentinels)
-        self.planner.offered = self._reusable.offered
 
     def forecast(self) -> Forecast:
         """The forecast of the run, or of the rest of it."""
@@ -202,20 +185,7 @@ class Session:
     def walk(self) -> Iterator[tuple[Case, Measurement]]:
         """Visit every case as often as the planner says; each visit's row is safe before it is yielded."""
         while (case := self.planner.next(self.elapsed_s, self.worker.restart_s)) is not None:
-            row = self.visit(case)
-            if case.key in self._sentinels:
-                self._take_ceilings(row)
-            yield case, row
-
-    def _take_ceilings(self, sentinel: Measurement) -> None:
-        """Take the ceilings of earlier runs, or not, once all sentinels have a row."""
-        self._sentinels[sentinel.case] = sentinel
-        rows = {key: row for key, row in self._sentinels.items() if row is not None}
-        if len(rows) == len(self._sentinels):
-            taken, self.of_ceilings = self._reusable.taken(rows, self.run_id)
-            self._append(*taken)
-            self.planner.take(taken)
-            self._sentinels = {}
+            yield case, self.visit(case)
 
     def visit(self, case: Case) -> Measurement:
         """Visit a case once and write the row before returning it. Never raises for what a case does.
@@ -311,7 +281,7 @@ class Visited(NamedTuple):
     forecast: Forecast | None = None
     """The forecast, at the first visit after which it rests on this run's ceilings; else None."""
     notes: Sequence[str] = ()
-    """Sentences that follow from this visit: on the ceilings, on an implementation that is given up."""
+    """Sentences that follow from this visit: on an implementation that is given up."""
 
 
 Messages = SimpleQueue[Visited | BaseException | None]
@@ -361,8 +331,7 @@ def prepare_all(sessions: Sequence[Session]) -> None:
 def _walk(session: Session) -> Iterator[Visited]:
     planner, shown, refined = session.planner, 0, False
     for case, row in session.walk():
-        notes = [*filter(None, [session.of_ceilings]), *planner.giving_up.lines]
-        new, shown = notes[shown:], len(notes)
+        new, shown = planner.giving_up.lines[shown:], len(planner.giving_up.lines)
         forecast = None
         if not refined and planner.has_ceilings and case.role == "measurement":
             refined, forecast = True, session.forecast()

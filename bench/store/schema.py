@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -117,8 +118,8 @@ class Measurement:
     dtype: str = column("data type of the operands")
     parameters: str = column("all parameters as JSON, keys sorted; on disk also one column each")
     measured_in: str | None = nullable(
-        "the earlier run of this unit that measured this ceiling, taken from it since a visit to the copy "
-        "confirmed it; null: measured in this run"
+        "in files up to November 28, 2026: the earlier run of this unit that measured this ceiling, which "
+        "this run took over; null: measured in this run"
     )
     # protocol
     protocol: str = column("hash of every setting that can change a time; the commit identifies the code")
@@ -411,3 +412,8 @@ def readme_with_columns(text: str) -> str:
     """The text of results/README.md with a new table of columns."""
     head, rest = text.split(BEGIN, 1)
     return head + BEGIN + columns_markdown() + rest[rest.index(END) :]
+
+
+if __name__ == "__main__":  # python -m bench.store.schema
+    readme = Path(__file__).parents[2] / "results" / "README.md"
+    readme.write_text(readme_with_columns(readme.read_text("utf-8")), "utf-8")

@@ -381,6 +381,12 @@ class Claim(Strict):
         assert self.expected
         return self
 
+    @property
+    def divides_time(self) -> bool:
+        """Whether it is about the classes of work of a time, for which cases run again under a profiler."""
+        named = {column for _, select in self.selections() for column in select}
+        return not named.isdisjoint(SHARES) or getattr(self.test[1], "of", None) in SHARES
+
     def selections(self) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
         """Every selection in it, with its place in the file."""
         yield ("where",), self.where

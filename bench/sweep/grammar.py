@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from bench.errors import meant, unknown
@@ -29,6 +29,8 @@ COLUMNS = ("implementation", "cache", "threads_asked", "device")
 """Columns by which a plot can group rows, besides the operator's parameters."""
 QUANTITIES = ("median_s", "rate")
 """Possible quantities on the vertical axis of a curve."""
+FORMER_KINDS = ("accuracy", "shares", "memory")
+"""Kinds of plots in sweeps and result files up to November 28, 2026: each is read as a curve."""
 
 
 class Source(Strict):
@@ -49,13 +51,13 @@ class Source(Strict):
 class Plot(Strict):
     """One figure drawn from the sweep's rows."""
 
-    kind: Literal["curve", "quantization", "heatmap", "accuracy", "shares", "memory"] = Field(
+    kind: Annotated[
+        Literal["curve", "quantization", "heatmap"],
+        BeforeValidator(lambda kind: "curve" if kind in FORMER_KINDS else kind),
+    ] = Field(
         "curve",
         description="quantization: rate and duration over m or n of kernels held to one tile, beside the "
-        "staircase that tiles and waves predict; heatmap: measured / predicted over two parameters; "
-        "accuracy: duration over error, a mark for each data type and a panel for each x; shares: the "
-        "classes of work that the time over x consists of, for which cases run again under a profiler; "
-        "memory: peak_byte of training steps over x, with what is predicted",
+        "staircase that tiles and waves predict; heatmap: measured / predicted over two parameters",
     )
     x: Text = Field(description="The parameter along the horizontal axis")
     y: Text = Field(
@@ -79,8 +81,7 @@ class Plot(Strict):
             raise ValueError(f"y cannot be {shown(self.y)}{near}; it is one of {', '.join(QUANTITIES)}")
         if self.per and self.y == "rate":
             raise ValueError("per divides a duration; a rate is for each second already")
-        takes = {kind: {"kind", "x"} for kind in ("quantization", "accuracy", "shares", "memory")}
-        takes["heatmap"] = {"kind", "x", "y", "panels"}
+        takes = {"quantization": {"kind", "x"}, "heatmap": {"kind", "x", "y", "panels"}}
         given = self.model_fields_set - takes.get(self.kind, self.model_fields_set)
         if given:
             raise ValueError(f"kind: {self.kind} is drawn one way: leave out {', '.join(sorted(given))}")

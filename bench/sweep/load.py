@@ -90,7 +90,7 @@ class Case:
     threads: Threads = "all"
     """Cores of a CPU that compute: all, or one."""
     divided: bool = False
-    """Whether its time is divided into classes of work, which the plot of its sweep shows."""
+    """Whether its time is divided into classes of work, which a claim of its sweep needs."""
 
     @cached_property
     def name(self) -> str:
@@ -414,7 +414,7 @@ def _blocks(sweep: Sweep, kind: type[Problem], sm_count: int, ways: int) -> list
 
 def _expanded(name: str, sweep: Sweep, blocks: list[Block], ways: list[Way]) -> list[Case]:
     x = sweep.plot[0].x if sweep.plot else None
-    divided = any(plot.kind == "shares" for plot in sweep.plot)
+    divided = any(claim.divides_time for claim in sweep.claims)
     cases = []
     seen: dict[Problem, tuple[Place, bool]] = {}
     for each in blocks:

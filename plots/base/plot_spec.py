@@ -50,8 +50,8 @@ class Section:
     """The axes, x or y, that must be logarithmic; others are if their values span far."""
     per: tuple[str, ...] = ()
     """Numeric columns whose product durations are divided by; such a section has no rates."""
-    kind: Literal["curve", "quantization", "heatmap", "accuracy", "shares", "memory"] = "curve"
-    """The kind of figure; quantization, accuracy, shares and memory use only x, a heatmap x, y and panels."""
+    kind: Literal["curve", "quantization", "heatmap"] = "curve"
+    """The kind of figure; quantization uses only x, a heatmap x, y and panels."""
     y: str = ""
     """The parameter along the vertical axis of a heatmap."""
     quantity: Quantity = ""
@@ -134,12 +134,8 @@ def _can_show(rows: pd.DataFrame, section: Section) -> bool:
     """Whether these rows have what the section draws; a CPU, for instance, has no forced tiles."""
     if section.x not in rows.columns:
         return False
-    if section.kind in ("curve", "accuracy"):
+    if section.kind == "curve":
         return True
-    if section.kind == "shares":
-        return bool(rows["contraction_s"].notna().any())
-    if section.kind == "memory":
-        return bool(rows["peak_byte"].notna().any()) and set(rows["operator"]) == {"training"}
     timed = rows[rows["median_s"].notna()]
     if section.kind == "heatmap":
         numeric = _numeric(timed)

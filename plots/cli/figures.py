@@ -1,4 +1,4 @@
-"""`python -m plots draw`, `achieved`, `caches`: figures of one run, and of several together."""
+"""`python -m plots draw`, `achieved`: figures of one run, and of several together."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from plots.cli.arguments import (
     writing,
 )
 from plots.figures import achieved as achieved_figure
-from plots.figures import caches as caches_figure
-from plots.figures import compared, roofline, telemetry
+from plots.figures import compared, roofline
 from plots.figures.every_figure import save
 
 
@@ -43,14 +42,14 @@ def draw(
         output(
             "DIR",
             "Folder for the figures; figures/<device>/<run> if left out, of the checkout inside it. "
-            "Several runs get <device>/<run> below it, each its own, and compared/ for what they show "
-            "together.",
+            "Several runs get <device>/<run> below it, each its own, and several devices compared/ for what "
+            "they show together.",
         ),
     ] = None,
     calibrate_by: CalibrateBy = None,
     every_run: EveryRun = False,
 ) -> None:
-    """Draw every figure of these results; several runs also together, their devices side by side.
+    """Draw every figure of these results; several devices also together, side by side.
 
     Of a folder the newest run of each device is drawn. The first device named is the one that others are
     compared with.
@@ -68,12 +67,12 @@ def draw(
             continue
         with writing("figures"), stages() as say:
             drawn = save(run, folder, sweeps[run.key], say)
-        for missing in filter(None, (roofline.left_out(run), telemetry.missing(run))):
+        if missing := roofline.left_out(run):
             remark(f"{run.device} {run.name}: {missing}")
         rows = f"{run.measured} of {len(run.rows)} rows measured"
         typer.echo(f"{folder}: {len(drawn) // 2} figures, PNG and SVG ({rows})")
     together = [run for run in runs if run.measured]
-    if len(together) > 1:
+    if len({run.device for run in together}) > 1:
         folder = (to or figures()) / COMPARED
         base = first_named(files, [run.device for run in together])
         apart: list[str] = []
@@ -102,15 +101,3 @@ def achieved(results: Results, to: Compared = None) -> None:
     sources = sorted({(run.rows[0].source or "measured here").partition(";")[0] for run in runs})
     first = _save_compared(to, achieved_figure.draw(rates, sheets, sources))
     typer.echo(f"{first}: {len({each.device for each in rates})} devices")
-
-
-def caches(results: Results, to: Compared = None) -> None:
-    """Rates and latencies of the memory hierarchy over the footprint, every device in the same figure."""
-    runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
-    points = caches_figure.curves(runs)
-    if points.empty:
-        raise UserError(
-            f"caches: no device has warm copies, reads or latencies of {caches_figure.FEWEST} footprints"
-        )
-    first = _save_compared(to, caches_figure.draw(points, runs))
-    typer.echo(f"{first}: {points['device'].nunique()} devices")

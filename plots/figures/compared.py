@@ -1,4 +1,4 @@
-"""Figures of several runs together: generations, distributions, a scorecard, and a matrix of transfers.
+"""Figures of several devices together: generations, and a matrix of transfers.
 
 The matrix shows how far one device's calibration predicts another: rows are the calibrated devices, columns
 those that were predicted from them, scaled by the ratio of their datasheets. On the diagonal a device is
@@ -20,7 +20,7 @@ from bench.judge.frame import DeviceRun, known_runs
 from bench.model.calibrated_runs import transfers
 from plots.base import style
 from plots.base.page import Page
-from plots.figures import distribution, generations, scorecard
+from plots.figures import generations
 
 DARKEST = 60.0
 """Percent of the darkest cell: larger errors are useless anyway, and smaller ones must be distinguishable."""
@@ -33,14 +33,11 @@ def draw(runs: Sequence[DeviceRun], base: str, remark: Callable[[str], object]) 
     `remark` gets a sentence for each device that has no case in common with it.
     """
     rows = pd.concat([run.frame for run in runs], ignore_index=True)
-    yield from scorecard.draw(rows)
-    yield from distribution.draw(rows)
+    table = transfers_between(runs)
+    if table["from"].nunique() > 1:
+        yield "transfer", transfer(table, style.facts_together(rows[rows["device_kind"] == "cuda"]))
     sheets = {run.device: run.datasheet for run in runs}
-    if len(sheets) > 1:
-        table = transfers_between(runs)
-        if table["from"].nunique() > 1:
-            yield "transfer", transfer(table, style.facts_together(rows[rows["device_kind"] == "cuda"]))
-        yield from generations.draw(rows, base, sheets, remark)
+    yield from generations.draw(rows, base, sheets, remark)
 
 
 def transfers_between(runs: Sequence[DeviceRun]) -> pd.DataFrame:

@@ -14,29 +14,13 @@ from plots.base import verdict_lines
 from plots.base.page import Page
 from plots.base.plot_spec import Section, sections
 from plots.base.saving import save_in
-from plots.figures import (
-    accuracy,
-    distribution,
-    heatmap,
-    memory,
-    quantization,
-    roofline,
-    scorecard,
-    shares,
-    sweep,
-    telemetry,
-)
+from plots.figures import heatmap, quantization, roofline, sweep
 
 DRAWS: Mapping[str, Callable[[DeviceRun, pd.DataFrame, Section], Iterator[Page]]] = {
     "quantization": quantization.draw,
-    "accuracy": accuracy.draw,
-    "shares": shares.draw,
-    "memory": memory.draw,
     "heatmap": heatmap.draw,
 }
 """Kind of a section -> what draws it; a curve is drawn once for each quantity."""
-MANY = 300
-"""Timed rows from which a run has a scorecard and a distribution: of fewer the sweeps show each."""
 
 
 def save(run: DeviceRun, folder: Path, sweeps: Sweeps, say: Callable[[str], object]) -> list[Path]:
@@ -51,10 +35,6 @@ def pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure: the run as a whole, then the sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
-    if run.measured >= MANY:
-        yield from scorecard.draw(run.frame)
-        yield from distribution.draw(run.frame)
-    yield from telemetry.draw(run)
     yield from sweep_pages(run, sweeps)
 
 

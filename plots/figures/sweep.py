@@ -26,7 +26,6 @@ from plots.base.page import MOST_ENTRIES, Entry, Page, leaves
 from plots.base.parameter_words import OF_OPERATOR, PER, axis_words
 from plots.base.plot_spec import Section, split
 from plots.base.prediction_lines import Quantity
-from plots.figures import notable
 
 QUANTITIES: tuple[Quantity, ...] = ("duration", "rate")
 
@@ -68,7 +67,7 @@ def draw(run: DeviceRun, rows: pd.DataFrame, section: Section, quantity: Quantit
         if quantity == "rate":
             return
         rows = _normalised(rows, section.per)
-    rows, section = notable.set_apart(*_by_bytes(rows, section))
+    rows, section = _by_bytes(rows, section)
     # A panel or line without any point (an implementation that does not exist here) is left out.
     shown = rows[rows[section.x].notna()]
     for columns in (section.lines, section.panels):
@@ -193,7 +192,7 @@ class _Drawing:
             f"{self.section.heading(self.shown)}: {self.label}{which}",
             style.facts(self.run, self.shown),
             self._caption(strips),
-            decided=[*notable.sentences(self.shown, self.section, self.predicted), *self.section.decided],
+            decided=self.section.decided,
         )
         page.legend([*self._line_entries(keys), *self.further_entries])
         grid = page.grid(rows, columns, hspace=_GAP_IN / panel_in, wspace=0.24)

@@ -115,7 +115,7 @@ def _source(source: Mapping[str, Any]) -> str:
 def _chart(
     rows: pd.DataFrame, section: Section, number: int, places: Mapping[tuple[int, int], int]
 ) -> Chart | None:
-    if section.kind in ("quantization", "accuracy", "shares", "memory"):
+    if section.kind == "quantization":
         section = completed(replace(section, kind="curve", quantity="rate"), rows)
     rows = rows[rows[section.x].notna()]
     rows = rows.assign(panel=[style.named(section.panels, key) for key in _keys(rows, section.panels)])

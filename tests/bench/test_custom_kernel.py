@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -36,7 +35,7 @@ from bench.worker.__main__ import make_bench, respond
 from tests.bench import several
 from tests.bench.test_implementation_table import SQUARE, measured, sides
 from tests.bench.two_versions import Machine, measured_by, repository
-from tests.processes import DIES_WITH_PARENT, pytested
+from tests.processes import pytested
 
 ROOT = Path(__file__).parents[2]
 KERNELS = """
@@ -367,10 +366,19 @@ def test_each_side_is_asked_for_its_own_file(mine: Path, monkeypatch: pytest.Mon
 # --- one launch, and profilers ----------------------------------------------------------------------
 
 
-def test_one_launches_a_case_in_this_process(mine: Path) -> None:
-    words = ("one", "softmax", "rows=4", "length=4", "--kernel", f"{mine}:fills", "--bench-device", "cpu")
-    said = CliRunner().invoke(app, words).output
-    assert re.fullmatch(r"softmax-mine:fills-\S+: launched once, \S+ \ws by the wall clock\n", said), said
+def test_once_launches_a_case_in_this_process_and_says_how_to_profile_it(
+    mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("run", "softmax", "rows=4", "length=4", "--kernel", f"{mine}:fills", "--once")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for tool, began in (("", "ncu .*--clock-control none .*"), ("nsys", "nsys profile .*")):
+        if tool:
+            (tmp_path / tool).write_text("#!/bin/sh\n")
+            (tmp_path / tool).chmod(0o755)
+        said = CliRunner().invoke(app, [*words, "--bench-device", "cpu"]).output
+        launched = r"softmax-mine:fills-\S+: launched once, \S+ \ws by the wall clock\n"
+        again = f"-m bench run softmax rows=4 length=4 --kernel {mine}:fills --once\n"
+        assert re.fullmatch(f"{launched}under a profiler: {began}{re.escape(again)}", said), said
 
 
 @pytest.mark.parametrize(
@@ -381,8 +389,8 @@ def test_one_launches_a_case_in_this_process(mine: Path) -> None:
         (["softmax", "rows=4", "length=4", "--implementation", "triton"], "triton runs on cuda, not on cpu"),
     ],
 )
-def test_one_takes_one_case_that_can_run_here(words: list[str], says: str) -> None:
-    done = CliRunner().invoke(app, ["one", *words, "--bench-device", "cpu"])
+def test_once_takes_one_case_that_can_run_here(words: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, ["run", *words, "--once", "--bench-device", "cpu"])
     assert done.exit_code == 2 and says in done.output
 
 
@@ -395,7 +403,7 @@ def test_a_profiler_sees_the_kernels_of_the_row_alone() -> None:
         "ncu --set full --profile-from-start off --clock-control none "
         "--kernel-name-base mangled --kernel-name 'regex:^(first)$' "
         "-o gemm-mine-triton-float16-NN-m4096-n4096-k4096-cold "
-        "python -m bench one gemm/mine-triton-float16-NN-m4096-n4096-k4096-cold"
+        "python -m bench run gemm/mine-triton-float16-NN-m4096-n4096-k4096-cold --once"
     )
     own = measured(SQUARE, "mine:f", 1e-3, configuration="mine.py 0123", cache="warm")
     words = one_launch.words_of(own, here=False)
@@ -407,23 +415,9 @@ def test_explain_prints_the_command_for_a_gpus_row(tmp_path: Path, monkeypatch: 
     row = measured(SQUARE, "mine:f", 1e-3, sweep="gemm", configuration="mine.py 0123", kernels="f grid 1")
     path = parquet.write(tmp_path / "run.parquet", [row])
     said = CliRunner().invoke(app, ["explain", row_name(row), str(path)]).output
-    assert "'regex:^(f)$' -o gemm-mine-f-float16-NN-m4096-n4096-k4096-cold python -m bench one gemm " in said
+    assert "'regex:^(f)$' -o gemm-mine-f-float16-NN-m4096-n4096-k4096-cold python -m bench run gemm " in said
     assert "ncu, which is Nsight Compute, is not on the PATH here" in said
     assert "python -m bench run gemm " in said and said.count("--kernel mine.py:f") == 2
-
-
-def test_profile_runs_the_profiler_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    words = ["profile", "softmax", "rows=4", "length=4", "--implementation", "aten"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 2 and "neither ncu (Nsight Compute) nor nsys" in done.output
-    (tmp_path / "nsys").write_text(f"#!{sys.executable}\n{DIES_WITH_PARENT}raise SystemExit(5)\n")
-    (tmp_path / "nsys").chmod(0o755)
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 5 and done.output.startswith("nsys profile --capture-range cudaProfilerApi ")
-    assert "-m bench one softmax rows=4 length=4 --implementation aten" in done.output
-    (tmp_path / "nsys").rename(tmp_path / "ncu")
-    assert " --clock-control none " in CliRunner().invoke(app, words).output
 
 
 # --- the fixture ------------------------------------------------------------------------------------

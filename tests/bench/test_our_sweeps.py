@@ -150,7 +150,7 @@ def test_our_sweeps_fit_the_schema_they_name(path: Path) -> None:
 
 def test_the_schema_is_written_where_sweeps_name_it_and_no_commit_holds_it() -> None:
     """So a new operator or sweep leaves no generated file behind that would have to be committed."""
-    words = [sys.executable, "-m", "bench", "dev", "schema"]
+    words = [sys.executable, "-m", "bench.cli.sweep_schema"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads((SWEEPS / "schema.json").read_text()) == schema(PROBLEMS)

@@ -114,7 +114,7 @@ def test_classes_of_which_too_much_is_unknown_are_no_classes() -> None:
     assert parts.by_class(compiled, on_gpu=False) == {}
 
 
-def test_only_a_sweep_that_draws_shares_asks_for_them() -> None:
+def test_only_a_sweep_with_a_claim_on_shares_asks_for_them() -> None:
     asked = {}
     for name in ("layer/width", "layer/batch"):
         (path,) = select(name)

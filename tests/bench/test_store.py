@@ -246,7 +246,7 @@ def test_every_column_says_what_it_is_and_failures_may_be_null() -> None:
 
 def test_the_readme_of_results_lists_the_columns_as_they_are() -> None:
     text = (ROOT / "results" / "README.md").read_text()
-    assert readme_with_columns(text) == text, "run `python -m bench dev columns`"
+    assert readme_with_columns(text) == text, "run `python -m bench.store.schema`"
 
 
 def test_the_way_to_read_a_folder_keeps_every_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ from bench.__main__ import app as bench_app
 from plots.__main__ import app as plots_app
 path, case, nights, folder = sys.argv[1:]
 before = len(os.listdir("/proc/self/task"))
-ours = ["table", path], ["compare", path, path], ["explain", case, path], ["export", "openmetrics", path]
+ours = ["table", path], ["compare", path, path], ["explain", case, path]
 ours += ["claims", nights], ["fleet", nights]
 figures = ["history", nights, "--output", folder]
 for app, words in (*((bench_app, words) for words in ours), (plots_app, figures)):

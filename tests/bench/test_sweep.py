@@ -269,7 +269,7 @@ OF_PLOTS = {
     "{x: m, y: k}": "y cannot be 'k'; it is one of median_s, rate",
     "{x: m, y: rat}": "y cannot be 'rat' (did you mean rate?); it is one of median_s, rate",
     "{x: n, kind: quantisation}": "kind cannot be 'quantisation' (did you mean quantization?); "
-    "it is one of curve, quantization, heatmap, accuracy, shares, memory",
+    "it is one of curve, quantization, heatmap",
     "{x: n, kind: quantization, y: rate, panels: m}": "kind: quantization is drawn one way: "
     "leave out panels, y",
     "{kind: heatmap, x: m}": "kind: heatmap needs y, the parameter along the vertical axis",
@@ -281,7 +281,6 @@ OF_PLOTS = {
     "{kind: heatmap, x: m, y: k, log: x}": "kind: heatmap is drawn one way: leave out log",
     "{kind: heatmap, x: m, y: k, per: n, lines: n}": "kind: heatmap is drawn one way: leave out lines, per",
     "{kind: heatmap, x: m, y: k, panels: o}": f"a plot of toy has no column 'o'; it has {COLUMNS}",
-    "{kind: accuracy, x: m, panels: n}": "kind: accuracy is drawn one way: leave out panels",
 }
 LESS = "{id: MM-01, says: s, expect: above 1, ratio: {of: {m: 1}, less: {of: {q: 1}}}}"
 OF_TOPS = {

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.model.step_memory import TrainingStep
 from bench.spec import Unsupported
 from bench.worker.check import outputs_of, poison
 from bench.worker.memory import HostMemory
@@ -18,6 +17,7 @@ from kernels.training.operator import OPERATOR
 from kernels.training.problem import Training
 from tests.drawing import drawn
 from tests.kernels.problems import inputs_of, usual
+from tests.kernels.step_memory import TrainingStep
 from tests.kernels.tensors import used
 
 step = partial(usual, "training")

@@ -48,7 +48,6 @@ def test_ten_rows_regenerate_every_figure(ten_rows: Path, tmp_path: Path) -> Non
     wanted = [f"{name}.{e}" for name in names for e in ("png", "svg")]
     assert made == sorted([*wanted, "roofline-float32.png", "roofline-float32.svg"])
     assert f"{out}: {len(names) + 1} figures, PNG and SVG (10 of 10 rows measured)" in done.output
-    assert "no trace of the speed: no row records it" in done.stderr
     for png in out.rglob("*.png"):
         inked = (imread(png)[..., :3] < 0.9).any(axis=-1)
         assert 0.005 < inked.mean() < 0.5, png
@@ -82,7 +81,7 @@ def test_several_runs_are_drawn_apart_and_compared_with_the_first(
     assert done.exit_code == 0, done.output
     compared = Path("figures", "compared")
     stems = {path.stem for path in compared.iterdir()}
-    assert {"scorecard", "generations", "generations-gemm-float16"} <= stems
+    assert {"generations", "generations-gemm-float16"} <= stems
     assert "Speed-up over nvidia-h200" in (compared / "generations.svg").read_text()
     assert f"{compared}: {len(stems)} figures of 2 runs together, PNG and SVG" in done.output
     for device in ("nvidia-h200", "h100-sxm"):
@@ -97,15 +96,6 @@ def test_figures_go_to_the_checkout_from_inside_it_and_are_of_the_folder_elsewhe
 ) -> None:
     monkeypatch.chdir(ROOT / folder)
     assert str(figures()) == expected
-
-
-@pytest.mark.deep
-def test_two_runs_of_one_device_have_no_generations(tmp_path: Path) -> None:
-    files = [gpu(tmp_path, H100, "a.parquet"), gpu(tmp_path, H100, "b.parquet", run_id="later")]
-    done = invoke(*files, "-o", tmp_path / "out")
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "out" / "compared" / "scorecard.svg").exists()
-    assert not (tmp_path / "out" / "compared" / "generations.svg").exists()
 
 
 def two_hosts(folder: Path) -> list[Path]:
@@ -131,7 +121,7 @@ def test_hosts_that_began_in_the_same_second_are_drawn_in_folders_of_their_own(t
     two_hosts(tmp_path / "results")
     done = invoke(tmp_path / "results", "-o", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    assert "figures of 2 runs together" in done.output
+    assert "together" not in done.output
     device, run = CPU.facts["device"], small()[0].run_id
     drawn = []
     for host in ("1f3c9a02b4d5", "9b2e00c1d7aa"):
@@ -139,8 +129,7 @@ def test_hosts_that_began_in_the_same_second_are_drawn_in_folders_of_their_own(t
         assert f"{folder}: " in done.output
         drawn.append((folder / "gemm" / "some-rate.svg").read_text())
         assert f"On {host}" in drawn[-1] and "10 of 10 rows measured" in done.output
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {device, "compared"}
-    assert "2 runs" in (tmp_path / "out" / "compared" / "scorecard.svg").read_text().replace("\u00a0", " ")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {device}
 
 
 def test_a_report_shows_hosts_that_began_in_the_same_second_beside_each_other(tmp_path: Path) -> None:

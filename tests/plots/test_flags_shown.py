@@ -1,7 +1,6 @@
 """A flag is seen in every kind of figure: hollow where it makes a time suspect, and by name and number."""
 
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from kernels.gemm.problem import Gemm
 from plots.base.page import Captioned
 from plots.figures import every_figure
 from tests.plots.drawn import legend, loaded, opened, said, solid_and_hollow
-from tests.plots.synthetic import H100, NO_TIME, ceilings, paired, quantized, row
+from tests.plots.synthetic import H100, NO_TIME, ceilings, quantized, row
 
 Facts = dict[str, Any]
 CONTENDED: Facts = {"pressure": 0.5}
@@ -96,21 +95,3 @@ def test_quantization(tmp_path: Path) -> None:
         assert hollow == 2 * 5, "in the panel of rates and in that of durations"
         assert "Flagged: 5 contended (hollow)." in said(drawn[stem])
         assert "suspect (flagged)" in legend(drawn[stem])
-
-
-def test_a_duel_leaves_doubt_out_says_how_many_and_tells_the_other_flags(tmp_path: Path) -> None:
-    problems = [
-        Gemm(m=4096, n=8192, k=k, dtype="float16", layout=layout)  # type: ignore[arg-type]
-        for k, layout in itertools.product((1024, 4096), ("NN", "NT", "TN", "TT"))
-    ]
-    rows = list(paired(H100, "gemm/shapes", iter(problems), {"triton": 0.9}))
-    ours = [place for place, one in enumerate(rows) if one.implementation == "triton"]
-    for place, facts in zip(ours, (CONTENDED, UNCONVERGED), strict=False):
-        rows[place] = dataclasses.replace(rows[place], **facts)
-    # The same problem again in another sweep, in doubt there: the sound row is the one that is drawn.
-    again = dataclasses.replace(rows[ours[2]], sweep="gemm/more", **CONTENDED)
-    for name, given in (("once", rows), ("again", [*rows, again])):
-        figure = pages(tmp_path / name, given)["duel-triton"]
-        assert solid_and_hollow(figure, "_case") == (7, 0)
-        assert "Left out: 1 pair with a suspect time." in said(figure) or name == "again"
-        assert "Flagged: 1 unconverged." in said(figure) and "n = 14 measured" in said(figure)

@@ -16,10 +16,10 @@ from bench.errors import UserError
 from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.base import measured_points, prediction_lines, scale, style
+from plots.base import measured_points, scale, style
 from plots.base.page import Captioned
 from plots.base.plot_spec import Section, sections
-from plots.figures import notable, sweep
+from plots.figures import sweep
 from plots.figures.every_figure import pages
 from tests.our_sweeps import declared_of
 from tests.plots import drawn as reading
@@ -113,8 +113,6 @@ def test_a_sweep_as_it_is_drawn(h100: Drawn) -> None:
 
 SQUARES = """\
 Square matrices, and one more than a power of two (gemm/square): rate
-Measured times are 1.0 to 1.7 times what the calibrated roofline predicts, 1.1 times in the median; \
-farthest from it: triton float32 m=512.
 legend: cublas | triton | predicted: datasheet, calibrated
 [bfloat16] - (log) x rate (TFLOP/s) (log): 14 line, 14 measured, 8 datasheet, 8 predicted, 1 unmeasured, 14 \
 interval
@@ -192,42 +190,6 @@ def test_over_three_decades_the_rate_is_shown_instead_of_the_duration(
     rows = frame[frame["rate_per_s"].notna()].head(2).assign(median_s=[1e-3, longest_s])
     assert sweep.quantities(rows, Section("m", quantity="duration")) == (shown,)
     assert sweep.quantities(rows, Section("m", quantity="duration", per=("m",))) == ("duration",)
-
-
-@pytest.mark.parametrize(("middle", "apart"), [(129, True), (100, False)])
-def test_sizes_just_above_powers_of_two_are_a_line_of_their_own(
-    tmp_path: Path, middle: int, apart: bool
-) -> None:
-    made = []
-    for s in (64, 65, middle, 256, 257):
-        problem = Gemm(m=s, n=s, k=s, dtype="float32")
-        seconds = problem.flop / 1e11 * (1.25 if s % 2 else 1.0)
-        times = {"median_s": seconds, "low_s": seconds * 0.99, "high_s": seconds * 1.01}
-        made.append(row(CPU, "gemm/some", problem, "onednn", **times))
-    figure = figures(loaded(tmp_path, made))["gemm/some-rate"]
-    found = sorted(list(line.get_xdata()) for line in lines(figure, "_line"))
-    assert found == ([[64, 256], [65, 129, 257]] if apart else [[64, 65, 100, 256, 257]])
-    sentence = "With one element more than a power of two the rate is 80 % to 80 % of that at the power, 80 %"
-    assert (sentence in said(figure)) is apart
-
-
-def test_a_sweep_says_where_predictions_fail(tmp_path: Path) -> None:
-    run = loaded(tmp_path, small())
-    rows = run.frame[run.frame["sweep"] == "gemm/some"].copy()
-    rows["median_s"] = rows["predicted_s"] * [1.0, 1.0, 3.0, 0.9]
-    rows["structured_s"] = rows["median_s"] * [1.0, 1.0, 1.0, 2.0]
-    levels = (prediction_lines.CALIBRATED, prediction_lines.STRUCTURED)
-    of_roofline, of_structure = notable.sentences(rows, Section("m"), levels)
-    assert of_roofline == (
-        "Measured times are 0.9 to 3.0 times what the calibrated roofline predicts, 1.0 times in the median; "
-        "farthest from it: m=1024."
-    )
-    assert (
-        "misses by more than the roofline at 1 of 4 points, most at m=4096: it predicts 2.0" in of_structure
-    )
-    assert list(notable.sentences(rows, Section("m"), levels[:1])) == [of_roofline]
-    rows["median_s"] = rows["predicted_s"] * [1.0, 1.0, 1.4, 0.9]
-    assert not list(notable.sentences(rows, Section("m"), levels[:1]))
 
 
 def test_caches_are_shown_over_bytes_beside_their_size_and_memory(tmp_path: Path) -> None:
