@@ -115,8 +115,8 @@ def with_spread(rows: Sequence[Measurement], spreads: Mapping[Work, MedianSpread
     for row in rows:
         spread, median_s = spreads[work_of(row)], row.median_s or math.nan
         low_s, high_s = spread.widen(median_s, median_s, median_s)
-        noise = {"noise_visits": spread.visits, "noise_runs": spread.runs}
-        made.append(replace(row, low_s=low_s, high_s=high_s, **noise))
+        ends = replace(row, low_s=low_s, high_s=high_s)
+        made.append(replace(ends, noise_visits=spread.visits, noise_runs=spread.runs))
     return made
 
 

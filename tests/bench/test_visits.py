@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.judge.noise import Noise, Repeated
+from bench.judge.noise import USUAL, Noise, Repeated
 from bench.runner.rows import join, joined, wants_another
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
@@ -155,7 +155,8 @@ def test_a_single_visit_knows_as_much_as_the_run_s_repeated_cases() -> None:
         half(rows[-1]) == pytest.approx(noise.of(rows[-1]).over(1).half, rel=0.05) and half(rows[-1]) > 0.08
     )
     quiet = joined([*ceilings(0.0, 100, **ONCE), visit(**ONCE)])[-1]
-    assert half(quiet) < 0.01
+    usual = USUAL["cuda"]["matrix"]  # that the visits agree says nothing of other runs
+    assert half(quiet) < math.hypot(0.2 * usual.visits, usual.runs)
 
 
 @pytest.mark.parametrize("role", ["roof", "probe", "calibration", "measurement"])
