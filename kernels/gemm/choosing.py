@@ -162,7 +162,9 @@ def cost(problem: Gemm, choice: Choice, sm_count: int) -> float:
 def _tiles(problem: Gemm, kernel: str, capability: Capability) -> tuple[Tile, ...]:
     if kernel in ("tma", "persistent"):
         return tma.candidates(problem, capability, persistent=kernel == "persistent")
-    return (split_k if kernel == "split-k" else pointer).candidates(problem, capability)
+    if kernel == "split-k":
+        return split_k.candidates(problem, capability)
+    return pointer.candidates(problem, capability)
 
 
 def prepare(of: Operands, choice: Choice, sm_count: int) -> Prepared:
@@ -170,7 +172,9 @@ def prepare(of: Operands, choice: Choice, sm_count: int) -> Prepared:
     kernel, tile = choice
     if kernel in ("tma", "persistent"):
         return tma.prepare(of, tile, sm_count, persistent=kernel == "persistent")
-    return (split_k if kernel == "split-k" else pointer).prepare(of, tile, sm_count)
+    if kernel == "split-k":
+        return split_k.prepare(of, tile, sm_count)
+    return pointer.prepare(of, tile, sm_count)
 
 
 def _different_first(choices: Sequence[Choice]) -> list[Choice]:
