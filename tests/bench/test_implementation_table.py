@@ -1,4 +1,4 @@
-"""`table --by implementation`: which rows meet, ratios and intervals by hand; and former commands."""
+"""`table --by implementation`: which rows meet, ratios and intervals by hand."""
 
 import math
 import re
@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.__main__ import app
-from bench.cli.former_commands import FORMER
 from bench.judge.frame import runs
 from bench.judge.implementations import Side, side_by_side
 from bench.spec import Problem
@@ -106,9 +105,3 @@ def test_the_table_has_a_line_a_size_and_a_column_an_implementation(tmp_path: Pa
         code == 2
         and text == "error: --by size: the table is --by implementation, or of every case without it\n"
     )
-
-
-@pytest.mark.parametrize("name", FORMER)
-def test_a_former_command_says_what_takes_its_place(name: str, tmp_path: Path) -> None:
-    code, text = printed(name, str(tmp_path))
-    assert code == 2 and text == f"error: {FORMER[name]}\n"
