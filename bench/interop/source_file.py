@@ -206,9 +206,9 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def described(name: str) -> Source:
+def described(name: str, folder: Path = FOLDER) -> Source:
     """The description of that name; UserError says what is wrong with it, or which there are."""
-    path = FOLDER / f"{name}.yaml"
+    path = folder / f"{name}.yaml"
     if not path.is_file():
         raise UserError(unknown("source", name, "bench/interop/sources", names()))
     return read_model(path, Source, name=name)
