@@ -256,7 +256,8 @@ DISTURBED: list[dict[str, Any]] = [
     {"regime": "boost", "held_power": 0.06}, {"limit_reasons": "hardware slowdown"},
 ]  # fmt: skip
 CALM: list[dict[str, Any]] = [
-    {"held_thermal": 0.05}, {"held_hardware": 0.05}, {"pressure": 0.05}, {"on_processor": 0.95}, {"steal": 0.02}, {"foreign_processes": 0}, {"mig": "off"},
+    {"held_thermal": 0.05}, {"held_hardware": 0.05}, {"pressure": 0.05}, {"on_processor": 0.95},
+    {"steal": 0.02}, {"foreign_processes": 0}, {"mig": "off"},
     {"held_power": 0.5}, {"settled": False}, {"stop": "budget"}, {"sentinel_moved": 0.5},
     {"sentinel_before_s": 1.0, "sentinel_after_s": 1.5}, {"limit_reasons": ""},
 ]  # fmt: skip
