@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bench.judge.noise import usual_half
+from bench.judge.noise import is_published, usual_half
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated_row, of_roof
 from bench.sampling.publish import MODERATED, average_ranks
@@ -98,7 +98,10 @@ def explained(row: Measurement, names: Iterable[str]) -> float:
 def _noisy(row: Measurement, _: Ceilings) -> bool:
     if row.median_s is None or row.low_s is None or row.high_s is None:
         return False
-    return (row.high_s - row.low_s) / 2 > max(NOISY, NOISY_BESIDE * usual_half(row)) * row.median_s
+    bar = NOISY_BESIDE * usual_half(row)
+    if is_published(row):  # what other people's runs differ by excuses no scatter of this one
+        bar = math.hypot(NOISY, usual_half(row))
+    return (row.high_s - row.low_s) / 2 > max(NOISY, bar) * row.median_s
 
 
 def _told_by_visits(row: Measurement) -> bool:

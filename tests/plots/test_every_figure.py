@@ -134,4 +134,4 @@ def test_below_stands_what_the_claims_say_the_first_five_in_whole(pages: dict[st
         assert decided.count(SAYS) == 5 and "7 further claims: 7 " in decided
         assert "`python -m bench claims` lists them." in decided
     else:  # their k is one, so there are no pairs
-        assert "MM-01l: NOT MEASURED (no two of " in decided and decided.count("NOT MEASURED") == 1
+        assert "TOO FEW rows to decide: MM-01a 0 of " in decided and decided.count("TOO FEW") == 1

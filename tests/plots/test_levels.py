@@ -81,7 +81,7 @@ def test_every_level_has_its_line_its_entry_and_its_mark_in_the_strip(plain: Dev
 
 LEVELS = """\
 gemm/x: duration
-legend: cublas | triton | predicted: datasheet, calibrated, with structure
+legend: cublas | triton | suspect (flagged) | predicted: datasheet, calibrated, with structure
 [] - x duration (µs) (log): 10 line, 10 measured, 5 datasheet, 5 predicted, 10 structured, 10 interval
 [] rows of A and C, m = n = k x predicted / measured (log): 2 one, 10 ratio_below, 10 ratio"""
 

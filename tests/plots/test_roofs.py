@@ -68,11 +68,12 @@ def test_the_roofline_has_its_roofs_and_ridge(plain: DeviceRun) -> None:
 
 ROOFLINE = """\
 Roofline, float16
-A: highest rate, ceilings/gemm-cublas-float16-NN-m8192-n8192-k8192-cold, 100 % of the roof.
+A: highest rate, ceilings/gemm-cublas-float16-NN-m8192-n8192-k8192-cold, 100 % of the roof, noisy.
 B: farthest below its roof, gemm/x-triton-float16-NN-m64-n64-k64-cold, 0.64 % of the roof (99 % with the \
 launch counted),
 launch_bound.
-legend: cublas | triton | prediction of a point | read to write bandwidth | roofs: measured, datasheet
+legend: cublas | triton | prediction of a point | suspect (flagged) | read to write bandwidth | roofs: \
+measured, datasheet
 [] arithmetic intensity (FLOP/byte) (log) x TFLOP/s (log): 6 roof, 2 ridge, 18 measured, 18 expected, 2 \
 extreme, 1 band, 0 interval"""
 
