@@ -57,11 +57,11 @@ def test_a_page_for_each_tile(figures: list[Captioned]) -> None:
 
 STAIRCASE = """\
 gemm/waves: tiles of 256x128, float16, k=4096, NT, m=3072
-legend: cublas | cublaslt-256x128 | triton | triton-256x128 | predicted: waves x \
+legend: cublas | cublaslt-256x128 | triton | triton-256x128 | suspect (flagged) | predicted: waves x \
 seconds fitted to the ringed points
-[] - x rate (TFLOP/s): 108 line, 108 measured, 1060 predicted, 12 fitted, 4 wave_edge, 22 tile_edge, 108 \
+[] - x rate (TFLOP/s): 108 line, 108 measured, 1060 predicted, 11 fitted, 4 wave_edge, 22 tile_edge, 108 \
 interval
-[] - x duration (µs): 108 line, 108 measured, 1060 predicted, 12 fitted, 4 wave_edge, 22 tile_edge, 108 \
+[] - x duration (µs): 108 line, 108 measured, 1060 predicted, 11 fitted, 4 wave_edge, 22 tile_edge, 108 \
 interval
 [] columns of B and C, n x share: 530 last_wave, 530 useful, 4 wave_edge, 22 tile_edge"""
 
