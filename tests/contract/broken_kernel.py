@@ -30,7 +30,7 @@ def launch_on_a_grid_too_high(problem: Problem, x: torch.Tensor) -> Launch:
     return Launch(lambda: empty[(1, 65536)]())
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def filled(x, VALUE: tl.constexpr):  # type: ignore[no-untyped-def]
     """x [1] = VALUE."""
     tl.store(x, VALUE)

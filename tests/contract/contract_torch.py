@@ -28,13 +28,13 @@ BY_TORCH = ("cublas", "cudnn", "cudnn-standard", "aten", "inductor", "flash", "e
 """Implementations that are PyTorch's operators; the others have contracts of their own."""
 
 
-class Operators(TorchDispatchMode):
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes what is called on the device."""
 
     supports_higher_order_operators = True  # flex_attention is one
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -42,7 +42,7 @@ class Operators(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         # torch asks cuDNN on the device how long the weights of a recurrent layer are, and knows no shapes of
         # its gradient. Their arguments have been matched against the schemas.
-        packet = getattr(func, "overloadpacket", None)  # flex_attention has none
+        packet: Any = getattr(func, "overloadpacket", None)  # flex_attention has none
         if packet is torch.ops.aten._cudnn_rnn_flatten_weight:
             return torch.cat([weight.flatten() for weight in args[0]])
         if packet is torch.ops.aten._cudnn_rnn_backward:

@@ -88,7 +88,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     import torch
     import triton
 
-    for line in dict.fromkeys(config.stash[NOTES]):
+    noted = config.stash[NOTES]
+    for line in dict.fromkeys(noted):
         terminalreporter.write_line(f"note: {line}")
     counts = ", ".join(f"{number} {what}" for what, number in sorted(config.stash[COUNTS].items()))
     failures = sum(len(terminalreporter.stats.get(kind, ())) for kind in ("failed", "error"))
