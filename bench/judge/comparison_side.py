@@ -15,7 +15,7 @@ from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, differing, value
 from bench.judge.flags import FLAGS, explained
-from bench.judge.noise import OURS, Noise, Work, interval, noise_of, work_of
+from bench.judge.noise import NAMES, OURS, Noise, Work, interval, noise_of, work_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
 from bench.sampling.publish import student
@@ -194,7 +194,8 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
     if len(every) < LEAST_CEILINGS:
         return None
     by_work = {}
-    for work, of_work in moves.items():
+    for work in NAMES:
+        of_work = moves[work]
         if len(of_work) >= LEAST_ALIKE:
             # So few may agree by chance, which Student's t allows for.
             error = student(len(of_work) - 1, 0.95) * float(np.std(of_work, ddof=1)) / len(of_work) ** 0.5

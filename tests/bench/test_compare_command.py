@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,8 @@ from bench.judge.frame import read
 from bench.store import parquet
 from tests.bench.comparable import clean, compared, run, timed
 from tests.bench.rows import Chance, again, without_time
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
 # --- the command ------------------------------------------------------------------------------------
 
@@ -180,3 +185,13 @@ def test_a_file_that_is_no_result_is_passed_over_among_results(written: tuple[Pa
     assert (code, out) == (2, "") and err.startswith(f"error: {readme}: ")
     code, _, err = said(readme, *written, written[1])
     assert code == 2 and "give two results, not 3; to see what each of several devices gains, add" in err
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_kinds_of_work_come_in_one_order(seed: str) -> None:
+    """Python's order of sets follows its seed; nights in which products and memory moved apart."""
+    nights = sorted((REFERENCE / "fresh_nights").glob("*/*.parquet"))[6:8]
+    command = [sys.executable, "-m", "bench", "compare", *map(str, nights)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": seed})
+    moved = [one.split(",")[0] for one in done.stdout.splitlines() if ": the machine's " in one]
+    assert moved == ["FASTER: the machine's matrix multiplications", "SLOWER: the machine's memory"]
