@@ -34,7 +34,7 @@ ASSUMED: Mapping[str, Assumed] = {
     "launch_s": Assumed(
         2e-6,
         "launch floor of a kernel: 1.0 to 2.3 us are fitted to nine GPUs' public timings "
-        "(`python -m bench ceilings results/reference/public`)",
+        "(`python -m bench table --role ceiling results/reference/public`)",
     ),
     "link_byte_s": Assumed(
         4e-11,

@@ -1,4 +1,4 @@
-"""`python -m bench ceilings`: every ceiling with its interval, and a GPU's two calibrations side by side."""
+"""`table --role ceiling`: every ceiling with its interval, and a GPU's two calibrations side by side."""
 
 from __future__ import annotations
 

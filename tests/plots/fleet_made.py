@@ -1,9 +1,8 @@
 """Result files of a made-up fleet: nodes of GPUs in racks, of which a few units are slow for known reasons.
 
 `python -m tests.plots.fleet_made FOLDER [UNITS [NIGHTS]]` writes one: a GPU too hot, a GPU with slow memory,
-and a node whose power is limited. docs/simulated_fleet/ is
-
-    python -m tests.plots.fleet_made FOLDER 40 12 && python -m bench pack FOLDER -o docs/simulated_fleet
+and a node whose power is limited. docs/simulated_fleet/ is `python -m tests.plots.fleet_made FOLDER 40 12`,
+each month joined in one file.
 """
 
 from __future__ import annotations
