@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from bench.worker.measure_case import Bench, Slots
 
 SMALL = 8
-"""A small problem reaches a fraction of a large one's rate, down to one in so many."""
+"""A small problem reaches a fraction of a large one's rate, down to one in so many (assumed)."""
 LEAST_S = 1e-3
 """A small problem that takes less than this refuses nothing: it may have timed the host's launch alone."""
 LOOK_S, MOST_READINGS = 1.0, 10
 """Readings go on for so many seconds, two at least, and at most so many."""
 AGREE = 1.5
-"""Two readings agree if neither is longer than this many times the other."""
+"""Two readings agree if neither is longer than this many times the other (assumed)."""
 
 
 class TooSlow(Exception):

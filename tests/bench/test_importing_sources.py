@@ -365,6 +365,7 @@ def test_a_clone_has_the_described_folders_at_the_described_commits(tmp_path: Pa
 
 
 def test_a_clone_ends_with_the_command_that_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git that would outlive the command that called it ends with an error, which `clone` raises."""
     (tmp_path / "git").write_text(f"#!{sys.executable}\n{DIES_WITH_PARENT}")
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
