@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import kernels
-from bench.judge.noise import Work
+from bench.judge.work_class import WorkClass
 from bench.runner.ab import Side, contests
 from bench.spec import Problem
 from bench.sweep.load import Case
@@ -40,7 +40,7 @@ PROBLEMS: Mapping[str, Problem] = {
     ),
 }
 """Kind of work -> a problem of that kind."""
-WORKS: Mapping[str, tuple[Work, ...]] = {
+WORKS: Mapping[str, tuple[str, ...]] = {
     "matrix": ("matrix",),
     "memory": ("memory",),
     "both": ("matrix", "memory"),
@@ -79,13 +79,13 @@ class Simulated:
     def visit(self, case: Case, side: Side) -> Mapping[str, Any]:
         self.at_s += VISIT_S
         at = (self.began_s + self.at_s) / RUN_S
-        work: Work = "matrix" if case.problem.arithmetic == "matrix" else "memory"
+        work = WorkClass.COMPUTE if case.problem.arithmetic == "matrix" else WorkClass.MEMORY
         visit = next(visit for visit in self.visits_at(work, [at]) if visit.at == at)
         factor = 1 + self.effect if side == "new" else 1.0
         return {"status": "ok", "median_s": 1e-3 * factor * float(np.median(visit.samples[:SAMPLES]))}
 
 
-def outcomes(seed: int, machine: Machine, works: Sequence[Work], effect: float, tries: int) -> Outcomes:
+def outcomes(seed: int, machine: Machine, works: Sequence[str], effect: float, tries: int) -> Outcomes:
     """What so many tries on a machine came to, their cases of these kinds of work in turns."""
     problems = [PROBLEMS[works[number % len(works)]] for number in range(CASES)]
     cases = [Case(f"{n}", "a", problem, "cold", "", "measurement") for n, problem in enumerate(problems)]
@@ -95,7 +95,7 @@ def outcomes(seed: int, machine: Machine, works: Sequence[Work], effect: float, 
         decided = contests(cases, simulated.visit, simulated.renew, BUDGET_S, SAME, simulated.now)
         of_try = Counter(contest.verdict for contest in decided)
         words += of_try
-        all_found += of_try["slower"] == CASES
+        all_found += of_try["SLOWER"] == CASES
         seconds += simulated.at_s / tries
     return Outcomes(words, all_found, seconds)
 
@@ -118,7 +118,7 @@ def table(seed: int, tries: int) -> Iterator[str]:
                 f"{slower.of('faster'):.1%}",
                 f"{slower.all_found / tries:.0%}",
                 f"{slower.seconds:.0f}",
-                *(f"{equal.of(*words):.1%}" for words in (("slower", "faster"), ("same",), ("undecided",))),
+                *(f"{equal.of(*words):.1%}" for words in (("SLOWER", "FASTER"), ("SAME",), ("UNDECIDED",))),
             )
             yield f"| {machine.name} | {name} | " + " | ".join(cells) + " |"
 

@@ -73,12 +73,12 @@ def shares(
 def table(seed: int, pairs: int) -> Iterator[str]:
     """A line for each kind of device, machine, number of visits and effect."""
     yield f"seed {seed}, {pairs} pairs of runs of {CASES} cases a line"
-    yield "kind machine      visits  effect   FASTER   SLOWER     SAME   UNSURE"
+    yield "kind machine      visits  effect   FASTER   SLOWER     SAMEUNDECIDED"
     chance = np.random.default_rng(seed)
     for kind, machine, visits in SETTINGS:
         for effect in EFFECTS:
             found = shares(chance, machine, visits, effect, pairs, kind)
-            told = "".join(f"{found.of(one):9.2%}" for one in ("FASTER", "SLOWER", "SAME", "UNSURE"))
+            told = "".join(f"{found.of(one):9.2%}" for one in ("FASTER", "SLOWER", "SAME", "UNDECIDED"))
             yield f"{kind:4} {machine.__name__:12} {visits:6} {effect:+7.0%}{told}"
 
 

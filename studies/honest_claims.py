@@ -33,7 +33,8 @@ import numpy.typing as npt
 from bench.judge.claims import Declared, judge
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import read, runs
-from bench.judge.noise import Work, visit_medians_s, work_of
+from bench.judge.work_class import WorkClass, work_of
+from bench.model.ceilings import visit_medians_s
 from bench.model.roofline import row_terms
 from bench.runner.rows import joined
 from bench.sampling.protocol import protocol
@@ -73,7 +74,7 @@ class Visit(NamedTuple):
     samples: Floats
 
 
-Whims = Callable[[Work, Sequence[float]], list[Visit]]
+Whims = Callable[[WorkClass, Sequence[float]], list[Visit]]
 """(kind of work, when a row may be visited, shares of the run) -> the visits to it."""
 
 
@@ -94,7 +95,7 @@ def simulated(level: Callable[[np.random.Generator], Level], chance: np.random.G
     """A level over the run, a row's own 0.1 % in it, another 0.1 % from visit to visit, 0.3 % of jitter."""
     of_run = level(chance)
 
-    def visits(work: Work, at: Sequence[float]) -> list[Visit]:
+    def visits(work: WorkClass, at: Sequence[float]) -> list[Visit]:
         own = 0.001 * chance.standard_normal()
         return [
             Visit(
@@ -108,7 +109,7 @@ def simulated(level: Callable[[np.random.Generator], Level], chance: np.random.G
     return visits
 
 
-Donors = Mapping[Work, Sequence[Sequence[Visit]]]
+Donors = Mapping[WorkClass, Sequence[Sequence[Visit]]]
 """Kind of work -> rows of a run -> their visits, relative to what their cases take."""
 
 
@@ -135,12 +136,12 @@ def donors(folder: Path) -> list[Donors]:
     found: list[Donors] = []
     for of_run in timed_rows:
         end_s = max((max(row.visit_at_s or [0.0]) for row in of_run), default=0.0)
-        by_work: dict[Work, list[list[Visit]]] = defaultdict(list)
+        by_work: dict[WorkClass, list[list[Visit]]] = defaultdict(list)
         for row in of_run:
             of_case = seconds[row.case, row.protocol, row.commit]
             if end_s and row.visit_at_s and len(of_case) > 1:
                 by_work[work_of(row)].append(_visits(row, float(np.median(of_case)), end_s))
-        if len(by_work["matrix"]) > NEAR and len(by_work["memory"]) > NEAR:
+        if len(by_work[WorkClass.COMPUTE]) > NEAR and len(by_work[WorkClass.MEMORY]) > NEAR:
             found.append(by_work)
     return found
 
@@ -163,9 +164,9 @@ def replayed(folder: Path, chance: np.random.Generator) -> Whims:
     of_run = by_run[int(chance.integers(len(by_run)))]
     level = {work: _level(rows) for work, rows in of_run.items()}
 
-    def visits(work: Work, at: Sequence[float]) -> list[Visit]:
-        rows = of_run.get(work) or of_run["memory"]  # few of these runs have small kernels
-        level_of = level.get(work) or level["memory"]
+    def visits(work: WorkClass, at: Sequence[float]) -> list[Visit]:
+        rows = of_run.get(work) or of_run[WorkClass.MEMORY]  # few of these runs have small kernels
+        level_of = level.get(work) or level[WorkClass.MEMORY]
         donor = rows[int(chance.integers(len(rows)))]
         times = [*at, *chance.random(max(0, len(donor) - len(at)))]
         times = sorted(chance.permutation(times)[: len(donor)].tolist())

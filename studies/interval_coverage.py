@@ -28,6 +28,7 @@ from numpy.random import Generator, default_rng
 
 from bench.judge.flags import flags
 from bench.judge.noise import Noise, Repeated
+from bench.judge.work_class import WorkClass
 from bench.sampling.protocol import Protocol, protocol
 from bench.sampling.publish import Floats, Visit, publish
 from bench.sampling.stopping import collect
@@ -108,7 +109,9 @@ class SimulatedRun:
                 at_s += [RUN_S * part + CEILING_S * index for part in LOOKS]
             levels = self.machine(np.array(sorted(at_s)))
             medians_s = levels * (1 + 3e-4 * self.chance.standard_normal(len(at_s)))
-            repeated.append(Repeated("memory" if index % 2 else "matrix", medians_s.tolist(), True))
+            repeated.append(
+                Repeated(WorkClass.MEMORY if index % 2 else WorkClass.COMPUTE, medians_s.tolist(), True)
+            )
         return Noise.seen(self.stream.kind, repeated)
 
 

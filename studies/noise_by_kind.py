@@ -1,6 +1,6 @@
 """Real runs of one commit against each other, by kind of work: `python -m studies.noise_by_kind DIR...`.
 
-Nothing changed between the runs, so every FASTER and SLOWER is a false alarm, and every UNSURE says nothing.
+Nothing changed between the runs, so every FASTER and SLOWER is a false alarm, and UNDECIDED says nothing.
 Then the measurements (not the ceilings) of the second run are multiplied by a known factor: how many of
 these slowdowns are found. Intervals are made from the samples by the rule of this checkout
 (bench/judge/noise.py), not as published. Its constants were chosen on the even runs; LEAST_INTENSITY on all
@@ -8,8 +8,8 @@ tours.
 
 Last, how far two runs of a measurement are apart where most visits of either had not settled, and elsewhere.
 
-Columns: pairs; the share whose ratio lies within its 95 % interval; UNSURE and false among the pairs; median
-and 90th percentile of the half-width of the ratio's interval; the share of each slowdown that is found.
+Columns: pairs; the share whose ratio lies within its 95 % interval; UNDECIDED and false among the pairs;
+median and 90th percentile of the half-width of the ratio's interval; the share found of each slowdown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 from bench.cli.table import lines_of, table
 from bench.judge.compare import JUDGED, Compared, compare
 from bench.judge.frame import DeviceRun, runs
-from bench.judge.noise import work_of
+from bench.judge.work_class import WorkClass, work_of
 from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
 
@@ -64,7 +64,7 @@ def judged(before: DeviceRun, after: DeviceRun) -> Iterator[tuple[str, Compared]
         if each.verdict in JUDGED and each.role == "measurement":
             row = kinds[each.case[:5]]
             yield work_of(row), each
-            if work_of(row) == "matrix" and (row.median_s or 0) >= MANY_S:
+            if work_of(row) is WorkClass.COMPUTE and (row.median_s or 0) >= MANY_S:
                 yield "products of 1 ms and more", each
 
 
@@ -81,14 +81,14 @@ def lines(pairs: Sequence[tuple[DeviceRun, DeviceRun]]) -> Iterator[str]:
                 for name in (kind, "all") if "products of" not in kind else (kind,):
                     power[name][factor].append(each.verdict == "SLOWER")
     changes = (f">x {factor:g}" for factor in SLOWDOWNS)
-    shown = table("kind", ">pairs", ">covered", ">UNSURE", ">false", ">half-width", ">90th", *changes)
+    shown = table("kind", ">pairs", ">covered", ">UNDECIDED", ">false", ">half-width", ">90th", *changes)
     for name, of in sorted(found.items(), key=lambda item: (item[0] == "all", item[0])):
         effects = [each.effect for each in of if each.effect is not None]
         halves = [np.expm1(np.log(e.high / e.low) / 2) for e in effects]
         share = {word: np.mean([each.verdict == word for each in of]) for word in JUDGED}
         shown.add_row(
             *(name, str(len(of)), f"{100 * np.mean([e.low <= 1 <= e.high for e in effects]):.1f}"),
-            *(f"{100 * share['UNSURE']:.1f}", f"{100 * (share['FASTER'] + share['SLOWER']):.2f}"),
+            *(f"{100 * share['UNDECIDED']:.1f}", f"{100 * (share['FASTER'] + share['SLOWER']):.2f}"),
             *(f"{100 * float(np.median(halves)):.1f}", f"{100 * float(np.quantile(halves, 0.9)):.1f}"),
             *(f"{100 * np.mean(power[name][factor]):.0f}" for factor in SLOWDOWNS),
         )

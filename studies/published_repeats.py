@@ -34,17 +34,18 @@ from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described
 from bench.judge.compare import Compared, compare
 from bench.judge.frame import runs
-from bench.judge.noise import NAMES, USUAL, Work, work_of
+from bench.judge.noise import USUAL
+from bench.judge.work_class import WorkClass, work_of
 from bench.sampling.publish import MedianSpread
 from bench.store.schema import Measurement
 
 CHOSEN = "nvidia-a100-sxm4-80gb"
 LEAST_S = 2e-5
-ASSUMED: Mapping[Work, MedianSpread] = {
-    "matrix": MedianSpread(0.006, 0.003),
-    "memory": MedianSpread(0.005, 0.002),
-    "small": MedianSpread(0.01, 0.005),
-    "cache": MedianSpread(0.006, 0.003),
+ASSUMED: Mapping[WorkClass, MedianSpread] = {
+    WorkClass.COMPUTE: MedianSpread(0.006, 0.003),
+    WorkClass.MEMORY: MedianSpread(0.005, 0.002),
+    WorkClass.SMALL: MedianSpread(0.01, 0.005),
+    WorkClass.CACHE: MedianSpread(0.006, 0.003),
 }
 """What USUAL["cuda"] was while nothing was known of a GPU."""
 FILES = {
@@ -101,7 +102,7 @@ def _rows(source: str, place: Path, lines: pd.DataFrame) -> list[Measurement]:
     return [row for row in every if row.median_s and row.median_s >= LEAST_S]
 
 
-def apart(before: Sequence[Measurement], after: Sequence[Measurement]) -> Iterator[tuple[Work, float]]:
+def apart(before: Sequence[Measurement], after: Sequence[Measurement]) -> Iterator[tuple[WorkClass, float]]:
     """(kind of work, |ln| of the times' ratio) of every launch that both hold."""
     other = {(row.operator, row.implementation, row.parameters): row.median_s for row in after}
     for row in before:
@@ -109,7 +110,7 @@ def apart(before: Sequence[Measurement], after: Sequence[Measurement]) -> Iterat
             yield work_of(row), abs(math.log(seconds / (row.median_s or math.nan)))
 
 
-def with_spread(rows: Sequence[Measurement], spreads: Mapping[Work, MedianSpread]) -> list[Measurement]:
+def with_spread(rows: Sequence[Measurement], spreads: Mapping[WorkClass, MedianSpread]) -> list[Measurement]:
     """The rows as one visit publishes them on a device of these spreads, whose samples do not scatter."""
     made = []
     for row in rows:
@@ -120,18 +121,20 @@ def with_spread(rows: Sequence[Measurement], spreads: Mapping[Work, MedianSpread
     return made
 
 
-def judged(pair: tuple[Run, Run], spreads: Mapping[Work, MedianSpread]) -> Iterator[tuple[str, Compared]]:
+def judged(
+    pair: tuple[Run, Run], spreads: Mapping[WorkClass, MedianSpread]
+) -> Iterator[tuple[str, Compared]]:
     """(kind of work, verdict) of every launch of a pair."""
     before, after = (runs(with_spread(run.rows, spreads)) for run in pair)
     works = {(row.operator, row.implementation, row.parameters): work_of(row) for row in pair[0].rows}
     for each in compare(before, after).cases:
         if each.effect is not None:
-            yield NAMES[works[each.case[1:4]]], each
+            yield works[each.case[1:4]].text, each
 
 
 def chosen_lines(every: Sequence[Run], pairs: Sequence[tuple[Run, Run]]) -> Iterator[str]:
     """The table by which the spreads were chosen."""
-    between, within = defaultdict[Work, list[float]](list), defaultdict[Work, list[float]](list)
+    between, within = defaultdict[WorkClass, list[float]](list), defaultdict[WorkClass, list[float]](list)
     for found, of in (
         *((between, (one.rows, other.rows)) for one, other in pairs),
         *((within, (run.rows, run.again)) for run in every),
@@ -144,7 +147,7 @@ def chosen_lines(every: Sequence[Run], pairs: Sequence[tuple[Run, Run]]) -> Iter
         # A pair of runs differs by both, twice: the part of one run, beyond its visit, is what is left.
         left = math.sqrt(max(most**2 - visits**2, 0.0) / 2)
         cells = (f"{100 * share:.1f} %" for share in (np.median(steps), most, visits, left))
-        lines.append((NAMES[work], str(len(steps)), *cells, str(len(within[work]))))
+        lines.append((work.text, str(len(steps)), *cells, str(len(within[work]))))
     names = ("kind", ">pairs", ">apart", ">95 of 100", ">visits", ">runs", ">launches held twice")
     yield from table_lines(names, lines)
 

@@ -82,7 +82,7 @@ def test_a_terminal_of_80_columns_shows_every_word(words: tuple[str, ...]) -> No
 def test_verdicts_have_a_colour_in_a_terminal() -> None:
     night, next_night = sorted((ROOT / "results" / "reference" / "nights").rglob("*.parquet"))[:2]
     lines = in_terminal("bench", "compare", str(night), str(next_night), "--all")
-    assert any("\x1b[33mUNSURE\x1b[0m" in line for line in lines)
+    assert any("\x1b[33mUNDECIDED\x1b[0m" in line for line in lines)
 
 
 @pytest.mark.usefixtures("terminal")

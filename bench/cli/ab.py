@@ -168,7 +168,7 @@ def ab(
     words = Counter(contest.verdict for contest in every)
     if is_same_code:
         is_known = any(contest.variance is not None for contest in every)
-        raise typer.Exit(UNKNOWN_SIDE if words["failed"] else 0 if is_known else NOTHING_DECIDED)
+        raise typer.Exit(UNKNOWN_SIDE if words["FAILED"] else 0 if is_known else NOTHING_DECIDED)
     raise typer.Exit(exit_code(words))
 
 
@@ -246,11 +246,11 @@ def contested(
 
 def exit_code(words: Mapping[Verdict, int]) -> int:
     """The exit code that `ab` documents."""
-    if words.get("slower"):
+    if words.get("SLOWER"):
         return SLOWER
-    if words.get("failed"):
+    if words.get("FAILED"):
         return UNKNOWN_SIDE
-    return 0 if words.get("faster") or words.get("same") else NOTHING_DECIDED
+    return 0 if words.get("FASTER") or words.get("SAME") else NOTHING_DECIDED
 
 
 def commit_of(ref: str, where: str) -> str:

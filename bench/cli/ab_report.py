@@ -24,16 +24,16 @@ NINE_IN_TEN = 1.2816
 """... nine times in ten: standard errors by which one has to be larger than the half of the interval."""
 LONGEST_S = 3600.0
 """More time than this is no advice."""
-ORDER = ("slower", "failed", "faster", "new", "undecided", "same")
+ORDER = ("SLOWER", "FAILED", "FASTER", "NEW", "UNDECIDED", "SAME")
 """Verdicts of a table of Markdown, from the top, ..."""
-FOLDED = ("undecided", "same")
+FOLDED = ("UNDECIDED", "SAME")
 """... those that it folds away, ..."""
 MOST_ROWS = 60
 """... and rows of each part: GitHub refuses a comment of more than 65,536 characters."""
 
 
 def line(contest: Contest) -> str:
-    """`slower   +5.1 % (+4.2 % to +6.0 %)  gemm/square-...`; the name on a line of its own if need be."""
+    """`SLOWER   +5.1 % (+4.2 % to +6.0 %)  gemm/square-...`; the name on a line of its own if need be."""
     effect = contest.effect
     if contest.failure:
         numbers = contest.failure
@@ -49,8 +49,8 @@ def line(contest: Contest) -> str:
 
 
 def counts_text(every: Sequence[Contest], same: float) -> str:
-    """`12 cases: 1 slower, 11 same within 2 %`; `same` is in percent."""
-    within = {"same": f" within {same:g} %"}
+    """`12 cases: 1 SLOWER, 11 SAME within 2 %`; `same` is in percent."""
+    within = {"SAME": f" within {same:g} %"}
     words = Counter(contest.verdict for contest in every)
     counts = (f"{count} {word}{within.get(word, '')}" for word, count in words.most_common())
     return f"{count_text(len(every), 'case')}: {', '.join(counts)}"
@@ -99,11 +99,11 @@ def default_budget_s(cases: int) -> float:
 def undecided_lines(
     every: Sequence[Contest], same: float, command: Callable[[Sequence[Case]], str], most: int | None = None
 ) -> Iterator[str]:
-    """Why cases are undecided, and the command that decides them, or `most` of them, in how many seconds.
+    """Why cases are UNDECIDED, and the command that decides them, or `most` of them, in how many seconds.
 
     `same` is in percent; `command` gives the one that compares these cases, and perhaps others, once more.
     """
-    undecided = [contest for contest in every if contest.verdict == "undecided"]
+    undecided = [contest for contest in every if contest.verdict == "UNDECIDED"]
     if not undecided:
         return
     unknown = [contest for contest in undecided if contest.variance is None]
@@ -145,7 +145,7 @@ def resolution_lines(every: Sequence[Contest]) -> Iterator[str]:
             needs = "more than an hour" if middle_s > LONGEST_S else duration_text(middle_s)
             parts.append(f"{share_text(change)} needs {needs}")
         yield f"{kind}: {', '.join(parts)} a case here, to be found nine times in ten"
-    if different := sum(contest.verdict in ("faster", "slower") for contest in every):
+    if different := sum(contest.verdict in ("FASTER", "SLOWER") for contest in every):
         yield (
             f"{different} of {count_text(len(every), 'case')} called different, although the code is the "
             "same: at most one in a hundred is expected"
@@ -163,10 +163,8 @@ def _scatter_lines(contests: Sequence[Contest]) -> Iterator[str]:
 
 def _by_kind(contests: Sequence[Contest]) -> dict[str, list[Contest]]:
     """Kind of work -> the cases of which it is known how they scatter."""
-    from bench.judge.noise import NAMES
-
     by_kind: dict[str, list[Contest]] = {}
     for contest in contests:
         if contest.variance is not None:
-            by_kind.setdefault(NAMES[contest.work], []).append(contest)
+            by_kind.setdefault(contest.work.text, []).append(contest)
     return by_kind

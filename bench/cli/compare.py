@@ -1,6 +1,6 @@
 """`python -m bench compare A B`: what was compared, what changed, and what stays undecided.
 
-With `--again` what two results leave UNSURE is measured once more, in turns.
+With `--again` what two results leave UNDECIDED is measured once more, in turns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.format import change_text, count_text, duration_text, seconds_text, s
 from bench.judge.comparability import FACTS, OURS, SOFTWARE
 from bench.judge.compare import SAME_WITHIN, Compared, Comparison, Verdict
 from bench.judge.comparison_side import CaseKey, Shift, Side
-from bench.judge.noise import NAMES, PUBLISHED
+from bench.judge.noise import PUBLISHED
 from bench.sweep.grammar import Cache, Threads
 from bench.sweep.load import Case
 
@@ -40,7 +40,7 @@ MOST_REASONS, MOST_MEANS = 3, 6
 """Most reasons of each other verdict, and most operators, that are shown unless all are asked for."""
 ALWAYS = ("device", "commit")
 """Facts that are shown whether or not they differ."""
-SUMMED: tuple[Verdict, ...] = ("UNSURE", "NOT COMPARABLE", "NEW", "GONE")
+SUMMED: tuple[Verdict, ...] = ("UNDECIDED", "NOT COMPARABLE", "NEW", "GONE")
 MOST_SWEEPS = 4
 """Most sweeps of a side that are named where the sides have no case in common."""
 WHERE = "compare --again"
@@ -73,7 +73,7 @@ def _counts(comparison: Comparison) -> Iterator[str]:
         yield (
             f"A/A{dirty}: FASTER + SLOWER {alarms} of {comparison.comparable} comparable = "
             f"{share_text(alarms / comparison.comparable, 1)} false alarms "
-            f"({comparison.comparable - judged} are UNSURE)"
+            f"({comparison.comparable - judged} are UNDECIDED)"
         )
 
 
@@ -115,7 +115,7 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
     if comparison.of("SAME") and (within := SAME_WITHIN.get(comparison.kind)):
         by_share: dict[float, list[str]] = {}
         for work, share in within.items():
-            by_share.setdefault(share, []).append(NAMES[work])
+            by_share.setdefault(share, []).append(work.text)
         listed = "; ".join(f"{share_text(share)} ({', '.join(names)})" for share, names in by_share.items())
         yield f"SAME: no change beyond {listed}, the limit of runs on a shared CPU"
     if comparison.published:
@@ -188,7 +188,7 @@ def _summed(comparison: Comparison) -> Iterator[str]:
 
 def _means(comparison: Comparison, every: bool) -> Iterator[str]:
     lines = []
-    decided_first = sorted(comparison.means, key=lambda mean: mean.verdict == "UNSURE")
+    decided_first = sorted(comparison.means, key=lambda mean: mean.verdict == "UNDECIDED")
     for mean in comparison.means if every else decided_first[:MOST_MEANS]:
         ends = f"{change_text(mean.effect.low)} to {change_text(mean.effect.high)}"
         lines.append((mean.operator, str(mean.cases), change_text(mean.effect.ratio), ends, mean.verdict))
@@ -212,15 +212,15 @@ def _span(ends: Sequence[str]) -> str:
 
 
 def next_lines(comparison: Comparison, results: Sequence[Path]) -> Iterator[str]:
-    """How to learn more of the UNSURE cases: the command, and the seconds it takes."""
+    """How to learn more of the UNDECIDED cases: the command, and the seconds it takes."""
     before, after = comparison.before, comparison.after
-    unsure = [each.case for each in comparison.of("UNSURE") if each.role == "measurement"]
+    unsure = [each.case for each in comparison.of("UNDECIDED") if each.role == "measurement"]
     measured_here = before.facts["source"] == after.facts["source"] == (OURS,)
     if not unsure or not measured_here or before.facts["device"] != after.facts["device"]:
         return
     commits = before.facts["commit"], after.facts["commit"]
     if commits[0] != commits[1] and len(commits[0]) == len(commits[1]) == 1:
-        count = count_text(len(unsure), "UNSURE case")
+        count = count_text(len(unsure), "UNDECIDED case")
         takes = duration_text(default_budget_s(len(unsure)))
         command = f"python -m bench compare {' '.join(map(str, results))} --again"
         yield f"next: {command}   (on that device, about {takes}: the {count} in turns with both commits)"
@@ -234,16 +234,16 @@ def next_lines(comparison: Comparison, results: Sequence[Path]) -> Iterator[str]
 
 
 def again(comparison: Comparison, results: Sequence[Path], budget_s: float | None) -> int:
-    """Measure the UNSURE cases with the commits of both sides, and print verdicts as `ab` does.
+    """Measure the UNDECIDED cases with the commits of both sides, and print verdicts as `ab` does.
 
     Gives the exit code of both reports together: 1 before 2 before 0 before 3. UserError if the two sides are
     not two versions of the code that can be measured on one device of this machine.
     """
     before, after = comparison.before, comparison.after
     kind = _one_device(before, after)
-    unsure = [each.case for each in comparison.of("UNSURE") if each.role == "measurement"]
+    unsure = [each.case for each in comparison.of("UNDECIDED") if each.role == "measurement"]
     if not unsure:
-        remark(f"{WHERE}: no case is UNSURE (ceilings apart), so nothing is measured again")
+        remark(f"{WHERE}: no case is UNDECIDED (ceilings apart), so nothing is measured again")
         return comparison.exit_code
     commits = _commit(before, "A"), _commit(after, "B")
     if commits[0] == commits[1]:
@@ -304,7 +304,7 @@ def _case(compared: CaseKey) -> Case:
         problem.implementation(compared.implementation)
     except (LookupError, ValidationError):
         raise UserError(
-            f"{WHERE}: this checkout cannot make {case_name(*compared)}, which is UNSURE"
+            f"{WHERE}: this checkout cannot make {case_name(*compared)}, which is UNDECIDED"
         ) from None
     sweep, implementation = compared.sweep, compared.implementation
     cache, threads = cast(Cache, compared.cache), cast(Threads, compared.threads)

@@ -24,9 +24,10 @@ from bench.format import amount_text, duration_text, half_text, seconds_text, sh
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun, runs
 from bench.judge.history.series import CASE
-from bench.judge.noise import NAMES, own_interval, work_of
+from bench.judge.noise import own_interval
 from bench.judge.tensor_cores import tensor_cores
 from bench.judge.timings import counts_text, read_pool, with_learned
+from bench.judge.work_class import work_of
 from bench.model import roofline
 from bench.model.predict import cached_share
 from bench.model.residual import can_learn
@@ -320,7 +321,7 @@ def _widened(row: Measurement) -> str:
     visits, runs = (share_text(math.expm1(half), 1) for half in (row.noise_visits, row.noise_runs))
     return (
         f"{alone} by its samples alone; ±{visits} since visits differ in this run "
-        f"({NAMES[work_of(row)]}), ±{runs} since runs do"
+        f"({work_of(row).text}), ±{runs} since runs do"
     )
 
 

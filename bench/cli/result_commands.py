@@ -53,14 +53,14 @@ def compare(
         bool, typer.Option("--all", help="Every case and fact, not only those that changed.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Measure what is UNSURE again, interleaving both commits.")
+        bool, typer.Option("--again", help="Measure what is UNDECIDED again, interleaving both commits.")
     ] = False,
     bench_budget: BudgetOption = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="With --across device: the report as Markdown.")
     ] = False,
 ) -> None:
-    """Two runs, case by case: SLOWER, FASTER, SAME, UNSURE, INVALID, NOT COMPARABLE, NEW, GONE.
+    """Two runs, case by case: SLOWER, FASTER, SAME, UNDECIDED, INVALID, NOT COMPARABLE, NEW, GONE.
 
     With --across device: what each device gains over the first one, by operator and what bounds a case; there
     may be more than two results.

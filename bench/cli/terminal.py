@@ -19,7 +19,6 @@ COLOURS = {
     "SLOWER": "red",
     "INVALID": "red",
     "UNDECIDED": "yellow",
-    "UNSURE": "yellow",
     "warning:": "yellow",
 }
 """Words that have a colour where a terminal has it; the word itself always says the same."""

@@ -4,11 +4,11 @@
     holds all the noise that is known (bench/judge/noise.py): within a visit, between visits, between runs.
     What a flag blames, a neighbour say, widens it by as much as that may have done; it vetoes nothing.
 *   Not so where the machine may explain it: the ceilings of the same libraries moved as far, as near as they
-    tell, or, on a GPU, the cycles (seconds x the clock of the SMs) did not change along. Then it is UNSURE,
-    with that reason.
+    tell, or, on a GPU, the cycles (seconds x the clock of the SMs) did not change along. Then it is
+    UNDECIDED, with that reason.
 *   SAME: neither, and the 95 % interval of the effect lies within MINIMUM_EFFECT either side of none; within
     SAME_WITHIN on a CPU.
-*   All else is UNSURE: the effect's interval says how much may be hidden.
+*   All else is UNDECIDED: the effect's interval says how much may be hidden.
 
 The cases of an operator are judged together, too: their mean effect has the same verdicts, and counts.
 There, and by its ceilings, a machine that became slower as a whole is SLOWER.
@@ -27,36 +27,29 @@ from typing import Literal, get_args
 import numpy as np
 
 from bench.format import change_text
+from bench.judge.change import Change, Z, chance
 from bench.judge.comparability import Difference, differing, waved
 from bench.judge.comparison_side import CaseInRun, CaseKey, Shift, Side, between_runs, side
 from bench.judge.frame import DeviceRun
-from bench.judge.noise import HOUR_S, HOURS_APART, NAMES, Work, is_published, work_of
+from bench.judge.noise import HOUR_S, HOURS_APART, is_published
+from bench.judge.work_class import WorkClass, work_of
 from bench.store.schema import Measurement, RunKey
 
-Verdict = Literal["SLOWER", "FASTER", "SAME", "UNSURE", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
-JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNSURE")
+Verdict = Literal["SLOWER", "FASTER", "SAME", "UNDECIDED", "INVALID", "NOT COMPARABLE", "NEW", "GONE"]
+JUDGED: tuple[Verdict, ...] = ("SLOWER", "FASTER", "SAME", "UNDECIDED")
 """Verdicts on comparable cases."""
 
 MINIMUM_EFFECT = 0.01
 """Least difference of medians that counts, as a share of the smaller."""
 LEAST = math.log1p(MINIMUM_EFFECT)
-SAME_WITHIN: Mapping[str, Mapping[Work, float]] = {
-    "cpu": {"matrix": 0.10, "memory": 0.25, "small": 0.25, "cache": 0.25, "launch": 0.25}
+SAME_WITHIN: Mapping[str, Mapping[WorkClass, float]] = {
+    "cpu": {work: 0.10 if work is WorkClass.COMPUTE else 0.25 for work in WorkClass}
 }
 """Kind of device -> kind of work -> greatest change that counts as none; MINIMUM_EFFECT on others. Chosen,
 not measured: what the intervals of quiet nights of a shared CPU leave room for."""
 
 Pair = tuple[CaseKey, CaseInRun, CaseInRun]
 """A case that both sides timed."""
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Seconds after / seconds before, with its 95 % interval."""
-
-    ratio: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -69,7 +62,7 @@ class Compared:
     """Why, in words that many cases share: to be counted. Empty for SLOWER, FASTER and SAME."""
     detail: str = ""
     """What is this case's own about it."""
-    effect: Effect | None = None
+    effect: Change | None = None
     """The effect of comparable cases, unless an interval is unknown."""
     before_s: float | None = None
     after_s: float | None = None
@@ -84,7 +77,7 @@ class Mean:
     """The geometric mean effect over the comparable cases of an operator, and its verdict."""
 
     operator: str
-    effect: Effect
+    effect: Change
     cases: int
     verdict: Verdict
 
@@ -163,7 +156,7 @@ class Comparison:
             what: moved
             for shift in self.shifts.values()
             for what, moved in (
-                *((f"the machine's {NAMES[work]}", of_work) for work, of_work in shift.by_work.items()),
+                *((f"the machine's {work.text}", of_work) for work, of_work in shift.by_work.items()),
                 ("the machine as a whole", shift),
             )
             if _moved(moved)
@@ -191,20 +184,14 @@ def _moved(shift: Shift) -> bool:
 
 def _mean(operator: str, cases: Sequence[Compared]) -> Mean:
     effects = [each.effect for each in cases if each.effect is not None]
-    logs = np.log([effect.ratio for effect in effects])
-    halves = np.log([effect.high / effect.low for effect in effects]) / 2
+    mean = float(np.mean([effect.log for effect in effects]))
+    halves = np.array([(effect.down + effect.up) / 2 for effect in effects])
     shared = np.array([each.shared for each in cases])
     own = float(np.sqrt(np.sum(np.maximum(halves**2 - shared**2, 0)))) / len(cases)
     half = math.hypot(own, float(np.mean(shared)))
-    mean = float(np.mean(logs))
-    verdict: Verdict = "UNSURE"
-    if len(cases) == 1:
-        verdict = cases[0].verdict
-    elif abs(mean) >= LEAST and abs(mean) > math.sqrt(2) * half:
-        verdict = "SLOWER" if mean > 0 else "FASTER"
-    elif abs(mean) + half < LEAST:
-        verdict = "SAME"
-    return Mean(operator, Effect(*(math.exp(mean + by) for by in (0, -half, half))), len(cases), verdict)
+    effect = Change(mean, half, half, float(chance(mean, math.sqrt(2) * half / Z)))
+    verdict = cases[0].verdict if len(cases) == 1 else effect.verdict(LEAST, LEAST)
+    return Mean(operator, effect, len(cases), verdict)
 
 
 def compare(
@@ -302,7 +289,7 @@ def _judged(
     """The verdict on two times. `one_device`: its clock and speed as a whole are no part of the effect."""
     before_s, after_s = before.row.median_s, after.row.median_s
     assert before_s and after_s
-    known = Compared(case, "UNSURE", before_s=before_s, after_s=after_s, role=before.row.role)
+    known = Compared(case, "UNDECIDED", before_s=before_s, after_s=after_s, role=before.row.role)
     for name, look in (("A", before), ("B", after)):
         if not look.has_interval:
             return replace(known, reason=f"no interval in {name}: too few samples")
@@ -321,29 +308,31 @@ def _judged(
     # What the machine did may be all or nothing of what a case shows.
     drift = alike.by if alike is not None and abs(alike.by) > max(LEAST, alike.error) else 0.0
     down, up = down + max(drift, 0.0), up + max(-drift, 0.0)
-    effect = Effect(after_s / before_s, math.exp(apart - down), math.exp(apart + up))
+    # The ends of the two intervals that face one another: only where they part is it a change.
+    needed = before.up + after.down if apart > 0 else before.down + after.up
+    effect = Change(apart, down, up, float(chance(apart, needed / Z)))
     shared = math.hypot(before.shared, after.shared)
     known = replace(known, effect=effect, shared=shared, detail=_chosen(before.row, after.row))
     within = math.log1p(SAME_WITHIN.get(before.row.device_kind, {}).get(work, MINIMUM_EFFECT))
-    needed = before.up + after.down if apart > 0 else before.down + after.up
-    if abs(apart) < LEAST or abs(apart) <= needed:
-        if max(down - apart, up + apart) < within:
-            return replace(known, verdict="SAME")
+    verdict = effect.verdict(LEAST, within)
+    if verdict == "SAME":
+        return replace(known, verdict=verdict)
+    if verdict == "UNDECIDED":
         blamed = ", ".join(sorted({*before.flags, *after.flags}))
         return replace(known, reason=f"the intervals meet ({blamed})" if blamed else "the intervals meet")
     if shift is not None:
         moved = shift if alike is None else alike
-        what = "the machine as a whole" if alike is None else f"the machine's {NAMES[work]}"
+        what = "the machine as a whole" if alike is None else f"the machine's {work.text}"
         # What is left of the effect must have its sign, beyond all that is not known of either.
         if math.copysign(1, apart) * (apart - moved.by) <= needed + moved.error:
             moved_text = f"{change_text(math.exp(moved.by))} in {moved.ceilings} ceilings"
             return replace(known, reason=f"{what} may have moved as far", detail=moved_text)
-    if one_device and work == "matrix":
+    if one_device and work is WorkClass.COMPUTE:
         cycles = _in_cycles(before.row, after.row)
         if cycles is not None and math.copysign(1, apart) * cycles < LEAST:
             moved_text = f"{change_text(math.exp(cycles))} in cycles"
             return replace(known, reason="the clock explains it", detail=moved_text)
-    return replace(known, verdict="SLOWER" if apart > 0 else "FASTER")
+    return replace(known, verdict=verdict)
 
 
 def _seconds_apart(before: Measurement, after: Measurement) -> float:
@@ -370,5 +359,5 @@ def _chosen(before: Measurement, after: Measurement) -> str:
     return f"{before.configuration} -> {after.configuration}"
 
 
-def _size(effect: Effect | None) -> float:
-    return abs(math.log(effect.ratio)) if effect else 0.0
+def _size(effect: Change | None) -> float:
+    return abs(effect.log) if effect else 0.0

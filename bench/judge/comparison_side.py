@@ -15,7 +15,8 @@ from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, differing, value
 from bench.judge.flags import FLAGS, explained
-from bench.judge.noise import NAMES, OURS, Noise, Work, interval, noise_of, work_of
+from bench.judge.noise import OURS, Noise, interval, noise_of
+from bench.judge.work_class import WorkClass, work_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
 from bench.sampling.publish import student
@@ -159,7 +160,7 @@ class Shift(NamedTuple):
     error: float
     """Its 95 % half-width."""
     ceilings: int
-    by_work: Mapping[Work, Shift] = MappingProxyType({})
+    by_work: Mapping[WorkClass, Shift] = MappingProxyType({})
     """The same by the ceilings of one kind of work: a neighbour may take the memory and leave the cores."""
 
     @property
@@ -178,7 +179,7 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
     what their ceilings differ by together is the machine's doing. Ceilings that were measured under another
     condition (a power limit, a protocol, another card) tell what that does, not what the machine did.
     """
-    moves: dict[Work, list[float]] = defaultdict(list)
+    moves: dict[WorkClass, list[float]] = defaultdict(list)
     for case in before.looks.keys() & after.looks.keys():
         first, second = before.looks[case].row, after.looks[case].row
         if case.implementation.startswith(OURS) or first.role == "measurement":
@@ -194,7 +195,7 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
     if len(every) < LEAST_CEILINGS:
         return None
     by_work = {}
-    for work in NAMES:
+    for work in WorkClass:
         of_work = moves[work]
         if len(of_work) >= LEAST_ALIKE:
             # So few may agree by chance, which Student's t allows for.

@@ -8,11 +8,6 @@ usual each kind varied on this machine, and earlier runs of the device how far i
 spreads are multiplied by these factors, kind by kind. A virtual machine whose memory changes between two
 speeds may multiply matrices as steadily as ever.
 
-The kind of work follows from units and intensity, not from the nearest roof: on a CPU many activations stay
-well below the memory's speed and vary as much as it, and so do products of few FLOP for each byte, such as
-those of a small batch. Whatever takes less than SMALL_S is a kind of its own: an interrupt, a wake-up or a
-refilled cache is a large part of its time.
-
 The usual spreads of a CPU are those of runs of two virtual machines with 2 cores (results/reference/nights
 and fresh_nights; `python -m studies.noise_by_kind DIR` shows
 what they cover), but for small kernels, of which those runs have none: theirs are assumed. From hour to hour
@@ -33,54 +28,32 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench.format import share_text
 from bench.judge.comparability import FACTS, value
+from bench.judge.work_class import WorkClass, work_of
 from bench.model.ceilings import visit_medians_s
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import MedianSpread, Visit, publish, publish_ceiling
 from bench.store.schema import Measurement
 
-Work = Literal["matrix", "memory", "small", "cache", "launch"]
-"""Matrix products of LEAST_INTENSITY or more; other work from memory; either in less than SMALL_S;
-any work from a warm cache that holds it; empty launches."""
-NAMES: Mapping[Work, str] = {
-    "matrix": "matrix multiplications",
-    "memory": "memory",
-    "small": "small kernels",
-    "cache": "caches",
-    "launch": "launches",
-}
-"""Names of the kinds of work in texts."""
-SMALL_S: Mapping[str, float] = {"cpu": 2e-4, "cuda": 5e-5}
-"""Kind of device -> seconds: ten launches of a GPU; what waking threads up may take on a CPU. In Vidur's
-tables 95 in 100 pairs of an A40's runs agree within 7 % below 50 us and within 2 % above, products apart; of
-an A100's within 3 to 5 % on either side."""
-
-LEAST_INTENSITY: Mapping[str, float] = {"cpu": 16.0, "cuda": 64.0}
-"""Kind of device -> FLOP for each byte from which a product varies as products do. Of a CPU by runs of one
-commit (results/reference/tours and quiet_tours): products of 8 to 16 differ from run to run twice as much as
-those of more than 64, and products of 2 to 4 four times as much. On a GPU those of few differ less, as
-memory does: in Vidur's tables by 2 to 4 % (A100) and 1.5 to 2.6 % (A40) below 64, by 5 to 6 and 2.5 to 4.6 %
-above 128."""
-
-USUAL: Mapping[str, Mapping[Work, MedianSpread]] = {
+USUAL: Mapping[str, Mapping[WorkClass, MedianSpread]] = {
     "cpu": {
-        "matrix": MedianSpread(0.035, 0.035),
-        "memory": MedianSpread(0.055, 0.08),
-        "small": MedianSpread(0.08, 0.1),
-        "cache": MedianSpread(0.05, 0.12),
-        "launch": MedianSpread(0.07, 0.04),
+        WorkClass.COMPUTE: MedianSpread(0.035, 0.035),
+        WorkClass.MEMORY: MedianSpread(0.055, 0.08),
+        WorkClass.SMALL: MedianSpread(0.08, 0.1),
+        WorkClass.CACHE: MedianSpread(0.05, 0.12),
+        WorkClass.LAUNCH: MedianSpread(0.07, 0.04),
     },
     "cuda": {
-        "matrix": MedianSpread(0.028, 0.031),
-        "memory": MedianSpread(0.018, 0.020),
-        "small": MedianSpread(0.025, 0.024),
-        "cache": MedianSpread(0.031, 0.030),
-        "launch": MedianSpread(0.05, 0.03),  # assumed
+        WorkClass.COMPUTE: MedianSpread(0.028, 0.031),
+        WorkClass.MEMORY: MedianSpread(0.018, 0.020),
+        WorkClass.SMALL: MedianSpread(0.025, 0.024),
+        WorkClass.CACHE: MedianSpread(0.031, 0.030),
+        WorkClass.LAUNCH: MedianSpread(0.05, 0.03),  # assumed
     },
 }
 """Kind of device -> by how much medians differ, 95 times in 100, from visit to visit and, beyond that, from
@@ -116,7 +89,7 @@ ten of its own."""
 class Repeated(NamedTuple):
     """A case that was visited several times in one run."""
 
-    work: Work
+    work: WorkClass
     medians_s: Sequence[float]
     """The median of each visit, seconds, in time order."""
     undisturbed: bool
@@ -133,11 +106,11 @@ class Noise:
     """Times the usual spread, for kinds of work without a factor of their own."""
     steps: int = 0
     """How many steps between visits that follows from."""
-    factors: Mapping[Work, float] = field(default_factory=dict)
+    factors: Mapping[WorkClass, float] = field(default_factory=dict)
     """Kind of work -> times its usual spread, where LEAST_STEPS steps or more of its own say so."""
-    typical: Mapping[Work, float] = field(default_factory=dict)
+    typical: Mapping[WorkClass, float] = field(default_factory=dict)
     """The same by the middle one of its steps, which a few that are far off do not move."""
-    runs_factors: Mapping[Work, float] = field(default_factory=dict)
+    runs_factors: Mapping[WorkClass, float] = field(default_factory=dict)
     """Kind of work -> times its usual spread between runs, by earlier runs of the device."""
 
     def of(self, row: Measurement) -> MedianSpread:
@@ -154,13 +127,13 @@ class Noise:
         """How far visits to the same case differed, by kind of work; empty if no visits say so."""
         usual = USUAL.get(self.kind, USUAL["cpu"])
         spreads = {work: factor * usual[work].visits for work, factor in self.factors.items()}
-        known = [work for work in NAMES if work in spreads]
-        return ", ".join(f"{NAMES[work]} {share_text(math.expm1(spreads[work]))}" for work in known)
+        known = [work for work in WorkClass if work in spreads]
+        return ", ".join(f"{work.text} {share_text(math.expm1(spreads[work]))}" for work in known)
 
     @classmethod
     def seen(cls, kind: str, cases: Iterable[Repeated]) -> Noise:
         """How much a machine varied by its repeated cases; disturbed ones count if a kind has no others."""
-        by_work: dict[Work, list[Repeated]] = defaultdict(list)
+        by_work: dict[WorkClass, list[Repeated]] = defaultdict(list)
         for case in cases:
             if len(case.medians_s) > 1:
                 by_work[case.work].append(case)
@@ -199,14 +172,14 @@ def _calmest(kind: str, changes: float = math.inf) -> float:
     return max(least, min(CALMEST["cpu"], 1 / (1 + changes)))
 
 
-def between_runs(runs: Iterable[Iterable[Measurement]]) -> dict[Work, float]:
+def between_runs(runs: Iterable[Iterable[Measurement]]) -> dict[WorkClass, float]:
     """Times the usual spread between runs that those of a device, in time order, show, by kind of work.
 
     Only libraries' kernels count, each from one run to the next that measured it under the same conditions:
     what was changed in between is no noise.
     """
-    steps: dict[Work, list[float]] = defaultdict(list)
-    changes: dict[Work, set[int]] = defaultdict(set)
+    steps: dict[WorkClass, list[float]] = defaultdict(list)
+    changes: dict[WorkClass, set[int]] = defaultdict(set)
     before: dict[tuple[Any, ...], Measurement] = {}
     kind = "cpu"
     for number, run in enumerate(runs):
@@ -262,25 +235,6 @@ def _visits_half(row: Measurement) -> float:
     if row.noise_visits is not None:
         return row.noise_visits
     return _usual(row).over(row.visits or 1).visits
-
-
-def work_of(row: Measurement) -> Work:
-    """The kind of work that a row measured."""
-    if not row.flop and not row.byte:
-        return "launch"
-    if row.cache == "warm" and row.byte <= row.cache_byte:
-        return "cache"
-    return work_from_memory(row.arithmetic, row.flop, row.byte, row.median_s, row.device_kind)
-
-
-def work_from_memory(
-    arithmetic: str, flop: float, byte: float, seconds: float | None, device_kind: str
-) -> Work:
-    """The kind of work that finds its data in memory, by its units, its intensity and what a launch takes."""
-    kind = device_kind if device_kind in SMALL_S else "cpu"
-    if seconds is not None and seconds < SMALL_S[kind]:
-        return "small"
-    return "matrix" if arithmetic == "matrix" and flop >= LEAST_INTENSITY[kind] * byte else "memory"
 
 
 def noise_of(

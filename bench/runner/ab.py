@@ -31,8 +31,9 @@ from typing import Any, Literal
 import numpy as np
 
 from bench.device.detect import Device
-from bench.judge.compare import Effect
-from bench.judge.noise import Work, work_from_memory
+from bench.judge import change
+from bench.judge.change import Change, chance
+from bench.judge.work_class import WorkClass, work_from_memory
 from bench.runner.supervisor import WorkerSupervisor, measure_request
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
@@ -66,8 +67,8 @@ tell more than a few long ones; a GPU's clock takes longer to settle."""
 Side = Literal["old", "new"]
 Visit = Callable[[Case, Side], Mapping[str, Any]]
 """Visits a case with one version; gives the columns that a worker answers."""
-Verdict = Literal["faster", "slower", "same", "undecided", "failed", "new"]
-"""`failed`: the new version has no time; `new`: only the old one, which may not know the case."""
+Verdict = change.Verdict | Literal["FAILED", "NEW"]
+"""`FAILED`: the new version has no time; `NEW`: only the old one, which may not know the case."""
 
 
 @dataclass
@@ -77,9 +78,9 @@ class Contest:
     case: Case
     logs: list[float] = field(default_factory=list)
     """ln(seconds of the new version / seconds of the old one), one for each round."""
-    effect: Effect | None = None
+    effect: Change | None = None
     """Seconds new / seconds old, with the interval of the last look; None before."""
-    verdict: Verdict = "undecided"
+    verdict: Verdict = "UNDECIDED"
     kind: DeviceKind = "cpu"
     seconds: float | None = None
     """What a launch of the old version took in its last round."""
@@ -95,10 +96,10 @@ class Contest:
     """Chance of being called different without a difference."""
 
     @property
-    def work(self) -> Work:
+    def work(self) -> WorkClass:
         """Its kind of work: cases of one kind scatter alike."""
         if self.case.cache == "warm":
-            return "cache"
+            return WorkClass.CACHE
         problem = self.case.problem
         return work_from_memory(problem.arithmetic, problem.flop, problem.byte, self.seconds, self.kind)
 
@@ -123,7 +124,7 @@ class Contest:
         """
         if self.effect is None:
             return None
-        seen, bar = abs(math.log(self.effect.ratio)), math.log1p(same)
+        seen, bar = abs(self.effect.log), math.log1p(same)
         return self.seconds_for(seen if seen >= bar else max(bar - seen, bar / 2))
 
     def add(self, visit: Visit, number: int) -> None:
@@ -134,7 +135,7 @@ class Contest:
             f"{s}: {f['status']}: {f.get('reason', '')}" for s, f in facts.items() if f["status"] != "ok"
         ]
         if failures:
-            self.verdict = "failed" if facts["new"]["status"] != "ok" else "new"
+            self.verdict = "FAILED" if facts["new"]["status"] != "ok" else "NEW"
             self.failure = "; ".join(failures)
         else:
             self.seconds = facts["old"]["median_s"]
@@ -153,14 +154,8 @@ class Contest:
             degrees += OTHERS
         self.variance, self.borrowed = variance * len(self.logs), 0 if others is None else OTHERS
         half = student(degrees, 1 - share * self.false) * math.sqrt(variance)
-        ratio, low, high = (math.exp(mean + by) for by in (0.0, -half, half))
-        self.effect = Effect(ratio, low, high)
-        if low > 1 and ratio >= 1 + same:
-            self.verdict = "slower"
-        elif high < 1 and ratio <= 1 / (1 + same):
-            self.verdict = "faster"
-        elif 1 / (1 + same) < low and high < 1 + same:
-            self.verdict = "same"
+        self.effect = Change(mean, half, half, float(chance(mean, math.sqrt(variance), degrees)))
+        self.verdict = self.effect.verdict(math.log1p(same), math.log1p(same), share * self.false)
 
 
 def contests(
@@ -202,14 +197,14 @@ def contests(
                 contest.false = min(FALSE, FALSE_IN_ALL / len(every))
         if number + 1 in EARLY:
             _decide(left, every, (1 - AT_END) / len(EARLY), same)
-        yield from (contest for contest in left if contest.verdict != "undecided")
-        left = [contest for contest in left if contest.verdict == "undecided"]
+        yield from (contest for contest in left if contest.verdict != "UNDECIDED")
+        left = [contest for contest in left if contest.verdict == "UNDECIDED"]
     _decide(left, every, AT_END, same)
     yield from left
 
 
 def _decide(left: Sequence[Contest], every: Sequence[Contest], share: float, same: float) -> None:
-    noises: dict[Work, list[float]] = defaultdict(list)
+    noises: dict[WorkClass, list[float]] = defaultdict(list)
     for each in every:
         if len(each.logs) >= LEAST:
             noises[each.work].append(_trimmed(each.logs)[1] * len(each.logs))

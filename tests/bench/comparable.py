@@ -20,7 +20,8 @@ from scipy.signal import lfilter
 from bench.judge import frame
 from bench.judge.compare import Compared, Comparison, compare
 from bench.judge.comparison_side import Bound
-from bench.judge.noise import NAMES, Noise
+from bench.judge.noise import Noise
+from bench.judge.work_class import WorkClass
 from bench.runner.rows import join, joined
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
@@ -208,7 +209,7 @@ def timed(
 
 def none(kind: str) -> Noise:
     """The noise of a run that had none."""
-    return Noise(kind, 0.0, runs_factors=dict.fromkeys(NAMES, 0.0))
+    return Noise(kind, 0.0, runs_factors=dict.fromkeys(WorkClass, 0.0))
 
 
 def compared(before: Sequence[Measurement], after: Sequence[Measurement], *across: str) -> Comparison:

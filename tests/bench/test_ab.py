@@ -38,7 +38,7 @@ def words(of: list[Contest]) -> Counter[str]:
     return Counter(contest.verdict for contest in of)
 
 
-@pytest.mark.parametrize(("slowdown", "word"), [(1.05, "slower"), (1 / 1.05, "faster")])
+@pytest.mark.parametrize(("slowdown", "word"), [(1.05, "SLOWER"), (1 / 1.05, "FASTER")])
 def test_five_percent_are_found_in_a_minute(slowdown: float, word: str, cases: list[Case], seed: int) -> None:
     assert len(cases) == 10
     found = 0
@@ -54,22 +54,22 @@ def test_equal_versions_are_hardly_ever_called_different(cases: list[Case], seed
     made = Counter[str]()
     for number in range(TRIES):
         made += words(Machine(seed + number).contests(cases, 600.0))
-    assert made["slower"] + made["faster"] <= stats.binom.ppf(1 - 1e-6, TRIES * 10, FALSE)
-    assert made["same"] > made["undecided"]
+    assert made["SLOWER"] + made["FASTER"] <= stats.binom.ppf(1 - 1e-6, TRIES * 10, FALSE)
+    assert made["SAME"] > made["UNDECIDED"]
 
 
 def test_a_certain_difference_within_what_counts_as_the_same_is_not_slower(cases: list[Case]) -> None:
-    assert words(Machine(2, 1.01, 0.001).contests(cases)) == {"same": 10}
-    assert words(Machine(2, 1.03, 0.001).contests(cases)) == {"slower": 10}
+    assert words(Machine(2, 1.01, 0.001).contests(cases)) == {"SAME": 10}
+    assert words(Machine(2, 1.03, 0.001).contests(cases)) == {"SLOWER": 10}
 
 
 def test_what_is_not_decided_in_time_is_said_and_rounds_end(cases: list[Case]) -> None:
     noisy = Machine(1, 1.01, 0.2).contests(cases[:2], 600.0)
-    assert words(noisy) == {"undecided": 2}
+    assert words(noisy) == {"UNDECIDED": 2}
     assert {len(contest.logs) for contest in noisy} == {int(600.0 // (START_S + 4 * VISIT_S)) + 1}
     assert all(contest.effect and contest.effect.low < 1.01 < contest.effect.high for contest in noisy)
     short = Machine(1, 1.5).contests(cases, 1.0)
-    assert len(short) == 10 and words(short) == {"undecided": 10}
+    assert len(short) == 10 and words(short) == {"UNDECIDED": 10}
     assert all(contest.effect is None for contest in short)
 
 
@@ -84,7 +84,7 @@ def test_one_spoilt_visit_does_not_hide_a_slowdown(cases: list[Case]) -> None:
         return facts | {"median_s": facts["median_s"] * (1.5 if visits == 3 else 1.0)}
 
     (contest,) = contests(cases[:1], visit, machine.renew, 60.0, 0.02, machine.now)
-    assert contest.verdict == "slower" and contest.effect
+    assert contest.verdict == "SLOWER" and contest.effect
     assert contest.effect.ratio == pytest.approx(1.05, abs=0.01)
 
 
@@ -98,7 +98,7 @@ def test_versions_take_turns_and_drift_cancels(cases: list[Case]) -> None:
 
     (contest,) = contests(cases[:1], visit, lambda: asked.append("|"), 600.0, 0.02)
     assert asked[:9] == ["|", "old", "new", "|", "new", "old", "|", "old", "new"]
-    assert contest.verdict == "slower" and contest.effect
+    assert contest.verdict == "SLOWER" and contest.effect
     assert contest.effect.ratio == pytest.approx(3.0, rel=0.1)
 
 
@@ -111,16 +111,16 @@ def failing(side: Side, status: str, reason: str) -> Visit:
 def test_a_version_that_cannot_run_a_case_is_named(cases: list[Case]) -> None:
     visit = failing("new", "wrong", "off by 3")
     (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
-    assert contest.verdict == "failed" and contest.failure == "new: wrong: off by 3"
+    assert contest.verdict == "FAILED" and contest.failure == "new: wrong: off by 3"
     assert "new: wrong: off by 3" in ab_report.line(contest)
 
 
 def test_a_case_that_the_other_version_does_not_know_is_new_and_no_failure(cases: list[Case]) -> None:
     visit = failing("old", "error", "no such | thing")
     (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
-    assert contest.verdict == "new" and command.exit_code({"new": 1, "same": 1}) == 0
-    assert command.exit_code({"new": 1}) == 3
-    row = f"| new |  | old: error: no such \\| thing | `{contest.case.name}` |"
+    assert contest.verdict == "NEW" and command.exit_code({"NEW": 1, "SAME": 1}) == 0
+    assert command.exit_code({"NEW": 1}) == 3
+    row = f"| NEW |  | old: error: no such \\| thing | `{contest.case.name}` |"
     assert row in list(ab_report.markdown_lines("a", [contest], 2.0, ["next"]))
 
 
@@ -130,7 +130,7 @@ def test_as_many_cases_are_taken_as_a_first_round_has_time_for(budget_s: float, 
     given = (cases, machine.visit, machine.renew, budget_s, 0.02, machine.now)
     taken = list(contests(*given, as_time_allows=True))
     fit = math.ceil((FIRST_SHARE["cpu"] * budget_s - START_S) / (2 * VISIT_S))
-    assert len(taken) == min(fit, 10) and words(taken) == {"slower": len(taken)}
+    assert len(taken) == min(fit, 10) and words(taken) == {"SLOWER": len(taken)}
     assert {contest.case.key for contest in taken} == {case.key for case in cases[: len(taken)]}
 
 
@@ -168,7 +168,7 @@ def test_a_line_fits_the_terminal(width: int, cases: list[Case], monkeypatch: py
     (contest,) = Machine(3, 1.1).contests(cases[:1])
     shown = ab_report.line(contest).splitlines()
     assert max(map(len, shown)) <= width and shown[-1].endswith(contest.case.name)
-    assert re.match(r"slower +\+\d+\.\d % \(", shown[0])
+    assert re.match(r"SLOWER +\+\d+\.\d % \(", shown[0])
 
 
 @pytest.mark.parametrize(("kind", "processes"), [("cpu", 6), ("cuda", 2)])
@@ -358,17 +358,17 @@ def test_cases_that_do_not_exist_or_cannot_run_here_are_refused_or_counted(measu
         code, text = ab(given)
         assert code == 2 and says in text
     code, text = ab("gemm/bulk_copies", CASE)
-    assert code == 0 and "cases cannot run here" in text and "1 case: 1 same within 2 %" in text
+    assert code == 0 and "cases cannot run here" in text and "1 case: 1 SAME within 2 %" in text
 
 
 @pytest.mark.parametrize(
     ("slowdown", "given", "code", "word"),
     [
-        (1.1, (), 1, "1 slower"),
-        (0.9, (), 0, "1 faster"),
-        (1.0, (), 0, "1 same within 2 %"),
-        (1.1, ("--same", "20"), 0, "1 same within 20 %"),
-        (1.1, ("--bench-budget", "1"), 3, "1 undecided"),
+        (1.1, (), 1, "1 SLOWER"),
+        (0.9, (), 0, "1 FASTER"),
+        (1.0, (), 0, "1 SAME within 2 %"),
+        (1.1, ("--same", "20"), 0, "1 SAME within 20 %"),
+        (1.1, ("--bench-budget", "1"), 3, "1 UNDECIDED"),
     ],
 )
 @pytest.mark.usefixtures("changed")
@@ -381,7 +381,7 @@ def test_the_exit_code_says_whether_something_got_slower(
 
 
 def test_of_several_words_slower_decides_the_exit_code_then_failed() -> None:
-    given = ["same", "undecided", "failed", "slower"]
+    given = ["SAME", "UNDECIDED", "FAILED", "SLOWER"]
     codes = [command.exit_code(Counter(given[:count])) for count in range(1, 5)]
     assert codes == [0, 0, 2, 1] and command.exit_code(Counter(given[1:2])) == 3
 
@@ -445,9 +445,9 @@ def test_a_change_is_compared_with_where_it_began(checkout: Path, measure: Measu
     assert f"this checkout against {began} (where it left other): " in text
     assert compared[0][:2] == ("x = 1\n", "x = 2\n")
     head, _, what, *_ = page.read_text().splitlines()
-    assert re.fullmatch(r"\*\*\d+ cases: \d+ slower\*\*", head) and what.startswith("This checkout against")
-    rows = [line for line in page.read_text().splitlines() if line.startswith("| slower |")]
-    assert re.match(r"\| slower \| \+\d+\.\d % \| \+\d+\.\d % to \+\d+\.\d % \| `softmax/", rows[0])
+    assert re.fullmatch(r"\*\*\d+ cases: \d+ SLOWER\*\*", head) and what.startswith("This checkout against")
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| SLOWER |")]
+    assert re.match(r"\| SLOWER \| \+\d+\.\d % \| \+\d+\.\d % to \+\d+\.\d % \| `softmax/", rows[0])
 
 
 def test_where_nothing_timed_differs_nothing_is_compared(checkout: Path, tmp_path: Path) -> None:
@@ -468,6 +468,6 @@ def test_where_nothing_timed_differs_nothing_is_compared(checkout: Path, tmp_pat
 def test_a_page_folds_away_what_is_not_different_and_stays_short(cases: list[Case]) -> None:
     every = Machine(3, 1.0, 0.003).contests(cases) * 20
     lines = list(ab_report.markdown_lines("a", every, 2.0, []))
-    assert lines[0] == "**200 cases: 200 same within 2 %**"
-    assert "<details><summary>200 same</summary>" in lines and "| | | | and 140 more |" in lines
+    assert lines[0] == "**200 cases: 200 SAME within 2 %**"
+    assert "<details><summary>200 SAME</summary>" in lines and "| | | | and 140 more |" in lines
     assert len("\n".join(lines)) < 65_536 / 2

@@ -1,4 +1,4 @@
-"""`compare A B --again`: what two results leave UNSURE is measured with both commits in turns."""
+"""`compare A B --again`: what two results leave UNDECIDED is measured with both commits in turns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SURE, VAGUE = 0.001, 0.05
 
 
 class Results:
-    """A and B, of two commits of a repository: one case SAME, one UNSURE."""
+    """A and B, of two commits of a repository: one case SAME, one UNDECIDED."""
 
     def __init__(self, folder: Path, chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.chance, self._monkeypatch = folder, chance, monkeypatch
@@ -66,11 +66,11 @@ def results(tmp_path: Path, chance: np.random.Generator, monkeypatch: pytest.Mon
     return Results(tmp_path, chance, monkeypatch)
 
 
-@pytest.mark.parametrize(("slowdown", "code", "word"), [(1.1, 1, "slower"), (1.0, 0, "same within 2 %")])
+@pytest.mark.parametrize(("slowdown", "code", "word"), [(1.1, 1, "SLOWER"), (1.0, 0, "SAME within 2 %")])
 def test_both_commits_measure_what_is_unsure(slowdown: float, code: int, word: str, results: Results) -> None:
     compared = results.measured_by(Machine(3, slowdown, 0.003))
     made, text = results.compare()
-    assert "1 SAME, 1 UNSURE" in text and made == code
+    assert "1 SAME, 1 UNDECIDED" in text and made == code
     assert [code[:2] for code in compared] == [("x = 10\n", "x = 20\n")]
     assert f"again, in turns, {results.new} against {results.old}: 1 case on {detect('cpu')}" in text
     assert f"1 case: 1 {word}" in text and "m128" in text.splitlines()[-2]
@@ -79,12 +79,12 @@ def test_both_commits_measure_what_is_unsure(slowdown: float, code: int, word: s
 def test_where_nothing_is_decided_the_first_report_counts(results: Results) -> None:
     results.measured_by(Machine(3, 1.1))
     code, text = results.compare("--bench-budget", "1")
-    assert code == 0 and "1 case: 1 undecided" in text  # one case was SAME
+    assert code == 0 and "1 case: 1 UNDECIDED" in text  # one case was SAME
     results.before, results.after = results.before[1:], results.after[1:]
     assert results.compare("--bench-budget", "1")[0] == 3
     results.after = [results.row(128, VAGUE, 1.5)]
     code, text = results.compare()
-    assert code == 1 and "no case is UNSURE (ceilings apart), so nothing is measured again" in text
+    assert code == 1 and "no case is UNDECIDED (ceilings apart), so nothing is measured again" in text
 
 
 def test_a_comparison_ends_with_the_command_that_decides_more(results: Results) -> None:

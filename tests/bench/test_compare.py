@@ -11,7 +11,8 @@ import pytest
 
 from bench.cli.compare import comparison_lines
 from bench.judge.compare import Comparison
-from bench.judge.noise import PUBLISHED, USUAL, noise_of, work_of
+from bench.judge.noise import PUBLISHED, USUAL, noise_of
+from bench.judge.work_class import WorkClass, work_of
 from bench.store.schema import Measurement
 from studies.compare_power import CASES, shares
 from tests.bench.comparable import (
@@ -44,14 +45,20 @@ LIBRARY = GPU | {"implementation": "aten"}
     ("scale", "verdict"),
     [
         *((1.2, "SLOWER"), (1.03, "SLOWER"), (0.97, "FASTER"), (0.5, "FASTER"), (1.0, "SAME")),
-        *((1.006, "SAME"), (1 / 1.006, "SAME"), (1.009, "UNSURE"), (1.011, "SLOWER"), (1 / 1.011, "FASTER")),
+        *(
+            (1.006, "SAME"),
+            (1 / 1.006, "SAME"),
+            (1.009, "UNDECIDED"),
+            (1.011, "SLOWER"),
+            (1 / 1.011, "FASTER"),
+        ),
     ],
 )
 def test_slower_faster_and_the_same(chance: Chance, scale: float, verdict: str) -> None:
     """1 % is the least that counts. Intervals of 0.2 % either side: 0.9 % may be nothing or may be 1.2 %."""
     before = timed(chance)
     found = judged(before, timed(chance, scale))
-    assert found.verdict == verdict and bool(found.reason) == (verdict == "UNSURE")
+    assert found.verdict == verdict and bool(found.reason) == (verdict == "UNDECIDED")
     assert found.effect is not None and found.effect.low < found.effect.ratio < found.effect.high
     assert found.effect.ratio == pytest.approx(scale, rel=2e-3) and found.before_s == before.median_s
 
@@ -71,11 +78,11 @@ def test_the_effects_interval_is_both_rows_added_as_squares(chance: Chance) -> N
     ("kind", "scale", "share", "verdict"),
     [
         # What differs by less than a tenth is the same on a CPU where nothing was seen.
-        *(("cpu", 1.02, 0.03, "SAME"), ("cpu", 1.02, 0.09, "UNSURE")),
+        *(("cpu", 1.02, 0.03, "SAME"), ("cpu", 1.02, 0.09, "UNDECIDED")),
         *(("cpu", 1.06, 0.01, "SLOWER"), ("cpu", 0.94, 0.01, "FASTER")),
         # Slower needs intervals that do not meet.
-        *(("cuda", 1.0513, 0.024, "SLOWER"), ("cuda", 1.0513, 0.026, "UNSURE")),
-        *(("cuda", 1 / 1.0513, 0.024, "FASTER"), ("cuda", 1 / 1.0513, 0.026, "UNSURE")),
+        *(("cuda", 1.0513, 0.024, "SLOWER"), ("cuda", 1.0513, 0.026, "UNDECIDED")),
+        *(("cuda", 1 / 1.0513, 0.024, "FASTER"), ("cuda", 1 / 1.0513, 0.026, "UNDECIDED")),
     ],
 )
 def test_intervals_that_meet_are_no_change(
@@ -83,7 +90,7 @@ def test_intervals_that_meet_are_no_change(
 ) -> None:
     pair = (with_interval(timed(chance, each, device_kind=kind), share) for each in (1.0, scale))
     found = judged(*pair)
-    assert (found.verdict, found.reason) == (verdict, "the intervals meet" if verdict == "UNSURE" else "")
+    assert (found.verdict, found.reason) == (verdict, "the intervals meet" if verdict == "UNDECIDED" else "")
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -94,7 +101,7 @@ def test_same_is_an_effect_whose_interval_is_within_the_least_effect(
     pair = [timed(chance), timed(chance)]
     pair[side] = with_interval(pair[side], share)
     found = judged(*pair)
-    assert (found.verdict, found.reason) == ("UNSURE" if reason else "SAME", reason)
+    assert (found.verdict, found.reason) == ("UNDECIDED" if reason else "SAME", reason)
 
 
 @pytest.mark.parametrize("nearer", [True, False])
@@ -102,8 +109,8 @@ def test_it_is_the_ends_between_the_medians_that_may_not_meet(chance: Chance, ne
     before, after = timed(chance), timed(chance, 1.0513)
     before = with_ends(before, None, 1.04) if nearer else with_ends(before, 0.96, None)
     after = with_ends(after, 0.98, None) if nearer else with_ends(after, None, 1.04)
-    assert judged(before, after).verdict == ("UNSURE" if nearer else "SLOWER")
-    assert judged(after, before).verdict == ("UNSURE" if nearer else "FASTER")
+    assert judged(before, after).verdict == ("UNDECIDED" if nearer else "SLOWER")
+    assert judged(after, before).verdict == ("UNDECIDED" if nearer else "FASTER")
 
 
 # --- the clock --------------------------------------------------------------------------------------
@@ -112,13 +119,13 @@ def test_it_is_the_ends_between_the_medians_that_may_not_meet(chance: Chance, ne
 @pytest.mark.parametrize(
     ("scale", "clock", "verdict"),
     [
-        (1.09, 1 / 1.09, "UNSURE"),
+        (1.09, 1 / 1.09, "UNDECIDED"),
         (1.09, 1.0, "SLOWER"),
         (1.09, 1.09, "SLOWER"),  # slower although the clock was faster
         (1.09, 1 / 1.02, "SLOWER"),  # the clock explains a part of it
-        (1.09, 1 / 1.084, "UNSURE"),  # nearly all
+        (1.09, 1 / 1.084, "UNDECIDED"),  # nearly all
         (0.95, 1 / 1.09, "FASTER"),
-        (0.95, 1.09, "UNSURE"),  # more cycles than before
+        (0.95, 1.09, "UNDECIDED"),  # more cycles than before
         (1.0, 1 / 1.09, "SAME"),
     ],
 )
@@ -128,7 +135,7 @@ def test_a_change_of_a_matrix_product_is_confirmed_in_cycles(
     """`clock` is how fast the clock is after, for what it was before."""
     found = judged(timed(chance), timed(chance, scale, sm_clock_hz=1.9e9 * clock))
     assert found.verdict == verdict
-    if verdict == "UNSURE":
+    if verdict == "UNDECIDED":
         assert found.reason == "the clock explains it"
         percent, rest = found.detail.split(maxsplit=1)
         assert float(percent) == pytest.approx(100 * (scale * clock - 1), abs=0.15)
@@ -203,7 +210,7 @@ def test_what_a_flag_explains_is_unsure_and_says_which(
     pair = [timed(chance), timed(chance, scale)]
     pair[side] = replace(pair[side], **changes)
     found = judged(*pair)
-    assert found.verdict == ("UNSURE" if explained else "SLOWER" if scale > 1 else "FASTER")
+    assert found.verdict == ("UNDECIDED" if explained else "SLOWER" if scale > 1 else "FASTER")
     assert found.effect is not None and found.effect.ratio == pytest.approx(scale, rel=1e-2)
     if explained:
         assert found.reason == f"the intervals meet ({name})"
@@ -212,7 +219,7 @@ def test_what_a_flag_explains_is_unsure_and_says_which(
 
 
 def test_another_process_explains_as_much_as_it_may_have_taken(chance: Chance) -> None:
-    for scale, verdict in ((1.9, "UNSURE"), (2.1, "SLOWER")):
+    for scale, verdict in ((1.9, "UNDECIDED"), (2.1, "SLOWER")):
         assert judged(timed(chance), timed(chance, scale, foreign_processes=1)).verdict == verdict
 
 
@@ -220,7 +227,7 @@ def test_flags_that_widen_nothing_are_not_blamed(chance: Chance) -> None:
     """Two intervals of 6 % either side meet by themselves."""
     pair = [with_interval(timed(chance, scale, settled=False), 0.06) for scale in (1.0, 1.05)]
     found = judged(*pair)
-    assert (found.verdict, found.reason) == ("UNSURE", "the intervals meet")
+    assert (found.verdict, found.reason) == ("UNDECIDED", "the intervals meet")
 
 
 def test_a_case_that_is_quicker_than_its_roof_is_judged_all_the_same(chance: Chance) -> None:
@@ -233,7 +240,7 @@ def test_without_an_interval_nobody_can_tell(chance: Chance, side: int) -> None:
     pair = [timed(chance), timed(chance, 2.0)]
     pair[side] = replace(pair[side], low_s=None, high_s=None)
     found = judged(*pair)
-    assert (found.verdict, found.effect) == ("UNSURE", None)
+    assert (found.verdict, found.effect) == ("UNDECIDED", None)
     assert found.reason == f"no interval in {'AB'[side]}: too few samples"
 
 
@@ -244,7 +251,7 @@ def test_without_an_interval_nobody_can_tell(chance: Chance, side: int) -> None:
 @pytest.mark.parametrize(("sweep", "visits"), [("gemm/square", 1), ("gemm/square", 4), ("ceilings/gemm", 4)])
 def test_a_row_has_the_noise_of_its_run_once(chance: Chance, today: bool, sweep: str, visits: int) -> None:
     """An older row has none of it or some of it: it is made anew. One of today was published with it."""
-    usual = USUAL["cuda"]["matrix"]
+    usual = USUAL["cuda"][WorkClass.COMPUTE]
     varying = [
         row(
             case,
@@ -255,7 +262,7 @@ def test_a_row_has_the_noise_of_its_run_once(chance: Chance, today: bool, sweep:
         for case in range(20)
     ]
     noise = noise_of(varying, [False] * 20)
-    assert noise.factor == noise.factors["matrix"] == pytest.approx(4.0)
+    assert noise.factor == noise.factors[WorkClass.COMPUTE] == pytest.approx(4.0)
     one = row(1000, [still(chance, "core", 60) for _ in range(visits)], noise=noise, sweep=sweep, **GPU)
     assert one.noise_visits and one.noise_visits >= noise.of(one).over(visits).visits / 2
     made = [each if today else older(each) for each in (*varying, one)]
@@ -267,10 +274,10 @@ def test_a_row_has_the_noise_of_its_run_once(chance: Chance, today: bool, sweep:
 
 
 def test_an_older_row_of_a_run_without_second_visits_has_the_usual_noise(chance: Chance) -> None:
-    usual = math.exp(2 * USUAL["cuda"]["matrix"].half)
+    usual = math.exp(2 * USUAL["cuda"][WorkClass.COMPUTE].half)
     pair = [timed(chance, scale, visits=1) for scale in (1.0, 0.98 * usual)]
     assert judged(*pair).verdict == "SLOWER"
-    assert judged(*map(older, pair)).verdict == "UNSURE"
+    assert judged(*map(older, pair)).verdict == "UNDECIDED"
     assert judged(older(pair[0]), older(lasting(pair[1], 1.04))).verdict == "SLOWER"
 
 
@@ -284,7 +291,7 @@ def test_what_published_runs_of_a_launch_differ_by_is_no_change(
     before, after = (older(timed(chance, scale, visits=1, **work)) for scale in (1.0, math.exp(apart)))
     found = compared([before], [after])
     (one,) = found.cases
-    assert one.verdict == "UNSURE" and one.effect is not None and one.effect.low < 1 < one.effect.high
+    assert one.verdict == "UNDECIDED" and one.effect is not None and one.effect.low < 1 < one.effect.high
     assert f"noise between runs of 1 case: {PUBLISHED}" in list(comparison_lines(found))
     own = compared(*([replace(timed(chance), noise_runs=0.001)] for _ in "ab"))
     assert PUBLISHED not in " ".join(comparison_lines(own))
@@ -306,7 +313,8 @@ def verdicts(found: Comparison) -> set[tuple[str, str]]:
 KNOWN = 10
 """Runs of a device after which its own noise between runs is known."""
 MOVED = {
-    ("UNSURE", f"the machine's {what} may have moved as far") for what in ("matrix multiplications", "memory")
+    ("UNDECIDED", f"the machine's {what} may have moved as far")
+    for what in ("matrix multiplications", "memory")
 }
 
 
@@ -343,7 +351,7 @@ def test_a_machine_that_became_slower_counts_though_no_row_is_sure(
     """Sixteen ceilings that each know nothing, and all moved by as much."""
     a = [with_interval(one, 0.5) for one in run(chance, quiet, 4, 3, **LIBRARY)]
     found = compared(a, [lasting(one, factor) for one in a])
-    assert {each.verdict for each in (*found.cases, *found.means)} == {"UNSURE"}
+    assert {each.verdict for each in (*found.cases, *found.means)} == {"UNDECIDED"}
     assert found.exit_code == code
 
 
@@ -351,7 +359,7 @@ def test_a_few_ceilings_are_no_machine(chance: Chance) -> None:
     a = run(chance, quiet, 4, 3, **LIBRARY)
     places = [place for place, one in enumerate(a) if one.role != "measurement"]
     whole, memory = (
-        ("UNSURE", f"the machine{part} may have moved as far") for part in (" as a whole", "'s memory")
+        ("UNDECIDED", f"the machine{part} may have moved as far") for part in (" as a whole", "'s memory")
     )
     for count, expected in ((5, {("SLOWER", "")}), (6, {whole, memory})):  # the first is of launching
         few = [one for place, one in enumerate(a) if place not in places[count:]]
@@ -365,11 +373,11 @@ def test_a_machine_whose_memory_alone_became_slower(chance: Chance) -> None:
     def changed(memory: float, matrix: float) -> Comparison:
         """Memory's ceilings take 1.5 times as long, the cases so many times."""
         factors = {True: (memory, 1.5), False: (matrix, 1.0)}
-        return compared(a, [slowed(each, *factors[work_of(each) == "memory"]) for each in b])
+        return compared(a, [slowed(each, *factors[work_of(each) == WorkClass.MEMORY]) for each in b])
 
     found = changed(1.5, 1.1)
     told = {(case.case.sweep, case.verdict) for case in found.cases if case.role == "measurement"}
-    assert told == {("stream/sizes", "UNSURE"), ("gemm/square", "SLOWER")}
+    assert told == {("stream/sizes", "UNDECIDED"), ("gemm/square", "SLOWER")}
     assert list(found.machine) == ["the machine's memory"] and found.exit_code == 1
     assert math.exp(found.machine["the machine's memory"].by) == pytest.approx(1.5, rel=0.01)
     # What became slower by more, or did not follow the memory, is the kernels' own.
@@ -384,10 +392,10 @@ def test_of_two_runs_the_one_that_knows_more_of_the_machine_speaks_for_both(
     pair = [replace(timed(chance, scale), noise_visits=0.001, noise_runs=0.001) for scale in (1.0, 1.2)]
     assert judged(*pair).verdict == "SLOWER"
     pair[side] = with_ends(replace(pair[side], noise_runs=0.15), 0.86, 1.17)
-    assert judged(*pair).verdict == "UNSURE"
+    assert judged(*pair).verdict == "UNDECIDED"
 
 
-@pytest.mark.parametrize(("kind", "verdict"), [("cpu", "UNSURE"), ("cuda", "SLOWER")])
+@pytest.mark.parametrize(("kind", "verdict"), [("cpu", "UNDECIDED"), ("cuda", "SLOWER")])
 def test_runs_of_a_cpu_that_are_hours_apart_differ_by_more(chance: Chance, kind: str, verdict: str) -> None:
     noise = {"noise_visits": 0.001, "noise_runs": 0.02, "sm_clock_hz": None}
     before, after = (
@@ -433,7 +441,7 @@ def test_one_operator_that_became_slower(chance: Chance) -> None:
     assert compared(slow, b).exit_code == 0, "faster is no reason to stop"
 
 
-@pytest.mark.parametrize(("count", "verdict", "code"), [(16, "SLOWER", 1), (1, "UNSURE", 3)])
+@pytest.mark.parametrize(("count", "verdict", "code"), [(16, "SLOWER", 1), (1, "UNDECIDED", 3)])
 def test_an_operator_is_decided_by_all_its_cases_together(
     chance: Chance, count: int, verdict: str, code: int
 ) -> None:
@@ -441,7 +449,7 @@ def test_an_operator_is_decided_by_all_its_cases_together(
     found = compared(
         *([with_interval(timed(chance, by, case=case), 0.03) for case in range(count)] for by in (1.0, 1.02))
     )
-    assert {one.verdict for one in found.cases} == {"UNSURE"}
+    assert {one.verdict for one in found.cases} == {"UNDECIDED"}
     assert [mean.verdict for mean in found.means] == [verdict] and found.exit_code == code
 
 
@@ -450,7 +458,7 @@ def test_cases_that_all_waited_for_one_neighbour_decide_nothing_together(chance:
     a = [timed(chance, case=case) for case in range(30)]
     found = compared(a, [timed(chance, 1.1, case=case, pressure=0.2) for case in range(30)])
     assert {one.reason for one in found.cases} == {"the intervals meet (contended)"}
-    assert [mean.verdict for mean in found.means] == ["UNSURE"] and found.exit_code == 3
+    assert [mean.verdict for mean in found.means] == ["UNDECIDED"] and found.exit_code == 3
 
 
 # --- how often it errs ------------------------------------------------------------------------------

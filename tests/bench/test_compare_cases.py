@@ -16,6 +16,7 @@ from bench.judge.compare import Comparison
 from bench.judge.comparison_side import side
 from bench.judge.frame import runs
 from bench.judge.noise import USUAL
+from bench.judge.work_class import WorkClass
 from bench.store.schema import Measurement
 from tests.bench.comparable import GPU, Seen, compared, judged, run, still, timed
 from tests.bench.comparable import row as row_of
@@ -241,7 +242,7 @@ def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Gen
     assert len(found.cases) == 9 and found.before.older == 0
     (noise,) = (run.noise for run in found.before.runs.values())
     # Of nine, six tenths of the way from the next to the largest.
-    between = 0.066 / USUAL["cuda"]["matrix"].visits
+    between = 0.066 / USUAL["cuda"][WorkClass.COMPUTE].visits
     assert noise.steps == 9 and noise.factor == pytest.approx(between, rel=0.01)
 
 
@@ -278,14 +279,14 @@ def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:
 
 def test_no_number_of_cases_lessens_what_they_all_share() -> None:
     """8 % off in both runs: 10 % of a hundred cases, each known to 3 %, may be nothing but the runs."""
-    for shared, verdict in ((0.08, "UNSURE"), (0.01, "SLOWER")):
+    for shared, verdict in ((0.08, "UNDECIDED"), (0.01, "SLOWER")):
         a, b = ([known(case, scale, 0.03, shared) for case in range(100)] for scale in (1.0, 1.1))
         (mean,) = compared(a, b).means
         assert mean.verdict == verdict
 
 
 def test_an_operator_s_mean_is_the_same_where_its_interval_is_within_the_least_effect() -> None:
-    for count, verdict in ((4, "UNSURE"), (64, "SAME")):
+    for count, verdict in ((4, "UNDECIDED"), (64, "SAME")):
         a = [known(case, 1.0, 0.02, 0.001) for case in range(count)]
         (mean,) = compared(a, a).means
         assert mean.verdict == verdict

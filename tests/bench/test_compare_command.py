@@ -32,7 +32,7 @@ def said(*arguments: object) -> tuple[int, str, str]:
 
 @pytest.fixture
 def written(chance: Chance, tmp_path: Path) -> Iterator[tuple[Path, Path]]:
-    """A folder and a file: of nine cases one of each class, and two that are UNSURE for one reason."""
+    """A folder and a file: of nine cases one of each class, and two that are UNDECIDED for one reason."""
     a, b = ([timed(chance, case=case) for case in range(9)] for _ in "ab")
     b[0], b[1] = timed(chance, 1.3, case=0), timed(chance, 0.25, case=1)
     b[2], b[3] = (replace(b[case], foreign_processes=1) for case in (2, 3))
@@ -61,15 +61,17 @@ def test_the_command(written: tuple[Path, Path]) -> None:
     assert float(slower[6]) == pytest.approx(30, abs=0.2)
     assert "x 0.25" in line(out, " FASTER ", "-m1-")
     assert "crashed in B: illegal [address]" in line(out, " INVALID ", "-m4-")
-    assert line(out, " UNSURE ", "the intervals meet (shared)").split()[1] == "2"
+    assert line(out, " UNDECIDED ", "the intervals meet (shared)").split()[1] == "2"
     assert "driver 550.1 -> 560.2" in line(out, " NOT COMPARABLE ", "-m5-")
     assert "gemm/square: skipped in B" in line(out, " GONE ", "left out")
     assert "gemm/square: unsupported in A" in line(out, " NEW ", "not here")
     assert "-m8-" not in out
     assert line(out, "9 cases:") == (
-        "9 cases: 1 SLOWER, 1 FASTER, 1 SAME, 2 UNSURE, 1 INVALID, 1 NOT COMPARABLE, 1 NEW, 1 GONE"
+        "9 cases: 1 SLOWER, 1 FASTER, 1 SAME, 2 UNDECIDED, 1 INVALID, 1 NOT COMPARABLE, 1 NEW, 1 GONE"
     )
-    assert "A/A: FASTER + SLOWER 2 of 5 comparable = 40.0 % false alarms (2 are UNSURE)" in out.splitlines()
+    assert (
+        "A/A: FASTER + SLOWER 2 of 5 comparable = 40.0 % false alarms (2 are UNDECIDED)" in out.splitlines()
+    )
 
 
 def test_all_and_across(written: tuple[Path, Path]) -> None:
@@ -77,7 +79,7 @@ def test_all_and_across(written: tuple[Path, Path]) -> None:
     assert code == 1
     assert "waved through: driver 550.1 -> 560.2" in out
     assert "A/A" not in out  # two drivers are no A/A
-    told = "SLOWER FASTER UNSURE UNSURE INVALID SAME GONE NEW SAME"
+    told = "SLOWER FASTER UNDECIDED UNDECIDED INVALID SAME GONE NEW SAME"
     for case, verdict in enumerate(told.split()):
         assert f" {verdict} " in line(out, f"-m{case}-" if case else "float32-cold")
     assert " to +" in line(out, "float32-cold")

@@ -11,6 +11,7 @@ from scipy import stats
 
 from bench.judge.flags import FLAGS, SUSPECT, disturbances, explained, flags
 from bench.judge.noise import USUAL
+from bench.judge.work_class import WorkClass
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.store.schema import ARROW, Measurement
 from tests.bench.rows import row as any_row
@@ -50,7 +51,9 @@ def visit(change: float, count: int = 30) -> list[float]:
 
 WORK = {"flop": 0, "byte": 0, "byte_moved": 0}
 CPU = {"device_kind": "cpu"}
-PUBLISHED_BAR = tuple(share * math.hypot(0.02, USUAL["cuda"]["matrix"].half) for share in (0.999, 1.001))
+PUBLISHED_BAR = tuple(
+    share * math.hypot(0.02, USUAL["cuda"][WorkClass.COMPUTE].half) for share in (0.999, 1.001)
+)
 KNOWN = {"noise_visits": 1e-3, "noise_runs": 1e-3}
 """Columns of a row of a device whose own noise is known, and small."""
 BARS: dict[str, tuple[dict[str, Any], ...]] = {

@@ -66,13 +66,13 @@ def test_theirs_against_ours_is_not_comparable(chance: np.random.Generator) -> N
 def test_across_source_waves_through_what_differs_by_nature(chance: np.random.Generator) -> None:
     ours = timed(chance)
     found = judged(ours, foreign(ours), "source")
-    assert found.verdict == "UNSURE" and "no interval in B" in found.reason
+    assert found.verdict == "UNDECIDED" and "no interval in B" in found.reason
     assert found.before_s == found.after_s == ours.median_s
     with_interval = foreign(ours, low_s=ours.low_s, high_s=ours.high_s)
     assert judged(ours, with_interval, "source").effect is not None
     # Another device is another matter, and is still said.
     assert judged(ours, foreign(ours, device="h200"), "source").verdict == "NOT COMPARABLE"
-    assert judged(ours, foreign(ours, device="h200"), "source", "device").verdict == "UNSURE"
+    assert judged(ours, foreign(ours, device="h200"), "source", "device").verdict == "UNDECIDED"
     # Each of the facts alone still blocks rows of one source.
     assert judged(ours, replace(ours, protocol="other")).verdict == "NOT COMPARABLE"
 
@@ -100,7 +100,7 @@ def test_the_comparison_says_what_is_imported(chance: np.random.Generator) -> No
 def test_two_sources(chance: np.random.Generator) -> None:
     ours = timed(chance)
     one, same, other = (foreign(ours, who) for who in ("A 1; a.csv", "A 1; b.csv", "B 2; a.csv"))
-    assert judged(one, same).verdict == "UNSURE", "one source, two files"
+    assert judged(one, same).verdict == "UNDECIDED", "one source, two files"
     found = judged(one, other)
     assert found.verdict == "NOT COMPARABLE" and found.reason == "source"
 

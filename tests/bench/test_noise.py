@@ -15,12 +15,11 @@ from bench.judge.noise import (
     USUAL,
     Noise,
     Repeated,
-    Work,
     interval,
     noise_of,
     usual_half,
-    work_of,
 )
+from bench.judge.work_class import WorkClass, work_of
 from bench.sampling.publish import PRIOR_FREEDOM, MedianSpread, student
 from bench.store.schema import Measurement
 from tests.bench.comparable import CPU, GPU, NOTHING, Seen, clean, row, run, still, timed, visits_to
@@ -29,7 +28,7 @@ from tests.bench.rows import Chance, older, with_ends, with_interval
 KINDS = ("cpu", "cuda")
 
 
-def stepping(kind: str, work: Work, share: float, steps: int = 1, undisturbed: bool = True) -> Repeated:
+def stepping(kind: str, work: WorkClass, share: float, steps: int = 1, undisturbed: bool = True) -> Repeated:
     """A case each of whose visits is so many times the usual step from the one before."""
     step = share * USUAL[kind][work].visits
     return Repeated(work, [1e-3 * math.exp(step * (visit % 2)) for visit in range(steps + 1)], undisturbed)
@@ -40,15 +39,15 @@ def stepping(kind: str, work: Work, share: float, steps: int = 1, undisturbed: b
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_a_repeated_case_a_run_is_as_restless_as_usual(kind: str, chance: Chance) -> None:
-    alone = [Repeated("matrix", [1e-3], True), Repeated("cache", [], True)]
+    alone = [Repeated(WorkClass.COMPUTE, [1e-3], True), Repeated(WorkClass.CACHE, [], True)]
     assert Noise.seen(kind, []) == Noise.seen(kind, alone) == Noise(kind, 1.0, 0)
     one = timed(chance, device_kind=kind)
-    assert Noise(kind).of(one) == USUAL[kind]["matrix"]
+    assert Noise(kind).of(one) == USUAL[kind][WorkClass.COMPUTE]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("work", ["matrix", "memory", "cache", "launch"])
-def test_each_kind_of_work_is_held_against_its_own_usual_noise(kind: str, work: Work) -> None:
+@pytest.mark.parametrize("work", [WorkClass.COMPUTE, WorkClass.MEMORY, WorkClass.CACHE, WorkClass.LAUNCH])
+def test_each_kind_of_work_is_held_against_its_own_usual_noise(kind: str, work: WorkClass) -> None:
     """That a machine was restless is believed at once, that it was calm the more steps say so."""
     for share, factor in ((3.0, 3.0), (0.6, (12 * 0.6 + PRIOR_STEPS) / (12 + PRIOR_STEPS))):
         noise = Noise.seen(kind, [stepping(kind, work, share, 12)])
@@ -58,51 +57,53 @@ def test_each_kind_of_work_is_held_against_its_own_usual_noise(kind: str, work: 
 def test_the_factor_is_what_95_in_100_steps_do_not_exceed(chance: Chance) -> None:
     """Of 4,000 steps between normal visits the 95th percentile scatters by 1.5 %."""
     levels = np.exp(chance.normal(0, 0.01, (4000, 2)))
-    noise = Noise.seen("cuda", [Repeated("matrix", pair.tolist(), True) for pair in levels])
+    noise = Noise.seen("cuda", [Repeated(WorkClass.COMPUTE, pair.tolist(), True) for pair in levels])
     step = 1.96 * 0.01 * math.sqrt(2)
-    assert noise.factor == pytest.approx(step / USUAL["cuda"]["matrix"].visits, rel=0.1)
+    assert noise.factor == pytest.approx(step / USUAL["cuda"][WorkClass.COMPUTE].visits, rel=0.1)
     # One odd case of many does not say that the machine is restless; that every tenth is odd does.
-    quiet = [stepping("cuda", "matrix", 0.5) for _ in range(90)]
-    odd = [stepping("cuda", "matrix", 40.0) for _ in range(10)]
+    quiet = [stepping("cuda", WorkClass.COMPUTE, 0.5) for _ in range(90)]
+    odd = [stepping("cuda", WorkClass.COMPUTE, 40.0) for _ in range(10)]
     assert Noise.seen("cuda", [*quiet, odd[0]]).factor < 1 < 30 < Noise.seen("cuda", [*quiet, *odd]).factor
 
 
 def test_few_steps_hardly_lower_the_factor_and_none_brings_it_below_the_calmest() -> None:
-    one, many = (Noise.seen("cpu", [stepping("cpu", "memory", 0.0, steps)]) for steps in (1, 500))
+    one, many = (Noise.seen("cpu", [stepping("cpu", WorkClass.MEMORY, 0.0, steps)]) for steps in (1, 500))
     assert one.factor == pytest.approx(PRIOR_STEPS / (1 + PRIOR_STEPS)) and many.factor == CALMEST["cpu"] > 0
 
 
 def test_disturbed_cases_count_only_where_there_are_no_others() -> None:
-    calm = [stepping("cpu", "matrix", 1.0) for _ in range(5)]
-    disturbed = [stepping("cpu", "matrix", 9.0, undisturbed=False) for _ in range(20)]
+    calm = [stepping("cpu", WorkClass.COMPUTE, 1.0) for _ in range(5)]
+    disturbed = [stepping("cpu", WorkClass.COMPUTE, 9.0, undisturbed=False) for _ in range(20)]
     assert Noise.seen("cpu", [*calm, *disturbed]) == Noise.seen("cpu", calm)
     assert Noise.seen("cpu", disturbed).factor == pytest.approx(9.0)
     # A calm case that was visited once tells nothing, so it keeps nobody out.
-    once = Repeated("matrix", [1e-3], True)
+    once = Repeated(WorkClass.COMPUTE, [1e-3], True)
     assert Noise.seen("cpu", [once, *disturbed]) == Noise.seen("cpu", disturbed)
 
 
 def test_both_parts_of_the_usual_spread_grow_by_the_factor(chance: Chance) -> None:
     spread = Noise("cpu", 2.5, 9).of(timed(chance, device_kind="cpu"))
-    assert spread == pytest.approx([2.5 * part for part in USUAL["cpu"]["matrix"]])
+    assert spread == pytest.approx([2.5 * part for part in USUAL["cpu"][WorkClass.COMPUTE]])
 
 
 @pytest.mark.parametrize(
     ("columns", "work"),
     [
-        ({}, "matrix"),
-        ({"arithmetic": "vector"}, "memory"),  # computes as it may: no product of matrices
-        ({"flop": 6400, "byte": 100}, "matrix"),
-        ({"flop": 6399, "byte": 100}, "memory"),  # the product of a small batch
-        ({"flop": 0, "arithmetic": "matrix", "byte": 1, "cache_byte": 1, "cache": "warm"}, "cache"),
-        ({"cache": "warm", "byte": 100, "cache_byte": 100}, "cache"),
+        ({}, WorkClass.COMPUTE),
+        ({"arithmetic": "vector"}, WorkClass.MEMORY),  # computes as it may: no product of matrices
+        ({"flop": 6400, "byte": 100}, WorkClass.COMPUTE),
+        ({"flop": 6399, "byte": 100}, WorkClass.MEMORY),  # the product of a small batch
+        ({"flop": 0, "arithmetic": "matrix", "byte": 1, "cache_byte": 1, "cache": "warm"}, WorkClass.CACHE),
+        ({"cache": "warm", "byte": 100, "cache_byte": 100}, WorkClass.CACHE),
         # Warm, but it does not fit.
-        ({"cache": "warm", "byte": 101, "cache_byte": 100, "arithmetic": "vector"}, "memory"),
-        (NOTHING, "launch"),
-        (NOTHING | {"cache": "warm"}, "launch"),
+        ({"cache": "warm", "byte": 101, "cache_byte": 100, "arithmetic": "vector"}, WorkClass.MEMORY),
+        (NOTHING, WorkClass.LAUNCH),
+        (NOTHING | {"cache": "warm"}, WorkClass.LAUNCH),
     ],
 )
-def test_the_kind_of_work_is_what_was_measured(chance: Chance, columns: dict[str, Any], work: Work) -> None:
+def test_the_kind_of_work_is_what_was_measured(
+    chance: Chance, columns: dict[str, Any], work: WorkClass
+) -> None:
     assert work_of(timed(chance, **columns)) == work
 
 
@@ -114,7 +115,7 @@ def factor(*steps: float) -> float:
     medians_s = [1e-3]
     for step in steps:
         medians_s.append(medians_s[-1] * math.exp(step))
-    return Noise.seen("cuda", [Repeated("matrix", medians_s, True)]).factor
+    return Noise.seen("cuda", [Repeated(WorkClass.COMPUTE, medians_s, True)]).factor
 
 
 def at(level: float) -> Seen:

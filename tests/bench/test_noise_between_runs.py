@@ -16,6 +16,7 @@ from bench.judge.comparison_side import side
 from bench.judge.frame import read
 from bench.judge.history.load import histories
 from bench.judge.noise import MOST_BETWEEN_RUNS, USUAL, Noise, between_runs, is_published
+from bench.judge.work_class import WorkClass
 from bench.runner.resume import settle
 from bench.runner.rows import joined
 from bench.store import parquet
@@ -26,7 +27,7 @@ from tests.bench.rows import Chance, again, lasting, older, row
 
 LIBRARY = {"device_kind": "cpu", "implementation": "onednn", "sm_clock_hz": None}
 GPU_LIBRARY = {"implementation": "cublas"}
-MATRIX = USUAL["cpu"]["matrix"]
+MATRIX = USUAL["cpu"][WorkClass.COMPUTE]
 
 
 def night(chance: Chance, level: float, cases: Iterable[int], **columns: Any) -> list[Measurement]:
@@ -63,7 +64,7 @@ def test_runs_that_differ_as_usual_have_the_factor_one(chance: Chance) -> None:
     """
     usual = MATRIX.runs / 1.96
     as_usual, varying, calm = (
-        between_runs(nights(chance, by * usual, cases=48))["matrix"] for by in (1.0, 4.0, 0.01)
+        between_runs(nights(chance, by * usual, cases=48))[WorkClass.COMPUTE] for by in (1.0, 4.0, 0.01)
     )
     assert as_usual == pytest.approx(1.0, rel=0.45) and varying == pytest.approx(4.0, rel=0.45)
     assert calm < 0.5
@@ -86,7 +87,7 @@ def test_what_was_changed_between_runs_is_no_noise(
 ) -> None:
     """What keeps two rows from being compared keeps their difference out of the noise, too."""
     before, after = ([timed(chance, s, visits=1, case=c, **kind) for c in range(5)] for s in (1.0, 1.3))
-    assert between_runs([before, after]).keys() == {"matrix"}
+    assert between_runs([before, after]).keys() == {WorkClass.COMPUTE}
     assert not between_runs([before, [replace(row, **changed) for row in after]])
     assert not between_runs([before]) and not between_runs([])
 
@@ -95,7 +96,7 @@ def test_runs_of_other_cases_between_two_of_the_same_do_not_hide_their_differenc
     """Shards of one run follow one another in a folder, as do runs of other sweeps."""
     mine, others = range(8), range(100, 108)
     together = between_runs([night(chance, level, mine) for level in (1.0, 1.3, 1.0)])
-    assert together["matrix"] > 2
+    assert together[WorkClass.COMPUTE] > 2
     apart = between_runs(night(chance, level, cases) for level in (1.0, 1.3, 1.0) for cases in (mine, others))
     assert apart == pytest.approx(together, rel=0.05)
 
@@ -107,13 +108,13 @@ def test_a_gpu_s_own_runs_replace_what_is_published_of_others(
     """The more of them the more; two runs may agree by chance, however many cases they have."""
     gpu = {"device_kind": "cuda", "sm_clock_hz": 1.9e9} | GPU_LIBRARY
     *earlier, today = nights(chance, 1e-4, count + 1, 60, **gpu)
-    usual = USUAL["cuda"]["matrix"].runs
+    usual = USUAL["cuda"][WorkClass.COMPUTE].runs
     first, later = joined(today), joined(today, earlier)
     assert {row.noise_runs for row in first} == {usual} and all(map(is_published, first))
     (runs,) = {row.noise_runs or 0.0 for row in later}
     assert least * usual <= runs < 1.5 * least * usual and not any(map(is_published, later))
     # What a run published before them is read with what the device's runs say since.
-    assert {each.verdict for each in compared(first, later).cases} == {"UNSURE"}
+    assert {each.verdict for each in compared(first, later).cases} == {"UNDECIDED"}
     slower = [lasting(row, 1.08) for row in later]
     assert {each.verdict for each in compared(first, slower).cases} == {"SLOWER"}
 
@@ -123,7 +124,7 @@ def test_a_row_publishes_what_earlier_runs_say(chance: Chance) -> None:
     alone = joined(today)
     assert {row.noise_runs for row in alone} == {MATRIX.runs}
     earlier = nights(chance, 0.2)
-    factor = between_runs(earlier)["matrix"]
+    factor = between_runs(earlier)[WorkClass.COMPUTE]
     informed = joined(today, earlier)
     assert factor > 3
     assert {row.noise_runs for row in informed} == {factor * MATRIX.runs}
@@ -137,7 +138,7 @@ def test_a_row_publishes_what_earlier_runs_say(chance: Chance) -> None:
         (Noise("cpu", 2.0), 2),
         (Noise("cpu", 0.5), 1),  # visits that agree say nothing of other runs
         (Noise("cpu", 9.0), MOST_BETWEEN_RUNS),
-        (Noise("cpu", 2.0, runs_factors={"matrix": 0.5}), 0.5),
+        (Noise("cpu", 2.0, runs_factors={WorkClass.COMPUTE: 0.5}), 0.5),
     ],
 )
 def test_a_run_without_earlier_ones_is_told_by_its_own_visits(
@@ -251,5 +252,5 @@ def test_neighbours_on_a_partitioned_gpu_are_not_seen_but_there(chance: Chance) 
     before, slower, far_slower = (
         timed(chance, scale, mig="on", sm_clock_hz=None) for scale in (1.0, 1.2, 5.0)
     )
-    assert judged(before, slower).verdict == "UNSURE"
+    assert judged(before, slower).verdict == "UNDECIDED"
     assert judged(before, far_slower).verdict == "SLOWER"

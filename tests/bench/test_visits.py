@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench.judge.noise import USUAL, Noise, Repeated
+from bench.judge.work_class import WorkClass
 from bench.runner.rows import join, joined, wants_another
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import Visit, publish
@@ -150,12 +151,12 @@ ONCE: dict[str, Any] = {"device_kind": "cuda", "protocol": protocol("cuda", 1).h
 def test_a_single_visit_knows_as_much_as_the_run_s_repeated_cases() -> None:
     """Its ceilings, matrix products like the case, were 8 % slower the second time they were visited."""
     rows = joined([*ceilings(0.08, **ONCE), visit(**ONCE)])
-    noise = Noise.seen("cuda", [Repeated("matrix", [1e-3, 1e-3 * math.exp(0.08)], True)])
+    noise = Noise.seen("cuda", [Repeated(WorkClass.COMPUTE, [1e-3, 1e-3 * math.exp(0.08)], True)])
     assert (
         half(rows[-1]) == pytest.approx(noise.of(rows[-1]).over(1).half, rel=0.05) and half(rows[-1]) > 0.08
     )
     quiet = joined([*ceilings(0.0, 100, **ONCE), visit(**ONCE)])[-1]
-    usual = USUAL["cuda"]["matrix"]  # that the visits agree says nothing of other runs
+    usual = USUAL["cuda"][WorkClass.COMPUTE]  # that the visits agree says nothing of other runs
     assert half(quiet) < math.hypot(0.2 * usual.visits, usual.runs)
 
 
