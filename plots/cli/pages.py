@@ -51,7 +51,9 @@ def report(
     demand("report", "jinja2", "vl-convert-python")
     from bench.cli.claims import judged_rows
     from plots.base.vega import begin_library
+    from plots.report import nights, units
     from plots.report import page as report_page
+    from plots.report.section import Results
 
     begin_library()
     files = results if every_run else [file for path in results for file in newest(path)]
@@ -68,7 +70,9 @@ def report(
         remarks: list[str] = []
         judged = judged_rows(runs, sweeps, remarks.append)
         say(f"writing {file}")
-        page = report_page.html(runs, sweeps, judged, is_ours)
+        given = Results(results, runs, sweeps, judged, remark)
+        more = [part for of in (nights, units) if (part := of.section(given)) is not None]
+        page = report_page.html(runs, sweeps, judged, is_ours, more)
     for sentence in remarks:
         remark(sentence)
     write_text(file, page)

@@ -26,6 +26,7 @@ from plots.figures import roofs
 from plots.report import charts, tables
 from plots.report.cases import cases, packed, rounded, untimed
 from plots.report.experiments import experiments
+from plots.report.section import Section
 
 MOST_ROWS = 60_000
 """Timed cases of one page; a browser is slow with more."""
@@ -42,6 +43,7 @@ def html(
     sweeps: Mapping[RunKey, Sweeps],
     judged: Sequence[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]],
     known: Callable[[str], bool],
+    more: Sequence[Section] = (),
 ) -> str:
     """The page about these runs, the first of which stands first.
 
@@ -111,6 +113,7 @@ def html(
         whose=whose,
         imported=any(run.imported for run in runs),
         predicted=bool(rows["ratio"].notna().any()),
+        more=more,
         content=inlined(content),
         library=library(),
     )

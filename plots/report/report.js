@@ -231,6 +231,8 @@
 
   // ---- begin
 
+  for (const box of document.querySelectorAll("[data-svg]")) box.innerHTML = await inflated(box.dataset.svg);
+
   new Function(await unpacked("library"))();
   if (document.getElementById("table")) {
     for (const select of document.querySelectorAll("[data-column]")) {
