@@ -1,4 +1,4 @@
-"""The tensors that a problem declares: its inputs at random, its outputs not filled."""
+"""The tensors that a problem declares: their torch types, its inputs at random, its outputs not filled."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ from collections.abc import Callable
 
 import torch
 
-from bench.launching.stored import stored_dtype
 from bench.spec import Problem, Tensors, TensorSpec, Uniform
+
+STORED_AS = {
+    "tf32": torch.float32,
+    "float8_e4m3": torch.float8_e4m3fn,
+    "mxfp8": torch.float8_e4m3fn,
+    "nvfp4": torch.int8,
+}
+"""Data types whose torch type has another name."""
+
+
+def stored_dtype(dtype: str) -> torch.dtype:
+    """The torch type that holds numbers of this data type."""
+    stored = STORED_AS.get(dtype) or getattr(torch, dtype)
+    assert isinstance(stored, torch.dtype)
+    return stored
 
 
 def made(spec: TensorSpec, make: Callable[..., torch.Tensor]) -> torch.Tensor:

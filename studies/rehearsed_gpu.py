@@ -20,13 +20,13 @@ import torch
 
 import kernels
 from bench.device.detect import Device
-from bench.launching.stored import stored_dtype
 from bench.model import roofline, tile_wave
 from bench.model.calibration import started
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.predict import stated_tile
 from bench.spec import ITEM_BYTE, PACKED, Launch, Operator, Problem, Tensors, Uniform
 from bench.worker.cache_ring import Arena
+from kernels.tensors import stored_dtype
 from tests.bench.simulated import Graph, NoTelemetry, SimulatedCuda
 
 # ---- the host, in seconds. Measured without a GPU: our launches (a Xeon, the driver a stub), building them

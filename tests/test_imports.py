@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [
     {"bench.case_name", "bench.format", "bench.errors"},
     {"bench.spec"},
-    {"bench.launching"},
+    {"bench.autotune"},
     {"bench.environment", "bench.sweep", "bench.device", "bench.sampling"},
     {"bench.store"},
     {"bench.model", "bench.worker"},
@@ -32,12 +32,20 @@ FLOORS = [
 """From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
 
 USE_KERNELS = {
-    *("bench.worker", "bench.cli", "bench.fleet", "bench.nightly", "bench.accept", "bench.doctor"),
+    *(
+        "bench.worker",
+        "bench.judge",
+        "bench.cli",
+        "bench.fleet",
+        "bench.nightly",
+        "bench.accept",
+        "bench.doctor",
+    ),
     "bench.pytest_plugin",
 }
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
 
-NEED_TORCH = ("bench.launching", "bench.worker")
+NEED_TORCH = ("bench.autotune", "bench.worker")
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
 NO_TORCH_THOUGH_THERE = {"bench.worker.lifeline", "bench.worker.fault"}
 """Modules of those rooms that the parent imports."""
@@ -101,7 +109,7 @@ def allowed(importer: str, imports: str) -> bool:
     if here == there or imports in ("bench", "plots"):
         return True
     if here == "kernels":
-        return there in ("bench.spec", "bench.launching")
+        return there in ("bench.spec", "bench.autotune")
     if there == "kernels":
         return here in USE_KERNELS
     floors = {name: number for number, names in enumerate(FLOORS) for name in names}

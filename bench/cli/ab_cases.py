@@ -20,7 +20,7 @@ from bench.sweep import load as sweep
 from bench.sweep.load import Case
 from bench.sweep.suites import TOUR, load_suite
 
-BENEATH_ALL = ("bench/launching/", "bench/sampling/", "bench/worker/")
+BENEATH_ALL = ("bench/autotune/", "bench/sampling/", "bench/worker/")
 """Folders on which every time depends."""
 VISIT_S, LAUNCHES = 1.0, 10
 """Among so many cases on a CPU: most seconds that a visit may be expected to take, and launches that have to

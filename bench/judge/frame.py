@@ -48,9 +48,6 @@ from bench.store.schema import ARROW, FIELDS, Measurement, RunKey, run_names
 if TYPE_CHECKING:
     import pandas as pd
 
-ADDED: Mapping[str, Mapping[str, int | str]] = {"gemm": {"batch": 1, "data": "uniform", "sparsity": "none"}}
-"""Operator -> the parameters that rows leave out at these values (`Problem.added`)."""
-
 
 @dataclass(frozen=True, eq=False)
 class DeviceRun:
@@ -155,6 +152,8 @@ class DeviceRun:
         import pandas as pd
         import pyarrow as pa
 
+        import kernels
+
         by_column = zip(*map(attrgetter(*FIELDS), self.rows), strict=True)
         stored = {name: list(values) for name, values in zip(FIELDS, by_column, strict=True)}
         stored["threads_asked"] = [threads or "all" for threads in stored["threads_asked"]]
@@ -163,7 +162,8 @@ class DeviceRun:
             pairs = zip(timed, stored[name], strict=True)
             stored[name] = [seconds if is_timed else None for is_timed, seconds in pairs]
         solved = list(zip(stored["operator"], stored["parameters"], strict=True))
-        known = {(of, text): {**ADDED.get(of, {}), **json.loads(text)} for of, text in set(solved)}
+        added = {of: kernels.problem(of).added for of in {*stored["operator"]} & {*kernels.names()}}
+        known = {(of, text): {**added.get(of, {}), **json.loads(text)} for of, text in set(solved)}
         parameters = [known[problem] for problem in solved]
         names = sorted({name for given in known.values() for name in given} - set(FIELDS))
         more: dict[str, list[Any]] = {name: [given.get(name) for given in parameters] for name in names}

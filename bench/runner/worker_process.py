@@ -251,7 +251,7 @@ def _object(line: bytes) -> dict[str, Any]:
 # error, then for each thread its frames, the innermost first, then a list of modules that is of no use here.
 
 
-_HARNESS = re.compile("^<frozen|/lib/python|/bench/(worker|launching|doctor)/")
+_HARNESS = re.compile("^<frozen|/lib/python|/bench/(worker|autotune|doctor)/")
 """Files of frames that are neither an operator's nor a custom kernel's."""
 
 

@@ -45,7 +45,8 @@ if __name__ == "__main__":
 import torch
 
 import kernels
-from bench.launching.ending import passing_over
+from bench.autotune.ending import passing_over
+from bench.autotune.tuning import timed_by
 from bench.sampling.protocol import protocol
 from bench.spec import DeviceKind, Unsupported, cause, operator_file, without_function
 from bench.worker import custom_kernel
@@ -232,12 +233,6 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
         return {"status": "error", "reason": without_function(name, request["implementation"])}
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
-        if request["quick"] and bench.device.type == "cuda":
-            # Imports Triton, which a CPU need not have.
-            from bench.launching.tuning import first_that_compiles
-
-            with first_that_compiles():
-                return check(bench, operator, request["implementation"], problem)
         return check(bench, operator, request["implementation"], problem)
     if request["do"] == "one":
         return one_launch(bench, operator, request["implementation"], problem, request["cache"] == "cold")
@@ -254,7 +249,8 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
 
 def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request, with `renew` if a new process must answer the next."""
-    with passing_over(request.get("stuck", {})):
+    by = None if request.get("quick") else bench.clock_named(request.get("clock"))
+    with passing_over(request.get("stuck", {})), timed_by(by):
         answered = answer(bench, request)
     # Whoever asks a device that is still at it waits for ever.
     cause = answered["reason"] if "stuck" in answered else bench.distrust()

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from bench.errors import unknown
-from bench.launching.stored import stored_dtype
 from bench.spec import Launch, Operator, Problem, Unsupported, cause, parameter_words
 from bench.worker.check import outputs_of, poison
+from kernels.tensors import stored_dtype
 
 if TYPE_CHECKING:
     from bench.spec import Tensors

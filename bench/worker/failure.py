@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bench.launching.ending import Stuck
+from bench.autotune.ending import Stuck
 from bench.spec import Unsupported, cause, first_line
 from bench.worker.custom_kernel import BadKernel, place
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.launching.stored import stored_dtype
 from bench.sampling.protocol import Protocol as SamplingProtocol
 from bench.sampling.publish import Visit, publish
 from bench.sampling.stopping import collect
@@ -25,6 +24,7 @@ from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
 from bench.worker.memory import Counting, HostMemory
 from bench.worker.too_slow import TooSlow, first_launch_s, probe
+from kernels.tensors import stored_dtype
 
 if TYPE_CHECKING:
     from bench.spec import Tensors

@@ -36,7 +36,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.launching.tuning import tuned
+from bench.autotune.tuning import tuned
 from bench.spec import Launch
 from kernels.activations.problem import Activation
 

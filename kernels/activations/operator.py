@@ -10,7 +10,7 @@ from typing import Any, get_args
 import torch
 from torch.nn import functional
 
-from bench.launching import inductor as torch_compile
+from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors
 from kernels.activations.problem import Activation, Direction, Function
 from kernels.excerpts import one_of_each_block

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from bench.launching import inductor as torch_compile
+from bench.autotune import inductor as torch_compile
 from bench.spec import Launch, Tensors
 from kernels.attention.problem import Attention
 from kernels.optional import lacking

@@ -11,7 +11,7 @@ from typing import get_args
 
 import torch
 
-from bench.launching import inductor as torch_compile
+from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.batchnorm import cudnn as library
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm, Direction, Layout

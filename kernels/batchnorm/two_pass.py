@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bench.launching.tuning import tuned
+from bench.autotune.tuning import tuned
 from bench.spec import Launch, Tensors
 from kernels.batchnorm import passes
 from kernels.batchnorm.blocks import Cut

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import torch
 
-from bench.launching.inductor import compiled
+from bench.autotune.inductor import compiled
 from bench.spec import Dtype, Launch, Operator, Tensors, Unsupported
 from kernels.convolution.problem import Axis, Convolution, Direction, Layout
 from kernels.excerpts import crossing, fraction

@@ -15,7 +15,7 @@ from typing import get_args
 import torch
 from torch.nn import functional
 
-from bench.launching import inductor as torch_compile
+from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.convolution import operator as convolution
 from kernels.convolution.problem import Layout

@@ -103,7 +103,7 @@ def launch(problem: Fusion, *tensors: torch.Tensor, chosen: Rows | None = None) 
     launch of a problem in a process compiles and times every candidate; later ones remember.
     """
     if chosen is None:
-        from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
+        from bench.autotune.tuning import tuned  # asks a device: not for those who only compile or interpret
 
         tiles = candidates(problem.length)
         return tuned(("fusion", problem), tiles, lambda rows: launch(problem, *tensors, chosen=rows))

@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 from torch.nn import functional
 
-from bench.launching import inductor as torch_compile
+from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_block
 from kernels.fusion.problem import EPSILON, Chain, Fusion

@@ -128,7 +128,7 @@ def launch(problem: Fusion, *tensors: torch.Tensor, chosen: Tile | None = None) 
     The first launch of a problem in a process compiles and times every candidate; later ones remember.
     """
     if chosen is None:
-        from bench.launching.tuning import tuned  # asks a device: not for those who only compile or interpret
+        from bench.autotune.tuning import tuned  # asks a device: not for those who only compile or interpret
 
         return tuned(("fusion", problem), CANDIDATES, lambda tile: launch(problem, *tensors, chosen=tile))
     y = torch.empty_like(tensors[0])

@@ -1,33 +1,30 @@
-"""Which of our kernels multiplies a shape: a rule prunes, the device times six, the choice is kept.
+"""Which of our kernels multiplies a shape: plain rules prune, the device times six, the choice is kept.
 
-**Candidates.** `variants` lists the kernels that suit a shape, and each kernel its tiles. `cost` puts them in
-order at exactly this shape and number of SMs: how many waves of tiles there are, and what the steps of a tile
-take. The six cheapest are timed, at most three of one kernel and one of each of its tiles, since an error of
-the rule for a kernel or a tile applies to all of its configurations. The others follow by cost, for when one
-of the six does not run.
+**Candidates.** `variants` lists the kernels that suit a shape, and each kernel its tiles, all of which fit
+registers and shared memory. `pruned` leaves out tiles that are mostly outside the matrix and puts the others
+in order: first the largest of those that occupy the device. Of several kernels the first tiles are taken in
+turn. The first six that run are timed (bench/autotune/tuning.py); the others are for when one of them does
+not run.
 
 **Sharing.** Answers are stored by class of shapes (`shape_class`, sizes within a quarter) *and* by list of
-candidates: the two sides of the edge of a wave or of a tile are tuned apart, and shapes between edges share.
-So do float16 and bfloat16, of which the programs are the same but for a letter of an instruction.
+candidates. So do float16 and bfloat16 share, of which the programs are the same but for a letter of an
+instruction.
 
-**Cost.** Tuning takes some 0.5 s (bench/launching/timing.py) and what is new to be compiled. It is in the row
-(`Launch.tuning_s`), never in a measured time.
-
-A kernel that is asked for by its own name has its six cheapest configurations timed, alike tiles too; a tile
-that is asked for by name the few ways to compute it.
+A kernel that is asked for by its own name has its first six configurations timed; a tile that is asked for by
+name the few ways to compute it.
 """
 
 from __future__ import annotations
 
 import functools
-import math
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 
-from bench.launching.tuning import tuned
+from bench.autotune.tuning import TIMED, tuned
 from bench.spec import Launch, Unsupported
 from kernels.gemm import pointer, split_k, tiles, tma
 from kernels.gemm.operands import Operands, has_wide_loads
@@ -37,10 +34,6 @@ from kernels.prepared import Prepared
 
 Capability = tuple[int, int]
 
-PROPOSED = 6
-"""Candidates that are timed for a shape."""
-OF_A_KERNEL = 3
-"""The most of them that are of one kernel, for `triton`."""
 VARIANTS: Mapping[str, str] = {
     "pointer": "any size, alignment, architecture and batch: whatever bulk copies cannot move",
     "tma": "bulk copies where small tiles share an SM, so that one block writes while another multiplies",
@@ -48,17 +41,8 @@ VARIANTS: Mapping[str, str] = {
     "split-k": "fewer tiles than SMs and a long K",
 }
 """Our kernels and what each is for."""
-FMA_PER_BYTE: Mapping[str, float] = {
-    **{"float8_e4m3": 64, "int8": 64, "float16": 32, "bfloat16": 32},
-    **{"tf32": 16, "float32": 2, "float64": 1},
-}
-"""Multiply-adds that an SM does while it loads a byte of operands from the L2 cache: of Hopper, 2048 of 16
-bits and 64 bytes a cycle. Others differ by up to a factor of two. For ordering what is tried, no more."""
-FILL_STEPS = 4
-"""Steps along K that it takes to fill a pipeline, about as many as are in flight."""
-STEP_BYTE = 2048
-"""What a step takes besides, in bytes that could be loaded meanwhile: assumed, not measured. It keeps small
-tiles from being free."""
+OCCUPIED = 0.75
+"""Share of the SMs that a tile must occupy to be tried before smaller ones; assumed, and only an order."""
 
 
 class Choice(NamedTuple):
@@ -102,13 +86,12 @@ def launch(of: Operands, name: str) -> Launch:
             f"{name} has no configuration for {problem.dtype} {problem.layout} on compute capability "
             f"{at.capability[0]}.{at.capability[1]}"
         )
-    proposed = ", ".join(map(str, choices[:PROPOSED]))
+    proposed = ", ".join(map(str, choices[:TIMED]))
     return tuned(
         ("gemm", name, shape_class(problem), of.addend, "of", proposed),
         choices,
         lambda choice: prepare(of, choice, at.sm_count).launch(),
         lambda choice: prepare(of, choice, at.sm_count).compile(),
-        PROPOSED,
     )
 
 
@@ -133,30 +116,39 @@ def choices_of(problem: Gemm, name: str, at: Device) -> tuple[Choice, ...]:
     wanted = name.removeprefix("triton").removeprefix("-")
     if wanted in FORCED_TILES:
         return tuple(_forced(problem, wanted, at.capability))
-    several = (wanted,) if wanted else variants(problem, *at)
-    listed = [Choice(one, tile) for one in several for tile in _tiles(problem, one, at.capability)]
-    # Of equals the first: of the kernels by `variants`, of the tiles by their lists.
-    found = sorted(listed, key=lambda choice: cost(problem, choice, at.sm_count))
-    return tuple(found if wanted else _different_first(found))
+    of_kernels = [
+        [Choice(kernel, tile) for tile in pruned(problem, kernel, at)]
+        for kernel in ((wanted,) if wanted else variants(problem, *at))
+    ]
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*of_kernels))
+    return tuple(choice for choice in in_turn if choice is not None)
 
 
-def cost(problem: Gemm, choice: Choice, sm_count: int) -> float:
-    """What a launch takes, in bytes that an SM could load from L2 meanwhile: to order candidates by.
+def pruned(problem: Gemm, kernel: str, at: Device) -> list[Tile]:
+    """The kernel's tiles that are worth trying for this shape, the likeliest first.
 
-    A step of a tile along K takes as long as loading its operands or multiplying them, whichever is longer.
-    With T tiles on P SMs an SM has ceil(T / P) of them, each with a pipeline to fill and a tile to write; one
-    program an SM fills it once. Parts of K are programs of their own, whose sums are written and read.
+    Not those of which half or more would lie outside the matrix along M or N, unless none is smaller. Of the
+    rest those come first that occupy OCCUPIED of the SMs, in the order of their list: the largest reuse
+    operands most. Then, the smallest first, those that leave more of them idle. Of alike tiles, which differ
+    in depth or warps, one comes before any second, so that the six that are timed are of different sizes.
     """
-    kernel, tile = choice
-    count = split_k.parts(problem, tile, sm_count) if kernel == "split-k" else 1
-    loaded = (tile.m + tile.n) * tile.k * problem.item_byte
-    step = max(loaded, tile.m * tile.n * tile.k / FMA_PER_BYTE[problem.dtype]) + STEP_BYTE
-    waves = math.ceil(tiles_of(problem, tile) * count / sm_count)
-    steps = math.ceil(math.ceil(problem.k / tile.k) / count)
-    fills = 1 if kernel == "persistent" else waves
-    written = tile.m * tile.n * problem.output_item_byte
-    exchanged = (count + 1) * tile.m * tile.n * split_k.sum_byte(problem) if count > 1 else 0
-    return (waves * steps + fills * FILL_STEPS) * step + waves * written + exchanged
+    listed = _tiles(problem, kernel, at.capability)
+    most_m = 2 * max(problem.m, min((tile.m for tile in listed), default=0))
+    most_n = 2 * max(problem.n, min((tile.n for tile in listed), default=0))
+    inside = [tile for tile in listed if tile.m < most_m and tile.n < most_n]
+
+    def programs(tile: Tile) -> int:
+        parts = split_k.parts(problem, tile, at.sm_count) if kernel == "split-k" else 1
+        return tiles_of(problem, tile) * parts
+
+    filling = [tile for tile in inside if programs(tile) >= OCCUPIED * at.sm_count]
+    others = sorted((tile for tile in inside if tile not in filling), key=lambda tile: tile.m * tile.n)
+    alike: Counter[tuple[int, int]] = Counter()
+    places = {}
+    for tile in (*filling, *others):
+        places[tile] = alike[tile.m, tile.n]
+        alike[tile.m, tile.n] += 1
+    return sorted(places, key=places.__getitem__)
 
 
 def _tiles(problem: Gemm, kernel: str, capability: Capability) -> tuple[Tile, ...]:
@@ -175,20 +167,6 @@ def prepare(of: Operands, choice: Choice, sm_count: int) -> Prepared:
     if kernel == "split-k":
         return split_k.prepare(of, tile, sm_count)
     return pointer.prepare(of, tile, sm_count)
-
-
-def _different_first(choices: Sequence[Choice]) -> list[Choice]:
-    """The proposals of `triton`, then all others, both in the order in which they come."""
-    proposed: list[Choice] = []
-    of_kernel: Counter[str] = Counter()
-    seen: set[tuple[str, int, int]] = set()
-    for choice in choices:
-        tile = choice.kernel, choice.tile.m, choice.tile.n
-        if len(proposed) < PROPOSED and of_kernel[choice.kernel] < OF_A_KERNEL and tile not in seen:
-            proposed.append(choice)
-            of_kernel[choice.kernel] += 1
-            seen.add(tile)
-    return proposed + [choice for choice in choices if choice not in proposed]
 
 
 def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:

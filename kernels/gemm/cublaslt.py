@@ -18,11 +18,12 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from bench.autotune.tuning import TIMED, is_timing, tuned
 from bench.spec import Launch, Unsupported
 from kernels.gemm.cublaslt_library import Algorithm, Held, Library, Question, algorithms, loaded
 from kernels.gemm.operands import Operands
@@ -59,8 +60,6 @@ _REDUCED_IN_COMPUTE_TYPE = 2
 _ALIGNED_BYTE = 256
 """Beyond this cuBLASLt does not ask."""
 
-_NAMED = 16
-"""Answers of the heuristic that `best` times, and most algorithms with a tile."""
 _ALL = 256
 """More answers than it has, to look for a tile among them."""
 
@@ -139,11 +138,11 @@ class _Chosen(NamedTuple):
     product: _Product
     algorithm: Algorithm
 
-    def call(self, of: Operands, matmul: Callable[..., Any] | None = None) -> Callable[[], torch.Tensor]:
-        """The launch for these tensors, by cublasLtMatmul as the library has it unless another is given."""
+    def call(self, of: Operands) -> Callable[[], torch.Tensor]:
+        """The launch for these tensors, which raises Unsupported if cuBLASLt declines."""
         operation = self.product.operation(of)
         arguments = self.product.arguments(of, self.algorithm, operation)
-        matmul = matmul or self.product.library.bindings.matmul
+        matmul = functools.partial(self.product.library.call, "matmul")
         kept = (self, of, operation)  # cuBLASLt has their addresses only
 
         def call() -> torch.Tensor:
@@ -157,7 +156,7 @@ class _Chosen(NamedTuple):
     def refused(self, of: Operands) -> str:
         """Why it cannot run, which shows only when it is tried; empty if it can. Writes D."""
         try:
-            self.call(of, functools.partial(self.product.library.call, "matmul"))()
+            self.call(of)()
         except Unsupported as reason:
             return str(reason)
         return ""
@@ -192,16 +191,14 @@ def _quickest(asked: tuple[object, ...], found: list[_Chosen], of: Operands) -> 
     """The algorithm, and whether it is the answer to the question or only the first that came."""
     if len(found) == 1:
         return found[0], True
-    from bench.launching.tuning import takes_first, tuned  # needs Triton, which is not everywhere
-
     by_text = {str(each.algorithm): each for each in found}
     best = tuned(asked, list(by_text), lambda text: Launch(by_text[text].call(of), outputs=(of.d,)))
-    return by_text[best.configuration], not takes_first()
+    return by_text[best.configuration], is_timing()
 
 
 def _candidates(product: _Product, question: Question, which: str, problem: str) -> list[Algorithm]:
     if which in (FIRST, BEST):
-        return question.heuristic(1 if which == FIRST else _NAMED)
+        return question.heuristic(1 if which == FIRST else TIMED)
     try:
         offered = question.heuristic(_ALL)
     except Unsupported:  # so says a heuristic that has no answer; there may be algorithms all the same
@@ -210,7 +207,7 @@ def _candidates(product: _Product, question: Question, which: str, problem: str)
     if not matching:
         tiles = ", ".join(dict.fromkeys(each.tile for each in offered)) or "none"
         raise Unsupported(f"cuBLASLt has no tile {which} for {problem}; its heuristic offers {tiles}")
-    return matching[:_NAMED]
+    return matching[:TIMED]
 
 
 def _made(product: _Product, question: Question, tile: str) -> list[Algorithm]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from bench.launching.inductor import compiled
+from bench.autotune.inductor import compiled
 from bench.spec import Launch, Tensors
 from kernels.gemm.operands import factors
 from kernels.gemm.problem import Gemm
@@ -77,7 +77,7 @@ class Product:
 
 @functools.lru_cache(maxsize=1)
 def _product(problem: Gemm) -> Product:
-    """The same for all slots of a ring. One at a time: bench/launching/inductor.py keeps no more either."""
+    """The same for all slots of a ring. One at a time: bench/autotune/inductor.py keeps no more either."""
     return Product(problem)
 
 

@@ -15,13 +15,12 @@ exceeds 64 x 64 x 32. On Blackwell the accumulator lies in tensor memory, yet le
 there 128 x 256 of tf32 spills. float64 has no tensor-core path in Triton on Blackwell, float32 nowhere.
 """
 
-import functools
 import math
+import re
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
 from kernels.gemm.problem import Gemm
-from kernels.tile_lists import parsed
 
 GROUP = 8
 """Tiles of N that run together: 8 x 256 rows of op(B), a column of tiles of op(A)."""
@@ -51,8 +50,9 @@ def tiles_of(problem: Gemm, tile: Tile) -> int:
     return math.ceil(problem.m / tile.m) * math.ceil(problem.n / tile.n) * problem.batch
 
 
-tile_list = functools.partial(parsed, Tile)
-"""The tiles of a text such as `256x128x64 w8 s3, 128x64x64 w4 s4`."""
+def tile_list(text: str) -> tuple[Tile, ...]:
+    """The tiles of a text such as `256x128x64 w8 s3, 128x64x64 w4 s4`: each as rows show it."""
+    return tuple(Tile(*map(int, re.findall(r"\d+", name))) for name in text.split(", "))
 
 
 def pointer_tiles(capability: tuple[int, int], dtype: str, layout: str, *, wide: bool) -> tuple[Tile, ...]:

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import torch
 
-from bench.launching import inductor as torch_compile
+from bench.autotune import inductor as torch_compile
 from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.layer import formula
 from kernels.layer import reference as by_formula

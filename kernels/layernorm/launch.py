@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from bench.launching.tuning import tuned
+from bench.autotune.tuning import tuned
 from bench.spec import Launch, Tensors
 from kernels.layernorm import backward, backward_two_pass, forward
 from kernels.layernorm.designs import Designs

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from bench.launching import inductor as torch_compile
+from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform, Unsupported
 from kernels.excerpts import of_rows, one_of_each_part
 from kernels.layernorm.problem import EPSILON, LayerNorm

@@ -24,7 +24,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.launching.tuning import tuned
+from bench.autotune.tuning import tuned
 from bench.spec import Launch
 from kernels.batchnorm.channel import arrives_last
 from kernels.layernorm.rows import Tile, alignment

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from triton import cdiv, next_power_of_2
 
-from bench.launching.tuning import tuned
+from bench.autotune.tuning import tuned
 from bench.spec import Launch
 from kernels.pooling.backward import gather
 from kernels.pooling.forward import pool

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import torch
 
-from bench.launching import inductor as torch_compile
+from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors, Uniform
 from kernels.excerpts import crossing, drawn
 from kernels.optional import launched_by

@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.launching.tuning import tuned
+from bench.autotune.tuning import tuned
 from bench.spec import Launch, Tensors
 from kernels.layernorm.rows import Tile, known_length, of_rows, rows_of, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize

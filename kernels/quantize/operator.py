@@ -9,13 +9,12 @@ from functools import partial
 
 import torch
 
-from bench.launching import inductor as torch_compile
-from bench.launching.stored import stored_dtype
+from bench.autotune import inductor as torch_compile
 from bench.spec import Launch, Operator, Tensors
 from kernels.excerpts import of_rows
 from kernels.optional import launched_by
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
-from kernels.tensors import empty, inputs
+from kernels.tensors import empty, inputs, stored_dtype
 
 _LEAST = 1e-30
 """What a largest |x| of zero is taken for, so that zeros become zeros."""

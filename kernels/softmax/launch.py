@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from bench.launching.tuning import tuned
+from bench.autotune.tuning import tuned
 from bench.spec import Launch, Tensors
 from kernels.layernorm.designs import Designs
 from kernels.layernorm.rows import Tile

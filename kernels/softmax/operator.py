@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench.launching import inductor as torch_compile
+from bench.autotune import inductor as torch_compile
 from bench.spec import Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_part
 from kernels.optional import lacking, launched_by

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from bench.launching.ending import Stuck, trusted
+from bench.autotune.ending import Stuck, trusted
 from bench.sampling.protocol import Protocol
 from bench.spec import Implementation, Launch, Operator, Problem, Unsupported
 from bench.worker.__main__ import alive

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.launching import tuning
+from bench.autotune import tuning
 from bench.spec import Launch, Problem
 
 

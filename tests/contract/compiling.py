@@ -12,7 +12,7 @@ from triton import knobs
 from triton.runtime import jit
 
 import kernels
-from bench.launching import tuning
+from bench.autotune import tuning
 from bench.spec import Launch, Problem, Unsupported
 from kernels.gemm.problem import FORCED_TILES, Gemm
 from tests.contract.stand_in import GPUS, Gpu, launches, triton_driver
@@ -137,8 +137,6 @@ class _Chooser:
         candidates: Sequence[Any],
         launch: Callable[[Any], Launch],
         compile: Callable[[Any], object] | None = None,  # noqa: A002
-        timed: int | None = None,
-        doubt: object = None,
     ) -> Launch:
         good: list[Any] = []
         refused: list[tuple[str, Exception]] = []

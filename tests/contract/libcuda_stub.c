@@ -1,4 +1,4 @@
-/* A CUDA driver that has no GPU behind it: answers what bench/device/detect.py, bench/launching/tuning.py and Triton's own
+/* A CUDA driver that has no GPU behind it: answers what bench/device/detect.py and Triton's own
  * driver (triton/backends/nvidia/driver.c and the launchers that it writes) ask, and launches nothing.
  *
  * Built against the cuda.h that Triton brings, so a function or constant that NVIDIA does not have fails to

@@ -23,9 +23,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction, mangle_type
 
-from bench.launching.stored import stored_dtype
 from bench.spec import Dtype, Launch, Problem
-from kernels.tensors import inputs
+from kernels.tensors import inputs, stored_dtype
 from tests.kernels.listing import Line, listing, overwritten, register_operands
 
 SHARED_LIMIT_BYTE: Mapping[int, int] = {

@@ -1,8 +1,7 @@
-"""A GPU of which only the name, the size and the driver exist: for what chooses among kernels."""
+"""A GPU of which only the name, the size and the clock exist: for what chooses among configurations."""
 
-import ctypes
-import itertools
 import json
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,102 +10,81 @@ from typing import Any
 import pytest
 import torch
 
+from bench.autotune import choices
+from bench.autotune.tuning import timed_by, tuned
 from bench.spec import Launch
 
-FILE = "nvidia-h200-132-sm.json"
-"""Where its choices lie in the folder of choices."""
-_INDICES = itertools.count(1000)
-_LOAD = ctypes.CDLL
+FLUSH_S = 40e-6
 
 
-def new_process(monkeypatch: pytest.MonkeyPatch, driver: int = 13_000) -> None:
-    """From now on torch has an H200 that nothing in this process has asked about before, as in a new process.
-
-    `driver` is its version as cuDriverGetVersion says it: 13000 for CUDA 13.0.
-    """
-    index = next(_INDICES)
-    found = SimpleNamespace(name="NVIDIA H200", multi_processor_count=132, major=9, minor=0)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: index)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(query=lambda: True))
-
-    def get_version(into: Any) -> int:
-        into._obj.value = driver
-        return 0
-
-    library = SimpleNamespace(cuDriverGetVersion=get_version)
-
-    def load(name: Any, *more: Any, **named: Any) -> Any:
-        return library if name == "libcuda.so.1" else _LOAD(name, *more, **named)
-
-    monkeypatch.setattr(ctypes, "CDLL", load)
-
-
-class Tuner:
-    """Choosing on that GPU: what calling a candidate does, the clock, and the folder of what was chosen."""
+class Gpu:
+    """An H200 that computes nothing. It is its own clock, and at rest: see `_worked`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self.tuning = pytest.importorskip("bench.launching.tuning")
-        self.monkeypatch, self.folder = monkeypatch, folder
-        self.events: list[Any] = []
-        """Candidates that were launched, `waited` for the stream, and `time` where the clock was asked."""
+        """`folder` takes what is chosen."""
+        self.folder = folder
+        self.seconds: dict[str, float] = {}
+        """How long a launch of a candidate takes at full speed, if not a microsecond."""
         self.calls: dict[str, Callable[[], object]] = {}
         """What calling the launch of a candidate of this name does."""
-        self.seconds: dict[str, float] = {}
-        """How long a launch takes; of candidates that are not here the first is the quickest."""
-        self.timed: list[str] = []
         self.has_ended: Callable[[], bool] = lambda: True
         """What the stream answers."""
-        monkeypatch.setattr(self.tuning.timing, "quickest", self._quickest)
+        self.launched: list[Any] = []
+        self.timed: set[str] = set()
+        self.lost_per_s, self.worked_s, self.chance = 0.0, 0.0, random.Random(0)
+        found = SimpleNamespace(name="NVIDIA H200", multi_processor_count=132, major=9, minor=0)
+        monkeypatch.setattr(choices, "TUNED", folder)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+        stream = SimpleNamespace(query=lambda: self.has_ended())
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
         self.start()
 
-    def start(self, driver: int = 13_000) -> None:
-        """As a new process with this driver would."""
-        new_process(self.monkeypatch, driver)
-        self.tuning._source.cache_clear()
-        self.monkeypatch.setattr(self.tuning, "TUNED", self.folder)
-        self.monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(query=self._query))
+    def start(self) -> None:
+        """As a new process would."""
+        choices.choices_of.cache_clear()
 
-    def tuned(self, candidates: Sequence[Any], question: str = "one", operator: str = "stream") -> Launch:
+    def tuned(self, candidates: Sequence[Any], question: str = "one", **more: Any) -> Launch:
         """The launch of the one that is chosen."""
-        made: Launch = self.tuning.tuned((operator, question), list(candidates), self.launch)
-        return made
+        with timed_by(self):
+            return tuned(("stream", question), list(candidates), self.launch, **more)
 
     def launch(self, candidate: Any) -> Launch:
         """Of one candidate."""
 
         def call() -> torch.Tensor:
-            self.events.append(candidate)
+            self.launched.append(candidate)
             self.calls.get(str(candidate), lambda: None)()
             return torch.empty(0)
 
         return Launch(call)
 
-    @property
-    def launched(self) -> list[Any]:
-        """All candidates that were."""
-        return [event for event in self.events if event not in ("waited", "time")]
+    def flush(self) -> None:
+        """Of the clock."""
+        self.launched.append("flush")
 
-    @property
-    def path(self) -> Path:
-        """Of the file of what was chosen."""
-        return self.folder / FILE
+    def batch(self, calls: Sequence[Callable[[], Any]], flushed: bool) -> Callable[[], float]:
+        """Of the clock."""
+        before = len(self.launched)
+        for call in calls:
+            call()
+        names = [str(one) for one in self.launched[before:]]
+        del self.launched[before:]
+        self.timed |= {*names} - {"flush"}
+        return lambda: sum(
+            self._worked(FLUSH_S if n == "flush" else self.seconds.get(n, 1e-6)) for n in names
+        )
+
+    def _worked(self, seconds: float) -> float:
+        """What it takes: at an eighth of the speed at first, at all of it after 40 ms, then at less."""
+        speed = min(1.0, 0.125 + self.worked_s / 0.04) * max(0.5, 1 - self.lost_per_s * self.worked_s)
+        taken = seconds / speed * self.chance.uniform(0.99, 1.01)
+        self.worked_s += taken
+        return taken
 
     @property
     def written(self) -> Any:
-        """What is in that file."""
-        return json.loads(self.path.read_text())
-
-    def _query(self) -> bool:
-        self.events.append("waited")
-        return self.has_ended()
-
-    def _quickest(self, makers: list[Any]) -> tuple[int, float]:
-        self.events.append("time")
-        taken = []
-        for make in makers:
-            make()()
-            self.timed.append(self.launched[-1])
-            taken.append(self.seconds.get(str(self.launched[-1]), 1e-6))
-        return taken.index(min(taken)), min(taken)
+        """Versions -> questions -> answers, as they are on disk."""
+        (path,) = self.folder.glob("*.json")
+        assert path.name == "nvidia-h200-132-sm.json"
+        return json.loads(path.read_text())

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, get_args
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.launching.stored import stored_dtype
 from bench.spec import Dtype, Operator, Problem, Uniform
 from bench.worker.check import judged, relative_errors
+from kernels.tensors import stored_dtype
 
 TORCH_TYPE = {dtype: stored_dtype(dtype) for dtype in get_args(Dtype)}
 

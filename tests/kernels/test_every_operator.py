@@ -14,13 +14,13 @@ import pytest
 import torch
 
 import kernels
-from bench.launching import inductor
-from bench.launching.stored import stored_dtype
+from bench.autotune import inductor
 from bench.spec import Problem, Unsupported
 from bench.worker.check import outputs_of, poison
 from bench.worker.measure_case import ALIGN_BYTE
 from kernels.activations.problem import Function
 from kernels.fusion.problem import Chain
+from kernels.tensors import stored_dtype
 from tests.drawing import covering
 from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import FLOATS, ONEDNN_DTYPES, relative_error, used

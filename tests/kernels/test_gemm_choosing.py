@@ -1,7 +1,6 @@
 """Which of our kernels is proposed for which shape, and what of it is timed, once for a class."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -9,13 +8,14 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from bench.spec import Dtype, Launch, Unsupported
+from bench.autotune.tuning import TIMED, timed_by
+from bench.spec import Dtype, Unsupported
 from kernels.gemm.operands import Operands
 from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 
 pytest.importorskip("triton", minversion="3.7")
 from kernels.gemm import choosing
-from tests.kernels.devices import Tuner
+from tests.kernels.devices import Gpu
 
 AMPERE, HOPPER = (8, 0), (9, 0)
 SM_COUNT = 132
@@ -74,7 +74,8 @@ def test_every_kernel_has_a_name_of_its_own_and_is_timed_for_some_shape() -> Non
     assert names == ours - {f"triton-{tile}" for tile in FORCED_TILES}
     shapes = ((8192, 8192, 8192), (1024, 1024, 4096))
     every = [Gemm(m=m, n=n, k=k, dtype=d) for m, n, k in shapes for d in ("bfloat16", "float64")]
-    assert {one.kernel for problem in every for one in proposals(problem)} == set(choosing.VARIANTS)
+    found = {one.kernel for problem in every for one in choosing.choices_of(problem, "triton", H100)[:TIMED]}
+    assert found == set(choosing.VARIANTS)
 
 
 @pytest.mark.parametrize("capability", [(7, 0), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0)])
@@ -91,44 +92,41 @@ def test_where_triton_is_declared_something_is_proposed_and_told_apart(
             assert choices and len({str(choice) for choice in choices}) == len(choices), problem
 
 
-def proposals(problem: Gemm, name: str = "triton") -> list[Any]:
-    return list(choosing.choices_of(problem, name, H100)[: choosing.PROPOSED])
+def proposals(m: int, n: int, k: int, name: str = "triton", at: choosing.Device = H100) -> list[Any]:
+    problem = Gemm(m=m, n=n, k=k, dtype="bfloat16", layout="TN")
+    return list(choosing.choices_of(problem, name, at)[:TIMED])
 
 
 @pytest.mark.parametrize("m, n, k", [(8192, 8192, 8192), (2048, 2048, 2048), (1024, 1024, 4096)])
 def test_those_of_two_kernels_at_least_and_of_different_tiles_are_timed(m: int, n: int, k: int) -> None:
-    problem = Gemm(m=m, n=n, k=k, dtype="bfloat16", layout="TN")
-    found = proposals(problem)
-    everything = choosing.choices_of(problem, "triton", H100)
-    assert len(found) == choosing.PROPOSED
-    assert len({(one.kernel, one.tile.m, one.tile.n) for one in found}) == len(found)
-    assert 1 < max(Counter(one.kernel for one in found).values()) <= choosing.OF_A_KERNEL
-    costs = [choosing.cost(problem, one, SM_COUNT) for one in found]
-    assert costs == sorted(costs)
-    assert costs[0] == min(choosing.cost(problem, one, SM_COUNT) for one in everything)
-    assert len(set(everything)) == len(everything) > len(found)  # for where one of them does not run
+    found = proposals(m, n, k)
+    assert len({(one.kernel, one.tile.m, one.tile.n) for one in found}) == len(found) == TIMED
+    assert 1 < max(Counter(one.kernel for one in found).values()) <= TIMED / 2
 
 
-def test_what_is_proposed_follows_the_edge_of_a_wave_at_the_very_shape() -> None:
-    """12 columns of 128 on 132 SMs: 11 rows of 256 fill a wave, and a few elements more begin another."""
-    problem = Gemm(m=256 * 11 - 8, n=128 * 12, k=4096, dtype="bfloat16", layout="TN")
-    one_more = problem.model_copy(update={"m": 256 * 11 + 8})
-    assert choosing.shape_class(problem) == choosing.shape_class(one_more)
-    (best, *_), (beyond, *_) = proposals(problem, "triton-tma"), proposals(one_more, "triton-tma")
-    assert best.tile.m * best.tile.n == 256 * 128 > beyond.tile.m * beyond.tile.n
+def area(choice: Any) -> int:
+    return int(choice.tile.m * choice.tile.n)
 
 
-def test_few_tiles_are_small_and_many_large() -> None:
-    few = proposals(Gemm(m=64, n=64, k=2**18, dtype="float16", layout="TN"), "triton-split-k")
-    many = proposals(Gemm(m=8192, n=8192, k=8192, dtype="float16", layout="TN"), "triton-tma")
-    assert few[0].tile[:2] == (64, 64) and many[0].tile.m * many[0].tile.n == 256 * 128
+def test_plain_rules_put_the_largest_tiles_that_occupy_the_device_first() -> None:
+    assert area(proposals(8192, 8192, 8192)[0]) == area(proposals(2048, 2048, 8192)[0]) == 256 * 128
+    few = proposals(1024, 1024, 1024, "triton-tma")
+    assert area(few[0]) == 128 * 64, "128 of them for 132 SMs"
+    assert all(area(one) <= 64 * 64 for one in proposals(512, 512, 512, "triton-tma")[:2])
+    assert area(proposals(256, 256, 2**18, "triton-split-k")[0]) == 128 * 128, "4 of 32 parts of K"
 
 
-def test_a_kernel_of_its_own_name_is_tuned_over_the_best_of_its_list() -> None:
-    found = proposals(Gemm(m=8192, n=8192, k=8192, dtype="bfloat16", layout="TN"), "triton-persistent")
-    assert len(found) == choosing.PROPOSED
-    assert {one.kernel for one in found} == {"persistent"}
-    assert len({(one.tile.m, one.tile.n) for one in found}) < len(found)  # alike tiles too
+def test_tiles_that_would_lie_outside_the_matrix_are_left_out() -> None:
+    for m, n in ((4096, 1), (4096, 16), (1, 4096), (33, 65), (8192, 128)):
+        for at in (H100, choosing.Device(AMPERE, 108)):
+            for name in ("triton-pointer", "triton-split-k"):
+                problem = Gemm(m=m, n=n, k=4096, dtype="bfloat16", layout="TN")
+                listed = choosing._tiles(problem, name.removeprefix("triton-"), at.capability)
+                least_m, least_n = min(tile.m for tile in listed), min(tile.n for tile in listed)
+                found = choosing.choices_of(problem, name, at)
+                assert found and {one.tile for one in found} <= {*listed}
+                assert all(one.tile.m < 2 * max(m, least_m) for one in found)
+                assert all(one.tile.n < 2 * max(n, least_n) for one in found)
 
 
 @pytest.mark.parametrize("tile", FORCED_TILES)
@@ -182,39 +180,24 @@ def test_a_class_of_shapes_is_timed_once_and_the_row_that_asked_says_so(
 ) -> None:
     """On a device that computes nothing."""
     gpu = Gpu(monkeypatch, tmp_path / "tuned")
-    large = Gemm(m=8192, n=8192, k=8192, dtype="float16", layout="NT")
-    first, again = gpu.choose(large), gpu.choose(large)
-    assert first.tuning_s > 0 == again.tuning_s
-    assert gpu.choose(large.model_copy(update={"n": 8192 - 8})).tuning_s == 0 and gpu.asked == 1
-    (answers,) = gpu.written.values()
-    ((question, answer),) = next(iter(answers.values())).items()
-    assert answer["of"] == choosing.PROPOSED
-    assert answer["configuration"] in question and question.startswith("triton 16-bit NT 8192x8192x8192")
-    assert gpu.choose(large.model_copy(update={"dtype": "bfloat16"})).tuning_s == 0 and gpu.asked == 1
-    gpu.choose(large.model_copy(update={"dtype": "tf32"}))
-    gpu.start()
-    assert gpu.choose(large).tuning_s == 0 and gpu.asked == 2  # read back
+    monkeypatch.setattr(
+        choosing,
+        "prepare",
+        lambda of, choice, sm_count: SimpleNamespace(launch=lambda: gpu.launch(choice), compile=lambda: None),
+    )
 
-
-class Gpu(Tuner):
-    """A device that computes nothing, and a clock to which all choices are equal."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        super().__init__(monkeypatch, folder)
-        self.asked = 0
-        monkeypatch.setattr(choosing, "prepare", self._prepare)
-        monkeypatch.setattr(choosing, "_device", lambda of: H100)
-
-    def choose(self, problem: Gemm) -> Launch:
-        """Of tensors as wide as one element, whatever the problem."""
+    def seconds(**more: Any) -> float:
+        """Of choosing, for tensors as wide as one element, whatever the problem."""
         tensor = torch.zeros(1, 1)
-        return choosing.launch(Operands(problem, tensor, tensor, torch.zeros(4, 4)), "triton")
+        problem = Gemm(**{"m": 8192, "n": 8192, "k": 8192, "dtype": "float16", "layout": "NT"} | more)
+        with timed_by(gpu):
+            return choosing.launch(Operands(problem, tensor, tensor, torch.zeros(4, 4)), "triton").tuning_s
 
-    def _prepare(self, of: Operands, choice: Any, sm_count: int) -> Any:
-        return SimpleNamespace(launch=lambda: Launch(lambda: of.d, outputs=(of.d,)), compile=lambda: None)
-
-    def _quickest(self, makers: Sequence[Any]) -> tuple[int, float]:
-        self.asked += 1
-        for make in makers:
-            make()()
-        return 0, 1e-5
+    assert seconds() > 0 == seconds() == seconds(n=8192 - 8) == seconds(dtype="bfloat16")
+    assert seconds(dtype="tf32") > 0
+    gpu.start()
+    assert seconds() == 0, "read back"
+    (answers,) = gpu.written.values()
+    question = next(text for text in answers if "16-bit" in text)
+    assert question.startswith("gemm triton 16-bit NT 8192x8192x8192 aligned none of ")
+    assert answers[question]["of"] == TIMED and answers[question]["configuration"] in question

@@ -4,14 +4,15 @@ import gc
 import importlib
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
+from bench.autotune.tuning import TIMED, timed_by
 from bench.spec import Launch, Unsupported
 from kernels.gemm import cublaslt, cublaslt_library
 from kernels.gemm.cublaslt_library import Library
@@ -46,9 +47,8 @@ def given(problem: Gemm, seed: int) -> tuple[tuple[torch.Tensor, ...], Operands]
 
 
 @pytest.fixture
-def quickest(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def quickest(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
     """Stands for the clock: the last of the candidates is the quickest. Lists what was timed."""
-    tuning = pytest.importorskip("bench.launching.tuning")
     timed: list[list[str]] = []
 
     def tuned(question: tuple[object, ...], candidates: Sequence[str], launch: Any) -> Launch:
@@ -59,8 +59,9 @@ def quickest(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         timed.append(list(candidates))
         return Launch(made.call, configuration=candidates[-1])
 
-    monkeypatch.setattr(tuning, "tuned", tuned)
-    return timed
+    monkeypatch.setattr(cublaslt, "tuned", tuned)
+    with timed_by(cast(Any, "clock")):
+        yield timed
 
 
 CASES = [
@@ -172,7 +173,7 @@ def test_the_best_is_the_quickest_of_those_that_run(seed: int, quickest: list[li
     inputs, of = given(SMALL, seed)
     shared = library(fake)
     said = cublaslt.launch(of, "best", shared).configuration
-    assert fake.asked == [16] and said.startswith("algo 5 ")
+    assert fake.asked == [TIMED] and said.startswith("algo 5 ")
     # Neither the one that fails when run, nor the one marked as failed, nor one twice.
     assert [[text.split()[1] for text in texts] for texts in quickest] == [["1", "4", "5"]]
     fake.ran.clear()
@@ -181,19 +182,15 @@ def test_the_best_is_the_quickest_of_those_that_run(seed: int, quickest: list[li
     assert error(SMALL, inputs, of.d) <= tolerance(SMALL, "cublaslt-best")
 
 
-def test_what_a_check_takes_first_is_not_remembered_as_the_best(
-    seed: int, quickest: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import bench.launching.tuning as tuning
-
-    fake = FakeCublasLt(Way(1), Way(2))
+def test_what_a_check_takes_first_is_not_remembered_as_the_best(seed: int, quickest: list[list[str]]) -> None:
+    shared = library(FakeCublasLt(Way(1), Way(2)))
     _, of = given(SMALL, seed)
-    shared = library(fake)
-    with tuning.first_that_compiles(), monkeypatch.context() as patch:
-        patch.setattr(tuning, "tuned", lambda _, texts, __: Launch(torch.Tensor, configuration=texts[0]))
-        assert cublaslt.launch(of, "best", shared).configuration.startswith("algo 1 ")
-    assert cublaslt.launch(of, "best", shared).configuration.startswith("algo 2 ")
-    assert len(quickest) == 1
+    with timed_by(None):
+        cublaslt.launch(of, "best", shared)
+        cublaslt.launch(of, "best", shared)
+    cublaslt.launch(of, "best", shared)
+    cublaslt.launch(of, "best", shared)
+    assert len(quickest) == 3
 
 
 def test_slots_of_a_ring_ask_once_and_share_what_they_can(seed: int, quickest: list[list[str]]) -> None:
@@ -217,7 +214,7 @@ def test_slots_of_a_ring_ask_once_and_share_what_they_can(seed: int, quickest: l
         cublaslt.launch(of, "best", shared).call()
         assert error(problem, inputs, of.d) <= tolerance(problem, "cublaslt")
     cublaslt.launch(slots[0][1], "first", shared)
-    assert fake.asked == [16, 16, 16, 16, 1]
+    assert fake.asked == [TIMED] * 4 + [1]
     del launches, launch
     gc.collect()
     assert [kind for kind, _ in fake.alive.values()] == ["matrix_layout"] * 20

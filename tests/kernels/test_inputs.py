@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import kernels
-from bench.launching.stored import stored_dtype
 from bench.spec import Launch, Operator, Problem
 from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import Arena
 from bench.worker.measure_case import Bench, Slots, check
+from kernels.tensors import stored_dtype
 from tests.drawing import covering
 
 CACHE_BYTE = 1 << 20

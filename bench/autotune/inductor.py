@@ -57,9 +57,7 @@ def compiled(
     if threads:
         from torch._inductor import config
 
-        config.compile_threads = (
-            1  # a pool of processes compiles Triton, and would run on while something is timed
-        )
+        config.compile_threads = 1  # a pool of processes would run on while something is timed
     bound: Callable[..., Any] = functools.partial(function, problem)
     if outputs:
         bound = functools.partial(_filling, bound, outputs)

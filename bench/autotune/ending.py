@@ -46,18 +46,17 @@ def name_of(candidate: object) -> str:
     return str(getattr(candidate, "kernel", type(candidate).__name__))
 
 
-def await_end(what: object, within_s: float | None = None) -> None:
+def await_end(what: object) -> None:
     """Wait until all that is queued on the current stream has ended. Stuck if it does not, or fails.
 
-    `what` was launched: a configuration, or words. It is waited for HANG_S, or `within_s` seconds.
+    `what` was launched: a configuration, or words. It is waited for HANG_S.
     """
-    within_s = HANG_S if within_s is None else within_s
     has_ended = torch.cuda.current_stream().query
-    until_s = time.monotonic() + within_s
+    until_s = time.monotonic() + HANG_S
     try:
         while not has_ended():
             if time.monotonic() > until_s:
-                raise Stuck(name_of(what), f"{what} has not ended after {within_s:.0f} s", "timeout")
+                raise Stuck(name_of(what), f"{what} has not ended after {HANG_S:.0f} s", "timeout")
             time.sleep(1e-4)
     except Stuck:
         raise

@@ -1,0 +1,1 @@
+"""How launches are made ready: compiled, tuned, and given up. Kernels and the worker share it."""
