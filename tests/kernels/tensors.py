@@ -67,11 +67,11 @@ class Dispatched(NamedTuple):
         return [argument for argument in self.arguments if isinstance(argument, torch.Tensor)]
 
 
-class Dispatches(TorchDispatchMode):
+class Dispatches(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the operators that torch calls while it is entered."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[Dispatched] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
