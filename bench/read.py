@@ -30,8 +30,5 @@ def read_frame(paths: Iterable[str | Path], derived: bool = True) -> pd.DataFram
     files = [Path(path) for path in paths]
     if not derived:
         return parquet.read_frame(files)
-    # The level that is learned takes longer than all others together, and no verdict rests on it.
-    runs = [
-        replace(run, datasheet=find_datasheet(run.device_name), learns=False) for run in frame.read(files)
-    ]
+    runs = [replace(run, datasheet=find_datasheet(run.device_name)) for run in frame.read(files)]
     return pd.concat([run.frame for run in runs], ignore_index=True)

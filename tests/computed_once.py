@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import typer.testing
 
-from bench.model import calibration, residual
+from bench.model import calibration, pooled
 from bench.model.roofline import Floats
 from bench.model.tile_wave import Machine, Products
 from bench.sweep import load
@@ -27,7 +27,7 @@ def computed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load, "load", _loading(load.load))
         patch.setattr(calibration, "fit", _fitting(calibration.fit))
-        patch.setattr(residual, "forest", _growing(residual.forest))
+        patch.setattr(pooled, "grown", _growing(pooled.grown))
         patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
         yield
 

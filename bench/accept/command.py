@@ -83,7 +83,7 @@ def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = 
     from bench.accept.readings import read
     from bench.accept.usual import usual
     from bench.judge.timings import read_pool
-    from bench.model.residual import can_learn
+    from bench.model.pooled import can_learn
     from bench.runner.session import RESULTS
 
     mine = read(paths, left_out)

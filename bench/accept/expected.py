@@ -24,8 +24,7 @@ from bench.accept.readings import LINK, Kind, dtype_of, unit_of
 from bench.accept.usual import UsualRates
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.format import count_text, share_text
-from bench.model.pooled import Pool
-from bench.model.residual import can_learn
+from bench.model.pooled import Pool, can_learn
 
 Basis = Literal["earlier runs", "others", "prediction", "datasheet"]
 UNITS = 0.03

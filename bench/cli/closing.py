@@ -59,7 +59,7 @@ def _session_lines(run: Run, session: Session) -> Iterator[str]:
         return
     (judged_run,) = runs(rows, without_mixed=True)
     sheet = find_datasheet(judged_run.device_name)
-    judged_run = replace(judged_run, datasheet=sheet, learns=False)  # nothing here shows what is learned
+    judged_run = replace(judged_run, datasheet=sheet)
     facts = list(_facts(run, session, judged_run))
     if sentence := reached_sentence(judged_run):
         yield sentence

@@ -29,8 +29,8 @@ from bench.judge.tensor_cores import tensor_cores
 from bench.judge.timings import counts_text, read_pool, with_learned
 from bench.judge.work_class import work_of
 from bench.model import roofline
+from bench.model.pooled import can_learn
 from bench.model.predict import cached_share
-from bench.model.residual import can_learn
 from bench.runner.rows import protocol_of
 from bench.spec import is_custom
 from bench.store.parquet import read_rows, tables
@@ -76,7 +76,7 @@ def explanation(name: str, result: Path, others: Sequence[Path] = ()) -> Iterato
     names = run_names([look.run for look in (*earlier, newest)])
     explained = explain(name, newest, names[newest.run])
     row = explained.row
-    if row.device_kind == "cuda" and not explained.derived["learned_low_s"] > 0 and can_learn():
+    if row.device_kind == "cuda" and can_learn():
         explained = _learned(explained, [result, *others])
     title = _title(row.sweep)
     here = title is not None

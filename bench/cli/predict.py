@@ -1,17 +1,15 @@
 """`python -m bench predict`: what launches would take on a GPU, which need not be in this machine.
 
-Of sweeps each case has predictions at four levels and the resource that bounds it, from the calibration of
-the device itself or of another one scaled by the ratio of their datasheets. The launches of an operator have
-times learned from timings of many GPUs, with the interval that holds nine launches in ten. Below either
-stands what they rest on, and how far such predictions were from measured times.
+Of sweeps each case has the datasheet's roofline and, where a run of the GPU has ceilings, two more levels
+and the resource that bounds it. The launches of an operator have times learned from timings of many GPUs,
+with the interval that holds nine launches in ten. Below either stands what they rest on, and how far such
+predictions were from measured times.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,70 +25,54 @@ from bench.format import seconds_text, share_text
 from bench.judge.frame import known_runs, read
 from bench.judge.timings import counts_text, sources_text
 from bench.model import predict
-from bench.model.calibrated_runs import Known, nearest, transfers
-from bench.model.ceilings import condition
+from bench.model.calibrated_runs import Known
+from bench.model.ceilings import Ceilings, condition
 from bench.model.launch_features import with_parameters
 from bench.model.pooled import LEAST_ROWS, OperatorPool, Pool, PooledPrediction
 from bench.model.predict import with_peaks
 from bench.model.roofline import datasheet_s
-from bench.model.scale_to_device import transferred, transferred_ceilings
 from bench.spec import parameters_text
 from bench.sweep.load import Case, Loaded, load
 
-COLUMNS = ("datasheet_s", "predicted_s", "structured_s", "learned_s")
-"""The columns of the four levels of prediction, in this order."""
+COLUMNS = ("datasheet_s", "predicted_s", "structured_s")
+"""The columns of the levels of prediction of a sweep's cases, in this order."""
 
 
-@dataclass(frozen=True)
-class Basis:
-    """The calibration on which a device's predictions rest."""
+def basis(wanted: Datasheet, results: Sequence[Path], left_out: Callable[[str], object]) -> Known | None:
+    """The run among these results that calibrates the GPU, ours before an imported one; None without one."""
+    known = known_runs(read(results, left_out), find_datasheet)
+    return min(
+        (run for run in known if run.sheet.name == wanted.name),
+        key=lambda run: bool(run.imported),
+        default=None,
+    )
 
-    wanted: Datasheet
-    of: Known
-    others: Sequence[Known]
-    """All calibrated runs that were found: the error of a calibration is measured on them."""
 
-    @property
-    def own(self) -> bool:
-        """Whether the device itself was measured."""
-        return self.of.sheet.name == self.wanted.name
-
-    def lines(self) -> Iterator[str]:
-        """Which calibration the predictions come from, and how far such predictions were off."""
-        by = self.of.calibrations[-1]
-        fitted = f"fitted to {by.shapes} shapes" if by.fitted else "its ceilings and shared priors, no fit"
-        whose = (
-            f"imported: {self.of.imported.partition(';')[0]}" if self.of.imported else f"run {self.of.run_id}"
-        )
-        scaled = "" if self.own else f", scaled to {self.wanted.name} by the datasheets"
-        yield f"L1 and L2 from the calibration of {self.of.device_name} ({whose}; {fitted}){scaled}."
-        errors_by_device = transfers(self.others, self.of)
-        here = next((errors for name, errors in errors_by_device.items() if name in self.wanted.match), None)
-        off = [errors.mape for name, errors in errors_by_device.items() if name != self.of.device_name]
-        if here is not None:
-            yield (
-                f"On {here.n} {by.dtype} matrix multiplications that were timed there, L2 is off by "
-                f"{share_text(here.mape)} on average: half by less than {share_text(here.median)}, one in "
-                f"ten by more than {share_text(here.p90)}."
-            )
-        elif off:
-            devices = "device" if len(off) == 1 else "devices"
-            yield (
-                f"No timing from {self.wanted.name} is known. Scaled to {len(off)} other {devices} in the "
-                f"same way, L2 was off by {share_text(min(off))} to {share_text(max(off))} on average, in "
-                f"the middle {share_text(statistics.median(off))}."
-            )
-        else:
-            yield f"No timing from {self.wanted.name} is known, so the error of this prediction is unknown."
-        dtypes = ", ".join(sorted({by.dtype, *by.others}))
+def basis_lines(wanted: Datasheet, of: Known | None) -> Iterator[str]:
+    """Which calibration the predictions rest on, and how far such predictions were off."""
+    learned = (
+        "`predict OPERATOR NAME=VALUES...` learns from timings of all GPUs, and says how far off it was."
+    )
+    if of is None:
+        unknown_levels = "with its ceilings is among the results: L1 and L2 are unknown."
+        yield f"No run of {wanted.name} {unknown_levels} {learned}"
+        return
+    by = of.calibrations[-1]
+    fitted = f"fitted to {by.shapes} shapes" if by.fitted else "its ceilings and shared priors, no fit"
+    whose = f"imported: {of.imported.partition(';')[0]}" if of.imported else f"run {of.run_id}"
+    yield f"L1 and L2 from the calibration of {of.device_name} ({whose}; {fitted})."
+    if errors := of.errors(by):
         yield (
-            f"L2 and L3 know data types with calibration shapes ({dtypes}; float16 as bfloat16), L3 only "
-            "on the device that ran them; of other types L1 rests on their stated peaks."
+            f"On {errors.n} {by.dtype} matrix multiplications that were timed there, L2 is off by "
+            f"{share_text(errors.mape)} on average: half by less than {share_text(errors.median)}, one in "
+            f"ten by more than {share_text(errors.p90)}."
         )
-        yield (
-            "Other operators were not compared: the error of their predictions is unknown. "
-            "`predict OPERATOR NAME=VALUES...` learns from timings, and says how far off it was."
-        )
+    dtypes = ", ".join(sorted({by.dtype, *by.others}))
+    yield (
+        f"L2 knows data types with calibration shapes ({dtypes}; float16 as bfloat16); of other types L1 "
+        "rests on their stated peaks."
+    )
+    yield f"Other operators were not compared: the error of their predictions is unknown. {learned}"
 
 
 def datasheet_named(wanted: str) -> Datasheet:
@@ -111,28 +93,13 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def basis(wanted: Datasheet, results: Sequence[Path], left_out: Callable[[str], object]) -> Basis:
-    """The calibration to predict from among these results. UserError if no GPU among them has one."""
-    runs = list(known_runs(read(results, left_out), find_datasheet))
-    of = nearest(runs, wanted)
-    if of is None:
-        named = ", ".join(map(str, results))
-        raise UserError(
-            f"{named}: holds no run of a GPU with its ceilings, so nothing can be predicted from it"
-        )
-    return Basis(wanted, of, runs)
-
-
-def predictions(on: Basis, cases: Sequence[Case]) -> pd.DataFrame:
+def predictions(wanted: Datasheet, by: Known | None, cases: Sequence[Case]) -> pd.DataFrame:
     """One row for each case: COLUMNS and `structured_limiter`; NaN and "" where a level has no prediction."""
-    rows = unmeasured(cases, on.wanted)
-    ceilings, by = on.of.ceilings, on.of.calibrations
-    if not on.own:
-        ceilings = transferred_ceilings(ceilings, on.of.sheet, on.wanted)
-        by = tuple(transferred(calibration, on.of.sheet, on.wanted) for calibration in by)
-    ceilings = with_peaks(ceilings, by[-1])
-    rows = pd.concat([rows, predict.structured(rows, lambda _: ceilings, on.wanted, by)], axis=1)
-    predict.add_rooflines(rows, lambda _: ceilings, on.wanted)
+    rows = unmeasured(cases, wanted)
+    ceilings = with_peaks(by.ceilings, by.calibrations[-1]) if by else Ceilings()
+    calibrations = by.calibrations if by else ()
+    rows = pd.concat([rows, predict.structured(rows, lambda _: ceilings, wanted, calibrations)], axis=1)
+    predict.add_rooflines(rows, lambda _: ceilings, wanted)
     return rows
 
 
@@ -158,17 +125,19 @@ def unmeasured(cases: Sequence[Case], sheet: Datasheet) -> pd.DataFrame:
     )
 
 
-def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterator[str]:
+def prediction_lines(
+    wanted: Datasheet, by: Known | None, loaded: Sequence[Loaded], each: bool
+) -> Iterator[str]:
     """One line for each sweep, with `each` one for each of its cases; then the totals and their basis."""
     possible = [
-        [case for case in sweep.cases if not case.missing("cuda", on.wanted.capability)] for sweep in loaded
+        [case for case in sweep.cases if not case.missing("cuda", wanted.capability)] for sweep in loaded
     ]
     hint = "" if each else "; --cases lists every case"
-    yield f"{on.wanted.name}: one launch of each case, predicted{hint}"
+    yield f"{wanted.name}: one launch of each case, predicted{hint}"
     known_s: dict[str, list[float]] = {column: [] for column in COLUMNS}
     lines: list[list[str]] = []
     for cases in filter(None, possible):
-        rows = predictions(on, cases)
+        rows = predictions(wanted, by, cases)
         for column, kept in known_s.items():
             kept += rows[column].dropna().tolist()
         bound = Counter(name for name in rows["structured_limiter"] if name)
@@ -180,12 +149,12 @@ def prediction_lines(on: Basis, loaded: Sequence[Loaded], each: bool) -> Iterato
             for case, row in zip(cases, rows.to_dict("records"), strict=True):
                 texts = [_text(row[column]) for column in COLUMNS]
                 lines.append([f"  {case.name}", "", *texts, row["structured_limiter"]])
-    levels = (">L0 datasheet", ">L1 calibrated", ">L2 structure", ">L3 learned")
+    levels = (">L0 datasheet", ">L1 calibrated", ">L2 structure")
     yield from table_lines(("sweep", ">cases", *levels, "bound by (L2)"), lines)
-    sums = zip(("L0", "L1", "L2", "L3"), known_s.values(), strict=True)
+    sums = zip(("L0", "L1", "L2"), known_s.values(), strict=True)
     totals = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
     yield f"one launch of each of {sum(map(len, possible))} cases: {totals}"
-    yield from on.lines()
+    yield from basis_lines(wanted, by)
 
 
 def _text(seconds: float | None) -> str:

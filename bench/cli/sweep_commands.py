@@ -114,11 +114,10 @@ def predict(
 ) -> None:
     """What launches would take on any GPU, and how far off such predictions were.
 
-    Sweeps: four levels of prediction and what bounds each case. An operator with its parameters
+    Sweeps: three levels of prediction and what bounds each case. An operator with its parameters
     (`softmax rows=4096 length=1024..65536`): a time and its 90 % interval, learned from the timings of
     all GPUs among the results.
     """
-    demand("predict", "scikit-learn")
     from bench.cli import predict as predicting
     from bench.judge.timings import read_pool
     from bench.runner.session import RESULTS
@@ -128,11 +127,13 @@ def predict(
     wanted = predicting.datasheet_named(on)
     results = results or [RESULTS]
     if words and any("=" in word for word in words[1:]):
+        demand("predict", "scikit-learn")
         of_operator = predicting.cases_of(words[0], words[1:], wanted)
         show(predicting.learned_lines(read_pool(results, left_out), of_operator, wanted))
         return
     loaded = _loaded(words or [], wanted.sm_count)
-    show(predicting.prediction_lines(predicting.basis(wanted, results, left_out), loaded, cases))
+    by = predicting.basis(wanted, results, left_out)
+    show(predicting.prediction_lines(wanted, by, loaded, cases))
 
 
 def _loaded(names: list[str], sm_count: int) -> list[sweep.Loaded]:

@@ -9,7 +9,7 @@ interval or a ceiling is missing:
     predicted_s  limiter  predicted_per_s            calibrated roofline of the same run, its largest term
     datasheet_s  datasheet_per_s                     roofline of the datasheet
     structured_s  structured_limiter  structured_per_s   with tiles, waves, caches
-    learned_s  learned_low_s  learned_high_s         with what calibration shapes leave of that; 90 % interval
+    learned_s  learned_low_s  learned_high_s         NaN until `bench.judge.timings.with_learned` fills them
     of_roof                                          share of the calibrated roof, or of the cache's
     imported  calibrating                            another's number; used to calibrate, so never scored
     intensity                                        flop / byte
@@ -40,8 +40,7 @@ from bench.judge.flags import SUSPECT, flags
 from bench.model.bound import bounds
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
-from bench.model.predict import add_rooflines, completed, reached, structured, with_peaks
-from bench.model.residual import Sample
+from bench.model.predict import LEARNED, add_rooflines, completed, reached, structured, with_peaks
 from bench.store import parquet
 from bench.store.schema import ARROW, FIELDS, Measurement, RunKey, run_names
 
@@ -63,10 +62,6 @@ class DeviceRun:
     datasheet: Datasheet | None = None
     calibrating: Known | None = None
     """Another run of the same device, whose ceilings and calibration stand in for those that it lacks."""
-    siblings: Sequence[Known] = ()
-    """Runs of other devices, whose calibration shapes help to learn what few shapes of its own leave."""
-    learns: bool = True
-    """Whether `frame` has the level that is learned, which takes longer than all others together."""
 
     @property
     def device(self) -> str:
@@ -259,9 +254,8 @@ def load(
     """`read` for figures and scores: with datasheets, and with what a run without ceilings borrows.
 
     `datasheet_of` gives the datasheet of a device by its name. A run without ceilings of its own borrows
-    those of a run of the same device in the files `calibrate_by`, and the other devices in these are its
-    siblings: on request, never by default. `left_out` and `other_units` as in `read`. UserError if no row has
-    a time.
+    those of a run of the same device in the files `calibrate_by`: on request, never by default. `left_out`
+    and `other_units` as in `read`. UserError if no row has a time.
     """
     paths = list(paths)
     given = read(paths, left_out, other_units)
@@ -271,7 +265,7 @@ def load(
         named = ", ".join(map(str, paths))
         raise UserError(f"{named}: no row has a time, so there is nothing to draw ({counts})")
     # A calibrating run measured one data type perhaps; its datasheet scales that to the others.
-    known = list(known_runs(read(calibrate_by), datasheet_of)) if calibrate_by else []
+    known = known_runs(read(calibrate_by), datasheet_of) if calibrate_by else ()
     by_device = {
         each.device_name: replace(each, ceilings=with_peaks(each.ceilings, each.calibrations[-1]))
         for each in known
@@ -281,7 +275,6 @@ def load(
             run,
             datasheet=datasheet_of(run.device_name),
             calibrating=None if run.measured_ceilings else by_device.get(run.device_name),
-            siblings=[each for each in known if each.device_name != run.device_name],
         )
         for run in given
     ]
@@ -336,12 +329,9 @@ def _add_rates(frame: pd.DataFrame) -> None:
 
 def _add_predictions(frame: pd.DataFrame, run: DeviceRun) -> None:
     given = run.calibrating.calibrations if run.calibrating else None
-    samples: dict[str, list[Sample]] = defaultdict(list)
-    for sibling in run.siblings:
-        for dtype, sample in sibling.samples.items():
-            samples[dtype].append(sample)
-    for name, column in structured(frame, run.roof, run.datasheet, given, samples, run.learns).items():
+    for name, column in structured(frame, run.roof, run.datasheet, given).items():
         frame[str(name)] = column
+    frame[[*LEARNED]] = np.nan
     add_rooflines(frame, run.roof, run.datasheet)
     for level in ("structured", "predicted", "datasheet"):
         frame[f"{level}_per_s"] = _counts(frame) / frame[f"{level}_s"]

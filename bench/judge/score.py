@@ -6,7 +6,7 @@ them up over the rows of one operator on one device, at one level of the model:
     L0         datasheet_s    the datasheet's roofline
     L1         predicted_s    the roofline with the ceilings of the same run, and its launch floor
     L2         structured_s   with structure: tiles, waves, split-K, cache residency, passes
-    L3         learned_s      L2 and what calibration shapes leave of it, with an interval
+    L3         learned_s      learned from timings of many GPUs, with an interval
     L2-priors  priors_s       the same with measured ceilings and shared constants, nothing fitted
 
 All levels of a group are scored on the same rows, those where each of them has a number: a level must not

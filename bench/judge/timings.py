@@ -1,7 +1,7 @@
 """The timings of GPUs in result files, as predictions are learned from them (bench/model/pooled.py).
 
-`with_learned` gives a run's frame the level L3 of what has no calibration shapes: every row of an operator
-that others timed, or that the run itself timed often enough.
+`with_learned` gives a run's frame the level L3: every row of an operator that others timed, or that the run
+itself timed often enough.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from bench.device.datasheet import Datasheet, find_datasheet
+from bench.environment.dependencies import demand
 from bench.format import count_text
 from bench.judge.flags import OVERHEAD
 from bench.judge.frame import DeviceRun
@@ -57,16 +58,18 @@ def sources_text(rows: pd.DataFrame) -> str:
 
 
 def with_learned(run: DeviceRun, pool: Pool, operators: Collection[str] | None = None) -> pd.DataFrame:
-    """The run's frame, with LEARNED where nothing else has said them, and `calibrating` where they come from.
+    """The run's frame, with LEARNED of a GPU's rows, and `calibrating` of those that they come from.
 
-    `pool` holds the run's own timings too. Only of these operators, if any are given.
+    `pool` holds the run's own timings too. Only of these operators, if any are given. UserError without
+    scikit-learn, if it is needed.
     """
     frame = run.frame.copy()
     sheet = _known(run.device_name)
     if sheet is None or run.rows[0].device_kind != "cuda":
         return frame
+    demand("predictions of a GPU", "scikit-learn")
     bounded = (frame["byte_moved"] > 0) & ~frame["arithmetic"].isin(WITHOUT_ROOF)
-    open_rows = frame[bounded & (frame["role"] == "measurement") & frame["learned_low_s"].isna()]
+    open_rows = frame[bounded & (frame["role"] == "measurement")]
     usable = _usable(frame) & (frame["source"].isna() | run.imported)
     frame.loc[largest(frame[usable], {run.device_name: sheet}), "calibrating"] = True
     for operator, rows in open_rows.groupby("operator", sort=False):

@@ -1,23 +1,18 @@
-"""The GPUs that results tell of: each run with its ceilings and calibrations, and how far one predicts
-another."""
+"""The GPU runs that calibrate the model of matrix products, and how far its predictions are off."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bench.errors import UserError
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceilings
 from bench.model.predict import calibrated, products, stated_tile, unfitted
-from bench.model.residual import Sample
 from bench.model.roofline import Floats
-from bench.model.scale_to_device import dtype_on, transferred
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,16 +71,6 @@ class Known:
         """Without a fit, and fitted where there are the shapes for it."""
         return calibrated(self.rows, self.ceilings, self.sheet)
 
-    @property
-    def samples(self) -> Mapping[str, Sample]:
-        """dtype -> what its calibration shapes leave of its L2, where there is a fit."""
-        by = self.calibrations[-1]
-        return {
-            calibration.dtype: calibration.sample
-            for calibration in (by, *by.others.values())
-            if calibration.sample
-        }
-
     @cached_property
     def _scored(self) -> pd.DataFrame:
         rows = self.rows
@@ -96,7 +81,7 @@ class Known:
         return rows[sound & (rows["role"] == "measurement") & free]
 
     def errors(self, by: Calibration) -> Errors | None:
-        """Errors of a calibration, its own or another's scaled to it, on the run's products of its type.
+        """Errors of one of its calibrations on the run's products of its type.
 
         The shapes that calibrate are left out. Of many, MOST spread evenly over the rows. None without any.
         """
@@ -123,46 +108,3 @@ def known(
     imported = first["source"] if isinstance(first["source"], str) else ""
     run = Known(first["device_name"], first["run_id"], imported, rows, ceilings, sheet)
     return run if run.unfitted else None
-
-
-def nearest(known_runs: Sequence[Known], wanted: Datasheet) -> Known | None:
-    """The run that predicts a device: its own if there is one, ours before others', else of the most similar.
-
-    Likest: of the same major compute capability if any is; then what an SM multiplies and what it draws
-    from memory differ least, in logarithms. None of none.
-    """
-
-    def unlike(known: Known) -> tuple[bool, bool, float, bool]:
-        same = known.sheet.name == wanted.name
-        major = [sheet.capability[0] if sheet.capability else None for sheet in (known.sheet, wanted)]
-        return not same, major[0] != major[1], _distance(known, wanted), bool(known.imported)
-
-    return min(known_runs, key=unlike, default=None)
-
-
-def _distance(known: Known, wanted: Datasheet) -> float:
-    per_sm = []
-    dtype = dtype_on(known.unfitted.dtype if known.unfitted else "", wanted)
-    for sheet in (known.sheet, wanted):
-        peak = sheet.peak_flop_per_s("matrix", dtype)
-        if not peak or not sheet.bandwidth_byte_per_s:
-            return math.inf
-        per_sm.append(
-            (math.log(peak / sheet.sm_count), math.log(sheet.bandwidth_byte_per_s / sheet.sm_count))
-        )
-    return math.dist(*per_sm)
-
-
-def transfers(known_runs: Sequence[Known], of: Known) -> Mapping[str, Errors]:
-    """Device -> errors of `of`'s calibration on it, scaled by datasheets; its own device as it is."""
-    by_device = {}
-    for other in known_runs:
-        by = of.calibrations[-1]
-        if other.sheet.name != of.sheet.name:
-            try:
-                by = transferred(by, of.sheet, other.sheet)
-            except UserError:
-                continue
-        if errors := other.errors(by):
-            by_device[other.device_name] = errors
-    return by_device

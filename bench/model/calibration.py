@@ -3,8 +3,8 @@
 Two calibrations, both reported. Without a fit: what the run's probes measured, and for the rest priors that
 are the same rule for every device. Fitted: those as a starting point, and the rows whose role is calibration
 (sweeps/ceilings/gemm_shapes.yaml), to whose times all nine numbers are drawn in logarithms, each as far as
-its spread allows. Bandwidth is measured, so it hardly moves; what nobody measured moves most. What the fit
-leaves of these times is learned besides (bench/model/residual.py). Shapes that calibrate are never scored.
+its spread allows. Bandwidth is measured, so it hardly moves; what nobody measured moves most. Shapes that
+calibrate are never scored.
 
 Each data type is calibrated by its own shapes. The peak of another type says too little of it: bfloat16's
 fit at the peak of float8 was off by 37 to 57 % on eight GPUs (docs/predictions.md).
@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
-from bench.model import residual, tile_wave
+from bench.model import tile_wave
 from bench.model.ceilings import Ceilings
-from bench.model.residual import Residual, Sample
 from bench.model.roofline import Floats
 from bench.model.tile_wave import Machine, PredictedGemms, Products
 
@@ -74,12 +72,6 @@ class Calibration:
     """Its origin: the device and the run."""
     others: Mapping[str, Calibration] = field(default_factory=dict)
     """dtype -> its own calibration, of the run's other data types."""
-    sample: Sample | None = field(default=None, compare=False)
-    """What the fit leaves of its shapes' times."""
-    implementations: frozenset[str] = frozenset()
-    """The implementations that ran the shapes: the residual is theirs."""
-    siblings: Sequence[Sample] = field(default=(), compare=False)
-    """The same data type's samples of other devices."""
 
     def of(self, dtype: str) -> Calibration | None:
         """The calibration of a data type; None where neither it nor one of the same units has shapes."""
@@ -94,11 +86,6 @@ class Calibration:
         # A product that is held to a tile lacks the choice for which the factor stands.
         factor = 1.0 if self.fitted or tile else UNFITTED
         return answer._replace(seconds=factor * answer.seconds)
-
-    @cached_property
-    def residual(self) -> Residual | None:
-        """Learned on first use; None where there are too few shapes."""
-        return residual.learn(self.sample, self.siblings) if self.sample else None
 
 
 def started(

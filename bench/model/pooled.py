@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bench.model import residual
+from bench.environment.dependencies import Requirement
 from bench.model.launch_features import START_S, Vocabulary, features, near, with_parameters
-from bench.model.residual import COVERS, told
 from bench.model.roofline import Floats
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ CALIBRATING = 64
 """Rows of one operator, GPU and source that calibrate at most; of fewer than twice as many, a quarter."""
 LEAST_ROWS = 16
 """Rows of a source from which a GPU is calibrated; with fewer it is as one without timings."""
+COVERS = 0.9
+"""Share of launches whose time the interval is meant to hold."""
 TREES, LEAF, FEATURES_OF_A_SPLIT, ROWS_OF_A_SOURCE = 120, 2, 0.5, 500
 FOLDS = 5
 UNLIKE_GENERATION, UNLIKE_CACHE, UNLIKE_MEMORY, UNLIKE_MAKER = 1.0, 0.3, 0.5, 0.05
@@ -55,6 +56,11 @@ STREAMING = ("activations", "elementwise")
 """Operators whose launches go through memory once, whatever they compute, but for a power."""
 USUAL_SHARE = 0.85
 """Share of the datasheet's bandwidth, where no GPU was timed."""
+
+
+def can_learn() -> bool:
+    """Whether scikit-learn is installed: without it no level is learned, and commands say so."""
+    return Requirement("scikit-learn", "").is_there
 
 
 def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:
@@ -213,7 +219,7 @@ class OperatorPool:
         return _quantile(np.concatenate(scaled), weight), error
 
 
-class _Found(NamedTuple):
+class _PooledResult(NamedTuple):
     """Predictions of launches [n]: base in seconds, expected log(t / base), the trees' disagreement."""
 
     base: Floats
@@ -249,27 +255,47 @@ class _Forest:
             {name: _like(sheets[name], wanted) for name in rows["device_name"].unique()}
         )
         weights = (like / np.sqrt(counts)).to_numpy(dtype=float)
-        trees = residual.forest(at.to_numpy(), left, TREES, LEAF, FEATURES_OF_A_SPLIT, weights)
-        _, disagreement = told(trees, at.to_numpy())
+        trees = grown(at.to_numpy(), left, weights)
+        _, disagreement = _mean_and_deviation(trees, at.to_numpy())
         return cls(operator, trees, known, float(np.median(disagreement)) or 1e-9)
 
-    def predict(self, rows: pd.DataFrame, sheet: Datasheet) -> _Found:
+    def predict(self, rows: pd.DataFrame, sheet: Datasheet) -> _PooledResult:
         """Predict rows of a GPU."""
         at, base = _features(self.of_operator, rows, self.known, sheet)
-        log, disagreement = told(self.trees, at.to_numpy())
+        log, disagreement = _mean_and_deviation(self.trees, at.to_numpy())
         # What the trees split by, and where they end: launches alike in these are alike in what is left.
         importance = self.trees.feature_importances_
         weights = np.append(np.sqrt(importance / (importance.max() or 1.0)), 1.0)
-        return _Found(base, log, disagreement, self.spread, np.column_stack([at, log]), weights)
+        return _PooledResult(base, log, disagreement, self.spread, np.column_stack([at, log]), weights)
+
+
+def grown(at: Floats, left: Floats, weights: Floats) -> ExtraTreesRegressor:
+    """Extremely randomized trees that give what is left, [n], at these features, [n, k]. Deterministic."""
+    # Importing it takes two seconds, more than most commands that import this module.
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    trees = ExtraTreesRegressor(
+        TREES, min_samples_leaf=LEAF, max_features=FEATURES_OF_A_SPLIT, random_state=0
+    )
+    return trees.fit(at, left, weights)
+
+
+def _mean_and_deviation(forest: ExtraTreesRegressor, at: Floats) -> tuple[Floats, Floats]:
+    """(mean, standard deviation) over the trees, each [n]."""
+    from sklearn.utils import check_array
+
+    checked = check_array(at, dtype=np.float32, order="C")  # once, not by each of a hundred trees
+    trees = np.stack([tree.predict(checked, check_input=False) for tree in forest.estimators_])
+    return trees.mean(axis=0), trees.std(axis=0)
 
 
 def _base(
     operator: OperatorPool, rows: pd.DataFrame, known: Mapping[str, float], wanted: Datasheet
-) -> _Found:
+) -> _PooledResult:
     """Launches of a GPU of which nothing is learned."""
     at, base = _features(operator, rows, known, wanted)
     nothing, telling = np.zeros(len(rows)), at[near(at)].to_numpy(dtype=float)
-    return _Found(base, nothing, nothing, 0.0, telling, np.ones(telling.shape[1]))
+    return _PooledResult(base, nothing, nothing, 0.0, telling, np.ones(telling.shape[1]))
 
 
 def _features(
@@ -335,7 +361,7 @@ def _process(at: Floats, left: Floats, wanted: Floats) -> tuple[Floats, Floats, 
 
 
 def _quantile(errors: Floats, weights: Floats) -> float:
-    """The smallest error that, with all smaller ones, has the share COVERS of the weight and one more."""
+    """Weighted conformal quantile: the smallest error that covers the share COVERS of the weight."""
     order = np.argsort(errors)
     share = np.cumsum(weights[order]) / (weights.sum() * (1.0 + 1.0 / len(errors)))
     return float(errors[order][min(int(np.searchsorted(share, COVERS)), len(errors) - 1)])

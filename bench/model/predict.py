@@ -1,4 +1,4 @@
-"""All levels of prediction for all rows of a run: structure and what is learned, on top of the roofline.
+"""The levels of prediction of all rows of a run: the roofline, and structure on top of it.
 
     L0  datasheet   max(FLOP / peak, bytes / bandwidth), as the maker states them
     L1  calibrated  t0 + max(FLOP / peak, bytes / bandwidth), as the run's ceilings were measured
@@ -6,8 +6,7 @@
                     a GPU's attention in one pass: tiles, softmax, caches (bench/model/attention.py)
                     all else: kernels * t0 + factor * max(FLOP / peak, bytes by where they lie / bandwidth
                     there, special functions / the units for them)
-    L3  learned     L2 times what the calibration shapes say it leaves (bench/model/residual.py), with the
-                    interval of nine in ten; L2 where nothing was learned
+    L3  learned     from timings of many GPUs, with the interval of nine in ten (bench/model/pooled.py)
 
 L2 says by what a launch is bound: launch, compute, memory, L2 (a CPU's: cache), wave tail, special functions.
 Its *factor* is how much longer an implementation takes than its bytes or FLOP need: one number for each kind
@@ -23,19 +22,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.case_name import row_name
-from bench.model import calibration, residual, tile_wave
+from bench.model import calibration, tile_wave
 from bench.model.attention import in_one_pass, predict_attention, special_per_clock
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
 from bench.model.quantization import forced_tile
-from bench.model.residual import Sample
 from bench.model.roofline import (
     WITHOUT_ROOF,
     Floats,
@@ -64,10 +61,8 @@ LEVELS: Mapping[str, str] = {
 }
 """Level -> the column of seconds that it predicts."""
 LEARNED = ("learned_s", "learned_low_s", "learned_high_s")
-"""Columns of L3: expected seconds, and the ends of the interval that holds nine launches in ten."""
-Siblings = Mapping[str, Sequence[Sample]]
-"""dtype -> what the calibration shapes of other devices leave of their own L2."""
-NO_SIBLINGS: Siblings = MappingProxyType({})
+"""Columns of L3: expected seconds, and the ends of the interval that holds nine launches in ten. Filled by
+`bench.judge.timings.with_learned`."""
 _STATED_TILE = re.compile(r"\b([1-9][0-9]*)x([1-9][0-9]*)x[1-9][0-9]* w[0-9]+ s[0-9]+")
 
 
@@ -90,14 +85,12 @@ def structured(
     roof: Callable[[str], Ceilings],
     sheet: Datasheet | None,
     given: Sequence[Calibration] | None = None,
-    siblings: Siblings = NO_SIBLINGS,
-    learns: bool = True,
 ) -> pd.DataFrame:
-    """Columns `structured_s`, `structured_limiter`, `priors_s`, `calibrating` and LEARNED of one run's rows.
+    """Columns `structured_s`, `structured_limiter`, `priors_s` and `calibrating` of one run's rows.
 
     `rows` has the columns of a result file, and `condition`; `roof` gives the ceilings of one. `given`,
-    without a fit and fitted, stands in for what the rows themselves would be calibrated by; `siblings` are
-    what other devices' shapes leave. NaN and "" where a level cannot say, and of LEARNED unless it `learns`.
+    without a fit and fitted, stands in for what the rows themselves would be calibrated by. NaN and "" where
+    a level cannot say.
     """
     import pandas as pd
 
@@ -107,7 +100,6 @@ def structured(
             "structured_limiter": "",
             "priors_s": np.nan,
             "calibrating": rows["role"] != "measurement",
-            **dict.fromkeys(LEARNED, np.nan),
         },
         index=rows.index,
     )
@@ -118,9 +110,9 @@ def structured(
         of_gpu = of_condition[gpu[of_condition.index]]
         of_products = given
         if of_products is None:
-            of_products = calibrated(of_condition, ceilings, sheet, siblings) if len(of_gpu) else ()
+            of_products = calibrated(of_condition, ceilings, sheet) if len(of_gpu) else ()
         for column, by in zip(("priors_s", "structured_s"), of_products, strict=False):
-            _predict_products(predictions, column, of_gpu, by, learns)
+            _predict_products(predictions, column, of_gpu, by)
         others = ~gpu[of_condition.index] & ~of_condition["arithmetic"].isin(WITHOUT_ROOF)
         _predict_others(predictions, of_condition[others], ceilings, sheet)
         of_attention = of_condition[one_pass[of_condition.index]]
@@ -132,8 +124,6 @@ def structured(
     predictions["structured_s"] = predictions["structured_s"].where(
         gpu, predictions["structured_s"].fillna(predictions["priors_s"])
     )
-    if predictions["learned_s"].notna().any():
-        predictions["learned_s"] = predictions["learned_s"].fillna(predictions["structured_s"])
     products_of_cpu = (rows["arithmetic"] == "matrix") & (rows["device_kind"] == "cpu")
     apply_starts(predictions, rows[products_of_cpu])
     apply_factors(predictions, rows[rows["product_m"].isna() & (rows["arithmetic"] != "matrix")], roof)
@@ -143,9 +133,7 @@ def structured(
 # ---- matrix products of a GPU
 
 
-def calibrated(
-    rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None, siblings: Siblings = NO_SIBLINGS
-) -> tuple[Calibration, ...]:
+def calibrated(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> tuple[Calibration, ...]:
     """(without a fit, fitted) for the rows of one run and condition.
 
     The second only where enough calibration shapes have a time; none without a product's ceilings. What it
@@ -155,7 +143,7 @@ def calibrated(
     if plain is None:
         return ()
     fits = {
-        dtype: _fitted(start, shapes, siblings.get(dtype, ()))
+        dtype: _fitted(start, shapes)
         for dtype, shapes in _shapes(rows).items()
         if len(shapes) >= calibration.LEAST_SHAPES and (start := plain.of(dtype)) is not None
     }
@@ -163,20 +151,11 @@ def calibrated(
     return (plain, replace(fitted, others=fits)) if fitted else (plain,)
 
 
-def _fitted(start: Calibration, shapes: pd.DataFrame, siblings: Sequence[Sample]) -> Calibration:
+def _fitted(start: Calibration, shapes: pd.DataFrame) -> Calibration:
     of, seconds = products(shapes), shapes["median_s"].to_numpy(dtype=float)
     machine = calibration.fit(start.machine, of, seconds)
-    answer = tile_wave.predict(machine, of)
-    return replace(
-        start,
-        machine=machine,
-        fitted=True,
-        shapes=len(shapes),
-        error=calibration.error(machine, of, seconds),
-        sample=Sample(residual.features(machine, of, answer), np.log(seconds / answer.seconds)),
-        implementations=frozenset(shapes["implementation"]),
-        siblings=siblings,
-    )
+    error = calibration.error(machine, of, seconds)
+    return replace(start, machine=machine, fitted=True, shapes=len(shapes), error=error)
 
 
 def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> Calibration | None:
@@ -324,9 +303,7 @@ def stated_tile(implementation: str, configuration: str) -> tuple[int, int] | No
     return (int(match[1]), int(match[2])) if match and not shared else None
 
 
-def _predict_products(
-    predictions: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration, learns: bool
-) -> None:
+def _predict_products(predictions: pd.DataFrame, column: str, rows: pd.DataFrame, by: Calibration) -> None:
     tiles = [stated_tile(*pair) for pair in zip(rows["implementation"], rows["configuration"], strict=True)]
     keys = list(zip(rows["dtype"], tiles, strict=True))
     for key in dict.fromkeys(keys):
@@ -334,15 +311,9 @@ def _predict_products(
         if of_dtype is None:
             continue
         own_rows = rows[[own == key for own in keys]]
-        of = products(own_rows)
-        answer = of_dtype.predict(of, key[1])
+        answer = of_dtype.predict(products(own_rows), key[1])
         predictions.loc[own_rows.index, column] = answer.seconds
         predictions.loc[own_rows.index, "structured_limiter"] = bound_by(of_dtype.machine, answer)
-        alike = own_rows["implementation"].isin(of_dtype.implementations).to_numpy(dtype=bool)
-        if learns and key[1] is None and alike.any() and of_dtype.residual:
-            corrected = of_dtype.residual.correct(residual.features(of_dtype.machine, of, answer))
-            for name, factor in zip(LEARNED, corrected, strict=True):
-                predictions.loc[own_rows.index[alike], name] = (factor * answer.seconds)[alike]
 
 
 def bound_by(machine: Machine, answer: tile_wave.PredictedGemms) -> list[str]:

@@ -31,7 +31,7 @@ from plots.cli.arguments import (
     writing,
 )
 from plots.figures import achieved as achieved_figure
-from plots.figures import compared, roofline
+from plots.figures import generations, roofline
 from plots.figures.every_figure import save
 
 
@@ -77,7 +77,7 @@ def draw(
         base = first_named(files, [run.device for run in together])
         apart: list[str] = []
         with writing("figures"), stages() as say:
-            drawn = save_in(folder, compared.draw(together, base, apart.append), say)
+            drawn = save_in(folder, generations.draw(together, base, apart.append), say)
         for sentence in apart:
             remark(sentence)
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +58,7 @@ def report(
     files = results if every_run else [file for path in results for file in newest(path)]
     with stages() as say:
         say("reading results")
-        runs = [replace(run, learns=False) for run in load_runs(files, calibrate_by, one_unit=True)]
+        runs = load_runs(files, calibrate_by, one_unit=True)
     if (first := first_named(results, [run.device for run in runs])) != runs[0].device:
         runs.sort(key=lambda run: run.device != first)
     of = COMPARED if len(runs) > 1 else f"{runs[0].device}/{runs[0].name}"
@@ -234,7 +233,7 @@ def site(
     files = results or [*public, reference / "core", reference / "steps"]
     with stages() as say:
         say("reading results")
-        runs = [replace(run, learns=False) for run in load_runs(files, None, one_unit=True)]
+        runs = load_runs(files, None, one_unit=True)
         given = build.Given(
             runs,
             parquet.read_sweeps(files),

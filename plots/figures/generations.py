@@ -23,6 +23,7 @@ from matplotlib.patches import Patch
 
 from bench.device.datasheet import Datasheet
 from bench.judge import speedup as judge
+from bench.judge.frame import DeviceRun
 from bench.model.bound import BOUNDS, bound_text
 from plots.base import scale, style
 from plots.base.page import Page, PanelPage, Panels, leaves
@@ -71,16 +72,13 @@ class _Compared:
         return judge.gains(self.cases, self.base, self.sheets)
 
 
-def draw(
-    rows: pd.DataFrame,
-    base: str,
-    sheets: Mapping[str, Datasheet | None],
-    remark: Callable[[str], object],
-) -> Iterator[tuple[str, Page]]:
+def draw(runs: Sequence[DeviceRun], base: str, remark: Callable[[str], object]) -> Iterator[tuple[str, Page]]:
     """(stem, page): the overview, then each operator and data type in detail.
 
     `remark` gets a sentence for each device that has no case in common with the base.
     """
+    rows = pd.concat([run.frame for run in runs], ignore_index=True)
+    sheets = {run.device: run.datasheet for run in runs}
     met = dict(judge.speedups(rows, base))
     for device, cases in met.items():
         if cases.empty:

@@ -210,7 +210,7 @@ def _thinned(run: DeviceRun, every: int) -> DeviceRun:
         for row in run.rows
         if every == 1 or row.role != "measurement" or zlib.crc32(row.parameters.encode()) % every == 0
     ]
-    return replace(run, rows=kept or run.rows[:1], learns=False)
+    return replace(run, rows=kept or run.rows[:1])
 
 
 def _shared(packed: str) -> str:

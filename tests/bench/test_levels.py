@@ -16,7 +16,6 @@ from bench.model import calibration, tile_wave
 from bench.model.calibration import UNFITTED, Calibration
 from bench.model.ceilings import Ceiling, Ceilings, Duration
 from bench.model.predict import (
-    LEARNED,
     bound_by,
     calibrated,
     completed,
@@ -100,7 +99,7 @@ def test_without_shapes_it_is_ceilings_and_priors(chance: np.random.Generator, s
     machine = start(ROOF, sheet)
     answer = tile_wave.predict(machine, bfloat16(shapes))
     assert found["structured_s"].to_numpy() == pytest.approx(UNFITTED * answer.seconds)
-    assert (found["priors_s"] == found["structured_s"]).all() and found[[*LEARNED]].isna().all(axis=None)
+    assert (found["priors_s"] == found["structured_s"]).all()
     assert list(found["structured_limiter"]) == bound_by(machine, answer)
     assert not found["calibrating"].any()
 
@@ -208,7 +207,7 @@ def test_float8_is_calibrated_by_its_own_shapes(chance: np.random.Generator, she
     eights = [dataclasses.replace(row, median_s=float(s)) for row, s in zip(eights, exact, strict=True)]
     found = told([*eights, *kinds[1]], roof, sheet)
     assert found["structured_s"].to_numpy()[:40] == pytest.approx(exact[:40], rel=0.1)
-    assert found["calibrating"].sum() == 128 and found["learned_s"].notna().all()
+    assert found["calibrating"].sum() == 128
     without = told([*eights[:40], *kinds[1]], roof, sheet)
     assert without["structured_s"].isna().tolist() == [True] * 40 + [False] * 64
 
@@ -287,9 +286,7 @@ def test_given_calibrations_replace_the_rows_own(chance: np.random.Generator, sh
 def test_no_rows_at_all(sheet: Datasheet) -> None:
     frame = framed(gemms(np.array([[8, 8, 8]]))).iloc[:0]
     found = structured(frame, lambda _: ROOF, sheet)
-    assert list(found.columns) == [
-        *("structured_s", "structured_limiter", "priors_s", "calibrating"), *LEARNED,
-    ]  # fmt: skip
+    assert list(found.columns) == ["structured_s", "structured_limiter", "priors_s", "calibrating"]
     assert not len(found)
 
 

@@ -18,7 +18,7 @@ from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.base import style
 from plots.base.page import Page
-from plots.figures import compared, every_figure
+from plots.figures import every_figure, generations
 from tests.plots.drawn import assert_readable, loaded, said
 from tests.plots.synthetic import H100, H200, Machine, ceilings, paired, quantized, row
 
@@ -74,7 +74,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
     )
     with style.look():
         alone = dict(every_figure.pages(first, sweeps))
-        together = compared.draw([first, second], first.device, print)
+        together = generations.draw([first, second], first.device, print)
         return alone | {f"compared/{stem}": page for stem, page in together}
 
 

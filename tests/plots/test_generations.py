@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from typer.testing import CliRunner
@@ -22,7 +21,7 @@ from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.base import style
 from plots.base.page import Captioned
-from plots.figures import compared, generations
+from plots.figures import generations
 from plots.figures.generations import BINS, LEAST, MANY, binned
 from tests.drawing import run_seed
 from tests.plots.drawn import described, heights, lines, loaded, opened, said, spans, titled
@@ -55,10 +54,8 @@ def both(
 
 def figures_of(runs: list[DeviceRun]) -> dict[str, Captioned]:
     """The figures of these runs over the first one's device, all of which have cases in common."""
-    rows = pd.concat([run.frame for run in runs], ignore_index=True)
     apart: list[str] = []
-    sheets = {run.device: run.datasheet for run in runs}
-    drawn = opened(generations.draw(rows, runs[0].device, sheets, apart.append))
+    drawn = opened(generations.draw(runs, runs[0].device, apart.append))
     assert apart == []
     return drawn
 
@@ -187,7 +184,7 @@ def test_a_band_is_drawn_from_so_many_cases_on(tmp_path: Path, count: int, kind:
 def test_runs_without_a_common_case_say_so(tmp_path: Path, runs: list[DeviceRun]) -> None:
     alone = scored(tmp_path, [row(H200, "gemm/some", Gemm(m=8, n=8, k=8, dtype="float16"), "cublas")])
     told: list[str] = []
-    stems = list(opened(compared.draw([runs[0], alone], "h100-sxm", told.append)))
+    stems = list(opened(generations.draw([runs[0], alone], "h100-sxm", told.append)))
     assert told == ["nvidia-h200 has no case in common with h100-sxm: no speed-ups are drawn"]
     assert not any(stem.startswith("generations") for stem in stems)
 
@@ -205,7 +202,7 @@ def test_imported_rows_are_named_in_the_title(tmp_path: Path) -> None:
         scored(tmp_path, measured(machine, source=f"somebody 1.0; their file {name}"))
         for machine, name in ((H100, "a"), (H200, "b"))
     ]
-    for stem, figure in opened(compared.draw(two, "h100-sxm", print)).items():
+    for stem, figure in opened(generations.draw(two, "h100-sxm", print)).items():
         assert "imported: somebody 1.0" in said(figure) and "their file" not in said(figure), stem
 
 
