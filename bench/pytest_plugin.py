@@ -28,6 +28,10 @@ ROOT = Path(__file__).parents[1]
 CASES = ROOT / "bench" / "test_benchmark.py"
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 EXAMPLES: pytest.StashKey[Examples] = pytest.StashKey()
+LEFT_OUT: pytest.StashKey[int] = pytest.StashKey()
+"""Number of examples that others stand for."""
+UNSTARTED: pytest.StashKey[str] = pytest.StashKey()
+"""Why no worker starts that could be asked for examples."""
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -37,18 +41,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "device": {"metavar": "DEVICE", "default": "auto"},
     "budget": {"metavar": "SECONDS"},
     "visits": {"metavar": "N"},
-    "regime": {"metavar": "REGIME", "default": "sustained"},
     "results": {"metavar": "DIR"},
-    "concurrent": {"action": "store_true"},
-    "all-examples": {"action": "store_true"},
     "shard": {"metavar": "I/N"},
-    "tag": {"metavar": "KEY=VALUE", "dest": "bench_tags", "action": "append", "default": []},
-    "anonymous": {"action": "store_true"},
     "resume": {"action": "store_true"},
 }
 """Our options, without their prefix `--bench-`; destinations are the names of the run's Options."""
-WITHOUT_MEASURING = {"device", "all-examples"}
+WITHOUT_MEASURING = {"device"}
 """The options that a check of results takes too."""
+DEEP = "ROOFBENCH_DEEP"
+"""Environment variable that is 1 where every implementation is to be checked at all of its examples."""
 NOTHING_TIMED = 3
 """Exit code of a run in which no requested case got a time."""
 HELP = {
@@ -57,20 +58,12 @@ HELP = {
     "sweep": "Only this sweep (gemm/square, square), folder of sweeps (gemm) or YAML file; repeatable.",
     "case": "Only the case of exactly this name, as every command prints it, and the ceilings that it needs; "
     "repeatable.",
-    "device": "cpu, cuda, cuda:N or all (GPUs); auto (default): the first GPU, else the CPU.",
-    "budget": "Wall time of the run, on each device if several; or inf. Default: the suite's; without one "
-    "120 on a CPU, 600 on a GPU.",
+    "device": "cpu, cuda or cuda:N; auto (default): the first GPU, else the CPU. A run is on one device.",
+    "budget": "Wall time of the run; or inf. Default: the suite's; without one 120 on a CPU, 600 on a GPU.",
     "visits": "Visits of each case, spread over the run: 3 for numbers to decide by. Default: the suite's "
     "number, usually 1: a look.",
-    "regime": "sustained: settled under load (default); boost: short bursts, each after a rest.",
     "results": "Where to write results; default results/ of the checkout.",
-    "concurrent": "Time all GPUs at the same time: how they do under each other's load; never compared with "
-    "runs made alone. Nothing is pinned to processors. Default: one after the other.",
-    "all-examples": "Without --benchmark: check every implementation at all of its examples. Default: at a "
-    "few that stand for all.",
     "shard": "Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
-    "tag": "Say something of this run in its rows (rack=b12, cooling=liquid); repeatable.",
-    "anonymous": "Write hashes in place of the machine's name and the GPU's PCI address, UUID and serial.",
     "resume": "Go on with the run of this shard that was interrupted last: only the rest is measured.",
 }
 
@@ -115,32 +108,42 @@ def pytest_configure(config: pytest.Config) -> None:
     Runs before pytest-benchmark's own pytest_configure, which reads these options once.
     """
     import kernels
-    from bench.runner.run import Options, Run
-    from bench.runner.session import RESULTS
+    from bench.runner.options import Options, runs_for
+    from bench.runner.run import RESULTS
 
     given = config.option
-    if not given.bench_run:
-        for name in sorted(OPTIONS.keys() - WITHOUT_MEASURING):
-            destination = OPTIONS[name].get("dest", f"bench_{name.replace('-', '_')}")
-            if getattr(given, destination) not in (OPTIONS[name].get("default"), False):
-                _refuse(f"--bench-{name} is for measuring: give --benchmark with it, or leave it out")
-    if given.bench_run:
-        if not config.pluginmanager.hasplugin("benchmark"):
-            _refuse("--benchmark needs the plugin pytest-benchmark, which -p no:benchmark excludes")
-        if getattr(given, "numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"):
-            _refuse("--benchmark times one case after the other: leave out -n (pytest-xdist)")
-        if not config.option.pyargs and not any(map(_collects_cases, config.args)):
-            _refuse("--benchmark measures the cases that bench/ collects: give `pytest bench/ --benchmark`")
+    if refusal := _refusal(config):
+        _refuse(refusal)
     values = {field.name: getattr(given, f"bench_{field.name}") for field in fields(Options)}
     values["suite"] = given.bench_suite or _usual_suite(config)
     options = Options(**values | {"results": Path(given.bench_results or RESULTS)})
     try:
-        run = Run(options, kernels.problem, timing=given.bench_run, opens=not given.collectonly)
+        (run,) = runs_for(options, kernels.problem, timing=given.bench_run, opens=not given.collectonly)
     except UserError as error:
         _refuse(str(error))
     config.stash[RUN] = run
     if config.pluginmanager.hasplugin("benchmark") and config.rootpath == ROOT:
         _configure_pytest_benchmark(given, run.device.slug)
+
+
+def _refusal(config: pytest.Config) -> str:
+    """Why these options do not go together; empty if they do."""
+    given = config.option
+    if given.bench_device == "all":
+        return FORMER["--bench-device all"]
+    if not given.bench_run:
+        for name in sorted(OPTIONS.keys() - WITHOUT_MEASURING):
+            destination = OPTIONS[name].get("dest", f"bench_{name}")
+            if getattr(given, destination) not in (OPTIONS[name].get("default"), False):
+                return f"--bench-{name} is for measuring: give --benchmark with it, or leave it out"
+        return ""
+    if not config.pluginmanager.hasplugin("benchmark"):
+        return "--benchmark needs the plugin pytest-benchmark, which -p no:benchmark excludes"
+    if getattr(given, "numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER"):
+        return "--benchmark times one case after the other: leave out -n (pytest-xdist)"
+    if not given.pyargs and not any(map(_collects_cases, config.args)):
+        return "--benchmark measures the cases that bench/ collects: give `pytest bench/ --benchmark`"
+    return ""
 
 
 def _collects_cases(argument: str) -> bool:
@@ -181,12 +184,17 @@ def _configure_pytest_benchmark(option: Any, slug: str) -> None:
 
 
 def examples(config: pytest.Config) -> Examples:
-    """The operators' own examples on this run's devices; the first call starts the workers."""
+    """The operators' own examples on this run's device; the first call starts the worker."""
     import kernels
     from bench.runner.examples import Examples
 
     if EXAMPLES not in config.stash:
-        config.stash[EXAMPLES] = Examples(config.stash[RUN], kernels.problem, kernels.names())
+        run, operators = config.stash[RUN], kernels.names()
+        try:
+            run.libraries()
+        except UserError as error:  # an exit while tests are collected would be an error of their file
+            config.stash[UNSTARTED], operators = str(error), []
+        config.stash[EXAMPLES] = Examples(run.worker, kernels.problem, operators)
     return config.stash[EXAMPLES]
 
 
@@ -196,33 +204,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     run = config.stash.get(RUN, None)
     if run is None:
         return
-    by_test: dict[str, list[Any]] = {"test_measure": [], "test_correct": []}
+    by_test: dict[str, dict[str, Any]] = {"test_measure": {}, "test_correct": {}}
     others: list[Any] = []
     for item in items:
-        by_test.get(getattr(item, "originalname", ""), others).append(item)
-    wanted, unwanted = by_test["test_measure"], by_test["test_correct"]
-    if not config.option.bench_run:
-        wanted, unwanted = unwanted, wanted
-    kept = list(range(len(wanted)))
-    if config.option.bench_run:
-        # Cases that cannot run here get rows; thousands of skipped tests would slow a small run down.
-        kept = run.order([item.callspec.params["case"] for item in wanted])
-    elif wanted and not config.option.bench_all_examples:
-        kept = examples(config).few([item.callspec.params["example"] for item in wanted])
-    left_out = sorted(set(range(len(wanted))) - set(kept))
-    if unwanted or left_out:
-        config.hook.pytest_deselected(items=[*unwanted, *(wanted[index] for index in left_out)])
-    items[:] = [*others, *(wanted[index] for index in kept)]
+        if (name := getattr(item, "originalname", "")) in by_test:
+            (parameter,) = item.callspec.params.values()  # type: ignore[attr-defined]
+            by_test[name][parameter] = item
+        else:
+            others.append(item)
+    cases, checks = by_test["test_measure"], by_test["test_correct"]
+    # Cases that cannot run here get rows; thousands of skipped tests would slow a small run down.
+    kept = [cases[name] for name in run.order(list(cases))] if config.option.bench_run else []
+    if checks and not config.option.bench_run:
+        names = list(checks)
+        kept = [checks[n] for n in (names if is_deep() else examples(config).few(names))]
+        config.stash[LEFT_OUT] = len(checks) - len(kept)
+    there = {id(item) for item in kept}
+    left_out = [item for item in (*cases.values(), *checks.values()) if id(item) not in there]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    items[:] = [*others, *kept]
+
+
+def is_deep() -> bool:
+    """Whether all examples are checked, not only a few that stand for them."""
+    return os.environ.get(DEEP) == "1"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Give the run the cases that -k left, and print its opening lines."""
     config = session.config
-    checked = config.stash.get(EXAMPLES, None)
-    if checked is not None and checked.unstarted:
-        _refuse(checked.unstarted)
-    if checked is not None and checked.left_out:
-        line = f"{checked.left_out:,} further examples are left out; --bench-all-examples checks them too"
+    if unstarted := config.stash.get(UNSTARTED, ""):
+        _refuse(unstarted)
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        line = f"{left_out:,} further examples are left out; {DEEP}=1 checks them too"
         _terminal(config).line(line)
     if (run := _measuring(config)) is None:
         return
@@ -266,9 +281,9 @@ def roofbench(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
     def measure(kernel: Any, operator: str, *, cache: str = "cold", **given: Any) -> dict[str, Any]:
         from bench.cli.pytest_fixture import TIMER, measured, replay
 
-        session = request.config.stash[RUN].sessions[0]
+        run = request.config.stash[RUN]
         try:
-            facts = measured(session, kernel, operator, given, cache)
+            facts = measured(run, kernel, operator, given, cache)
         except UserError as error:
             facts = {"status": "refused", "reason": str(error)}
         if facts["status"] != "ok":
@@ -290,11 +305,13 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     config = session.config
     if (run := _measuring(config)) is None or session.testsfailed:
         return
-    from bench.cli.run_lines import show
+    from bench.cli.run_lines import Progress
 
     terminal = _terminal(config)
+    progress = Progress(run, terminal.line, terminal.progress)
     try:
-        show(run, terminal.line, config.option.maxfail, terminal.progress)
+        for _, row in run.walk(config.option.maxfail):
+            progress.show(row)
         terminal.end()
         run.collect()
     except UserError as error:
@@ -315,8 +332,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run is None:
         return
     interrupted = exitstatus == pytest.ExitCode.INTERRUPTED and session.config.option.bench_run
-    results = run.finish(interrupted)
-    if any(result.reason for result in results):
+    if run.finish(interrupted).reason:
         session.exitstatus = 2
     elif _measuring(session.config) and exitstatus == pytest.ExitCode.OK:
         if run.requested and not run.has_a_time:
@@ -350,12 +366,10 @@ VOLATILE = ("hz_actual", "hz_actual_friendly", "hz_advertised", "hz_advertised_f
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    """Add the device that was timed; leave out what changes from run to run, and names on request."""
+    """Add the device that was timed; leave out what changes from run to run."""
     for name in VOLATILE:
         machine_info.get("cpu", {}).pop(name, None)
     if (run := config.stash.get(RUN, None)) is not None:
-        if run.options.anonymous:
-            machine_info.pop("node", None)
         machine_info["device"] = {"slug": run.device.slug, "name": run.device.name, "id": run.device.id}
 
 

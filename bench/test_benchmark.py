@@ -1,9 +1,9 @@
 """The tests that `pytest bench/` collects. Nothing is timed here: bench/pytest_plugin.py measures before.
 
 With --benchmark they are the cases of the sweeps, whose rows each test shows to pytest-benchmark; without,
-every implementation on this device at a few of its own awkward examples (--bench-all-examples: at all of
-them), compared with its float64 reference. Cases are passed as plain text, since pytest-benchmark writes
-parameters into its JSON.
+every implementation on this device at a few of its own awkward examples (ROOFBENCH_DEEP=1: at all of them),
+compared with its float64 reference. Cases are passed as plain text, since pytest-benchmark writes parameters
+into its JSON.
 """
 
 from __future__ import annotations

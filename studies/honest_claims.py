@@ -264,7 +264,7 @@ def rows_of(chance: np.random.Generator, machine: Machine, made: Mapping[str, Fa
         "device_kind": machine.kind,
         "clock": "host" if machine.kind == "cpu" else "graph",
     }
-    facts |= {"protocol": settings.hash, "protocol_version": settings.version, "regime": settings.regime}
+    facts |= {"protocol": settings.hash, "protocol_version": settings.version, "regime": "sustained"}
 
     def visits(whims: Whims, row: Measurement, at: Sequence[float]) -> Iterator[Measurement]:
         for number, (time, samples) in enumerate(whims(work_of(row), at)):

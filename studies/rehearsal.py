@@ -27,7 +27,7 @@ import bench.worker.__main__ as worker
 import kernels
 from bench.cli.closing import closing_lines
 from bench.cli.list_cases import of_datasheet
-from bench.cli.run_lines import opening_lines, show
+from bench.cli.run_lines import Progress, opening_lines
 from bench.cli.table import table_lines
 from bench.device.datasheet import datasheets
 from bench.device.detect import Device
@@ -35,7 +35,8 @@ from bench.errors import UserError, unknown
 from bench.judge.claims import Declared, judge
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import runs
-from bench.runner.run import Options, Run
+from bench.runner.options import TAGS, Options, runs_for
+from bench.runner.run import Run, RunResult
 from bench.runner.schedule import launch_limit_s
 from bench.runner.worker_process import WorkerDied
 from bench.worker.clock import HostClock
@@ -109,16 +110,17 @@ def made_bench(gpu: SimulatedGpu) -> Bench:
 def in_virtual_time(gpu: SimulatedGpu) -> Iterator[None]:
     """Within it there is this GPU alone, and runs are made on it in this process."""
     replaced = {
-        "runner.run.chosen": lambda wanted: [gpu.device],
+        "runner.options.chosen": lambda wanted: [gpu.device],
         "runner.supervisor.Worker": lambda *_, **__: InProcess(gpu),
         "worker.__main__.kernels": SimpleNamespace(operator=lambda name: simulated.stand_in(name, gpu)),
         "worker.measure_case.Arena": simulated.arenas(gpu),
         "worker.parts.seconds": lambda calls, on_gpu: gpu.time.spend(PROFILE_S) or {},
         **dict.fromkeys(("worker.measure_case.torch", "worker.cache_ring.torch"), simulated.HostTorch()),
-        **dict.fromkeys(("runner.session.time", "runner.supervisor.time"), gpu.time),
+        **dict.fromkeys(("runner.run.time", "runner.supervisor.time"), gpu.time),
         **dict.fromkeys(("worker.measure_case.time", "worker.clock.time"), gpu.time),
     }
     with ExitStack() as stack:
+        stack.enter_context(patch.dict(os.environ, {TAGS: "simulated=yes"}))
         for name, instead in replaced.items():
             stack.enter_context(patch(f"bench.{name}", instead))
         yield
@@ -138,22 +140,22 @@ def rehearsed(device: Device, options: Options, seed: int = 1) -> Rehearsal:
     gpu = SimulatedGpu(device, simulated.VirtualTime(seed), seed)
     gc.freeze()  # each visit collects: what is imported need not be looked at
     with in_virtual_time(gpu):
-        run = Run(replace(options, tags=("simulated=yes",)), kernels.problem)
-        names = list(run.cases)
-        run.plan(names[index] for index in run.order(names))
+        (run,) = runs_for(options, kernels.problem)
+        run.plan(run.order(run.cases))
         lines = opening_lines(run)
-        show(run, lines.append)
-        run.finish()
+        progress = Progress(run, lines.append, None)
+        for _, row in run.walk():
+            progress.show(row)
+        result = run.finish()
         lines += closing_lines(run)
-        return _judged(gpu, run, "\n".join(lines))
+        return _judged(gpu, run, result, "\n".join(lines))
 
 
-def _judged(gpu: SimulatedGpu, run: Run, screen: str) -> Rehearsal:
+def _judged(gpu: SimulatedGpu, run: Run, result: RunResult, screen: str) -> Rehearsal:
     """What the rows of a finished run say, beside what the device could have done."""
-    (session,), (result,) = run.sessions, run.results
-    budget_s, elapsed_s = session.budget_s, session.elapsed_s
+    budget_s, elapsed_s = run.budget_s, run.elapsed_s
     rows = {row.case: row for row in result.rows}
-    visited = [(each.case, row) for each in run.requested if (row := rows.get(each.case.key)) is not None]
+    visited = [(case, row) for case in run.requested if (row := rows.get(case.key)) is not None]
     skipped = [(case, row) for case, row in visited if row.status == "skipped"]
     refused = [(case, row) for case, row in skipped if not row.reason.startswith("left out")]
     bugs = Counter(f"{row.status}: {row.case}: {row.reason}" for row in rows.values() if row.status in FAILED)
@@ -165,7 +167,9 @@ def _judged(gpu: SimulatedGpu, run: Run, screen: str) -> Rehearsal:
     (judged_run,) = runs(result.rows, without_mixed=True)
     timed = [row for row in judged_run.rows if row.is_timed]
     there = {row.sweep for row in timed if row.role == "measurement"}
-    declared = [Declared(name, (name,), claims) for name, claims in session.claims.items() if name in there]
+    declared = [
+        Declared(name, (name,), claims) for name, claims in run.chosen.claims.items() if name in there
+    ]
     verdicts = Counter(each.verdict for each in judge([judged_run], declared))
     if budget_s is not None and elapsed_s > OVERRUN * budget_s:
         bugs[f"took {elapsed_s:.0f} s of {budget_s:.0f} s"] += 1

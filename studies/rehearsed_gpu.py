@@ -372,10 +372,6 @@ class SimulatedTelemetry(NoTelemetry):
         self._gpu.time.spend(NVML_S)
         return not self._gpu.is_heavy
 
-    def rest(self, seconds: float) -> None:
-        """Let the device rest."""
-        self._gpu.time.now_s += seconds
-
     def stop(self) -> dict[str, Any]:
         """Columns of the row."""
         heavy, limit_w = self._gpu.is_heavy, self._gpu.model.sheet.power_w or 0.0

@@ -15,7 +15,7 @@ def test_examples() -> None:
 
     tests/kernels/test_every_operator.py and test_inductor.py.
     """
-    words = ["--bench-all-examples"] * is_deep()
+    words: list[str] = []  # of a deep run all: the process inherits ROOFBENCH_DEEP
     if detect("auto").kind == "cpu" and not is_deep():
         operators = drawn(kernels.names(), 4, "operators of examples")
         words += ["-k", f"({' or '.join(f'[{name}-' for name in operators)}) and not inductor"]

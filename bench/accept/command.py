@@ -61,8 +61,8 @@ def accept(
 def _measured(device: str, budget: str | None, results: Path | None) -> list[Path]:
     """The file of a run of the suite, made now. UserError if there is none."""
     from bench.cli.whole_run import measure
-    from bench.runner.run import Options
-    from bench.runner.session import RESULTS
+    from bench.runner.options import Options
+    from bench.runner.run import RESULTS
 
     options = Options(
         device=device,
@@ -84,7 +84,7 @@ def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = 
     from bench.accept.usual import usual
     from bench.judge.timings import read_pool
     from bench.model.pooled import can_learn
-    from bench.runner.session import RESULTS
+    from bench.runner.run import RESULTS
 
     mine = read(paths, left_out)
     named = ", ".join(map(str, paths))

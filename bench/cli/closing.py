@@ -1,6 +1,6 @@
 """The end of a run in the terminal: what the machine reaches and its rows decide, and where everything is.
 
-At most LINES lines of COLUMNS columns for each device. `python -m bench table RESULT` prints every case.
+At most LINES lines of COLUMNS columns. `python -m bench table RESULT` prints every case.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from bench.case_name import row_name
 from bench.cli.run_lines import left_out_lines
@@ -20,7 +21,6 @@ from bench.judge.findings import findings
 from bench.judge.frame import DeviceRun, runs
 from bench.runner.comparisons import reachable
 from bench.runner.run import Run
-from bench.runner.session import Session
 from bench.store.schema import Measurement
 
 LINES, COLUMNS = 25, 100
@@ -30,57 +30,62 @@ DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 
 
 def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
-    """What to say at the end of a run, device by device; with `every_case` its table first."""
-    for session in run.sessions:
-        if every_case and (table := case_table(_in_order(run, session))):
-            yield from (table, "")
-        for line in _session_lines(run, session):
-            yield from wrapped(line, COLUMNS)
-        yield from _places(session)
+    """What to say at the end of a run; with `every_case` its table first."""
+    if every_case and (table := case_table(_in_order(run))):
+        yield from (table, "")
+    for line in _run_lines(run):
+        yield from wrapped(line, COLUMNS)
+    yield from _places(run)
     if run.stopped:
         yield run.stopped
-    journals = [result.journal for result in run.results if result.journal]
-    yield from dict.fromkeys(result.reason for result in run.results if result.reason)
-    for journal in journals:
+    if run.result is not None and run.result.reason:
+        yield run.result.reason
+    if (journal := _journal(run)) is not None:
         yield f"interrupted: these rows are safe in {journal}"
-    if journals:
         yield "the next run turns them into a result file; --bench-resume goes on from there"
 
 
-def _in_order(run: Run, session: Session) -> list[Measurement]:
-    places = {requested.case.key: place for place, requested in enumerate(run.cases.values())}
-    return sorted(session.rows(), key=lambda row: places.get(row.case, len(places)))
+def _journal(run: Run) -> Path | None:
+    """The journal of a run that has no result file."""
+    return None if run.result is None else run.result.journal
 
 
-def _session_lines(run: Run, session: Session) -> Iterator[str]:
-    rows = _in_order(run, session)
+def _in_order(run: Run) -> list[Measurement]:
+    places = {case.key: place for place, case in enumerate(run.cases.values())}
+    return sorted(run.rows(), key=lambda row: places.get(row.case, len(places)))
+
+
+def _run_lines(run: Run) -> Iterator[str]:
+    rows = _in_order(run)
     if not rows:
         yield "no case was measured"
         return
     (judged_run,) = runs(rows, without_mixed=True)
     sheet = find_datasheet(judged_run.device_name)
     judged_run = replace(judged_run, datasheet=sheet)
-    facts = list(_facts(run, session, judged_run))
+    facts = list(_facts(run, judged_run))
     if sentence := reached_sentence(judged_run):
         yield sentence
     notable = [part for line in findings([judged_run]) for part in wrapped(line, COLUMNS)]
     yield from notable
-    yield from _results(session, judged_run, LINES - len(facts) - len(notable) - 5)
+    yield from _results(run, judged_run, LINES - len(facts) - len(notable) - 5)
     yield ""
     yield from facts
 
 
-def _results(session: Session, run: DeviceRun, most: int) -> Iterator[str]:
+def _results(run: Run, judged_run: DeviceRun, most: int) -> Iterator[str]:
     """The verdicts on the claims that the rows decide; of few cases their times."""
-    timed = [row for row in run.rows if row.is_timed and row.role == "measurement"]
+    timed = [row for row in judged_run.rows if row.is_timed and row.role == "measurement"]
     if 0 < len(timed) <= FEW:
         yield ""
-        yield from (_case_line(row, run) for row in timed)
+        yield from (_case_line(row, judged_run) for row in timed)
         return
     there = {row.sweep for row in timed}
-    declared = [Declared(name, (name,), claims) for name, claims in session.claims.items() if name in there]
-    judged = judge([run], declared) if any(each.claims for each in declared) else []
-    planned = reachable(session.comparisons or (), {row.case for row in run.rows})
+    declared = [
+        Declared(name, (name,), claims) for name, claims in run.chosen.claims.items() if name in there
+    ]
+    judged = judge([judged_run], declared) if any(each.claims for each in declared) else []
+    planned = reachable(run.comparisons or (), {row.case for row in judged_run.rows})
     shown = sorted(
         (each for each in judged if each.verdict in DECIDED), key=lambda e: DECIDED.index(e.verdict)
     )
@@ -94,7 +99,7 @@ def _results(session: Session, run: DeviceRun, most: int) -> Iterator[str]:
     words = Counter(each.verdict for each in (*shown[most:], *few))
     if words:
         rest = ", ".join(f"{count} {word}" for word, count in words.items())
-        yield f"... and {rest}: python -m bench claims {session.path or 'RESULT'}"
+        yield f"... and {rest}: python -m bench claims {run.path or 'RESULT'}"
 
 
 def _case_line(row: Measurement, run: DeviceRun) -> str:
@@ -113,31 +118,31 @@ def _verdict_line(judged: JudgedClaim) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def _facts(run: Run, session: Session, judged_run: DeviceRun) -> Iterator[str]:
+def _facts(run: Run, judged_run: DeviceRun) -> Iterator[str]:
     """How the run went: what has a time, how far to trust it, what is missing, and where the rows are."""
     rows = judged_run.rows
-    yield from account(rows, session.elapsed_s, session.parts_s, session.worker.starting_s)
+    yield from account(rows, run.elapsed_s, run.parts_s, run.worker.starting_s)
     yield from trust_lines(judged_run)
-    if not any(result.journal for result in run.results):
-        yield from left_out_lines(session.planner.left_out)
-    yield from session.planner.giving_up.lines
-    for cause, count in session.worker.renewed.most_common():
+    if _journal(run) is None:
+        yield from left_out_lines(run.planner.left_out)
+    yield from run.planner.giving_up.lines
+    for cause, count in run.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
-    if lost := sorted(session.without_column):
+    if lost := sorted(run.without_column):
         yield f"no row holds these facts of the worker, which are no columns: {', '.join(lost)}"
     there = {row.case for row in rows if row.status != "skipped"}
-    roofs = [each.case for each in run.requested if each.session is session and each.case.role == "roof"]
-    missing = [case.name for case in roofs if case.key in session.added and case.key not in there]
-    if missing and not any(result.journal for result in run.results):
+    roofs = [case for case in run.requested if case.role == "roof"]
+    missing = [case.name for case in roofs if case.key in run.chosen.added and case.key not in there]
+    if missing and _journal(run) is None:
         yield f"no time for these roofs, so shares of them are missing: {', '.join(missing)}"
     elif not any(row.role != "measurement" for row in rows):
         yield 'no ceilings among these cases, so no roof: give -k "ceilings or (...)"'
 
 
-def _places(session: Session) -> Iterator[str]:
+def _places(run: Run) -> Iterator[str]:
     """The paths of the rows, and the commands that show them; paths are never broken."""
-    if session.path is not None:
-        yield f"rows: {session.path}"
-        yield f"every case: python -m bench table {session.path}"
-        yield f"one page to look at: python -m plots report {session.path}"
-        yield f"figures: python -m plots {session.path}"
+    if run.path is not None:
+        yield f"rows: {run.path}"
+        yield f"every case: python -m bench table {run.path}"
+        yield f"one page to look at: python -m plots report {run.path}"
+        yield f"figures: python -m plots {run.path}"

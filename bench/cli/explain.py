@@ -169,7 +169,6 @@ def command_again(row: Measurement, here: bool) -> str:
         words = ["pytest", "bench/", "--benchmark", *([] if here else ["--bench-sweep", f"{row.sweep}.yaml"])]
         words += ["--bench-case", row_name(row)]
     words += ["--bench-device", "cpu"] if row.device_kind == "cpu" else []
-    words += ["--bench-regime", row.regime] if row.regime == "boost" else []
     settings = protocol_of(row)  # a row may publish more or fewer visits than were asked for
     visits = settings.visits if settings else row.visits or 1
     words += ["--bench-visits", str(visits)] if visits > 1 else []

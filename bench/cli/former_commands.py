@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FORMER: Mapping[str, str] = {
+    "--bench-all-examples": "`--bench-all-examples` is the environment variable ROOFBENCH_DEEP=1",
+    "--bench-anonymous": "`--bench-anonymous` is gone: drop host, pci_bus, gpu_uuid and serial from a file",
+    "--bench-concurrent": "`--bench-concurrent` is a loop with ROOFBENCH_CONCURRENT_GPUS (docs/fleet.md)",
+    "--bench-device all": "`--bench-device all` is a shell loop over --bench-device cuda:N (docs/fleet.md)",
+    "--bench-regime": "`--bench-regime` is gone: every run keeps the device loaded, as `sustained` did",
+    "--bench-tag": "`--bench-tag` is the environment variable ROOFBENCH_TAGS=key=value,key=value",
     "--bench-fresh-ceilings": "`--bench-fresh-ceilings` is gone: every run measures the ceilings it needs",
     "completion": "`completion` is `roofbench --install-completion`; `make setup` puts it into .venv/bin",
     "dev": "`dev schema` is `python -m bench.cli.sweep_schema`, `dev columns` `python -m bench.store.schema`",

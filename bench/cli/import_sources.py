@@ -113,7 +113,7 @@ def _lines(
     """Import one source; what came of it, by device and operator, and what was set aside."""
     from bench.interop.cloning import installed
     from bench.interop.import_source import imported
-    from bench.runner.session import RESULTS
+    from bench.runner.run import RESULTS
 
     begun = time.monotonic()
     source = described(name)

@@ -10,7 +10,7 @@ from bench.cli.run_command import cases_of
 from bench.device.lock import device_lock
 from bench.errors import UserError
 from bench.runner.custom_kernel import checked_kernels
-from bench.runner.session import Session
+from bench.runner.run import Run
 from bench.runner.supervisor import measure_request
 from bench.spec import parameter_words
 
@@ -63,11 +63,11 @@ def kernel_text(kernel: Callable[..., Any] | str) -> str:
 
 
 def measured(
-    session: Session, kernel: Callable[..., Any] | str, operator: str, given: Mapping[str, Any], cache: str
+    run: Run, kernel: Callable[..., Any] | str, operator: str, given: Mapping[str, Any], cache: str
 ) -> dict[str, Any]:
     """The worker's columns of one visit to this kernel, which is checked at small sizes first. UserError."""
     words = [operator, *parameter_words(given)]
-    device, worker = session.device, session.worker
+    device, worker = run.device, run.worker
     cases = cases_of("roofbench", words, device, kernel=[kernel_text(kernel)], cache=cache)
     if len(cases) != 1:
         raise UserError(f"roofbench {' '.join(words)}: give one value of each parameter")
@@ -75,5 +75,5 @@ def measured(
         for _ in checked_kernels(cases, worker, device):
             pass
         threads = worker.threads("all")
-        request = measure_request(cases[0], session.protocol, None, SAMPLING_S, threads, first=True)
+        request = measure_request(cases[0], run.protocol, None, SAMPLING_S, threads, first=True)
         return worker.answer(request, SAMPLING_S)

@@ -181,7 +181,7 @@ def import_csv(
 ) -> None:
     """Anybody's own numbers from a CSV file. Nothing is written unless every line is right."""
     from bench.interop.import_csv import imported
-    from bench.runner.session import RESULTS
+    from bench.runner.run import RESULTS
 
     devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem, new_device)
     if all(device.path.exists() for device in devices):

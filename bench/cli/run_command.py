@@ -84,8 +84,8 @@ def run(
     from bench.cli.one_launch import launch_once
     from bench.cli.whole_run import measure
     from bench.device.detect import chosen
-    from bench.runner.run import Options
-    from bench.runner.session import RESULTS
+    from bench.runner.options import Options
+    from bench.runner.run import RESULTS
 
     words = [operator, *(given or [])]
     if once:

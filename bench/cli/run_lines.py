@@ -15,7 +15,8 @@ from bench.format import count_text, duration_text
 from bench.runner.comparisons import CaseGroup, reachable
 from bench.runner.forecast import Forecast, Tally
 from bench.runner.price import ASSUMED
-from bench.runner.run import Run, short_name
+from bench.runner.run import Run
+from bench.store.schema import Measurement
 
 NO_SHEET = "no datasheet, so launches are taken to be short; the ceilings and then every visit correct it"
 WHILE_BUSY = "times come out longer, intervals wider, and rows flagged; measure when it is quiet"
@@ -27,45 +28,40 @@ SHOWN = 5
 
 
 def opening_lines(run: Run) -> list[str]:
-    """The lines printed before the first case. UserError if a worker does not start."""
-    lines = []
-    for session in run.sessions:
-        device = session.device
-        busy = busy_line(run, device) if device.kind == "cuda" else ""  # before our worker is on it
-        libraries = run.libraries(session)
-        units = f"{device.sm_count} {'SMs' if device.kind == 'cuda' else 'cores'}"
-        lines.append(f"roofbench: {device.name}, {units}; {libraries}")
-        if busy := busy or (busy_line(run, device) if device.kind == "cpu" else ""):
-            lines.append(busy)
-        limit = "no limit" if session.budget_s is None else duration_text(session.budget_s)
-        times = {1: "once", 2: "twice"}.get(session.visits, f"{session.visits} times")
-        regime = "" if session.regime == "sustained" else f" in {session.regime}"
-        if run.suite is not None:
-            lines.append(f"suite {run.options.suite}: {run.suite.title}")
-        lines.append(f"budget: {limit}; each case visited {times}{regime}; results: {session.folder}")
-        forecast = session.forecast()
-        rests_on = NO_SHEET
-        if device.datasheet is not None:
-            rests_on = (
-                f"the datasheet of {device.datasheet.name} and on assumptions (`python -m bench list "
-                "--bench-budget` lists them); the ceilings and then every visit correct it"
-            )
-        lines += forecast_lines(forecast, session.budget_s, rests_on)
-        lines += filter(None, [claims_line(session.planner.comparisons, forecast.keys)])
-        lines += [session.unlocked] if session.unlocked else []
-        if device.kind == "cuda":
-            requested = [each for each in run.requested if each.session is session]
-            lines += lacking_extras(each.case.implementation for each in requested)
-        if session.resume and not any(left.resumed for left in session.left):
-            lines.append(f"nothing to resume: no unfinished run in {session.folder}; a new one begins")
-        for left in session.left:
-            done = "going on with" if left.resumed else "recovered"
-            lines.append(f"{done} an unfinished run: {left.rows} rows, {left.path}")
-            lines += left.damage
-    if run.concurrent:
+    """The lines printed before the first case. UserError if the worker does not start."""
+    device = run.device
+    busy = busy_line(run, device) if device.kind == "cuda" else ""  # before our worker is on it
+    libraries = run.libraries()
+    units = f"{device.sm_count} {'SMs' if device.kind == 'cuda' else 'cores'}"
+    lines = [f"roofbench: {device.name}, {units}; {libraries}"]
+    if busy := busy or (busy_line(run, device) if device.kind == "cpu" else ""):
+        lines.append(busy)
+    limit = "no limit" if run.budget_s is None else duration_text(run.budget_s)
+    times = {1: "once", 2: "twice"}.get(run.visits, f"{run.visits} times")
+    if run.suite:
+        lines.append(f"suite {run.suite}")
+    lines.append(f"budget: {limit}; each case visited {times}; results: {run.folder}")
+    forecast = run.forecast()
+    rests_on = NO_SHEET
+    if device.datasheet is not None:
+        rests_on = (
+            f"the datasheet of {device.datasheet.name} and on assumptions (`python -m bench list "
+            "--bench-budget` lists them); the ceilings and then every visit correct it"
+        )
+    lines += forecast_lines(forecast, run.budget_s, rests_on)
+    lines += filter(None, [claims_line(run.planner.comparisons, forecast.keys), run.unlocked])
+    if device.kind == "cuda":
+        lines += lacking_extras(case.implementation for case in run.requested)
+    if run.resume and not any(left.resumed for left in run.left):
+        lines.append(f"nothing to resume: no unfinished run in {run.folder}; a new one begins")
+    for left in run.left:
+        done = "going on with" if left.resumed else "recovered"
+        lines.append(f"{done} an unfinished run: {left.rows} rows, {left.path}")
+        lines += left.damage
+    if run.concurrent_gpus > 1:
         lines.append(
-            f"timed at the same time on {len(run.sessions)} GPUs: how they do under each other's load; "
-            "such rows are never compared with those of runs made alone"
+            f"timed at the same time as other GPUs, {run.concurrent_gpus} in all: how they do under each "
+            "other's load; such rows are never compared with those of runs made alone"
         )
     if run.shard is not None:
         lines.append(f"shard {run.shard}: {run.other_shards} cases are other shards'; ceilings are in each")
@@ -80,36 +76,29 @@ def busy_line(run: Run, device: Device) -> str:
     return f"warning: {device} is {', and '.join(against)}; {WHILE_BUSY}" if against else ""
 
 
-def show(
-    run: Run,
-    say: Callable[[str], None],
-    most_failures: int | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> None:
-    """Measure, and say what each visit brought. UserError if results can no longer be written.
+class Progress:
+    """Shows what each visit of a run brought."""
 
-    `progress` gets the lines of visits, of which the last is worth showing; without it `say` does.
-    """
-    several = len(run.sessions) > 1
-    if several:
-        say(f"compiling and checking on {len(run.sessions)} devices at once")
-    number = 0
-    with run.visits(most_failures) as visits:
-        to_come = {session.key: session.planner.visits_left() for session in run.sessions}
-        for visited in visits:
-            session, row = visited.session, visited.row
-            head = f"{short_name(session.device)} " if several else ""
-            to_come[session.key] = visited.visits_left
-            if visited.forecast is not None:
-                say(head + refined_line(visited.forecast))
-            if row.status not in ("unsupported", "skipped"):
-                number += 1
-                total = number + sum(to_come.values())
-                room = (columns() or LOG_COLUMNS) - 1 - len(head)
-                line = head + run_summary.progress_line(number, total, row, visited.left_s, room)
-                (progress or say)(line)
-            for sentence in visited.notes:
-                say(sentence)
+    def __init__(self, run: Run, say: Callable[[str], None], progress: Callable[[str], None] | None) -> None:
+        """`progress` gets the lines of visits, of which the last is worth showing; without it `say` does."""
+        self._run, self._say, self._progress = run, say, progress or say
+        self._number = self._notes = 0
+        self._is_refined = False
+
+    def show(self, row: Measurement) -> None:
+        """Say what the visit of this row brought, and what follows from it."""
+        planner = self._run.planner
+        if not self._is_refined and planner.has_ceilings and row.role == "measurement":
+            self._is_refined = True
+            self._say(refined_line(self._run.forecast()))
+        if row.status not in ("unsupported", "skipped"):
+            self._number += 1
+            total, left_s = self._number + planner.visits_left(), planner.left_s(self._run.elapsed_s)
+            room = (columns() or LOG_COLUMNS) - 1
+            self._progress(run_summary.progress_line(self._number, total, row, left_s, room))
+        notes, self._notes = planner.giving_up.lines[self._notes :], len(planner.giving_up.lines)
+        for sentence in notes:
+            self._say(sentence)
 
 
 def forecast_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> list[str]:

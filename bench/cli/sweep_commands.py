@@ -53,9 +53,9 @@ def list_cases(
 ) -> None:
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
     from bench.cli.list_cases import listing, of_datasheet, planned
+    from bench.runner.cases import with_ceilings, without_idle_roofs
     from bench.runner.comparisons import cases_of_suite
     from bench.runner.forecast import Prices, budget_s
-    from bench.runner.run import with_ceilings, without_idle_roofs
     from bench.sampling.protocol import protocol
     from bench.sweep.suites import load_suite
 
@@ -120,7 +120,7 @@ def predict(
     """
     from bench.cli import predict as predicting
     from bench.judge.timings import read_pool
-    from bench.runner.session import RESULTS
+    from bench.runner.run import RESULTS
 
     if not on:
         raise UserError("--on DEVICE is needed: whose launches are to be predicted, say b200")

@@ -9,45 +9,57 @@ import typer
 
 import kernels
 from bench.cli.closing import closing_lines
-from bench.cli.run_lines import opening_lines, show
+from bench.cli.run_lines import Progress, opening_lines
 from bench.cli.terminal import Live
 from bench.errors import UserError
 from bench.runner.custom_kernel import checked_kernels
-from bench.runner.run import Options, Run, RunResult
+from bench.runner.options import Options, runs_for
+from bench.runner.run import Run, RunResult
 from bench.sweep.load import Find
 
 
 def measure(options: Options, find: Find = kernels.problem) -> list[RunResult]:
     """Measure every requested case, report progress on standard output, and return the outcome by device.
 
-    UserError if it cannot begin. After Ctrl-C, or if results can no longer be written, the results say so and
-    where the rows are; a mistake of ours is raised when the rows are safe.
+    Devices are measured one after the other. UserError if it cannot begin. After Ctrl-C, or if results can no
+    longer be written, the results say so and where the rows are, and no further device is measured; a mistake
+    of ours is raised when the rows are safe.
     """
-    terminal = Live(partial(typer.echo, nl=False), sys.stdout.isatty())
-    run = Run(options, find)
+    runs = runs_for(options, find)
     try:
-        for session in run.sessions:
-            cases = [each.case for each in run.cases.values() if each.session is session]
-            for line in checked_kernels(cases, session.worker, session.device):
-                terminal.line(line)
-        names = list(run.cases)
-        run.plan(names[index] for index in run.order(names))
-    except BaseException:
-        run.release()
-        raise
+        for run in runs:
+            for line in checked_kernels(list(run.cases.values()), run.worker, run.device):
+                typer.echo(line)
+            run.plan(run.order(run.cases))
+        for number, run in enumerate(runs):
+            if number:
+                run.begin()
+            if _measured(run).journal:
+                break
+    finally:
+        for run in runs:
+            run.interrupted()  # which changes nothing of a run that has been finished
+    return [run.result for run in runs if run.result is not None]
+
+
+def _measured(run: Run) -> RunResult:
+    """Measure the planned cases of one run."""
+    terminal = Live(partial(typer.echo, nl=False), sys.stdout.isatty())
     try:
         for line in opening_lines(run):
             terminal.line(line)
-        show(run, terminal.line, progress=terminal.progress)
+        progress = Progress(run, terminal.line, terminal.progress)
+        for _, row in run.walk():
+            progress.show(row)
         terminal.end()
-        results = run.finish()
+        result = run.finish()
     except KeyboardInterrupt:
-        results = run.finish(interrupted=True, reason="the measuring was interrupted")
+        result = run.finish(interrupted=True, reason="the measuring was interrupted")
     except UserError as error:
-        results = run.finish(interrupted=True, reason=str(error))
+        result = run.finish(interrupted=True, reason=str(error))
     except BaseException:
         run.finish(interrupted=True)
         raise
     for line in closing_lines(run):
         terminal.line(line)
-    return results
+    return result

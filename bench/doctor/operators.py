@@ -112,8 +112,9 @@ def answers(
         try:
             list(pool.map(serve, workers))
         except BaseException:  # interrupted: the pool would wait for what is running
+            waiting = iter(())
             for worker in workers:
-                worker.stop()
+                worker.kill()
             raise
     return rows
 

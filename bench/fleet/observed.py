@@ -1,7 +1,7 @@
 """Result files -> the units of a fleet and their times, a row for each visit of a run to a case.
 
-A unit is one GPU, or one host where a CPU was measured. Its node is the host, or what `--bench-tag node=NAME`
-says, and its slot the PCI address. Only units of one kind (one device slug) are ever compared, and only in
+A unit is one GPU, or one host where a CPU was measured. Its node is the host, or what the tag `node` says,
+and its slot the PCI address. Only units of one kind (one device slug) are ever compared, and only in
 cases that were measured under the same protocol.
 """
 
@@ -68,7 +68,7 @@ class Unit:
     serial: str
     """Serial number of the board; empty if it tells none."""
     tags: Mapping[str, str]
-    """What `--bench-tag` said in its newest run: rack, cooling ..."""
+    """What ROOFBENCH_TAGS said in its newest run: rack, cooling ..."""
     device_name: str = ""
     """The device's name by its driver, which identifies its datasheet."""
 

@@ -48,17 +48,8 @@ def nightly(
     bench_shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="The I-th of N parts of the cases: for array jobs.")
     ] = None,
-    bench_concurrent: Annotated[
-        bool, typer.Option("--bench-concurrent", help="Time all GPUs at the same time.")
-    ] = False,
     bench_resume: Annotated[
         bool, typer.Option("--bench-resume", help="Go on with a night that was cut short.")
-    ] = False,
-    bench_tag: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Say something of this night; repeatable.")
-    ] = None,
-    bench_anonymous: Annotated[
-        bool, typer.Option("--bench-anonymous", help="Hash what names the machine and its GPU.")
     ] = False,
     summary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")
@@ -76,8 +67,8 @@ def nightly(
     from bench.cli.whole_run import measure
     from bench.nightly.night import night, worst
     from bench.nightly.report import nightly_json, nightly_lines
-    from bench.runner.run import Options
-    from bench.runner.session import RESULTS
+    from bench.runner.options import Options
+    from bench.runner.run import RESULTS
     from bench.sweep.suites import CORE
 
     refuse_if_missing(without=AFTERWARDS)
@@ -94,10 +85,7 @@ def nightly(
         visits=str(bench_visits),
         results=(bench_results or RESULTS).absolute(),
         shard=bench_shard,
-        concurrent=bench_concurrent,
         resume=bench_resume,
-        tags=bench_tag or (),
-        anonymous=bench_anonymous,
     )
     nights = night(chosen(bench_device), baseline, options, measure, typer.echo)
     code = worst(device_night.exit_code for device_night in nights)

@@ -26,7 +26,8 @@ from bench.judge.history.load import histories
 from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import KEY, Night
 from bench.nightly.verdict_changes import VerdictChange, verdict_changes
-from bench.runner.run import Options, RunResult, short_name
+from bench.runner.options import Options, short_name
+from bench.runner.run import RunResult
 from bench.store.schema import Measurement, RunKey
 
 CLEAN, REGRESSION, NOT_COMPARABLE, BROKEN = 0, 1, 2, 3
@@ -170,11 +171,7 @@ def night(
         _measure(fit, options, measure)
     else:  # a run for each that is left
         for device_night in fit:
-            _measure(
-                [device_night],
-                replace(options, device=short_name(device_night.device), concurrent=False),
-                measure,
-            )
+            _measure([device_night], replace(options, device=short_name(device_night.device)), measure)
     for device_night in fit:
         if device_night.paths:
             judge(device_night, options.results, baseline)

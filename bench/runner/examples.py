@@ -1,21 +1,21 @@
-"""Examples of every operator on the devices of a run, which `pytest bench/` checks without --benchmark.
+"""Examples of every operator on a device, which `pytest bench/` checks without --benchmark.
 
 Unless all are requested, a few stand for them: for every operator and family of implementations enough to
 cover each implementation of the family, and each value that a parameter has in any example (data type,
-layout, direction, an awkward size). Pairs of values are not covered: --bench-all-examples covers them.
+layout, direction, an awkward size). Pairs of values are not covered: ROOFBENCH_DEEP=1 covers them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bench.errors import UserError
-from bench.runner.run import Run
-from bench.runner.session import Session
+from bench.device.detect import Device
+from bench.runner.supervisor import WorkerSupervisor, check_request
 from bench.runner.worker_process import WorkerDied
 from bench.spec import DeviceKind, Problem, without_function
+from bench.sweep.load import Find
 
 
 class Check(NamedTuple):
@@ -62,65 +62,46 @@ def cover(checks: Sequence[Check]) -> list[int]:
 
 
 class Examples:
-    """(implementation, example) pairs that the devices can run, by the names of their tests."""
+    """(implementation, example) pairs that a device can run, by the names of their tests."""
 
-    def __init__(self, run: Run, find: Callable[[str], type[Problem]], operators: Iterable[str]) -> None:
-        """`find` gives an operator's problem class. If a worker does not start there are none."""
-        self._checks: dict[str, tuple[Session, str, Problem]] = {}
+    def __init__(self, worker: WorkerSupervisor, find: Find, operators: Iterable[str]) -> None:
+        """Ask the started `worker` for the operators' examples; `find` gives an operator's problem class."""
+        self._worker, self._device = worker, worker.device
+        self._checks: dict[str, tuple[str, Problem]] = {}
         self._broken: dict[str, str] = {}
-        self.unstarted = ""
-        """Why no worker starts; empty if they do. It is reported once, not for every operator."""
-        self.left_out = 0
-        """Number of examples that others stand for."""
-        try:
-            for session in run.sessions:
-                run.libraries(session)
-        except UserError as error:
-            self.unstarted = str(error)
-            return
         for operator in operators:
-            for session in run.sessions:
-                self._add(run, session, find, operator)
+            try:
+                self._add(find(operator), *worker.examples(operator))
+            except WorkerDied as error:  # one broken operator must not hide what the others show
+                self._broken[f"{operator}-cannot-be-tested"] = str(error)
 
-    def _add(self, run: Run, session: Session, find: Callable[[str], type[Problem]], operator: str) -> None:
-        device = session.device
-        try:
-            problem, (parameters, functionless) = find(operator), session.worker.examples(operator)
-        except WorkerDied as error:  # one broken operator must not hide what the others show
-            self._broken[run.name(session, f"{operator}-cannot-be-tested")] = str(error)
-            return
-        for name in functionless:
-            words = f"{operator}-{name}-cannot-be-tested"
-            self._broken[run.name(session, words)] = without_function(operator, name)
-        for example in (problem(**values) for values in parameters):
-            for implementation in problem.implementations:
-                name = implementation.name
-                if name not in functionless and not example.missing(name, device.kind, device.capability):
-                    words = f"{operator}-{name}-{example}".replace(" ", "-")
-                    self._checks[run.name(session, words)] = (session, name, example)
+    def _add(self, kind: type[Problem], examples: list[dict[str, Any]], functionless: list[str]) -> None:
+        device: Device = self._device
+        for example in (kind(**parameters) for parameters in examples):
+            for name in (each.name for each in kind.implementations):
+                if name in functionless:
+                    reason = without_function(example.operator, name)
+                    self._broken[f"{example.operator}-{name}-cannot-be-tested"] = reason
+                elif not example.missing(name, device.kind, device.capability):
+                    test = f"{example.operator}-{name}-{example}".replace(" ", "-")
+                    self._checks[test] = (name, example)
 
     @property
     def names(self) -> list[str]:
         """Names of their tests; what cannot be tested at all comes last."""
         return [*self._checks, *self._broken]
 
-    def few(self, names: Sequence[str]) -> list[int]:
-        """Indices of a few of these examples that stand for all, on each device; what is broken stays."""
-        kept = [index for index, name in enumerate(names) if name in self._broken]
-        by_session: dict[int, list[int]] = {}
-        for index, name in enumerate(names):
-            if name in self._checks:
-                by_session.setdefault(id(self._checks[name][0]), []).append(index)
-        for indices in by_session.values():
-            examples = [self._checks[names[index]] for index in indices]
-            checks = [check_of(example, name, each.device.kind) for each, name, example in examples]
-            kept += [indices[place] for place in cover(checks)]
-        self.left_out = len(names) - len(kept)
-        return sorted(kept)
+    def few(self, names: Sequence[str]) -> list[str]:
+        """A few of these examples that stand for all; what is broken stays."""
+        there = [name for name in names if name in self._checks]
+        pairs = [self._checks[name] for name in there]
+        kept = cover([check_of(example, name, self._device.kind) for name, example in pairs])
+        chosen = {there[index] for index in kept}
+        return [name for name in names if name in chosen or name in self._broken]
 
     def check(self, name: str) -> dict[str, Any]:
         """Check an implementation at an example, in the first configuration that compiles."""
         if name in self._broken:
             return {"status": "error", "reason": self._broken[name]}
-        session, implementation, example = self._checks[name]
-        return session.check(implementation, example, quick=True)
+        implementation, example = self._checks[name]
+        return self._worker.answer(check_request(implementation, example, quick=True))

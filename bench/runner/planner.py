@@ -28,7 +28,6 @@ from bench.runner.price import ASSUMED
 from bench.runner.rows import SEED, wants_another
 from bench.runner.schedule import Job, Schedule, launch_limit_s, schedule
 from bench.sampling.protocol import Protocol
-from bench.spec import Problem
 from bench.store.schema import Measurement
 from bench.sweep.load import Case
 
@@ -77,7 +76,6 @@ class Planner:
         self._rows: dict[str, list[Measurement]] = {}
         """Key of a case -> the rows of its visits."""
         self.giving_up = GivingUp()
-        self._checked: set[tuple[str, Problem]] = set()
         self._launch_s: dict[str, float | None] = {}
         """Key of a case -> predicted seconds of a launch; emptied when a ceiling is measured."""
         self._elapsed_s = self._scheduled_at_s = self._again_s = self._restart_s = 0.0
@@ -143,20 +141,6 @@ class Planner:
         """The row of every visit so far."""
         return [row for rows in self._rows.values() for row in rows]
 
-    def unchecked(self, elapsed_s: float) -> Iterator[Case]:
-        """Planned cases whose results were never checked; a case counts as checked once it is yielded."""
-        planned = self.forecast(elapsed_s).keys
-        for case in self._cases.values():
-            what = (case.implementation, case.problem)
-            if case.role == "measurement" and case.key not in planned:
-                continue
-            if what in self._checked or case.key in self._rows:
-                continue
-            if self.missing(case) or self.giving_up.reason(case):
-                continue
-            self._checked.add(what)
-            yield case
-
     def missing(self, case: Case) -> str:
         """Why this device cannot run the case; empty if it can."""
         return case.missing(self.device.kind, self.device.capability)
@@ -209,9 +193,8 @@ class Planner:
             sampling_s = self.prices.ceiling_s(case)
         else:
             sampling_s = self._scheduled().sampling_s.get(case.key, self.prices.sampling.least_s)
-        checked = (case.implementation, case.problem) in self._checked
-        checked |= any(row.status == "ok" for row in rows)
-        return NextVisit(case, len(rows), None, sampling_s, not checked)
+        is_first = not any(row.status == "ok" for row in rows)
+        return NextVisit(case, len(rows), None, sampling_s, is_first)
 
     def _itinerary(self) -> Iterator[Case]:
         """The visits in order. Each case must have been visited before the next one is taken."""

@@ -7,7 +7,6 @@ that a visit may take is a limit of its own (bench/runner/schedule.py). Pure ari
 
 from __future__ import annotations
 
-import math
 import re
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
@@ -199,8 +198,6 @@ def sampling_s(
     launch_s = work.launch_s or ASSUMED["launch_s"].value
     sample_s = max(settings.least_sample_s, slots * launch_s)  # a graph holds whole turns of the ring
     timed_s = max(settings.least_timed_s, settings.least_samples * sample_s)
-    if settings.regime == "boost":
-        return timed_s + math.ceil(timed_s / max(settings.burst_s, sample_s)) * settings.rest_s
     windows_s = settings.settle_windows * max(settings.settle_window_s, sample_s)
     if settings.light_window_s is None:
         return min(windows_s, settings.settle_most_s) + timed_s

@@ -53,13 +53,13 @@ class RunFacts:
         if others := {row.protocol for row in rows} - {self.protocol}:
             raise UserError(
                 f"{journal}: was measured under protocol {min(others)}, this is {self.protocol}: "
-                "resume with the --bench-visits and --bench-regime it began with, or leave out --bench-resume"
+                "resume with the --bench-visits it began with, or leave out --bench-resume"
             )
         ours = self.concurrent_gpus or 1
         if counts := {row.concurrent_gpus or 1 for row in rows} - {ours}:
             raise UserError(
                 f"{journal}: was measured on {_gpus(min(counts))}, this is {_gpus(ours)}: resume with "
-                "the --bench-device and --bench-concurrent it began with, or leave out --bench-resume"
+                "the ROOFBENCH_CONCURRENT_GPUS it began with, or leave out --bench-resume"
             )
 
 

@@ -22,11 +22,11 @@ from itertools import product, starmap
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from bench.device.detect import Device, short_hash
+from bench.device.detect import Device
 from bench.errors import UserError
 from bench.judge.flags import disturbances
 from bench.judge.noise import Noise, noise_of
-from bench.sampling.protocol import Protocol, Regime, protocol
+from bench.sampling.protocol import REGIME, Protocol, protocol
 from bench.sampling.publish import Visit, publish, publish_ceiling
 from bench.spec import DeviceKind, parameters_text
 from bench.store.schema import FIELDS, JOB_IDS, Measurement, Over
@@ -83,30 +83,15 @@ def _stated_commit() -> str:
     return commit[1][:12] + commit[2] if commit else ""
 
 
-def tags_of(given: Iterable[str]) -> dict[str, str]:
-    """The tags of `--bench-tag key=value`, key by key. UserError says which cannot be kept, and why."""
-    tags: dict[str, str] = {}
-    for text in given:
-        key, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not value or not re.fullmatch(r"[A-Za-z0-9_.-]+", key):
-            raise UserError(f"--bench-tag {text!r}: give key=value; a key is letters, digits and _ . -")
-        if tags.setdefault(key, value) != value:
-            raise UserError(f"--bench-tag {text!r}: {key} is {tags[key]} already; give each key once")
-    return tags
-
-
 UNIT = ("host", "pci_bus", "gpu_uuid", "serial")
 """Columns that name the machine and its device."""
 
 
-def origin(device: Device, tags: Mapping[str, str], anonymous: bool) -> dict[str, str | None]:
-    """The columns that say on which unit and for which job a run was made; null if unknown.
-
-    `anonymous` hashes what names the unit, so that its rows can still be distinguished from those of others.
-    """
+def origin(device: Device, tags: Mapping[str, str]) -> dict[str, str | None]:
+    """The columns that say on which unit and for which job a run was made; null if unknown."""
     unit = zip(UNIT, (device.host, device.pci_bus, device.uuid, device.serial), strict=True)
     job = next((f"{name}={os.environ[name]}" for name in JOB_IDS if os.environ.get(name)), None)
-    columns = {name: (short_hash(value) if anonymous else value) if value else None for name, value in unit}
+    columns = {name: value or None for name, value in unit}
     return columns | {"job_id": job, "tags": json.dumps(dict(tags), sort_keys=True) if tags else None}
 
 
@@ -131,7 +116,7 @@ def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str
         "boot": device.boot or None,
         "protocol": protocol.hash,
         "protocol_version": protocol.version,
-        "regime": protocol.regime,
+        "regime": REGIME,
         "sweep": case.sweep,
         "role": case.role,
         "parameters": parameters_text(problem.parameters()),
@@ -276,7 +261,7 @@ def _over(name: str, kept: Sequence[Measurement], visits: Sequence[Measurement])
 @cache
 def _protocols() -> Mapping[str, Protocol]:
     """Hash -> protocol, for every protocol that this version can run."""
-    choices = product(get_args(DeviceKind), range(1, MAX_VISITS + 1), get_args(Regime))
+    choices = product(get_args(DeviceKind), range(1, MAX_VISITS + 1))
     return {settings.hash: settings for settings in starmap(protocol, choices)}
 
 

@@ -1,66 +1,51 @@
-"""One run on the requested devices: options in, visits and result files out. Prints nothing."""
+"""A run on one device: its cases are planned, visited, joined into rows and written. It prints nothing.
+
+It holds the device, asks the worker for the visits that the planner chooses, and keeps the journal. It knows
+no operator and needs no torch: computing is the worker's part.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
+from typing import Any
 
-from bench.device.detect import Device, chosen, unusable_gpu
+from bench.device.detect import Device
+from bench.device.lock import device_lock
 from bench.device.other_processes import OtherProcesses
-from bench.errors import UserError, unknown
+from bench.errors import UserError
 from bench.judge.frame import DeviceRun, runs
-from bench.runner.ceilings import needed_ceilings
-from bench.runner.comparisons import cases_of_suite, comparisons
-from bench.runner.forecast import budget_s, impossible
-from bench.runner.rows import MAX_VISITS, tags_of
-from bench.runner.session import RESULTS, Session, Visited, at_once, in_turn, prepare_all
+from bench.runner.cases import ChosenCases
+from bench.runner.comparisons import CaseGroup, comparisons
+from bench.runner.forecast import Forecast, impossible
+from bench.runner.planner import Planner
+from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
+from bench.runner.rows import UNIT, commit, joined, origin, visit_row
 from bench.runner.shard import Shard
+from bench.runner.supervisor import GRACE_S, WorkerSupervisor, measure_request
 from bench.runner.worker_process import WorkerDied
-from bench.sampling.protocol import Regime
-from bench.spec import DeviceKind, Problem
-from bench.store.schema import Measurement, RunKey
-from bench.sweep import load as sweep
+from bench.sampling.protocol import Protocol, protocol
+from bench.spec import DeviceKind
+from bench.store.journal import Journal, finish
+from bench.store.schema import FIELDS, Measurement, RunKey
 from bench.sweep.load import Case
-from bench.sweep.suites import Suite, load_suite, suites
 
-
-@dataclass(frozen=True)
-class Options:
-    """Options of a run as texts of the command line (--bench-...)."""
-
-    device: str = "auto"
-    sweeps: Sequence[str] = ()
-    cases: Sequence[str] = ()
-    """Names of the only cases to measure, in addition to the ceilings that they need; empty for all."""
-    suite: str | None = None
-    """Name of the suite; None for whatever `sweeps` and `cases` say."""
-    budget: str | None = None
-    visits: str | None = None
-    """Visits to each case; None for the suite's number, without a suite 1."""
-    regime: str = "sustained"
-    results: Path = RESULTS
-    shard: str | None = None
-    concurrent: bool = False
-    resume: bool = False
-    tags: Sequence[str] = ()
-    """Each `key=value`."""
-    anonymous: bool = False
-
-
-class DeviceCase(NamedTuple):
-    """One case on a device."""
-
-    session: Session
-    case: Case
+RESULTS = Path(__file__).parents[2] / "results"
+PARTS = ("setup_s", "check_s", "measure_s")
+"""Columns that hold wall seconds of the worker: of set-up, checking, measuring."""
+LEAST_GRACE_S: Mapping[DeviceKind, float] = {"cpu": 30.0, "cuda": 120.0}
+"""Least seconds that a visit may compile and tune before it counts as hung."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The outcome of a run on one device."""
+    """The outcome of a run."""
 
     device: Device
     rows: list[Measurement]
@@ -72,280 +57,319 @@ class RunResult:
     reason: str = ""
     """Why there is no result file, or why the run ended early; empty if it came to its end."""
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """The parts of the wall time: `Session.parts_s`."""
+    """The parts of the wall time: `Run.parts_s`."""
 
 
+@dataclass
 class Run:
-    """The sessions of a run, one for each device, and the cases that they visit."""
+    """A run on one device. `open` it, `plan` its cases, go through `walk`, `finish` it."""
 
-    def __init__(
-        self,
-        options: Options,
-        find: Callable[[str], type[Problem]],
-        *,
-        timing: bool = True,
-        opens: bool = True,
-    ) -> None:
-        """`find` gives an operator's problem class. UserError if the options cannot work.
+    device: Device
+    results: Path = RESULTS
+    budget_s: float | None = None
+    """Wall seconds for the whole run; None for as long as every case needs."""
+    resume: bool = False
+    visits: int = 1
+    """How often each case is visited; more if its visits disagree."""
+    grace_s: float | None = None
+    """Seconds that a visit may take beyond its sampling before it counts as hung; None: see supervisor.py."""
+    shard: Shard | None = None
+    """The part of the cases that this run is for; None for all of them."""
+    concurrent_gpus: int = 1
+    """GPUs that are timed at the same time, this one among them."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """The user's tags for this run."""
+    suffix: str = ""
+    """Ending of this run's id that sets it apart from other devices' runs of the same second."""
+    suite: str = ""
+    """Name and title of what chooses the cases; empty if sweeps or cases are named."""
+    unusable: str = ""
+    """Why an installed driver offers no GPU, where the CPU stands in for one; empty otherwise."""
+    others: OtherProcesses = field(default_factory=OtherProcesses)
+    """What they take of the processors while this run begins."""
 
-        Without `timing` no case is read; without `opens` no journal begins and no device is locked.
-        """
-        self.options = options
-        self.others = OtherProcesses()
-        """What they take of the processors while this run begins."""
-        self.cases: dict[str, DeviceCase] = {}
-        """Every case by the name of its test."""
-        self.sessions: list[Session] = []
-        self.requested: list[DeviceCase] = []
+    def __post_init__(self) -> None:
+        self.protocol: Protocol = protocol(self.device.kind, self.visits)
+        self.planner = Planner(self.device, self.protocol, self.budget_s)
+        self.choose(ChosenCases())
+        self.requested: list[Case] = []
         """The cases to visit, once planned."""
-        self.elsewhere: list[DeviceCase] = []
-        """Cases that their device cannot run."""
+        self.elsewhere: list[Case] = []
+        """Cases that this device cannot run."""
         self.other_shards = 0
         """Number of cases that other shards measure."""
+        self.comparisons: Sequence[CaseGroup] | None = None
+        """What is measured whole or not at all; None: each case by itself."""
+        self.left: list[UnfinishedRun] = []
+        """Earlier runs that had not been finished when this one opened."""
         self.stopped = ""
         """Why measuring ended early; empty if it did not."""
-        self._judged: dict[RunKey, DeviceRun] = {}
-        """The rows of each run with their ceilings, once collected."""
-        self._rows: dict[tuple[RunKey, str], Measurement] = {}
-        self.results: list[RunResult] = []
-        """One for each device, once finished."""
-        self.shard = Shard.of(options.shard) if options.shard is not None else None
-        self.concurrent = options.concurrent and timing
-        try:
-            if options.suite is not None and (options.sweeps or options.cases):
-                given = "--bench-sweep" if options.sweeps else "--bench-case"
-                raise UserError(f"--bench-suite chooses among all sweeps: leave it out, or {given}")
-            # One that there is not is refused when its sweeps are loaded.
-            self.suite = None if options.suite is None else suites().get(options.suite)
-            devices = chosen(options.device)
-            choosing = devices[0].kind == "cpu" and options.device in ("auto", "all")
-            self.unusable = unusable_gpu() if choosing else ""
-            if self.concurrent and len(devices) == 1:
-                raise UserError(
-                    f"--bench-concurrent times several GPUs at the same time, but {devices[0]} would be "
-                    "the only device: leave it out, or give --bench-device all where there are several GPUs"
-                )
-            self.sessions = [self._session(options, device, len(devices)) for device in devices]
-            for session in self.sessions if timing else ():
-                for case in load_cases(options, session, find):
-                    self.cases[self.name(session, case.name)] = DeviceCase(session, case)
-            for session in self.sessions if timing and opens else ():
-                session.open()
-        except UserError:
-            self.release()
-            raise
+        self.path: Path | None = None
+        """The result file, once closed."""
+        self.result: RunResult | None = None
+        """The outcome, once finished."""
+        self.unlocked = ""
+        """Why the device is not locked against a second run; empty if it is, or needs no lock."""
+        self.without_column: set[str] = set()
+        """Names of the worker's facts that are no column, so that no row holds them."""
+        self.parts_s = dict.fromkeys(PARTS, 0.0)
+        """The worker's wall seconds over the visits made so far, earlier parts of a resumed run left out."""
+        self._concurrent = None if self.device.index is None else self.concurrent_gpus
+        self._commit = commit()
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        self.run_id = f"{stamp}-{self._commit.rstrip('+') or 'unknown'}{self.suffix}"
+        self._origin = origin(self.device, self.tags)
+        self.worker = WorkerSupervisor(self.device, grace_s=self._grace_s())
+        self._joined: tuple[int, list[Measurement]] = (0, [])
+        """The number of visits that were joined last, and their rows."""
+        self._rows: dict[str, Measurement] = {}
+        """Key of a case -> its row, once collected."""
+        self._judged: DeviceRun | None = None
+        """The rows with their ceilings, once collected."""
+        self._journal: Journal | None = None
+        self._lock = ExitStack()
+        self.begin()
 
-    def _session(self, options: Options, device: Device, count: int) -> Session:
-        if options.regime not in get_args(Regime):
-            raise UserError(f"--bench-regime: {unknown('regime', options.regime, 'a run', get_args(Regime))}")
-        return Session(
-            device,
-            options.results,
-            budget_s(options.budget, device.kind, self.suite),
-            options.resume,
-            _visits(options.visits, self.suite, device.kind),
-            cast(Regime, options.regime),
-            shard=self.shard,
-            concurrent_gpus=count if self.concurrent else 1,
-            tags=tags_of(options.tags),
-            anonymous=options.anonymous,
-            suffix=f"-gpu{device.index}" if count > 1 else "",  # GPUs of one kind share a folder
-        )
+    def _grace_s(self) -> float | None:
+        """One kernel that hangs must not take the whole budget, nor one compilation several times that."""
+        if self.grace_s is not None or self.budget_s is None:
+            return self.grace_s
+        kind = self.device.kind
+        share_s = self.budget_s / 10 if kind == "cuda" else self.budget_s
+        return min(GRACE_S[kind], max(LEAST_GRACE_S[kind], share_s))
 
-    def name(self, session: Session, name: str) -> str:
-        """Name of the test of a case or example; with several devices it begins with the device."""
-        return name if len(self.sessions) == 1 else f"{short_name(session.device)}/{name}"
+    # ---- plan
 
     @property
-    def device(self) -> Device:
-        """The first device."""
-        return self.sessions[0].device
+    def folder(self) -> Path:
+        """Folder of this device's results."""
+        return self.results / self.device.slug
 
-    def order(self, names: Sequence[str]) -> list[int]:
-        """Indices of those of these cases that run, in order.
+    @property
+    def key(self) -> RunKey:
+        """The run of its rows."""
+        return RunKey(self.device.slug, self.device.id, self.run_id)
 
-        Cases of other shards are left out, and cases that their device cannot run, which get rows. The order
-        is device by device, with ceilings first, then comparison by comparison.
+    def begin(self) -> None:
+        """Start the clock of the budget, again if another device was measured first."""
+        self._began = time.perf_counter()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall seconds since the run began."""
+        return time.perf_counter() - self._began
+
+    def open(self) -> None:
+        """Lock the device, recover or resume unfinished runs, open this run's journal.
+
+        UserError if another run holds the device or the journal cannot be written.
         """
-        requested = [self.cases[name] for name in names]
-        ours = [index for index, (_, case) in enumerate(requested) if self._is_in_shard(case)]
-        here = [i for i in ours if not requested[i].session.planner.missing(requested[i].case)]
-        running: list[int] = []
-        for session in self.sessions:
-            places = {
-                requested[index].case.key: index for index in here if requested[index].session is session
-            }
-            cases = [requested[index].case for index in places.values()]
-            running += [places[case.key] for case in cases if case.role != "measurement"]
-            between = [case for case in cases if case.role == "measurement"]
-            session.comparisons = comparisons(between, session.claims, session.planner.prices)
-            first = {case.key: case for each in session.comparisons for case in each.cases}
-            running += [places[key] for key in first]
-        self.elsewhere = [requested[index] for index in sorted(set(ours) - set(here))]
-        self.other_shards = len(requested) - len(ours)
-        return running
+        lock = device_lock(self.device.uuid, str(self.device), f"results in {self.folder.absolute()}")
+        self.unlocked = self._lock.enter_context(lock)
+        name = self.run_id + (self.shard.suffix if self.shard else "")
+        if self.resume:
+            kind = RunFacts(self.device.id, self.shard, self.protocol.hash, self._concurrent)
+            begun = go_on(self.folder, name, kind, self.chosen.sweeps)
+        else:
+            begun = begin(self.folder, name, self.chosen.sweeps)
+        self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
+        self.planner.resume(begun.rows)
+        if begun.rows:
+            # All rows must agree on the unit's names and the tags: this part's own tags come first.
+            kept = UNIT if self.tags else (*UNIT, "tags")
+            earlier = {name: getattr(begun.rows[0], name) for name in kept}
+            self._origin |= {name: value for name, value in earlier.items() if value is not None}
 
-    def _is_in_shard(self, case: Case) -> bool:
-        """Whether this run measures the case. Ceilings always: no row can be judged without its roof.
+    def choose(self, chosen: ChosenCases) -> None:
+        """Set the cases that may be planned, with what their sweeps declare; before `open`."""
+        self.chosen = chosen
+        self.cases = {case.name: case for case in chosen.cases}
+        """Every case by its name, which is that of its test."""
 
-        Sweeps stay whole: their cases are compared with each other.
+    def order(self, names: Iterable[str]) -> list[str]:
+        """Those of these cases that this run measures, in order: ceilings, then comparison by comparison.
+
+        Left out are cases of other shards, and cases that the device cannot run, which get rows. Ceilings are
+        in every shard, since no row can be judged without its roof, and sweeps stay whole, since their cases
+        are compared with each other.
         """
-        return self.shard is None or case.role != "measurement" or case.sweep in self.shard
+        asked = [self.cases[name] for name in names]
+        ours = [c for c in asked if not self.shard or c.role != "measurement" or c.sweep in self.shard]
+        here = {case.key: case for case in ours if not self.planner.missing(case)}
+        self.other_shards = len(asked) - len(ours)
+        self.elsewhere = [case for case in ours if case.key not in here]
+        between = [case for case in here.values() if case.role == "measurement"]
+        self.comparisons = comparisons(between, self.chosen.claims, self.planner.prices)
+        ceilings = [case.key for case in here.values() if case.role != "measurement"]
+        compared = dict.fromkeys(key for each in self.comparisons for key in each.keys)
+        return [here[key].name for key in (*ceilings, *compared)]
 
     def plan(self, names: Iterable[str]) -> None:
-        """Set the cases to visit, by name: those that `order` gave. UserError if no device can run one."""
+        """Set the cases to visit, by name: those that `order` gave. UserError if the device can run none."""
         self.requested = [self.cases[name] for name in names if name in self.cases]
-        every = (*self.requested, *self.elsewhere)
-        measurements = [each for each in every if each.case.role == "measurement"]
-        refusals = [impossible(case, session.device) for session, case in measurements]
+        measurements = [c for c in (*self.requested, *self.elsewhere) if c.role == "measurement"]
+        refusals = [impossible(case, self.device) for case in measurements]
         if measurements and all(refusals):
             reasons = Counter(refusal["reason"] for refusal in refusals if refusal)
             (reason, count), *_ = reasons.most_common(1)
-            where = " or ".join(str(session.device) for session in self.sessions)
             if len(measurements) == 1:
-                raise UserError(f"the case that is asked for cannot run on {where}: {reason}")
+                raise UserError(f"the case that is asked for cannot run on {self.device}: {reason}")
             raise UserError(
-                f"none of the {len(measurements)} cases that are asked for can run on {where}: "
+                f"none of the {len(measurements)} cases that are asked for can run on {self.device}: "
                 f"{reason} ({count} of them)"
             )
-        for session in self.sessions:
-            session.plan(each.case for each in self.requested if each.session is session)
+        self.planner.plan(self.requested, self.comparisons)
 
-    def libraries(self, session: Session) -> str:
-        """The libraries of a device, with versions; starts its worker. UserError if it does not start."""
+    def forecast(self) -> Forecast:
+        """The forecast of the run, or of the rest of it."""
+        return self.planner.forecast(self.elapsed_s, self.worker.starting_s > 0)
+
+    def libraries(self) -> str:
+        """The libraries of the device, with versions; starts its worker. UserError if it does not start."""
         try:
-            session.worker.started()
+            self.worker.started()
         except WorkerDied as death:
-            raise UserError(f"{session.device} cannot be measured: {death}") from death
-        return "torch {torch}, {libraries}".format_map(session.worker.hello)
+            raise UserError(f"{self.device} cannot be measured: {death}") from death
+        return "torch {torch}, {libraries}".format_map(self.worker.hello)
 
-    @contextmanager
-    def visits(self, most_failures: int | None = None) -> Iterator[Iterator[Visited]]:
-        """Every visit of every device, one device after the other, or concurrently on request.
+    # ---- visit
 
-        Once `most_failures` cases have failed (None or 0: no limit) no more are visited. UserError, saying
-        which rows are safe, if results can no longer be written.
+    def walk(self, most_failures: int | None = None) -> Iterator[tuple[Case, Measurement]]:
+        """Visit every case as often as the planner says; each visit's row is safe before it is yielded.
+
+        Once `most_failures` cases have failed (None or 0: no limit) no more are visited. UserError if results
+        can no longer be written.
         """
-        for session in self.sessions:
-            session.refuse(requested.case for requested in self.elsewhere if requested.session is session)
-        if len(self.sessions) > 1:
-            prepare_all(self.sessions)
-        with at_once(self.sessions) if self.concurrent else nullcontext(in_turn(self.sessions)) as visits:
-            yield self._until_failures(visits, most_failures or 0)
-
-    def _until_failures(self, visits: Iterator[Visited], most: int) -> Iterator[Visited]:
+        self._refuse_elsewhere()
         failures = 0
-        for visited in visits:
-            yield visited
-            failures += visited.row.status not in ("ok", "unsupported", "skipped")
-            if 0 < most <= failures:
+        while (case := self.planner.next(self.elapsed_s, self.worker.restart_s)) is not None:
+            row = self.visit(case)
+            yield case, row
+            failures += row.status not in ("ok", "unsupported", "skipped")
+            if 0 < (most_failures or 0) <= failures:
                 self.stopped = f"stopped after {failures} failures"
                 return
 
-    # ---- the end
+    def visit(self, case: Case) -> Measurement:
+        """Visit a case once and write the row before returning it. Never raises for what a case does.
+
+        UserError if the row cannot be written.
+        """
+        begin, starting_s = time.perf_counter(), self.worker.starting_s
+        step = self.planner.step(case, self.elapsed_s)
+        if step.refusal is None:
+            threads = self.worker.threads(case.threads)
+            words = (case, self.protocol, self.budget_s, step.sampling_s, threads, step.is_first)
+            facts: Mapping[str, Any] = self.worker.answer(measure_request(*words), step.sampling_s)
+        else:
+            facts = step.refusal
+        row = self._row(case, facts, step.number)
+        self.parts_s = {part: so_far + (getattr(row, part) or 0.0) for part, so_far in self.parts_s.items()}
+        self._append(row, sync=step.refusal is None)  # a lost refusal costs nothing to repeat
+        # A worker that had to be started is no part of what such a visit costs.
+        taken_s = time.perf_counter() - begin - (self.worker.starting_s - starting_s)
+        self.planner.visited(case, row, taken_s if step.refusal is None else None)
+        return row
+
+    def _refuse_elsewhere(self) -> None:
+        """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
+        there = {row.case for row in self.planner.rows}
+        rows = [
+            self._row(case, {"status": "unsupported", "reason": self.planner.missing(case)}, 0)
+            for case in self.elsewhere
+            if case.key not in there
+        ]
+        self._append(*rows, sync=False)
+        self.planner.resume(rows)
+
+    def _row(self, case: Case, facts: Mapping[str, Any], visit: int) -> Measurement:
+        defaults: dict[str, Any] = {"visit": visit, "threads": self.worker.threads(case.threads) or 1}
+        if facts["status"] == "ok":
+            defaults["visit_at_s"] = [self.elapsed_s]
+        run = {"run_id": self.run_id, "commit": self._commit, "concurrent_gpus": self._concurrent}
+        answered = {**self.worker.hello, **defaults, **facts}
+        self.without_column |= answered.keys() - FIELDS.keys() - {"python"}  # which the doctor asks for
+        known = {name: value for name, value in answered.items() if name in FIELDS}
+        return visit_row(case, self.device, self.protocol, {**self._origin, **run, **known})
+
+    def _append(self, *rows: Measurement, sync: bool = True) -> None:
+        assert self._journal is not None
+        self._journal.append(*rows, sync=sync)
+
+    # ---- join
+
+    def rows(self) -> list[Measurement]:
+        """One row for each case visited so far."""
+        visits = self.planner.rows
+        if len(visits) != self._joined[0]:
+            self._joined = len(visits), joined(visits, self._earlier)
+        return self._joined[1]
+
+    @cached_property
+    def _earlier(self) -> Sequence[Sequence[Measurement]]:
+        return earlier_runs(self.folder)
 
     def collect(self) -> None:
         """Join the visits into rows, for the tests to show."""
-        rows = [row for session in self.sessions for row in session.rows()]
-        self._rows = {(RunKey.of(row), row.case): row for row in rows}
-        self._judged = {run.key: run for run in runs(rows)}
+        self._rows = {row.case: row for row in self.rows()}
+        self._judged = next(iter(runs(self.rows())), None)
 
     def flags(self, row: Measurement) -> list[str]:
         """The flags of a row that was collected."""
-        return self._judged[RunKey.of(row)].flags_of(row)
+        assert self._judged is not None
+        return self._judged.flags_of(row)
 
     def row(self, name: str) -> Measurement | None:
         """The row of a test's case; None if it was not measured."""
-        session, case = self.cases[name]
-        return self._rows.get((session.key, case.key))
+        return self._rows.get(self.cases[name].key)
 
     @property
     def has_a_time(self) -> bool:
         """Whether a requested case has one, ceilings apart unless nothing else was requested."""
-        measured = {each.case.key for each in self.requested if each.case.role == "measurement"}
-        return any(
-            row.is_timed and (row.case in measured or not measured)
-            for session in self.sessions
-            for row in session.rows()
-        )
+        measured = {case.key for case in self.requested if case.role == "measurement"}
+        return any(row.is_timed and (row.case in measured or not measured) for row in self.rows())
 
-    def finish(self, interrupted: bool = False, reason: str = "") -> list[RunResult]:
+    # ---- write
+
+    def finish(self, interrupted: bool = False, reason: str = "") -> RunResult:
         """Close the run; an interrupted one keeps its journal for the next to recover or resume.
 
-        `reason` is why it ended early. If a result file cannot be written, the result says so, and its
+        `reason` is why it ended early. If the result file cannot be written, the result says so, and the
         journal is kept, too.
         """
-        if not self.results:
-            self.results = [_finished(session, interrupted, reason) for session in self.sessions]
-        return self.results
+        if self.result is None:
+            journal = None
+            if interrupted:
+                journal = self.interrupted()
+            else:
+                try:
+                    self.close()
+                except UserError as error:
+                    reason = str(error)
+            self.result = RunResult(self.device, self.rows(), self.path, journal, reason, self.parts_s)
+        return self.result
 
-    def release(self) -> None:
-        """Close what was opened before a refusal; a resumed journal stays as it was."""
-        for session in self.sessions:
-            session.interrupted()
+    def close(self) -> None:
+        """Release the device and turn the journal into the run's parquet file. Safe to call twice.
 
+        UserError if the file cannot be written; the journal is then kept.
+        """
+        if (journal := self._released()) is not None:
+            try:
+                self.path = finish(journal.path, self.rows())
+            finally:
+                journal.close()  # held until now, or another run would recover it
 
-def load_cases(options: Options, session: Session, find: Callable[[str], type[Problem]]) -> list[Case]:
-    """The requested cases and their ceilings, since no row can be judged without its roof.
+    def interrupted(self) -> Path | None:
+        """Release the device and keep the journal for the next run, as it is; returns its path."""
+        if (journal := self._released()) is None:
+            return None
+        journal.close()
+        return journal.path
 
-    All ceilings, or those of the suite; of named sweeps and cases those that these need. The session keeps
-    which ones nobody requested, and what the sweeps declare.
-    """
-    if options.suite is not None:
-        suite = load_suite(options.suite, find, session.device.sm_count)
-        paths, loaded, cases = [], suite.loaded, cases_of_suite(suite, session.planner.prices)
-    else:
-        paths = [path for name in options.sweeps for path in sweep.select(name)]
-        every = dict.fromkeys([*(paths or sweep.every_sweep()), *sweep.select("ceilings")])
-        loaded = sweep.load_all(every, find, session.device.sm_count)
-        cases = [case for each in loaded for case in each.cases]
-    session.sweeps = {each.name: each.sweep.declared for each in loaded}
-    session.claims = {each.name: each.sweep.claims for each in loaded}
-    if options.suite is not None or not (options.sweeps or options.cases):
-        return without_idle_roofs(cases)
-    names = {sweep.sweep_name(path) for path in paths}
-    requested = sweep.pick(cases, options.cases) or [case for case in cases if case.sweep in names]
-    measured = with_ceilings(requested, cases, session.device)
-    session.added = {case.key for case in measured} - {case.key for case in requested}
-    return measured
-
-
-def with_ceilings(requested: Sequence[Case], every: Sequence[Case], device: Device) -> list[Case]:
-    """The requested cases, ceilings first, among them those of `every` that the others need."""
-    measured = [case for case in requested if case.role == "measurement"]
-    own = [case for case in requested if case.role != "measurement"]
-    there = {case.key for case in own}
-    ceilings = (case for case in every if case.role != "measurement" and case.key not in there)
-    return [*own, *needed_ceilings(measured, ceilings, device), *measured]
-
-
-def without_idle_roofs(cases: list[Case]) -> list[Case]:
-    """These cases but for roofs of one thread, which cost time, unless a case is of one thread."""
-    few = any(case.threads == "one" and case.role == "measurement" for case in cases)
-    return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]
-
-
-def _finished(session: Session, interrupted: bool, reason: str) -> RunResult:
-    journal = None
-    if interrupted:
-        journal = session.interrupted()
-    else:
-        try:
-            session.close()
-        except UserError as error:
-            reason = str(error)
-    return RunResult(session.device, session.rows(), session.path, journal, reason, session.parts_s)
-
-
-def short_name(device: Device) -> str:
-    """`cpu` or `cuda:0`."""
-    return "cpu" if device.index is None else f"cuda:{device.index}"
-
-
-def _visits(given: str | None, suite: Suite | None, kind: DeviceKind) -> int:
-    if given is None:
-        return suite.visits.of(kind) if suite else 1
-    visits = int(given) if given.isdecimal() else 0
-    if not 1 <= visits <= MAX_VISITS:
-        raise UserError(f"--bench-visits {given}: give a number from 1 to {MAX_VISITS}")
-    return visits
+    def _released(self) -> Journal | None:
+        """End the worker and release the device; returns the journal, None if that was done before."""
+        self.worker.close()
+        self._lock.close()
+        journal, self._journal = self._journal, None
+        return journal

@@ -6,7 +6,6 @@ row whose status is `error` is no reason: most errors are raised by Python and l
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,7 +15,7 @@ from bench.device.detect import Device
 from bench.runner.rows import SEED
 from bench.runner.schedule import ROOF_TIMED_S, launch_limit_s
 from bench.runner.worker_process import Worker, WorkerDied
-from bench.sampling.protocol import Protocol
+from bench.sampling.protocol import REGIME, Protocol
 from bench.spec import Problem, is_custom
 from bench.sweep.load import Case
 
@@ -62,14 +61,10 @@ def measure_request(
         launch_s=2 * launch_limit_s(budget_s),  # predictions are least times
         least_timed_s=ROOF_TIMED_S if is_roof else 0.0,
         visits=protocol.visits,
-        regime=protocol.regime,
+        regime=REGIME,  # for the workers of earlier commits, which `ab` runs
         first=first,
         divided=case.divided,
     )
-
-
-class Stopped(Exception):
-    """The run is being ended: no more requests are sent."""
 
 
 class WorkerSupervisor:
@@ -99,16 +94,12 @@ class WorkerSupervisor:
         self._worker: Worker | None = None
         self._ready: Worker | None = None
         """The last worker that said hello."""
-        self._gate = threading.Lock()
-        """Held while a worker begins or ceases to be ours: `stop` comes from another thread."""
-        self._stopped = False
 
     def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
         """The worker's answer, or columns `status` and `reason` that say how it died.
 
         What cannot be captured is requested once more, from a new worker and by the stream clock; and where a
-        kernel got stuck, of a new worker that passes it over. Stopped if it was ended by `stop`, or is to be
-        asked after that.
+        kernel got stuck, of a new worker that passes it over.
         """
         if request["do"] != "measure":
             return self._answer(request, sampling_s)
@@ -142,8 +133,6 @@ class WorkerSupervisor:
             answer = self.started().ask(request, 3 * sampling_s + self.grace_s)
         except WorkerDied as death:
             self.close()
-            if self._stopped:
-                raise Stopped from death
             return {"status": death.status, "reason": str(death)}
         if cause := answer.pop("renew", ""):
             self.renewed[cause] += 1
@@ -158,7 +147,7 @@ class WorkerSupervisor:
         return answer["examples"], answer["without_function"]
 
     def started(self) -> Worker:
-        """The worker that is there; WorkerDied if none starts, Stopped if none is to start any more."""
+        """The worker that is there; WorkerDied if none starts."""
         begin = time.perf_counter()
         worker = self.begin()
         if worker is not self._ready:
@@ -177,16 +166,11 @@ class WorkerSupervisor:
 
     def begin(self) -> Worker:
         """The worker that is there, or a new one that may not be ready yet, so that several start at once."""
-        with self._gate:
-            if self._stopped:
-                raise Stopped
-            if self._worker is None:
-                device = self.device
-                uuid, threads = device.uuid or None, self.threads("all")
-                self._worker = Worker(
-                    device.kind, device.cache_byte, self.seed, uuid, threads, root=self._root
-                )
-            return self._worker
+        if self._worker is None:
+            device, threads = self.device, self.threads("all")
+            uuid = device.uuid or None
+            self._worker = Worker(device.kind, device.cache_byte, self.seed, uuid, threads, root=self._root)
+        return self._worker
 
     @property
     def pid(self) -> int | None:
@@ -201,17 +185,11 @@ class WorkerSupervisor:
 
     def close(self) -> None:
         """End the worker, if there is one."""
-        with self._gate:
-            worker, self._worker = self._worker, None
+        worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
 
-    def stop(self) -> None:
-        """Kill the worker, from another thread than the one that asks it, and let none begin after it.
-
-        The caller gets Stopped; the request leaves no row.
-        """
-        with self._gate:
-            self._stopped = True
-            if self._worker is not None:
-                self._worker.kill()
+    def kill(self) -> None:
+        """Kill the worker, from another thread than the one that asks it, which gets that it crashed."""
+        if self._worker is not None:
+            self._worker.kill()

@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from typing import Literal
 
-Regime = Literal["sustained", "boost"]
+REGIME = "sustained"
+"""The column `regime`: the device is kept loaded. Older files also have `boost`: short bursts after rests."""
+OF_BOOST = {"regime": REGIME, "burst_s": 0.02, "rest_s": 0.3}
+"""Settings of the regime that is no more: part of every hash, so that earlier rows keep their protocol."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,6 @@ class Protocol:
     """
 
     version: str = "p3"
-    regime: Regime = "sustained"
-    """sustained: the device is kept loaded. boost: short bursts, each after a rest."""
     visits: int = 1
     """Requested visits per case."""
     most_visits: int = 8
@@ -57,10 +58,6 @@ class Protocol:
     """... nor than this share of the visit's budget."""
     light_window_s: float | None = 0.1
     """One window of this length settles a device that the work leaves far from its limits; None: never."""
-    burst_s: float = 0.02
-    """Regime boost: samples of one burst together take no longer than this ..."""
-    rest_s: float = 0.3
-    """... and the device rests this long before each."""
     ring_factor: float = 2.5
     """A cold ring holds this many times the last-level cache."""
     most_slots: int = 4096
@@ -77,7 +74,7 @@ class Protocol:
         The code that follows the settings is not part of it: `version` names that, and is raised by hand when
         the same settings give other times. A row's `commit` tells the code itself.
         """
-        text = json.dumps(asdict(self), sort_keys=True)
+        text = json.dumps(asdict(self) | OF_BOOST, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -86,9 +83,9 @@ SEVERAL = 3
 
 
 @cache
-def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "sustained") -> Protocol:
-    """The settings for a kind of device, so many visits a case, and a regime."""
-    several = Protocol(regime=regime, visits=visits, most_visits=max(8, visits))
+def protocol(kind: Literal["cpu", "cuda"], visits: int = 1) -> Protocol:
+    """The settings for a kind of device and so many visits a case."""
+    several = Protocol(visits=visits, most_visits=max(8, visits))
     if kind == "cpu":
         # Shared with an operating system and its neighbours, it scatters by a few percent from window to
         # window, settled or not (on two cores of a Xeon three windows of 20 ms span 2.6 % in the middle
@@ -107,7 +104,7 @@ def protocol(kind: Literal["cpu", "cuda"], visits: int = 1, regime: Regime = "su
             light_window_s=None,
         )
     if visits == 1:
-        return Protocol(regime=regime, least_timed_s=0.15 if regime == "sustained" else 0.1)
+        return Protocol()
     # Other cases keep the card loaded in between: a visit has only its own data and clock to get back to, and
     # a clock that still falls shows as visits that disagree.
     return replace(

@@ -69,7 +69,7 @@ class Visit:
     samples_s: tuple[float, ...]
     """Every sample, seconds per launch, in time order; none is ever thrown away."""
     settled: bool
-    """Whether it had settled before the first of them; True where nothing was to settle (regime boost)."""
+    """Whether it had settled before the first of them."""
     settle_s: float
     """Wall seconds of settling."""
     stop: Stop

@@ -5,8 +5,6 @@ Arithmetic over a function that returns the next sample: every rule is tested wi
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -91,7 +89,6 @@ def collect(
     step_s: float = 0.0,
     least_timed_s: float = 0.0,
     *,
-    rest: Callable[[float], None] = time.sleep,
     light: Callable[[], bool] | None = None,
     clock_hz: Callable[[], float | None] | None = None,
 ) -> Visit:
@@ -99,29 +96,21 @@ def collect(
 
     `now` is the wall clock, which budgets are kept by; precision is judged by the samples' own time. `step_s`
     is the clock's resolution divided by the launches of a sample. At least `least_samples` are taken unless
-    the budget is spent twice over; `least_timed_s` can only raise the protocol's. `rest` lets the device rest
-    for so many seconds before each burst (regime boost); `light` and `clock_hz` tell `settle` of the device.
+    the budget is spent twice over; `least_timed_s` can only raise the protocol's.
+    `light` and `clock_hz` tell `settle` of the device.
     """
     least_timed_s = max(least_timed_s, settings.least_timed_s)
-    boost = settings.regime == "boost"
     begin = now()
-    settled = True
-    if not boost:
-        most_s = min(settings.settle_most_s, settings.settle_share * budget_s)
-        settled = settle(sample, settings, most_s, now, light, clock_hz)
+    most_s = min(settings.settle_most_s, settings.settle_share * budget_s)
+    settled = settle(sample, settings, most_s, now, light, clock_hz)
     settle_s = now() - begin
     taken: list[float] = []
     timed_s = 0.0
-    burst_s, took = math.inf, 0.0
     check_at = settings.least_samples
     while True:
-        if boost and burst_s + took > settings.burst_s:  # one more like the last would be too long
-            rest(settings.rest_s)
-            burst_s = 0.0
         per_launch, took = sample()
         taken.append(per_launch)
         timed_s += took
-        burst_s += took
         stop: Stop | None = None
         if len(taken) >= check_at and timed_s >= least_timed_s:
             median, low, high = interval(taken, settings, step_s)

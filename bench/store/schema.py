@@ -82,7 +82,7 @@ class Measurement:
     triton: str = column("version of Triton; empty if absent")
     libraries: str = column("what computes: CUDA and cuDNN, or MKL and oneDNN, with versions")
     host: str | None = nullable(
-        "name of the machine; null if unknown. --bench-anonymous makes hashes of this and the next three"
+        "name of the machine; null if unknown; files of before may have hashes here and in the next three"
     )
     pci_bus: str | None = nullable("PCI address of the GPU, as 0000:1b:00.0")
     gpu_uuid: str | None = nullable("UUID of the GPU, or of the MIG slice of it that was measured")
@@ -94,7 +94,7 @@ class Measurement:
         "the job that this run was part of, as `SLURM_JOB_ID=4711`: the first that is set of "
         + ", ".join(JOB_IDS)
     )
-    tags: str | None = nullable("what --bench-tag said of the run, as JSON, keys sorted; null if nothing")
+    tags: str | None = nullable("what ROOFBENCH_TAGS said of the run, as JSON, keys sorted; null if nothing")
     source: str | None = nullable(
         "null: measured by roofbench; else who measured it, then package or file, version and licence"
     )
@@ -126,7 +126,7 @@ class Measurement:
     clock: str = column("graph | stream | host | simulated")
     protocol_version: str | None = nullable("name of the protocol, p2 and so on")
     regime: str | None = nullable(
-        "sustained: the device is kept loaded; boost: bursts after a rest. Never mixed"
+        "sustained: the device is kept loaded; older files: boost, bursts after a rest. Never mixed"
     )
     visit: int = column(
         "in a journal: index of this visit to the case, from 0; in a result file 0, all visits being one row "
@@ -249,7 +249,7 @@ class Measurement:
         "other processes with a context on the GPU, before or after timing; null if none is listed"
     )
     concurrent_gpus: int | None = nullable(
-        "GPUs that this run timed at the same time, 1 unless requested; null in older files (GPU)"
+        "GPUs that were timed at the same time, by ROOFBENCH_CONCURRENT_GPUS; null in older files (GPU)"
     )
     persistence: str | None = nullable("persistence mode, on | off (GPU)")
     ecc: str | None = nullable("ECC, on | off (GPU)")

@@ -237,7 +237,7 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] == "one":
         return one_launch(bench, operator, request["implementation"], problem, request["cache"] == "cold")
     kind: DeviceKind = "cuda" if bench.device.type == "cuda" else "cpu"
-    bench.protocol = protocol(kind, request["visits"], request["regime"])
+    bench.protocol = protocol(kind, request["visits"])
     if request["threads"]:
         torch.set_num_threads(request["threads"])
     limits = Limits(request["budget_s"], request["launch_s"], request["least_timed_s"])

@@ -277,7 +277,6 @@ def _timed(bench: Bench, clock: Clock, turns: Turns, limits: Limits) -> tuple[Vi
         bench.now,
         clock.resolution_s / turns.per_sample,
         limits.least_timed_s,
-        rest=telemetry.rest,
         light=telemetry.light,
         clock_hz=telemetry.clock_hz,
     )

@@ -1,7 +1,7 @@
 """Telemetry of a CPU while a case is timed: counters of the kernel, read before and after.
 
-Every column is a difference of running counters over the window, or over its parts if the window rests in
-between (`rest`). Columns that the kernel does not know are null; outside of Linux these are most.
+Every column is a difference of running counters over the window. Columns that the kernel does not know are
+null; outside of Linux these are most.
 
 Three counters show who else computes. Pressure says that a task waited for a processor, among those that the
 kernel lets us see. The timing thread's own processor time says whether this thread waited, whoever took the
@@ -34,30 +34,24 @@ class CpuTelemetry:
     def __init__(self, sentinel: Callable[[], object], root: Path = Path("/"), clock: Any = time) -> None:
         """`sentinel` is a launch of about 0.1 ms on the units that cases use, from a warm cache.
 
-        `root` is where proc and sys are; `clock` has perf_counter, thread_time and sleep as `time` has them.
+        `root` is where proc and sys are; `clock` has perf_counter and thread_time as `time` has them.
         """
         self._sentinel, self._root, self._clock = sentinel, root, clock
         self._groups = list(control_groups("cpu", root))
         self._governor = governor(root)
         self._before_s = 0.0
         self._began: Counters = {}
-        self._spent: Counters | None = None
 
     def start(self) -> None:
         """Begin a window."""
         self._before_s = self._sentinel_s()
-        self._spent, self._began = None, self._read()
-
-    def rest(self, seconds: float) -> None:
-        """Sleep outside of the window: a sleeping thread would look like a waiting one."""
-        self._close()
-        self._clock.sleep(seconds)
         self._began = self._read()
 
     def stop(self) -> dict[str, Any]:
         """Columns of the row for the window since `start`."""
-        self._close()
-        spent = self._spent or {}
+        now = self._read()
+        # Counters that are missing or stepped back are dropped.
+        spent = {name: now[name] - at for name, at in self._began.items() if name in now and now[name] >= at}
         wall_s = max(spent.get("wall", 0.0), 1e-9)
         shares = {
             # The machine's pressure does not show a container's quota, and may be hidden from a container.
@@ -93,13 +87,6 @@ class CpuTelemetry:
             self._sentinel()
             times.append(self._clock.perf_counter() - begin)
         return statistics.median(times)
-
-    def _close(self) -> None:
-        """Add the counters' increments since they were read; those missing or stepped back are dropped."""
-        now = self._read()
-        part = {k: now[k] - at for k, at in self._began.items() if k in now and now[k] >= at}
-        before = self._spent
-        self._spent = part if before is None else {k: before[k] + s for k, s in part.items() if k in before}
 
     def _read(self) -> Counters:
         """All counters: seconds, and a number of switches."""

@@ -43,7 +43,7 @@ class CudaTelemetry:
     def __init__(self, uuid: str, nvml: Any = pynvml, clock: Any = time) -> None:
         """`uuid` as the driver prints it: `GPU-...`, or `MIG-...` for a slice, whose GPU is then read.
 
-        `nvml` is the binding, `clock` has perf_counter and sleep as `time` has them. A GPU that NVML does not
+        `nvml` is the binding, `clock` has perf_counter as `time` has it. A GPU that NVML does not
         know, or a machine without NVML, is no error.
         """
         self._clock, self._gpu = clock, NvmlGpu(uuid, nvml)
@@ -61,23 +61,16 @@ class CudaTelemetry:
         capability = self._gpu.ask("nvmlDeviceGetCudaComputeCapability")
         self._usage_is_instant = capability is not None and tuple(capability) <= (8, 0)
         self._before: dict[str, Any] = {}
-        self._began_s = self._rested_s = 0.0
+        self._began_s = 0.0
         self._energy_j: float | None = None
         self._held_ns: Mapping[int, float] = {}
 
     def start(self) -> None:
         """Begin a window."""
         self._before = {"sm_clock_before_hz": self.clock_hz(), "foreign_processes": self._foreign()}
-        self._rested_s = 0.0
         self._energy_j = self._gpu.scaled("nvmlDeviceGetTotalEnergyConsumption", 1e-3)
         self._held_ns = self._gpu.fields(self._counters)
         self._began_s = self._clock.perf_counter()
-
-    def rest(self, seconds: float) -> None:
-        """Sleep; nothing holds an idle clock back, so shares of the window leave this time out."""
-        began_s = self._clock.perf_counter()
-        self._clock.sleep(seconds)
-        self._rested_s += self._clock.perf_counter() - began_s
 
     def stop(self) -> dict[str, Any]:
         """Columns of the row, read while the device is still as the last launch left it."""
@@ -89,15 +82,12 @@ class CudaTelemetry:
         }
         window_s = self._clock.perf_counter() - self._began_s
         energy_j = self._gpu.scaled("nvmlDeviceGetTotalEnergyConsumption", 1e-3)
-        facts |= held_shares(
-            self._held_ns, self._gpu.fields(self._counters), self._counters, window_s, self._rested_s
-        )
+        facts |= held_shares(self._held_ns, self._gpu.fields(self._counters), self._counters, window_s)
         if energy_j is not None and self._energy_j is not None:
             spent_j = energy_j - self._energy_j
             if spent_j > 0 and window_s >= REFRESH_S:
                 facts["energy_j"] = spent_j
-                if not self._rested_s:
-                    facts["power_w"] = spent_j / window_s
+                facts["power_w"] = spent_j / window_s
         facts["memory_clock_hz"] = self._gpu.scaled(
             "nvmlDeviceGetClockInfo", 1e6, self._gpu.nvml.NVML_CLOCK_MEM
         )
@@ -168,9 +158,8 @@ def held_shares(
     after_ns: Mapping[int, float],
     columns: Mapping[int, str],
     window_s: float,
-    rested_s: float,
 ) -> dict[str, float]:
-    """Column -> share of the window, without its rests, in which this reason held the clock: 0 to 1.
+    """Column -> share of the window in which this reason held the clock: 0 to 1.
 
     The largest of several counters of one column counts: 75 may include the counters by reason. A counter
     that stepped back or exceeds the window was reset or is no time, and is ignored.
@@ -181,6 +170,6 @@ def held_shares(
             continue
         held_s = (after_ns[field] - before_ns[field]) * 1e-9
         if 0 <= held_s <= window_s + REFRESH_S:
-            share = min(1.0, held_s / max(window_s - rested_s, 1e-9))
+            share = min(1.0, held_s / max(window_s, 1e-9))
             shares[column] = max(shares.get(column, 0.0), share)
     return shares

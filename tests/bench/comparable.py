@@ -120,7 +120,7 @@ def visits_to(
         **{"triton": "3.7.1", "libraries": "MKL 2024.2", "sweep": "gemm/square", "operator": "gemm"},
         **{"implementation": "onednn", "arithmetic": "vector" if memory else "matrix", "rate": "flop"},
         **{"dtype": "float32", "parameters": json.dumps({"dtype": "float32", "m": case}), "cache": "cold"},
-        **{"protocol": settings.hash, "protocol_version": settings.version, "regime": settings.regime},
+        **{"protocol": settings.hash, "protocol_version": settings.version, "regime": "sustained"},
         **{"clock": "host" if kind == "cpu" else "graph", "fill": "uniform", "seed": 1, "status": "ok"},
         **{"stop": "converged", "settled": True, "settle_s": 0.1, "step_s": 1e-9},
         **{"flop": 0 if memory else FLOP, "byte": byte, "byte_written": byte // 2, "byte_moved": byte},

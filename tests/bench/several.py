@@ -12,10 +12,11 @@ import pytest
 import kernels
 from bench.device.detect import Device
 from bench.runner import forecast, schedule, worker_process
+from bench.runner import options as asked
 from bench.runner import run as runs
-from bench.runner import session as sessions
-from bench.runner.run import Options, Run
-from bench.runner.session import Session
+from bench.runner.cases import ChosenCases
+from bench.runner.options import Options, runs_for
+from bench.runner.run import Run
 from bench.sweep.load import Case, load
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +78,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "bench" / "worker" / "lifeline.py", folder / "bench" / "worker")
     (folder / "bench" / "worker" / "__main__.py").write_text(STAND_IN)
     monkeypatch.setattr(worker_process, "ROOT", folder)
-    monkeypatch.setattr(sessions, "device_lock", lambda *_: nullcontext(""))
+    monkeypatch.setattr(runs, "device_lock", lambda *_: nullcontext(""))
     return folder
 
 
@@ -95,25 +96,21 @@ def small(folder: Path, sizes: list[int]) -> list[Case]:
     return load(path, kernels.problem, 2, path.parent).cases
 
 
-def opened(folder: Path, cases: list[Case], count: int = 2, **settings: Any) -> list[Session]:
-    """A session on each of so many GPUs, planned."""
-    made = []
-    for index in range(count):
-        given = {"concurrent_gpus": count, "suffix": f"-gpu{index}"} | settings
-        one = Session(gpu(index), folder / "results", **given)
-        one.open()
-        one.planner.plan(cases)
-        made.append(one)
-    return made
+def opened(folder: Path, cases: list[Case], index: int = 0, **settings: Any) -> Run:
+    """A run on a GPU, planned."""
+    run = Run(gpu(index), folder / "results", **settings)
+    run.open()
+    run.planner.plan(cases)
+    return run
 
 
 def begun(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, cases: list[Case], count: int, **options: Any
-) -> Run:
-    """A run of these cases over as many GPUs, planned. There is no GPU to have ceilings."""
-    monkeypatch.setattr(runs, "chosen", lambda wanted: [gpu(index) for index in range(count)])
-    monkeypatch.setattr(runs, "load_cases", lambda *_: cases)
-    run = Run(Options(device="all", results=folder / "results", **options), kernels.problem)
-    names = list(run.cases)
-    run.plan(names[index] for index in run.order(names))
-    return run
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cases: list[Case], count: int = 1, **options: Any
+) -> list[Run]:
+    """Runs of these cases on as many GPUs, planned. There is no GPU to have ceilings."""
+    monkeypatch.setattr(asked, "chosen", lambda wanted: [gpu(index) for index in range(count)])
+    monkeypatch.setattr(asked, "chosen_cases", lambda *_: ChosenCases(cases))
+    made = runs_for(Options("all", results=folder / "results", **options), kernels.problem)
+    for run in made:
+        run.plan(run.order(run.cases))
+    return made

@@ -373,9 +373,6 @@ class NoTelemetry:
     def clock_hz(self) -> float | None:
         return None
 
-    def rest(self, seconds: float) -> None:
-        pass
-
     def start(self) -> None:
         pass
 

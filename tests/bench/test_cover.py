@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,7 @@ import pytest
 import kernels
 from bench.autotune.tuning import is_timing
 from bench.runner.examples import Check, Examples, check_of, cover
+from bench.runner.supervisor import WorkerSupervisor
 from bench.spec import DeviceKind, without_function
 from bench.worker import __main__ as worker
 from tests.bench import several
@@ -74,22 +76,21 @@ def test_a_quick_check_takes_the_first_configuration_that_compiles(
     assert timing == [not quick] and not is_timing()
 
 
-def test_examples_of_several_devices_are_chosen_for_each_and_what_is_broken_is_kept(
+def test_what_is_broken_is_kept_and_a_few_stand_for_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = several.begun(several.stand_in(tmp_path, monkeypatch), monkeypatch, [], count=2)
-    examples = Examples(run, kernels.problem, ["gemm", "launch"])  # the stand-in has none of launch
-    assert not examples.unstarted
-    names = examples.names
-    broken = [name for name in names if "cannot-be-tested" in name and name.startswith("cuda:0")]
-    reasons = [examples.check(name)["reason"] for name in broken]
-    assert [name.split("/")[1].split("-cannot")[0] for name in broken] == ["gemm-triton", "launch"]
-    assert reasons == [without_function("gemm", "triton"), "launch: no compiler"]
-    assert not any("-triton-float32" in name for name in names) and any("-cublas-" in name for name in names)
-    kept = [names[index] for index in examples.few(names)]
-    assert {name.split("/")[0] for name in kept} == {"cuda:0", "cuda:1"}
-    assert {*broken} < {*kept} and len(kept) < len(names) and examples.left_out == len(names) - len(kept)
-    assert examples.few(kept[:1]) == [0], "whatever -k leaves has its cover"
-    assert examples.check(kept[0])["status"] == "ok"
-    for session in run.sessions:
-        session.interrupted()
+    several.stand_in(tmp_path, monkeypatch)
+    with closing(WorkerSupervisor(several.gpu(0))) as worker:
+        examples = Examples(worker, kernels.problem, ["gemm", "launch"])  # the stand-in has none of launch
+        names = examples.names
+        broken = [name for name in names if "cannot-be-tested" in name]
+        assert {name: examples.check(name)["reason"] for name in broken} == {
+            "gemm-triton-cannot-be-tested": without_function("gemm", "triton"),
+            "launch-cannot-be-tested": "launch: no compiler",
+        }
+        assert not any("-triton-float32" in name for name in names)
+        assert any("-cublas-" in name for name in names)
+        kept = examples.few(names)
+        assert {*broken} < {*kept} and len(kept) < len(names)
+        assert examples.few(kept[:1]) == kept[:1], "whatever -k leaves has its cover"
+        assert examples.check(kept[0])["status"] == "ok"

@@ -130,7 +130,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Runs measure in this process, no ceilings, and hardly sample."""
     several.quick(monkeypatch)
     monkeypatch.setattr(supervisor, "Worker", InProcess)
-    monkeypatch.setattr("bench.runner.run.needed_ceilings", lambda *_: [])
+    monkeypatch.setattr("bench.runner.cases.needed_ceilings", lambda *_: [])
     monkeypatch.setattr("bench.cli.pytest_fixture.SAMPLING_S", 0.05)
     threads = torch.get_num_threads()
     yield

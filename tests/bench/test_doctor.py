@@ -75,7 +75,7 @@ class Stub:
     def close(self) -> None:
         self.closed = True
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         self.stopped = True
 
 

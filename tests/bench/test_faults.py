@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench.device.detect import detect
-from bench.runner.session import Session
+from bench.runner.run import Run
 from bench.store import parquet, schema
 from bench.store.journal import Journal, recover
 from tests.bench.killed_runs import KilledRun, ends, trial, worker_of
@@ -134,9 +134,9 @@ def test_a_kernel_that_hangs_is_a_row_and_the_run_goes_on(checkout: Path) -> Non
 from pathlib import Path
 import kernels
 from bench.device.detect import detect
-from bench.runner.session import Session
+from bench.runner.run import Run
 from bench.sweep.load import load
-session = Session(detect("cpu"), Path("r"))
+session = Run(detect("cpu"), Path("r"))
 session.open()
 cases = load(Path("hang.yaml"), kernels.problem, 2).cases
 session.planner.plan(cases)
@@ -209,7 +209,7 @@ def test_a_killed_run_takes_its_worker_along_and_the_next_finds_its_rows(tmp_pat
             os.close(worker)
     (journal,) = (tmp_path / "r").rglob("*.journal")
     kept = recover(journal).rows
-    following = Session(detect("cpu"), tmp_path / "r")
+    following = Run(detect("cpu"), tmp_path / "r")
     following.open()
     (found,) = following.left
     following.close()

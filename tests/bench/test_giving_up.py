@@ -10,10 +10,9 @@ import pytest
 
 import kernels
 from bench.cli.closing import closing_lines
-from bench.cli.run_lines import show
+from bench.cli.run_lines import Progress
 from bench.runner.giving_up import GivingUp
 from bench.runner.run import Run
-from bench.runner.session import Session
 from bench.spec import without_function
 from bench.store.parquet import read_frame
 from bench.sweep.load import Case, load
@@ -118,7 +117,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return several.stand_in(tmp_path, monkeypatch)
 
 
-def answering(session: Session, broken: str, asked: list[str]) -> None:
+def answering(run: Run, broken: str, asked: list[str]) -> None:
     """Instead of a worker: the implementation `broken` raises, the others have a time."""
 
     def answer(request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
@@ -128,47 +127,42 @@ def answering(session: Session, broken: str, asked: list[str]) -> None:
         times = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "samples_s": [1e-3] * 20}
         return {"status": "ok", "clock": "graph", "stop": "converged", "settled": True, **times}
 
-    session.worker.answer = answer  # type: ignore[method-assign]
+    run.worker.answer = answer  # type: ignore[method-assign]
 
 
 def shown(run: Run) -> tuple[list[str], str, pd.DataFrame]:
     """The lines of a run while it goes on, those at its end as one, and its rows."""
     lines: list[str] = []
-    show(run, lines.append)
-    (result,) = run.finish()
+    progress = Progress(run, lines.append, None)
+    for _, found in run.walk():
+        progress.show(found)
+    result = run.finish()
     assert result.path is not None
     return lines, " ".join(line.strip() for line in closing_lines(run)), read_frame([result.path])
 
 
-@pytest.mark.parametrize("prepares", [False, True])
-def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path, prepares: bool) -> None:
-    """What fails while preparing counts too, and then none is visited."""
+def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
     made = cases(folder)
-    (session,) = opened(folder, made, count=1)
-    answering(session, "triton", asked := [])
-    if prepares:
-        session.prepare()
-        assert asked.count("triton") == 3 and asked.count("cublas") == len(only(made, "cublas"))
-        asked.clear()
-    rows = [found for _, found in session.walk()]
-    failures = 0 if prepares else 3
-    assert asked.count("triton") == failures and asked.count("cublas") == len(only(made, "cublas"))
+    run = opened(folder, made)
+    answering(run, "triton", asked := [])
+    rows = [found for _, found in run.walk()]
+    assert asked.count("triton") == 3 and asked.count("cublas") == len(only(made, "cublas"))
     by_status = [found.status for found in rows if found.implementation == "triton"]
-    assert by_status == ["error"] * failures + ["skipped"] * (len(only(made, "triton")) - 3)
+    assert by_status == ["error"] * 3 + ["skipped"] * (len(only(made, "triton")) - 3)
     assert {found.status for found in rows if found.implementation == "cublas"} == {"ok"}
-    assert len(session.planner.giving_up.lines) == 1
-    session.close()
+    assert len(run.planner.giving_up.lines) == 1
+    run.close()
 
 
 def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
     made = cases(folder)
-    (session,) = opened(folder, made, count=1)
-    answering(session, "triton", [])
-    walk = session.walk()
-    while not session.planner.giving_up.lines:
+    run = opened(folder, made)
+    answering(run, "triton", [])
+    walk = run.walk()
+    while not run.planner.giving_up.lines:
         next(walk)
-    session.interrupted()
-    (again,) = opened(folder, made, count=1, resume=True)
+    run.interrupted()
+    again = opened(folder, made, resume=True)
     answering(again, "nothing", asked := [])
     rows = [found for _, found in again.walk()]
     assert not again.planner.giving_up.lines and {found.status for found in rows} == {"ok"}
@@ -177,9 +171,9 @@ def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
 
 
 def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = begun(folder, monkeypatch, cases(folder), count=1)
-    answering(run.sessions[0], "triton", [])
-    run.sessions[0].worker.renewed["the device no longer answers"] = 2
+    (run,) = begun(folder, monkeypatch, cases(folder))
+    answering(run, "triton", [])
+    run.worker.renewed["the device no longer answers"] = 2
     lines, closing, frame = shown(run)
     (at,) = [index for index, line in enumerate(lines) if line.startswith("gemm triton is given up")]
     assert sum("error: RuntimeError: no tile fits" in line for line in lines[:at]) == 3
@@ -193,9 +187,9 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
 def test_a_fact_that_is_no_column_is_named_once_at_the_end(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = begun(folder, monkeypatch, cases(folder), count=1)
-    worker, misspelt = run.sessions[0].worker, {"temprature_c": 61.0}
-    answering(run.sessions[0], "nothing", [])
+    (run,) = begun(folder, monkeypatch, cases(folder))
+    worker, misspelt = run.worker, {"temprature_c": 61.0}
+    answering(run, "nothing", [])
     answer = worker.answer
     worker.answer = lambda *request: answer(*request) | misspelt  # type: ignore[method-assign]
     worker.hello = {"python": "3.11", "numpy": "2"}
@@ -209,8 +203,8 @@ def test_an_implementation_without_its_function_is_named_once(
 ) -> None:
     lacking = without_function("gemm", "triton")
     monkeypatch.setitem(BROKEN, "reason", lacking)
-    run = begun(folder, monkeypatch, cases(folder), count=1)
-    answering(run.sessions[0], "triton", asked := [])
+    (run,) = begun(folder, monkeypatch, cases(folder))
+    answering(run, "triton", asked := [])
     lines, closing, rows = shown(run)
     assert asked.count("triton") == sum(lacking in line for line in lines) == closing.count(lacking) == 1
     assert "gemm triton is given up" not in closing

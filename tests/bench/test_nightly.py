@@ -27,8 +27,10 @@ from bench.format import count_text
 from bench.judge.history.detector import ConfirmedChange
 from bench.nightly.night import Tonight, night, worst
 from bench.nightly.report import nightly_json, nightly_lines
-from bench.runner import run as runs
-from bench.runner.run import Options, RunResult
+from bench.runner import options as run_options
+from bench.runner.cases import ChosenCases
+from bench.runner.options import Options
+from bench.runner.run import RunResult
 from bench.store.parquet import NO_SWEEPS, Sweeps, read_rows, write
 from bench.store.schema import Measurement
 from tests.bench import several
@@ -308,11 +310,11 @@ def test_of_several_devices_the_worst_counts() -> None:
 def test_one_gpu_that_is_not_fit_does_not_keep_the_others(machine: Machine) -> None:
     other = replace(machine.device, index=1, uuid="GPU-bb", id="other")
     unfit = {machine.device.uuid: [Unfit("mig", "is partitioned", True)]}
-    options = Options(device="all", results=machine.results, concurrent=True)
+    options = Options(device="all", results=machine.results)
     devices = [machine.device, other]
     first, second = night(devices, None, options, machine.measure, print, lambda one: unfit.get(one.uuid, []))
     assert first.refused and not first.paths
-    assert machine.options == [replace(options, device="cuda:1", concurrent=False)]
+    assert machine.options == [replace(options, device="cuda:1")]
     assert second.broken  # the file is the other's
 
 
@@ -325,13 +327,12 @@ def test_the_command_writes_its_files_and_ends_with_the_code(
     summary, told = tmp_path / "new" / "night.md", tmp_path / "night.json"
     given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]
     given += ["--summary", str(summary), "--json", str(told), "--bench-shard", "1/2", "--bench-resume"]
-    given += ["--bench-tag", "rack=b12", "--bench-tag", "row=3", "--bench-anonymous"]
     done = CliRunner().invoke(app, ["nightly", *given])
     assert done.exit_code == 0, done.output
     assert summary.read_text() in done.output and json.loads(told.read_text())["exit_code"] == 0
     (asked,) = machine.options
     assert (asked.results, asked.budget, asked.visits) == (machine.results, "9", "3")
-    assert (list(asked.sweeps), asked.shard, asked.resume, asked.concurrent) == (["gemm"], "1/2", True, False)
+    assert (list(asked.sweeps), asked.shard, asked.resume) == (["gemm"], "1/2", True)
 
 
 def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
@@ -339,8 +340,8 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
 ) -> None:
     """The real run in this process, of which a worker process without torch is all that is made up."""
     folder = several.stand_in(tmp_path, monkeypatch)
-    monkeypatch.setattr(runs, "chosen", lambda wanted: [several.gpu(0)])
-    monkeypatch.setattr(runs, "load_cases", lambda *_: several.small(folder, [1, 2, 3]))
+    monkeypatch.setattr(run_options, "chosen", lambda wanted: [several.gpu(0)])
+    monkeypatch.setattr(run_options, "chosen_cases", lambda *_: ChosenCases(several.small(folder, [1, 2, 3])))
     options = Options(results=folder / "results", visits="3", budget="inf")
 
     def tonight(options: Options) -> Tonight:

@@ -20,7 +20,7 @@ from bench.model import tile_wave
 from bench.model.calibrated_runs import Known
 from bench.model.calibration import UNFITTED
 from bench.model.roofline import datasheet_s
-from bench.runner.session import RESULTS
+from bench.runner.run import RESULTS
 from bench.store import parquet
 from bench.sweep.load import Case, load
 from kernels.gemm.problem import Gemm

@@ -15,7 +15,7 @@ from bench.model import tile_wave
 from bench.model.calibrated_runs import MOST, Errors, Known
 from bench.model.predict import products
 from bench.model.roofline import calibrated_columns, datasheet_s, traffic
-from bench.runner.session import RESULTS
+from bench.runner.run import RESULTS
 from kernels.gemm.problem import Gemm
 from tests.bench.machines import framed, sizes, timed
 from tests.bench.rows import Chance

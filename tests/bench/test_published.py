@@ -20,7 +20,7 @@ from bench.judge.frame import known_runs, read
 from bench.model import tile_wave
 from bench.model.predict import products
 from bench.model.tile_wave import Machine
-from bench.runner.session import RESULTS
+from bench.runner.run import RESULTS
 from bench.store.parquet import read_frame
 from bench.sweep.load import SWEEPS, load_all
 from kernels.gemm.problem import Gemm

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-import pytest
 
 from bench.cli.closing import _results
 from bench.cli.run_lines import claims_line, forecast_lines, left_out_lines, refined_line
 from bench.judge.frame import runs
 from bench.runner.comparisons import CaseGroup
 from bench.runner.forecast import BUDGET_S, Forecast, Tally, budget_s
-from bench.runner.session import Session, in_turn
+from bench.runner.run import Run
 from bench.sweep.claims import Claim
 from bench.sweep.load import Case
-from tests.bench import several
 from tests.bench.claims_made import SWEEP, slopes
-from tests.bench.several import opened, small
-from tests.bench.test_forecast import H100
 from tests.plots.synthetic import H100 as H100_MACHINE
 from tests.plots.synthetic import ceilings
 
@@ -74,8 +69,9 @@ def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too
     compared = [CaseGroup(cases, decided), CaseGroup(cases, few)]
     compared += [CaseGroup(cases, unsure, enough=lambda: False)]
     compared += [CaseGroup((*cases, unmeasured), part), CaseGroup(cases)]
-    session = SimpleNamespace(claims={SWEEP: [decided, few, part, unsure]}, comparisons=compared, path=None)
-    lines = list(_results(cast(Session, session), run, 20))
+    chosen = SimpleNamespace(claims={SWEEP: [decided, few, part, unsure]})
+    measured = SimpleNamespace(chosen=chosen, comparisons=compared, path=None)
+    lines = list(_results(cast(Run, measured), run, 20))
     assert "MM-01" in lines[2] and "SUPPORTED" in lines[2]
     assert lines[3:] == ["... and 1 TOO FEW: python -m bench claims RESULT"]
     keys = {row.case for row in rows}
@@ -88,20 +84,3 @@ def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too
 def test_a_gpu_has_ten_minutes_unless_told_otherwise() -> None:
     assert budget_s(None, "cuda") == BUDGET_S["cuda"] == 600 and budget_s(None, "cpu") == 120
     assert budget_s("inf", "cuda") is None and budget_s("45", "cuda") == 45
-
-
-def test_a_session_prepares_what_it_plans_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tuning thousands of cases that there is no time for would take hours."""
-    several.stand_in(tmp_path, monkeypatch)
-    cases = small(tmp_path, list(range(1, 401)))
-    monkeypatch.setattr(several, "gpu", lambda index: H100)
-    (session,) = opened(tmp_path, cases, count=1, budget_s=60.0)
-    planned = session.planner.forecast(0.0).keys
-    asked: list[str] = []
-    monkeypatch.setattr(session, "check", lambda *what: asked.append(str(what)) or {"status": "ok"})
-    session.prepare()
-    assert 0 < len(asked) == len(planned) < len(cases)
-    assert next(in_turn([session])).row.status == "ok"
-    session.close()

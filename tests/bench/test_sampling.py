@@ -29,7 +29,6 @@ from bench.sampling.stopping import LEAST_WORTH, collect, settle
 CPU = protocol("cpu")
 CUDA = protocol("cuda")
 NIGHTLY = protocol("cuda", visits=3)
-BOOST = protocol("cuda", regime="boost")
 
 
 class Stream:
@@ -142,7 +141,7 @@ def test_slow_launches_get_their_least_samples_but_not_for_ever() -> None:
     assert publish([found], CPU).high_s == math.inf
 
 
-@pytest.mark.parametrize("settings", [CPU, CUDA, NIGHTLY, BOOST])
+@pytest.mark.parametrize("settings", [CPU, CUDA, NIGHTLY])
 @pytest.mark.parametrize("took_s", [0.0, 1e-3])
 @pytest.mark.parametrize("tick_s", [0.0, 1e-4])
 def test_clocks_that_stand_still_hang_nothing(settings: Protocol, took_s: float, tick_s: float) -> None:
@@ -153,7 +152,7 @@ def test_clocks_that_stand_still_hang_nothing(settings: Protocol, took_s: float,
         assert next(asked) < 20_000
         return took_s, took_s
 
-    found = collect(sample, settings, 1.0, lambda: tick_s * next(ticks), rest=lambda _: None)
+    found = collect(sample, settings, 1.0, lambda: tick_s * next(ticks))
     assert found.stop in ("samples", "budget", "converged")
     assert not math.isnan(publish([found], settings, MedianSpread(0.01, 0.01)).high_s)
 
@@ -276,49 +275,9 @@ def test_no_short_path_where_windows_are_short_anyway(settings: Protocol) -> Non
     assert found.settle_s == pytest.approx(windows_s, rel=0.02)
 
 
-# ---- the regime boost
-
-
-def test_boost_is_bursts_after_rests_without_settling(seed: int) -> None:
-    """The device slows down within 30 ms of work and recovers in a rest: only its boost is seen."""
-    log: list[tuple[str, float]] = []
-
-    class Heating:
-        wall_s = busy_s = 0.0
-
-        def sample(self) -> tuple[float, float]:
-            value = 0.9e-3 if self.busy_s < 0.03 else 1.2e-3
-            self.busy_s += value
-            self.wall_s += value
-            log.append(("sample", value))
-            return value, value
-
-        def rest(self, seconds: float) -> None:
-            log.append(("rest", seconds))
-            self.wall_s += seconds
-            self.busy_s = 0.0
-
-    device = Heating()
-    found = collect(device.sample, BOOST, 10.0, lambda: device.wall_s, rest=device.rest)
-    assert found.stop == "converged" and found.settled and found.settle_s == 0.0
-    assert set(found.samples_s) == {0.9e-3} and len(found.samples_s) == [x for x, _ in log].count("sample")
-    bursts = [list(group) for kind, group in itertools.groupby(log, lambda x: x[0]) if kind == "sample"]
-    assert log[0] == ("rest", BOOST.rest_s) and len(bursts) >= 5
-    assert device.wall_s < 2.5  # a visit in bursts costs mostly rests
-    assert all(0.019 <= sum(s for _, s in burst) <= BOOST.burst_s + 1e-9 for burst in bursts[:-1])
-    sustained = collect((hot := Heating()).sample, CUDA, 10.0, lambda: hot.wall_s, rest=hot.rest)
-    assert set(sustained.samples_s) == {1.2e-3}
-
-
-def test_a_launch_longer_than_a_burst_is_a_burst() -> None:
-    rests: list[float] = []
-    found = collected(Stream(itertools.repeat(0.05)), BOOST, rest=rests.append)
-    assert len(rests) == len(found.samples_s) >= BOOST.least_samples
-
-
 # ---- protocols
 
-CHOICES: Any = ("cpu", "cuda"), (1, 2, 3, 5, 9), ("sustained", "boost")
+CHOICES: Any = ("cpu", "cuda"), (1, 2, 3, 5, 9)
 
 
 def test_the_protocol_hash_changes_with_any_setting() -> None:
@@ -326,6 +285,12 @@ def test_the_protocol_hash_changes_with_any_setting() -> None:
     others = {f.name: "other" if isinstance(getattr(CUDA, f.name), str) else 77 for f in fields(Protocol)}
     changed = {replace(CUDA, **{name: other}).hash for name, other in others.items()}  # type: ignore[arg-type]
     assert len(changed | {CUDA.hash}) == len(fields(Protocol)) + 1
+
+
+def test_rows_of_before_are_of_the_same_protocol() -> None:
+    """The hashes in committed result files: rows of another one are compared with none of them."""
+    hashes = [protocol(kind, visits).hash for kind in ("cpu", "cuda") for visits in (1, 3)]
+    assert hashes == ["a141916f8706", "825c73380623", "10d398c5e3e6", "7bef0571b2a2"]
 
 
 def test_protocols_that_differ_are_never_one() -> None:

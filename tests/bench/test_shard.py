@@ -15,8 +15,9 @@ import pytest
 
 import kernels
 from bench.errors import UserError
+from bench.runner.options import Options, runs_for
 from bench.runner.resume import RunFacts, begin, go_on
-from bench.runner.run import Options, Run
+from bench.runner.run import Run
 from bench.runner.shard import Shard
 from bench.store import parquet
 from bench.store.journal import Journal, recover
@@ -37,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 )
 def test_what_says_no_part_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(UserError) as refused:
-        Run(Options(shard=text), kernels.problem)
+        runs_for(Options(shard=text), kernels.problem)
     says = f"--bench-shard {text}: give I/N, part I of N, as in 1/4 (I from 1 to N)"
     assert str(refused.value) == says
 
@@ -73,17 +74,15 @@ def chosen(folder: Path, shard: str | None) -> tuple[Run, list[str], list[str]]:
     """The run over our sweeps, those of its cases that run, and those that get a row without running."""
     some = [] if is_deep() else ["gemm", "softmax"]
     options = Options(device="cpu", results=folder, shard=shard, sweeps=some)
-    run = Run(options, kernels.problem, opens=False)
-    names = list(run.cases)
-    order = run.order(names)
-    return run, [names[index] for index in order], [one.case.key for one in run.elsewhere]
+    (run,) = runs_for(options, kernels.problem, opens=False)
+    return run, run.order(run.cases), [case.key for case in run.elsewhere]
 
 
 def test_over_our_sweeps_the_parts_are_the_whole_and_share_ceilings_alone(tmp_path: Path) -> None:
     parts = random.choice((2, 3))
     whole, running, elsewhere = chosen(tmp_path, None)
-    keys = {name: one.case.key for name, one in whole.cases.items()}
-    ceilings = {name for name, one in whole.cases.items() if one.case.role != "measurement"}
+    keys = {name: one.key for name, one in whole.cases.items()}
+    ceilings = {name for name, one in whole.cases.items() if one.role != "measurement"}
     assert ceilings and len(keys) > 1000
     seen: Counter[str] = Counter()
     unable: Counter[str] = Counter()
@@ -105,9 +104,9 @@ def test_a_part_has_its_name_in_the_run_and_says_how_many_it_leaves_out(
 ) -> None:
     folder = several.stand_in(tmp_path, monkeypatch)
     cases = small(folder, list(range(1, 21)))
-    (session,) = opened(folder, cases, count=1, shard=Shard(2, 4))
-    assert session.run_id.endswith("-gpu0-s2of4")
-    assert session.interrupted() == folder / "results" / "made-up" / f"{session.run_id}.journal"
+    run = opened(folder, cases, shard=Shard(2, 4))
+    assert run.run_id.endswith("-s2of4")
+    assert run.interrupted() == folder / "results" / "made-up" / f"{run.run_id}.journal"
 
 
 # ---- beside other runs

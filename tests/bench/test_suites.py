@@ -29,8 +29,8 @@ from bench.runner.comparisons import (
     reachable,
 )
 from bench.runner.forecast import Prices, impossible
+from bench.runner.options import Options, runs_for
 from bench.runner.price import ASSUMED
-from bench.runner.run import Options, Run
 from bench.sampling.protocol import protocol
 from bench.sweep.load import Case, every_sweep, sweep_name
 from bench.sweep.suites import CORE, TOUR, LoadedSuite, load_suite, suites
@@ -122,9 +122,9 @@ def test_an_entry_takes_some_of_the_ceilings_that_do_not_come_along(tmp_path: Pa
 
 @pytest.mark.parametrize(("visits", "made"), [(None, 3), ("1", 1), ("5", 5)])
 def test_a_suite_says_how_often_a_case_is_visited_unless_the_run_does(visits: str | None, made: int) -> None:
-    run = Run(Options("cpu", suite="fleet", visits=visits), kernels.problem, opens=False)
-    assert run.sessions[0].planner.settings.visits == made
-    assert Run(Options("cpu"), kernels.problem, timing=False).sessions[0].planner.settings.visits == 1
+    (run,) = runs_for(Options("cpu", suite="fleet", visits=visits), kernels.problem, opens=False)
+    (other,) = runs_for(Options("cpu"), kernels.problem, timing=False)
+    assert (run.planner.settings.visits, other.planner.settings.visits) == (made, 1)
 
 
 # PyTorch's builds begin with Volta, and only CUDA's GPUs are looked for.
@@ -341,7 +341,7 @@ def test_what_cannot_go_together_or_is_not_there_is_refused(tmp_path: Path) -> N
         (Options(suite="tour", cases=["x"]), "leave it out, or --bench-case"),
     ):
         with pytest.raises(UserError, match="--bench-suite") as refusal:
-            Run(options, kernels.problem, opens=False)
+            runs_for(options, kernels.problem, opens=False)
         assert says in str(refusal.value)
     done = CliRunner().invoke(app, ["list", "gemm", "--suite", "tour"])
     assert done.exit_code == 2 and "chooses among all sweeps" in done.output

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 from bench.runner import supervisor
+from bench.runner.run import Run
 from bench.runner.schedule import launch_limit_s
-from bench.runner.session import Session
 from bench.runner.supervisor import WorkerSupervisor, check_request, measure_request
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
@@ -156,8 +156,8 @@ def test_an_implementation_of_which_something_was_captured_is_not_moved_to_the_s
 def test_one_hang_does_not_take_a_gpus_whole_budget(
     tmp_path: Path, budget_s: float | None, grace_s: float
 ) -> None:
-    assert Session(gpu(0), tmp_path, budget_s).worker.grace_s == grace_s
-    assert Session(gpu(0), tmp_path, budget_s, grace_s=7.0).worker.grace_s == 7.0
+    assert Run(gpu(0), tmp_path, budget_s).worker.grace_s == grace_s
+    assert Run(gpu(0), tmp_path, budget_s, grace_s=7.0).worker.grace_s == 7.0
 
 
 @pytest.mark.parametrize(("share", "status"), [(0.5, "ok"), (1.7, "ok"), (2.3, "skipped")])

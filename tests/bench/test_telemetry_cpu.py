@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -191,37 +190,6 @@ def test_a_quota_of_an_ancestor_counts_and_the_share_ends_at_one(machine: Machin
         assert telemetry.stop()["throttled"] == pytest.approx(wanted)
 
 
-def test_a_rest_is_no_part_of_the_window(machine: Machine) -> None:
-    """Neither the sleeping thread nor what others did meanwhile."""
-    telemetry = machine.telemetry()
-    telemetry.start()
-    for _ in range(3):
-        machine.run(0.02)
-        machine.machine_us += 200
-        machine.switches += 1
-        machine.settle()
-        slept = machine.times.sleep
-
-        def busy_meanwhile(seconds: float, slept: Any = slept) -> None:
-            slept(seconds)
-            machine.machine_us += 290_000
-            machine.switches += 50
-            machine.settle()
-
-        machine.times.sleep = busy_meanwhile  # type: ignore[method-assign]
-        telemetry.rest(0.3)
-        machine.times.sleep = slept  # type: ignore[method-assign]
-    machine.run(0.04, 0.03)
-    facts = telemetry.stop()
-    assert facts["on_processor"] == pytest.approx((0.06 + 0.03) / 0.1)
-    assert facts["pressure"] == pytest.approx(600e-6 / 0.1)
-    assert facts["involuntary_switches"] == 3
-    machine.run(9.0)  # and the next window knows nothing of this one
-    telemetry.start()
-    machine.run(1.0)
-    assert telemetry.stop()["on_processor"] == pytest.approx(1.0)
-
-
 def test_a_counter_that_steps_back_or_vanishes_is_null(machine: Machine) -> None:
     machine.steal_ticks = {0: 10_000, 1: 10_000}
     telemetry = machine.telemetry()
@@ -235,18 +203,6 @@ def test_a_counter_that_steps_back_or_vanishes_is_null(machine: Machine) -> None
     telemetry.start()
     machine.run(1.0)
     machine.settle()  # pressure is back, but it was not there at the start
-    assert "pressure" not in telemetry.stop()
-
-
-def test_a_counter_lost_in_one_part_is_lost_for_the_window(machine: Machine) -> None:
-    telemetry = machine.telemetry()
-    telemetry.start()
-    machine.run(1.0)
-    (machine.root / "proc/pressure/cpu").unlink()
-    telemetry.rest(0.1)
-    machine.settle()
-    telemetry.rest(0.1)
-    machine.run(1.0)
     assert "pressure" not in telemetry.stop()
 
 
@@ -372,13 +328,6 @@ def test_this_machine(chance: random.Random) -> None:
     assert facts["involuntary_switches"] >= 0 and facts["sentinel_moved"] >= 0
     assert 0 < min(facts["sentinel_before_s"], facts["sentinel_after_s"]) < 1
     assert isinstance(facts["governor"], str)
-
-
-def test_this_machine_at_rest() -> None:
-    telemetry = CpuTelemetry(lambda: None)
-    telemetry.start()
-    telemetry.rest(0.0)
-    assert telemetry.stop()["on_processor"] > 0
 
 
 def test_this_process_waiting_is_seen() -> None:

@@ -132,9 +132,9 @@ def test_a_counter_that_wraps_or_runs_away_is_null() -> None:
     columns = {74: "held_power", 76: "held_sync", 271: "held_hardware"}
     before = {74: 2.0**64 - 5, 76: 0.0, 271: 10.0}
     after = {74: 100.0, 76: 4e9, 271: 10.0}
-    assert held_shares(before, after, columns, 2.0, 0.0) == {"held_hardware": 0.0}
+    assert held_shares(before, after, columns, 2.0) == {"held_hardware": 0.0}
     # A refresh may bring what belongs to just before the window: more than all of it is all of it.
-    assert held_shares({76: 0.0}, {76: 2.5e9}, columns, 2.0, 0.0) == {"held_sync": 1.0}
+    assert held_shares({76: 0.0}, {76: 2.5e9}, columns, 2.0) == {"held_sync": 1.0}
 
 
 def test_energy_that_steps_back_is_null() -> None:
@@ -165,27 +165,6 @@ def test_a_mean_of_the_last_second_is_not_taken_for_power_now(
     facts = window(gpu, clock, 0.2)
     assert facts.get("power_w") == (pytest.approx(100.0) if told else None)
     assert CudaTelemetry(gpu.uuid, gpu, clock).light() is told
-
-
-def test_a_rest_does_not_dilute_what_held_the_clock() -> None:
-    gpu, clock = pair()
-    gpu.counters(74)
-    gpu.fields[186] = (UNSIGNED_INT, 650_000)
-    telemetry = CudaTelemetry(gpu.uuid, gpu, clock)
-    telemetry.start()
-    for _ in range(5):
-        clock.now_s += 0.02
-        gpu.run({74: 10**7}, energy_mj=40_000)
-        telemetry.rest(0.3)
-    facts = telemetry.stop()
-    assert facts["held_power"] == pytest.approx(0.5)
-    assert facts["power_w"] == pytest.approx(650.0), "not the mean over bursts and rests"
-    assert facts["energy_j"] == pytest.approx(200.0)
-    telemetry.start()  # and the next window has had no rest
-    clock.now_s += 2.0
-    gpu.run({74: 10**9}, energy_mj=800_000)
-    facts = telemetry.stop()
-    assert (facts["held_power"], facts["power_w"]) == (pytest.approx(0.5), pytest.approx(400.0))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +264,6 @@ def test_a_gpu_that_nvml_does_not_know_tells_nothing(readings: dict[str, Any]) -
     gpu, clock = pair(**readings)
     telemetry = CudaTelemetry("GPU-5ba8", gpu, clock)
     telemetry.start()
-    telemetry.rest(0.3)
     clock.now_s += 1
     assert telemetry.stop() == {}
     assert telemetry.light() is False and telemetry.clock_hz() is None

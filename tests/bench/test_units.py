@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import kernels
 from bench.__main__ import app
-from bench.cli.run_lines import show
+from bench.cli.whole_run import measure
 from bench.judge.compare import compare
 from bench.nightly.night import Tonight
-from bench.runner import run as runs
-from bench.runner.run import Options, Run
-from bench.runner.session import Session
+from bench.runner import options
+from bench.runner.cases import ChosenCases
+from bench.runner.run import Run
 from bench.store.parquet import read_rows, read_sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
@@ -117,41 +115,27 @@ def test_two_units_are_compared_and_are_no_run_beside_itself(chance: np.random.G
     assert {look.row.device_id for look in found.before.looks.values()} == {SLOWER}
 
 
-@pytest.mark.parametrize("progress", [False, True])
 def test_runs_of_two_devices_that_have_one_id_are_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two processes, each on a GPU of another kind, began in the same second; both are resumed by one."""
     folder = several.stand_in(tmp_path, monkeypatch)
     devices = [gpu(0), dataclasses.replace(gpu(1), slug="made-up-too")]
     cases = small(folder, [1, 2])
     for device in devices:
-        session = Session(device, folder / "results")
-        session.run_id = RUN
-        session.open()
-        session.planner.plan(cases)
-        next(session.walk())
-        assert session.interrupted() is not None
-    monkeypatch.setattr(runs, "chosen", lambda wanted: devices)
-    monkeypatch.setattr(runs, "load_cases", lambda *_: cases)
-    run = Run(Options("all", results=folder / "results", resume=True), kernels.problem)
-    run.plan(list(run.cases))
-    assert [session.run_id for session in run.sessions] == [RUN, RUN]
-    said: list[str] = []
-    show(run, said.append)
-    run.collect()
-    if progress:
-        (first, of), (last, total) = (re.findall(r"\[(\d)/(\d)\]", line)[0] for line in said[1:])
-        assert (first, last, total) == ("1", "2", "2") and of > first, "the other's visit is still to come"
-    else:
-        rows = {name: run.row(name) for name in run.cases}
-        found = {name.split("/")[0]: each.device for name, each in rows.items() if each}
-        assert found == {"cuda:0": "made-up", "cuda:1": "made-up-too"}
-        assert all(run.flags(each) is not None for each in rows.values() if each)
-    run.finish()
-    for device in devices:
-        (path,) = (folder / "results" / device.slug).glob("*.parquet")
-        assert path.stem == RUN and len(read_rows(path)) == 2
+        begun = Run(device, folder / "results")
+        begun.run_id = RUN
+        begun.open()
+        begun.planner.plan(cases)
+        next(begun.walk())
+        assert begun.interrupted() is not None
+    monkeypatch.setattr(options, "chosen", lambda wanted: devices)
+    monkeypatch.setattr(options, "chosen_cases", lambda *_: ChosenCases(cases))
+    results = measure(options.Options("all", results=folder / "results", resume=True))
+    assert [each.device.slug for each in results] == ["made-up", "made-up-too"]
+    for each in results:
+        assert each.path is not None and each.path.stem == RUN
+        assert {row.device for row in read_rows(each.path)} == {each.device.slug} and len(each.rows) == 2
 
 
 def test_tonight_is_the_night_of_this_unit(tmp_path: Path, chance: np.random.Generator) -> None:

@@ -66,13 +66,17 @@ class Machine:
 
     def python(self, units: int, measuring: str = ":") -> str:
         """A Python that sees so many units and, asked to measure, runs `measuring`."""
-        return str(self.program("python", f'if [ "$1" = -c ]; then echo {units}; else {measuring}; fi'))
+        names = " ".join(f"cuda:{index}" for index in range(units))
+        facts = f'echo "measured $ROOFBENCH_TAGS of ${{ROOFBENCH_CONCURRENT_GPUS:-1}}: $*" >> "{self.asked}"'
+        text = f'case "$*" in -c*) echo {names} ;; *-m\\ pytest*) {facts}; {measuring} ;; esac'
+        return str(self.program("python", text))
 
     def measured(self) -> list[str]:
-        """The options of each measurement, those that all have left out."""
-        runs = [line for line in self.lines() if "--benchmark" in line]
-        assert all("-m pytest bench/" in run and "--bench-device all" in run for run in runs)
-        return [run.partition("--bench-device all ")[2] for run in runs]
+        """Tags, GPUs at the same time, device and further options of each measurement."""
+        runs = [line.removeprefix("measured ") for line in self.lines() if line.startswith("measured ")]
+        common = f"-m pytest bench/ -p no:cacheprovider --benchmark --bench-results {self.results}/"
+        assert all(common in run for run in runs)
+        return [run.replace(f" {common}n7 --bench-device", "") for run in runs]
 
 
 @pytest.fixture
@@ -86,10 +90,10 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.mark.parametrize(
     ("name", "units", "options", "asked"),
     [
-        ("NODE_NAME", 8, "", ["--bench-suite fleet", "--bench-concurrent --bench-suite fleet"]),
+        ("NODE_NAME", 3, "", ["--bench-suite fleet"]),
         # Only an option that says what to measure replaces the suite; one unit is measured once.
-        ("SLURMD_NODENAME", 1, "--bench-tag rack=b12", ["--bench-suite fleet --bench-tag rack=b12"]),
-        ("NODE_NAME", 1, "--bench-sweep activations/relu --bench-tag rack=b12", None),
+        ("SLURMD_NODENAME", 1, "--bench-visits 3", ["--bench-suite fleet --bench-visits 3"]),
+        ("NODE_NAME", 1, "--bench-sweep activations/relu --bench-visits 3", None),
         ("NODE_NAME", 1, "--bench-case a/b", None),
         ("NODE_NAME", 1, "--bench-suite=core", None),
     ],
@@ -98,16 +102,23 @@ def test_a_node_measures_its_gpus_alone_and_then_together(
     machine: Machine, name: str, units: int, options: str, asked: list[str] | None
 ) -> None:
     machine.run(
-        *(FLEET / "node.sh", machine.results, *options.split()), PYTHON=machine.python(units), **{name: "n7"}
+        *(FLEET / "node.sh", machine.results, *options.split()),
+        PYTHON=machine.python(units),
+        ROOFBENCH_TAGS="rack=b12",
+        **{name: "n7"},
     )
-    common = f"--bench-results {machine.results}/n7 --bench-tag node=n7"
-    assert machine.measured() == [f"{common} {each}" for each in asked or [options]]
+    (asked,) = asked or [options]
+    each = [f"cuda:{index} {asked}" for index in range(units)]
+    measured = machine.measured()
+    assert measured[:units] == [f"node=n7,rack=b12 of 1: {one}" for one in each]
+    together = [f"node=n7,rack=b12 of {units}: {one}" for one in each if units > 1]
+    assert sorted(measured[units:]) == together
 
 
 def test_a_failure_alone_does_not_keep_the_node_from_measuring_together(machine: Machine) -> None:
-    fails = '[[ "$*" == *concurrent* ]] || exit 3'
+    fails = '[ -n "${ROOFBENCH_CONCURRENT_GPUS:-}" ] || exit 3'
     machine.run(FLEET / "node.sh", machine.results, status=3, PYTHON=machine.python(2, fails), NODE_NAME="n")
-    assert len(machine.measured()) == 2
+    assert len(machine.measured()) == 4
 
 
 def test_what_a_node_measures_ends_with_it(machine: Machine) -> None:
@@ -185,7 +196,7 @@ def test_kubernetes_gets_a_job_for_every_node_with_gpus(machine: Machine) -> Non
 
 
 PYTHON = """#!/bin/bash
-if [ "$1" = -c ]; then echo 1; exit; fi
+if [ "$1" = -c ]; then echo cuda:0; exit; fi
 while [ "$1" != --bench-results ]; do shift; done
 mkdir -p "$2/gpu" && echo "$*" > "$2/gpu/run.parquet"
 echo measured
@@ -230,7 +241,7 @@ def test_the_files_of_a_node_arrive_where_the_driver_runs(
     assert (visible, status, output) == ("GPU-5", 3, "measured\n")
     driver.keep(tmp_path / "results", "n7 task 1 of 1", (visible, status, output, files))
     content = (tmp_path / "results" / "n7" / "gpu" / "run.parquet").read_text()
-    assert content.endswith("/n7 --bench-tag node=n7 --bench-suite fleet\n")
+    assert content.endswith("/n7 --bench-device cuda:0 --bench-suite fleet\n")
     said = capsys.readouterr().out
     assert said == "n7 task 1 of 1: 1 result files, CUDA_VISIBLE_DEVICES=GPU-5, exit code 3\n"
 

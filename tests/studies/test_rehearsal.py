@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.runner.run import Options
+from bench.runner.options import Options
 from studies.rehearsal import gpu_named, rehearsed
 
 PRODUCTS = [f"gemm/intensity_n-cublas-float16-NN-m8192-n{n}-k8192-cold" for n in (1, 1024)]

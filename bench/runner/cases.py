@@ -1,0 +1,72 @@
+"""The cases of a run: those that are asked for, and the ceilings that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.device.detect import Device
+from bench.runner.ceilings import needed_ceilings
+from bench.runner.comparisons import cases_of_suite
+from bench.runner.forecast import Prices
+from bench.sweep import load as sweep
+from bench.sweep.claims import Claim
+from bench.sweep.load import Case, Find
+from bench.sweep.suites import load_suite
+
+
+@dataclass(frozen=True)
+class ChosenCases:
+    """Cases that a run may plan, and what their sweeps say."""
+
+    cases: Sequence[Case] = ()
+    sweeps: Mapping[str, Any] = field(default_factory=dict)
+    """Sweep -> what it declares (`Sweep.declared`), for the result file."""
+    claims: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
+    """Sweep -> its claims, from which comparisons follow."""
+    added: Collection[str] = ()
+    """Keys of the ceilings that nobody requested, but the cases need."""
+
+
+def chosen_cases(
+    suite: str | None, sweeps: Sequence[str], names: Sequence[str], prices: Prices, find: Find
+) -> ChosenCases:
+    """The cases of a suite, or those of these sweeps, or of these names, or all; and their ceilings.
+
+    No row can be judged without its roof: there are all ceilings, or those of the suite; of named sweeps and
+    cases those that these need. `prices` are of the run's device. UserError.
+    """
+    device = prices.device
+    if suite is not None:
+        of_suite = load_suite(suite, find, device.sm_count)
+        paths, loaded, cases = [], of_suite.loaded, cases_of_suite(of_suite, prices)
+    else:
+        paths = [path for name in sweeps for path in sweep.select(name)]
+        every = dict.fromkeys([*(paths or sweep.every_sweep()), *sweep.select("ceilings")])
+        loaded = sweep.load_all(every, find, device.sm_count)
+        cases = [case for each in loaded for case in each.cases]
+    declared = {each.name: each.sweep.declared for each in loaded}
+    claims = {each.name: each.sweep.claims for each in loaded}
+    if suite is not None or not (sweeps or names):
+        return ChosenCases(without_idle_roofs(cases), declared, claims)
+    of_paths = {sweep.sweep_name(path) for path in paths}
+    requested = sweep.pick(cases, names) or [case for case in cases if case.sweep in of_paths]
+    measured = with_ceilings(requested, cases, device)
+    added = {case.key for case in measured} - {case.key for case in requested}
+    return ChosenCases(measured, declared, claims, added)
+
+
+def with_ceilings(requested: Sequence[Case], every: Sequence[Case], device: Device) -> list[Case]:
+    """The requested cases, ceilings first, among them those of `every` that the others need."""
+    measured = [case for case in requested if case.role == "measurement"]
+    own = [case for case in requested if case.role != "measurement"]
+    there = {case.key for case in own}
+    ceilings = (case for case in every if case.role != "measurement" and case.key not in there)
+    return [*own, *needed_ceilings(measured, ceilings, device), *measured]
+
+
+def without_idle_roofs(cases: list[Case]) -> list[Case]:
+    """These cases but for roofs of one thread, which cost time, unless a case is of one thread."""
+    few = any(case.threads == "one" and case.role == "measurement" for case in cases)
+    return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]

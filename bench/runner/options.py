@@ -1,0 +1,128 @@
+"""Options of a run, as texts of the command line and of the environment, and the runs that they ask for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.device.detect import Device, chosen, unusable_gpu
+from bench.device.other_processes import OtherProcesses
+from bench.errors import UserError
+from bench.runner.cases import chosen_cases
+from bench.runner.forecast import budget_s
+from bench.runner.rows import MAX_VISITS
+from bench.runner.run import RESULTS, Run
+from bench.runner.shard import Shard
+from bench.spec import DeviceKind
+from bench.sweep.load import Find
+from bench.sweep.suites import Suite, suites
+
+TAGS = "ROOFBENCH_TAGS"
+"""Environment variable of what is said of a run in its rows: `rack=b12,cooling=liquid`."""
+CONCURRENT = "ROOFBENCH_CONCURRENT_GPUS"
+"""Environment variable by which a launcher says how many GPUs of the machine are timed at the same time."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run as texts of the command line (--bench-...)."""
+
+    device: str = "auto"
+    sweeps: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    """Names of the only cases to measure, in addition to the ceilings that they need; empty for all."""
+    suite: str | None = None
+    """Name of the suite; None for whatever `sweeps` and `cases` say."""
+    budget: str | None = None
+    visits: str | None = None
+    """Visits to each case; None for the suite's number, without a suite 1."""
+    results: Path = RESULTS
+    shard: str | None = None
+    resume: bool = False
+
+
+def runs_for(options: Options, find: Find, *, timing: bool = True, opens: bool = True) -> list[Run]:
+    """A run on each device that the options name. UserError if they cannot work: nothing is then open.
+
+    `find` gives an operator's problem class. Without `timing` no case is read; without `opens` no journal
+    begins and no device is locked.
+    """
+    others = OtherProcesses()
+    if options.suite is not None and (options.sweeps or options.cases):
+        given = "--bench-sweep" if options.sweeps else "--bench-case"
+        raise UserError(f"--bench-suite chooses among all sweeps: leave it out, or {given}")
+    devices = chosen(options.device)
+    # GPUs of one kind share a folder, so runs on several at once need names of their own.
+    several = len(devices) > 1 or concurrent_gpus() > 1
+    made = [_run(options, find, device, several, others, timing) for device in devices]
+    try:
+        for run in made if timing and opens else ():
+            run.open()
+    except UserError:
+        for run in made:
+            run.interrupted()
+        raise
+    return made
+
+
+def _run(
+    options: Options, find: Find, device: Device, several: bool, others: OtherProcesses, timing: bool
+) -> Run:
+    shard = Shard.of(options.shard) if options.shard is not None else None
+    # One that there is not is refused when its sweeps are loaded.
+    suite = None if options.suite is None else suites().get(options.suite)
+    run = Run(
+        device,
+        options.results,
+        budget_s(options.budget, device.kind, suite),
+        options.resume,
+        _visits(options.visits, suite, device.kind),
+        shard=shard,
+        concurrent_gpus=concurrent_gpus(),
+        tags=tags_of(os.environ.get(TAGS, "")),
+        suffix=f"-gpu{device.index}" if several and device.index is not None else "",
+        suite=f"{options.suite}: {suite.title}" if suite else "",
+        unusable=unusable_gpu() if device.kind == "cpu" and options.device in ("auto", "all") else "",
+        others=others,
+    )
+    if timing:
+        prices = run.planner.prices
+        run.choose(chosen_cases(options.suite, options.sweeps, options.cases, prices, find))
+    return run
+
+
+def short_name(device: Device) -> str:
+    """`cpu` or `cuda:0`."""
+    return "cpu" if device.index is None else f"cuda:{device.index}"
+
+
+def concurrent_gpus() -> int:
+    """How many GPUs are timed at the same time, by CONCURRENT; UserError for what is no such number."""
+    given = os.environ.get(CONCURRENT, "1")
+    if not given.isdecimal() or int(given) < 1:
+        raise UserError(f"{CONCURRENT}={given}: give the number of GPUs that are timed at the same time")
+    return int(given)
+
+
+def tags_of(text: str) -> Mapping[str, str]:
+    """The tags of TAGS, `key=value,key=value`, key by key. UserError says which cannot be kept, and why."""
+    tags: dict[str, str] = {}
+    for each in filter(None, text.split(",")):
+        key, equals, value = (part.strip() for part in each.partition("="))
+        if not equals or not value or not re.fullmatch(r"[A-Za-z0-9_.-]+", key):
+            raise UserError(f"{TAGS}: {each!r}: give key=value; a key is letters, digits and _ . -")
+        if tags.setdefault(key, value) != value:
+            raise UserError(f"{TAGS}: {each!r}: {key} is {tags[key]} already; give each key once")
+    return tags
+
+
+def _visits(given: str | None, suite: Suite | None, kind: DeviceKind) -> int:
+    if given is None:
+        return suite.visits.of(kind) if suite else 1
+    visits = int(given) if given.isdecimal() else 0
+    if not 1 <= visits <= MAX_VISITS:
+        raise UserError(f"--bench-visits {given}: give a number from 1 to {MAX_VISITS}")
+    return visits
