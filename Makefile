@@ -125,7 +125,6 @@ $(ENVIRONMENT): pyproject.toml constraints.txt
 	@$(VENV)/bin/python -m bench.environment.torch_build > $(VENV)/.wanted
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
 	set -f; $(VENV)/bin/python -m pip install --quiet --constraint constraints.txt $$(cat $(VENV)/.wanted)
-	@$(VENV)/bin/python -m bench.cli.sweep_schema
 	@$(VENV)/bin/python -m bench.environment.search_path
 	@touch $(ENVIRONMENT)
 

@@ -3,7 +3,7 @@
 They are the rows of the run whose role is roof, probe or calibration. Which ceiling a row is follows from
 what it counts and asks for, not from its sweep's name:
 
-    flop > 0, one tile       what a tile costs, its first step and each further (bench/model/tile_probe.py)
+    flop > 0, one tile       what a tile costs, and each of its steps
     flop > 0, else           a peak of its arithmetic and dtype (the largest GEMMs, chains of multiply-adds)
     byte > 0, `programs`     what one SM draws from memory (a copy by fewer programs than there are SMs)
     byte > 0, cache: warm    bandwidth of a copy within a working set that stays where it is
@@ -30,10 +30,12 @@ import numpy.typing as npt
 from bench.case_name import row_name
 from bench.errors import UserError
 from bench.format import share_text
-from bench.model import tile_probe
 from bench.model.quantization import forced_tile
 from bench.store.schema import Measurement, RunKey
 
+STEP_K, LEAST_POINTS = 64, 4
+"""Elements of K in a step, whatever the depth that a kernel walks in; different K through which a line of one
+tile is drawn at least."""
 _OVER_FLOOR = 2.0
 """A probe whose launch floor is taken off must take this many times as long, or it measures the floor."""
 VARIED, TWO_SPEEDS = 0.15, 1.25
@@ -222,9 +224,7 @@ class Ceilings:
         if self.sm_byte_per_s:
             rates["memory copy by one SM"] = self.sm_byte_per_s, "byte/s"
         times = {"launch floor": self.launch} if self.launch else {}
-        times |= {
-            f"step 128x128x{tile_probe.STEP_K} {dtype}": duration for dtype, duration in self.step.items()
-        }
+        times |= {f"step 128x128x{STEP_K} {dtype}": duration for dtype, duration in self.step.items()}
         times |= {f"tile 128x128 {dtype} without steps": duration for dtype, duration in self.tile.items()}
         of_time = [Listed(n, d.seconds, d.low_s, d.high_s, "s", d.row) for n, d in times.items()]
         of_rate = [Listed(n, c.per_s, c.low_per_s, c.high_per_s, u, c.row) for n, (c, u) in rates.items()]
@@ -346,17 +346,26 @@ def _with_probes(ceilings: Ceilings, probes: Iterable[Measurement], floor_s: flo
 
 
 def _line(rows: list[Measurement], floor_s: float) -> tuple[Duration, Duration] | None:
-    """(step, tile) of one data type; None if no line can be drawn."""
-    points = []
-    for row in rows:
-        median_s = _seconds(row.median_s)
-        low_s, high_s = _ends_s(row, median_s)
-        points.append(tile_probe.TilePoint(json.loads(row.parameters)["k"], median_s, low_s, high_s))
-    line = tile_probe.line(points, floor_s)
-    if line is None:
+    """(step, tile) of one data type by the line of Theil and Sen, which one odd point does not move.
+
+    seconds(K) = launch floor + tile + K / STEP_K * step. A device computes no tile of this size faster,
+    however few of them there are: what a product that leaves most SMs idle is bound by. None if the points
+    are too few, or if time does not grow with K.
+    """
+    # Importing it takes longer than most that imports this module.
+    from scipy.stats import theilslopes
+
+    steps = np.array([json.loads(row.parameters)["k"] for row in rows]) / STEP_K
+    median_s = np.array([_seconds(row.median_s) for row in rows])
+    if len(np.unique(steps)) < LEAST_POINTS:
         return None
-    named = f"{rows[0].operator} {rows[0].implementation} {rows[0].dtype} at {len(points)} k"
-    return Duration(*line.step_s, named), Duration(*line.tile_s, named)
+    slope, _, *ends = theilslopes(median_s, steps, alpha=0.95)
+    if slope <= 0:
+        return None
+    step_s = [float(each) for each in (slope, *ends)]
+    rest_s = [float(np.median(median_s - each * steps)) - floor_s for each in (slope, *reversed(ends))]
+    named = f"{rows[0].operator} {rows[0].implementation} {rows[0].dtype} at {len(rows)} k"
+    return Duration(*step_s, named), Duration(*rest_s, named)
 
 
 def _median(floor: list[Measurement]) -> Duration:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,13 +40,9 @@ def apply_factors(predictions: pd.DataFrame, rows: pd.DataFrame, roof: Callable[
     floor = rows["condition"].map(lambda how: roof(str(how)).launch_s or 0.0).astype(float)
     waiting = rows.index
     for without in ((), ("dtype", "layout")):
-        known = {text: _words(text, without) for text in rows["parameters"].unique()}
-        words = [known[text] for text in rows["parameters"]]
-        kinds = zip(rows["condition"], rows["operator"], rows["implementation"], words, strict=True)
-        of_kind: dict[tuple[Any, ...], list[int]] = {}
-        for place, kind in enumerate(kinds):
-            of_kind.setdefault(kind, []).append(place)
-        for places in of_kind.values():
+        words = rows["parameters"].map({text: _words(text, without) for text in rows["parameters"].unique()})
+        kinds = rows.groupby(["condition", "operator", "implementation", words], sort=False)
+        for places in kinds.indices.values():
             if usable.to_numpy()[places].sum() < LEAST_OF_A_KIND:
                 continue
             alike = rows.iloc[places]

@@ -1,17 +1,13 @@
-"""The sweeps of this checkout, the schema that editors read, and what becomes of a file changed at random."""
+"""The sweeps of this checkout, and what becomes of a file changed at random."""
 
 import json
 import math
 import random
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 import kernels
@@ -21,33 +17,12 @@ from bench.model.quantization import tiles
 from bench.sweep import expand
 from bench.sweep import load as sweep
 from bench.sweep.grammar import Plot
-from bench.sweep.json_schema import schema
 from bench.sweep.load import SWEEPS, Case, Loaded
 from tests.drawing import is_deep
 
 ROOT = Path(__file__).parents[2]
 OURS = sorted(SWEEPS.glob("*/**/*.yaml"))
 PROBLEMS = [kernels.problem(name) for name in kernels.names()]
-
-
-@cache
-def validator() -> Any:
-    """What an editor makes of the schema, which is itself checked."""
-    made = schema(PROBLEMS)
-    of_draft = jsonschema.validators.validator_for(made)
-    of_draft.check_schema(made)
-    return of_draft(made)
-
-
-HEAD = "title: A sweep\nsource: {document: A guide}\noperator: gemm\n"
-
-
-def block(rest: str) -> str:
-    return f"{HEAD}cases:\n  - {{m: 64, n: 64, dtype: float32, {rest}}}\n"
-
-
-def head(rest: str) -> str:
-    return f"{HEAD}{rest}\ncases:\n  - {{m: 64, n: 64, k: 1, dtype: float32}}\n"
 
 
 @pytest.fixture(scope="module")
@@ -140,59 +115,6 @@ def test_our_gemm_sweeps_are_affordable_on_a_gpu(cases: list[Case]) -> None:
     assert sum(not case.missing("cuda", (9, 0)) for case in ours) < 5_000
 
 
-@pytest.mark.parametrize("path", OURS, ids=lambda path: path.relative_to(SWEEPS).as_posix())
-def test_our_sweeps_fit_the_schema_they_name(path: Path) -> None:
-    comment = path.read_text().splitlines()[0]
-    up = "../" * (len(path.relative_to(SWEEPS).parts) - 1)
-    assert comment == f"# yaml-language-server: $schema={up}schema.json"
-    validator().validate(yaml.safe_load(path.read_text()))
-
-
-def test_the_schema_is_written_where_sweeps_name_it_and_no_commit_holds_it() -> None:
-    """So a new operator or sweep leaves no generated file behind that would have to be committed."""
-    words = [sys.executable, "-m", "bench.cli.sweep_schema"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((SWEEPS / "schema.json").read_text()) == schema(PROBLEMS)
-    ignored = [pattern.strip("/") for pattern in (ROOT / ".gitignore").read_text().splitlines()]
-    assert (SWEEPS.resolve() / "schema.json").relative_to(ROOT).as_posix() in ignored
-
-
-@pytest.mark.parametrize(
-    ("good", "bad"),
-    [
-        (block("k: 1"), block("k: 0")),
-        (block("k: [1, {from: 2, to: 3}]"), block("k: [1, {from: 2, too: 3}]")),
-        (block("k: {per_sm: 2}"), block("layout: {per_sm: 2}, k: 1")),
-        (block("k: [1]"), block("k: []")),
-        (block("k: 1"), block("o: 1, k: 1")),
-        (block("k: 1"), block("layout: NN")),
-        (block("k: 1").replace("m: 64, n: 64", "m=n: 64"), block("k: 1").replace("m: 64, n: 64", "m=o: 64")),
-        (block("k: 1").replace("m: 64, n: 64", "n=m: 64"), block("k: 1").replace("m: 64, n: 64", "m=n: NN")),
-        (head("implementations: onednn"), head("implementations: three")),
-        (head("cache: [cold, warm]"), head("cache: []")),
-        (head("plot: [{x: k, lines: m}]"), head("plot: [{x: k, lines: q}]")),
-        (head("plot: {x: k}"), head("plot: {x: q}")),
-        (
-            head("claims: [{id: MM-01, says: x, slope: {x: k}, expect: above 1}]"),
-            head("claims: [{id: MM-01, says: x, slop: {x: k}, expect: above 1}]"),
-        ),
-        (head("cache: cold"), head("cache: cold").replace("gemm", "gmem")),
-        (head("cache: cold"), head("titel: x")),
-    ],
-)
-def test_the_schema_tells_good_from_bad(tmp_path: Path, good: str, bad: str) -> None:
-    path = tmp_path / "x.yaml"
-    path.write_text(good)
-    sweep.load(path, kernels.problem, 132)
-    validator().validate(yaml.safe_load(good))
-    path.write_text(bad)
-    with pytest.raises(UserError):
-        sweep.load(path, kernels.problem, 132)
-    with pytest.raises(jsonschema.ValidationError):
-        validator().validate(yaml.safe_load(bad))
-
-
 def test_nothing_but_a_sweep_error_escapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -233,7 +155,7 @@ def test_nothing_but_a_sweep_error_escapes(
 
 
 def test_reading_sweeps_needs_neither_torch_nor_pyarrow() -> None:
-    imports = "import sys, bench.sweep.load, bench.sweep.json_schema"
+    imports = "import sys, bench.sweep.load"
     code = f"{imports}; print({{'torch', 'pyarrow'}} & set(sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=SWEEPS.parent)
     assert ran.stdout == "set()\n", ran.stderr

@@ -11,7 +11,6 @@ from bench.spec import Implementation, Problem, parameters_text
 from bench.sweep import load as sweep
 from bench.sweep import yaml_nodes
 from bench.sweep.claims import FACTS, Slope
-from bench.sweep.json_schema import schema
 from bench.sweep.load import Loaded
 
 Size = Annotated[int, Field(ge=1)]
@@ -373,12 +372,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(UserError) as refused:
             sweep.load(Path(path), find, 1)
         assert str(refused.value) == f"{path}: {says}"
-
-
-def test_editors_are_told_both_axes() -> None:
-    (then,) = [one["then"] for one in schema([Toy])["allOf"]]
-    plot = then["properties"]["plot"]["else"]["properties"]
-    assert plot["y"] == {"enum": ["median_s", "rate", "m", "n", "k"]}
 
 
 # Which sweeps there are

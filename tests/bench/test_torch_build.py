@@ -200,7 +200,7 @@ def test_setup_asks_the_driver_before_pip(tmp_path: Path, answer: str, code: int
     first = ["-m venv .venv", "-m bench.environment.torch_build"]
     pip = ["-m pip install --quiet --upgrade pip"]
     pip += ["-m pip install --quiet --constraint constraints.txt .[dev] --extra-index-url U"]
-    last = ["-m bench.cli.sweep_schema", "-m bench.environment.search_path"]
+    last = ["-m bench.environment.search_path"]
     assert asked == (first if code else [*first, *pip, *last])
     assert (folder / ".venv" / ".ready").exists() != bool(code)
 
@@ -211,7 +211,7 @@ def test_after_setup_the_environment_has_our_commands_in_any_folder(tmp_path: Pa
     for name in ("bench", "pip", "bench/cli", "bench/environment"):
         (folder / name).mkdir(parents=True)
     shutil.copy(ROOT / "bench/environment/search_path.py", folder / "bench/environment")
-    for name in ("pip/__main__.py", "bench/cli/sweep_schema.py", "bench/environment/torch_build.py"):
+    for name in ("pip/__main__.py", "bench/environment/torch_build.py"):
         (folder / name).touch()
     (folder / "bench/__main__.py").write_text("import sys; print('ours', *sys.argv[1:])\n")
     python.write_text(f"#!/bin/sh\n[ $1 = -c ] || exec {sys.executable} -m venv --without-pip .venv\n")
