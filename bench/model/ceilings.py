@@ -359,13 +359,14 @@ def _line(rows: list[Measurement], floor_s: float) -> tuple[Duration, Duration] 
     median_s = np.array([_seconds(row.median_s) for row in rows])
     if len(np.unique(steps)) < LEAST_POINTS:
         return None
-    slope, _, *ends = theilslopes(median_s, steps, alpha=0.95)
+    slope, _, low, high = map(float, theilslopes(median_s, steps, alpha=0.95))
     if slope <= 0:
         return None
-    step_s = [float(each) for each in (slope, *ends)]
-    rest_s = [float(np.median(median_s - each * steps)) - floor_s for each in (slope, *reversed(ends))]
+    tile_s, least_s, most_s = (
+        float(np.median(median_s - each * steps)) - floor_s for each in (slope, high, low)
+    )
     named = f"{rows[0].operator} {rows[0].implementation} {rows[0].dtype} at {len(rows)} k"
-    return Duration(*step_s, named), Duration(*rest_s, named)
+    return Duration(slope, low, high, named), Duration(tile_s, least_s, most_s, named)
 
 
 def _median(floor: list[Measurement]) -> Duration:
