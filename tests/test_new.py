@@ -24,14 +24,6 @@ FILES = (
     "pyproject.toml",
     ".gitignore",
 )
-ADA = {
-    "--driver-name": "NVIDIA RTX 4000 Ada Generation",
-    "--capability": "8.9",
-    "--sm-count": "48",
-    "--l2-mib": "48",
-    "--memory-gib": "20",
-}
-GPU = ("gpu", "rtx_4000_ada", *(word for pair in ADA.items() for word in pair))
 KINDS = {
     ("operator", "rms_tail"): [
         "kernels/rms_tail/__init__.py",
@@ -42,10 +34,9 @@ KINDS = {
     ],
     ("sweep", "gemm/tall"): ["sweeps/gemm/tall.yaml"],
     ("sweep", "launch/again"): ["sweeps/launch/again.yaml"],
-    GPU: ["bench/device/datasheets/rtx_4000_ada.yaml"],
 }
 SWEEPS = "tests/bench/test_our_sweeps.py"
-HOLDING = ["tests/kernels/test_rms_tail.py", "tests/bench/test_datasheet.py", "tests/test_promises.py"]
+HOLDING = ["tests/kernels/test_rms_tail.py", "tests/test_promises.py"]
 HOLDING += [
     "tests/plots/test_parameter_words.py",
     f"{SWEEPS}::test_every_implementation_stands_in_some_sweep",
@@ -107,7 +98,7 @@ def added(checkout: Path) -> Path:
         said = [line.removeprefix("written: ") for line in output.splitlines() if "written: " in line]
         assert said == written
         places = [line for line in output.splitlines() if line.startswith("fill in: ")]
-        assert len(places) == 3
+        assert len(places) >= 3
         for place in places:
             path, line, what = place.removeprefix("fill in: ").split(":", 2)
             assert what.strip() in (checkout / path).read_text().splitlines()[int(line) - 1]
@@ -148,34 +139,35 @@ def test_what_it_writes_passes_every_test_that_goes_over_all_there_is(added: Pat
 DRIVER = """
 from bench.cli import new
 from bench.cli.list_cases import of_datasheet
-from bench.device.datasheet import derive_datasheet, find_datasheet
-sheet = find_datasheet("NVIDIA RTX 4000 Ada Generation", 20 * 2**30)
-print(sheet.sm_count, sheet.boost_clock_hz, sheet.tensor_clock_hz, sheet.bandwidth_byte_per_s)
-print({sheet.peak_flop_per_s(unit, dtype) for unit, dtype in sheet.rates})
-sheet = derive_datasheet("NVIDIA H200 NVL", (9, 0), 132, 1.785e9, 2.619e9, 6144, 60 << 20, 94 << 30)
+from bench.device.datasheet import datasheets, derive_datasheet
+sheet = derive_datasheet("NVIDIA H220 NVL", (9, 0), 132, 1.785e9, 2.619e9, 6144, 60 << 20, 94 << 30)
 new.detect = lambda wanted: of_datasheet(sheet)
-new.gpu("h200_nvl", "", "", None, None, None)
-sheet, = (each for each in new.datasheets() if each.slug == "h200_nvl")
+new.gpu("h220_nvl")
+sheet, = (each for each in datasheets() if each.slug == "h220_nvl")
 print(sheet.derived, sheet.boost_clock_hz, sheet.bandwidth_byte_per_s)
-print((new.FILES / "h200_nvl.yaml").read_text().count("what the driver of one such GPU reports; our own"))
 print(sheet.peak_flop_per_s("matrix", "float16"), sheet.peak_flop_per_s("vector", "float32"))
+try:
+    new.gpu("other")
+except new.UserError as refusal:
+    print(refusal)
 """
 
 
-def test_a_new_datasheet_invents_no_peak_and_the_gpu_that_is_here_is_read_from_its_driver(
-    added: Path,
-) -> None:
+def test_the_gpu_that_is_here_is_read_from_its_driver_and_no_peak_is_invented(added: Path) -> None:
     """Its float16 peak would need the clock of its tensor cores, which no driver tells."""
     done = run(added, "-c", DRIVER)
-    (added / "bench/device/datasheets/h200_nvl.yaml").unlink()
-    lines = done.stdout.splitlines()
-    assert lines[:2] == ["48 None None None", "{None}"], done.stderr
+    assert done.returncode == 0, done.stderr
+    holds = run(added, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/bench/test_datasheet.py")
+    (added / "bench/device/datasheets/h220_nvl.yaml").unlink()
     rates = f"None {132 * 128 * 2 * 1.785e9:.0f}"
-    assert lines[-3:] == [f"False {1.785e9:.0f} {2 * 2.619e9 * 6144 / 8:.0f}", "1", rates]
+    clocks = f"False {1.785e9:.0f} {2 * 2.619e9 * 6144 / 8:.0f}"
+    twice = "new gpu other: NVIDIA H220 NVL has a file already"
+    assert done.stdout.splitlines()[-3:] == [clocks, rates, twice]
+    assert holds.returncode == 0, holds.stdout
 
 
 REFUSED = {
-    ("gpu", "h300"): "new gpu h300: no GPU is here to be read; give --driver-name, --capability, --sm-count",
+    ("gpu", "h300"): "new gpu h300: no GPU is here to be read; copy a file of bench/device/datasheets",
     ("operator", "gemm"): "new operator gemm: kernels/gemm exists; give another name",
     ("operator", "rounding"): "new operator rounding: kernels/rounding.py exists",
     ("operator", "ceilings"): "new operator ceilings: sweeps/ceilings exists",
@@ -194,15 +186,6 @@ REFUSED = {
     ("sweep", "gmm/big"): "new sweep gmm/big: kernels/ has no operator 'gmm' (did you mean gemm?); it has ",
     ("gpu", "h200"): "new gpu h200: bench/device/datasheets/h200.yaml exists",
     ("gpu", "h-200"): "new gpu h-200: give lower-case letters",
-    (
-        "gpu",
-        "h300",
-        "--sm-count",
-        "1",
-    ): "new gpu h300: give --driver-name, --capability, --l2-mib, --memory-gib",
-    ("gpu", "other", *GPU[2:]): "new gpu other: bench/device/datasheets/rtx_4000_ada.yaml is of NVIDIA RTX",
-    ("gpu", "ada", *GPU[2:], "--capability", "nine"): "--capability nine: give major and minor number",
-    ("gpu", "ada", *GPU[2:], "--driver-name", "a: b"): "new gpu ada: 'a: b' is no name that a driver gives",
 }
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli import ab_report, completion
+from bench.cli import ab_report
 from bench.cli.application import DeviceOption, remark, show
 from bench.errors import UserError, write_text
 from bench.format import count_text, duration_text
@@ -82,7 +82,6 @@ def ab(
         typer.Option(
             metavar="NAME",
             help="Compare the cases of a suite (sweeps/suites.yaml).",
-            autocompletion=completion.suites,
         ),
     ] = "",
     bench_device: DeviceOption = "auto",

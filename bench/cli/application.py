@@ -23,7 +23,6 @@ DeviceOption = Annotated[
     typer.Option(
         "--bench-device",
         help="cpu, cuda or cuda:N; default: what is here.",
-        autocompletion=lambda: ["auto", "cpu", "cuda"],
     ),
 ]
 WallTimeOption = Annotated[str | None, typer.Option(metavar="SECONDS", help="Wall time, as for pytest.")]

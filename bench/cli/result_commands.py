@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 import kernels
-from bench.cli.ab import BudgetOption
 from bench.cli.application import Results, ResultsOption, left_out, remark, result_files, show
 from bench.errors import UserError
 
@@ -52,10 +51,6 @@ def compare(
     all_cases: Annotated[
         bool, typer.Option("--all", help="Every case and fact, not only those that changed.")
     ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Measure what is UNDECIDED again, interleaving both commits.")
-    ] = False,
-    bench_budget: BudgetOption = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="With --across device: the report as Markdown.")
     ] = False,
@@ -69,7 +64,6 @@ def compare(
     or the input is bad. 3: nothing was decided, or no two devices have a case in common. 0: none of these.
     """
     from bench.cli.across import Across
-    from bench.cli.compare import again as measured_again
     from bench.cli.compare import comparison_lines, next_lines
     from bench.judge.comparability import waved
     from bench.judge.compare import compare as compared
@@ -80,8 +74,6 @@ def compare(
     of_devices = "device" in across
     if markdown and not of_devices:
         raise UserError("--markdown: only the report of --across device can be Markdown")
-    if again and of_devices:
-        raise UserError("--again: two devices cannot be interleaved; leave out --across device")
     case_by_case = all_cases or not of_devices
     results = result_files(results)
     if case_by_case and len(results) != 2:
@@ -97,11 +89,8 @@ def compare(
         if (units := len({row.device_id for row in rows})) > 2:
             named = " ".join(map(str, results))
             remark(f"these are {units} units: `python -m bench fleet {named}` says which of them is slow")
-        if again:
-            code = measured_again(comparison, results, bench_budget)
-        else:
-            show(() if all_cases else next_lines(comparison, results))
-            code = comparison.exit_code
+        show(() if all_cases else next_lines(comparison))
+        code = comparison.exit_code
     if of_devices:
         devices = Across.read(results, left_out)
         show(devices.lines(markdown))

@@ -14,7 +14,6 @@ import yaml
 
 import kernels
 from bench.cli.application import DeviceOption, ResultsOption, WallTimeOption
-from bench.cli.completion import implementations
 from bench.errors import UserError, unknown
 from bench.spec import DeviceKind, is_custom
 from bench.sweep.load import Find, load
@@ -41,7 +40,6 @@ def run(
         typer.Argument(
             metavar="OPERATOR|CASE",
             help="A folder of kernels/, such as gemm; with --once also the name of a case.",
-            autocompletion=kernels.names,
         ),
     ],
     given: Annotated[
@@ -57,7 +55,6 @@ def run(
         typer.Option(
             metavar="NAME,...",
             help="Only these; default: all but gemm's held to one tile; with --kernel the library and ours.",
-            autocompletion=implementations,
         ),
     ] = "",
     kernel: KernelOption = None,

@@ -1,4 +1,4 @@
-"""`python -m bench list`, `schema` and `predict`: commands about sweeps, measured or not."""
+"""`python -m bench list` and `predict`: commands about sweeps, measured or not."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from typing import Annotated
 import typer
 
 import kernels
-from bench.cli import completion
 from bench.cli.application import DeviceOption, left_out, show
 from bench.device.detect import detect
 from bench.environment.dependencies import demand
 from bench.errors import UserError
 from bench.sweep import load as sweep
 
+Names = Annotated[list[str] | None, typer.Argument(help="Sweeps, folders of sweeps, YAML files.")]
+
 
 def list_cases(
-    sweeps: Annotated[
-        list[str] | None,
-        typer.Argument(help="Sweeps, folders of sweeps, YAML files.", autocompletion=completion.sweeps),
-    ] = None,
+    sweeps: Names = None,
     bench_device: DeviceOption = "auto",
     cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
     every: Annotated[
@@ -29,25 +27,17 @@ def list_cases(
     on: Annotated[
         str,
         typer.Option(
-            metavar="GPU",
-            help="The plan for a GPU that is not here: a file of bench/device/datasheets.",
-            autocompletion=completion.gpus,
+            metavar="GPU", help="The plan for a GPU that is not here: a file of bench/device/datasheets."
         ),
     ] = "",
     bench_budget: Annotated[
         str | None,
         typer.Option(metavar="SECONDS", help="The plan of a run: what it would visit in this time."),
     ] = None,
-    bench_visits: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Visits of each case, for the plan; default: the suite's, or 1."),
-    ] = None,
     suite: Annotated[
         str,
         typer.Option(
-            metavar="NAME",
-            help="The plan of a suite: tour, core, fleet, accept, full (sweeps/suites.yaml).",
-            autocompletion=completion.suites,
+            metavar="NAME", help="The plan of a suite: tour, core, fleet, accept, full (sweeps/suites.yaml)."
         ),
     ] = "",
 ) -> None:
@@ -67,19 +57,17 @@ def list_cases(
         device = detect(bench_device)
     if suite and sweeps:
         raise UserError(f"--suite {suite} chooses among all sweeps: leave it out, or {', '.join(sweeps)}")
+    of_suite = load_suite(suite, kernels.problem, device.sm_count) if suite else None
+    loaded = of_suite.loaded if of_suite else _loaded(sweeps or [], device.sm_count)
     if not (on or suite or bench_budget is not None):
-        loaded = _loaded(sweeps or [], device.sm_count)
         show(listing(device, loaded, cases=cases, folders=not (sweeps or every or cases)))
         return
-    if suite:
-        of_suite = load_suite(suite, kernels.problem, device.sm_count)
-        settings = protocol(device.kind, bench_visits or of_suite.suite.visits.of(device.kind))
-        prices = Prices(device, settings, budget_s(bench_budget, device.kind, of_suite.suite))
-        loaded, selected = of_suite.loaded, cases_of_suite(of_suite, prices)
-    else:
-        loaded = _loaded(sweeps or [], device.sm_count)
-        prices = Prices(device, protocol(device.kind, bench_visits or 1), budget_s(bench_budget, device.kind))
-        selected = [case for each in loaded for case in each.cases]
+    budget = budget_s(bench_budget, device.kind, of_suite.suite if of_suite else None)
+    visits = of_suite.suite.visits.of(device.kind) if of_suite else 1
+    prices = Prices(device, protocol(device.kind, visits), budget)
+    selected = [case for each in loaded for case in each.cases]
+    if of_suite:
+        selected = cases_of_suite(of_suite, prices)
     if sweeps:  # a run measures the ceilings that they need, too
         ceilings = [case for each in _loaded(["ceilings"], device.sm_count) for case in each.cases]
         selected = with_ceilings(selected, ceilings, device)
@@ -95,16 +83,10 @@ def predict(
         typer.Argument(
             metavar="[SWEEP...|OPERATOR NAME=VALUES...]",
             help="Sweeps as for list, default all; or an operator and its parameters as for run.",
-            autocompletion=completion.sweeps,
         ),
     ] = None,
     on: Annotated[
-        str,
-        typer.Option(
-            metavar="DEVICE",
-            help="A file of bench/device/datasheets, or a GPU's name.",
-            autocompletion=completion.gpus,
-        ),
+        str, typer.Option(metavar="DEVICE", help="A file of bench/device/datasheets, or a GPU's name.")
     ] = "",
     results: Annotated[
         list[Path] | None,
@@ -114,7 +96,7 @@ def predict(
 ) -> None:
     """What launches would take on any GPU, and how far off such predictions were.
 
-    Sweeps: three levels of prediction and what bounds each case. An operator with its parameters
+    Sweeps: the levels of prediction and what bounds each case. An operator with its parameters
     (`softmax rows=4096 length=1024..65536`): a time and its 90 % interval, learned from the timings of
     all GPUs among the results.
     """

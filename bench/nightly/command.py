@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from bench.cli.application import ResultsOption
-from bench.cli.completion import suites, sweeps
 from bench.device.detect import chosen
 from bench.environment.dependencies import AFTERWARDS, refuse_if_missing
 from bench.errors import UserError, write_text
@@ -23,12 +22,11 @@ def nightly(
         str,
         typer.Option(
             help="cpu, cuda, cuda:N or all (GPUs); default: what is here.",
-            autocompletion=lambda: ["auto", "cpu", "cuda", "all"],
         ),
     ] = "auto",
     bench_sweep: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this sweep; repeatable.", autocompletion=sweeps),
+        typer.Option(metavar="NAME", help="Only this sweep; repeatable."),
     ] = None,
     bench_case: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only the case of this name; repeatable.")
@@ -38,7 +36,6 @@ def nightly(
         typer.Option(
             metavar="NAME",
             help="As for pytest. Default: core, unless sweeps or cases are named.",
-            autocompletion=suites,
         ),
     ] = None,
     bench_budget: Annotated[
