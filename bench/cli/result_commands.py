@@ -150,15 +150,11 @@ def claims(
 def explain(
     case: Annotated[str, typer.Argument(metavar="CASE", help="The name of a case, as commands print it.")],
     result: Annotated[Path, typer.Argument(metavar="RESULT", help="A parquet file, or a folder of them.")],
-    others: Annotated[
-        list[Path] | None,
-        typer.Option("--from", metavar="RESULT", help="Other GPUs' timings to predict by. Repeatable."),
-    ] = None,
 ) -> None:
     """One case: what it is, what was predicted and why, what was measured, and how to measure it again."""
     from bench.cli.explain import explanation
 
-    show(explanation(case, result, others or ()))
+    show(explanation(case, result))
 
 
 def import_csv(

@@ -220,9 +220,9 @@ def test_explain_shows_the_newest_run_visit_by_visit(tmp_path: Path) -> None:
     text = printed("explain", "my/own-onednn-gemm-float32-NN-m1-n2-k3-cold", tmp_path)
     lines = [line for line in text.splitlines() if line.startswith("  ")]
     told = {line.split("  ")[1]: " ".join(line.split()) for line in lines}
-    assert told["visit 1"] == "visit 1 2 ms, median of 3 samples of 20 launches, 5 s after the run began"
-    assert told["visit 2"].startswith("visit 2 5 ms, median of 2 samples") and "1 min 05 s" in told["visit 2"]
-    assert told["set aside"] == "set aside 9 ms: contended" and told["settled"].startswith("settled no:")
+    assert told["visit 1"] == "visit 1 2 ms, median of 3 samples of 20 launches"
+    assert told["visit 2"].startswith("visit 2 5 ms, median of 2 samples")
+    assert told["set aside"] == "set aside 9 ms: contended"
     assert told["published"] == "published 3 ms, no interval: too few samples"
     assert told["20261101T000000Z-a"].endswith("crashed: it fell")
     assert "run 20261102T000000Z-b" in told["when"]

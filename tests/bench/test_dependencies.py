@@ -171,14 +171,6 @@ def test_a_page_names_what_it_lacks_itself(hiding, page: str, needs: str) -> Non
     assert f"error: {page}: these Python packages are missing: jinja2, {needs}" in done.stderr
 
 
-def test_without_scikit_learn_a_gpus_time_is_explained_but_for_what_is_learned(hiding) -> None:
-    case = "imported/aiconfigurator-cublas-gemm-bfloat16-TN-m32-n1-k64-warm"
-    result = REFERENCE / "public" / "nvidia-a100-sxm4-80gb"
-    done = hiding("sklearn", "-m", "bench", "explain", case, str(result))
-    assert "L3 learned     no prediction: scikit-learn is not installed" in done.stdout, done.stderr
-    assert "of the speed that L2 predicts" in done.stdout and "that L3 predicts" not in done.stdout
-
-
 def test_the_doctor_says_what_is_missing_with_nothing_but_the_standard_library() -> None:
     """`-S` leaves out the packages of this environment."""
     done = python("-S", "-m", "bench", "doctor", "--quick")

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
-from bench.case_name import row_name
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.judge.frame import read
 from bench.judge.timings import pool, read_pool, with_learned
@@ -292,14 +291,6 @@ def test_scores_and_explanations_know_what_is_learned(tmp_path: Path, timings: l
     words = line.split()
     assert words[:4] == ["softmax", OWN.lower().replace(" ", "-"), "L3", str(len(rest))]
     assert float(words[4]) == pytest.approx(100 * error(rest["learned_s"].to_numpy(), rest), abs=0.06)
-
-    name = row_name(run.rows[rest.index[0]])
-    code, text = said("explain", name, tmp_path)
-    assert (
-        code == 0
-        and "learned from 750 timings of 5 GPUs (Somebody)" in text
-        and "nine in ten between" in text
-    )
 
 
 def test_a_run_with_few_timings_is_predicted_by_other_gpus(
