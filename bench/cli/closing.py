@@ -19,7 +19,6 @@ from bench.format import end_of, half_text, seconds_text
 from bench.judge.claims import Declared, JudgedClaim, judge
 from bench.judge.findings import findings
 from bench.judge.frame import DeviceRun, runs
-from bench.runner.comparisons import reachable
 from bench.runner.run import Run
 from bench.store.schema import Measurement
 
@@ -85,21 +84,16 @@ def _results(run: Run, judged_run: DeviceRun, most: int) -> Iterator[str]:
         Declared(name, (name,), claims) for name, claims in run.chosen.claims.items() if name in there
     ]
     judged = judge([judged_run], declared) if any(each.claims for each in declared) else []
-    planned = reachable(run.comparisons or (), {row.case for row in judged_run.rows})
     shown = sorted(
         (each for each in judged if each.verdict in DECIDED), key=lambda e: DECIDED.index(e.verdict)
     )
     if not shown:
         return
-    yield ""
-    yield "What the guides say, and what these rows say of it (effect, 95 % interval):"
+    yield from ("", "What the guides say, and what these rows say of it (effect, 95 % interval):")
     yield from map(_verdict_line, shown[:most])
-    # A suite measures a part of a sweep, which most of its claims need more of.
-    few = [e for e in judged if e.verdict == "TOO FEW" and e.claim.id in planned.get(e.declared.name, ())]
-    words = Counter(each.verdict for each in (*shown[most:], *few))
-    if words:
-        rest = ", ".join(f"{count} {word}" for word, count in words.items())
-        yield f"... and {rest}: python -m bench claims {run.path or 'RESULT'}"
+    rest = Counter(each.verdict for each in shown[most:])
+    more = ", ".join(f"{count} {word}" for word, count in rest.items())
+    yield f"... {'and ' + more if more else 'all claims'}: python -m bench claims {run.path or 'RESULT'}"
 
 
 def _case_line(row: Measurement, run: DeviceRun) -> str:
@@ -121,7 +115,7 @@ def _verdict_line(judged: JudgedClaim) -> str:
 def _facts(run: Run, judged_run: DeviceRun) -> Iterator[str]:
     """How the run went: what has a time, how far to trust it, what is missing, and where the rows are."""
     rows = judged_run.rows
-    yield from account(rows, run.elapsed_s, run.parts_s, run.worker.starting_s)
+    yield from account(rows, run.elapsed_s, run.parts_s)
     yield from trust_lines(judged_run)
     if _journal(run) is None:
         yield from left_out_lines(run.planner.left_out)

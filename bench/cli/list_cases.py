@@ -101,7 +101,7 @@ def planned(
             )
     visits = prices.settings.visits
     yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
-    yield from plan_lines(forecast, prices.budget_s, device)
+    yield from plan_lines(forecast, prices.budget_s)
     if line := claims_line(compared, forecast.keys, named=True):
         yield line
     yield from left_out_lines([each for each in compared if not forecast.keys.issuperset(each.keys)])

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from bench.cli import run_summary
+from bench.case_name import row_name
+from bench.cli.run_summary import rate_text
 from bench.cli.table import table_lines
 from bench.cli.terminal import columns, wrapped
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
 from bench.environment.dependencies import lacking_extras
-from bench.format import count_text, duration_text
+from bench.format import count_text, duration_text, end_of, half_text, seconds_text
 from bench.runner.comparisons import CaseGroup, reachable
 from bench.runner.forecast import Forecast, Tally
-from bench.runner.price import ASSUMED
 from bench.runner.run import Run
 from bench.store.schema import Measurement
 
-NO_SHEET = "no datasheet, so launches are taken to be short; the ceilings and then every visit correct it"
 WHILE_BUSY = "times come out longer, intervals wider, and rows flagged; measure when it is quiet"
 """What a busy device does to the numbers."""
 LOG_COLUMNS = 127
@@ -42,13 +41,7 @@ def opening_lines(run: Run) -> list[str]:
         lines.append(f"suite {run.suite}")
     lines.append(f"budget: {limit}; each case visited {times}; results: {run.folder}")
     forecast = run.forecast()
-    rests_on = NO_SHEET
-    if device.datasheet is not None:
-        rests_on = (
-            f"the datasheet of {device.datasheet.name} and on assumptions (`python -m bench list "
-            "--bench-budget` lists them); the ceilings and then every visit correct it"
-        )
-    lines += forecast_lines(forecast, run.budget_s, rests_on)
+    lines.append(forecast_line(forecast, run.budget_s))
     lines += filter(None, [claims_line(run.planner.comparisons, forecast.keys), run.unlocked])
     if device.kind == "cuda":
         lines += lacking_extras(case.implementation for case in run.requested)
@@ -90,45 +83,51 @@ class Progress:
         planner = self._run.planner
         if not self._is_refined and planner.has_ceilings and row.role == "measurement":
             self._is_refined = True
-            self._say(refined_line(self._run.forecast()))
+            self._say(f"by the ceilings: {forecast_line(self._run.forecast(), self._run.budget_s)}")
         if row.status not in ("unsupported", "skipped"):
             self._number += 1
             total, left_s = self._number + planner.visits_left(), planner.left_s(self._run.elapsed_s)
             room = (columns() or LOG_COLUMNS) - 1
-            self._progress(run_summary.progress_line(self._number, total, row, left_s, room))
+            self._progress(progress_line(self._number, total, row, left_s, room))
         notes, self._notes = planner.giving_up.lines[self._notes :], len(planner.giving_up.lines)
         for sentence in notes:
             self._say(sentence)
 
 
-def forecast_lines(forecast: Forecast, budget_s: float | None, rests_on: str) -> list[str]:
-    """What the run will visit and how long it takes, what all of it would take, and what that rests on."""
-    ceilings = count_text(forecast.ceilings.cases, "ceiling") if forecast.ceilings.cases else "no ceilings"
-    if budget_s is None or forecast.planned.cases == forecast.possible.cases:
-        cases, seconds = _cases(forecast.planned), duration_text(forecast.seconds)
-        first = f"planned: all {cases}, and {ceilings}, in about {seconds}"
-        return [first, f"this rests on {rests_on}"]
-    return [
-        f"planned: {_share(forecast)}, and {ceilings} ({duration_text(forecast.ceilings.seconds)}), in about "
-        f"{duration_text(forecast.seconds)}",
-        f"all of them would take about {duration_text(forecast.all_s)} (--bench-budget inf)",
-        f"this rests on {rests_on}",
-    ]
+def progress_line(number: int, total: int, row: Measurement, left_s: float | None, most: int) -> str:
+    """One visit, done: `[ 12/210] gemm/square-onednn-float32-...   4.2 us ±0.4 %   1 min 05 s left`.
+
+    The beginning of a long name is left out where the line would have more than `most` columns.
+    """
+    head = f"[{number:{len(str(total))}}/{total}] "
+    name = row_name(row) + (f" visit {row.visit + 1}" if row.visit else "")
+    if row.status == "ok" and row.median_s is not None:
+        interval = half_text(row.median_s, row.low_s, row.high_s)
+        tail = f" {seconds_text(row.median_s):>8} {interval:>8} {rate_text(row):>14}"
+    else:
+        tail = f" {row.status}: {row.reason}"
+    left = f"   {duration_text(left_s):>12} left" if left_s else " " * 20
+    room = max(12, most - len(head) - len(tail) - len(left))
+    return f"{head}{end_of(name, room):<{room}}{tail}{left}".rstrip()
 
 
-def refined_line(forecast: Forecast) -> str:
-    """The same of the cases alone, once the ceilings have been measured."""
-    return (
-        f"planned from the ceilings: {_share(forecast)}, in about {duration_text(forecast.planned.seconds)}; "
-        f"all of them would take about {duration_text(forecast.possible.seconds)} (--bench-budget inf)"
-    )
-
-
-def _share(forecast: Forecast) -> str:
-    planned, possible = forecast.planned, forecast.possible
-    if possible.sweeps == 1:
-        return f"{planned.cases:,} of {_cases(possible)}"
-    return f"{planned.cases:,} of {possible.cases:,} cases, of {planned.sweeps} of {possible.sweeps} sweeps"
+def forecast_line(forecast: Forecast, budget_s: float | None) -> str:
+    """What the run will visit and how long it takes, and what all of it would take."""
+    planned, possible, ceilings = forecast.planned, forecast.possible, forecast.ceilings
+    cases = _cases(planned)
+    if all_of_it := budget_s is None or planned.cases == possible.cases:
+        cases = f"all {cases}"
+    elif possible.sweeps == 1:
+        cases = f"{planned.cases:,} of {_cases(possible)}"
+    else:
+        cases = (
+            f"{planned.cases:,} of {possible.cases:,} cases, of {planned.sweeps} of {possible.sweeps} sweeps"
+        )
+    roofs = f"{count_text(ceilings.cases, 'ceiling')}" if ceilings.cases else "no ceilings"
+    line = f"planned: {cases}, and {roofs}, in about {duration_text(forecast.seconds)}"
+    if not all_of_it:
+        line += f"; all of them would take about {duration_text(forecast.all_s)} (--bench-budget inf)"
+    return line
 
 
 def claims_line(compared: Sequence[CaseGroup], keys: Collection[str], named: bool = False) -> str:
@@ -155,20 +154,14 @@ def left_out_lines(comparisons: Sequence[CaseGroup]) -> Iterator[str]:
         yield f"no time for {count_text(sum(lines.values()), 'line')} of plots: {sweeps}{rest}"
 
 
-def plan_lines(forecast: Forecast, budget_s: float | None, device: Device) -> Iterator[str]:
-    """The same with a table of operators, and of a GPU every assumption with its source."""
-    has_datasheet = device.datasheet is not None
-    rests_on = f"the datasheet of {device.name} and on the assumptions below" if has_datasheet else NO_SHEET
-    yield from forecast_lines(forecast, budget_s, rests_on)
+def plan_lines(forecast: Forecast, budget_s: float | None) -> Iterator[str]:
+    """The same with a table of operators."""
+    yield forecast_line(forecast, budget_s)
     tallies = {**forecast.by_operator, "ceilings": (forecast.ceilings, forecast.ceilings)}
     lines = [(operator, *_columns(*of)) for operator, of in tallies.items()]
     yield from table_lines(("operator", ">cases", ">of", ">sweeps", ">of", ">seconds", ">of"), lines)
     families = [f"{name} {cases:,} of {every:,}" for name, (cases, every) in forecast.by_family.items()]
     yield f"by implementation: {', '.join(families)}"
-    if has_datasheet:
-        yield "assumed until visits were made, in seconds or as a share:"
-        for name, assumed in ASSUMED.items():
-            yield f"  {name:<16} {assumed.value:<7g} {assumed.source}"
 
 
 def _cases(tally: Tally) -> str:

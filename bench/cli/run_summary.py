@@ -1,4 +1,4 @@
-"""Summaries in the terminal: a line for each visit of a run, and tables and an account at its end."""
+"""Summaries of rows in the terminal: the table of cases, what a machine reaches, how far to trust a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from bench.format import (
     amount_text,
     count_text,
     duration_text,
-    end_of,
     half_text,
     seconds_text,
     share_text,
@@ -30,8 +29,6 @@ from bench.store.schema import Measurement, RunKey
 
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
-COPIES_DIFFER = 0.05
-"""Share by which the copies of two implementations may differ unsaid."""
 REASONS = 3
 """Most reasons why cases have no time that are given."""
 LEAST_COMMON = 4
@@ -44,23 +41,6 @@ def rate_text(row: Measurement) -> str:
     if not row.median_s or not amount or not row.is_timed:
         return ""
     return amount_text(amount / row.median_s, "FLOP/s" if row.rate == "flop" else "B/s")
-
-
-def progress_line(number: int, total: int, row: Measurement, left_s: float | None, most: int) -> str:
-    """One visit, done: `[ 12/210] gemm/square-onednn-float32-...   4.2 us ±0.4 %   1 min 05 s left`.
-
-    The beginning of a long name is left out where the line would have more than `most` columns.
-    """
-    head = f"[{number:{len(str(total))}}/{total}] "
-    name = row_name(row) + (f" visit {row.visit + 1}" if row.visit else "")
-    if row.status == "ok" and row.median_s is not None:
-        interval = half_text(row.median_s, row.low_s, row.high_s)
-        tail = f" {seconds_text(row.median_s):>8} {interval:>8} {rate_text(row):>14}"
-    else:
-        tail = f" {row.status}: {row.reason}"
-    left = f"   {duration_text(left_s):>12} left" if left_s else " " * 20
-    room = max(12, most - len(head) - len(tail) - len(left))
-    return f"{head}{end_of(name, room):<{room}}{tail}{left}".rstrip()
 
 
 def case_table(rows: Sequence[Measurement]) -> str:
@@ -106,14 +86,10 @@ def _visits_text(row: Measurement) -> str:
     return f"{published} of {published + aside}" if aside else str(published)
 
 
-def account(
-    rows: Sequence[Measurement], wall_s: float, parts_s: Mapping[str, float], started_s: float | None = None
-) -> list[str]:
+def account(rows: Sequence[Measurement], wall_s: float, parts_s: Mapping[str, float]) -> Iterator[str]:
     """How many cases have a time, why others have none, and where the wall time went.
 
     Ceilings that were skipped are left out, unless nothing else was measured.
-
-    `started_s` were spent starting workers; None: unknown, so part of the rest.
     """
     if measurements := [row for row in rows if row.role == "measurement"]:
         ceilings = (row for row in rows if row.role != "measurement" and row.status != "skipped")
@@ -122,24 +98,19 @@ def account(
     timed, elsewhere = sum(row.status == "ok" for row in able), len(rows) - len(able)
     others = f"; {elsewhere:,} others cannot run on this device" if elsewhere else ""
     have = "has" if len(able) == 1 else "have"
-    lines = [f"{timed:,} of {count_text(len(able), 'case')} {have} a time{others}"]
+    yield f"{timed:,} of {count_text(len(able), 'case')} {have} a time{others}"
     untimed = [row for row in able if row.status != "ok"]
     texts = alike_texts(row.reason for row in untimed)
     reasons = Counter((row.status, texts[row.reason]) for row in untimed)
     # What failed comes before what nobody tried.
     order = sorted(reasons.items(), key=lambda item: (item[0][0] == "skipped", -item[1]))
-    lines += [f"  {n} {status}: {reason}" for (status, reason), n in order[:REASONS]]
+    yield from (f"  {n} {status}: {reason}" for (status, reason), n in order[:REASONS])
     if len(reasons) > REASONS:
-        lines.append(f"  ... and {count_text(len(reasons) - REASONS, 'more reason')}, in the rows")
+        yield f"  ... and {count_text(len(reasons) - REASONS, 'more reason')}, in the rows"
     named = {"measure_s": "measuring", "setup_s": "set-up", "check_s": "checking"}
     shares = [f"{what} {share_text(parts_s.get(part, 0.0) / wall_s)}" for part, what in named.items()]
-    if tuning_s := sum(row.tuning_s or 0.0 for row in rows):
-        shares[1] += f", {duration_text(tuning_s)} of it choosing configurations"
-    if started_s is not None:
-        shares.append(f"starting the worker {share_text(started_s / wall_s)}")
-    rest_s = max(0.0, wall_s - sum(parts_s.values()) - (started_s or 0.0))
-    lines.append(f"{duration_text(wall_s)}: {', '.join(shares)}, harness {share_text(rest_s / wall_s)}")
-    return lines
+    shares.append(f"the rest {share_text(max(0.0, 1 - sum(parts_s.values()) / wall_s))}")
+    yield f"{duration_text(wall_s)}: {', '.join(shares)}"
 
 
 def reached_sentence(run: DeviceRun) -> str:
@@ -160,24 +131,6 @@ def reached_sentence(run: DeviceRun) -> str:
         does = "launches a kernel" if run.rows[0].device_kind == "cuda" else "calls a function of PyTorch"
         reached.append(f"{does} in {seconds_text(ceilings.launch_s)}")
     return f"{run.device_name} {'; '.join(reached)}." if reached else ""
-
-
-def copies_lines(run: DeviceRun) -> Iterator[str]:
-    """Where the copies of two implementations differ most, if by more than COPIES_DIFFER."""
-    ceilings = run.measured_ceilings.get("cold")
-    if ceilings is None or run.imported:
-        return
-    copies = {"in memory": ceilings.bandwidth_byte_per_s.get(0.5)}
-    copies |= {f"within {held / 2**20:g} MiB": copy for held, copy in ceilings.cached.items()}
-    ratios = {where: of.per_s / min(of.reached.values()) for where, of in copies.items() if of and of.reached}
-    differing = sorted((ratio, where) for where, ratio in ratios.items() if ratio > 1 + COPIES_DIFFER)
-    if differing and (copy := copies[where := differing[-1][1]]):
-        order = sorted(copy.reached, key=lambda name: copy.reached[name], reverse=True)
-        rates = ", ".join(f"{amount_text(copy.reached[name], 'B/s')} by {name}" for name in order)
-        more = (
-            f" (so do those of {count_text(len(differing) - 1, 'other size')})" if len(differing) > 1 else ""
-        )
-        yield f"copies {where} differ: {rates}{more}; the better one is the roof"
 
 
 def _rate_text(roof: Ceiling, unit: str) -> str:
@@ -207,7 +160,6 @@ def trust_lines(run: DeviceRun) -> Iterator[str]:
     are = "is" if len(timed) == 1 else "are"
     by = f" ({', '.join(f'{count} {name}' for name, count in names.most_common())})" if names else ""
     yield f"{suspect} of {count_text(len(timed), 'time')} {are} suspect{by}"
-    yield from copies_lines(run)
     yield from noise_lines(run.rows)
     yield from sentinel_lines(run.rows)
 

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import kernels
-from bench.cli.run_summary import copies_lines
 from bench.errors import UserError
-from bench.judge.frame import runs
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run
 from bench.spec import parameters_text
 from bench.store.schema import Measurement, RunKey
@@ -383,22 +381,11 @@ def test_the_floor_of_several_rows_has_the_median_of_their_ends() -> None:
     assert "-aten-" in found.launch.row
 
 
-@pytest.mark.parametrize(("slower", "said"), [(1.04, False), (1.06, True)])
-def test_copies_that_differ_are_said_with_both_rates(slower: float, said: bool) -> None:
-    """As of a driver's copy in a graph at 0.46 of what a kernel reaches; the roof is the better."""
-    twins = [by_programs(0, seconds, implementation=name, sweep="ceilings/stream")
-             for name, seconds in (("aten", slower * 1e-3), ("triton", 1e-3))]  # fmt: skip
-    (run,) = runs(stored([launch(1e-6), *twins]))
+def test_of_two_copies_the_roof_is_the_better() -> None:
+    """As of a driver's copy in a graph at 0.46 of what a kernel reaches."""
+    times = {"aten": 1.06e-3, "triton": 1e-3}
+    twins = [by_programs(0, s, implementation=name, sweep="ceilings/stream") for name, s in times.items()]
     assert cold(twins).copy_byte_per_s == pytest.approx(2**29 / 1e-3)
-    line = "copies in memory differ: 536.9 GB/s by triton, 506.5 GB/s by aten; the better one is the roof"
-    assert list(copies_lines(run)) == [line] * said
-    warm = [copied(32 * MIB, 1e-6 + seconds, implementation=name)
-            for name, seconds in (("aten", 8e-6), ("triton", 1.2e-5), ("other", 1e-5))]  # fmt: skip
-    (run,) = runs(stored([launch(1e-6), *twins, *warm]))
-    (line,) = copies_lines(run)
-    rates = "4.194 TB/s by aten, 3.355 TB/s by other, 2.796 TB/s by triton"
-    more = " (so do those of 1 other size)" if said else ""
-    assert line == f"copies within 32 MiB differ: {rates}{more}; the better one is the roof"
 
 
 def test_a_gpus_copies_are_the_drivers_and_a_kernels() -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from bench.cli.closing import _results
-from bench.cli.run_lines import claims_line, forecast_lines, left_out_lines, refined_line
+from bench.cli.run_lines import claims_line, forecast_line, left_out_lines
 from bench.judge.frame import runs
 from bench.runner.comparisons import CaseGroup
 from bench.runner.forecast import BUDGET_S, Forecast, Tally, budget_s
@@ -26,19 +26,14 @@ ALL = Forecast(Tally(20, 1, 30.0), Tally(20, 1, 30.0), CEILINGS, {}, {}, frozens
 
 
 def test_how_many_cases_of_how_many_and_both_times_come_first() -> None:
-    planned = "1,445 of 14,201 cases, of 62 of 62 sweeps, and 82 ceilings (1 min 24 s)"
-    assert forecast_lines(SOME, 600.0, "the datasheet of X") == [
-        f"planned: {planned}, in about 10 min 00 s",
-        "all of them would take about 6 h 58 min (--bench-budget inf)",
-        "this rests on the datasheet of X",
-    ]
+    planned = "1,445 of 14,201 cases, of 62 of 62 sweeps, and 82 ceilings"
+    more = "all of them would take about 6 h 58 min (--bench-budget inf)"
+    assert forecast_line(SOME, 600.0) == f"planned: {planned}, in about 10 min 00 s; {more}"
     for budget in (None, 600.0):  # where there is time for all nothing is said of a budget
-        first, _ = forecast_lines(ALL, budget, "the datasheet of X")
-        assert first == "planned: all 20 cases of 1 sweep, and 82 ceilings, in about 2 min 06 s"
-    line = refined_line(SOME)  # after the ceilings it is said again
-    assert "1,445 of 14,201 cases" in line and "8 min 24 s" in line and "6 h 56 min" in line
+        line = forecast_line(ALL, budget)
+        assert line == "planned: all 20 cases of 1 sweep, and 82 ceilings, in about 2 min 06 s"
     few = replace(ALL, planned=Tally(5, 1, 8.0))  # one sweep is not counted out of one
-    assert forecast_lines(few, 60.0, "x")[0].startswith("planned: 5 of 20 cases of 1 sweep, and 82 ceilings")
+    assert forecast_line(few, 60.0).startswith("planned: 5 of 20 cases of 1 sweep, and 82 ceilings")
 
 
 def test_what_there_is_no_time_for_is_said_as_claims_and_lines() -> None:
@@ -56,7 +51,7 @@ def test_what_there_is_no_time_for_is_said_as_claims_and_lines() -> None:
     assert list(left_out_lines([])) == []
 
 
-def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too_few() -> None:
+def test_only_claims_that_the_plan_was_enough_for_are_counted() -> None:
     rows = list(slopes(np.random.default_rng(0)))
     (run,) = runs([*ceilings(H100_MACHINE), *rows])
     cases = tuple(cast(Case, SimpleNamespace(sweep=SWEEP, key=row.case)) for row in rows)
@@ -73,7 +68,7 @@ def test_only_claims_that_the_plan_was_enough_for_are_counted_and_may_end_as_too
     measured = SimpleNamespace(chosen=chosen, comparisons=compared, path=None)
     lines = list(_results(cast(Run, measured), run, 20))
     assert "MM-01" in lines[2] and "SUPPORTED" in lines[2]
-    assert lines[3:] == ["... and 1 TOO FEW: python -m bench claims RESULT"]
+    assert lines[3:] == ["... all claims: python -m bench claims RESULT"]
     keys = {row.case for row in rows}
     enough = "the planned cases are enough for verdicts on "
     assert claims_line(compared, keys) == f"{enough}2 claims"
