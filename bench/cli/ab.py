@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections import Counter
@@ -20,6 +19,7 @@ from bench.cli import ab_report
 from bench.cli.application import DeviceOption, remark, show
 from bench.errors import UserError, write_text
 from bench.format import count_text, duration_text
+from bench.git import GitError, git
 from bench.sweep.load import Case
 
 if TYPE_CHECKING:
@@ -40,11 +40,6 @@ SLOWER, UNKNOWN_SIDE, NOTHING_DECIDED = 1, 2, 3
 CHOSEN_S = 600.0
 """The budget where a suite or a change chooses the cases: as many as it has time for, at CASE_S each."""
 SAME_PERCENT = 2.0
-FEW_NAMES = 3
-"""Most cases that a command to be copied names where sweeps can be named instead, ..."""
-MOST_NAMES = 10
-"""... and where not."""
-
 BudgetOption = Annotated[
     float | None,
     typer.Option(
@@ -136,15 +131,9 @@ def ab(
         "--ref": "" if kernel else ref,
         "--bench-device": "" if bench_device == "auto" else bench_device,
         "--same": "" if same == SAME_PERCENT else f"{same:g}",
-        "--kernel": " ".join(kernel or ()),
+        "--kernel": " ".join((*kernel, *(names or ()))) if kernel else "",
     }
-    options = "".join(f" {option} {value}" for option, value in given.items() if value)
-
-    def command(undecided: Sequence[Case]) -> str:
-        few = kernel is None and not (names and len(undecided) > FEW_NAMES)
-        those = [case.name for case in undecided] if few else list(names or ())
-        return f"python -m bench ab{options} {' '.join(those)}"
-
+    command = "python -m bench ab" + "".join(f" {option} {value}" for option, value in given.items() if value)
     before = as_it_is() if kernel else checked_out(commit, where)
     with before as old, as_it_is() as new:
         if kernel:
@@ -158,10 +147,8 @@ def ab(
             if is_same_code:
                 what = f"A/A, since bench/ and kernels/ are those of {against}"
         every = contested(device, cases, old, new, what, bench_budget, same, sides, as_time_allows=not names)
-    if is_same_code:
-        after = list(ab_report.resolution_lines(every))
-    else:
-        after = list(ab_report.undecided_lines(every, same, command, None if names else MOST_NAMES))
+    resolves = ab_report.resolution_lines(every) if is_same_code else None
+    after = list(resolves or ab_report.undecided_lines(every, same, command, named=not kernel))
     show(after)
     _write(markdown, f"{what} on {device}", every, same, after)
     words = Counter(contest.verdict for contest in every)
@@ -305,9 +292,9 @@ def _changed(old: Path, new: Path) -> bool:
     return contents[0] != contents[1]
 
 
-def _git(*words: str, refusal: str = "") -> bytes:
-    """What git says in this checkout; if it fails nothing, or UserError with the refusal."""
-    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
-    if done.returncode and refusal:
-        raise UserError(refusal)
-    return b"" if done.returncode else done.stdout
+def _git(*words: str, refusal: str = "git failed in this checkout") -> bytes:
+    """What git says in this checkout; UserError with the refusal if it fails."""
+    try:
+        return git(ROOT, *words)
+    except GitError as error:
+        raise UserError(refusal) from error

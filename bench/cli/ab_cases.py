@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import random
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ class Touched(NamedTuple):
     operators: frozenset[str]
     sweeps: frozenset[str]
     tour: bool
-    """Whether it is every time, of which the tour shows the most."""
+    """Whether every time is affected: the cases of the tour then stand for all."""
 
     def __str__(self) -> str:
         parts = [*sorted(self.operators), *sorted(self.sweeps), *(["how times are taken"] * self.tour)]
@@ -43,18 +43,17 @@ class Touched(NamedTuple):
 def touched(files: Collection[str], root: Path) -> Touched:
     """What these files of the checkout at `root` have a part in; empty, as text too, if no time.
 
-    An operator is touched if one of its modules is, or imports one that is, however indirectly.
+    An operator is touched if a file of its folder is, or if one imports a module that is, however indirectly.
     """
-    modules = {_module(path.relative_to(root)): _imports(path) for path in (root / "kernels").rglob("*.py")}
-    differ = {_module(Path(name)) for name in files if name.startswith("kernels/") and name.endswith(".py")}
-    while more := {name for name, imports in modules.items() if name not in differ and imports & differ}:
+    sources = (root / "kernels").rglob("*.py")
+    uses = {_module(path.relative_to(root)): _imports(path.read_text("utf-8")) for path in sources}
+    differ = {_module(Path(name)) for name in files if name.startswith("kernels/")}
+    while more := {name for name, imports in uses.items() if name not in differ and imports & differ}:
         differ |= more
-    folders = {name.split("/")[1] for name in files if name.startswith("kernels/")}  # of data files, too
-    folders |= {name.split(".")[1] for name in differ if "." in name}
     there = {sweep.sweep_name(path) for path in sweep.every_sweep()}
     changed = {sweep.sweep_name(root / name, root / "sweeps") for name in files if name.startswith("sweeps/")}
     return Touched(
-        frozenset(folders & set(kernels.names())),
+        frozenset({name.split(".")[1] for name in differ if "." in name} & set(kernels.names())),
         frozenset(there & changed),
         any(name.startswith(BENEATH_ALL) for name in files),
     )
@@ -64,26 +63,11 @@ def _module(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
-def _imports(path: Path) -> set[str]:
-    names = set()
-    try:
-        tree = ast.parse(path.read_text("utf-8"))
-    except SyntaxError as error:
-        raise UserError(f"{path}:{error.lineno}: {error.msg}") from error
-    for node in _statements(tree.body):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-    return names
-
-
-def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """These statements and those within them. Expressions, of which there are many more, import nothing."""
-    for node in body:
-        yield node
-        for name in ("body", "handlers", "orelse", "finalbody", "cases"):
-            yield from _statements(getattr(node, name, ()))
+def _imports(text: str) -> set[str]:
+    """The modules of kernels/, and the names in them, that a module imports."""
+    found = re.findall(r"from (kernels[\w.]*) import (\([^)]*\)|[^\n]*)", text)
+    names = {f"{module}.{name}" for module, names in found for name in re.findall(r"\w+", names)}
+    return names | {module for module, _ in found}
 
 
 def named(names: Sequence[str], sm_count: int) -> list[Case]:

@@ -6,11 +6,11 @@ import math
 import shutil
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from bench.cli.table import markdown_lines as markdown_table
 from bench.format import change_text, count_text, duration_text, share_text
-from bench.sweep.load import Case
 
 if TYPE_CHECKING:
     from bench.runner.ab import Contest
@@ -24,12 +24,12 @@ NINE_IN_TEN = 1.2816
 """... nine times in ten: standard errors by which one has to be larger than the half of the interval."""
 LONGEST_S = 3600.0
 """More time than this is no advice."""
-ORDER = ("SLOWER", "FAILED", "FASTER", "NEW", "UNDECIDED", "SAME")
-"""Verdicts of a table of Markdown, from the top, ..."""
-FOLDED = ("UNDECIDED", "SAME")
-"""... those that it folds away, ..."""
-MOST_ROWS = 60
-"""... and rows of each part: GitHub refuses a comment of more than 65,536 characters."""
+LISTED = ("SLOWER", "FAILED", "FASTER", "NEW")
+"""Verdicts of a table of Markdown, from the top; UNDECIDED and SAME are counted above it."""
+MOST_NAMES = 3
+"""Most cases that a command to be copied names."""
+MOST_ROWS = 100
+"""Most rows of that table: GitHub refuses a comment of more than 65,536 characters."""
 
 
 def line(contest: Contest) -> str:
@@ -57,38 +57,25 @@ def counts_text(every: Sequence[Contest], same: float) -> str:
 
 
 def markdown_lines(what: str, every: Sequence[Contest], same: float, after: Sequence[str]) -> Iterator[str]:
-    """A comment: the counts, a table with effects and intervals, and the lines that `ab` prints `after`."""
+    """A comment: the counts, a table of what is not the same, and the lines that `ab` prints `after`."""
     if not every:
         yield f"**{what}**"
         return
-    yield from (f"**{counts_text(every, same)}**", "", f"{what[0].upper()}{what[1:]}.", "")
-    ordered = sorted(every, key=lambda contest: ORDER.index(contest.verdict))
-    shown = [contest for contest in ordered if contest.verdict not in FOLDED]
-    folded = ordered[len(shown) :]
-    if shown:
-        yield from _table(shown)
-    if folded:
-        words = Counter(contest.verdict for contest in folded)
-        counts = ", ".join(f"{count} {word}" for word, count in words.items())
-        yield from (f"<details><summary>{counts}</summary>", "")
-        yield from _table(folded)
-        yield from ("</details>", "")
-    if after:
-        yield from ("```", *after, "```")
-
-
-def _table(contests: Sequence[Contest]) -> Iterator[str]:
-    yield from ("| | time | interval | case |", "|---|---|---|---|")
-    for contest in contests[:MOST_ROWS]:
-        time, interval = "", contest.failure or "too few rounds"
-        if effect := contest.effect:
+    yield from (f"**{counts_text(every, same)}**", "", f"{what[0].upper()}{what[1:]}.")
+    shown = [each for verdict in LISTED for each in every if each.verdict == verdict]
+    rows = []
+    for each in shown[:MOST_ROWS]:
+        time, interval = "", each.failure or "too few rounds"
+        if effect := each.effect:
             time = change_text(effect.ratio)
             interval = f"{change_text(effect.low)} to {change_text(effect.high)}"
-        interval = " ".join(interval.replace("|", "\\|").split())
-        yield f"| {contest.verdict} | {time} | {interval} | `{contest.case.name}` |"
-    if (more := len(contests) - MOST_ROWS) > 0:
-        yield f"| | | | and {more} more |"
-    yield ""
+        rows.append((each.verdict, time, interval, f"`{each.case.name}`"))
+    if (more := len(shown) - MOST_ROWS) > 0:
+        rows.append(("", "", "", f"and {more} more"))
+    if rows:
+        yield from ("", *markdown_table(("verdict", "time", "interval", "case"), rows))
+    if after:
+        yield from ("", "```", *after, "```")
 
 
 def default_budget_s(cases: int) -> float:
@@ -96,40 +83,33 @@ def default_budget_s(cases: int) -> float:
     return max(LEAST_S, CASE_S * cases)
 
 
-def undecided_lines(
-    every: Sequence[Contest], same: float, command: Callable[[Sequence[Case]], str], most: int | None = None
-) -> Iterator[str]:
-    """Why cases are UNDECIDED, and the command that decides them, or `most` of them, in how many seconds.
+def undecided_lines(every: Sequence[Contest], same: float, command: str, named: bool = True) -> Iterator[str]:
+    """Why cases are undecided, and the command that decides the first of them, in how many seconds.
 
-    `same` is in percent; `command` gives the one that compares these cases, and perhaps others, once more.
+    `same` is in percent; `command` repeats the comparison, of the cases that are `named` behind it.
     """
     undecided = [contest for contest in every if contest.verdict == "UNDECIDED"]
     if not undecided:
         return
+    yield from _scatter_lines(undecided)
     unknown = [contest for contest in undecided if contest.variance is None]
     if unknown:
         yield f"{count_text(len(unknown), 'case')} had too few rounds for an interval"
-    yield from _scatter_lines(undecided)
-    needed_s = {contest.case.key: contest.decided_s(same / 100) for contest in undecided}
-    decidable = [c for c in undecided if (needed_s[c.case.key] or math.inf) <= LONGEST_S]
+    needed_s = {contest.case.name: contest.decided_s(same / 100) or math.inf for contest in undecided}
+    decidable = [name for name, seconds in needed_s.items() if seconds <= LONGEST_S]
     if late := len(undecided) - len(decidable) - len(unknown):
         yield (
             f"{count_text(late, 'case')} would take more than an hour: a quieter machine, or a larger --same "
             f"than {same:g}, decides sooner"
         )
-    chosen = (decidable or unknown)[:most]
-    again = [contest.case for contest in chosen]
-    if not again:
-        return
-    text = command(again)
-    more_s = sum(needed_s[case.key] or 0.0 for case in again)
-    if not all(case.name in text for case in again):  # it repeats the others, which take what they took
-        more_s += sum(contest.spent_s for contest in every if contest not in chosen)
-    budget_s = 10 * math.ceil(max(more_s, default_budget_s(len(again))) / 10)
-    yield (
-        f"next: {text} --bench-budget {budget_s:g}   "
-        f"(about {duration_text(budget_s)}, for {count_text(len(again), 'case')})"
-    )
+    if again := (decidable or [contest.case.name for contest in unknown])[:MOST_NAMES]:
+        more_s = sum(needed_s[name] for name in again if name in decidable)
+        budget_s = 10 * math.ceil(max(more_s, default_budget_s(len(again))) / 10)
+        names = f" {' '.join(again)}" if named else ""
+        yield (
+            f"next: {command}{names} --bench-budget {budget_s:g}   "
+            f"(about {duration_text(budget_s)}, for {count_text(len(again), 'case')})"
+        )
 
 
 def resolution_lines(every: Sequence[Contest]) -> Iterator[str]:

@@ -10,8 +10,7 @@ from textwrap import shorten
 from rich.markup import escape
 
 from bench.case_name import case_name
-from bench.cli.ab import FEW_NAMES
-from bench.cli.ab_report import default_budget_s
+from bench.cli.ab_report import MOST_NAMES, default_budget_s
 from bench.cli.table import table_lines
 from bench.format import change_text, count_text, duration_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
@@ -205,6 +204,6 @@ def next_lines(comparison: Comparison) -> Iterator[str]:
     two = commits[0] != commits[1] and len(commits[0]) == len(commits[1]) == 1
     ref = f" --ref {commits[0][0].removesuffix('+')}" if two else ""
     where = f"with commit {commits[1][0]} checked out" if two else "how small a change it can resolve"
-    names = " ".join(case_name(*case) for case in unsure[:FEW_NAMES])
-    takes = duration_text(default_budget_s(FEW_NAMES))
+    names = " ".join(case_name(*case) for case in unsure[:MOST_NAMES])
+    takes = duration_text(default_budget_s(MOST_NAMES))
     yield f"next: python -m bench ab{ref} {names}   (on that device, about {takes}, {where})"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import subprocess
 from functools import partial
 from pathlib import Path
 
 from bench.errors import UserError
+from bench.git import GitError, git
 from bench.interop.source_file import Source
 from bench.worker.lifeline import die_with
 
@@ -52,13 +52,7 @@ def installed(source: Source) -> tuple[Source, Path]:
 
 
 def _git(folder: Path, *words: str) -> None:
-    dies = partial(die_with, os.getpid())
     try:
-        done = subprocess.run(
-            ["git", *words], cwd=folder, capture_output=True, text=True, check=False, preexec_fn=dies
-        )
-    except FileNotFoundError as error:
-        raise UserError(f"{folder}: cannot be cloned, since there is no git here") from error
-    if done.returncode:
-        says = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise UserError(f"{folder}: git {words[0]} failed: {says}")
+        git(folder, *words, before=partial(die_with, os.getpid()))
+    except GitError as error:
+        raise UserError(f"{folder}: git {words[0]} failed: {error}") from error

@@ -13,7 +13,6 @@ import math
 import os
 import re
 import statistics
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from typing import Any, cast, get_args
 
 from bench.device.detect import Device
 from bench.errors import UserError
+from bench.git import GitError, git
 from bench.judge.flags import disturbances
 from bench.judge.noise import Noise, noise_of
 from bench.sampling.protocol import REGIME, Protocol, protocol
@@ -65,11 +65,8 @@ def commit() -> str:
         ("ls-files", "--others", "--exclude-standard", "--", *DECISIVE),  # `--dirty` sees tracked files only
     )
     try:
-        described, untracked = (
-            subprocess.run(["git", *words], cwd=ROOT, capture_output=True, timeout=10, check=True).stdout
-            for words in commands
-        )
-    except (OSError, subprocess.SubprocessError):
+        described, untracked = (git(ROOT, *words, timeout_s=10) for words in commands)
+    except GitError:
         return _stated_commit()
     name = described.decode().strip()
     return f"{name.removesuffix('+')}+" if untracked else name
