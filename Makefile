@@ -100,7 +100,7 @@ public: $(READY)
 	$(RUN) -m plots score results/imported --json results/imported/scores.json
 	$(RUN) -m plots achieved results/imported
 	rm -f $(VERDICTS)
-	$(RUN) -m bench claims results/imported --rules
+	$(RUN) -m bench claims results/imported --by rule
 
 # Static pages for any browser in site/; of all public times after `make public`, whose verdicts take longest.
 .PHONY: site

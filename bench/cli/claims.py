@@ -7,27 +7,22 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rich.markup import escape
-
 import kernels
 from bench.cli.guide_tables import device, experiments, rules
-from bench.cli.table import table_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
-from bench.format import count_text, duration_text
+from bench.format import count_text
 from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claim_tests import ClaimEffect
 from bench.judge.claims import Declared, JudgedClaim, Verdict, Written, judge, kept
 from bench.judge.frame import DeviceRun, read
 from bench.judge.noise import PUBLISHED, is_published
-from bench.spec import DeviceKind
 from bench.store.parquet import Sweeps, read_sweeps
 from bench.store.schema import RunKey
 from bench.sweep.claims import Claim
@@ -39,8 +34,8 @@ SHOWN: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW
 OPEN = SHOWN[2:]
 """Verdicts that more rows or visits may change."""
 MOST_LINES = 28
-VISITS, MOST_SECONDS = 3, 600.0
-"""Visits that narrow an interval; a command that takes longer names one sweep only."""
+VISITS, MOST_SWEEPS = 3, 3
+"""Visits that narrow an interval, and most sweeps of a command to be copied."""
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
 
@@ -145,54 +140,40 @@ def chosen(judged: Iterable[JudgedClaim], rule: int | None) -> list[JudgedClaim]
     )
 
 
-def claim_lines(
-    judged: Sequence[JudgedClaim], rule: int | None, markdown: bool, by: By = "claim"
-) -> Iterator[str]:
-    """The table, then what is left to say.
-
-    A line for each claim and device with every number; `markdown`: a line for each claim, the devices side by
-    side; `by` rule or experiment: a line for each of these, so too.
-    """
+def table_lines(judged: Sequence[JudgedClaim], by: By, rule: int | None = None) -> Iterator[str]:
+    """A line of Markdown for each claim, the devices side by side, or for each rule or experiment."""
     devices = list(dict.fromkeys(device(each) for each in judged))
-    yield from _title(rule)
-    if markdown or by != "claim":
-        if by == "rule":
-            header, lines = rules(judged, devices, rule)
-        elif by == "experiment":
-            header, lines = experiments(judged)
-        else:
-            header, lines = _side_by_side(judged, devices)
-        yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))
+    if by == "rule":
+        header, lines = rules(judged, devices, rule)
+    elif by == "experiment":
+        header, lines = experiments(judged)
     else:
-        yield from _listed(judged)
-    yield from _totals(judged)
-    spoken = {number for each in judged for number in each.claim.rules}
-    if silent := [number for number in ([rule] if rule else RULES) if number not in spoken]:
-        yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
+        header, lines = _side_by_side(judged, devices)
+    yield from (f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))
 
 
-def decided_lines(judged: Sequence[JudgedClaim], rule: int | None) -> Iterator[str]:
-    """What the rows decide, then what they might; all else is counted. It fits a screen.
+def decided_lines(judged: Sequence[JudgedClaim], every: bool = False) -> Iterator[str]:
+    """What the rows decide, then what they might; all else is counted, with `every` listed with its reason.
 
     A line for each claim and verdict: devices that agree share it.
     """
-    yield from _title(rule)
     groups: dict[tuple[Verdict, str, str], list[JudgedClaim]] = {}
     for each in judged:
         groups.setdefault((each.verdict, each.declared.name, each.claim.id), []).append(each)
-    listed = [of for verdict in SHOWN for (word, *_), of in groups.items() if word == verdict]
+    order = get_args(Verdict) if every else SHOWN
+    listed = [of for verdict in order for (word, *_), of in groups.items() if word == verdict]
     several = len({device(each) for each in judged}) > 1
-    for of in listed[:MOST_LINES]:
+    for of in listed if every else listed[:MOST_LINES]:
         where = "" if not several else f"{device(of[0])}: " if len(of) == 1 else f"{len(of)} devices: "
         first = of[0]
+        expected = f"({first.declared.name}; expected {first.claim.expect})"
+        why = f"; {'; '.join(dict.fromkeys(each.reason for each in of))}" if every and first.reason else ""
         yield (
-            f"{first.verdict:<12} {_effects(of):<22} {first.claim.id:<6} {where}{first.claim.says} "
-            f"({first.declared.name}; expected {first.claim.expect})"
+            f"{first.verdict:<14} {_effects(of):<22} {first.claim.id:<6} {where}"
+            f"{first.claim.says} {expected}{why}"
         )
-    if len(listed) > MOST_LINES:
+    if not every and len(listed) > MOST_LINES:
         yield f"... and {len(listed) - MOST_LINES} more"
-    yield from _totals(judged)
-    yield "--all lists every claim with what is missing"
 
 
 def _effects(of: Sequence[JudgedClaim]) -> str:
@@ -200,51 +181,35 @@ def _effects(of: Sequence[JudgedClaim]) -> str:
     if of[0].verdict == "TOO FEW":
         return " or ".join(dict.fromkeys(each.reason.split(";")[0] for each in of))
     values = [each.effect.value for each in of if each.effect is not None]
+    if not values:
+        return ""
     return str(of[0].effect) if len(of) == 1 else f"{min(values):.3f} to {max(values):.3f}"
 
 
 def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iterator[str]:
-    """Whose noise each device has; what measures more for its open claims, with about how many seconds."""
+    """Whose noise each device has, and what measures more for its open claims."""
     for run in {run.device: run for run in runs if not run.imported}.values():
-        of = [each for each in judged if not each.imported and each.device == run.device]
         if published := sum(row.is_timed and is_published(row) for row in run.rows):
             yield f"{run.device}: noise between runs of {count_text(published, 'time')}: {PUBLISHED}"
-        open_claims = [each for each in of if each.verdict in OPEN]
-        sheet = find_datasheet(run.device_name)
-        capability = sheet.capability if sheet else None
-        kind: DeviceKind = "cpu" if run.rows[0].device_kind == "cpu" else "cuda"
-        claims = Counter(each.declared.name for each in open_claims)
-        visit_s = _visit_s(run)
-        seconds = visit_s * sum(row.role != "measurement" and row.is_timed for row in run.rows)
-        costs = {}
-        for each in open_claims:
-            able = sum(not case.missing(kind, capability) for case in each.declared.cases)
-            if cost := VISITS * visit_s * able:
-                costs[each.declared.name] = cost
-        chosen_sweeps: list[str] = []
-        for name in sorted(costs, key=lambda name: costs[name] / claims[name]):
-            if not chosen_sweeps or seconds + costs[name] <= MOST_SECONDS:
-                chosen_sweeps.append(name)
-                seconds += costs[name]
-        if not chosen_sweeps:
-            continue
-        those = count_text(sum(claims[name] for name in chosen_sweeps), "claim")
-        yield (
-            f"next: pytest bench/ --benchmark --bench-visits {VISITS} --bench-budget inf "
-            f"{' '.join(f'--bench-sweep {name}' for name in chosen_sweeps)}   (on {run.device}, about "
-            f"{duration_text(seconds)}: more rows and visits for {those} of {len(open_claims)} that are open)"
-        )
+        mine = [each for each in judged if not each.imported and each.device == run.device]
+        sweeps = Counter(each.declared.name for each in mine if each.verdict in OPEN)
+        if chosen_sweeps := [name for name, _ in sweeps.most_common(MOST_SWEEPS)]:
+            words = " ".join(f"--bench-sweep {name}" for name in chosen_sweeps)
+            yield (
+                f"next: pytest bench/ --benchmark --bench-visits {VISITS} --bench-budget inf {words}   (on "
+                f"{run.device}: more rows and visits for {sum(sweeps[name] for name in chosen_sweeps)} of "
+                f"{count_text(sweeps.total(), 'claim')} that are open)"
+            )
 
 
-def _visit_s(run: DeviceRun) -> float:
-    """Wall seconds of one visit of this run, all between visits included."""
-    ends = [datetime.fromisoformat(row.utc) for row in run.rows if row.utc]
-    visits = sum((row.visits or 1) + len(row.set_aside or ()) for row in run.rows if row.is_timed)
-    return (max(ends) - min(ends)).total_seconds() / max(1, visits)
-
-
-def _title(rule: int | None) -> list[str]:
-    return [] if rule is None else [f"Rule {rule}: {RULES[rule]}"]
+def report_lines(judged: Sequence[JudgedClaim], lines: Iterable[str], rule: int | None) -> Iterator[str]:
+    """These lines between the rule that they are about, if one was asked for, and the totals."""
+    yield from () if rule is None else (f"Rule {rule}: {RULES[rule]}",)
+    yield from lines
+    yield from _totals(judged)
+    spoken = {number for each in judged for number in each.claim.rules}
+    if silent := [number for number in ([rule] if rule else RULES) if number not in spoken]:
+        yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
 
 
 def _totals(judged: Sequence[JudgedClaim]) -> Iterator[str]:
@@ -274,20 +239,6 @@ def _totals(judged: Sequence[JudgedClaim]) -> Iterator[str]:
         )
 
 
-def _listed(judged: Sequence[JudgedClaim]) -> Iterator[str]:
-    """A line for each claim and device; what devices share stands on the first of their lines."""
-    before: tuple[str, ...] = ()
-    lines: list[list[str]] = []
-    for each in judged:
-        claim = (*_named(each), each.declared.name, each.claim.says, each.claim.expect)
-        cells = claim if claim != before else ("",) * len(claim)
-        before = claim
-        numbers = (*_numbers(each.effect), str(each.suspect or ""))
-        lines.append([*map(escape, (*cells, device(each), each.verdict, *numbers, each.reason))])
-    names = ("verdict", ">effect", "95 %", ">n", ">pairs", ">left out", "why")
-    return table_lines(("rules", "claim", "sweep", "says", "expected", "device", *names), lines)
-
-
 def _side_by_side(judged: Sequence[JudgedClaim], devices: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """The header and a line for each claim, a column for each device."""
     by_claim: dict[tuple[str, str], dict[str, JudgedClaim]] = {}
@@ -312,12 +263,6 @@ def _cell(each: JudgedClaim) -> str:
     if each.effect is None:
         return each.verdict
     return f"{each.verdict} {each.effect} n={each.effect.clusters}"
-
-
-def _numbers(effect: ClaimEffect | None) -> list[str]:
-    if effect is None:
-        return [""] * 4
-    return [f"{effect.value:.3f}", effect.interval, str(effect.clusters), str(effect.pairs)]
 
 
 def as_json(judged: Iterable[JudgedClaim]) -> str:

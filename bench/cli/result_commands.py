@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -104,16 +104,13 @@ def claims(
         int | None, typer.Option(metavar="N", help="Only claims that speak to this rule.")
     ] = None,
     all_claims: Annotated[
-        bool, typer.Option("--all", help="A line for every claim and device, with every number and reason.")
+        bool, typer.Option("--all", help="Every claim, those too that nothing decides, with the reason.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="The table as Markdown.")] = False,
-    by_rule: Annotated[
-        bool, typer.Option("--rules", help="A line for each of the guides' rules, as Markdown.")
-    ] = False,
-    by_experiment: Annotated[
-        bool, typer.Option("--experiments", help="A line for each of the guides' experiments, as Markdown.")
-    ] = False,
+    by: Annotated[
+        str,
+        typer.Option(metavar="claim|rule|experiment", help="A table in Markdown, the devices side by side."),
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with every number.")] = False,
     expect: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Exit code 1 if a verdict is not the one in FILE, from --json."),
@@ -126,19 +123,21 @@ def claims(
     from bench.cli import claims as verdicts
     from bench.judge.frame import read
 
-    if as_json + by_rule + by_experiment > 1:
-        raise UserError("--json lists claims, --rules rules and --experiments experiments: give one of them")
+    tables: dict[str, verdicts.By] = {name: name for name in get_args(verdicts.By)}
+    if by and by not in tables:
+        raise UserError(f"--by {by}: the table is by {', '.join(tables)}")
+    if as_json and by:
+        raise UserError(f"--json lists claims, and --by {by} is a table: give one of them")
     verdicts.chosen([], rule)  # refuses what is no rule before judging, which takes long
     wanted = verdicts.from_json(expect, "--expect ") if expect is not None else None
     every = verdicts.verdicts(results, kernels.problem, left_out, remark)
     judged = verdicts.chosen(every, rule)
     if as_json:
         typer.echo(verdicts.as_json(judged))
-    elif by_rule or by_experiment or markdown or all_claims:
-        by: verdicts.By = "rule" if by_rule else "experiment" if by_experiment else "claim"
-        show(verdicts.claim_lines(judged, rule, markdown, by))
+    elif by:
+        show(verdicts.report_lines(judged, verdicts.table_lines(judged, tables[by], rule), rule))
     else:
-        show(verdicts.decided_lines(judged, rule))
+        show(verdicts.report_lines(judged, verdicts.decided_lines(judged, all_claims), rule))
         show(verdicts.next_lines(judged, read(results)))
     if wanted is not None:
         sentences = list(verdicts.differing(every, wanted))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 import kernels
 from bench.__main__ import app
-from bench.cli.claims import By, as_json, chosen, claim_lines, decided_lines, verdicts
+from bench.cli.claims import as_json, chosen, decided_lines, table_lines, verdicts
 from bench.cli.guide_tables import WITHOUT_A_CLAIM
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import JudgedClaim
@@ -70,7 +70,7 @@ def one_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.cli.claims.SWEEPS", SWEEPS / "gemm" / "aligned_k.yaml")
 
 
-def test_the_table_and_json_say_the_same_and_name_what_was_left_out(
+def test_every_claim_and_json_say_the_same_and_name_what_was_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_rule_7 = [SWEEPS / "gemm" / "aligned_k.yaml", SWEEPS / "convolution" / "aligned_inputs.yaml"]
@@ -79,15 +79,17 @@ def test_the_table_and_json_say_the_same_and_name_what_was_left_out(
     shown = bench("claims", path, "--rule", 7, "--all")
     assert shown.exit_code == 0, shown.stderr
     assert "Rule 7: unaligned sizes use Tensor Cores too, but more slowly" in shown.stdout
-    (line,) = [line for line in shown.stdout.splitlines() if "  MM-01  " in line]
-    says = r"3, 7, 13 +MM-01 +gemm/aligned_k .* above 1.03 +h100-sxm +SUPPORTED +1\.2\d\d +\["
-    assert re.search(says, line)
     listed = json.loads(bench("claims", path, "--rule", 7, "--json").stdout)
-    (of,) = [each for each in listed if each["claim"] == "MM-01"]
-    assert of["verdict"] == "SUPPORTED" and of["low"] < of["value"] < of["high"]
-    assert f"{of['value']:.3f}" in line and f" {of['clusters']}  " in line and of["bar"] == "ours"
     assert {each["claim"] for each in listed} == {"MM-01", "MM-01b", "MM-02", "CV-03b", "CV-03c"}
-    assert all(each["verdict"] in WORDS for each in listed)
+    for each in listed:
+        (line,) = [line for line in shown.stdout.splitlines() if f" {each['claim']} " in line]
+        assert line.startswith(f"{each['verdict']} ") and each["verdict"] in WORDS
+        assert line.endswith(
+            f"({each['sweep']}; expected {each['expect']}){'; ' * bool(each['reason'])}{each['reason']}"
+        )
+    (of,) = [each for each in listed if each["claim"] == "MM-01"]
+    assert of["verdict"] == "SUPPORTED" and of["low"] < of["value"] < of["high"] and of["bar"] == "ours"
+    assert f" {of['value']:.3f} [" in shown.stdout
 
 
 @pytest.mark.usefixtures("one_sweep")
@@ -103,7 +105,7 @@ def test_what_is_decided_comes_first_and_then_the_command_that_decides_more(tmp_
 
 
 def test_many_devices_fit_a_screen(public: list[JudgedClaim]) -> None:
-    lines = list(decided_lines(public, None))
+    lines = list(decided_lines(public))
     says = r"SUPPORTED +1\.\d+ to \d+\.\d+ +\S+ +\d devices: "
     assert len(lines) <= 45 and any(re.match(says, line) for line in lines)
 
@@ -125,8 +127,7 @@ def test_a_sweep_that_the_checkout_lacks_is_judged_by_the_claims_in_the_result(t
     judged = verdicts([path], kernels.problem, ignore, ignore)
     (mine,) = [each for each in judged if each.declared.name == "my/own"]
     assert (mine.verdict, mine.declared.written) == ("SUPPORTED", "in the result")
-    said = "\n".join(claim_lines(judged, None, markdown=False))
-    assert "Not in this checkout, so by the result's own claims: my/own." in said
+    assert "Not in this checkout, so by the result's own claims: my/own." in bench("claims", path).stdout
     (tmp_path / "run.parquet").unlink()
     remarks: list[str] = []
     old = result(tmp_path, {"my/own": {"claims": [{"id": "MM-01", "says": "x"}]}}, "my/own")
@@ -140,7 +141,9 @@ def test_expected_verdicts_are_exit_codes(tmp_path: Path) -> None:
     path, expected = result(tmp_path), tmp_path / "expected.json"
     expected.write_text(bench("claims", path, "--rule", 7, "--json").stdout)
     assert bench("claims", path, "--expect", expected).exit_code == 0
-    assert bench("claims", path, "--rules").stdout.startswith("| rule | says | h100-sxm | what is missing |")
+    assert bench("claims", path, "--by", "rule").stdout.startswith(
+        "| rule | says | h100-sxm | what is missing |"
+    )
     listed = json.loads(expected.read_text())
     was = listed[0]["verdict"]
     assert was != "UNDECIDED"
@@ -159,13 +162,14 @@ def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     for words, says in {
         (path, "--rule", 55): "error: --rule 55: there are rules 1 to 54\n",
+        (path, "--by", "sweep"): "error: --by sweep: the table is by claim, rule, experiment\n",
         (path, "--expect", other): f"error: --expect {other}: cannot be read: No such file or directory\n",
         (tmp_path / "none.parquet",): f"error: {tmp_path / 'none.parquet'}: no such file\n",
     }.items():
         refused = bench("claims", *words)
         assert (refused.exit_code, refused.stderr) == (2, says)
-    refused = bench("claims", path, "--rules", "--json")
-    assert refused.exit_code == 2 and refused.stderr.startswith("error: --json lists claims, --rules ")
+    refused = bench("claims", path, "--by", "rule", "--json")
+    assert refused.exit_code == 2 and refused.stderr.startswith("error: --json lists claims, and --by rule ")
     other.write_text('{"a": 1}')
     refused = bench("claims", path, "--expect", other)
     assert refused.stderr == f"error: --expect {other}: holds no verdicts as `claims --json` writes them\n"
@@ -225,36 +229,27 @@ def test_every_public_gpu_has_a_verdict_or_a_reason_for_every_rule(public: list[
 
 MARKED = re.compile(r"^<!-- python -m bench claims (.+?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 """A table between the command that prints it and its end."""
-BY: dict[str, By] = {"--rules": "rule", "--experiments": "experiment"}
 PAGE = (REFERENCE / "verdicts.md").read_text()
 TABLES = dict(MARKED.findall(PAGE))
 
 
 @pytest.mark.parametrize("command", TABLES)
 def test_the_page_of_verdicts_has_the_table_that_its_command_prints(command: str) -> None:
-    words = command.split()
-    results = [word for word in words if not word.startswith("--")]
-    options = {word for word in words if word.startswith("--")}
-    assert options <= {"--markdown", *BY}
-    by = next((BY[option] for option in options if option in BY), "claim")
-    lines = claim_lines(committed(*results), None, "--markdown" in options, by)
-    assert TABLES[command].splitlines() == [line for line in lines if line.startswith("|")]
+    results, by = command.split(" --by ")
+    assert TABLES[command].splitlines() == list(table_lines(committed(*results.split()), by))  # type: ignore[arg-type]
 
 
 def test_no_mark_is_without_its_table() -> None:
     marks = re.findall(r"^<!-- (.+) -->$", PAGE, re.MULTILINE)
     assert marks == [mark for command in TABLES for mark in (f"python -m bench claims {command}", "end")]
-    assert sorted(command.split()[-1] for command in TABLES) == ["--experiments", "--markdown", "--rules"]
+    assert sorted(command.split()[-1] for command in TABLES) == ["claim", "experiment", "rule"]
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert f"guides' {len(RULES)} rules and the guides' {len(EXPERIMENTS)} experiments" in readme
 
 
 def test_devices_stand_side_by_side(public: list[JudgedClaim]) -> None:
-    lines = list(claim_lines(public, 1, markdown=True))
-    header, _, *cells = [line for line in lines if line.startswith("|")]
+    header, _, *cells = table_lines(public, "claim")
     assert header.count("(imported)") == 9 and all(line.count("|") == header.count("|") for line in cells)
-    text = list(claim_lines(public, None, markdown=False))
-    assert sum("nvidia-h200 (imported)  " in line for line in text) == len(cells)
 
 
 @pytest.mark.usefixtures("one_sweep")
@@ -274,7 +269,7 @@ def test_the_table_of_experiments_has_a_line_for_each(
     write(tmp_path / "cpu.parquet", list(ceilings(CPU)))
     lines = {
         cells[1].strip(): [cell.strip() for cell in cells[2:-1]]
-        for line in bench("claims", tmp_path, "--experiments").stdout.splitlines()
+        for line in bench("claims", tmp_path, "--by", "experiment").stdout.splitlines()
         if len(cells := line.split("|")) > 2
     }
     assert list(lines)[2:] == list(EXPERIMENTS)
@@ -282,7 +277,7 @@ def test_the_table_of_experiments_has_a_line_for_each(
     run.unlink()
     imported.unlink()
     monkeypatch.setattr("bench.cli.claims.SWEEPS", SWEEPS / "gemm" / "aligned_k.yaml")
-    only_cpu = bench("claims", tmp_path, "--experiments").stdout
+    only_cpu = bench("claims", tmp_path, "--by", "experiment").stdout
     assert "| MM-01 | gemm/aligned_k | ready for a GPU |  |" in only_cpu
     assert f"| CV-20 |  | {WITHOUT_A_CLAIM['CV-20']} |  |" in only_cpu
 
@@ -295,9 +290,7 @@ def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> 
     judged = chosen(verdicts([tmp_path], kernels.problem, ignore, ignore), None)
     listed = json.loads(as_json(judged))
     header, _, *lines = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in claim_lines(judged, None, markdown=False, by="rule")
-        if line.startswith("|")
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table_lines(judged, "rule")
     ]
     devices = ["amd-epyc-9r14", "h100-sxm", "h100-sxm (imported)"]
     assert header == ["rule", "says", *devices, "what is missing"]
@@ -321,11 +314,10 @@ def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> 
 
 
 def test_a_rule_of_imported_rows_alone_may_not_be_in_them(public: list[JudgedClaim]) -> None:
-    table = [line for line in claim_lines(public, None, False, by="rule") if line.startswith("|")]
-    lines = {line.split("|")[1].strip(): line for line in table}
+    lines = {line.split("|")[1].strip(): line for line in table_lines(public, "rule")}
     assert lines["20"].endswith("|  | not in these results |")
     assert lines["14"].endswith("| SUPPORTED 3 of 3 |  |")
-    (alone,) = [line for line in claim_lines(public, 14, False, by="rule") if line.startswith("| 14 ")]
+    (alone,) = [line for line in table_lines(public, "rule", 14) if line.startswith("| 14 ")]
     assert alone == lines["14"]
 
 
