@@ -41,10 +41,6 @@ HOLDING += [
     "tests/plots/test_parameter_words.py",
     f"{SWEEPS}::test_every_implementation_stands_in_some_sweep",
 ]
-HOLDING += [
-    f"{SWEEPS}::test_our_sweeps_fit_the_schema_they_name[{name}.yaml]"
-    for name in ("rms_tail/rows", "gemm/tall", "launch/again")
-]
 """Tests that go over all operators, sweeps or GPUs and take little time."""
 OTHERS = ["our_sweeps", "cover", "transfer", "forecast", "store", "case_name", "claims", "comparisons"]
 OTHERS += ["planner", "suites", "sweep", "predicting", "device"]
@@ -171,7 +167,6 @@ REFUSED = {
     ("operator", "gemm"): "new operator gemm: kernels/gemm exists; give another name",
     ("operator", "rounding"): "new operator rounding: kernels/rounding.py exists",
     ("operator", "ceilings"): "new operator ceilings: sweeps/ceilings exists",
-    ("operator", "versions"): "new operator versions: tests/kernels/test_versions.py exists",
     (
         "operator",
         "rms-norm",

@@ -63,7 +63,7 @@ def markdown_lines(what: str, every: Sequence[Contest], same: float, after: Sequ
         return
     yield from (f"**{counts_text(every, same)}**", "", f"{what[0].upper()}{what[1:]}.")
     shown = [each for verdict in LISTED for each in every if each.verdict == verdict]
-    rows = []
+    rows: list[tuple[str, str, str, str]] = []
     for each in shown[:MOST_ROWS]:
         time, interval = "", each.failure or "too few rounds"
         if effect := each.effect:
