@@ -45,7 +45,7 @@ class BatchNorm(Problem):
         on_cuda("cudnn-persistent", "cuDNN's CUDNN_BATCHNORM_SPATIAL_PERSISTENT: x stays on chip", FLOATS),
         on_both("aten", "torch's own kernels (native_batch_norm and its backward), never cuDNN's"),
         inductor("torch.compile of the formulas"),
-        on_cuda("triton", "our two kernels: sums, finished by the last program; a pass back (passes.py)"),
+        on_cuda("triton", "ours for NCHW: sums, finished by the last program; a pass back (passes.py)"),
     )
 
     direction: Direction = "forward"
@@ -112,7 +112,9 @@ class BatchNorm(Problem):
         return _READ_AGAIN[self.direction] * self.elements * self.item_byte
 
     def refusal(self, implementation: str) -> str:
-        """triton's two kernels count a channel in 32 bits."""
+        """Our kernels take NCHW, and count a channel in 32 bits."""
+        if implementation == "triton" and self.layout == "NHWC":
+            return "triton normalizes NCHW here, not NHWC"
         if implementation == "triton" and self.channel_elements > 2**31 - 2**20:
             return f"triton counts the {self.channel_elements} elements of a channel in 32 bits"
         return ""

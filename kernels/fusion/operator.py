@@ -74,11 +74,6 @@ def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
     return Launch(normalized)
 
 
-def triton(problem: Fusion, *tensors: torch.Tensor) -> Launch:
-    """Our fused kernel: y [rows, length], or y and h; tuned for this problem when first asked."""
-    return launched_by("fusion.norm" if problem.normalized else "fusion.stream")(problem, *tensors)
-
-
 def tolerance(problem: Fusion, implementation: str) -> float:
     """The largest |error| that rounding explains, as a fraction of the largest |value| of an output.
 
@@ -212,7 +207,11 @@ OPERATOR = Operator(
     problem=Fusion,
     inputs=inputs,
     reference=reference,
-    implementations={"aten": aten, "inductor": partial(torch_compile.launch, chain), "triton": triton},
+    implementations={
+        "aten": aten,
+        "inductor": partial(torch_compile.launch, chain),
+        "triton": launched_by("fusion.stream"),
+    },
     tolerance=tolerance,
     examples=_examples(),
     excerpt=excerpt,

@@ -30,6 +30,7 @@ import torch
 import triton
 import triton.language as tl
 
+from bench.autotune.tuning import tuned
 from bench.spec import Launch
 from kernels.activations.elementwise import Tile
 from kernels.fusion.problem import Fusion
@@ -128,8 +129,6 @@ def launch(problem: Fusion, *tensors: torch.Tensor, chosen: Tile | None = None) 
     The first launch of a problem in a process compiles and times every candidate; later ones remember.
     """
     if chosen is None:
-        from bench.autotune.tuning import tuned  # asks a device: not for those who only compile or interpret
-
         return tuned(("fusion", problem), CANDIDATES, lambda tile: launch(problem, *tensors, chosen=tile))
     y = torch.empty_like(tensors[0])
     run = chain[(triton.cdiv(problem.elements, chosen.block),)]

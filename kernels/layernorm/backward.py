@@ -1,4 +1,4 @@
-"""Gradient of layer normalization, rows up to 8192: every program takes many rows, and each is read once.
+"""Gradient of layer normalization, of rows up to 8192: every program takes many rows, and each is read once.
 
 **Why this algorithm.** dx needs two sums along each row, dweight and dbias a sum down each column. A program
 holds whole rows in registers, so dx costs one reading; and since it takes one tile of rows after the other,
@@ -25,7 +25,7 @@ import triton.language as tl
 
 from bench.spec import Launch, Tensors
 from kernels.layernorm.problem import LayerNorm
-from kernels.layernorm.rows import Tile, along_rows, known_length, of_rows, rows_of, whole_rows
+from kernels.layernorm.row_tiles import Tile, alignment, known_length, of_rows, rows_of, whole_rows
 from kernels.tensors import empty
 
 
@@ -113,7 +113,8 @@ SUM_ROWS, SUM_BLOCK = 128, 32
 def add(partial: torch.Tensor, dweight: torch.Tensor, dbias: torch.Tensor) -> Launch:
     """dweight and dbias `[length]` from their partial sums `[2, count, length]`."""
     count, length = partial.shape[1:]
-    options = along_rows(Tile(SUM_ROWS, SUM_BLOCK, 4), length, partial.element_size()) | {"ROWS": SUM_ROWS}
+    options = {"ALIGN": alignment(length, partial.element_size()), "ROWS": SUM_ROWS, "BLOCK": SUM_BLOCK}
+    options |= {"num_warps": 4, "num_stages": 1}
     run, arguments = add_partial_sums[(-(-length // SUM_BLOCK), 2)], (partial, dweight, dbias, count, length)
     return Launch.of(run, (dweight, dbias), *arguments, **options)
 

@@ -17,7 +17,7 @@ from kernels.excerpts import of_rows, one_of_each_part
 from kernels.layernorm.problem import EPSILON, LayerNorm
 from kernels.optional import lacking, launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
-from kernels.rows import examples
+from kernels.row_wise import examples
 
 _CHECKED = 1 << 19
 """About how many elements an excerpt keeps; a result up to four times as large is checked whole."""

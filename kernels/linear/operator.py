@@ -68,10 +68,7 @@ def _by_torch(
 ) -> Launch:
     # What is added, torch.addmm takes as a matrix or as its only row.
     product = multiply(_with_addend(problem), right, left, *reversed(more))
-    if not problem.sums_bias_gradient:
-        return product
-    db = left.new_empty(problem.outputs)
-    return product.then(Launch(lambda: torch.sum(left, 0, out=db), outputs=(db,)), "db")
+    return _with_bias_gradient(problem, product, left)
 
 
 def cublaslt(problem: Linear, *inputs: torch.Tensor) -> Launch:
@@ -82,15 +79,18 @@ def cublaslt(problem: Linear, *inputs: torch.Tensor) -> Launch:
 
 
 def triton(problem: Linear, *inputs: torch.Tensor) -> Launch:
-    """Our kernels, tuned for this problem on first use; outputs preallocated."""
+    """Our GEMM, tuned for this problem on first use, outputs preallocated; a bias gradient by torch."""
     from kernels.gemm import choosing  # Triton is not everywhere, and a run on a CPU needs none.
 
-    product = choosing.launch(_operands(problem, *inputs), "triton")
+    return _with_bias_gradient(problem, choosing.launch(_operands(problem, *inputs), "triton"), inputs[0])
+
+
+def _with_bias_gradient(problem: Linear, product: Launch, dy: torch.Tensor) -> Launch:
+    """The product and, if that is wanted, the sums of dy by torch's own kernel."""
     if not problem.sums_bias_gradient:
         return product
-    from kernels.linear import bias_gradient
-
-    return product.then(bias_gradient.tuned_launch(inputs[0]), "db")
+    db = dy.new_empty(problem.outputs)
+    return product.then(Launch(lambda: torch.sum(dy, 0, out=db), outputs=(db,)), "db")
 
 
 def _operands(problem: Linear, left: torch.Tensor, right: torch.Tensor, *more: torch.Tensor) -> Operands:

@@ -21,7 +21,7 @@ import triton.language as tl
 
 from bench.autotune.tuning import tuned
 from bench.spec import Launch, Tensors
-from kernels.layernorm.rows import Tile, known_length, of_rows, rows_of, whole_rows
+from kernels.layernorm.row_tiles import Tile, known_length, of_rows, rows_of, whole_rows
 from kernels.quantize.problem import LARGEST, MX_BLOCK, Quantize
 from kernels.tensors import empty
 

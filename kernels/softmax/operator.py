@@ -16,7 +16,7 @@ from bench.spec import Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_part
 from kernels.optional import lacking, launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY, low
-from kernels.rows import examples
+from kernels.row_wise import examples
 from kernels.softmax.problem import Softmax
 from kernels.tensors import inputs
 
@@ -115,7 +115,7 @@ OPERATOR = Operator(
         "aten": aten,
         "inductor": partial(torch_compile.launch, _functional),
         "quack": quack,
-        "triton": launched_by("softmax.launch"),
+        "triton": launched_by("softmax.forward_backward"),
     },
     tolerance=tolerance,
     examples=examples(Softmax),

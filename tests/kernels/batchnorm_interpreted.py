@@ -1,7 +1,6 @@
 """The batch normalization kernels, run by the repaired interpreter under the sanitizer."""
 
 import math
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -13,73 +12,44 @@ from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM, BatchNorm
 from kernels.batchnorm.two_pass import Tile
 from tests.drawing import covering
-from tests.kernels.interpreted import Case, Ran, SpoiledByNan, Tensors, ran
+from tests.kernels.interpreted import Ran, SpoiledByNan, Tensors, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.problems import usual
 from tests.kernels.sanitizer import placed
 
-SMALL = {"NCHW": Tile(64, 1, 4, 2), "NHWC": Tile(16, 8, 4, 2)}
-"""Blocks of which the examples hold several, the last one ragged; of odd planes, two images (`small`)."""
-LAYOUT_OF: dict[str, str] = {"groups": "NCHW"}
-"""Of what is tested beside the layouts."""
+SMALL = Tile(64, 4, 2)
+"""Blocks of which the examples hold several, the last one ragged."""
 FEW = 3
 """Multiprocessors: with two programs on each, channels of several blocks are shared."""
 
 SIZES = [(2, 1, 1, 1), (3, 5, 1, 1), (2, 13, 7, 7), (3, 17, 5, 3), (4, 8, 4, 8), (1, 1, 1, 641)]
-ODD_PLANES = [(5, 8, 5, 7), (9, 16, 7, 7), (2, 24, 3, 11)]
-"""Sizes of which channels are taken in groups: ragged, of several groups and parts, of one whole block."""
-LAYOUTS = ("NCHW", "NHWC")
 make = partial(usual, "batchnorm")
 DTYPES = ("float16", "bfloat16", "float32")
 
 
-def every(sizes: list[tuple[int, ...]], layouts: Sequence[str], dtypes: int, *ways: str) -> list[BatchNorm]:
-    """Every size in each of these layouts and directions; of DTYPES the first so many take turns."""
-    return [
-        BatchNorm.model_validate(
-            dict(direction=way, n=n, c=c, h=h, w=w, layout=layout, dtype=DTYPES[(i + j + k) % dtypes])
-        )
-        for i, (n, c, h, w) in enumerate(sizes)
-        for j, layout in enumerate(layouts)
-        for k, way in enumerate(ways)
+WAYS = ("forward", "inference", "backward")
+
+
+def problems() -> list[BatchNorm]:
+    """Every size in each direction, every type; a deep run has every combination."""
+    every = [
+        BatchNorm.model_validate(dict(direction=way, n=n, c=c, h=h, w=w, dtype=DTYPES[(i + k) % 3]))
+        for i, (n, c, h, w) in enumerate(SIZES)
+        for k, way in enumerate(WAYS)
     ]
-
-
-def problems(*directions: str) -> list[BatchNorm]:
-    """Every size, every layout in each of these directions, every type; a deep run has every combination."""
     return covering(
-        every(SIZES, LAYOUTS, 3, *directions),
-        f"interpreted batchnorm {directions}",
+        every,
+        "interpreted batchnorm",
         lambda p: (p.n, p.c, p.h, p.w),
-        lambda p: (p.layout, p.direction),
+        lambda p: p.direction,
         lambda p: p.dtype,
     )
 
 
-def small(problem: BatchNorm) -> Tile:
-    """A tile of which the problem has several."""
-    if (problem.n, problem.c, problem.h, problem.w) in ODD_PLANES:
-        assert two_pass.grouped(problem)
-        return Tile(2, two_pass.candidates(problem)[0].columns, 4, 2)
-    return SMALL[problem.layout]
-
-
-def configured(problems: list[BatchNorm]) -> list[Case]:
-    """Each with a tile of which the problem has several."""
-    return [(problem, small(problem)) for problem in problems]
-
-
 class TestBatchNorm(SpoiledByNan):
     operator = OPERATOR
-    cases = (
-        *configured(problems("forward", "inference", "backward")),
-        *configured(every(ODD_PLANES, ("NCHW",), 2, "forward", "inference", "backward")),
-    )
-    spoiled = tuple(
-        (make(n=2, c=3, h=4, w=5, layout=layout, direction=direction), SMALL[layout])
-        for layout in LAYOUTS
-        for direction in ("forward", "inference", "backward")
-    )
+    cases = tuple((problem, SMALL) for problem in problems())
+    spoiled = tuple((make(n=2, c=3, h=4, w=5, direction=way), SMALL) for way in WAYS)
 
     def launch(self, problem: BatchNorm, inputs: Tensors, configuration: Tile) -> Launch:
         return two_pass.launch(problem, *inputs, tile=configuration, multiprocessors=FEW)
@@ -99,21 +69,19 @@ class TestBatchNorm(SpoiledByNan):
         moved = (passes * len(images) + 1) * bulk
         compulsory = problem.byte - (len(images) + 1) * bulk
         assert moved + compulsory == problem.byte_moved("triton")
-        groups = two_pass.groups(problem, configuration)
-        assert changed == (0 if passes == 1 else 4 * groups * parts)
+        assert changed == (0 if passes == 1 else 4 * problem.c * parts)
         # All that is no bulk: at most 6 loads and 4 stores a channel by each program, partials and counters
         # included.
         rest = loaded + stored - moved - shift
-        assert rest <= 4 * problem.c * parts * 12 + 16 * problem.c + 4 * groups
+        assert rest <= 4 * problem.c * parts * 12 + 20 * problem.c
 
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_running_statistics(self, layout: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_running_statistics(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """After one launch from 0 and 1, and after two: the variance is the unbiased one."""
-        problem = make(n=3, c=5, h=4, w=7, layout=layout)
+        problem = make(n=3, c=5, h=4, w=7)
         inputs = self.inputs(problem, seed)
         running = (torch.zeros(problem.c), torch.ones(problem.c))
         monkeypatch.setattr(two_pass, "running_statistics", lambda c, device: running)
-        launch = self.launch(problem, inputs, SMALL[layout])
+        launch = self.launch(problem, inputs, SMALL)
         variance, mean = torch.var_mean(inputs[0].double(), dim=(0, 2, 3), correction=1)
         for times in (1, 2):
             ran(launch)
@@ -122,13 +90,12 @@ class TestBatchNorm(SpoiledByNan):
             want = 1 - share + share * variance
             torch.testing.assert_close(running[1].double(), want, rtol=1e-6, atol=0)
 
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_a_mean_of_1000_costs_no_digits(self, layout: str, seed: int) -> None:
+    def test_a_mean_of_1000_costs_no_digits(self, seed: int) -> None:
         """Deviation 2 about 1000: 1/deviation as good as about 0, y as good as a float32 mean allows."""
-        problem = make(n=4, c=3, h=8, w=16, layout=layout)
+        problem = make(n=4, c=3, h=8, w=16)
         x, weight, bias = self.inputs(problem, seed)
         x = 1000 + 2 * math.sqrt(3) * x
-        found = self.outputs(problem, (x, weight, bias), SMALL[layout])
+        found = self.outputs(problem, (x, weight, bias), SMALL)
         y, mean, rstd = OPERATOR.reference(problem, x, weight, bias)
         # The shift may lie sqrt(3) deviations off, so squares about it sum up to 4 times the variance they
         # leave, and the square of the mean that is taken off to 3 times. In units of 2^-24, with sums of 512
@@ -140,38 +107,31 @@ class TestBatchNorm(SpoiledByNan):
         assert float((found[1] - mean).abs().max()) <= 2 * half_step
         assert float((found[0] - y).abs().max()) <= 2 * half_step / 2 + 1e-6
 
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_infinity_spoils_its_channel_only(self, layout: str, seed: int) -> None:
+    def test_infinity_spoils_its_channel_only(self, seed: int) -> None:
         """As in torch: all of the channel's y is NaN, the others are untouched."""
-        problem = make(n=2, c=3, h=4, w=5, layout=layout)
+        problem = make(n=2, c=3, h=4, w=5)
         x, weight, bias = self.inputs(problem, seed)
         x[1, 1, 2, 3] = math.inf
-        found, *_ = self.outputs(problem, (x, weight, bias), SMALL[layout])
+        found, *_ = self.outputs(problem, (x, weight, bias), SMALL)
         y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPSILON)
         assert y[:, 1].isnan().all() and torch.equal(y.isnan(), found.isnan())
         torch.testing.assert_close(found[:, ::2], y[:, ::2], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kernel", ["normalize", "input_gradient", "statistics", "gradient_sums"])
-@pytest.mark.parametrize("layout", [*LAYOUTS, "groups"])
-def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
+def test_offsets_beyond_32_bits(kernel: str, seed: int) -> None:
     """The last block of a tensor of 2^31 + 2^21 elements: only its pages are ever touched."""
-    c, plane, images = (2**17 + 2**7, 49, 336) if layout == "groups" else (2**17 + 2**7, 16, 1024)
+    c, plane, images = 2**17 + 2**7, 16, 1024
     x, dy, out = (torch.empty(images * plane * c, dtype=torch.float16) for _ in range(3))
     assert x.numel() > 2**31
-    tile = {"NCHW": Tile(64, 1, 4, 1), "NHWC": Tile(4, 64, 4, 1), "groups": Tile(4, 512, 4, 1)}[layout]
-    h = math.isqrt(plane)
-    problem = BatchNorm.model_validate(
-        dict(n=images, c=c, h=h, w=h, layout=LAYOUT_OF.get(layout, layout), dtype="float16")
-    )
+    tile = Tile(64, 4, 1)
+    problem = BatchNorm(direction="forward", n=images, c=c, h=4, w=4, dtype="float16")
     # Each block is one part, so the last program takes the last block.
-    blocks = (images if layout == "groups" else problem.channel_elements) // tile.rows
-    options, total = two_pass.sizes(problem, tile, blocks), two_pass.groups(problem, tile) * blocks
-    cut = options["CUT"]
-    last = slice(c - cut.group, c)
-    of_images = slice(-(tile.rows // cut.plane if tile.columns == 1 else tile.rows), None)
-    block, gradient, written = (t.view(-1, c, cut.plane)[of_images, last] for t in (x, dy, out))
-    shift = x.view(-1, c, cut.plane)[0, last, :1]
+    blocks = problem.channel_elements // tile.rows
+    options, total = two_pass.sizes(problem, tile, blocks), c * blocks
+    last, of_images = slice(c - 1, c), slice(-(tile.rows // plane), None)
+    block, gradient, written = (t.view(-1, c, plane)[of_images, last] for t in (x, dy, out))
+    shift = x.view(-1, c, plane)[0, last, :1]
     generator = torch.Generator().manual_seed(seed)
     for tensor in (block, gradient, shift):
         tensor.copy_(torch.rand(tensor.shape, generator=generator) - 0.5)
@@ -195,10 +155,7 @@ def test_offsets_beyond_32_bits(layout: str, kernel: str, seed: int) -> None:
     if first:
         d = got - shift.double() if kernel == "statistics" else g
         e = d * d if kernel == "statistics" else g * (got - m)
-        if tile.columns == 1:
-            sums = partials.view(2, c, blocks)[:, last, -1]
-        else:
-            sums = partials.view(2, blocks, c)[:, -1, last]
+        sums = partials.view(2, c, blocks)[:, last, -1]
         want = torch.stack([d.sum((0, 2)), e.sum((0, 2))])
         torch.testing.assert_close(sums.double(), want, rtol=1e-4, atol=1e-5)
         return

@@ -5,7 +5,7 @@ from functools import partial
 
 from bench.spec import Dtype
 from kernels.activations.elementwise import Tile
-from kernels.fusion import norm, stream
+from kernels.fusion import stream
 from kernels.fusion.problem import Chain, Fusion
 from tests.kernels.compiled import (
     CAPABILITIES,
@@ -27,31 +27,26 @@ ON_90 = (90,)
 def form(
     chain: Chain,
     dtype: Dtype,
-    configuration: Tile | norm.Rows,
+    configuration: Tile,
     rows: int,
     length: int,
     capabilities: tuple[int, ...] = CAPABILITIES,
 ) -> Form:
     """A problem of this size. Its data moves 16 bytes at a time if its sizes allow it."""
     problem = Fusion(chain=chain, dtype=dtype, rows=rows, length=length)
-    launch = norm.launch if isinstance(configuration, norm.Rows) else stream.launch
-    (call,) = launched(launch(problem, *without_memory(problem), chosen=configuration))  # type: ignore[arg-type]
+    (call,) = launched(stream.launch(problem, *without_memory(problem), chosen=configuration))
     promises: list[Promise] = [resource_faults]
-    if isinstance(configuration, norm.Rows):
-        element = configuration.rows * call.arguments["PADDED"] // (32 * configuration.warps)
-        wide = call.arguments["ALIGN"] > 1
-    else:
-        straight = call.arguments["ALIGN_N"] > 1
-        element = configuration.block // (32 * configuration.warps) if straight else 0
-        wide = call.arguments["ALIGN_N" if chain == "residual" else "ALIGN_LENGTH"] > 1
-        if wide and length >= configuration.block and problem.elements < 1 << 31:
-            promises.append(partial(length_faults, element=element, most=MOST[chain]))
+    straight = call.arguments["ALIGN_N"] > 1
+    element = configuration.block // (32 * configuration.warps) if straight else 0
+    wide = call.arguments["ALIGN_N" if chain == "residual" else "ALIGN_LENGTH"] > 1
+    if wide and length >= configuration.block and problem.elements < 1 << 31:
+        promises.append(partial(length_faults, element=element, most=MOST[chain]))
     promises += [narrow_faults] if wide else []
     return Form(f"{problem} {configuration}", call, tuple(promises), capabilities, element=element)
 
 
 def chosen() -> Iterator[Form]:
-    """Each block everywhere in two forms, each other form once; layernorm's in its most laborious."""
+    """Each block everywhere in two forms, each other form once."""
     for block in stream.CANDIDATES:
         yield form("bias-gelu", "float16", block, 64, 4096)
         yield form("bias-residual", "float32", block, 64, 4096)
@@ -67,16 +62,6 @@ def chosen() -> Iterator[Form]:
     yield form("residual", "float16", some, 65, 4095, ON_90)
     yield form("residual", "float16", some, 64, 4095, ON_90)
     yield form("bias-gelu", "float16", some, 1 << 20, 4096, ON_90)  # beyond 2^31 elements
-    for rows in norm.candidates(4096):
-        yield form("bias-residual-layernorm", "float16", rows, 64, 4096)
-    for rows in norm.candidates(1024):
-        yield form("bias-residual-layernorm", "float32", rows, 64, 1024, (70, 90))
-    for dtype in ("float16", "float32"):
-        yield form("bias-residual-layernorm", dtype, norm.candidates(16384)[0], 64, 16384)
-    for rows in norm.candidates(256):
-        yield form("residual-layernorm", "bfloat16", rows, 64, 256, ON_90)
-    yield form("bias-residual-layernorm", "float16", norm.candidates(4095)[0], 64, 4095, ON_90)
-    yield form("bias-residual-layernorm", "float16", norm.candidates(16383)[0], 64, 16383, (70,))
 
 
 FAMILIES = {"fusion": Family.of(chosen)}

@@ -1,4 +1,4 @@
-"""The fused kernels, run by the repaired interpreter under the sanitizer."""
+"""The fused kernel, run by the repaired interpreter under the sanitizer."""
 
 import math
 from operator import attrgetter
@@ -9,11 +9,11 @@ from torch.nn import functional
 
 from bench.spec import Launch
 from kernels.activations.elementwise import Tile
-from kernels.fusion import norm, stream
+from kernels.fusion import stream
 from kernels.fusion.operator import OPERATOR, chain, tolerance
-from kernels.fusion.problem import EPSILON, Fusion
+from kernels.fusion.problem import Fusion
 from tests.drawing import covering, drawn
-from tests.kernels.interpreted import Beyond32Bits, Case, Far, Ran, SpoiledByNan, Tensors, ran
+from tests.kernels.interpreted import Case, Ran, SpoiledByNan, Tensors, ran
 from tests.kernels.interpreter import repaired
 from tests.kernels.problems import inputs_of
 from tests.kernels.sanitizer import placed, watched
@@ -23,7 +23,6 @@ overflowing = pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:
 """What NumPy, which interprets, warns of and a GPU does not."""
 TINY = Tile(16, 1)
 STREAMS = [p for p in OPERATOR.examples if isinstance(p, Fusion) and not p.normalized]
-NORMS = [p for p in OPERATOR.examples if isinstance(p, Fusion) and p.normalized]
 
 # Rows on, one short of and one past TINY's block; n on, one short of and one past several; sizes that 2 or 4
 # divide, and not what 16 bytes hold; n that this divides, and rows that it does not.
@@ -41,10 +40,9 @@ KINDS = (attrgetter("rows", "length"), attrgetter("chain"), attrgetter("dtype"))
 
 
 def cases() -> list[Case]:
-    """Streams at every example with a block of the tuner's, small ones in many tiny blocks too; and norms.
+    """Every example with a block of the tuner's, small ones in many tiny blocks too.
 
-    Each of the tuner's blocks meets problems of several of them, aligned and with a ragged end; norms are run
-    with one row a program, with more rows a program than there are, and with a row that fills the chip.
+    Each of the tuner's blocks meets problems of several of them, aligned and with a ragged end.
     """
     found: list[Case] = []
     for problem in covering([*STREAMS, *STRADDLING], "stream", *KINDS):
@@ -52,47 +50,27 @@ def cases() -> list[Case]:
     for block in drawn(stream.CANDIDATES, 1, "blocks"):
         for length in (2056, 1999):
             found.append((Fusion(chain="bias-residual", rows=5, length=length, dtype="float16"), block))
-    for problem in covering(NORMS, "norm", *KINDS):
-        found += [(problem, rows) for rows in norm.candidates(problem.length)]
-    longest = Fusion(chain="bias-residual-layernorm", rows=2, length=16384, dtype="float16")
-    return [*found, (longest, norm.candidates(16384)[0])]
+    return found
 
 
-# The last program, of which half the rows exist.
-LARGE = Fusion(chain="residual-layernorm", rows=(1 << 20) + 3, length=2048, dtype="float16")
-
-
-class TestFusion(SpoiledByNan, Beyond32Bits):
+class TestFusion(SpoiledByNan):
     operator = OPERATOR
-    cases = cases()
-    spoiled = (
-        (Fusion(chain="bias-residual", rows=5, length=15, dtype="float32"), TINY),
-        (Fusion(chain="residual-layernorm", rows=4, length=256, dtype="float32"), norm.candidates(256)[-1]),
-    )
-    far = (Far(LARGE, norm.Rows(2, 4), LARGE.model_copy(update={"rows": 1})),)
+    cases = tuple(cases())
+    spoiled = ((Fusion(chain="bias-residual", rows=5, length=15, dtype="float32"), TINY),)
 
-    def launch(self, problem: Fusion, inputs: Tensors, configuration: Tile | norm.Rows) -> Launch:
-        return launch(problem, configuration, *inputs)
+    def launch(self, problem: Fusion, inputs: Tensors, configuration: Tile) -> Launch:
+        return stream.launch(problem, *inputs, chosen=configuration)
 
-    def counted(self, problem: Fusion, configuration: Tile | norm.Rows, inputs: Tensors, done: Ran) -> None:
-        """Exactly the loads that the essays promise."""
+    def counted(self, problem: Fusion, configuration: Tile, inputs: Tensors, done: Ran) -> None:
+        """Exactly the loads that the essay promises."""
         assert done.byte[1:] == (problem.byte_written, 0)
         for tensor in inputs:
             loaded = done.watch.loads.within(tensor)
             assert loaded.distinct_byte == tensor.nbytes
             of_row = problem.elements * problem.item_byte
-            if isinstance(configuration, norm.Rows):
-                of_row = -(-problem.rows // configuration.rows) * tensor.nbytes
             assert loaded.byte == (tensor.nbytes if tensor.ndim == 2 else of_row)
         distinct = done.watch.loads.distinct_byte + done.watch.stores.distinct_byte
         assert distinct == problem.byte == problem.byte_moved("triton")
-
-
-def launch(problem: Fusion, configuration: Tile | norm.Rows, *tensors: torch.Tensor) -> Launch:
-    """By this configuration of the kernel that the chain takes."""
-    if isinstance(configuration, Tile):
-        return stream.launch(problem, *tensors, chosen=configuration)
-    return norm.launch(problem, *tensors, chosen=configuration)
 
 
 def test_a_block_never_run_is_found(seed: int) -> None:
@@ -119,7 +97,7 @@ def test_gelu_is_the_tanh_form_over_its_whole_range() -> None:
     """Within a millionth of the argument; from -12 to 12 it falls to zero and rises to the argument."""
     x = torch.linspace(-12, 12, 4096)
     problem = Fusion(chain="bias-gelu", rows=4096, length=1, dtype="float32")
-    (y,) = ran(launch(problem, stream.CANDIDATES[0], x[:, None], torch.zeros(1))).outputs
+    (y,) = ran(stream.launch(problem, x[:, None], torch.zeros(1), chosen=stream.CANDIDATES[0])).outputs
     right = functional.gelu(x.double(), approximate="tanh")
     assert ((y[:, 0].double() - right).abs() <= 1e-6 * x.abs()).all()
     assert (y[:, 0].double() - functional.gelu(x.double())).abs().max() > 1e-4  # the erf form is another
@@ -141,44 +119,8 @@ def test_stream_of_special_values_is_as_torch_computes_it(name: str) -> None:
     tensors = [x, *([bias] if "bias" in problem.steps else []), *([residual] if "residual" in name else [])]
     want = chain(problem, *tensors)
     assert isinstance(want, torch.Tensor)
-    (y,) = ran(launch(problem, TINY, *tensors)).outputs
+    (y,) = ran(stream.launch(problem, *tensors, chosen=TINY)).outputs
     agree(y, want)
-
-
-@overflowing
-def test_norm_keeps_special_values_in_their_row(seed: int) -> None:
-    """A row with NaN or an infinity becomes NaN, as in torch; its neighbours in the program do not."""
-    problem = Fusion(chain="residual-layernorm", rows=4, length=256, dtype="float32")
-    x, *rest = inputs_of(problem, seed)
-    x[1, 3], x[2, 255] = math.nan, -math.inf
-    outputs = ran(launch(problem, norm.candidates(256)[-1], x, *rest)).outputs
-    want = chain(problem, x, *rest)
-    for got, right in zip(outputs, want, strict=True):
-        agree(got, right)
-    assert outputs[0][1:3].isnan().all() and outputs[0][[0, 3]].isfinite().all()
-
-
-def test_norm_subtracts_no_large_numbers(seed: int) -> None:
-    """A mean a thousand times the deviation costs three digits, not six as with the mean of squares."""
-    problem = Fusion(chain="residual-layernorm", rows=3, length=1000, dtype="float32")
-    x, *rest = inputs_of(problem, seed)
-    tensors = (x + 1000.0, *rest)
-    y, _ = ran(launch(problem, norm.candidates(1000)[-1], *tensors)).outputs
-    want, _ = OPERATOR.reference(problem, *tensors)
-    assert (y.double() - want).abs().max() < 1e-3
-
-
-def test_norm_of_a_constant_row_is_the_shift() -> None:
-    """No variance: epsilon stands in for it, and 0 is not divided by 0."""
-    problem = Fusion(chain="residual-layernorm", rows=1, length=256, dtype="float32")
-    shift = torch.linspace(-1, 1, 256)
-    x = torch.full((1, 256), 0.75)
-    y, h = ran(launch(problem, norm.candidates(256)[0], x, x, torch.ones(256), shift)).outputs
-    assert torch.equal(y[0], shift) and (h == 1.5).all()
-    x = 1e-3 * torch.linspace(-1, 1, 256)[None]  # a variance that epsilon, 1e-5, outweighs
-    tensors = (x, torch.zeros_like(x), torch.ones(256), shift)
-    y, h = ran(launch(problem, norm.candidates(256)[0], *tensors)).outputs
-    agree(y, functional.layer_norm(h, (256,), torch.ones(256), shift, EPSILON))
 
 
 # Beyond 2^31 elements, aligned and not; 2^31 - 8, which 32 bits still hold.

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from bench.spec import Dtype, Launch
-from kernels.layernorm import backward_two_pass
 from kernels.layernorm import launch as of_layernorm
 from kernels.layernorm.problem import LayerNorm
-from kernels.layernorm.rows import Tile
+from kernels.layernorm.row_tiles import Tile
 from kernels.quantize import casting
 from kernels.quantize.problem import Quantize
-from kernels.softmax import launch as of_softmax
+from kernels.softmax import forward_backward as of_softmax
 from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
 from tests.kernels.compiled import (
@@ -73,12 +72,6 @@ def of_tile(name: str, problem: LayerNorm | Softmax, tile: Tile) -> tuple[int, t
     element = tile.rows * tile.block // (32 * tile.warps) if straight else 0
     if problem.length * problem.item_byte % 16 or name == "add_partial_sums":  # stores as few as it can share
         return element, (resource_faults,)
-    if name == "row_sums" and isinstance(
-        problem, LayerNorm
-    ):  # stores single numbers, and loads x, dy and weight
-        walk = backward_two_pass.walking(problem)
-        loads = 3 * walk.block * problem.item_byte // (16 * 32 * walk.warps)
-        return 0, (resource_faults, partial(narrow_faults, loads=loads, stores=0))
     few = (partial(length_faults, element=element, most=35),) if straight else ()
     return element, (resource_faults, narrow_faults, *few)
 
@@ -89,19 +82,16 @@ def chosen(kind: Kind) -> Iterator[Form]:
     for direction in WAYS:
         full, ragged = FULL[kind, direction]
         of = partial(row, kind, direction)
-        for length in (64, 1024, full // 2, 32768):
+        for length in (64, 1024, full // 2):
             for tile in tiles(of(length, "float32")):
                 for dtype in BOTH:
                     yield from forms(of(length, dtype), tile, (next(turns),))
                 next(turns)  # so that a data type meets all of them
         for dtype in BOTH:
             yield from forms(of(full, dtype), Tile(1, full, 16))
-            yield from forms(of(32768, dtype), tiles(of(32768, dtype))[-1])
         small = Tile(4 if direction == "forward" else 2, 1024, 4)
         for dtype, length in (("bfloat16", 1000), ("float32", 1004), ("float16", 1001)):
             yield from forms(of(length, dtype), small, (90,))
-        for dtype, length in (("bfloat16", 32776), ("float16", 32775)):
-            yield from forms(of(length, dtype), tiles(of(length, dtype))[1], (90,))
         # Ragged and odd, as full as can be: narrow loads must not spill either.
         block = 1 << (ragged - 1).bit_length()
         yield from forms(of(ragged, "float16"), Tile(1, block, 16), (70, 90))

@@ -1,26 +1,22 @@
 """Kernels on rows (layer normalization, softmax, quantisation), interpreted under the sanitizer."""
 
-import itertools
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 
 import pytest
 import torch
 
 from bench.spec import Launch
-from kernels.layernorm import backward, backward_two_pass
+from kernels.layernorm import backward
 from kernels.layernorm import launch as of_layernorm
-from kernels.layernorm.designs import Designs
 from kernels.layernorm.operator import OPERATOR as LAYERNORM
 from kernels.layernorm.problem import EPSILON, LayerNorm
-from kernels.layernorm.rows import Tile, alignment
+from kernels.layernorm.row_tiles import Tile, alignment
 from kernels.quantize import casting
 from kernels.quantize.operator import OPERATOR as QUANTIZE
 from kernels.quantize.problem import Quantize
-from kernels.rows import Rows
-from kernels.softmax import launch as of_softmax
+from kernels.row_wise import Rows
+from kernels.softmax import forward_backward as of_softmax
 from kernels.softmax.operator import OPERATOR as SOFTMAX
 from kernels.softmax.problem import Softmax
 from kernels.tensors import empty
@@ -32,29 +28,17 @@ from tests.kernels.tensors import relative_error, used
 
 MULTIPROCESSORS = 3
 WAYS = ("forward", "backward")
-GRADIENTS = {"whole": backward, "two-pass": backward_two_pass}
-"""The modules of layer normalization's gradient for rows in registers, and read twice."""
-METHODS = {"whole": "of_tiles", "two-pass": "of_chunks"}
-"""The same of what does without a module for each."""
-
-
-class By(NamedTuple):
-    """A design and its tile, whatever the length of a row."""
-
-    design: str
-    tile: Tile
-
-    def __str__(self) -> str:
-        return f"{self.design} {self.tile}"
+SMALL = Tile(4, 256, 1)
+"""Of rows of 200 elements."""
 
 
 def rows(kind: type[Rows], direction: str, count: int, length: int, dtype: str = "float32") -> Any:
     return kind.model_validate({"direction": direction, "rows": count, "length": length, "dtype": dtype})
 
 
-def cases(kind: type[Rows]) -> Iterator[Case]:
-    """A few of the examples, and of chunks of a few elements; all of them in a deep run."""
-    operator, launching = (LAYERNORM, of_layernorm) if kind is LayerNorm else (SOFTMAX, of_softmax)
+def cases(kind: type[Rows]) -> list[Case]:
+    """A few of the examples with the first and the last of their tiles; all of them in a deep run."""
+    operator, module = (LAYERNORM, of_layernorm) if kind is LayerNorm else (SOFTMAX, of_softmax)
     examples = [
         p
         for p in operator.examples
@@ -62,124 +46,74 @@ def cases(kind: type[Rows]) -> Iterator[Case]:
         and not p.missing("triton", "cuda", (9, 0))
         and not (p.dtype != "bfloat16" and p.length > 1025)  # the interpreter is slow
     ]
-    for problem in few(examples, f"interpreted {kind}"):
-        tiles = launching.candidates(problem)  # type: ignore[arg-type]
-        for tile in dict.fromkeys((tiles[0], tiles[-1]) if problem.length < 1025 else tiles[:1]):
-            yield problem, By("whole" if problem.in_registers else "two-pass", tile)
-    # On, one past and one short of chunks; more tiles of rows than slices.
-    sizes = ((1, 64), (7, 65), (23, 200), (10, 127), (3, 192), (2, 1))
-    long = [
-        rows(kind, direction, *size, dtype)
-        for direction, size, dtype in itertools.product(WAYS, sizes, ("bfloat16", "float32"))
-        if kind is Softmax or size[1] >= 64
-    ]
-    for problem in few(long, f"long rows of {kind}"):
-        height = 4 if kind is LayerNorm and problem.direction == "backward" else 1
-        yield problem, By("two-pass", Tile(height, 64, 1))
-    if kind is LayerNorm:  # fewer, as many and more tiles than programs, ragged or not
-        for count in (1, 2, 5, 6, 7, 24, 25):
-            yield rows(kind, "backward", count, 24), By("whole", Tile(2, 32, 1))
+    # Every size, and every data type in either direction.
+    few = covering(
+        examples, f"interpreted {kind}", lambda p: (p.rows, p.length), lambda p: (p.direction, p.dtype)
+    )
+    found: list[Case] = []
+    for problem in few:
+        tiles = module.candidates(problem)  # type: ignore[attr-defined]
+        taken = (tiles[0], tiles[-1]) if problem.length < 1025 else tiles[:1]
+        found += [(problem, tile) for tile in dict.fromkeys(taken)]
+    # Fewer, as many and more tiles than programs, ragged or not.
+    counts = (1, 2, 5, 6, 7, 24, 25) if kind is LayerNorm else ()
+    return [*found, *((rows(kind, "backward", count, 24), Tile(2, 32, 1)) for count in counts)]
 
 
-def few(problems: list[Any], of: str) -> list[Any]:
-    """Every size, and every data type in either direction; all of them in a deep run."""
-    return covering(problems, of, lambda p: (p.rows, p.length), lambda p: (p.direction, p.dtype))
-
-
-def far(kind: type[Rows], direction: str) -> Iterator[Far]:
-    """By each design."""
-    problem = rows(kind, direction, (2**31 + 2**20) // 1000 + 1, 1000, "float16")
-    for by in (By("whole", Tile(4, 1024, 1)), By("two-pass", Tile(1, 256, 1))):
-        count = (problem.rows - 1) % by.tile.rows + 1
-        yield Far(problem, by, problem.model_copy(update={"rows": count}))
-
-
-SMALL = (By("whole", Tile(4, 256, 1)), By("two-pass", Tile(1, 64, 1)))
-"""Of rows of 200 elements."""
+def far(kind: type[Rows], direction: str) -> Far:
+    """The last rows of 2^31 elements and more."""
+    problem, tile = rows(kind, direction, (2**31 + 2**20) // 1000 + 1, 1000, "float16"), Tile(4, 1024, 1)
+    count = (problem.rows - 1) % tile.rows + 1
+    return Far(problem, tile, problem.model_copy(update={"rows": count}))
 
 
 class RowKernels(SpoiledByNan, Beyond32Bits):
-    """Both operators, by all designs."""
+    """Both operators."""
 
-    def launch(self, problem: Any, inputs: Tensors, configuration: By) -> Launch:
-        design, tile = configuration
-        if isinstance(problem, LayerNorm) and problem.direction == "backward":
-            *others, mean, rstd = inputs
-            inputs = (*others, mean.float(), rstd.float())
-            return GRADIENTS[design].launch(problem, inputs, tile, MULTIPROCESSORS)  # type: ignore[attr-defined, no-any-return]
-        of = of_layernorm.FORWARD if isinstance(problem, LayerNorm) else of_softmax.DESIGNS[problem.direction]
-        by = getattr(of, METHODS[design])
-        return by(problem, inputs, tile)  # type: ignore[no-any-return]
+    def launch(self, problem: Any, inputs: Tensors, configuration: Tile) -> Launch:
+        if isinstance(problem, LayerNorm):
+            return of_layernorm.with_tile(problem, inputs, configuration, MULTIPROCESSORS)
+        return of_softmax.with_tile(problem, inputs, configuration)
 
-    def counted(self, problem: Any, configuration: By, inputs: Tensors, done: Ran) -> None:
-        assert done.byte == (*traffic(problem, configuration), 0) and done.watch.stores.repeated == 0
-        assert done.watch.loads.within(inputs[0]).distinct_byte == inputs[0].nbytes
-        if configuration.design == "whole":
-            assert done.watch.loads.within(inputs[0]).byte == inputs[0].nbytes
-
-
-def traffic(problem: Any, by: By) -> tuple[int, int]:
-    """Bytes loaded and stored, exactly: the least there is, and what the docstrings name beside it."""
-    read, written = problem.byte_read, problem.byte_written
-    if isinstance(problem, Softmax):
-        return read * (2 if by.design == "two-pass" else 1), written
-    weight, data = problem.length * problem.item_byte, problem.elements * problem.item_byte
-    if problem.direction == "forward":
-        programs = problem.rows
-        again = data + problem.rows * by.tile.block * problem.item_byte
-        if by.design == "whole":
-            programs, again = math.ceil(problem.rows / by.tile.rows), 0
-        return read + again + (programs - 1) * 2 * weight, written
-    if by.design == "whole":
-        count = min(MULTIPROCESSORS * by.tile.per_sm, math.ceil(problem.rows / by.tile.rows))
-        partial = partial_byte(problem, count)
-        return read + (count - 1) * weight + partial, written + partial
-    count = backward_two_pass.slices(problem, by.tile, MULTIPROCESSORS)
-    strips, partial = math.ceil(problem.length / by.tile.block), partial_byte(problem, count)
-    statistics = 8 * problem.rows
-    loaded = read + 2 * data + (problem.rows + count - 1) * weight + 2 * strips * statistics + partial
-    return loaded, written + statistics + partial
-
-
-def partial_byte(problem: LayerNorm, count: int) -> int:
-    return 2 * count * problem.length * 4
+    def counted(self, problem: Any, configuration: Tile, inputs: Tensors, done: Ran) -> None:
+        """The least there is, and what the docstrings name beside it: weights, and partial sums."""
+        read, written = problem.byte_read, problem.byte_written
+        if isinstance(problem, LayerNorm):
+            weight = problem.length * problem.item_byte
+            tiles = math.ceil(problem.rows / configuration.rows)
+            if problem.direction == "forward":
+                read += (tiles - 1) * 2 * weight
+            else:
+                count = min(MULTIPROCESSORS * configuration.per_sm, tiles)
+                partial = 2 * count * problem.length * 4
+                read, written = read + (count - 1) * weight + partial, written + partial
+        assert done.byte == (read, written, 0) and done.watch.stores.repeated == 0
+        x = done.watch.loads.within(inputs[0])
+        assert x.distinct_byte == x.byte == inputs[0].nbytes
 
 
 class TestLayerNorm(RowKernels):
     operator = LAYERNORM
     cases = tuple(cases(LayerNorm))
-    spoiled = (
-        *((rows(LayerNorm, "forward", 6, 200), by) for by in SMALL),
-        (rows(LayerNorm, "backward", 6, 200), By("whole", Tile(4, 256, 1))),
-        (rows(LayerNorm, "backward", 6, 200), By("two-pass", Tile(4, 64, 1))),
-    )
-    far = tuple(far(LayerNorm, "forward"))
+    spoiled = tuple((rows(LayerNorm, direction, 6, 200), SMALL) for direction in WAYS)
+    far = (far(LayerNorm, "forward"),)
 
     @pytest.mark.parametrize("first", [None, 0.0, 5000.0])
-    @pytest.mark.parametrize(
-        "by",
-        [
-            By("whole", Tile(2, 1024, 1)),
-            By("two-pass", Tile(1, 128, 1)),
-        ],
-        ids=str,
-    )
-    def test_a_large_mean_costs_no_digits(self, by: By, first: float | None, seed: int) -> None:
+    def test_a_large_mean_costs_no_digits(self, first: float | None, seed: int) -> None:
         """Mean 1000, standard deviation 2, in float32; an outlier in front must not matter either."""
         problem = rows(LayerNorm, "forward", 6, 1000)
         x = torch.randn(6, 1000, generator=torch.Generator().manual_seed(seed)) * 2 + 1000
         if first is not None:
             x[:, 0] = first
         inputs = (x, *self.inputs(problem, seed)[1:])
-        outputs = self.outputs(problem, inputs, by)
+        outputs = self.outputs(problem, inputs, Tile(2, 1024, 1))
         assert relative_error(LAYERNORM, problem, inputs, outputs) < 6 * 2.0**-24
 
-    @pytest.mark.parametrize("by", SMALL, ids=str)
-    def test_infinity_spoils_its_row_as_in_torch(self, by: By, seed: int) -> None:
+    def test_infinity_spoils_its_row_as_in_torch(self, seed: int) -> None:
         problem = rows(LayerNorm, "forward", 6, 200)
         x, weight, bias = self.inputs(problem, seed)
         x[1, 77], x[2, 77] = math.inf, -math.inf
-        y, mean, rstd = self.outputs(problem, (x, weight, bias), by)
+        y, mean, rstd = self.outputs(problem, (x, weight, bias), SMALL)
         want, *_ = torch.native_layer_norm(x, [200], weight, bias, EPSILON)
         assert torch.equal(y.isnan(), want.isnan()) and bool(y[1:3].isnan().all())
         assert bool(rstd[1:3].isnan().all()) and bool(mean[3:].isfinite().all())
@@ -203,23 +137,6 @@ class TestLayerNorm(RowKernels):
         outputs = (dx[-1:], partial[0, -1], partial[1, -1])
         assert used(LAYERNORM, "triton", one, inputs, outputs) <= 1
 
-        sums = torch.empty(2, problem.rows)
-        dx[-1] = math.nan
-        with repaired(), watched(), placed((problem.rows - 1,), (problem.rows,)):
-            backward_two_pass.row_sums[(1,)](
-                *(x, dy, weight, mean, rstd, sums, length), **{"ALIGN": 8, "BLOCK": 256}
-            )
-        # With a slice for every row, the first slice is the last row.
-        grid = (math.ceil(length / 256), problem.rows)
-        for block in range(grid[0]):
-            with repaired(), watched(), placed((block, 0), grid):
-                backward_two_pass.columns[(1,)](
-                    *(x, dy, weight, mean, rstd, sums, dx, partial, problem.rows, length),
-                    **{"ALIGN": 8, "ROWS": 1, "BLOCK": 256},
-                )
-        outputs = (dx[-1:], partial[0, 0], partial[1, 0])
-        assert used(LAYERNORM, "triton", one, inputs, outputs) <= 1
-
     def test_partial_sums_beyond_2_to_the_31_elements(self, seed: int) -> None:
         """dbias from partial sums that begin beyond 2^31 elements, all but the last rows zero."""
         length, count = 2**26, 33
@@ -239,56 +156,29 @@ class TestLayerNorm(RowKernels):
 class TestSoftmax(RowKernels):
     operator = SOFTMAX
     cases = tuple(cases(Softmax))
-    spoiled = tuple((rows(Softmax, direction, 4, 200), by) for direction in WAYS for by in SMALL)
-    far = tuple(one for direction in WAYS for one in far(Softmax, direction))
+    spoiled = tuple((rows(Softmax, direction, 4, 200), SMALL) for direction in WAYS)
+    far = tuple(far(Softmax, direction) for direction in WAYS)
 
-    @pytest.mark.parametrize("by", SMALL, ids=str)
-    def test_rows_that_rise_fall_and_are_huge(self, by: By) -> None:
+    def test_rows_that_rise_fall_and_are_huge(self) -> None:
         """The largest element comes first, last or in between, and no exponential overflows."""
         rising = torch.linspace(-200, 300, 200)
         sine, low = rising.sin() * 1e30, torch.full((200,), -1e30)
         x = torch.stack([rising, rising.flip(0), sine, low, rising * 1e-3])
         problem = rows(Softmax, "forward", 5, 200)
-        (y,) = self.outputs(problem, (x,), by)
+        (y,) = self.outputs(problem, (x,), SMALL)
         torch.testing.assert_close(y.double(), SOFTMAX.reference(problem, x), rtol=3e-5, atol=1e-30)
 
-    @pytest.mark.parametrize("by", SMALL, ids=str)
-    def test_infinity_spoils_what_it_spoils_in_torch(self, by: By, seed: int) -> None:
+    def test_infinity_spoils_what_it_spoils_in_torch(self, seed: int) -> None:
         problem = rows(Softmax, "forward", 8, 200)
         (x,) = self.inputs(problem, seed)
         x[1, 77], x[2, 77], x[3], x[4] = math.inf, -math.inf, -math.inf, math.nan
-        x[5, :100] = -math.inf  # whole chunks of nothing, then numbers
+        x[5, :100] = -math.inf
         x[6, 40:] = -math.inf
         x[7, 10], x[7, 150] = math.nan, math.inf
-        (y,) = self.outputs(problem, (x,), by)
+        (y,) = self.outputs(problem, (x,), SMALL)
         want = torch.softmax(x, 1)
         assert want.isnan().all(1).tolist() == [False, True, False, True, True, False, False, True]
         torch.testing.assert_close(y, want, equal_nan=True)
-
-
-@pytest.mark.parametrize(
-    ("kind", "direction", "dtype", "length", "name"),
-    [
-        (LayerNorm, "backward", "float16", 8192, "whole"),
-        (LayerNorm, "backward", "float16", 8193, "two-pass"),
-        (LayerNorm, "forward", "float16", 16384, "whole"),
-        (LayerNorm, "forward", "float16", 16385, "two-pass"),
-        (Softmax, "forward", "float32", 16384, "whole"),
-        (Softmax, "forward", "float32", 16385, "two-pass"),
-    ],
-)
-def test_the_launch_takes_the_design_that_suits_the_row(
-    kind: type[Rows], direction: str, dtype: str, length: int, name: str
-) -> None:
-    problem = rows(kind, direction, 1, length, dtype)
-    launching, more = (of_layernorm, (MULTIPROCESSORS,)) if kind is LayerNorm else (of_softmax, ())
-    with (
-        patch.object(GRADIENTS[name], "launch", return_value=name),
-        patch.object(Designs, METHODS[name], return_value=name),
-    ):
-        tiles = launching.candidates(problem)  # type: ignore[arg-type]
-        taken = [launching.with_tile(problem, (torch.empty(1),) * 5, tile, *more) for tile in tiles]  # type: ignore[arg-type]
-    assert set(taken) == {name}
 
 
 def tiles(problem: Quantize) -> list[Tile]:

@@ -84,7 +84,7 @@ def test_parts_fill_the_device_and_never_idle() -> None:
         for tile in two_pass.candidates(problem):
             parts = two_pass.parts(problem, tile, 132)
             assert 1 <= parts <= -(-problem.channel_elements // tile.rows)
-            full = parts * two_pass.groups(problem, tile) >= 132 * tile.programs
+            full = parts * problem.c >= 132 * tile.programs
             assert full or parts == -(-problem.channel_elements // tile.rows)
     assert two_pass.parts(many, two_pass.candidates(many)[0], 132) == 1
 

@@ -136,14 +136,3 @@ def test_excerpt_of_one_long_row() -> None:
     x = torch.zeros(3, 1 << 20, dtype=torch.float16)
     smaller, (some, _), (part,) = excerpt(problem, (x, x[0]), (x,))
     assert 2 <= smaller.rows == len(some) == len(part) <= 3
-
-
-def test_every_row_that_is_not_refused_has_candidates() -> None:
-    pytest.importorskip("triton")
-    from kernels.fusion import norm
-
-    for length in (256, 257, 511, 1000, 1024, 2049, 4096, 8192, 8193, 16384):
-        found = norm.candidates(length)
-        assert 1 <= len(found) <= 8
-        padded = 1 << (length - 1).bit_length()
-        assert all(8 <= one.rows * padded // (32 * one.warps) <= 32 for one in found)

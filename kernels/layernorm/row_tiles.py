@@ -1,22 +1,24 @@
 """Rows, one or a few to a program: how they are cut among programs, and where their elements lie.
 
-For layer normalization, softmax, quantisation by rows, and chains that end in a norm: every element of their
-results needs a sum, or the largest, of its row. Held in registers the row is read from memory once and the
+For layer normalization, softmax and quantisation by rows: every element of their results needs a sum, or the
+largest, of its row. Held in registers the row is read from memory once and the
 sums cost shuffles, not bandwidth. 16384 elements are 32 a thread of 16 warps, the most that any supported
 architecture holds without spilling. A row takes a block of the next power of two; rows shorter than 1024
-share a program, so that each thread has several 16-byte loads under way. Longer rows are walked along in
-chunks.
+share a program, so that each thread has several 16-byte loads under way.
 
 **Alignment.** A row whose length is a multiple of 16 bytes is read and written 16 bytes at a time; any
 other length is right but narrower, down to one element at a time for odd ones.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
+
+from bench.spec import Launch, Tensors
+from kernels.row_wise import Rows
+from kernels.tensors import empty
 
 
 @triton.jit
@@ -45,7 +47,7 @@ class Tile(NamedTuple):
 
     rows: int
     block: int
-    """Elements of a row: all of it and some padding, or a chunk of a long row."""
+    """Elements of a row: all of it and some padding."""
     warps: int
     per_sm: int = 1
     """Programs started for each multiprocessor, where a program takes one tile after the other."""
@@ -78,25 +80,15 @@ def alignment(length: int, item_byte: int) -> int:
     return min(wide, length & -length)
 
 
-def along_rows(tile: Tile, length: int, item_byte: int) -> dict[str, Any]:
-    """Compile-time arguments of kernels that walk along rows of this length, a block at a time."""
-    align = alignment(length, item_byte)
-    return {"ALIGN": align, "BLOCK": tile.block, "num_warps": tile.warps, "num_stages": 1}
-
-
 def of_rows(tile: Tile, length: int, item_byte: int) -> dict[str, Any]:
-    """Arguments of kernels that hold some rows whole."""
-    return along_rows(tile, length, item_byte) | {"EVEN": length == tile.block, "ROWS": tile.rows}
+    """Compile-time arguments of kernels that hold some rows whole."""
+    cut = {"ALIGN": alignment(length, item_byte), "EVEN": length == tile.block}
+    return cut | {"ROWS": tile.rows, "BLOCK": tile.block, "num_warps": tile.warps, "num_stages": 1}
 
 
-def chunks(length: int, item_byte: int) -> Sequence[Tile]:
-    """Chunks of a long row that one program may walk along: 16 elements a thread.
-
-    Eight where a row is no multiple of 16 bytes, since each element then takes an address of its own.
-    """
-    wide = length * item_byte % 16 == 0
-    return (
-        (Tile(1, 2048, 4), Tile(1, 4096, 8), Tile(1, 8192, 16))
-        if wide
-        else (Tile(1, 2048, 8), Tile(1, 4096, 16))
-    )
+def launch_rows(kernel: Any, problem: Rows, inputs: Tensors, tile: Tile, **constants: Any) -> Launch:
+    """The launch of a kernel that takes inputs, outputs, rows and length: a program for each tile of rows."""
+    outputs = empty(problem, inputs[0])
+    run, sizes = kernel[(-(-problem.rows // tile.rows),)], (problem.rows, problem.length)
+    options = of_rows(tile, problem.length, problem.item_byte)
+    return Launch.of(run, outputs, *inputs, *outputs, *sizes, **options, **constants)

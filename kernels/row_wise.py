@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 from bench.spec import Problem, Size
 
 MOST = 2**30
-"""Most rows, and the longest row, that our kernels address."""
+"""Most rows that our kernels number."""
 
 
 class Rows(Problem):
@@ -23,16 +23,16 @@ class Rows(Problem):
 
     @property
     @abstractmethod
-    def in_registers(self) -> bool:
-        """Whether our kernels hold a row in registers and so read it once."""
+    def longest(self) -> int:
+        """The longest row that our kernel holds in registers, and so reads once."""
 
     def refusal(self, implementation: str) -> str:
-        """Our kernels number rows and places in a row in 32 bits: up to 2^30 of each."""
-        if implementation == "triton":
-            for name, count in (("rows", self.rows), ("elements in a row", self.length)):
-                if count > MOST:
-                    return f"triton takes up to {MOST} {name}, not {count}"
-        return ""
+        """Our kernels hold whole rows in registers, and number them in 32 bits: up to 2^30."""
+        if implementation != "triton":
+            return ""
+        if self.length > self.longest:
+            return f"triton holds rows of up to {self.longest} elements in registers, not {self.length}"
+        return f"triton takes up to {MOST} rows, not {self.rows}" if self.rows > MOST else ""
 
 
 P = TypeVar("P", bound=Rows)
