@@ -291,7 +291,7 @@ def roofbench(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
         request.node.add_marker(pytest.mark.benchmark(timer=TIMER))
         benchmark: Any = request.getfixturevalue("benchmark")
         benchmark.extra_info.update(
-            {name: facts[name] for name in ("configuration", "relative_error", "low_s", "high_s")}
+            {name: facts.get(name) for name in ("configuration", "relative_error", "low_s", "high_s")}
         )
         replay(benchmark, facts["samples_s"], facts["launches"])
         return facts

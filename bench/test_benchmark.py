@@ -62,8 +62,8 @@ def extra_info(run: Run, row: Measurement) -> dict[str, Any]:
 
 def test_correct(example: str, request: pytest.FixtureRequest) -> None:
     """An untimed launch into poisoned outputs agrees with the reference."""
-    answer = examples(request.config).check(example)
-    if answer["status"] == "unsupported":
-        pytest.skip(answer["reason"])
-    if answer["status"] != "ok":
-        pytest.fail(f"{answer['status']}: {answer['reason']}", pytrace=False)
+    result = examples(request.config).check(example)
+    if result.status == "unsupported":
+        pytest.skip(result.reason)
+    if result.status != "ok":
+        pytest.fail(f"{result.status}: {result.reason}", pytrace=False)

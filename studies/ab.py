@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from bench.judge.work_class import WorkClass
 from bench.runner.ab import Side, contests
 from bench.spec import Problem
 from bench.sweep.load import Case
+from bench.worker.visit import VisitResult
 from studies.honest_claims import Machine, machines
 from studies.simulated_streams import RUN_S
 
@@ -76,13 +77,13 @@ class Simulated:
     def renew(self) -> None:
         self.at_s += START_S
 
-    def visit(self, case: Case, side: Side) -> Mapping[str, Any]:
+    def visit(self, case: Case, side: Side) -> VisitResult:
         self.at_s += VISIT_S
         at = (self.began_s + self.at_s) / RUN_S
         work = WorkClass.COMPUTE if case.problem.arithmetic == "matrix" else WorkClass.MEMORY
         visit = next(visit for visit in self.visits_at(work, [at]) if visit.at == at)
         factor = 1 + self.effect if side == "new" else 1.0
-        return {"status": "ok", "median_s": 1e-3 * factor * float(np.median(visit.samples[:SAMPLES]))}
+        return VisitResult(median_s=1e-3 * factor * float(np.median(visit.samples[:SAMPLES])))
 
 
 def outcomes(seed: int, machine: Machine, works: Sequence[str], effect: float, tries: int) -> Outcomes:

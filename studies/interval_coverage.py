@@ -30,7 +30,7 @@ from bench.judge.flags import flags
 from bench.judge.noise import Noise, Repeated
 from bench.judge.work_class import WorkClass
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import Floats, Visit, publish
+from bench.sampling.publish import Floats, VisitSamples, publish
 from bench.sampling.stopping import collect
 from bench.store.schema import FIELDS, Measurement
 from studies.simulated_streams import RUN_S, STREAMS, Launches, Level, Stream
@@ -82,7 +82,7 @@ class SimulatedRun:
         """The case's launches from then on."""
         return Launches(self.stream, self.case, at_s, per_sample, self.chance)
 
-    def visit(self, at_s: float, settings: Protocol) -> tuple[Visit, int]:
+    def visit(self, at_s: float, settings: Protocol) -> tuple[VisitSamples, int]:
         """(visit, launches)."""
         on_gpu = self.stream.kind == "cuda"
         launches = self.launches(at_s, per_sample(self.stream))
@@ -192,7 +192,7 @@ OTHERS: tuple[tuple[str, Callable[[Floats], Told]], ...] = (
 
 
 def _told(
-    looks: Sequence[tuple[Visit, int]], settings: Protocol, run: SimulatedRun, noise: Noise | None
+    looks: Sequence[tuple[VisitSamples, int]], settings: Protocol, run: SimulatedRun, noise: Noise | None
 ) -> Told:
     """What the row says of these visits; in a run of this noise, or alone."""
     visits = [visit for visit, _ in looks]
@@ -232,7 +232,7 @@ def ours(run: SimulatedRun) -> Iterator[tuple[str, Told]]:
     yield "ours, 1 visit, in a run", _told(single, settings, run, noise)
 
     settings = protocol(kind, visits=3)
-    several: list[tuple[Visit, int]] = []
+    several: list[tuple[VisitSamples, int]] = []
     while len(several) < settings.most_visits:
         begin_s = ROUND_S * len(several)
         at_first = run.stream.first and not several

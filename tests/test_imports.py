@@ -47,7 +47,7 @@ USE_KERNELS = {
 
 NEED_TORCH = ("bench.autotune", "bench.worker")
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
-NO_TORCH_THOUGH_THERE = {"bench.worker.lifeline", "bench.worker.fault"}
+NO_TORCH_THOUGH_THERE = {"bench.worker.lifeline", "bench.worker.fault", "bench.worker.visit"}
 """Modules of those rooms that the parent imports."""
 
 

@@ -122,8 +122,6 @@ def _facts(run: Run, judged_run: DeviceRun) -> Iterator[str]:
     yield from run.planner.giving_up.lines
     for cause, count in run.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
-    if lost := sorted(run.without_column):
-        yield f"no row holds these facts of the worker, which are no columns: {', '.join(lost)}"
     there = {row.case for row in rows if row.status != "skipped"}
     roofs = [case for case in run.requested if case.role == "roof"]
     missing = [case.name for case in roofs if case.key in run.chosen.added and case.key not in there]

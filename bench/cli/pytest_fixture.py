@@ -11,7 +11,7 @@ from bench.device.lock import device_lock
 from bench.errors import UserError
 from bench.runner.custom_kernel import checked_kernels
 from bench.runner.run import Run
-from bench.runner.supervisor import measure_request
+from bench.runner.supervisor import visit_to
 from bench.spec import parameter_words
 
 SAMPLING_S = 2.0
@@ -75,5 +75,5 @@ def measured(
         for _ in checked_kernels(cases, worker, device):
             pass
         threads = worker.threads("all")
-        request = measure_request(cases[0], run.protocol, None, SAMPLING_S, threads, first=True)
-        return worker.answer(request, SAMPLING_S)
+        visit = visit_to(cases[0], run.protocol, None, SAMPLING_S, threads, first=True)
+        return worker.visit(visit).columns()

@@ -171,7 +171,7 @@ def _file_to_begin_with(sweep: dict[str, Any], device: Device) -> str:
     firsts = {name: values[0] for key, values in block.items() for name in key.split("=")}
     given = {name: value["from"] if isinstance(value, dict) else value for name, value in firsts.items()}
     with closing(WorkerSupervisor(device)) as worker:
-        answer = worker.answer({"do": "example_file", "operator": operator, "given": given})
+        answer = worker.ask({"do": "example_file", "operator": operator, "given": given})
     if "text" not in answer:
         raise UserError(f"run {operator} --show-inputs: {answer['reason']}")
     return str(answer["text"])

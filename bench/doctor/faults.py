@@ -7,7 +7,7 @@ from contextlib import closing
 
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, outcome, passed
-from bench.runner.supervisor import WorkerSupervisor, check_request
+from bench.runner.supervisor import WorkerSupervisor
 from bench.worker.fault import Fault
 
 FAULTS = {"illegal": ("error", "crashed"), "hang": ("timeout",), "kill": ("crashed",)}
@@ -27,14 +27,14 @@ def faults(device: Device) -> Iterator[Finding]:
 def survived(supervisor: WorkerSupervisor) -> Finding:
     """Provoke each fault, and ask for a good result before the first and after each."""
     problem = Fault(dtype="float32", length=1024)
-    rows = {"first": supervisor.answer(check_request("good", problem, quick=True))}
+    rows = {"first": supervisor.check("good", problem, quick=True).columns()}
     if rows["first"]["status"] != "ok":
         return failed("faults", f"A sound kernel's row is {outcome(rows['first'])}.", REMEDY, rows=rows)
     for fault, allowed in FAULTS.items():
         supervisor.grace_s = HANG_S if fault == "hang" else GRACE_S
-        row = rows[fault] = supervisor.answer(check_request(fault, problem, quick=True))
+        row = rows[fault] = supervisor.check(fault, problem, quick=True).columns()
         supervisor.grace_s = GRACE_S
-        after = rows[f"after {fault}"] = supervisor.answer(check_request("good", problem, quick=True))
+        after = rows[f"after {fault}"] = supervisor.check("good", problem, quick=True).columns()
         # An error has to name the fault: a kernel that did not compile would prove nothing.
         another = row["status"] == "error" and fault not in str(row.get("reason", ""))
         if row["status"] not in allowed or another:

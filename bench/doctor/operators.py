@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import kernels
 from bench.device.detect import Device
 from bench.doctor.finding import Finding, failed, outcome, passed, warned
-from bench.runner.supervisor import WorkerSupervisor, check_request
+from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.spec import Problem
 
@@ -106,7 +106,7 @@ def answers(
     def serve(worker: WorkerSupervisor) -> None:
         with closing(worker):
             while now() < until and (asked := next(waiting, None)) is not None:
-                rows[asked] = worker.answer(check_request(asked.implementation, asked.problem, quick=True))
+                rows[asked] = worker.check(asked.implementation, asked.problem, quick=True).columns()
 
     with ThreadPoolExecutor(len(workers)) as pool:
         try:

@@ -18,7 +18,7 @@ from bench.doctor.finding import Finding, checked, failed, outcome
 from bench.format import amount_text, count_text, share_text
 from bench.judge.flags import HELD
 from bench.model.ceilings import two_speeds
-from bench.runner.supervisor import WorkerSupervisor, measure_request
+from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.sampling.protocol import protocol
 from bench.spec import DeviceKind, Problem
 from bench.sweep.load import Case
@@ -51,7 +51,7 @@ CLOCK_REMEDY = "For comparisons fix the clock: sudo nvidia-smi --lock-gpu-clocks
 HEAT_REMEDY = "Look at cooling and power supply: within seconds of load neither should hold the clock."
 NVML_REMEDY = "Measure all the same; a newer driver, or a host that lets NVML in, may fill them."
 GRAPH_REMEDY = "Update the driver or torch: without graphs, times hold the gaps that the host leaves."
-LATE_REMEDY = "Leave the processor to the run: the host queued launches later than the spin lasted."
+LATE_REMEDY = "Leave the processor to the run: the host was still queuing when the blocking kernel ended."
 ROW_REMEDY = "Look at the lines above: mend what the row names first."
 
 
@@ -106,8 +106,8 @@ def visited(
                 "doctor", anchor.implementation, anchor.problem, "cold", series="", role="measurement"
             )
             threads = supervisor.threads("all")
-            request = measure_request(case, settings, None, SAMPLING_S, threads, first=not number)
-            row = supervisor.answer(request, SAMPLING_S)
+            visit = visit_to(case, settings, None, SAMPLING_S, threads, first=not number)
+            row = supervisor.visit(visit).columns()
             if row["status"] != "ok":
                 yield failed(anchor.name, f"The row of {anchor.noun} is {outcome(row)}.", ROW_REMEDY)
                 return

@@ -37,7 +37,7 @@ from bench.judge.comparability import FACTS, value
 from bench.judge.work_class import WorkClass, work_of
 from bench.model.ceilings import visit_medians_s
 from bench.sampling.protocol import protocol
-from bench.sampling.publish import MedianSpread, Visit, publish, publish_ceiling
+from bench.sampling.publish import MedianSpread, VisitSamples, publish, publish_ceiling
 from bench.store.schema import Measurement
 
 USUAL: Mapping[str, Mapping[WorkClass, MedianSpread]] = {
@@ -289,7 +289,8 @@ def own_interval(row: Measurement, spread: MedianSpread | None = None) -> tuple[
     """(low, high) in seconds by a row's samples, with this noise; 0 and infinite where there are too few."""
     settings = protocol("cuda" if row.device_kind == "cuda" else "cpu", visit_count(row))
     visits = [
-        Visit(tuple(part.tolist()), True, 0.0, "converged", row.step_s or 0.0) for part in row.visit_samples_s
+        VisitSamples(tuple(part.tolist()), True, 0.0, "converged", row.step_s or 0.0)
+        for part in row.visit_samples_s
     ]
     publishing = publish if row.role == "measurement" else publish_ceiling
     own = publishing(visits, settings, spread, outvoted="earlier" in (row.set_aside or ()))

@@ -24,9 +24,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -34,12 +34,13 @@ from bench.device.detect import Device
 from bench.judge import change
 from bench.judge.change import Change, chance
 from bench.judge.work_class import WorkClass, work_from_memory
-from bench.runner.supervisor import WorkerSupervisor, measure_request
+from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import student
 from bench.spec import DeviceKind
 from bench.sweep.load import Case
+from bench.worker.visit import VisitResult
 
 FALSE = 0.01
 """Chance that a case without a difference is called faster or slower ..."""
@@ -65,8 +66,8 @@ SAMPLING_S = {"cpu": 0.1, "cuda": 0.4}
 tell more than a few long ones; a GPU's clock takes longer to settle."""
 
 Side = Literal["old", "new"]
-Visit = Callable[[Case, Side], Mapping[str, Any]]
-"""Visits a case with one version; gives the columns that a worker answers."""
+Visiting = Callable[[Case, Side], VisitResult]
+"""Visits a case with one version."""
 Verdict = change.Verdict | Literal["FAILED", "NEW"]
 """`FAILED`: the new version has no time; `NEW`: only the old one, which may not know the case."""
 
@@ -127,19 +128,19 @@ class Contest:
         seen, bar = abs(self.effect.log), math.log1p(same)
         return self.seconds_for(seen if seen >= bar else max(bar - seen, bar / 2))
 
-    def add(self, visit: Visit, number: int) -> None:
+    def add(self, visit: Visiting, number: int) -> None:
         """Visit the case with both versions in the round of this number, counted from 0."""
         order: tuple[Side, Side] = ("old", "new") if number % 2 == 0 else ("new", "old")
-        facts = {side: visit(self.case, side) for side in order}
-        failures = [
-            f"{s}: {f['status']}: {f.get('reason', '')}" for s, f in facts.items() if f["status"] != "ok"
-        ]
+        found = {side: visit(self.case, side) for side in order}
+        failures = [f"{side}: {f.status}: {f.reason}" for side, f in found.items() if f.status != "ok"]
         if failures:
-            self.verdict = "FAILED" if facts["new"]["status"] != "ok" else "NEW"
+            self.verdict = "FAILED" if found["new"].status != "ok" else "NEW"
             self.failure = "; ".join(failures)
         else:
-            self.seconds = facts["old"]["median_s"]
-            self.logs.append(math.log(facts["new"]["median_s"] / self.seconds))
+            old_s, new_s = found["old"].median_s, found["new"].median_s
+            assert old_s is not None and new_s is not None
+            self.seconds = old_s
+            self.logs.append(math.log(new_s / old_s))
 
     def decide(self, others: float | None, share: float, same: float) -> None:
         """Set effect and verdict.
@@ -160,7 +161,7 @@ class Contest:
 
 def contests(
     cases: Sequence[Case],
-    visit: Visit,
+    visit: Visiting,
     renew: Callable[[], None],
     budget_s: float,
     same: float,
@@ -226,7 +227,7 @@ def _trimmed(logs: Sequence[float]) -> tuple[float, float, int]:
 @contextmanager
 def versions(
     device: Device, old: Path, new: Path, kernels: Mapping[Side, str] | None = None
-) -> Iterator[tuple[Visit, Callable[[], None]]]:
+) -> Iterator[tuple[Visiting, Callable[[], None]]]:
     """(visit, renew) for `contests`: workers that run the code of the checkouts in these two folders.
 
     `kernels` are the two versions of the custom kernel that the cases are of: FILE:FUNCTION.
@@ -235,13 +236,11 @@ def versions(
     roots: dict[Side, Path] = {"old": old, "new": new}
     supervisors = {side: WorkerSupervisor(device, root=root) for side, root in roots.items()}
 
-    def visit(case: Case, side: Side) -> Mapping[str, Any]:
+    def visit(case: Case, side: Side) -> VisitResult:
         threads = supervisors[side].threads(case.threads)
         # Not as a first visit, which is checked before it is timed, too: each is checked afterwards.
-        request = measure_request(case, settings, None, sampling_s, threads, first=False)
-        if kernels is not None:
-            request["kernel"] = kernels[side]
-        return supervisors[side].answer(request, sampling_s)
+        asked = visit_to(case, settings, None, sampling_s, threads, first=False)
+        return supervisors[side].visit(asked if kernels is None else replace(asked, kernel=kernels[side]))
 
     def close() -> None:
         for supervisor in supervisors.values():

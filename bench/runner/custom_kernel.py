@@ -14,7 +14,7 @@ from bench.device.detect import Device
 from bench.errors import UserError
 from bench.format import count_text
 from bench.runner.examples import check_of, cover
-from bench.runner.supervisor import WorkerSupervisor, check_request
+from bench.runner.supervisor import WorkerSupervisor
 from bench.spec import DeviceKind, Implementation, Problem, is_custom
 from bench.sweep.load import Case, Find
 
@@ -75,7 +75,7 @@ def _checked(name: str, problems: Sequence[Problem], worker: WorkerSupervisor, d
     operator, kind = problems[0].operator, type(problems[0])
     kernel = kind.implementation(name).kernel
     request = {"do": "awkward", "operator": operator, "implementation": name, "kernel": kernel}
-    answer = worker.answer({**request, "asked": [problem.parameters() for problem in problems]})
+    answer = worker.ask({**request, "asked": [problem.parameters() for problem in problems]})
     if "examples" not in answer:
         raise UserError(f"--kernel {name}: {answer['reason']}")
     every = [kind(**parameters) for parameters in answer["examples"]]
@@ -83,13 +83,13 @@ def _checked(name: str, problems: Sequence[Problem], worker: WorkerSupervisor, d
     examples = [able[index] for index in cover([check_of(problem, name, device.kind) for problem in able])]
     done = []
     for example in examples:
-        facts = worker.answer(check_request(name, example, quick=False) | {"guarded": True})
-        if facts["status"] not in ("ok", "unsupported"):
+        result = worker.check(name, example, guarded=True)
+        if result.status not in ("ok", "unsupported"):
             raise UserError(
-                f"--kernel {name}: {facts['status']} at {operator} {example}, before anything was timed: "
-                f"{facts['reason']}"
+                f"--kernel {name}: {result.status} at {operator} {example}, before anything was timed: "
+                f"{result.reason}"
             )
-        done += [str(example)] if facts["status"] == "ok" else []
+        done += [str(example)] if result.status == "ok" else []
     sizes = count_text(len(done), "small awkward size")
     passed = f"; it does not do {len(examples) - len(done)} others" if len(done) < len(examples) else ""
     return f"{name} agrees with float64 at {sizes}{f', among them {done[-1]}' if done else ''}{passed}"

@@ -12,10 +12,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bench.device.detect import Device
-from bench.runner.supervisor import WorkerSupervisor, check_request
+from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.spec import DeviceKind, Problem, without_function
 from bench.sweep.load import Find
+from bench.worker.visit import VisitResult
 
 
 class Check(NamedTuple):
@@ -99,9 +100,9 @@ class Examples:
         chosen = {there[index] for index in kept}
         return [name for name in names if name in chosen or name in self._broken]
 
-    def check(self, name: str) -> dict[str, Any]:
+    def check(self, name: str) -> VisitResult:
         """Check an implementation at an example, in the first configuration that compiles."""
         if name in self._broken:
-            return {"status": "error", "reason": self._broken[name]}
+            return VisitResult("error", self._broken[name])
         implementation, example = self._checks[name]
-        return self._worker.answer(check_request(implementation, example, quick=True))
+        return self._worker.check(implementation, example, quick=True)

@@ -27,7 +27,7 @@ from bench.git import GitError, git
 from bench.judge.flags import disturbances
 from bench.judge.noise import Noise, noise_of
 from bench.sampling.protocol import REGIME, Protocol, protocol
-from bench.sampling.publish import Visit, publish, publish_ceiling
+from bench.sampling.publish import VisitSamples, publish, publish_ceiling
 from bench.spec import DeviceKind, parameters_text
 from bench.store.schema import FIELDS, JOB_IDS, Measurement, Over
 from bench.sweep.load import Case
@@ -167,7 +167,7 @@ def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measureme
         published = None
         kept = sound
     else:
-        looks = [_visit(row) for row in sound]
+        looks = [_samples(row) for row in sound]
         publishing = publish if timed[0].role == "measurement" else publish_ceiling
         published = publishing(looks, settings, noise.of(timed[0]) if noise else None)
         kept = [sound[index] for index in published.kept]
@@ -211,11 +211,11 @@ def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
         return True
     if settings.visits == 1 or len(visits) >= settings.most_visits:
         return False
-    return publish([_visit(row) for row in sound or timed], settings).stop != "converged"
+    return publish([_samples(row) for row in sound or timed], settings).stop != "converged"
 
 
-def _visit(row: Measurement) -> Visit:
-    return Visit(
+def _samples(row: Measurement) -> VisitSamples:
+    return VisitSamples(
         samples_s=tuple(row.samples_s or ()),
         settled=bool(row.settled),
         settle_s=row.settle_s or 0.0,

@@ -28,13 +28,14 @@ from bench.runner.planner import Planner
 from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
 from bench.runner.rows import UNIT, commit, joined, origin, visit_row
 from bench.runner.shard import Shard
-from bench.runner.supervisor import GRACE_S, WorkerSupervisor, measure_request
+from bench.runner.supervisor import GRACE_S, WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import Protocol, protocol
 from bench.spec import DeviceKind
 from bench.store.journal import Journal, finish
 from bench.store.schema import FIELDS, Measurement, RunKey
 from bench.sweep.load import Case
+from bench.worker.visit import VisitResult
 
 RESULTS = Path(__file__).parents[2] / "results"
 PARTS = ("setup_s", "check_s", "measure_s")
@@ -110,8 +111,6 @@ class Run:
         """The outcome, once finished."""
         self.unlocked = ""
         """Why the device is not locked against a second run; empty if it is, or needs no lock."""
-        self.without_column: set[str] = set()
-        """Names of the worker's facts that are no column, so that no row holds them."""
         self.parts_s = dict.fromkeys(PARTS, 0.0)
         """The worker's wall seconds over the visits made so far, earlier parts of a resumed run left out."""
         self._concurrent = None if self.device.index is None else self.concurrent_gpus
@@ -260,10 +259,10 @@ class Run:
         if step.refusal is None:
             threads = self.worker.threads(case.threads)
             words = (case, self.protocol, self.budget_s, step.sampling_s, threads, step.is_first)
-            facts: Mapping[str, Any] = self.worker.answer(measure_request(*words), step.sampling_s)
+            result = self.worker.visit(visit_to(*words))
         else:
-            facts = step.refusal
-        row = self._row(case, facts, step.number)
+            result = VisitResult(**step.refusal)
+        row = self._row(case, result, step.number)
         self.parts_s = {part: so_far + (getattr(row, part) or 0.0) for part, so_far in self.parts_s.items()}
         self._append(row, sync=step.refusal is None)  # a lost refusal costs nothing to repeat
         # A worker that had to be started is no part of what such a visit costs.
@@ -275,22 +274,25 @@ class Run:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
         there = {row.case for row in self.planner.rows}
         rows = [
-            self._row(case, {"status": "unsupported", "reason": self.planner.missing(case)}, 0)
+            self._row(case, VisitResult("unsupported", self.planner.missing(case)), 0)
             for case in self.elsewhere
             if case.key not in there
         ]
         self._append(*rows, sync=False)
         self.planner.resume(rows)
 
-    def _row(self, case: Case, facts: Mapping[str, Any], visit: int) -> Measurement:
-        defaults: dict[str, Any] = {"visit": visit, "threads": self.worker.threads(case.threads) or 1}
-        if facts["status"] == "ok":
-            defaults["visit_at_s"] = [self.elapsed_s]
-        run = {"run_id": self.run_id, "commit": self._commit, "concurrent_gpus": self._concurrent}
-        answered = {**self.worker.hello, **defaults, **facts}
-        self.without_column |= answered.keys() - FIELDS.keys() - {"python"}  # which the doctor asks for
-        known = {name: value for name, value in answered.items() if name in FIELDS}
-        return visit_row(case, self.device, self.protocol, {**self._origin, **run, **known})
+    def _row(self, case: Case, result: VisitResult, number: int) -> Measurement:
+        """The row of a visit, before which so many were made."""
+        run: dict[str, Any] = {
+            "run_id": self.run_id,
+            "commit": self._commit,
+            "concurrent_gpus": self._concurrent,
+        }
+        run |= {name: value for name, value in self.worker.hello.items() if name in FIELDS}
+        run |= {"visit": number, "threads": self.worker.threads(case.threads) or 1}
+        if result.status == "ok":
+            run["visit_at_s"] = [self.elapsed_s]
+        return visit_row(case, self.device, self.protocol, self._origin | run | result.columns())
 
     def _append(self, *rows: Measurement, sync: bool = True) -> None:
         assert self._journal is not None

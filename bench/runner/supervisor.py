@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ from bench.device.detect import Device
 from bench.runner.rows import SEED
 from bench.runner.schedule import ROOF_TIMED_S, launch_limit_s
 from bench.runner.worker_process import Worker, WorkerDied
-from bench.sampling.protocol import REGIME, Protocol
+from bench.sampling.protocol import Protocol
 from bench.spec import Problem, is_custom
 from bench.sweep.load import Case
+from bench.worker.visit import Visit, VisitResult
 
 START_DEADLINE_S = 120.0
 GRACE_S = {"cpu": 120.0, "cuda": 600.0}
@@ -31,39 +34,38 @@ CAPTURES_TRIED = 3
 def request_for(do: str, implementation: str, problem: Problem, **more: Any) -> dict[str, Any]:
     """A request about an implementation at a problem."""
     what = {"operator": problem.operator, "implementation": implementation}
-    if is_custom(implementation):
-        what["kernel"] = problem.implementation(implementation).kernel
+    if kernel := kernel_of(implementation, problem):
+        what["kernel"] = kernel
     return {"do": do, **what, "parameters": problem.parameters(), **more}
 
 
-def check_request(implementation: str, problem: Problem, quick: bool) -> dict[str, Any]:
-    """Whether an implementation is right at one problem; `quick`: its first configuration that compiles."""
-    return request_for("check", implementation, problem, quick=quick)
+def kernel_of(implementation: str, problem: Problem) -> str:
+    """FILE:FUNCTION of a custom kernel; empty for an implementation of ours."""
+    return problem.implementation(implementation).kernel if is_custom(implementation) else ""
 
 
-def measure_request(
+def visit_to(
     case: Case,
     protocol: Protocol,
     budget_s: float | None,
     sampling_s: float,
     threads: int | None,
     first: bool,
-) -> dict[str, Any]:
+) -> Visit:
     """One visit of the case, of the run's `budget_s`; `first` if its result has yet to be checked."""
-    is_roof = case.role == "roof"
-    return request_for(
-        "measure",
+    return Visit(
+        case.problem.operator,
         case.implementation,
-        case.problem,
-        cache=case.cache,
-        threads=threads,
-        budget_s=sampling_s,
-        launch_s=2 * launch_limit_s(budget_s),  # predictions are least times
-        least_timed_s=ROOF_TIMED_S if is_roof else 0.0,
-        visits=protocol.visits,
-        regime=REGIME,  # for the workers of earlier commits, which `ab` runs
-        first=first,
-        divided=case.divided,
+        case.problem.parameters(),
+        case.cache,
+        sampling_s,
+        2 * launch_limit_s(budget_s),  # predictions are least times
+        ROOF_TIMED_S if case.role == "roof" else 0.0,
+        protocol.visits,
+        threads,
+        first,
+        case.divided,
+        kernel_of(case.implementation, case.problem),
     )
 
 
@@ -85,7 +87,7 @@ class WorkerSupervisor:
         """What the worker said when it started: versions."""
         self.renewed: Counter[str] = Counter()
         """Why workers that were alive had to be replaced, and how often."""
-        self._uncaptured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self._uncaptured: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         """(operator, implementation) -> the parameters that could not be captured."""
         self._captured: set[tuple[str, str]] = set()
         """(operator, implementation) of which something could be captured: no others are given up unasked."""
@@ -95,40 +97,48 @@ class WorkerSupervisor:
         self._ready: Worker | None = None
         """The last worker that said hello."""
 
-    def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
-        """The worker's answer, or columns `status` and `reason` that say how it died.
+    def visit(self, visit: Visit) -> VisitResult:
+        """What came of the visit; if the worker died over it, how.
 
-        What cannot be captured is requested once more, from a new worker and by the stream clock; and where a
-        kernel got stuck, of a new worker that passes it over.
+        What cannot be captured is visited once more, by a new worker and the stream clock.
         """
-        if request["do"] != "measure":
-            return self._answer(request, sampling_s)
-        what = (request["operator"], request["implementation"])
+        what = (visit.operator, visit.implementation)
         failed = self._uncaptured.get(what, [])
         hopeless = len(failed) >= CAPTURES_TRIED and what not in self._captured
-        if request["parameters"] in failed or hopeless:
-            request = request | {"clock": "stream"}
-        answer = self._answer(request, sampling_s)
-        if answer.get("status") == "ok" and answer.get("clock") == "graph":
+        by_stream = replace(visit, clock="stream")
+        if visit.parameters in failed or hopeless:
+            visit = by_stream
+        result = self._result(visit.to_json(), visit.budget_s)
+        if result.status == "ok" and result.clock == "graph":
             self._captured.add(what)
-        if answer.pop("uncaptured", False):
-            self._uncaptured[what] = [*failed, request["parameters"]]
-            answer = self._answer(request | {"clock": "stream"}, sampling_s)
-        return answer
+        if result.uncaptured:
+            self._uncaptured[what] = [*failed, visit.parameters]
+            result = self._result(by_stream.to_json(), visit.budget_s)
+        return result
 
-    def _answer(self, request: dict[str, Any], sampling_s: float) -> dict[str, Any]:
-        """The answer, or that of a new worker where a kernel got stuck that had not before."""
-        known = self._stuck.setdefault(request["operator"], {}) if "operator" in request else {}
+    def check(
+        self, implementation: str, problem: Problem, quick: bool = False, guarded: bool = False
+    ) -> VisitResult:
+        """Whether an implementation is right at one problem, untimed.
+
+        `quick`: in its first configuration that compiles; `guarded`: beside memory that it must not write to.
+        """
+        return self._result(request_for("check", implementation, problem, quick=quick, guarded=guarded), 0.0)
+
+    def _result(self, request: dict[str, Any], sampling_s: float) -> VisitResult:
+        """The result, or that of a new worker where a kernel got stuck that had not before."""
+        known = self._stuck.setdefault(request["operator"], {})
         while True:
-            answer = self._asked(request | ({"stuck": known} if known else {}), sampling_s)
-            kernel = answer.pop("stuck", "")
-            if not kernel:
-                return answer
-            known.setdefault(kernel, []).append(answer["reason"])
-            if len(known[kernel]) > 1:  # there was no other to be tried
-                return answer
+            answer = self.ask(request | ({"stuck": known} if known else {}), sampling_s)
+            result = VisitResult.from_json(answer)
+            if not result.stuck:
+                return result
+            known.setdefault(result.stuck, []).append(result.reason)
+            if len(known[result.stuck]) > 1:  # there was no other to be tried
+                return result
 
-    def _asked(self, request: dict[str, Any], sampling_s: float) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
+        """The worker's answer, or columns `status` and `reason` that say how it died."""
         try:
             answer = self.started().ask(request, 3 * sampling_s + self.grace_s)
         except WorkerDied as death:
@@ -141,7 +151,7 @@ class WorkerSupervisor:
 
     def examples(self, operator: str) -> tuple[list[dict[str, Any]], list[str]]:
         """(parameters of the operator's examples, implementations without a function). WorkerDied if none."""
-        answer = self.answer({"do": "examples", "operator": operator})
+        answer = self.ask({"do": "examples", "operator": operator})
         if "examples" not in answer:
             raise WorkerDied(answer["status"], f"{operator}: {answer['reason']}")
         return answer["examples"], answer["without_function"]

@@ -63,7 +63,7 @@ class MedianSpread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Visit:
+class VisitSamples:
     """Samples and outcome of one visit to a case."""
 
     samples_s: tuple[float, ...]
@@ -123,9 +123,12 @@ def interval(
 
 
 def publish(
-    visits: Sequence[Visit], settings: Protocol, spread: MedianSpread | None = None, outvoted: bool = False
+    visits: Sequence[VisitSamples],
+    settings: Protocol,
+    spread: MedianSpread | None = None,
+    outvoted: bool = False,
 ) -> Published:
-    """What a row says of its visits, at least one, in the order they were made.
+    """What the row of a case says of its visits, at least one, in the order they were made.
 
     Published are the last `keep` visits, and those before them from the first that was at their level: what
     came earlier may have been settling, what left the level and came back is a second state. The median is
@@ -182,7 +185,10 @@ def _moderated(each_s: Sequence[float], deviation: float, confidence: float) -> 
 
 
 def publish_ceiling(
-    visits: Sequence[Visit], settings: Protocol, spread: MedianSpread | None = None, outvoted: bool = False
+    visits: Sequence[VisitSamples],
+    settings: Protocol,
+    spread: MedianSpread | None = None,
+    outvoted: bool = False,
 ) -> Published:
     """What the row of a ceiling says: its interval spans those of its visits, each taken alone.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bench.sampling.protocol import Protocol
-from bench.sampling.publish import Stop, Visit, effective_count, interval, median_of, trend
+from bench.sampling.publish import Stop, VisitSamples, effective_count, interval, median_of, trend
 
 Sample = Callable[[], tuple[float, float]]
 """The next sample: (seconds per launch, seconds it took)."""
@@ -91,7 +91,7 @@ def collect(
     *,
     light: Callable[[], bool] | None = None,
     clock_hz: Callable[[], float | None] | None = None,
-) -> Visit:
+) -> VisitSamples:
     """One visit: settle, then sample until its interval is narrow enough or `budget_s` of wall time is spent.
 
     `now` is the wall clock, which budgets are kept by; precision is judged by the samples' own time. `step_s`
@@ -125,7 +125,7 @@ def collect(
         if stop is None and spent >= budget_s and enough:
             stop = "budget"
         if stop is not None:
-            return Visit(tuple(taken), settled, settle_s, stop, step_s)
+            return VisitSamples(tuple(taken), settled, settle_s, stop, step_s)
 
 
 def _standard_error(window: Sequence[float]) -> float:

@@ -48,14 +48,15 @@ import kernels
 from bench.autotune.ending import passing_over
 from bench.autotune.tuning import timed_by
 from bench.sampling.protocol import protocol
-from bench.spec import DeviceKind, Unsupported, cause, operator_file, without_function
+from bench.spec import Unsupported, cause, operator_file, without_function
 from bench.worker import custom_kernel
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT
-from bench.worker.measure_case import Bench, Limits, check, measure, one_launch
+from bench.worker.measure_case import Bench, check, measure, one_launch
 from bench.worker.memory import Memory
 from bench.worker.telemetry_cpu import CpuTelemetry
 from bench.worker.telemetry_cuda import CudaTelemetry
+from bench.worker.visit import Visit
 
 SHORT_BYTE = 12 * 2**30
 """Free memory below which the heap is trimmed, in a fraction of a second, to make room for a case."""
@@ -233,18 +234,14 @@ def answer(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:
         return {"status": "error", "reason": without_function(name, request["implementation"])}
     problem = operator.problem(**request["parameters"])
     if request["do"] == "check":
-        return check(bench, operator, request["implementation"], problem)
+        return check(bench, operator, request["implementation"], problem).to_json()
     if request["do"] == "one":
         return one_launch(bench, operator, request["implementation"], problem, request["cache"] == "cold")
-    kind: DeviceKind = "cuda" if bench.device.type == "cuda" else "cpu"
-    bench.protocol = protocol(kind, request["visits"])
-    if request["threads"]:
-        torch.set_num_threads(request["threads"])
-    limits = Limits(request["budget_s"], request["launch_s"], request["least_timed_s"])
-    cold = request["cache"] == "cold"
-    first, clock = request["first"], request.get("clock")
-    divided = request.get("divided", False)
-    return measure(bench, operator, request["implementation"], problem, cold, limits, first, clock, divided)
+    visit = Visit.from_json(request)
+    bench.protocol = protocol("cuda" if bench.device.type == "cuda" else "cpu", visit.visits)
+    if visit.threads:
+        torch.set_num_threads(visit.threads)
+    return measure(bench, operator, problem, visit).to_json()
 
 
 def respond(bench: Bench, request: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
     host    the processor's own counter around the calls: for a CPU, where a launch is the work
     graph   a CUDA graph of all the launches between two events: no host in between (default on a GPU)
-    stream  the launches queued behind a spinning kernel, between two events: for what cannot be captured
+    stream  the launches queued behind a blocking kernel, between two events: for what cannot be captured
 
 A clock is part of a row's identity. Times of different clocks are never compared.
 """
@@ -23,8 +23,8 @@ import torch
 from bench.device.cuda_driver import LIBRARY, CudaError
 from bench.spec import first_line
 from bench.worker import graph_kernels
+from bench.worker.blocking_kernel import BlockedBatch, BlockingKernel
 from bench.worker.failure import chain, out_of_memory
-from bench.worker.spin import Hiding, Spin
 
 Calls = Sequence[Callable[[], Any]]
 """The `call`s of some launches, in the order they run."""
@@ -145,7 +145,7 @@ MANY = 65
 
 
 class _CudaClock(Clock):
-    """Base of the two CUDA clocks: events behind a spinning kernel that hides the host (spin.py).
+    """Base of the two CUDA clocks: events behind a blocking kernel, which hides the host.
 
     `cuda` is `torch.cuda`, or a simulation of it.
     """
@@ -156,17 +156,17 @@ class _CudaClock(Clock):
         """`now` is the host's clock, which times queueing. Loads the device for 0.1 s at least."""
         super().__init__(flush)
         self.cuda, self.now = cuda, now
-        self._spin = Spin(cuda)
+        self._blocking = BlockingKernel(cuda)
 
     @property
     def cycles_per_s(self) -> float:
-        """Clock rate of the spinning kernel on a loaded device, as measured when the clock was made."""
-        return self._spin.cycles_per_s
+        """Clock rate of the blocking kernel on a loaded device, as measured when the clock was made."""
+        return self._blocking.cycles_per_s
 
     @property
     def late(self) -> int:
         """Number of samples discarded so far because they began before the host had queued all launches."""
-        return self._spin.late
+        return self._blocking.late
 
     @property
     @abstractmethod
@@ -179,11 +179,11 @@ class _CudaClock(Clock):
         return max(EVENT_STEP_S, self.start_s)
 
     def _between_events(self, queue: Callable[[], list[Any]], flushed: bool, cold: bool = False) -> Batch:
-        hiding = Hiding(self._spin, queue, self.now)
+        blocked = BlockedBatch(self._blocking, queue, self.now)
         before = self.flush if flushed else _nothing
         # A sample is retaken right after it ran, out of its turn: its data would be in the cache.
         again = self.flush if flushed or cold else _nothing
-        return Batch(lambda: hiding.timed(before, again, queue))
+        return Batch(lambda: blocked.timed(before, again, queue))
 
     def enqueue_s(self, call: Callable[[], Any]) -> float:
         """Host seconds to queue one call, the median of 20 into an idle queue."""

@@ -14,7 +14,7 @@ from bench.spec import Launch, Operator
 from bench.worker.fault import Fault
 
 FOR_EVER = 1 << 62
-"""Cycles of a spin: some 70 years."""
+"""Cycles of a blocking kernel: some 70 years."""
 
 
 def _then(act: Callable[[torch.Tensor], None]) -> Callable[[Fault, torch.Tensor], Launch]:

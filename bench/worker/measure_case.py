@@ -7,23 +7,24 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bench.sampling.protocol import Protocol as SamplingProtocol
-from bench.sampling.publish import Visit, publish
+from bench.sampling.publish import VisitSamples, interval
 from bench.sampling.stopping import collect
 from bench.spec import Launch, Operator, Problem, cause
-from bench.worker import parts
+from bench.worker import time_by_class
 from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
 from bench.worker.check import escaped, judged, of_tolerance, outputs_of, poison, within
 from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
 from bench.worker.memory import Counting, HostMemory
 from bench.worker.too_slow import TooSlow, first_launch_s, probe
+from bench.worker.visit import Visit, VisitResult
 from kernels.tensors import stored_dtype
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from bench.worker.telemetry_cuda import CudaTelemetry
 
 MOST_TENSORS = 1024
-"""Inputs of a slot for whose alignment there is room; who asks for more has miscounted its bytes."""
+"""Inputs of a slot for whose alignment there is room; more is a bug in the operator's count of bytes."""
 WARM = 3
 """Pairs of launches before one that a profiler sees: the first ones compile, tune and allocate."""
 
@@ -73,11 +74,11 @@ class Bench:
         self._arenas: dict[torch.dtype, Arena] = {}
         self._profiled = False
 
-    def parts(self, calls: Calls) -> dict[str, Any]:
+    def by_class(self, calls: Calls) -> dict[str, Any]:
         """Columns of a launch's time by class of work. On a GPU the process measures no more after this."""
         on_gpu = self.device.type == "cuda"
         self._profiled |= on_gpu
-        return parts.seconds(calls, on_gpu)
+        return time_by_class.seconds(calls, on_gpu)
 
     @property
     def usable_byte(self) -> int:
@@ -119,18 +120,6 @@ class Bench:
         return arena
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits on the time of one visit, seconds."""
-
-    budget_s: float
-    """Wall seconds of settling and sampling."""
-    launch_s: float
-    """Longest launch; a case whose launch takes longer is skipped."""
-    least_timed_s: float = 0.0
-    """Timed work before sampling may stop, if that is more than the protocol's."""
-
-
 class Stopwatch:
     """Adds up the wall time of a visit by its parts."""
 
@@ -147,77 +136,61 @@ class Stopwatch:
             self.spent[name] += time.perf_counter() - begin
 
 
-def measure(
-    bench: Bench,
-    operator: Operator,
-    implementation: str,
-    problem: Problem,
-    cold: bool,
-    limits: Limits,
-    first: bool = True,
-    clock: str | None = None,
-    divided: bool = False,
-) -> dict[str, Any]:
-    """Columns of one visit: status, reason and, if ok, the times. Never raises for what a kernel does.
+def measure(bench: Bench, operator: Operator, problem: Problem, visit: Visit) -> VisitResult:
+    """What came of one visit. Never raises for what a kernel does.
 
-    A `first` visit is probed and checked before it is timed; every visit is checked afterwards. `clock` is
-    the name of the clock, if not the usual one. A `divided` case has its time divided into classes of work
-    afterwards, on a GPU on its first visit only. The key `uncaptured` is added if the clock could not capture
-    the launches: only another clock, in another process, can time them.
+    A first visit is probed and checked before it is timed; every visit is checked afterwards.
     """
-    watch, by = Stopwatch(), bench.clock_named(clock)
-    facts: dict[str, Any] = {"seed": bench.seed, "fill": fill(problem.dtype), "clock": by.name}
+    watch, clock = Stopwatch(), bench.clock_named(visit.clock)
+    result = VisitResult(seed=bench.seed, fill=fill(problem.dtype), clock=clock.name)
     try:
-        facts |= _measure(bench, by, operator, implementation, problem, cold, limits, first, watch)
-        if divided and facts["status"] == "ok" and (first or bench.device.type == "cpu"):
+        measured = replace(result, more={})
+        _measure(bench, clock, operator, problem, visit, watch, measured)
+        result = measured
+        if visit.divided and result.status == "ok" and (visit.first or bench.device.type == "cpu"):
             with watch("setup_s"):
-                facts |= _divided(bench, operator, implementation, problem)
+                result.more |= _divided(bench, operator, visit.implementation, problem)
     except TooSlow as reason:
-        facts |= {"status": "skipped", "reason": str(reason)}
+        result.status, result.reason = "skipped", str(reason)
     except Exception as error:
-        facts |= failure(error) | ({"uncaptured": True} if isinstance(error, CaptureError) else {})
+        result = replace(result, **failure(error), uncaptured=isinstance(error, CaptureError))
     finally:
         with watch("setup_s"):
             gc.collect()
-    return facts | watch.spent
+    for part, seconds in watch.spent.items():
+        setattr(result, part, seconds)
+    return result
 
 
 def _measure(
     bench: Bench,
     clock: Clock,
     operator: Operator,
-    implementation: str,
     problem: Problem,
-    cold: bool,
-    limits: Limits,
-    first: bool,
+    visit: Visit,
     watch: Stopwatch,
-) -> dict[str, Any]:
-    slots = partial(Slots, bench, operator, implementation)
-    facts: dict[str, Any] = {}
+    result: VisitResult,
+) -> None:
+    """Build, check, time and check again; `result` is filled in as far as it goes."""
+    slots = partial(Slots, bench, operator, visit.implementation)
     with watch("setup_s"):
+        cold = visit.cache == "cold"
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
-        if first:
-            probe(bench, clock, slots, implementation, problem, limits.launch_s)
+        if visit.first:
+            probe(bench, clock, slots, visit.implementation, problem, visit.launch_s)
         single = slots(problem, 1)
         clock = bench.clock_for(single.launches[0], clock)
-        facts["clock"] = clock.name
-        facts["tuning_s"] = single.launches[0].tuning_s
-        facts["passed_over"] = "; ".join(single.launches[0].passed_over) or None
-        facts["configuration"] = single.launches[0].configuration
-        first_s = first_launch_s(single, limits.launch_s)
-        facts["peak_byte"] = single.peak_byte()
-    error, tolerance = 0.0, 1.0
-    if first:
+        _describe(single.launches[0], clock, result)
+        first_s = first_launch_s(single, visit.launch_s)
+        result.peak_byte = single.peak_byte()
+    if visit.first:
         with watch("check_s"):
-            error, tolerance = single.judged_when_poisoned()
-        facts |= {"relative_error": error, "tolerance": tolerance}
-        if not within(error, tolerance):
-            return facts | _wrong(error, tolerance, "before timing")
-
+            _judge(result, single.judged_when_poisoned(), "before timing")
+        if result.status != "ok":
+            return
     with watch("setup_s"):
         if not clock.whole_turns:  # slots that no launch will use need not be built
-            ring = ring.within(math.ceil(4 * limits.budget_s / first_s) + 2)
+            ring = ring.within(math.ceil(4 * visit.budget_s / first_s) + 2)
         several = slots(problem, ring.slots)
         per_sample = launches_per_sample(clock, several.calls, bench.protocol)
         turns = Turns(clock, several.calls, per_sample, ring.flushed)
@@ -225,34 +198,48 @@ def _measure(
         if cold:
             clock.flush()  # the poison must not leave outputs in the cache
         bench.synchronize()
-    facts |= {"ring_slots": ring.slots, "flushed": ring.flushed}
-    facts["ring_byte"] = ring.slots * problem.byte
+    result.ring_slots, result.flushed = ring.slots, ring.flushed
+    result.ring_byte = ring.slots * problem.byte
     with watch("measure_s"), _no_collector():
-        visit, state = _timed(bench, clock, turns, limits)
-    facts |= state
+        samples = _timed(bench, clock, turns, visit, result)
     with watch("check_s"):
         if left := several.escaped(turns):
-            reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"
-            return facts | {"status": "escaped", "reason": reason}
+            result.status = "escaped"
+            result.reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"
+            return
         slot, written = turns.last
-        inputs = several.inputs[slot]
-        later = judged(operator, implementation, problem, inputs, outputs_of(written))
-    if not first or of_tolerance(later) > of_tolerance((error, tolerance)):  # the worse of before and after
-        error, tolerance = later
-        facts |= {"relative_error": error, "tolerance": tolerance}
-    if not within(error, tolerance):
-        return facts | _wrong(error, tolerance, "after timing")
+        inputs, outputs = several.inputs[slot], outputs_of(written)
+        _judge(result, judged(operator, visit.implementation, problem, inputs, outputs), "after timing")
+        if result.status != "ok":
+            return
     with watch("setup_s"):
-        facts["enqueue_s"] = clock.enqueue_s(several.calls[0])
-        facts["kernels"] = clock.kernels(several.calls[0])
-        facts["launches"] = turns.per_sample
-        facts |= columns(visit, bench.protocol)
+        result.enqueue_s = clock.enqueue_s(several.calls[0])
+        result.kernels = clock.kernels(several.calls[0])
+        result.launches = turns.per_sample
+        _tell(samples, bench.protocol, result)
         del turns, several  # freeing thousands of slots takes a while, which counts as set-up
-    return facts | {"status": "ok", "reason": ""}
+
+
+def _describe(launch: Launch, clock: Clock, result: VisitResult) -> None:
+    """What was built, and by which clock it will be timed."""
+    result.clock, result.configuration = clock.name, launch.configuration
+    result.tuning_s, result.passed_over = launch.tuning_s, "; ".join(launch.passed_over) or None
+
+
+def _judge(result: VisitResult, found: tuple[float, float], when: str) -> None:
+    """Keep the worse of this (relative error, tolerance) and an earlier one, by which it may be wrong."""
+    error, tolerance = found
+    if result.relative_error is not None and result.tolerance is not None:
+        error, tolerance = max((result.relative_error, result.tolerance), found, key=of_tolerance)
+    result.relative_error, result.tolerance = error, tolerance
+    if not within(error, tolerance):
+        holds = ", as the result holds NaN or infinity or was not written" if error == math.inf else ""
+        result.status = "wrong"
+        result.reason = f"relative error {error:.2e} {when}{holds}; the arithmetic explains {tolerance:.2e}"
 
 
 def _divided(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> dict[str, Any]:
-    """`Bench.parts` of a launch built anew: what was timed is gone, and its memory with it.
+    """`Bench.by_class` of a launch built anew: what was timed is gone, and its memory with it.
 
     A failure, as of a profiler that is not permitted, leaves the time as it is: `parts_by` says why there is
     no division of it.
@@ -260,47 +247,40 @@ def _divided(bench: Bench, operator: Operator, implementation: str, problem: Pro
     try:
         slots = Slots(bench, operator, implementation, problem, 1)
         slots.warm_launch_s()  # compiles, searches
-        return bench.parts([slots.calls[0]] * parts.CALLS)
+        return bench.by_class([slots.calls[0]] * time_by_class.CALLS)
     except Exception as error:
         return {"parts_by": f"not divided: {failure(error)['reason']}"}
 
 
-def _timed(bench: Bench, clock: Clock, turns: Turns, limits: Limits) -> tuple[Visit, dict[str, Any]]:
-    """Settle and sample; the visit, and the columns on the state of device and clock meanwhile."""
+def _timed(bench: Bench, clock: Clock, turns: Turns, visit: Visit, result: VisitResult) -> VisitSamples:
+    """Settle and sample, with the state of device and clock meanwhile."""
     telemetry = bench.telemetry
     telemetry.start()
     late = clock.late
-    visit = collect(
+    samples = collect(
         turns,
         bench.protocol,
-        limits.budget_s,
+        visit.budget_s,
         bench.now,
         clock.resolution_s / turns.per_sample,
-        limits.least_timed_s,
+        visit.least_timed_s,
         light=telemetry.light,
         clock_hz=telemetry.clock_hz,
     )
-    state = telemetry.stop()
+    result.more |= telemetry.stop()
     if clock.start_s is not None:
-        state |= {"clock_start_s": clock.start_s, "late_samples": clock.late - late}
-    return visit, state
+        result.clock_start_s, result.late_samples = clock.start_s, clock.late - late
+    return samples
 
 
-def columns(visit: Visit, protocol: SamplingProtocol) -> dict[str, Any]:
-    """The timing columns of one visit, as if it were published alone."""
-    return publish([visit], protocol).columns() | {
-        "samples_s": list(visit.samples_s),
-        "stop": visit.stop,
-        "settled": visit.settled,
-        "settle_s": visit.settle_s,
-        "step_s": visit.step_s,
-    }
-
-
-def _wrong(error: float, tolerance: float, when: str) -> dict[str, Any]:
-    holds = ", as the result holds NaN or infinity or was not written" if error == math.inf else ""
-    reason = f"relative error {error:.2e} {when}{holds}; the arithmetic explains {tolerance:.2e}"
-    return {"status": "wrong", "reason": reason}
+def _tell(samples: VisitSamples, protocol: SamplingProtocol, result: VisitResult) -> None:
+    """The timing columns of one visit by itself: the parent joins those of several."""
+    median_s, low_s, high_s = interval(samples.samples_s, protocol, samples.step_s)
+    result.median_s = median_s
+    if math.isfinite(high_s):
+        result.low_s, result.high_s = low_s, high_s
+    result.samples_s, result.stop = list(samples.samples_s), samples.stop
+    result.settled, result.settle_s, result.step_s = samples.settled, samples.settle_s, samples.step_s
 
 
 @contextmanager
@@ -407,16 +387,15 @@ class Slots:
         return known
 
 
-def check(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> dict[str, Any]:
-    """Columns status, reason, relative_error, tolerance of one untimed, poisoned launch."""
+def check(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> VisitResult:
+    """Status, reason, relative error and tolerance of one untimed, poisoned launch."""
+    result = VisitResult()
     try:
-        error, tolerance = Slots(bench, operator, implementation, problem, 1).judged_when_poisoned()
+        found = Slots(bench, operator, implementation, problem, 1).judged_when_poisoned()
+        _judge(result, found, "of an untimed launch")
     except Exception as raised:
-        return failure(raised)
-    facts: dict[str, Any] = {"relative_error": error, "tolerance": tolerance}
-    if not within(error, tolerance):
-        return facts | _wrong(error, tolerance, "of an untimed launch")
-    return facts | {"status": "ok", "reason": ""}
+        return replace(result, **failure(raised))
+    return result
 
 
 def one_launch(bench: Bench, operator: Operator, name: str, problem: Problem, cold: bool) -> dict[str, Any]:

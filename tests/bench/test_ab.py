@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,8 +21,19 @@ from bench.cli import ab as command
 from bench.cli import ab_cases, ab_report
 from bench.device.detect import Device, detect
 from bench.device.health import Unfit
-from bench.runner.ab import AT_END, FALSE, FALSE_IN_ALL, FIRST_SHARE, Contest, Side, Visit, contests, versions
+from bench.runner.ab import (
+    AT_END,
+    FALSE,
+    FALSE_IN_ALL,
+    FIRST_SHARE,
+    Contest,
+    Side,
+    Visiting,
+    contests,
+    versions,
+)
 from bench.sweep.load import Case
+from bench.worker.visit import VisitResult
 from tests.bench.several import gpu, small, stand_in
 from tests.bench.two_versions import START_S, VISIT_S, Machine, committed, git, measured_by, repository
 
@@ -77,11 +88,12 @@ def test_one_spoilt_visit_does_not_hide_a_slowdown(cases: list[Case]) -> None:
     machine = Machine(4, 1.05, 0.002)
     visits = 0
 
-    def visit(case: Case, side: Side) -> Mapping[str, Any]:
+    def visit(case: Case, side: Side) -> VisitResult:
         nonlocal visits
         visits += 1
-        facts = dict(machine.visit(case, side))
-        return facts | {"median_s": facts["median_s"] * (1.5 if visits == 3 else 1.0)}
+        result = machine.visit(case, side)
+        assert result.median_s is not None
+        return replace(result, median_s=result.median_s * (1.5 if visits == 3 else 1.0))
 
     (contest,) = contests(cases[:1], visit, machine.renew, 60.0, 0.02, machine.now)
     assert contest.verdict == "SLOWER" and contest.effect
@@ -92,9 +104,9 @@ def test_versions_take_turns_and_drift_cancels(cases: list[Case]) -> None:
     asked: list[str] = []
     factors = {"old": 1.0, "new": 3.0}
 
-    def visit(case: Case, side: Side) -> Mapping[str, Any]:
+    def visit(case: Case, side: Side) -> VisitResult:
         asked.append(side)
-        return {"status": "ok", "median_s": factors[side] * 1.1 ** len(asked)}
+        return VisitResult(median_s=factors[side] * 1.1 ** len(asked))
 
     (contest,) = contests(cases[:1], visit, lambda: asked.append("|"), 600.0, 0.02)
     assert asked[:9] == ["|", "old", "new", "|", "new", "old", "|", "old", "new"]
@@ -102,9 +114,9 @@ def test_versions_take_turns_and_drift_cancels(cases: list[Case]) -> None:
     assert contest.effect.ratio == pytest.approx(3.0, rel=0.1)
 
 
-def failing(side: Side, status: str, reason: str) -> Visit:
+def failing(side: Side, status: str, reason: str) -> Visiting:
     """Visits of which this version's all end so."""
-    failed = {"status": status, "reason": reason}
+    failed = VisitResult(status, reason)
     return lambda case, of: failed if of == side else Machine(0).visit(case, of)
 
 
@@ -188,8 +200,8 @@ def test_each_version_runs_its_own_code_and_a_round_on_a_cpu_has_new_processes(
         for _ in range(3):
             renew()
             facts += [(visit(cases[0], "old"), visit(cases[0], "new"))]
-    assert {(old["median_s"], new["median_s"]) for old, new in facts} == {(1e-3, 2e-3)}
-    assert len({each["configuration"] for pair in facts for each in pair}) == processes
+    assert {(old.median_s, new.median_s) for old, new in facts} == {(1e-3, 2e-3)}
+    assert len({each.configuration for pair in facts for each in pair}) == processes
 
 
 # ---- the command
@@ -242,7 +254,7 @@ def looking(look: Callable[[Path, Path], object], monkeypatch: pytest.MonkeyPatc
     machine = Machine(3)
 
     @contextmanager
-    def looked_at(device: Device, old: Path, new: Path, *_: object) -> Iterator[tuple[Visit, Any]]:
+    def looked_at(device: Device, old: Path, new: Path, *_: object) -> Iterator[tuple[Visiting, Any]]:
         look(old, new)
         yield machine.visit, machine.renew
 

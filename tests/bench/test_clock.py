@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from bench.sampling.protocol import Protocol
+from bench.worker.blocking_kernel import LateError
 from bench.worker.cache_ring import Turns, launches_per_sample
 from bench.worker.clock import CaptureError, GraphClock, HostClock, StreamClock
-from bench.worker.spin import LateError
 from tests.bench.simulated import CLOCK_HZ, QUEUE_S, UPLOAD_S, SimulatedCuda
 
 Kernel = Callable[[], None]
@@ -35,7 +35,7 @@ def kernels(cuda: SimulatedCuda, count: int, seconds: float) -> list[Kernel]:
 @pytest.mark.parametrize("seconds", [1e-6, 20e-6, 3e-3])
 @pytest.mark.parametrize("count", [1, 7, 300])
 def test_measures_the_kernels_and_not_the_host(make: Make, seconds: float, count: int) -> None:
-    """1 us kernels are queued at 4 us each: only work queued behind the spin is timed rightly."""
+    """1 us kernels are queued at 4 us each: only work queued behind the blocking kernel is timed rightly."""
     clock = clock_of(make)
     batch = clock.batch(kernels(clock.cuda, count, seconds), False)
     for _ in range(3):
@@ -100,7 +100,7 @@ def test_enqueue_time_is_the_median_of_the_hosts() -> None:
     assert clock.enqueue_s(kernel) == pytest.approx(QUEUE_S + 1e-5, rel=0.01)
 
 
-# ---- the spin
+# ---- the blocking kernel
 
 
 @pytest.mark.parametrize("rise_s", [0.0, 0.02, 0.06, 0.3])

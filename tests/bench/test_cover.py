@@ -16,6 +16,7 @@ from bench.runner.examples import Check, Examples, check_of, cover
 from bench.runner.supervisor import WorkerSupervisor
 from bench.spec import DeviceKind, without_function
 from bench.worker import __main__ as worker
+from bench.worker.visit import VisitResult
 from tests.bench import several
 
 
@@ -69,10 +70,13 @@ def test_a_quick_check_takes_the_first_configuration_that_compiles(
     monkeypatch: pytest.MonkeyPatch, quick: bool
 ) -> None:
     timing: list[bool] = []
-    monkeypatch.setattr(worker, "check", lambda *_: timing.append(is_timing()) or {"status": "ok"})
+    monkeypatch.setattr(worker, "check", lambda *_: timing.append(is_timing()) or VisitResult())
     request = {"do": "check", "operator": "launch", "implementation": "aten", "quick": quick}
     bench = cast(Any, SimpleNamespace(clock_named=lambda name: "clock", distrust=lambda: ""))
-    assert worker.respond(bench, request | {"parameters": {"dtype": "float32"}}) == {"status": "ok"}
+    assert worker.respond(bench, request | {"parameters": {"dtype": "float32"}}) == {
+        "status": "ok",
+        "reason": "",
+    }
     assert timing == [not quick] and not is_timing()
 
 
@@ -84,7 +88,7 @@ def test_what_is_broken_is_kept_and_a_few_stand_for_the_others(
         examples = Examples(worker, kernels.problem, ["gemm", "launch"])  # the stand-in has none of launch
         names = examples.names
         broken = [name for name in names if "cannot-be-tested" in name]
-        assert {name: examples.check(name)["reason"] for name in broken} == {
+        assert {name: examples.check(name).reason for name in broken} == {
             "gemm-triton-cannot-be-tested": without_function("gemm", "triton"),
             "launch-cannot-be-tested": "launch: no compiler",
         }
@@ -93,4 +97,4 @@ def test_what_is_broken_is_kept_and_a_few_stand_for_the_others(
         kept = examples.few(names)
         assert {*broken} < {*kept} and len(kept) < len(names)
         assert examples.few(kept[:1]) == kept[:1], "whatever -k leaves has its cover"
-        assert examples.check(kept[0])["status"] == "ok"
+        assert examples.check(kept[0]).status == "ok"

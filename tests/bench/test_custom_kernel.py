@@ -26,12 +26,13 @@ from bench.errors import UserError
 from bench.runner import supervisor, worker_process
 from bench.runner.ab import versions
 from bench.runner.custom_kernel import checked_kernels, compared, kernel_of, with_kernels
-from bench.runner.supervisor import WorkerSupervisor, check_request
+from bench.runner.supervisor import WorkerSupervisor, request_for
 from bench.spec import Problem
 from bench.store import parquet
 from bench.store.parquet import read_rows
 from bench.worker import custom_kernel
 from bench.worker.__main__ import make_bench, respond
+from bench.worker.visit import VisitResult
 from tests.bench import several
 from tests.bench.test_implementation_table import SQUARE, measured, sides
 from tests.bench.two_versions import Machine, measured_by, repository
@@ -232,7 +233,7 @@ def test_a_kernel_is_checked_at_windows_that_it_can_know(tmp_path: Path, worker:
 
 @pytest.mark.parametrize("operator", ["softmax", "gemm", "layernorm", "quantize", "pooling", "batchnorm"])
 def test_the_file_to_begin_with_is_right(operator: str, tmp_path: Path, worker: Any, device: Device) -> None:
-    found = worker.answer({"do": "example_file", "operator": operator, "given": {}})
+    found = worker.ask({"do": "example_file", "operator": operator, "given": {}})
     (tmp_path / "begun.py").write_text(found["text"])
     words = re.search(rf"bench run ({operator} .*) --kernel", found["text"])
     assert words and checked(f"{tmp_path / 'begun.py'}:{operator}", worker, device, *words[1].split())
@@ -311,8 +312,8 @@ def test_other_operators_keep_their_problem(mine: Path) -> None:
     assert find("gemm") is kernels.problem("gemm") and issubclass(find("softmax"), kernels.problem("softmax"))
     found: type[Problem] = find("softmax")
     assert found.implementation("mine:right").kernel == f"{mine}:right"
-    request = check_request("mine:right", found(direction="forward", rows=1, length=1, dtype="float32"), True)
-    assert request["kernel"] == f"{mine}:right"
+    problem = found(direction="forward", rows=1, length=1, dtype="float32")
+    assert request_for("check", "mine:right", problem)["kernel"] == f"{mine}:right"
 
 
 @pytest.mark.usefixtures("quickly")
@@ -343,7 +344,7 @@ def test_ab_finds_a_planted_factor_of_two(mine: Path, monkeypatch: pytest.Monkey
     texts = [f"{mine}:right", f"{mine}:fills"]
     words = ["ab", "softmax", "rows=64", "length=64", "--kernel", *texts, "--bench-device", "cpu"]
     done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0 and "1 case: 1 faster" in done.output, done.output
+    assert done.exit_code == 0 and "1 case: 1 FASTER" in done.output, done.output
     assert f"{texts[1]} against {texts[0]}" in done.output and re.search(r"faster +x 0\.(49|50)", done.output)
     twice = CliRunner().invoke(app, [*words[:5], texts[0], texts[0], *words[-2:]])
     assert "A/A of one kernel" in twice.output
@@ -351,9 +352,8 @@ def test_ab_finds_a_planted_factor_of_two(mine: Path, monkeypatch: pytest.Monkey
 
 def test_each_side_is_asked_for_its_own_file(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(
-        WorkerSupervisor, "answer", lambda self, request, _: asked.append(request["kernel"]) or {}
-    )
+    answered = VisitResult("skipped")
+    monkeypatch.setattr(WorkerSupervisor, "visit", lambda _, visit: asked.append(visit.kernel) or answered)
     cpu = detect("cpu")
     (case,) = cases_of("ab", ["softmax", "rows=4", "length=4"], cpu, kernel=[f"{mine}:fills"])
     sides: Any = {"old": "/a.py:f", "new": "/b.py:f"}

@@ -27,6 +27,7 @@ from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 from bench.worker.__main__ import answer, make_bench
 from bench.worker.fault import Fault
+from bench.worker.visit import Visit, VisitResult
 from tests.bench.nvml_fake import FakeNvml
 
 ROOT = Path(__file__).parents[2]
@@ -62,12 +63,15 @@ class Stub:
         self.grace_s, self.graces = 0.0, dict[str, float]()
         self.closed = self.stopped = False
 
-    def answer(self, request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
-        row = self.rows.get(request["implementation"], OK)
-        self.graces[request["implementation"]] = self.grace_s
+    def check(self, implementation: str, problem: object = None, quick: bool = False) -> VisitResult:
+        row = self.rows.get(implementation, OK)
+        self.graces[implementation] = self.grace_s
         if isinstance(row, BaseException):
             raise row
-        return dict(row.pop(0) if isinstance(row, list) else row)
+        return VisitResult.from_json(row.pop(0) if isinstance(row, list) else row)
+
+    def visit(self, visit: Visit) -> VisitResult:
+        return self.check(visit.implementation)
 
     def threads(self, setting: str) -> None:
         return None

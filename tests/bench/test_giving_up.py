@@ -16,6 +16,7 @@ from bench.runner.run import Run
 from bench.spec import without_function
 from bench.store.parquet import read_frame
 from bench.sweep.load import Case, load
+from bench.worker.visit import Visit, VisitResult
 from tests.bench import several
 from tests.bench.rows import row
 from tests.bench.several import begun, opened
@@ -120,14 +121,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def answering(run: Run, broken: str, asked: list[str]) -> None:
     """Instead of a worker: the implementation `broken` raises, the others have a time."""
 
-    def answer(request: dict[str, Any], sampling_s: float = 0.0) -> dict[str, Any]:
-        asked.append(request["implementation"])
-        if request["implementation"] == broken:
-            return dict(BROKEN)
-        times = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "samples_s": [1e-3] * 20}
-        return {"status": "ok", "clock": "graph", "stop": "converged", "settled": True, **times}
+    def result(visit: Visit) -> VisitResult:
+        asked.append(visit.implementation)
+        if visit.implementation == broken:
+            return VisitResult(**BROKEN)
+        times: dict[str, Any] = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "samples_s": [1e-3] * 20}
+        return VisitResult(clock="graph", stop="converged", settled=True, **times)
 
-    run.worker.answer = answer  # type: ignore[method-assign]
+    run.worker.visit = result  # type: ignore[method-assign]
 
 
 def shown(run: Run) -> tuple[list[str], str, pd.DataFrame]:
@@ -182,20 +183,6 @@ def test_it_is_said_when_it_happens_and_at_the_end(folder: Path, monkeypatch: py
     skipped = frame[frame["status"] == "skipped"]
     assert len(skipped) == len(only(cases(folder), "triton")) - 3
     assert skipped["reason"].str.startswith("not tried, since 3 cases ended alike").all()
-
-
-def test_a_fact_that_is_no_column_is_named_once_at_the_end(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (run,) = begun(folder, monkeypatch, cases(folder))
-    worker, misspelt = run.worker, {"temprature_c": 61.0}
-    answering(run, "nothing", [])
-    answer = worker.answer
-    worker.answer = lambda *request: answer(*request) | misspelt  # type: ignore[method-assign]
-    worker.hello = {"python": "3.11", "numpy": "2"}
-    _, closing, frame = shown(run)
-    said = "no row holds these facts of the worker, which are no columns: numpy, temprature_c"
-    assert closing.count(said) == 1 and set(frame["status"]) == {"ok"}
 
 
 def test_an_implementation_without_its_function_is_named_once(

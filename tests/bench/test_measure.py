@@ -20,12 +20,20 @@ from bench.worker import cache_ring
 from bench.worker.__main__ import make_bench, respond
 from bench.worker.cache_ring import Arena, Plan, Turns, plan
 from bench.worker.clock import HostClock
-from bench.worker.measure_case import Bench, Limits, Slots, check, measure
+from bench.worker.measure_case import Bench, Slots, check, measure
 from bench.worker.memory import Memory
+from bench.worker.visit import Visit, VisitResult
 from kernels.stream import operator as stream
 from tests.bench.simulated import COLD_S, QUEUE_S, WARM_S, Doubling, SimulatedCuda, doubling, simulated_bench
 
-LIMITS = Limits(budget_s=2.0, launch_s=1.0)
+LIMITS = (2.0, 1.0)
+
+
+def visit(implementation: str, problem: Doubling, limits: tuple[float, float] = LIMITS, **more: Any) -> Visit:
+    """A visit of so many seconds, of which a launch may take so many."""
+    budget_s, launch_s = limits
+    asked = {"cache": "cold", "budget_s": budget_s, "launch_s": launch_s} | more
+    return Visit("doubling", implementation, problem.parameters(), **asked)
 
 
 def run(
@@ -34,18 +42,21 @@ def run(
     cold: bool = True,
     cuda: SimulatedCuda | None = None,
     operator: Operator | None = None,
-    limits: Limits = LIMITS,
+    limits: tuple[float, float] = LIMITS,
     bench: Bench | None = None,
     clock: str | None = None,
     **more: Any,
-) -> dict[str, Any]:
-    """The facts of a case, on this device, of this operator and bench or of new ones."""
+) -> VisitResult:
+    """What comes of a case, on this device, of this operator and bench or of new ones."""
     cuda = cuda or SimulatedCuda()
     bench, operator = bench or simulated_bench(cuda), operator or doubling(cuda)
     problem = Doubling(dtype="float32", size=size, **more)
-    facts = measure(bench, operator, implementation, problem, cold, limits, clock=clock)
-    assert facts.keys() <= FIELDS.keys() | {"uncaptured"}, "a fact that is no column is in no row"
-    return facts
+    asked = visit(implementation, problem, limits, cache="cold" if cold else "warm", clock=clock)
+    assert Visit.from_json(asked.to_json()) == asked
+    result = measure(bench, operator, problem, asked)
+    assert result.columns().keys() <= FIELDS.keys(), "what is no column is in no row"
+    assert VisitResult.from_json(result.to_json()) == result
+    return result
 
 
 @pytest.mark.parametrize(
@@ -57,11 +68,11 @@ def test_cold_is_cold_at_every_size(size: int, cache_byte: int) -> None:
     cold_s = COLD_S / 2 if size < 64 else COLD_S  # a turn has 4096 launches, and there are many turns
     cuda = SimulatedCuda(cache_byte)
     facts = run("good", size, cuda=cuda, operator=doubling(cuda, cold_s))
-    assert facts["flushed"] == (size < 64)
-    assert facts["status"] == "ok", facts
-    assert facts["median_s"] == pytest.approx(cold_s, rel=0.01)
-    assert facts["clock"] == "graph"
-    assert facts["low_s"] <= facts["median_s"] <= facts["high_s"]
+    assert facts.flushed == (size < 64)
+    assert facts.status == "ok", facts
+    assert facts.median_s == pytest.approx(cold_s, rel=0.01)
+    assert facts.clock == "graph"
+    assert facts.low_s <= facts.median_s <= facts.high_s
 
 
 def test_launches_that_block_the_host_are_timed_by_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +90,11 @@ def test_launches_that_block_the_host_are_timed_by_its_clock(monkeypatch: pytest
     for name, size in (("blocking", 64), ("blocking", 1), ("good", 64)):
         bench.host_clock = host_clock(flush, cuda)
         facts = run(name, size, cuda=cuda, bench=bench)
-        assert facts["status"] == "ok", facts
-        assert facts["clock"] == ("graph" if name == "good" else "host")
+        assert facts.status == "ok", facts
+        assert facts.clock == ("graph" if name == "good" else "host")
         queued_s = 0.0 if name == "good" else QUEUE_S
-        assert facts["median_s"] == pytest.approx(COLD_S + queued_s, rel=0.01)
-        assert facts["flushed"] == (len(flushed) > 1) == (size == 1)  # after the poison once in any case
+        assert facts.median_s == pytest.approx(COLD_S + queued_s, rel=0.01)
+        assert facts.flushed == (len(flushed) > 1) == (size == 1)  # after the poison once in any case
         assert not bench.distrust()
         flushed.clear()
 
@@ -98,9 +109,9 @@ def host_clock(flush: Callable[[], None], cuda: SimulatedCuda) -> HostClock:
 
 def test_warm_is_warm_and_outputs_may_be_allocated_by_each_call() -> None:
     facts = run(cold=False)
-    assert facts["median_s"] == pytest.approx(WARM_S, rel=0.01)
-    assert facts["ring_slots"] == 1
-    assert run("allocating")["median_s"] == pytest.approx(COLD_S, rel=0.01)
+    assert facts.median_s == pytest.approx(WARM_S, rel=0.01)
+    assert facts.ring_slots == 1
+    assert run("allocating").median_s == pytest.approx(COLD_S, rel=0.01)
 
 
 @pytest.mark.parametrize(("ring", "per_sample", "flushed"), [(10, 3, False), (7, 2, False), (6, 2, True)])
@@ -162,8 +173,8 @@ def test_a_row_says_what_memory_a_launch_needs() -> None:
     operator = replace(operator, implementations={"counted": counted})
     bench = replace(simulated_bench(cuda), memory=Memory(memory))
     facts = run("counted", operator=operator, bench=bench)
-    assert (facts["status"], facts["peak_byte"]) == ("ok", 100 + 64)
-    assert run("good", 4096)["peak_byte"] is None
+    assert (facts.status, facts.peak_byte) == ("ok", 100 + 64)
+    assert run("good", 4096).peak_byte is None
 
 
 @pytest.mark.parametrize(
@@ -176,21 +187,21 @@ def test_a_row_says_what_memory_a_launch_needs() -> None:
 )
 def test_a_result_that_is_wrong_or_of_nobody_has_no_time(implementation: str, status: str, says: str) -> None:
     facts = run(implementation)
-    assert facts["status"] == status and says in facts["reason"]
-    assert "median_s" not in facts and "samples_s" not in facts
+    assert facts.status == status and says in facts.reason
+    assert facts.median_s is None and facts.samples_s is None
 
 
 def test_what_cannot_be_captured_says_so_and_is_timed_by_the_stream_when_asked() -> None:
     """Not in the same process: what a failed capture has left behind there is not known."""
     facts = run("uncapturable", 1 << 12)
-    assert facts["status"] == "error" and facts["uncaptured"] and "median_s" not in facts
-    assert facts["reason"].endswith("operation not permitted when stream is capturing")
+    assert facts.status == "error" and facts.uncaptured and facts.median_s is None
+    assert facts.reason.endswith("operation not permitted when stream is capturing")
     cuda = SimulatedCuda()
     bench = simulated_bench(cuda)
     facts = run("uncapturable", cuda=cuda, bench=bench, clock="stream")
-    assert facts["status"] == "ok" and "uncaptured" not in facts
-    assert facts["clock"] == "stream" and bench.distrust() == ""
-    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.1)
+    assert facts.status == "ok" and not facts.uncaptured
+    assert facts.clock == "stream" and bench.distrust() == ""
+    assert facts.median_s == pytest.approx(COLD_S, rel=0.1)
 
 
 def test_a_row_says_what_the_clock_adds_and_how_often_the_host_was_late() -> None:
@@ -199,14 +210,14 @@ def test_a_row_says_what_the_clock_adds_and_how_often_the_host_was_late() -> Non
     chance = random.Random(1)
     cuda.stall = lambda: 1e-3 * (cuda.host_s > 0.5 and chance.random() < 1 / 100)
     facts = run(cuda=cuda)
-    assert facts["status"] == "ok" and facts["late_samples"] > 0
-    assert facts["clock_start_s"] == pytest.approx(5e-6, abs=0.6e-6)
-    assert facts["step_s"] == facts["clock_start_s"] / facts["launches"]
-    assert facts["launches"] * COLD_S >= 400 * 4.4e-6
-    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.003) and facts["stop"] == "converged"
-    assert max(facts["samples_s"]) < 1.01 * COLD_S, "no late sample is published"
+    assert facts.status == "ok" and facts.late_samples > 0
+    assert facts.clock_start_s == pytest.approx(5e-6, abs=0.6e-6)
+    assert facts.step_s == facts.clock_start_s / facts.launches
+    assert facts.launches * COLD_S >= 400 * 4.4e-6
+    assert facts.median_s == pytest.approx(COLD_S, rel=0.003) and facts.stop == "converged"
+    assert max(facts.samples_s) < 1.01 * COLD_S, "no late sample is published"
     quiet = run("good", 4096)
-    assert (quiet["late_samples"], quiet["clock_start_s"]) == (0, 0.0)
+    assert (quiet.late_samples, quiet.clock_start_s) == (0, 0.0)
 
 
 @pytest.mark.deep
@@ -214,9 +225,9 @@ def test_where_a_flushed_ring_makes_samples_short_the_interval_holds_the_clocks_
     cuda = SimulatedCuda(1 << 20)
     cuda.graph_start_s = 400e-6
     facts = run(size=16, cuda=cuda, operator=doubling(cuda, 1e-6, 1e-6))
-    assert facts["status"] == "ok" and facts["flushed"]
-    assert facts["launches"] < 400 * 400, "4096 launches of 1 us are fewer than the start would need"
-    assert facts["low_s"] <= 1.0001e-6 < facts["median_s"]
+    assert facts.status == "ok" and facts.flushed
+    assert facts.launches < 400 * 400, "4096 launches of 1 us are fewer than the start would need"
+    assert facts.low_s <= 1.0001e-6 < facts.median_s
 
 
 def test_a_host_that_is_never_in_time_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,8 +236,8 @@ def test_a_host_that_is_never_in_time_is_a_row_that_says_so(monkeypatch: pytest.
     _ = bench.clock.start_s
     monkeypatch.setattr("tests.bench.simulated.Event.query", lambda event: True)
     facts = run(cuda=cuda, bench=bench)
-    assert facts["status"] == "error" and "the host was late 14 times in a row" in facts["reason"]
-    assert "median_s" not in facts and bench.distrust() == ""
+    assert facts.status == "error" and "the host was late 14 times in a row" in facts.reason
+    assert facts.median_s is None and bench.distrust() == ""
 
 
 def with_implementation(
@@ -269,9 +280,9 @@ def test_launches_of_which_only_a_part_was_captured_have_escaped(outputs: int) -
         return (2 * x.double(),) * 2 if outputs == 2 else 2 * x.double()
 
     facts = run(cuda=cuda, operator=with_implementation(cuda, half_escaping, reference))
-    assert facts["status"] == "escaped" and "median_s" not in facts
+    assert facts.status == "escaped" and facts.median_s is None
     if outputs == 1:
-        assert facts["reason"].startswith(f"{facts['ring_slots']} timed launches wrote nothing")
+        assert facts.reason.startswith(f"{facts.ring_slots} timed launches wrote nothing")
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -283,15 +294,15 @@ def test_a_reference_that_is_not_finite_gives_no_time(after: bool) -> None:
         return 2 * x.double() / (0.0 if next(asked) == int(after) else 1.0)
 
     facts = run(cuda=cuda, operator=replace(doubling(cuda), reference=reference))
-    assert facts["status"] == "error" and "median_s" not in facts
-    assert facts["reason"].startswith("ValueError: the reference of output 0 is not finite")
+    assert facts.status == "error" and facts.median_s is None
+    assert facts.reason.startswith("ValueError: the reference of output 0 is not finite")
 
 
 @pytest.mark.parametrize("cold", [True, False])
 def test_what_poisoning_left_in_the_cache_is_flushed_before_a_cold_visit(cold: bool) -> None:
     """Once: a ring that displaces its own data needs no flush afterwards."""
     facts = run(cold=cold, cuda=(cuda := SimulatedCuda()))
-    assert facts["status"] == "ok" and not facts["flushed"] and cuda.flushes == cold
+    assert facts.status == "ok" and not facts.flushed and cuda.flushes == cold
 
 
 @pytest.mark.parametrize(("factor", "status"), [(0.0, "ok"), (1e-3, "wrong")])
@@ -309,8 +320,8 @@ def test_where_the_right_answer_is_zero_the_error_is_absolute(factor: float, sta
 
     operator = with_implementation(cuda, nearly_zero, lambda problem, x: torch.zeros_like(x).double())
     facts = check(simulated_bench(cuda), operator, "good", Doubling(dtype="float32", size=64))
-    assert facts["status"] == status
-    assert facts["relative_error"] == pytest.approx(factor, rel=1e-6)
+    assert facts.status == status
+    assert facts.relative_error == pytest.approx(factor, rel=1e-6)
 
 
 def test_an_operator_that_cannot_be_imported_kills_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,9 +362,9 @@ def test_the_configuration_and_what_was_passed_over_for_it_are_in_the_row() -> N
         return replace(good(problem, x), passed_over=said, configuration="64x64 w8")
 
     facts = run(cuda=cuda, operator=with_implementation(cuda, picky))
-    assert facts["status"] == "ok" and facts["passed_over"] == "; ".join(said)
-    assert facts["configuration"] == "64x64 w8"
-    assert run("good", 4096)["passed_over"] is None
+    assert facts.status == "ok" and facts.passed_over == "; ".join(said)
+    assert facts.configuration == "64x64 w8"
+    assert run("good", 4096).passed_over is None
 
 
 def uncompilable(problem: Doubling, x: torch.Tensor) -> Launch:
@@ -375,29 +386,28 @@ def test_a_row_shows_why_a_launch_cannot_be_built(name: str, status: str, reason
     cuda = SimulatedCuda()
     operator, bench = doubling(cuda), simulated_bench(cuda)
     operator = replace(operator, implementations={**operator.implementations, "uncompilable": uncompilable})
-    said = {"status": status, "reason": reason}
     facts = run(name, 64, operator=operator, bench=bench)
-    assert said.items() <= facts.items() and "median_s" not in facts
-    assert check(bench, operator, name, Doubling(dtype="float32", size=64)) == said
+    assert (facts.status, facts.reason) == (status, reason) and facts.median_s is None
+    assert check(bench, operator, name, Doubling(dtype="float32", size=64)) == VisitResult(status, reason)
 
 
 def test_a_launch_too_slow_is_skipped_with_its_time() -> None:
     cuda = SimulatedCuda()
-    facts = run(size=64, cuda=cuda, operator=doubling(cuda, 3.0, 3.0), limits=Limits(0.5, 1.0))
-    assert facts["status"] == "skipped"
-    assert facts["reason"] == "launches took 3 and 3 s here; the budget allows 1 s"
+    facts = run(size=64, cuda=cuda, operator=doubling(cuda, 3.0, 3.0), limits=(0.5, 1.0))
+    assert facts.status == "skipped"
+    assert facts.reason == "launches took 3 and 3 s here; the budget allows 1 s"
 
 
 def test_what_a_small_probe_shows_to_be_hopeless_is_never_launched() -> None:
     """1 ms an element: 64 take 64 ms, a million would take a quarter of an hour."""
     cuda = SimulatedCuda()
-    bench, limits = simulated_bench(cuda), Limits(0.5, 1.0)
+    bench, limits = simulated_bench(cuda), (0.5, 1.0)
     for _ in range(2):
         facts = run("slow", 1 << 20, cuda=cuda, bench=bench, limits=limits, seconds_each=1e-3)
-        assert facts["status"] == "skipped", facts
-        assert "would take about 1e+03 s; the budget allows 1 s" in facts["reason"]
+        assert facts.status == "skipped", facts
+        assert "would take about 1e+03 s; the budget allows 1 s" in facts.reason
     assert cuda.largest == 64
-    assert run("slow", 1 << 10, limits=limits, seconds_each=1e-7)["status"] == "ok"
+    assert run("slow", 1 << 10, limits=limits, seconds_each=1e-7).status == "ok"
 
 
 @pytest.mark.parametrize("fails", ["parts", "build"])
@@ -415,15 +425,15 @@ def test_a_time_that_cannot_be_divided_stays_a_time(fails: str, monkeypatch: pyt
     def refuse(calls: Any) -> dict[str, Any]:
         raise RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
 
-    monkeypatch.setattr(bench, "parts", refuse)
+    monkeypatch.setattr(bench, "by_class", refuse)
     monkeypatch.setattr(bench.telemetry, "stop", lambda: timed.append(True) or {})  # type: ignore[func-returns-value]
     operator = replace(operator, implementations={"good": build})
     problem = Doubling(dtype="float32", size=4096)
-    facts = measure(bench, operator, "good", problem, True, LIMITS, divided=True)
-    assert (facts["status"], facts["reason"]) == ("ok", "") and "contraction_s" not in facts
-    assert facts["median_s"] == pytest.approx(COLD_S, rel=0.01)
+    facts = measure(bench, operator, problem, visit("good", problem, divided=True))
+    assert (facts.status, facts.reason) == ("ok", "") and "contraction_s" not in facts.more
+    assert facts.median_s == pytest.approx(COLD_S, rel=0.01)
     why = "RuntimeError: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" if fails == "parts" else "CUDA out of memory"
-    assert facts["parts_by"] == f"not divided: {why}"
+    assert facts.more["parts_by"] == f"not divided: {why}"
 
 
 class Product(Doubling):
@@ -471,11 +481,11 @@ def of_products(cuda: SimulatedCuda, disturbed: Callable[[], float] = lambda: 1.
     return replace(with_implementation(cuda, build), problem=Product)
 
 
-def product(cuda: SimulatedCuda, size: int, speed: float, budget_s: float, **more: Any) -> dict[str, Any]:
-    """The facts of one visit to a product of this side, at so many FLOP/s, in a run of this budget."""
+def product(cuda: SimulatedCuda, size: int, speed: float, budget_s: float, **more: Any) -> VisitResult:
+    """What comes of one visit to a product of this side, at so many FLOP/s, in a run of this budget."""
     problem = Product(dtype="float32", size=size, speed=speed)
-    limits = Limits(0.5, 2 * launch_limit_s(budget_s))
-    return measure(simulated_bench(cuda), of_products(cuda, **more), "good", problem, True, limits)
+    asked = visit("good", problem, (0.5, 2 * launch_limit_s(budget_s)))
+    return measure(simulated_bench(cuda), of_products(cuda, **more), problem, asked)
 
 
 @pytest.mark.parametrize("budget_s", [60.0, 155.0, 600.0])
@@ -483,8 +493,8 @@ def test_a_host_however_slow_refuses_no_launch_of_a_quick_device(budget_s: float
     """8192 a side at 700 TFLOP/s are 1.6 ms; what 256 a side take is queueing and waiting."""
     for seed in range(10):
         facts = product(HostCosts(seed), 8192, 7e14, budget_s)
-        assert facts["status"] == "ok", facts["reason"]
-        assert facts["median_s"] == pytest.approx(2 * 8192**3 / 7e14, rel=0.02)
+        assert facts.status == "ok", facts.reason
+        assert facts.median_s == pytest.approx(2 * 8192**3 / 7e14, rel=0.02)
 
 
 @pytest.mark.parametrize(("side", "status"), [(1024, "ok"), (8192, "skipped")])
@@ -493,10 +503,10 @@ def test_a_kernel_without_a_fast_path_is_refused_by_two_readings_within_a_second
 ) -> None:
     """2 GFLOP/s: 256 a side take 17 ms, 8192 would take nine minutes, 1024 the second that there is."""
     facts = product(cuda := HostCosts(1), side, 2e9, 700.0)
-    assert facts["status"] == status, facts["reason"]
+    assert facts.status == status, facts.reason
     if status == "skipped":
-        assert " took 0.0168 and 0.0168 s by the graph clock, 2 GFLOP/s" in facts["reason"]
-        assert "would take about 5.5e+02 s; the budget allows 1.2 s" in facts["reason"]
+        assert " took 0.0168 and 0.0168 s by the graph clock, 2 GFLOP/s" in facts.reason
+        assert "would take about 5.5e+02 s; the budget allows 1.2 s" in facts.reason
         assert cuda.host_s < 1.0
 
 
@@ -509,7 +519,7 @@ def test_launches_that_a_neighbour_disturbed_refuse_nothing(
     """The first launches take thirty times as long, of the probe or of what needs none; then it is calm."""
     disturbed = itertools.chain(factors, itertools.repeat(1.0))
     facts = product(SimulatedCuda(), side, 2 * side**3 / calm_s, 600.0, disturbed=lambda: next(disturbed))
-    assert facts["status"] == "ok", facts["reason"]
+    assert facts.status == "ok", facts.reason
 
 
 def test_a_slower_clock_halfway_is_not_called_converged_at_the_first_value() -> None:
@@ -518,9 +528,9 @@ def test_a_slower_clock_halfway_is_not_called_converged_at_the_first_value() -> 
     bench = simulated_bench(cuda, Protocol(least_timed_s=0.4))
     cuda.slow_after_s = 0.3
     facts = run(cuda=cuda, bench=bench)
-    assert facts["status"] == "ok"
-    covered = facts["low_s"] <= 1.3 * COLD_S <= facts["high_s"] * 1.01
-    assert covered or facts["stop"] != "converged"
+    assert facts.status == "ok"
+    covered = facts.low_s <= 1.3 * COLD_S <= facts.high_s * 1.01
+    assert covered or facts.stop != "converged"
 
 
 @pytest.mark.parametrize("byte", [1, 100, 10_000, 1 << 20, 1 << 24, 1 << 28])

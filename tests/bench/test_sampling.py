@@ -18,7 +18,7 @@ from bench.sampling.publish import (
     PRIOR_FREEDOM,
     MedianSpread,
     Published,
-    Visit,
+    VisitSamples,
     interval,
     publish,
     publish_ceiling,
@@ -65,16 +65,16 @@ def noisy(median_s: float, spread: float, seed: int) -> Iterator[float]:
         yield median_s * float(np.exp(spread * generator.standard_normal()))
 
 
-def collected(stream: Stream, settings: Protocol, budget_s: float = 10.0, **more: Any) -> Visit:
+def collected(stream: Stream, settings: Protocol, budget_s: float = 10.0, **more: Any) -> VisitSamples:
     """A visit that samples this stream by its own clock."""
     return collect(stream.sample, settings, budget_s, stream.now, **more)
 
 
-def visit(level: float, seed: int = 0, count: int = 40, **facts: object) -> Visit:
+def visit(level: float, seed: int = 0, count: int = 40, **facts: object) -> VisitSamples:
     """A settled visit whose samples scatter by 0.1 % about a level, their median exactly there."""
     samples = level * (1 + 1e-3 * np.random.default_rng(seed).standard_normal(count))
     samples *= level / np.median(samples)
-    found = Visit(tuple(samples.tolist()), True, 0.1, "converged", 0.0)
+    found = VisitSamples(tuple(samples.tolist()), True, 0.1, "converged", 0.0)
     return replace(found, **facts)  # type: ignore[arg-type]
 
 
@@ -479,7 +479,7 @@ def test_samples_that_remember_are_worth_less_in_one_visit_and_in_several(seed: 
     generator = np.random.default_rng(seed)
 
     def widths(samples: npt.NDArray[np.float64]) -> tuple[float, float]:
-        one = Visit(tuple(samples.tolist()), True, 0.0, "converged", 0.0)
+        one = VisitSamples(tuple(samples.tolist()), True, 0.0, "converged", 0.0)
         alone, several = publish([one], CUDA), publish([one] * 3, CUDA)
         return alone.high_s - alone.low_s, several.high_s - several.low_s
 

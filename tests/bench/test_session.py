@@ -81,7 +81,6 @@ class Measured(NamedTuple):
     cases: list[Case]
     visits: list[schema.Measurement]
     rows: list[schema.Measurement]
-    without_column: set[str]
     path: Path | None
 
 
@@ -98,12 +97,11 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     visits = [row for _, row in run.walk()]
     rows = run.rows()
     run.close()
-    return Measured(every, visits, rows, run.without_column, run.path)
+    return Measured(every, visits, rows, run.path)
 
 
 def test_a_run_from_cases_to_parquet(measured: Measured) -> None:
     rows = measured.rows
-    assert not measured.without_column
     by_status: dict[str, list[schema.Measurement]] = {}
     for row in rows:
         by_status.setdefault(row.status, []).append(row)

@@ -11,11 +11,12 @@ import pytest
 from bench.runner import supervisor
 from bench.runner.run import Run
 from bench.runner.schedule import launch_limit_s
-from bench.runner.supervisor import WorkerSupervisor, check_request, measure_request
+from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
 from bench.sweep.load import Case
 from bench.worker.__main__ import respond
+from bench.worker.visit import Visit, VisitResult
 from tests.bench.several import gpu
 from tests.bench.simulated import COLD_S, Doubling, SimulatedCuda, doubling, simulated_bench
 from tests.drawing import is_deep
@@ -60,29 +61,24 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> list[SimulatedWorker]:
     return made
 
 
-def measure(implementation: str, size: int = 4096) -> dict[str, Any]:
-    request: dict[str, Any] = {"do": "measure", "operator": "doubling", "implementation": implementation}
-    request |= {"parameters": {"dtype": "float32", "size": size}, "cache": "cold", "threads": None}
-    request |= {"budget_s": 0.5, "launch_s": 1.0, "least_timed_s": 0.0, "visits": 1}
-    return request | {"regime": "sustained", "first": True}
+def measure(implementation: str, size: int = 4096) -> Visit:
+    return Visit("doubling", implementation, {"dtype": "float32", "size": size}, "cold", 0.5, 1.0)
 
 
 def test_an_error_that_leaves_the_device_well_keeps_the_worker(workers: list[SimulatedWorker]) -> None:
     device = WorkerSupervisor(gpu(0), 1)
     for _ in range(4):
-        answer = device.answer(measure("raising"))
-        assert (answer["status"], answer["reason"]) == ("error", "RuntimeError: no tile fits")
-        assert "renew" not in answer
-    assert device.answer(measure("good"))["status"] == "ok"
+        answer = device.visit(measure("raising"))
+        assert (answer.status, answer.reason) == ("error", "RuntimeError: no tile fits")
+    assert device.visit(measure("good")).status == "ok"
     assert len(workers) == 1 and not device.renewed
 
 
 def test_after_an_illegal_address_the_next_case_has_a_new_worker(workers: list[SimulatedWorker]) -> None:
     device = WorkerSupervisor(gpu(0), 1)
-    answer = device.answer(measure("faulting"))
-    assert answer["status"] == "error" and "illegal memory access" in answer["reason"]
-    assert "renew" not in answer, "no column of a row"
-    assert device.answer(measure("good"))["status"] == "ok"
+    answer = device.visit(measure("faulting"))
+    assert answer.status == "error" and "illegal memory access" in answer.reason
+    assert device.visit(measure("good")).status == "ok"
     assert [worker.closed for worker in workers] == [True, False]
     ((cause, times),) = device.renewed.items()
     assert "illegal memory access" in cause and times == 1
@@ -91,29 +87,28 @@ def test_after_an_illegal_address_the_next_case_has_a_new_worker(workers: list[S
 def test_a_kernel_that_gets_stuck_costs_workers_once_and_no_row(workers: list[SimulatedWorker]) -> None:
     device = WorkerSupervisor(gpu(0), 1)
     for size in (4096, 1024):
-        answer = device.answer(measure("stuck_at_first", size))
-        assert answer["status"] == "ok" and "stuck" not in answer
+        answer = device.visit(measure("stuck_at_first", size))
+        assert answer.status == "ok"
         assert (
-            answer["passed_over"]
-            == "young: young has not ended after 30 s; new: new has not ended after 30 s"
+            answer.passed_over == "young: young has not ended after 30 s; new: new has not ended after 30 s"
         )
     assert len(workers) == 3 and [len(worker.asked) for worker in workers] == [1, 1, 2]
     assert [worker.closed for worker in workers] == [True, True, False]
     assert device.renewed == {f"{name} has not ended after 30 s": 1 for name in ("young", "new")}
-    check = check_request("stuck_at_first", Doubling(dtype="float32", size=64), quick=False)
-    assert device.answer(check)["status"] == "ok" and len(workers) == 3
+    problem = Doubling(dtype="float32", size=64)
+    assert device.check("stuck_at_first", problem).status == "ok" and len(workers) == 3
 
 
 def test_a_kernel_without_others_gets_stuck_three_times(workers: list[SimulatedWorker]) -> None:
     device = WorkerSupervisor(gpu(0), 1)
     for made, size in ((2, 4096), (3, 1024)):  # at its first problem it is asked twice
-        answer = device.answer(measure("stuck", size))
-        assert (answer["status"], answer["reason"]) == ("timeout", "young has not ended after 30 s")
-        assert "stuck" not in answer and len(workers) == made and workers[-1].closed
+        answer = device.visit(measure("stuck", size))
+        assert (answer.status, answer.reason) == ("timeout", "young has not ended after 30 s")
+        assert len(workers) == made and workers[-1].closed
     for size in (512, 2048):
-        answer = device.answer(measure("stuck", size))
-        assert answer["status"] == "error" and "young got stuck 3 times in this run" in answer["reason"]
-    assert device.answer(measure("good"))["status"] == "ok"
+        answer = device.visit(measure("stuck", size))
+        assert answer.status == "error" and "young got stuck 3 times in this run" in answer.reason
+    assert device.visit(measure("good")).status == "ok"
     assert len(workers) == 4, "nothing was launched that could spoil it"
 
 
@@ -121,19 +116,18 @@ def test_what_cannot_be_captured_is_asked_again_of_a_new_worker_by_the_stream(
     workers: list[SimulatedWorker],
 ) -> None:
     device = WorkerSupervisor(gpu(0), 1)
-    answer = device.answer(measure("uncapturable"))
-    assert (answer["status"], answer["clock"]) == ("ok", "stream")
-    assert not {"renew", "uncaptured"} & set(answer)
+    answer = device.visit(measure("uncapturable"))
+    assert (answer.status, answer.clock) == ("ok", "stream")
     assert [[request.get("clock") for request in worker.asked] for worker in workers] == [[None], ["stream"]]
     assert workers[0].closed and workers[0].cuda.stream == "capture", "the first process is spoilt"
     assert workers[1].cuda.stream == "default"
     # Another visit of the same case knows, and so does every case after three that failed.
-    assert device.answer(measure("uncapturable"))["clock"] == "stream"
+    assert device.visit(measure("uncapturable")).clock == "stream"
     assert len(workers) == 2
     for size, so_far in ((1024, 3), (2048, 4), (512, 4), (8192, 4)):
-        assert device.answer(measure("uncapturable", size))["clock"] == "stream"
+        assert device.visit(measure("uncapturable", size)).clock == "stream"
         assert len(workers) == so_far
-    assert device.answer(measure("good"))["clock"] == "graph"
+    assert device.visit(measure("good")).clock == "graph"
     assert len(workers) == 4 and sum(device.renewed.values()) == 3
 
 
@@ -144,9 +138,9 @@ def test_an_implementation_of_which_something_was_captured_is_not_moved_to_the_s
     device = WorkerSupervisor(gpu(0), 1)
     device._captured.add(("doubling", "uncapturable"))
     for number, size in enumerate((512, 1024, 2048, 4096, 8192), 1):
-        assert device.answer(measure("uncapturable", size))["clock"] == "stream"
+        assert device.visit(measure("uncapturable", size)).clock == "stream"
         assert len(workers) == number + 1  # each was first asked for by the graph
-    assert device.answer(measure("good"))["clock"] == "graph"
+    assert device.visit(measure("good")).clock == "graph"
     assert ("doubling", "good") in device._captured
 
 
@@ -169,10 +163,9 @@ def test_a_launch_may_take_twice_as_long_as_a_prediction_may_say(
     seconds_each = share * launch_limit_s(budget_s) / size
     problem = Doubling(dtype="float32", size=size, seconds_each=seconds_each)
     case = Case("simulated", "slow", problem, "cold", series="", role="measurement")
-    answer = WorkerSupervisor(gpu(0), 1).answer(
-        measure_request(case, protocol("cuda"), budget_s, 0.5, None, first=True), 0.5
-    )
-    assert answer["status"] == status, answer["reason"]
+    asked = visit_to(case, protocol("cuda"), budget_s, 0.5, None, first=True)
+    answer = WorkerSupervisor(gpu(0), 1).visit(asked)
+    assert answer.status == status, answer.reason
 
 
 def test_a_worker_that_dies_by_the_stream_is_a_row(workers: list[SimulatedWorker]) -> None:
@@ -186,8 +179,8 @@ def test_a_worker_that_dies_by_the_stream_is_a_row(workers: list[SimulatedWorker
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SimulatedWorker, "ask", ask)
-        assert device.answer(measure("uncapturable")) == {"status": "timeout", "reason": "no answer"}
-    assert device.answer(measure("good"))["status"] == "ok"
+        assert device.visit(measure("uncapturable")) == VisitResult("timeout", "no answer")
+    assert device.visit(measure("good")).status == "ok"
     assert len(workers) == 3
 
 
@@ -197,9 +190,9 @@ def test_out_of_memory_in_a_capture_is_a_row_and_spoils_the_process_only_if_it_b
 ) -> None:
     monkeypatch.setattr(SimulatedWorker, "cuda_settings", {"broken_by_shortage": broken})
     device = WorkerSupervisor(gpu(0), 1)
-    answer = device.answer(measure("exhausting"))
-    assert answer["status"] == "out_of_memory" and "Tried to allocate 2.00 GiB" in answer["reason"]
-    assert device.answer(measure("good"))["status"] == "ok"
+    answer = device.visit(measure("exhausting"))
+    assert answer.status == "out_of_memory" and "Tried to allocate 2.00 GiB" in answer.reason
+    assert device.visit(measure("good")).status == "ok"
     assert len(workers) == (2 if broken else 1)
     assert [request.get("clock") for request in workers[0].asked] == [None] * (1 if broken else 2)
 
@@ -209,7 +202,7 @@ def test_a_capture_that_fails_after_the_timing_costs_the_worker_and_not_the_row(
 ) -> None:
     """GraphClock.kernels captures once more to read the kernels' names."""
     device = WorkerSupervisor(gpu(0), 1)
-    device.answer(measure("good"))
+    device.visit(measure("good"))
     (worker,) = workers
     worker.cuda.keeps_graphs = True
     kernels = type(worker.bench.clock).kernels
@@ -219,9 +212,8 @@ def test_a_capture_that_fails_after_the_timing_costs_the_worker_and_not_the_row(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(worker.bench.clock), "kernels", spoilt)
-        answer = device.answer(measure("good"))
-    assert answer["status"] == "ok" and answer["median_s"] and answer["kernels"] == ""
-    assert "renew" not in answer
+        answer = device.visit(measure("good"))
+    assert answer.status == "ok" and answer.median_s and answer.kernels == ""
     assert worker.closed and "stream is capturing" in "".join(device.renewed)
 
 
@@ -229,10 +221,10 @@ def test_a_broken_capture_of_anybody_is_noticed(workers: list[SimulatedWorker]) 
     """Not only our clock captures: the tuner does, by Triton. Stream and generator tell of it."""
     for spoil in ({"stream": "capture"}, {"generator_capturing": True}):
         device = WorkerSupervisor(gpu(0), 1)
-        assert device.answer(measure("good"))["status"] == "ok"
+        assert device.visit(measure("good")).status == "ok"
         for name, value in spoil.items():
             setattr(workers[-1].cuda, name, value)
-        device.answer(measure("declining"))
+        device.visit(measure("declining"))
         assert workers[-1].closed and sum(device.renewed.values()) == 1
 
 
@@ -251,9 +243,8 @@ def test_whatever_is_asked_in_whatever_order_good_work_is_timed_by_the_graph(
     }
     for _ in range(100 if is_deep() else 5):
         name = draw.choice(names)
-        answer = device.answer(measure(name, draw.choice([64, 1024, 4096])))
-        assert answer["status"] == expected[name], (name, answer)
+        answer = device.visit(measure(name, draw.choice([64, 1024, 4096])))
+        assert answer.status == expected[name], (name, answer)
         assert name != "good" or (
-            answer["clock"] == "graph" and answer["median_s"] == pytest.approx(COLD_S, rel=0.01)
+            answer.clock == "graph" and answer.median_s == pytest.approx(COLD_S, rel=0.01)
         )
-        assert not {"renew", "uncaptured"} & set(answer)

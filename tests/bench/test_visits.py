@@ -13,7 +13,7 @@ from bench.judge.noise import USUAL, Noise, Repeated
 from bench.judge.work_class import WorkClass
 from bench.runner.rows import join, joined, wants_another
 from bench.sampling.protocol import protocol
-from bench.sampling.publish import Visit, publish
+from bench.sampling.publish import VisitSamples, publish
 from bench.store.schema import Measurement
 from tests.bench.rows import row as made_row
 
@@ -34,7 +34,7 @@ def visit(number: int = 0, level_s: float = 1e-3, samples: int = 60, **facts: An
 def test_a_row_publishes_what_the_protocol_makes_of_its_visits() -> None:
     made = [visit(i) for i in range(3)]
     row = join(made)
-    looks = [Visit(tuple(v.samples_s or ()), True, 0.1, "converged", 1e-9) for v in made]
+    looks = [VisitSamples(tuple(v.samples_s or ()), True, 0.1, "converged", 1e-9) for v in made]
     expected = publish(looks, CPU3)
     assert (row.median_s, row.low_s, row.high_s) == (expected.median_s, expected.low_s, expected.high_s)
     assert row.stop == "converged" and row.visits == 3 and row.visit == 0

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from bench.cli import ab
 from bench.device.detect import Device
-from bench.runner.ab import Contest, Side, Visit, contests
+from bench.runner.ab import Contest, Side, Visiting, contests
 from bench.sweep.load import Case
+from bench.worker.visit import VisitResult
 
 VISIT_S, START_S = 0.25, 1.3
 
@@ -38,13 +38,13 @@ class Machine:
         self.at_s += START_S
         self.process = {}
 
-    def visit(self, case: Case, side: Side) -> Mapping[str, Any]:
+    def visit(self, case: Case, side: Side) -> VisitResult:
         self.at_s += VISIT_S
         drift = 1 + 0.03 * math.sin(self.phase + self.at_s / 20)  # 3 % up and down within a minute
         own = self.process.setdefault((side, case.key), self.chance.normal(0, self.noise / 2))
         factor = self.slowdown if side == "new" else 1.0
         median_s = 1e-3 * factor * drift * math.exp(own + self.chance.normal(0, self.noise))
-        return {"status": "ok", "median_s": median_s}
+        return VisitResult(median_s=median_s)
 
     def contests(self, cases: list[Case], budget_s: float = 60.0) -> list[Contest]:
         return list(contests(cases, self.visit, self.renew, budget_s, 0.02, self.now))
@@ -84,7 +84,7 @@ def measured_by(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[tuple
     @contextmanager
     def made_up(
         device: Device, old: Path, new: Path, kernels: object = None
-    ) -> Iterator[tuple[Visit, Callable[[], None]]]:
+    ) -> Iterator[tuple[Visiting, Callable[[], None]]]:
         code = [(folder / "kernels" / "a.py").read_text() for folder in (old, new)]
         compared.append((code[0], code[1], old))
         yield machine.visit, machine.renew

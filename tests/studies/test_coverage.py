@@ -15,7 +15,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from bench.judge.noise import USUAL, Noise
-from bench.sampling.publish import Visit
+from bench.sampling.publish import VisitSamples
 from studies import interval_coverage
 from studies.__main__ import app
 from studies.interval_coverage import (
@@ -199,10 +199,10 @@ def test_what_a_row_says_alone_and_in_its_run() -> None:
 def test_flags_are_those_of_the_visits_that_are_published() -> None:
     run = SimulatedRun(QUIET, np.random.default_rng(5))
     settings = interval_coverage.protocol("cuda", visits=3)
-    good = Visit(tuple(1e-5 * (1 + 1e-3 * (i % 7)) for i in range(60)), True, 0.0, "converged", 0.0)
-    early = Visit(tuple(0.9 * s for s in good.samples_s), False, 0.0, "converged", 0.0)
+    good = VisitSamples(tuple(1e-5 * (1 + 1e-3 * (i % 7)) for i in range(60)), True, 0.0, "converged", 0.0)
+    early = VisitSamples(tuple(0.9 * s for s in good.samples_s), False, 0.0, "converged", 0.0)
 
-    def told(*visits: Visit) -> tuple[str, ...] | None:
+    def told(*visits: VisitSamples) -> tuple[str, ...] | None:
         return interval_coverage._told([(visit, 60) for visit in visits], settings, run, None).flags
 
     assert told(good, good, good) == told(early, good, good, good) == ()

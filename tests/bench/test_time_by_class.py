@@ -9,10 +9,10 @@ from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
 import kernels
 from bench.runner.price import PricedWork, price
-from bench.runner.supervisor import measure_request
+from bench.runner.supervisor import visit_to
 from bench.sampling.protocol import protocol
 from bench.sweep.load import load, select
-from bench.worker import parts
+from bench.worker import time_by_class
 from kernels.layer.operator import OPERATOR
 from kernels.layer.problem import Layer
 from tests.kernels.tensors import uniform
@@ -22,7 +22,7 @@ def of_a_step(**given: Any) -> dict[str, Any]:
     usual = {"direction": "step", "dtype": "float32", "batch": 2, "width": 64}
     problem = Layer.model_validate(usual | given)
     launch = OPERATOR.implementations["eager"](problem, *OPERATOR.inputs(problem, uniform(problem, 1)))
-    return parts.seconds([launch.call] * 2, on_gpu=False)
+    return time_by_class.seconds([launch.call] * 2, on_gpu=False)
 
 
 def event(name: str, own_us: float, parent: Any = None, number: int = -1, at: float = 0.0) -> Any:
@@ -51,7 +51,7 @@ def kernel(us: float) -> Any:
 )
 def test_a_step_on_a_cpu_has_the_classes_that_its_layer_has(given: Any, normalizes: bool) -> None:
     found = of_a_step(**given)
-    assert set(found) == {*parts.COLUMNS, "parts_by"} and "operators" in found["parts_by"]
+    assert set(found) == {*time_by_class.COLUMNS, "parts_by"} and "operators" in found["parts_by"]
     assert found["contraction_s"] > 0 and found["elementwise_s"] > 0
     assert (found["normalization_s"] > 0) is normalizes
 
@@ -81,7 +81,7 @@ def test_every_operator_that_a_layer_calls_has_a_class_or_only_makes_views(kind:
         with torch.profiler.profile() as profile:
             launch.call()
         called = {each.name[6:] for each in profile.events() or () if each.name.startswith("aten::")}
-        known = {*parts.CONTRACTION, *parts.NORMALIZATION, *parts.ELEMENTWISE}
+        known = {*time_by_class.CONTRACTION, *time_by_class.NORMALIZATION, *time_by_class.ELEMENTWISE}
         assert sorted(called - known - views - composed) == []
 
 
@@ -94,24 +94,24 @@ def test_kernels_count_for_the_operator_that_launched_them_and_gradients_of_norm
     of_activation = event("autograd::engine::evaluate_function: MulBackward0", 0.0, number=7, at=5)
     gradients = [event("aten::mul", 4.0, of_norm), event("aten::mul", 5.0, of_activation)]
     events = [CALL, norm, inner, product, activation, of_norm, of_activation, *gradients, kernel(25.0)]
-    found = parts.by_class(events, on_gpu=True)
-    assert [found[name] for name in parts.COLUMNS] == pytest.approx([10e-6, 7e-6, 8e-6])
+    found = time_by_class.by_class(events, on_gpu=True)
+    assert [found[name] for name in time_by_class.COLUMNS] == pytest.approx([10e-6, 7e-6, 8e-6])
     assert "kernels" in found["parts_by"]
 
 
 def test_of_several_calls_the_median_counts() -> None:
     calls = [event("roofbench: a call", 0.0, at=10.0 * number) for number in range(3)]
     products = [event("aten::mm", own, at=10.0 * number + 1) for number, own in enumerate((5.0, 900.0, 7.0))]
-    found = parts.by_class([*calls, *products], on_gpu=False)
+    found = time_by_class.by_class([*calls, *products], on_gpu=False)
     assert found["contraction_s"] == pytest.approx(7e-6) and found["elementwise_s"] == 0.0
 
 
 def test_classes_of_which_too_much_is_unknown_are_no_classes() -> None:
     events = [CALL, event("aten::mm", 90.0), event("aten::something_new", 10.0), kernel(100.0)]
-    assert parts.by_class(events, on_gpu=True) == {}
-    assert parts.by_class([*events[:2], kernel(94.0)], on_gpu=True)
+    assert time_by_class.by_class(events, on_gpu=True) == {}
+    assert time_by_class.by_class([*events[:2], kernel(94.0)], on_gpu=True)
     compiled = [CALL, event("aten::mm", 90.0), event("Torch-Compiled Region: 0/0", 10.0)]
-    assert parts.by_class(compiled, on_gpu=False) == {}
+    assert time_by_class.by_class(compiled, on_gpu=False) == {}
 
 
 def test_only_a_sweep_with_a_claim_on_shares_asks_for_them() -> None:
@@ -119,7 +119,7 @@ def test_only_a_sweep_with_a_claim_on_shares_asks_for_them() -> None:
     for name in ("layer/width", "layer/batch"):
         (path,) = select(name)
         case = load(path, kernels.problem, 132).cases[0]
-        asked[name] = measure_request(case, protocol("cpu"), None, 1.0, None, first=True)["divided"]
+        asked[name] = visit_to(case, protocol("cpu"), None, 1.0, None, first=True).divided
     assert asked == {"layer/width": True, "layer/batch": False}
 
 
