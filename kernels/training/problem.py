@@ -17,7 +17,7 @@ Without an optimizer the inputs are the weights, and nothing is copied.
 
 **Memory.** `peak_byte` leaves out a launch's inputs. With an optimizer it holds weights, gradients, moments
 and activations: all that training needs but the data. With `none` gradients and activations, so that the
-activations' part is not lost among weights. tests/kernels/step_memory.py predicts it.
+activations' part is not lost among weights.
 
 **Data types.** float32 and tf32: everything is float32. bfloat16 is mixed precision, as torch.amp.autocast
 does it: weights, gradients and moments float32, products and activations bfloat16.

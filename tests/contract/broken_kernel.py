@@ -4,7 +4,6 @@ import torch
 import triton
 import triton.language as tl
 
-from bench.autotune import tuning
 from bench.spec import Launch, Problem
 
 
@@ -28,19 +27,3 @@ def launch(problem: Problem, x: torch.Tensor) -> Launch:
 def launch_on_a_grid_too_high(problem: Problem, x: torch.Tensor) -> Launch:
     """Compiles; CUDA allows 65,535 programs along the second axis."""
     return Launch(lambda: empty[(1, 65536)]())
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def filled(x, VALUE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """x [1] = VALUE."""
-    tl.store(x, VALUE)
-
-
-def launch_of_another(problem: Problem, x: torch.Tensor) -> Launch:
-    """Prepares one program and launches another; the first configuration does not compile at all."""
-    return tuning.tuned(
-        ("launch", "another"),
-        ["absent", "prepared"],
-        lambda name: launch(problem, x) if name == "absent" else Launch(lambda: filled[(1,)](x, VALUE=2.0)),
-        lambda _: filled.warmup(x, VALUE=1.0, grid=(1,)),
-    )

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from triton import knobs
-from triton.runtime import jit
 
 import kernels
 from bench.autotune import tuning
@@ -28,8 +26,6 @@ class Compilation:
     operator: str
     implementation: str
     parameters: tuple[tuple[str, Any], ...]
-    candidates: int = 1
-    """How many configurations of each question, at least."""
 
     def __str__(self) -> str:
         """`sm_90 gemm triton-tma float16 m=64 ...`."""
@@ -95,7 +91,7 @@ def _is_wanted(implementation: str, problem: Problem) -> bool:
 
 def compile_one(asked: Compilation) -> Outcome:
     """Build the inputs, build the launch, launch: all but the GPU's part. For a process of its own."""
-    outcome = _CHOOSER.begin(asked.candidates)
+    outcome = _CHOOSER.begin()
     operator, problem = kernels.operator(asked.operator), asked.problem()
     with triton_driver(GPUS[asked.gpu]), torch.no_grad():
         before = launches()
@@ -116,20 +112,12 @@ def compile_one(asked: Compilation) -> Outcome:
 
 
 class _Chooser:
-    """Replaces the tuner: takes the first configurations that compile, without timing any."""
+    """Replaces the tuner: takes the first configuration that compiles, without timing any."""
 
-    def __init__(self) -> None:
-        self._candidates, self._outcome = 1, Outcome()
-        self._programs = 0
-
-    def begin(self, candidates: int) -> Outcome:
+    def begin(self) -> Outcome:
         """The outcome of the next compilation, to be filled in."""
-        self._candidates, self._outcome = candidates, Outcome()
+        self._outcome = Outcome()
         return self._outcome
-
-    def compiled(self, **_: object) -> None:
-        """Triton's hook: it has compiled a program, or read one from its cache on disk."""
-        self._programs += 1
 
     def tuned(
         self,
@@ -138,34 +126,24 @@ class _Chooser:
         launch: Callable[[Any], Launch],
         compile: Callable[[Any], object] | None = None,  # noqa: A002
     ) -> Launch:
-        good: list[Any] = []
-        refused: list[tuple[str, Exception]] = []
+        refused: list[Exception] = []
         for candidate in candidates:
-            if len(good) >= self._candidates:
-                break
             try:
                 if compile is not None:
                     compile(candidate)
-                before = self._programs
                 launch(candidate).call()
-                if compile is not None and self._programs > before:
-                    self._outcome.failure = f"{candidate}: launched a program that `compile` did not make"
-                good.append(candidate)
             except Exception as error:  # the compiler raises what it likes
-                refused.append((f"{candidate}: {cause(error)}", error))
-        if not good:
-            raise refused[0][1]
-        self._outcome.compiled += len(good)
-        self._outcome.passed_over += [text for text, _ in refused]
-        return replace(launch(good[0]), tuning_s=0.0, configuration=str(good[0]))
+                refused.append(error)
+                self._outcome.passed_over.append(f"{candidate}: {cause(error)}")
+                continue
+            self._outcome.compiled += 1
+            return replace(launch(candidate), tuning_s=0.0, configuration=str(candidate))
+        raise refused[0]
 
 
 # Here, before any module of kernels/ has taken this function from it.
 _CHOOSER = _Chooser()
 tuning.tuned = _CHOOSER.tuned
-knobs.runtime.jit_post_compile_hook = _CHOOSER.compiled
-# For the hook Triton writes what it compiled as JSON, which no data type in a tuple of constants can become.
-jit.serialize_specialization_data = lambda *_: ""
 
 
 def cause(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -14,11 +13,8 @@ from tests.contract.compiling import Compilation, compile_one, problems
 from tests.contract.plugin import Compilers
 from tests.contract.stand_in import GPUS
 
-CANDIDATES = int(os.environ.get("ROOFBENCH_CONTRACT_CANDIDATES", "1"))
-"""How many configurations of each tuned question are compiled; the first that does is enough by default."""
-
 EVERYTHING = [
-    Compilation(place, operator, implementation, tuple(problem.parameters().items()), CANDIDATES)
+    Compilation(place, operator, implementation, tuple(problem.parameters().items()))
     for place, gpu in enumerate(GPUS)
     for operator in kernels.names()
     for implementation, problem in problems(operator, gpu)
@@ -55,7 +51,6 @@ def test_every_triton_kernel_of_the_tables_is_there() -> None:
     [
         (broken_kernel.launch, "no_such_function"),
         (broken_kernel.launch_on_a_grid_too_high, "invalid argument"),
-        (broken_kernel.launch_of_another, "prepared: launched a program that `compile` did not make"),
         (lambda problem, x: Launch(lambda: x), "nothing was launched"),
     ],
 )
@@ -65,4 +60,3 @@ def test_a_broken_kernel_is_seen(
     monkeypatch.setitem(kernels.operator("launch").implementations, "triton", implementation)
     outcome = compile_one(Compilation(1, "launch", "triton", (("dtype", "float32"),)))
     assert said in outcome.failure
-    assert ["no_such_function" in text for text in outcome.passed_over] == [True] * ("prepared" in said)

@@ -19,7 +19,7 @@ from bench.worker import graph_kernels
 from kernels.batchnorm import cudnn
 from kernels.gemm import cublaslt, cublaslt_library
 from kernels.gemm.operands import Operands, operands
-from kernels.gemm.problem import FORCED_TILES, Gemm
+from kernels.gemm.problem import Gemm
 from tests.contract.headers import SITE, Kind, enumerators, numbers, prototypes
 from tests.contract.names import sources, words
 from tests.contract.plugin import ROOT
@@ -149,25 +149,6 @@ def prototype_of_matmul() -> list[str]:
     return text[text.index("(") + 1 : text.rindex(")")].split(",")
 
 
-def test_an_attribute_that_is_not_there_is_seen(library: OnTheHost) -> None:
-    with pytest.raises(KeyError):
-        library.attribute("matmul_desc", "NO_SUCH")
-
-
-def test_algorithms_of_cublaslt_in_words(library: OnTheHost, count: Callable[[str, int], None]) -> None:
-    blank = cublaslt_library.Algorithm(library, np.zeros(1, dtype=library.bindings.matmul_algo_dtype))
-    for tile in FORCED_TILES:
-        wanted = int(library.bindings.MatmulTile[f"TILE_{tile}"])
-        stages = int(library.bindings.MatmulStages["STAGES_64x3"])
-        made = blank.having(TILE_ID=wanted, STAGES_ID=stages, SPLITK_NUM=2)
-        assert made.tile == tile and f"tile {tile} stages 64x3 split 2" in str(made)
-        count("tiles of cuBLASLt", 1)
-    result = library.bindings.matmul_heuristic_result_dtype
-    assert {"algo", "state", "workspace_size"} <= set(result.names)
-    for name in ("TILE_IDS", "STAGES_IDS"):
-        library.attribute("matmul_algo_cap", name)
-
-
 def test_numbers_of_cublaslt(count: Callable[[str, int], None]) -> None:
     kinds = {
         torch.float32: "CUDA_R_32F",
@@ -275,8 +256,3 @@ def test_numbers_of_cudnn(count: Callable[[str, int], None]) -> None:
     }
     assert numbers("cudnn_ops.h", list(real)) == real
     count("numbers of headers", len(real))
-
-
-def test_a_wrong_argument_of_cudnn_is_seen() -> None:
-    assert kind_of(1) != prototypes(*CUDNN_HEADERS)["cudnnSetStream"][1]
-    assert kind_of(ctypes.c_float(1.0)) == "pointer" and kind_of(ctypes.byref(ctypes.c_float())) == "pointer"

@@ -5,7 +5,7 @@
     python -m tests.kernels.compile_table --all               every form of every configuration: hours
 
 The modules `*_compiled.py` of this folder have the families, each of which says what its kernels promise. The
-table shows compute capability, registers, bytes of shared memory, spills, and instructions. Exit code 1 on a
+table shows compute capability, registers, bytes of shared memory, and spills. Exit code 1 on a
 fault. Needs no GPU; must run without TRITON_INTERPRET. It says what the compiler made, not that it runs, nor
 how fast.
 """
@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 from tests.drawing import drawn, is_deep
-from tests.kernels.compiled import MATRIX_UNITS, Built, Family, Form
+from tests.kernels.compiled import Built, Family, Form
 
 Compilation = tuple[Form, int]
 """A form, and the compute capability that it is compiled for."""
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 def show(name: str, every: Sequence[Compilation]) -> int:
     """Print a family's table; the number of its faults."""
     width = max((len(form.name) for form, _ in every), default=0)
-    print(f"{name}\n{'':{width}}  sm   regs   shared  spills  instructions")
+    print(f"{name}\n{'':{width}}  sm   regs   shared  spills")
     bad = 0
     with ThreadPoolExecutor(2) as pool:
         for (form, capability), built in zip(every, pool.map(_compiled, every), strict=True):
@@ -71,21 +71,10 @@ def show(name: str, every: Sequence[Compilation]) -> int:
             bad += len(wrong)
             facts = ""
             if not isinstance(built, str):
-                facts = f"{built.registers:4} {built.shared_byte:8} {built.spills:7}  {_counts(form, built)}"
+                facts = f"{built.registers:4} {built.shared_byte:8} {built.spills:7}"
             print(f"{form.name:{width}}  {capability:<4} {facts}  {'; '.join(wrong)}".rstrip(), flush=True)
     print(f"{len(every)} compiled, {bad} faults")
     return bad
-
-
-def _counts(form: Form, built: Built) -> str:
-    """`16 HGMMA, 8 LDG.128`: what multiplies, or moves 16 bytes, and instructions for each element."""
-    kinds = {name: built.count(name) for name in (*MATRIX_UNITS, "FFMA", "DFMA", "UTMALDG", "UTMASTG")}
-    kinds |= {f"{name}.128": built.sized(name, "128") for name in ("LDG", "STG", "LDGSTS")}
-    kinds["columns of tensor memory"] = built.tensor_columns
-    found = [f"{count} {name}" for name, count in kinds.items() if count]
-    if form.element and built.program:
-        found.append(f"{built.per_element(form.element):.1f} an element")
-    return ", ".join(found)
 
 
 def _compiled(compilation: Compilation) -> Built | str:

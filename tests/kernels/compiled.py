@@ -25,7 +25,7 @@ from triton.runtime.jit import JITFunction, mangle_type
 
 from bench.spec import Dtype, Launch, Problem
 from kernels.tensors import inputs, stored_dtype
-from tests.kernels.listing import Line, listing, overwritten, register_operands
+from tests.kernels.listing import Line, listing
 
 SHARED_LIMIT_BYTE: Mapping[int, int] = {
     70: 96 * 1024,
@@ -61,17 +61,11 @@ class Built:
     """Those of them that are executed again and again; the rest cost a few cycles once."""
     shared_byte: int
     """Of one block."""
-    tensor_columns: int
-    """Of tensor memory (Blackwell), of one block; of the 512 that a multiprocessor has."""
     instructions: Counter[str]
     """SASS instructions by full name (`LDG.E.128`), as they stand in the program, not as executed.
 
     Empty below compute capability 7.5, which CUDA 13's disassembler (Triton 3.7) no longer reads.
     """
-    register_operands: int
-    """Matrix instructions of Hopper that read their left operand from registers."""
-    overwritten: int
-    """Such registers that are written while they may still be read (tests/kernels/listing.py)."""
     program: list[Line]
     """The SASS instructions in their order."""
     ptx: str
@@ -272,8 +266,7 @@ def arithmetic_faults(built: Built, expected: str, *, alone: bool = True) -> lis
 
 def register_faults(built: Built) -> list[str]:
     """Whether a matrix operand comes from registers, which ptxas before 13.1 can overwrite too early."""
-    from_registers = built.register_operands or FROM_REGISTERS.search(built.ptx)
-    return ["a matrix operand from registers"] if from_registers else []
+    return ["a matrix operand from registers"] if FROM_REGISTERS.search(built.ptx) else []
 
 
 def fma_faults(dtype: Dtype, built: Built, *, alone: bool = False) -> list[str]:
@@ -335,10 +328,7 @@ def build(
         spills=len(spilling),
         spills_in_loops=sum(any(start <= at <= end for start, end in loops) for at in spilling),
         shared_byte=compiled.metadata.shared,
-        tensor_columns=getattr(compiled.metadata, "tmem_size", 0) or 0,
         instructions=Counter(line.name for line in program),
-        register_operands=len(register_operands(program)),
-        overwritten=overwritten(program),
         program=program,
         ptx=compiled.asm["ptx"],
     )

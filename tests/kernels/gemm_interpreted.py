@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple, get_args
 
-import numpy as np
 import pytest
 import torch
 import triton
@@ -253,63 +252,3 @@ def test_an_element_written_twice_is_found() -> None:
     """Two programs that overlap by half a block."""
     assert run_copy(32, 32, skip=16).stores.repeated == 0
     assert run_copy(32, 32, skip=8).stores.repeated == 8
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def bfloat16_arithmetic(x, y, rounded, product, small, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """rounded = bfloat16(x); product = rounded * bfloat16(y); small = rounded < bfloat16(y)."""
-    i = tl.arange(0, BLOCK)
-    a = tl.load(x + i).to(tl.bfloat16)
-    b = tl.load(y + i).to(tl.bfloat16)
-    tl.store(rounded + i, a)
-    tl.store(product + i, a * b)
-    tl.store(small + i, (a < b).to(tl.int32))
-
-
-@pytest.mark.parametrize("source", [torch.float16, torch.float32, torch.float64])
-def test_bfloat16_is_computed_as_torch_computes_it(source: torch.dtype, seed: int) -> None:
-    """The interpreter's repairs: bit for bit."""
-    generator = torch.Generator().manual_seed(seed)
-    x, y = (torch.randn(4096, generator=generator, dtype=torch.float64).to(source) for _ in range(2))
-    rounded, product = torch.zeros(2, 4096, dtype=torch.bfloat16)
-    small = torch.zeros(4096, dtype=torch.int32)
-    with repaired():
-        bfloat16_arithmetic[(1,)](x, y, rounded, product, small, BLOCK=4096)
-    assert torch.equal(rounded, x.bfloat16())
-    assert torch.equal(product, x.bfloat16() * y.bfloat16())
-    assert torch.equal(small.bool(), x.bfloat16() < y.bfloat16())
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def rounded_to_float8(x, narrow, wide, product, N: tl.constexpr):  # type: ignore[no-untyped-def]
-    """narrow = float8(x); wide = float32(narrow); product [16, 16] of narrow's first 256 with themselves."""
-    i = tl.arange(0, N)
-    tl.store(narrow + i, tl.load(x + i).to(tl.float8e4nv))
-    tl.store(wide + i, tl.load(narrow + i, mask=i < N, other=0.0).to(tl.float32))
-    square = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
-    matrix = tl.load(narrow + square)
-    tl.store(product + square, tl.dot(matrix, matrix))
-
-
-def test_float8_is_interpreted_as_the_numbers_that_its_bits_stand_for(seed: int) -> None:
-    """Decoded by hand: sign, 4 bits of exponent about 7, 3 of fraction; to the nearest, ties to even."""
-    pattern = np.arange(127)  # the finite ones that are not negative, ascending
-    exponent, fraction = pattern >> 3, pattern & 7
-    value = np.where(exponent > 0, (1 + fraction / 8) * 2.0 ** (exponent - 7), fraction / 8 * 2.0**-6)
-    ties = (value[1:] + value[:-1]) / 2
-    random = np.random.default_rng(seed)
-    beyond = [448, 449, 465, 1e4, math.inf]
-    drawn = 2.0 ** random.uniform(-11, 9, 1024 - len(value) - len(ties) - len(beyond))
-    x = np.concatenate([value, ties, beyond, drawn]).astype(np.float32) * random.choice([-1, 1], 1024)
-    distance = np.abs(np.minimum(np.abs(x), 448)[:, None].astype(np.float64) - value)
-    nearest = np.abs(distance - distance.min(1, keepdims=True)) < 1e-12
-    chosen = np.where(nearest.sum(1) == 2, (nearest & (pattern % 2 == 0)).argmax(1), nearest.argmax(1))
-
-    narrow = torch.zeros(1024, dtype=torch.float8_e4m3fn)
-    wide, product = torch.zeros(1024), torch.zeros(16, 16)
-    with repaired():
-        rounded_to_float8[(1,)](torch.from_numpy(x.astype(np.float32)), narrow, wide, product, N=1024)
-    expected = np.copysign(value[chosen], x)
-    np.testing.assert_array_equal(wide.numpy(), expected)
-    matrix = expected[:256].reshape(16, 16)
-    np.testing.assert_allclose(product.numpy(), matrix @ matrix, rtol=1e-5, atol=1e-2)

@@ -1,9 +1,4 @@
-"""A disassembled program, and whether it overwrites what a matrix instruction of Hopper may still read.
-
-An HGMMA runs on while the program goes on, until WARPGROUP.DEPBAR waits for it. Where its left operand comes
-from registers, none of those may be written before; ptxas before 13.1 has compiled programs that do, whose
-products are wrong (triton-lang/triton pull request 11781).
-"""
+"""A disassembled program, line by line, and the registers that a line writes."""
 
 import re
 from typing import NamedTuple
@@ -32,35 +27,6 @@ def listing(text: str) -> list[Line]:
         to = int(target[1], 16) if target else None
         program.append(Line(int(address, 16), name, operands, to, predicate.strip()))
     return program
-
-
-def register_operands(program: list[Line]) -> list[tuple[int, set[int]]]:
-    """Places of matrix instructions that read their left operand from registers, and which these are."""
-    found = []
-    for place, line in enumerate(program):
-        left = re.match(r"R\d+, R(\d+), ", line.operands) if line.name.startswith("HGMMA") else None
-        if left:
-            found.append((place, set(range(int(left[1]), int(left[1]) + 4))))
-    return found
-
-
-def overwritten(program: list[Line]) -> int:
-    """How many such registers are written on some path to the next wait for all matrix instructions."""
-    places = {line.address: place for place, line in enumerate(program)}
-    count = 0
-    for place, registers in register_operands(program):
-        ahead, passed = [place + 1], set()
-        while ahead:
-            at = ahead.pop()
-            if at in passed or at >= len(program):
-                continue
-            passed.add(at)
-            line = program[at]
-            if line.name.startswith("WARPGROUP.DEPBAR") and line.operands.endswith(" 0x0"):
-                continue
-            count += len(registers & written(line))
-            ahead += [at + 1] if line.target is None else [at + 1, places[line.target]]
-    return count
 
 
 def written(line: Line) -> set[int]:

@@ -8,7 +8,7 @@ import torch
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
 from kernels import operator
-from kernels.activations.operator import OPERATOR, aten, excerpt, inputs, reference, tolerance
+from kernels.activations.operator import OPERATOR, aten, inputs, reference, tolerance
 from kernels.activations.problem import Activation, Direction, Function
 from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import TORCH_TYPE, relative_error, uniform
@@ -48,13 +48,6 @@ def test_reference_backward_is_autograds(function: Function, seed: int) -> None:
     saved = node._saved_result if function in ("relu", "sigmoid", "tanh") else node._saved_self  # type: ignore[attr-defined]
     torch.testing.assert_close(reference(problem, saved.detach(), dy), want)
     torch.testing.assert_close(aten(problem, saved.detach(), dy).call(), want)
-
-
-def test_relu_does_a_quarter_operation_for_each_byte_in_float16() -> None:
-    """The figure that "GPU Performance Background User's Guide", table 1, prints."""
-    problem = Activation(function="relu", n=32, c=64, h=16, w=16, dtype="float16")
-    assert problem.flop / problem.byte == 0.25
-    assert problem.byte_moved("triton") == problem.byte_moved("aten") == problem.byte
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -121,36 +114,6 @@ def test_a_missing_term_is_noticed(
     saved, dy = inputs_of(problem, seed)
     result = wrong(saved.double(), dy.double()).to(saved.dtype)
     assert relative_error(OPERATOR, problem, (saved, dy), (result,)) > 2 * tolerance(problem, "aten")
-
-
-def test_tolerance_of_one_element_is_wide_and_of_many_is_not() -> None:
-    """One random x may lie next to a zero of f, where a float32 has an error and no value."""
-    one, many = (Activation(function="tanh", n=n, dtype="float32") for n in (1, 10**6))
-    assert tolerance(many, "triton") == pytest.approx(18 * 2.0**-24, rel=1e-3)
-    assert tolerance(one, "triton") > 1000 * tolerance(many, "triton")
-    assert tolerance(Activation(function="relu", n=1, dtype="float16"), "triton") == 0
-
-
-def test_only_aten_is_forgiven_its_steps_in_16_bits() -> None:
-    for function in FUNCTIONS[1:]:
-        for direction in DIRECTIONS:
-            problem = Activation(function=function, direction=direction, n=4096, dtype="bfloat16")
-            more = tolerance(problem, "aten") > tolerance(problem, "triton")
-            assert more == (function in ("sigmoid", "tanh") and direction == "backward")
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_every_element_may_be_chosen_for_an_excerpt(direction: Direction) -> None:
-    """Two elements for each that is chosen: both have their turn, and the ends every time."""
-    problem = Activation(function="relu", direction=direction, n=1 << 19, dtype="float32")
-    numbered = torch.arange(float(1 << 19)).view(-1, 1, 1, 1)
-    tensors = (numbered,) if direction == "forward" else (numbered, numbered)
-    met = torch.zeros(1 << 19, dtype=torch.bool)
-    for _ in range(12):
-        _, _, (part,) = excerpt(problem, tensors, (numbered,))
-        met[part.flatten().long()] = True
-        assert part.flatten()[0] == 0 and part.flatten()[-1] == (1 << 19) - 1
-    assert float(met.double().mean()) > 0.999
 
 
 def test_a_cpu_run_needs_no_triton(monkeypatch: pytest.MonkeyPatch) -> None:

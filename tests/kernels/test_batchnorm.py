@@ -5,7 +5,7 @@ import torch
 
 from bench.worker.check import outputs_of
 from kernels.batchnorm import operator as batchnorm
-from kernels.batchnorm.operator import OPERATOR, checked_channels, excerpt
+from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM
 from tests.kernels.problems import inputs_of, usual
 from tests.kernels.tensors import used
@@ -122,22 +122,3 @@ def test_a_missing_term_of_the_gradient_would_be_noticed(term: str, seed: int) -
     else:
         dweight = dweight * m / (m - 1) * 1.01
     assert used(OPERATOR, "triton", problem, tensors, (dx, dweight, dbias)) > 1
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_channel_has_its_turn_in_an_excerpt(layout: str) -> None:
-    problem = make(direction="inference", layout=layout, n=2, c=21, h=128, w=128)
-    of_channel = torch.arange(float(problem.c))
-    image = of_channel.view(1, -1, 1, 1).expand(2, -1, 128, 128)
-    met: set[float] = set()
-    for _ in range(40):  # of the 19 between first and last 14 are drawn: one is never with probability 1e-22
-        _, (_, weight), (part,) = excerpt(problem, (image, of_channel), (image,))
-        assert torch.equal(part[0, :, 0, 0], weight)
-        met.update(weight.tolist())
-    assert len(met) == problem.c
-
-
-def test_an_excerpt_has_as_many_channels_as_are_quickly_checked() -> None:
-    assert checked_channels(make()) == make().c
-    assert checked_channels(make(n=1024, c=256, h=56, w=56)) == 8
-    assert checked_channels(make(n=1024, c=5, h=56, w=56)) == 5

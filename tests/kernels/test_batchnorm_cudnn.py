@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from bench.spec import Unsupported
-from bench.worker.check import outputs_of
 from kernels.batchnorm import cudnn
-from kernels.batchnorm.operator import OPERATOR
 from kernels.batchnorm.problem import EPSILON, MOMENTUM
 from tests.kernels.problems import inputs_of, usual
 
@@ -108,19 +106,6 @@ def test_what_cudnn_declines_is_unsupported(seed: int, monkeypatch: pytest.Monke
         cudnn.launch(problem, *inputs_of(problem, seed), mode=cudnn.SPATIAL, library=cudnn.Library(fake))
 
 
-def test_descriptors_are_destroyed_with_their_launch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_streams(monkeypatch, 1, 1)
-    problem = make()
-    fake = FakeLibrary()
-    launch = cudnn.launch(problem, *inputs_of(problem, seed), mode=cudnn.SPATIAL, library=cudnn.Library(fake))
-    launch.call()
-    assert not fake.named("cudnnDestroyTensorDescriptor")
-    del launch
-    assert (
-        len(fake.named("cudnnDestroyTensorDescriptor")) == len(fake.named("cudnnCreateTensorDescriptor")) == 2
-    )
-
-
 def test_a_torch_without_cudnn_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)
     with pytest.raises(Unsupported, match="without cuDNN"):
@@ -128,39 +113,3 @@ def test_a_torch_without_cudnn_is_unsupported(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 990_000)
     with pytest.raises(Unsupported, match=r"libcudnn\.so\.99 cannot be loaded"):
         cudnn.loaded(1234)
-
-
-class FakeOperators:
-    """Stands for torch.ops.aten on a GPU: records what `cudnn` asks for."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, tuple[Any, ...]]] = []
-
-    def cudnn_batch_norm(self, *arguments: Any) -> Tensors:
-        self.asked.append(("forward", arguments))
-        return tuple(torch.full((1,), float(i)) for i in range(4))
-
-    def cudnn_batch_norm_backward(self, *arguments: Any) -> Tensors:
-        self.asked.append(("backward", arguments))
-        return tuple(torch.zeros(1) for _ in range(3))
-
-
-@pytest.mark.parametrize("direction, count", [("forward", 3), ("inference", 1), ("backward", 3)])
-def test_torchs_cudnn_is_asked_for_the_right_thing(
-    direction: str, count: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = FakeOperators()
-    monkeypatch.setattr(torch.ops, "aten", fake)
-    problem = make(direction=direction)
-    tensors = inputs_of(problem, seed)
-    launch = OPERATOR.implementations["cudnn"](problem, *tensors)
-    prepared = len(fake.asked)
-    assert prepared == (1 if direction == "backward" else 0)
-    assert len(outputs_of(launch.call())) == count and launch.outputs == ()
-    kind, arguments = fake.asked[-1]
-    if direction == "backward":
-        assert kind == "backward" and arguments[-2] == EPSILON and arguments[-1].item() == 3.0
-        assert all(a is b for a, b in zip((*arguments[:3], *arguments[5:7]), tensors, strict=True))
-    else:
-        assert arguments[5:] == (direction == "forward", MOMENTUM, EPSILON)
-        assert all(given is asked for given, asked in zip(tensors, arguments[: len(tensors)], strict=True))

@@ -7,7 +7,6 @@ import torch
 
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.roofline import calibrated
-from bench.spec import parameters_text
 from bench.worker.check import outputs_of
 from kernels.fma.operator import OPERATOR as FMA
 from kernels.fma.problem import FusedMultiplyAdd
@@ -41,13 +40,6 @@ def test_the_cells_are_one_cycle_and_chains_visit_all_of_it(problem: Latency, se
             at = int(table.view(-1)[at])
         ends.append(at)
     assert LATENCY.reference(problem, table, begin).tolist() == ends
-
-
-def test_the_order_is_random(seed: int) -> None:
-    problem = latency()
-    table, _ = inputs_of(problem, seed)
-    stride = (table[:, 0] - torch.arange(problem.lines) * 32).abs()
-    assert (stride <= 64).float().mean() < 0.01
 
 
 @pytest.mark.parametrize("arithmetic", ["latency", "vector"])
@@ -112,16 +104,6 @@ def test_the_reference_is_the_chain_and_a_pair_more_or_less_is_seen(flop_per_byt
 
 def stream(kind: str = "copy", length: int = 1000, dtype: str = "float32", programs: int = 0) -> Stream:
     return Stream(kind=kind, length=length, dtype=dtype, programs=programs)  # type: ignore[arg-type]
-
-
-def test_a_pass_that_asks_for_no_number_is_the_case_it_always_was() -> None:
-    """Rows of older files have no such parameter, and are to be compared."""
-    text = '{"dtype":"float32","kind":"copy","length":1000}'
-    assert parameters_text(stream().parameters()) == text
-    asked = stream(programs=2)
-    assert asked.parameters()["programs"] == 2 and str(asked).endswith("programs2")
-    for problem in (stream(), asked):
-        assert Stream(**problem.parameters()) == problem  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

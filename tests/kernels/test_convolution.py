@@ -2,7 +2,6 @@ import random
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, get_args
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -109,18 +108,6 @@ def test_the_products_are_the_guides() -> None:
     assert strided.product == (pixels, 64, 128 * 9 // 4)
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_work_is_the_same_in_each_direction_and_the_products(direction: Direction, seed: int) -> None:
-    for given in possible(seed, 100):
-        problem = convolution(**given, direction=direction)
-        y = problem.n * problem.k * problem.p * problem.q
-        taps = problem.window_h * problem.window_w * problem.c // problem.groups
-        assert problem.flop == 2 * y * taps
-        m, n, k = problem.product
-        more = 2 * m * n if direction == "activation_gradient" else 0  # K is rounded up
-        assert problem.flop <= 2 * m * n * k <= problem.flop + more
-
-
 def test_what_no_window_covers_is_not_moved() -> None:
     """1 x 1 at stride 2 reads a quarter of x, forward and for the weights; dx is written whole."""
     given = {"h": 8, "w": 8, "window_h": 1, "window_w": 1, "stride": 2, "padding": 0}
@@ -197,32 +184,6 @@ def test_one_missing_product_would_be_noticed(direction: Direction, dtype: Dtype
     assert relative_error(OPERATOR, problem, (first, *rest), wrong) > allowed
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_16_bit_sum_would_be_noticed(dtype: Dtype, seed: int) -> None:
-    """Each channel's part added up in the type itself."""
-    problem = convolution(dtype=dtype, c=16, k=16)
-    x, w = inputs_of(problem, seed)
-    total = torch.zeros(2, 16, 9, 7, dtype=x.dtype)
-    for channel in range(16):
-        part = torch.nn.functional.conv2d(x[:, [channel]].double(), w[:, [channel]].double(), padding=1)
-        total += part.to(x.dtype)
-    assert relative_error(OPERATOR, problem, (x, w), (total,)) > tolerance(problem, "cudnn")
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_probes_are_small_possible_and_dense(direction: Direction) -> None:
-    """The harness takes one probe's rate for all problems: that of a depthwise one would skip the others."""
-    for given in (
-        {"n": 256, "c": 3, "h": 224, "w": 224, "k": 64, "window_h": 7, "window_w": 7, "stride": 2},
-        {"n": 32, "c": 960, "h": 14, "w": 14, "k": 960, "groups": 960},
-        {"n": 1, "c": 3, "h": 4096, "w": 4096, "k": 3, "dilation": 4},
-        {"n": 1, "c": 1, "h": 1, "w": 1, "k": 1, "window_h": 1, "window_w": 1, "padding": 0},
-    ):
-        small = convolution(**given, direction=direction).probe()
-        assert Convolution.model_validate(small.model_dump()) == small
-        assert 1e7 < small.flop < 1e9 and small.groups == 1
-
-
 @pytest.fixture
 def cudnn_calls() -> Iterator[list[tuple[bool, bool, bool]]]:
     """(benchmark, deterministic, allow_tf32) of each forward call, which a CPU's convolution answers.
@@ -284,14 +245,3 @@ def test_a_gradient_that_torch_keeps_from_cudnn_is_not_called_cudnns(seed: int) 
     inputs = inputs_of(problem, seed)
     with pytest.raises(Unsupported, match=r"torch gives this gradient to its own .*, not to cuDNN"):
         OPERATOR.implementations["cudnn"](problem, *inputs)
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_what_inductor_compiles_is_one_graph_and_right(direction: Direction, seed: int) -> None:
-    """As Dynamo traces it; the kernels that Inductor makes of it run on a GPU."""
-    problem = convolution(direction=direction, stride=2, bias=direction != "activation_gradient")
-    inputs = inputs_of(problem, seed)
-    compiled = torch.compile
-    with patch("torch.compile", lambda of, **_: compiled(of, fullgraph=True, dynamic=False, backend="eager")):
-        launch = OPERATOR.implementations["inductor"](problem, *inputs)
-    assert used(OPERATOR, "inductor", problem, inputs, outputs_of(launch.call())) <= 1

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from bench.worker.check import outputs_of
-from kernels.convolution_block.operator import OPERATOR, excerpt, tolerance
+from kernels.convolution_block.operator import OPERATOR, tolerance
 from kernels.convolution_block.problem import EPSILON, Function, Norm
 from tests.kernels.problems import inputs_of, usual
 from tests.kernels.tensors import relative_error, used
@@ -127,15 +127,3 @@ def test_bytes_are_those_of_each_pass() -> None:
     plain = block(norm="none")
     assert plain.byte_moved("inductor") == plain.byte + 2 * plain.byte_written
     assert (plain.flop, plain.product) == (plain.convolution().flop, plain.convolution().product)
-
-
-def test_an_excerpt_has_the_ends_and_another_image(seed: int) -> None:
-    problem = block(n=7)
-    x, *others = inputs_of(problem, seed)
-    launch = OPERATOR.implementations["onednn"](problem, x, *others)
-    smaller, (images, *kept), (y,) = excerpt(problem, (x, *others), outputs_of(launch.call()))
-    assert smaller.n == len(images) == len(y) == 3 and torch.equal(images[[0, 2]], x[[0, 6]])
-    assert all(one is other for one, other in zip(kept, others, strict=True))
-    assert relative_error(OPERATOR, smaller, (images, *kept), (y,)) <= tolerance(problem, "onednn")
-    small = block(n=3)
-    assert excerpt(small, (x,), (x,)) == (small, (x,), (x,))

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
-from kernels.fusion.operator import OPERATOR, excerpt, tolerance
+from kernels.fusion.operator import OPERATOR, tolerance
 from kernels.fusion.problem import EPSILON, Chain, Fusion
 from tests.drawing import covering
 from tests.kernels.problems import inputs_of
@@ -69,28 +69,6 @@ def test_aten_moves_what_its_kernels_read_and_write(chain: Chain, seed: int) -> 
     assert sum(read) - problem.byte_read == problem.byte_again("aten")
 
 
-@pytest.mark.parametrize("chain, ratio", [*zip(CHAINS, (1, 1, 2, 5 / 3, 5 / 4, 7 / 4), strict=True)])
-def test_ratio_of_bytes_is_the_documented_one(chain: Chain, ratio: float) -> None:
-    problem = Fusion(chain=chain, rows=100_000, length=4096, dtype="float16")
-    assert problem.byte_moved("aten") / problem.byte == pytest.approx(ratio, rel=1e-3)
-
-
-def test_flop_is_the_convention() -> None:
-    flop = [Fusion(chain=chain, rows=2, length=1000, dtype="float32").flop for chain in CHAINS]
-    assert flop == [2000, 2000, 26_000, 4000, 18_000, 20_000]
-
-
-def test_launches_share_no_memory(seed: int) -> None:
-    problem = Fusion(chain="bias-gelu", rows=2, length=64, dtype="float32")
-    inputs = inputs_of(problem, seed)
-    one, other = (OPERATOR.implementations["aten"](problem, *inputs) for _ in range(2))
-    with Dispatches() as dispatches:
-        one.call()
-        other.call()
-    places = [tensor.data_ptr() for call in dispatches.calls for tensor in call.results]
-    assert len(places) == 4 == len(set(places))
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("chain", ["bias-gelu", "bias-residual", "bias-residual-layernorm"])
 def test_a_fused_chain_may_not_round_between_its_steps(chain: Chain, dtype: Dtype, seed: int) -> None:
@@ -129,10 +107,3 @@ def test_16_bit_statistics_are_noticed(seed: int) -> None:
     wrong = (y.half(), h)
     inputs = x, residual, weight, shift
     assert relative_error(OPERATOR, problem, inputs, wrong) > tolerance(problem, "aten")
-
-
-def test_excerpt_of_one_long_row() -> None:
-    problem = Fusion(chain="bias", rows=3, length=1 << 20, dtype="float16")
-    x = torch.zeros(3, 1 << 20, dtype=torch.float16)
-    smaller, (some, _), (part,) = excerpt(problem, (x, x[0]), (x,))
-    assert 2 <= smaller.rows == len(some) == len(part) <= 3

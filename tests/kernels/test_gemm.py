@@ -5,7 +5,7 @@ import torch
 
 from bench.spec import Dtype
 from kernels.gemm.operands import factors
-from kernels.gemm.operator import OPERATOR, excerpt, tolerance
+from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import BLOCK_SCALED, INT8_LARGEST_K, Gemm, Layout
 from tests.drawing import covering
 from tests.kernels.gemm_cases import KINDS, error
@@ -45,19 +45,6 @@ def test_inputs_are_what_the_problem_counts(problem: Gemm, seed: int) -> None:
 ON_THE_CPU = [p for p in OPERATOR.examples if not p.missing("onednn", "cpu", None)]
 
 
-@pytest.mark.parametrize("problem", covering(ON_THE_CPU, "onednn", *KINDS), ids=str)
-def test_d_has_the_type_and_the_rows_of_the_problem(problem: Gemm, seed: int) -> None:
-    inputs = OPERATOR.inputs(problem, uniform(problem, seed))
-    (d,) = OPERATOR.implementations["onednn"](problem, *inputs).outputs
-    assert d.dtype == TORCH_TYPE.get(problem.output_dtype, torch.int32)
-    assert d.stride(-2) * d.element_size() == problem.row_byte()[2]
-
-
-def test_every_type_is_met_on_the_cpu_but_those_it_has_not() -> None:
-    assert {p.dtype for p in ON_THE_CPU} == set(get_args(Dtype)) - {"tf32", "mxfp8", "nvfp4"}
-    assert any(p.beta for p in ON_THE_CPU) and any(p.pitch == "padded" for p in ON_THE_CPU)
-
-
 def test_the_scales_of_8_bit_floats_multiply_the_product(seed: int) -> None:
     problem = Gemm(m=16, n=24, k=32, layout="TN", dtype="float8_e4m3")
     a, b, a_scale, b_scale = OPERATOR.inputs(problem, uniform(problem, seed))
@@ -88,32 +75,12 @@ def test_adding_c_costs_what_each_implementation_makes_of_it() -> None:
     assert added.flop == plain.flop
 
 
-def test_a_batch_counts_as_so_many_products() -> None:
-    single = Gemm(m=48, n=80, k=32, dtype="float8_e4m3")
-    several = Gemm(m=48, n=80, k=32, dtype="float8_e4m3", batch=6)
-    assert several.flop == 6 * single.flop and several.byte_written == 6 * single.byte_written
-    assert several.byte_read == 6 * (single.byte_read - 8) + 8  # but the scales
-    assert several.product == (6 * 48, 80, 32)
-
-
-def test_a_field_added_later_leaves_rows_without_it_as_they_are() -> None:
-    assert "batch" not in Gemm(m=1, n=2, k=3, dtype="int8").parameters()
-    several = Gemm(m=1, n=2, k=3, dtype="float32", batch=4)
-    assert Gemm(**several.parameters()) == several  # what a worker is sent
-
-
 def test_each_product_of_a_batch_has_its_own_operands(seed: int) -> None:
     problem = Gemm(m=5, n=4, k=3, layout="TN", batch=3, dtype="float64")
     a, b = OPERATOR.inputs(problem, uniform(problem, seed))
     d = OPERATOR.reference(problem, a, b)
     for index in range(3):
         torch.testing.assert_close(d[index], b[index] @ a[index].t())
-
-
-def test_only_what_differs_from_the_default_is_told() -> None:
-    assert str(Gemm(m=1, n=2, k=3, dtype="int8")) == "int8-NN-m1-n2-k3"
-    assert str(Gemm(m=1, n=2, k=3, dtype="tf32", beta=1, pitch="padded")) == "tf32-NN-padded-m1-n2-k3-beta1"
-    assert str(Gemm(m=1, n=2, k=3, dtype="tf32", batch=8)) == "tf32-NN-m1-n2-k3-batch8"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -159,14 +126,3 @@ def test_each_cublas_launch_sets_its_own_precision(
     assert matmul.allow_tf32 is False  # the older flag can still be read
     assert not matmul.allow_fp16_reduced_precision_reduction and not matmul.allow_fp16_accumulation
     assert not matmul.allow_bf16_reduced_precision_reduction
-
-
-def test_excerpt_stays_small_and_keeps_the_ends() -> None:
-    problem = Gemm(m=20_000, n=8192, k=1, dtype="float32")
-    a, b = torch.arange(20_000.0)[None], torch.arange(8192.0)[:, None]
-    assert problem.flop > 1e8
-    smaller, (some_a, some_b), _ = excerpt(problem, (a, b), (torch.zeros(1, 1).expand(8192, 20_000),))
-    assert 200 <= smaller.m <= 258 and 256 <= smaller.n <= 258
-    assert some_a[0, 0] == 0 and some_a[0, -1] == 19_999
-    assert some_b[0, 0] == 0 and some_b[-1, 0] == 8191
-    assert (some_b.flatten().diff() <= 63).all()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bench.spec import Dtype
-from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
+from kernels.gemm.problem import Gemm, Layout
 from kernels.gemm.tiles import Tile
 from tests.kernels.gemm_cases import meta_operands
 
@@ -36,15 +36,6 @@ def test_rows_that_do_not_begin_at_16_bytes_are_refused(persistent: bool) -> Non
         tma.prepare(meta_operands(odd), tile, 132, persistent=persistent)
 
 
-def test_a_grid_has_a_program_an_sm_but_none_without_a_tile() -> None:
-    """Of three tiles by two."""
-    of = meta_operands(Gemm(m=264, n=256, k=64, dtype="float16"))
-    tile = Tile(128, 128, 64, 8, 4)
-    grids = [tma.prepare(of, tile, sms, persistent=True).grid for sms in (1, 5, 6, 132)]
-    assert grids == [(1,), (5,), (6,), (6,)]
-    assert tma.prepare(of, tile, 1, persistent=False).grid == (6,)
-
-
 @pytest.mark.parametrize("capability", [HOPPER, BLACKWELL, SMALL])
 @pytest.mark.parametrize("dtype, layout", list(itertools.product(TYPES, get_args(Layout))))
 def test_every_list_has_tiles_each_once_that_fit(
@@ -59,17 +50,6 @@ def test_every_list_has_tiles_each_once_that_fit(
             taken = [tma.shared_byte(problem, capability, tile, persistent=walks) for tile in tiles]
             assert max(taken) <= ROOM_BYTE[capability]
             assert all(tile.k * problem.item_byte in (64, 128, 256) for tile in tiles)
-
-
-@pytest.mark.parametrize("shape", FORCED_TILES)
-def test_a_forced_tile_is_of_its_shape(shape: str) -> None:
-    m, n = map(int, shape.split("x"))
-    for dtype, layout in itertools.product(TYPES, get_args(Layout)):
-        for capability in (HOPPER, BLACKWELL):
-            problem = Gemm(m=4096, n=4096, k=4096, dtype=dtype, layout=layout)
-            found = tma.forced(problem, capability, m, n)
-            assert found and {(tile.m, tile.n) for tile in found} == {(m, n)}
-            assert set(found) <= set(tma.candidates(problem, capability, persistent=False))
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))

@@ -1,7 +1,6 @@
 """cuBLASLt as we call it, held to a stand-in that multiplies by the descriptors and addresses it is given."""
 
 import gc
-import importlib
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,9 +17,8 @@ from kernels.gemm import cublaslt, cublaslt_library
 from kernels.gemm.cublaslt_library import Library
 from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR, tolerance
-from kernels.gemm.problem import FORCED_TILES, Gemm
+from kernels.gemm.problem import Gemm
 from tests.drawing import covering
-from tests.kernels import cublaslt_fake
 from tests.kernels.cublaslt_fake import FakeCublasLt, FakeError, MatmulTile, Way
 from tests.kernels.gemm_cases import KINDS, error, poisoned
 from tests.kernels.tensors import uniform
@@ -119,23 +117,6 @@ def test_parts_are_never_reduced_in_16_bits(dtype: Any, seed: int) -> None:
     assert said.startswith(f"algo {taken} ")
 
 
-def test_alignment_and_workspace_are_told_as_they_are(seed: int) -> None:
-    eager, modest = Way(1, alignment=16), Way(2, alignment=4)
-    hungry = Way(3, workspace=4096)
-    fake = FakeCublasLt(hungry, eager, modest)
-    (a, b), of = given(SMALL, seed)
-    shared = library(fake)
-    assert cublaslt.launch(of, "first", shared).configuration.startswith("algo 1 ")
-    assert cublaslt.launch(of, "first", library(fake, 4096)).configuration.startswith("algo 3 ")
-    for place in range(3):  # each of A, B, D begins one element past a multiple of 16 bytes in its turn
-        shifted = [t if i != place else _placed(t, 1) for i, t in enumerate((a, b, of.d))]
-        moved = Operands(SMALL, shifted[0], shifted[1], shifted[2])
-        assert cublaslt.launch(moved, "first", shared).configuration.startswith("algo 2 ")
-    with_c = SMALL.model_copy(update={"beta": 1})
-    moved = Operands(with_c, a, b, of.d, c=_placed(torch.zeros_like(of.d), 1))
-    assert cublaslt.launch(moved, "first", shared).configuration.startswith("algo 2 ")
-
-
 def _placed(tensor: torch.Tensor, past: int = 0) -> torch.Tensor:
     """A contiguous copy that begins so many elements past a multiple of 256 bytes, as a GPU's memory does."""
     room = torch.empty(tensor.numel() + 512, dtype=tensor.dtype)
@@ -221,18 +202,6 @@ def test_slots_of_a_ring_ask_once_and_share_what_they_can(seed: int, quickest: l
     del shared
     gc.collect()
     assert not fake.alive
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float8_e4m3"])
-def test_slots_have_scales_and_tensors_of_their_own(dtype: Any, seed: int) -> None:
-    problem = Gemm(m=16, n=9, k=32, dtype=dtype, layout="TN", beta=int(dtype == "float64"))
-    shared = library(FakeCublasLt(Way(1)))
-    slots = [given(problem, seed + i) for i in range(3)]
-    launches = [cublaslt.launch(of, "first", shared) for _, of in slots]
-    for launch in launches:
-        launch.call()
-    for inputs, of in slots:
-        assert error(problem, inputs, of.d) <= tolerance(problem, "cublaslt")
 
 
 def test_a_forced_tile_is_taken_from_the_heuristic_where_it_is_there(
@@ -346,28 +315,3 @@ def test_without_the_bindings_it_is_unsupported_and_says_what_to_install(
         cublaslt_library.loaded(1234)
     with pytest.raises(Unsupported, match="pip install nvmath-python"):
         cublaslt.launch(given(SMALL, seed)[1], "first")
-
-
-def test_the_real_bindings_are_as_the_stand_in_has_them() -> None:
-    bindings: Any = pytest.importorskip("nvmath.bindings.cublasLt")
-    for enum in cublaslt_fake.ENUMS:
-        real = getattr(bindings, enum.__name__)
-        assert {one.name: int(real[one.name]) for one in enum} == {one.name: int(one) for one in enum}
-    for kind, types in cublaslt_fake.TYPES.items():
-        for number, dtype in types.items():
-            assert getattr(bindings, f"get_{kind}_attribute_dtype")(number)(0).dtype.str[1:] == dtype
-    assert bindings.matmul_heuristic_result_dtype == FakeCublasLt.matmul_heuristic_result_dtype
-    assert bindings.matmul_algo_dtype == FakeCublasLt.matmul_algo_dtype
-    assert issubclass(bindings.cuBLASLtError, Exception) and bindings.cuBLASLtError(15).status == 15
-    for tile in FORCED_TILES:
-        assert f"TILE_{tile}" in bindings.MatmulTile.__members__
-    for name in vars(FakeCublasLt):
-        if name.startswith("matmul_") or name in ("create", "matmul", "get_version", "get_status_name"):
-            assert hasattr(bindings, name), name
-    compute: Any = importlib.import_module("nvmath.bindings.cublas").ComputeType
-    names = ("COMPUTE_32F", "COMPUTE_64F", "COMPUTE_32I", "COMPUTE_32F_FAST_TF32")
-    assert [int(compute[name]) for name in names] == list(cublaslt_fake.SCALAR)
-    types = importlib.import_module("nvmath").CudaDataType
-    names = ("32F", "64F", "16F", "8I", "32I", "16BF", "8F_E4M3")
-    assert [int(types[f"CUDA_R_{name}"]) for name in names] == list(cublaslt_fake.CUDA)
-    assert int(bindings.Epilogue.BIAS) == cublaslt_fake.EPILOGUE_BIAS

@@ -100,21 +100,6 @@ def test_what_is_compiled_against_the_reference(
     forget()
 
 
-def test_slots_share_what_was_compiled_and_another_problem_does_not(backend: Backend, seed: int) -> None:
-    slots = [OPERATOR.inputs(SMALL, uniform(SMALL, seed + i)) for i in range(3)]
-    launches = [max_autotune.launch(SMALL, *inputs) for inputs in slots]
-    assert len(backend.options) == 1  # compiled when the first is built
-    for launch, inputs in zip(launches, slots, strict=True):
-        (d,) = outputs_of(launch.call())
-        assert error(SMALL, inputs, d) <= tolerance(SMALL, "inductor")
-    assert len(backend.options) == 1
-    other = SMALL.model_copy(update={"layout": "TT", "beta": 1})
-    inputs = OPERATOR.inputs(other, uniform(other, seed))
-    (d,) = outputs_of(max_autotune.launch(other, *inputs).call())
-    assert error(other, inputs, d) <= tolerance(other, "inductor")
-    assert len(backend.options) == 2
-
-
 def test_inductor_is_asked_for_the_mode_and_to_choose_anew(backend: Backend, seed: int) -> None:
     max_autotune.launch(SMALL, *OPERATOR.inputs(SMALL, uniform(SMALL, seed))).call()
     mode = torch._inductor.list_mode_options("max-autotune-no-cudagraphs")
@@ -135,19 +120,6 @@ def test_tf32_is_tf32_when_compiled_and_when_called(
         assert torch.get_float32_matmul_precision() == "highest"
         assert torch.backends.cuda.matmul.allow_tf32 is False
     assert backend.precisions == [said] * 4 and len(backend.options) == 1
-
-
-def test_sums_stay_wide_and_a_failure_leaves_nothing_behind(backend: Backend, seed: int) -> None:
-    problem = SMALL.model_copy(update={"dtype": "tf32"})
-    matmul = torch.backends.cuda.matmul
-    matmul.allow_bf16_reduced_precision_reduction = matmul.allow_fp16_reduced_precision_reduction = True
-    matmul.allow_fp16_accumulation = True
-    backend.raises = RuntimeError("no room")
-    with pytest.raises(Exception, match="no room"):
-        max_autotune.launch(problem, *OPERATOR.inputs(problem, uniform(problem, seed)))
-    assert not matmul.allow_bf16_reduced_precision_reduction
-    assert not matmul.allow_fp16_reduced_precision_reduction and not matmul.allow_fp16_accumulation
-    assert savers() == [] and torch.get_float32_matmul_precision() == "highest"
 
 
 FAST = Kernel(

@@ -91,17 +91,6 @@ def test_of_a_pruned_matrix_two_of_four_remain(dtype: Dtype, seed: int) -> None:
     assert (gone <= left).all()
 
 
-def test_zeros_that_are_not_stored_are_not_moved_but_count_as_work() -> None:
-    dense = Gemm(m=64, n=32, k=128, layout="TN", dtype="float16")
-    sparse = dense.model_copy(update={"sparsity": "2of4"})
-    assert sparse.flop == dense.flop and sparse.byte == dense.byte == sparse.byte_moved("cublas")
-    # Of each four numbers of two bytes two are left, and two bits say where each was.
-    assert (
-        sparse.byte_moved("cusparselt")
-        == dense.byte - 64 * 128 * 2 + 64 * 128 // 4 * (2 * 2 * 8 + 2 * 2) // 8
-    )
-
-
 def test_cusparselt_gets_the_compressed_matrix_and_gives_d(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -156,16 +145,6 @@ def test_a_product_by_way_of_8_bits(small: bool, monkeypatch: pytest.MonkeyPatch
     assert 0.05 < used(OPERATOR, "cublas-quantized", problem, (a, b), (d,)) <= 1
     assert used(OPERATOR, "cublas", problem, (a, b), (d,)) > 1
     assert [(one.rows, one.length, one.scaling) for one in asked] == [(40, 64, "tensor")]
-
-
-def test_quantising_moves_b_again_and_half_of_a() -> None:
-    problem = Gemm(m=64, n=32, k=128, layout="TN", dtype="bfloat16")
-    of_a, of_b, of_d = 64 * 128, 32 * 128, 64 * 32
-    assert problem.byte_moved("cublas-quantized") == of_a + (2 + 2 + 1 + 1) * of_b + 2 * of_d
-    assert problem.moved_written("cublas-quantized") == of_b + 2 * of_d
-    assert "in multiples of 16" in problem.model_copy(update={"k": 24}).missing(
-        "cublas-quantized", "cuda", HOPPER
-    )
 
 
 def test_torch_without_cusparselt_is_said(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:

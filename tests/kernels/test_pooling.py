@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
-from kernels.pooling.operator import OPERATOR, excerpt, tolerance
+from kernels.pooling.operator import OPERATOR, tolerance
 from kernels.pooling.problem import Direction, Kind, Layout, Pooling
 from tests.kernels.problems import inputs_of, usual
 from tests.kernels.tensors import relative_error, uniform
@@ -71,16 +71,6 @@ def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses() -> None:
     assert 0.1 * tried < refused < 0.9 * tried
 
 
-def test_str_is_short_and_unique() -> None:
-    texts = [str(problem) for problem in OPERATOR.examples]
-    assert len(set(texts)) == len(texts)
-    assert str(pooling(layout="NHWC")) == (
-        "float32-forward-max-NHWC-n2-c3-h13-w11-window3-stride2-padding1-count_include_pad"
-    )
-    flat = pooling(window_w=1, padding_w=0, stride_w=5)
-    assert str(flat).endswith("-window3-window_w1-stride2-stride_w5-padding1-padding_w0-count_include_pad")
-
-
 def test_a_square_window_keeps_the_parameters_that_it_always_had() -> None:
     """By them rows of older results are paired with new ones."""
     square = pooling()
@@ -92,12 +82,6 @@ def test_a_square_window_keeps_the_parameters_that_it_always_had() -> None:
     flat = pooling(window_w=7)
     assert flat.parameters() == square.parameters() | {"window_w": 7}
     assert Pooling(**flat.parameters()) == flat != square
-
-
-def test_the_documents_intensity() -> None:
-    """GB-03: nine operations for four bytes."""
-    problem = pooling(stride=1, dtype="float16", h=56, w=56)
-    assert problem.flop / problem.byte == 2.25
 
 
 @pytest.mark.parametrize("problem", OPERATOR.examples, ids=str)
@@ -127,13 +111,6 @@ def test_indices_are_drawn_from_all_taps_of_their_windows(problem: Pooling, seed
         start = (torch.arange(len(count)) * axis.stride - axis.padding).clamp(min=0)
         inside = at.amin((0, 1, 3 - place)), at.amax((0, 1, 3 - place))
         assert torch.equal(inside[0], start) and torch.equal(inside[1], start + count - 1)
-
-
-def test_images_beyond_the_pattern_have_indices_too(seed: int) -> None:
-    """Four million indices are drawn: two of these images, which the third repeats."""
-    problem = pooling(direction="backward", n=3, c=16, h=320, w=320, stride=1)
-    _, indices = inputs_of(problem, seed)
-    assert torch.equal(indices[2], indices[0]) and not torch.equal(indices[0], indices[1])
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
@@ -235,27 +212,6 @@ def test_a_missing_tap_or_a_wrong_divisor_would_be_noticed(
     first.view(-1)[first.abs().argmax()] = 0
     (missing,) = outputs_of(OPERATOR.reference(problem, first, *inputs[1:]))
     assert float((missing - right).abs().max() / right.abs().max()) > allowed
-
-
-def test_any_image_may_be_part_of_an_excerpt(seed: int) -> None:
-    # 17 x 17 taps for each of as many outputs: a hundred planes are as much as an excerpt holds.
-    problem = pooling(n=30, c=40, h=17, w=17, window=17, stride=1, padding=8)
-    inputs = inputs_of(problem, seed)
-    marked = torch.zeros(30, 40, problem.high, problem.wide)
-    marked[4] = 1
-    found = sum(bool(excerpt(problem, inputs, (marked,))[2][0].any()) for _ in range(80))
-    assert 0 < found < 80  # 8 of the 28 between the ends are drawn: never with probability (5/7)^80, 2e-12
-
-
-def test_excerpt_of_huge_planes_is_one_of_them(seed: int) -> None:
-    problem = pooling(n=2, c=2, h=33, w=33, window=95, stride=1, padding=47)
-    (x,) = inputs_of(problem, seed)
-    seen = set()
-    for _ in range(100):  # one of four is never drawn with probability 4 * 0.75^100, 1e-12
-        smaller, (part,), _ = excerpt(problem, (x,), (x, x))
-        assert (smaller.n, smaller.c) == (1, 1)
-        seen.add(next(i for i in range(4) if torch.equal(part[0, 0], x.flatten(0, 1)[i])))
-    assert seen == {0, 1, 2, 3}
 
 
 def test_a_wrong_index_is_seen(seed: int) -> None:

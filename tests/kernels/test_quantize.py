@@ -29,19 +29,6 @@ def test_y_times_its_scale_is_x_to_the_precision_of_the_type(to: str, scaling: s
     assert y.double().abs().max() <= LARGEST[to]  # type: ignore[index]
 
 
-def test_bytes_are_what_each_implementation_makes_of_them() -> None:
-    row, tensor = quantize(dtype="bfloat16"), quantize(dtype="bfloat16", scaling="tensor")
-    n = 64 * 64
-    assert row.byte == 2 * n + n + 4 * 64 == row.byte_moved("triton") == row.byte_moved("inductor")
-    assert tensor.byte_moved("triton") == tensor.byte + 2 * n  # read for the largest, and to be cast
-    assert row.byte_moved("aten") == row.byte + 2 * n + 2 * 4 * n  # and quotients are written and read
-    assert (
-        quantize(dtype="bfloat16", to="int8").byte_moved("aten") == row.byte + 2 * n + 4 * 4 * n
-    )  # and rounded
-    assert quantize(scaling="mx").byte_written == n + n // 32
-    assert row.flop == 0
-
-
 def test_plausible_bugs_would_be_noticed(seed: int) -> None:
     problem = quantize(rows=64, length=256)
     (x,) = inputs_of(problem, seed)

@@ -10,7 +10,7 @@ import torch
 
 from bench.worker.check import outputs_of
 from kernels.recurrent import formulas
-from kernels.recurrent.operator import OPERATOR, excerpt
+from kernels.recurrent.operator import OPERATOR
 from kernels.recurrent.problem import Recurrent
 from tests.kernels.problems import inputs_of, usual
 from tests.kernels.tensors import used
@@ -43,12 +43,6 @@ def test_the_formulas_are_torchs_modules_and_autograds_gradients(cell: str, laye
     wanted = torch.autograd.grad(y, tensors[:-1], dy.detach())
     with torch.no_grad():
         torch.testing.assert_close(OPERATOR.reference(problem, *tensors), wanted)
-
-
-def test_gradients_of_weights_are_checked_whole(seed: int) -> None:
-    problem = layer(direction="backward", batch=4000, inputs=400, hidden=480)
-    inputs = tuple(torch.empty(1) for _ in range(3))
-    assert excerpt(problem, inputs, inputs) == (problem, inputs, inputs)
 
 
 def test_weights_are_read_once_or_in_each_step() -> None:
