@@ -179,7 +179,7 @@ def _refuse_slip(row: Measurement, before: Iterable[str]) -> None:
 
 
 def _near_gpus(device: str) -> list[str]:
-    """The GPUs with a datasheet for whose names this one may be a slip; makers make no names alike."""
+    """GPUs with a datasheet whose names, without their maker, are similar to this one."""
     by_model = {_MAKER.sub("", name): name for sheet in datasheets() for name in sheet.match}
     return [by_model[model] for model in closest(_MAKER.sub("", device), by_model)]
 

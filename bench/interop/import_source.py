@@ -30,7 +30,7 @@ from bench.interop.imported_rows import (
     without_datasheet,
 )
 from bench.interop.readers import AnotherForm, as_numbers, read
-from bench.interop.sampling import SAMPLE, evenly
+from bench.interop.sampling import SAMPLE, stratified_sample
 from bench.interop.source_file import IN_A_SECOND, Entry, Source, Table, Timing
 from bench.spec import Problem, parameters_text
 from bench.store.schema import Measurement
@@ -51,7 +51,7 @@ class Aside(NamedTuple):
     reason: str
 
 
-class Timed(NamedTuple):
+class ImportedTiming(NamedTuple):
     """A case and how it was timed."""
 
     device: str
@@ -106,9 +106,9 @@ class _Import:
     operator: str
     sample: bool
     outcomes: SourceOutcome = field(default_factory=SourceOutcome)
-    times: dict[Timed, list[float]] = field(default_factory=lambda: defaultdict(list))
-    kernels: dict[Timed, str] = field(default_factory=dict)
-    files: dict[Timed | str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    times: dict[ImportedTiming, list[float]] = field(default_factory=lambda: defaultdict(list))
+    kernels: dict[ImportedTiming, str] = field(default_factory=dict)
+    files: dict[ImportedTiming | str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     """Case, or run that has a name -> where its times are from."""
     facts: Callable[[Problem, str], dict[str, Any]] = field(default_factory=lambda: cache(_facts))
 
@@ -184,7 +184,7 @@ class _Import:
         )
         frame["l2_byte"] = device.map(lambda name: sheet.l2_byte if (sheet := _sheet(name)) else 0)
         aside: Counter[Aside] = Counter()
-        lines: list[tuple[Timed, float, str]] = []
+        lines: list[tuple[ImportedTiming, float, str]] = []
         taken = frame.index != frame.index  # nothing yet
         for reason, condition in table.left_out.items():
             out = _where(frame, condition, path) & ~taken
@@ -231,7 +231,7 @@ class _Import:
         device: pd.Series,
         path: Path,
         aside: Counter[Aside],
-    ) -> Iterator[tuple[Timed, float, str]]:
+    ) -> Iterator[tuple[ImportedTiming, float, str]]:
         """The case, seconds and kernels of each line; those that are none are added to `aside`."""
         names = list(entry.parameters)
         values = [
@@ -257,11 +257,11 @@ class _Import:
                 aside[Aside(name, entry.operator, reason)] += 1
             else:
                 result = result_of(given[len(names) :])
-                yield Timed(name, problem, implementation, timing, library, result), second, kernel
+                yield ImportedTiming(name, problem, implementation, timing, library, result), second, kernel
 
     def _gather(self, results: Path) -> None:
         """Make rows of the times; of a case's several times the median counts."""
-        runs: dict[tuple[str, str], list[Timed]] = defaultdict(list)
+        runs: dict[tuple[str, str], list[ImportedTiming]] = defaultdict(list)
         shortest: dict[tuple[str, Timing], float] = {}
         for timed, seconds in self.times.items():
             usual = f"{self.source.name}-{self.source.commit[:7]}-{self.source.timings[timed.timing]}"
@@ -280,14 +280,16 @@ class _Import:
         )
         self.outcomes.remarks += without_datasheet(device for device, _ in runs)
 
-    def _run(self, results: Path, run_id: str, cases: list[Timed], overhead_s: float | None) -> Imported:
+    def _run(
+        self, results: Path, run_id: str, cases: list[ImportedTiming], overhead_s: float | None
+    ) -> Imported:
         kept, drawn = self._sampled(cases)
         rows = [self._row(timed, run_id, overhead_s, drawn) for timed in kept]
         folder = results if self.sample else results / FOLDER
         return Imported(folder / rows[0].device / f"{run_id}.parquet", rows, declared(rows, self.find))
 
-    def _sampled(self, cases: list[Timed]) -> tuple[list[Timed], str]:
-        """What a sample keeps of a run, with a sentence about it: what calibrates, and SAMPLE other sizes."""
+    def _sampled(self, cases: list[ImportedTiming]) -> tuple[list[ImportedTiming], str]:
+        """Down-sample a run: (calibrating rows and SAMPLE others, a sentence about the sample)."""
         by = self.source.samples.get(cases[0].problem.operator) if self.sample else None
         if not by:
             return cases, ""
@@ -296,13 +298,13 @@ class _Import:
             for timed in cases
             if self.facts(timed.problem, timed.implementation)["parameters"] not in self.calibration
         }
-        drawn = evenly({size: float(timed.problem.flop) for timed, size in sizes.items()})
+        drawn = stratified_sample({size: float(timed.problem.flop) for timed, size in sizes.items()})
         kept = [timed for timed in cases if timed not in sizes or sizes[timed] in drawn]
         calibrates = len(sizes) < len(cases)
         how = f"all that calibrate and {SAMPLE} drawn" if calibrates else f"those of {SAMPLE} sizes"
         return kept, f"a sample: {len(kept)} of {len(cases)} rows, {how}"
 
-    def _row(self, timed: Timed, run_id: str, overhead_s: float | None, drawn: str) -> Measurement:
+    def _row(self, timed: ImportedTiming, run_id: str, overhead_s: float | None, drawn: str) -> Measurement:
         source, timing, problem = self.source, timed.timing, timed.problem
         facts = self.facts(problem, timed.implementation)
         counts = facts | {"ring_byte": facts["byte"]}

@@ -12,7 +12,7 @@ SAMPLE = 300
 SEED = 6
 
 
-def evenly(work: Mapping[str, float]) -> set[str]:
+def stratified_sample(work: Mapping[str, float]) -> set[str]:
     """SAMPLE of these names, each with its work.
 
     The octaves of work take turns, each giving its next name in the order of a hash of SEED and the name. So

@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Iterable
 
 FORCED = re.compile(r"-([1-9][0-9]*)x([1-9][0-9]*)$")
-"""How the name of an implementation ends that is held to tiles of M x N."""
+"""Suffix of forced-tile implementations."""
 FULL = 0.9
 """Share of a wave's places from which it counts as full."""
 

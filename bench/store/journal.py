@@ -250,7 +250,7 @@ def _gap(expected: int, number: int) -> str:
 def unfinished(folder: Path) -> list[Path]:
     """Journals, oldest first, whose run has ended without replacing them by a parquet file.
 
-    By the time one of them is looked at, another run may have taken it: claim it first.
+    Another run may take one meanwhile: hold it by `claimed` before reading it.
     """
     paths = []
     for path in sorted(folder.glob("*.journal")):

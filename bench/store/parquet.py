@@ -98,7 +98,7 @@ def _parquet(rows: Sequence[Measurement], sweeps: Sweeps) -> bytes:
         table.replace_schema_metadata(facts),
         sink,
         compression="zstd",
-        use_dictionary=text,  # hardly two times are the same: of those a dictionary is time and bytes
+        use_dictionary=text,  # timings are mostly distinct: no dictionary encoding
         write_page_checksum=True,
     )
     return bytes(sink.getvalue())

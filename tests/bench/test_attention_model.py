@@ -73,14 +73,6 @@ def test_products_alone_take_their_flop_over_the_peak_and_half_a_tile() -> None:
     assert causal == pytest.approx(seen * flop / free.flop_per_s + TAIL * tile_s, rel=1e-9)
 
 
-def test_softmax_and_products_overlap_in_part() -> None:
-    kernel = replace(ONLY_PRODUCTS, instructions=PRIOR.instructions)
-    both = answer(launches(width=[64, 128]), kernel).compute_s
-    products = predict(MACHINE, Softmax(1e30, 16), kernel, launches(width=[64, 128])).compute_s
-    softmax = answer(launches(width=[64, 128]), replace(kernel, rate=1e6)).compute_s
-    assert (both > np.maximum(products, softmax)).all() and (both < products + softmax).all()
-
-
 @pytest.mark.parametrize("name", ["batch", "heads", "queries", "keys", "width"])
 def test_more_work_takes_no_less_time(name: str) -> None:
     steps = 8 * np.arange(1, 500) if name != "queries" else 64 * np.arange(1, 200)
@@ -108,23 +100,6 @@ def test_what_bounds_a_launch(bound_by: str, changes: dict[str, Any]) -> None:
     assert answer(launches(**changes)).bound_by == [bound_by]
 
 
-def test_what_the_cache_holds_is_bound_by_the_cache() -> None:
-    small = launches(queries=1, keys=1024, causal=False, batch=8)
-    quick = replace(PRIOR, start_s=0.0, tile_s=0.0)
-    assert answer(small, quick, replace(MACHINE, launch_s=0.0)).bound_by == ["L2"]
-
-
-def test_packing_helps_short_prompts_of_grouped_heads_alone() -> None:
-    of = launches(queries=16, batch=64, kv_heads=[4, 32])
-    plain, packed = (answer(of, replace(PRIOR, packs=packs)).compute_s for packs in (False, True))
-    assert packed[0] < 0.5 * plain[0] and packed[1] == plain[1]
-
-
-def test_bytes_beside_take_their_time() -> None:
-    none, more = (answer(launches(beside=beside)).seconds for beside in (0.0, 3e9))
-    assert more - none == pytest.approx(PRIOR.beside * 3e9 / MACHINE.byte_per_s, rel=1e-6)
-
-
 @pytest.mark.parametrize("packs", [False, True])
 def test_a_fit_finds_the_kernel_again(packs: bool, chance: np.random.Generator) -> None:
     kernel = Kernel(rate=0.8, instructions=8.0, start_s=8e-6, tile_s=4e-6, beside=1.5, packs=packs)
@@ -138,15 +113,6 @@ def test_a_fit_finds_the_kernel_again(packs: bool, chance: np.random.Generator) 
     found = attention.fit(MACHINE, SOFTMAX, seen, answer(seen, kernel).seconds)
     wrong = answer(others, found).seconds / answer(others, kernel).seconds - 1.0
     assert found.packs is packs and np.abs(wrong).mean() < 0.04
-
-
-def test_designated_rows_are_a_quarter_and_span_what_there_is(chance: np.random.Generator) -> None:
-    for count in (16, 100, 5000):
-        seconds = chance.permutation(np.exp2(np.linspace(-20, 0, count)))
-        chosen = attention.designated(seconds)
-        assert len(set(chosen.tolist())) == len(chosen) == min(32, count // 4)
-        shares = np.searchsorted(np.sort(seconds), seconds[chosen]) / count
-        assert shares.min() <= 0.15 and shares.max() >= 0.85
 
 
 DEVICES = sorted(folder.name for folder in (REFERENCE / "engines").iterdir() if folder.is_dir())

@@ -119,11 +119,6 @@ def test_its_interval_is_that_of_its_row_without_the_floor() -> None:
     assert wild.high_per_s == math.inf and 0 < wild.low_per_s < wild.per_s
 
 
-def test_of_two_rows_of_one_working_set_the_quicker_counts() -> None:
-    found = cold([launch(1e-6), copied(MIB, 11e-6), copied(MIB, 6e-6, dtype="float16"), copied(MIB, 9e-6)])
-    assert found.cached[MIB].per_s == pytest.approx(MIB / 5e-6)
-
-
 @pytest.mark.parametrize(("floors", "kept"), [(1.99, False), (2.01, True)])
 def test_what_is_mostly_launch_tells_nothing_of_a_cache(floors: float, kept: bool) -> None:
     found = cold([launch(1e-6), copied(MIB, floors * 1e-6), by_programs(1, floors * 1e-6)])
@@ -134,11 +129,6 @@ def test_without_a_floor_nothing_can_be_taken_off() -> None:
     some = [copied(MIB, 1e-5), by_programs(1, 1e-2), *(product(128, 128, k, k * 1e-9) for k in STEPS)]
     found = cold(some)
     assert not found.cached and found.sm_byte_per_s is None and not found.step and not found.listed()
-
-
-def test_passes_that_are_no_copies_are_no_bandwidth_of_a_cache() -> None:
-    found = cold([launch(1e-6), copied(MIB, 1e-5, byte_written=0), copied(MIB, 1e-5, byte_written=MIB)])
-    assert not found.cached and not found.bandwidth_byte_per_s
 
 
 def test_warm_probes_make_no_warm_ceilings_but_belong_to_them(chance: random.Random) -> None:
@@ -188,16 +178,6 @@ def test_one_sm_draws_what_few_programs_move_each(chance: random.Random) -> None
     assert found.sm_byte_per_s is not None and found.sm_byte_per_s.per_s == pytest.approx(rate)
     assert "-programs1-" in found.sm_byte_per_s.row
     assert not found.bandwidth_byte_per_s  # a device is not one SM
-
-
-def test_our_copy_by_the_whole_device_is_a_second_opinion_on_memory() -> None:
-    torchs = by_programs(0, 1e-3, implementation="aten", sweep="ceilings/stream")
-    programs = (0, 100, 101, 400)  # of 100 SMs; 99 leave one idle
-    assert not cold([launch(1e-6), by_programs(99, 1e-4)]).bandwidth_byte_per_s
-    for (seconds, best), many in itertools.product(((0.9e-3, "triton"), (1.1e-3, "aten")), programs):
-        found = cold([launch(1e-6), torchs, by_programs(many, seconds)])
-        assert found.sm_byte_per_s is None and best in found.bandwidth_byte_per_s[0.5].row
-        assert found.copy_byte_per_s == pytest.approx(2**29 / min(seconds, 1e-3))
 
 
 # --- one tile ------------------------------------------------------------------------------------------
@@ -291,11 +271,6 @@ def test_a_tile_that_comes_out_negative_is_told_so_but_used_as_nothing() -> None
     assert found.tile_s["bfloat16"] == 0.0
 
 
-def test_the_same_rows_tell_the_same_interval(chance: random.Random) -> None:
-    some = [launch(2e-6), *tiles("bfloat16", 2e-6, 1e-6, 2e-7, chance)]
-    assert cold(some) == cold(some[::-1]) == cold(stored(some))
-
-
 # --- one calibration -----------------------------------------------------------------------------------
 
 STATES: dict[str, tuple[Any, Any]] = {
@@ -326,13 +301,6 @@ def test_ceilings_of_several_drivers_limits_or_regimes_are_no_calibration(
     elsewhere.append(dataclasses.replace(mixed[1], median_s=None, status="skipped"))
     for other in elsewhere:
         assert by_run([mixed[0], other])[RUN, "cold"].launch_s == 1e-6
-
-
-@pytest.mark.parametrize("name", ["power_limit_w", "regime"])
-def test_a_state_that_is_not_known_contradicts_none(name: str) -> None:
-    some = [launch(1e-6, **{name: None}), copied(MIB, 1e-5, **{name: STATES[name][0]}), copied(MIB, 1e-5)]
-    for given in (some, stored(some)):
-        assert cold(given).cached
 
 
 # --- for people ----------------------------------------------------------------------------------------
@@ -373,14 +341,6 @@ def test_every_ceiling_is_listed_with_its_interval_and_its_row(chance: random.Ra
     assert Ceilings().listed() == []
 
 
-def test_the_floor_of_several_rows_has_the_median_of_their_ends() -> None:
-    three = [launch(t * 1e-6, low_s=t * 0.9e-6, high_s=t * 1.2e-6) for t in (2, 4, 3)]
-    found = cold([*three, launch(9e-6, implementation="triton")])
-    assert found.launch is not None and found.launch_s == found.launch.seconds == 3e-6
-    assert (found.launch.low_s, found.launch.high_s) == pytest.approx((2.7e-6, 3.6e-6))
-    assert "-aten-" in found.launch.row
-
-
 def test_of_two_copies_the_roof_is_the_better() -> None:
     """As of a driver's copy in a graph at 0.46 of what a kernel reaches."""
     times = {"aten": 1.06e-3, "triton": 1e-3}
@@ -396,9 +356,3 @@ def test_a_gpus_copies_are_the_drivers_and_a_kernels() -> None:
             kind: {c.implementation for c in cases if not c.missing(kind, (9, 0))} for kind in ("cuda", "cpu")
         }
         assert "triton" in able["cuda"] and able["cpu"] == ({"aten"} if "cpu" in kinds else set())
-
-
-def test_our_probes_are_ceilings() -> None:
-    for name in ("cache", "cache_kernel", "one_sm", "one_tile"):
-        assert role(f"ceilings/{name}") == "probe"
-    assert role("ceilings/gemm_shapes") == "calibration"

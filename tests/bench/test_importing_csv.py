@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,8 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
-from bench.interop.import_csv import CsvLine
 from bench.store import parquet, schema
 from bench.store.parquet import read_frame
-from bench.sweep.load import load_all, select
 
 HEAD = "device,operator,implementation,dtype,m,n,k,layout,seconds"
 LINE = "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,1e-5"
@@ -68,14 +65,6 @@ def test_gemm_is_counted_by_its_problem(tmp_path: Path, chance: np.random.Genera
         assert (row.byte_written, row.byte_again, row.moved_written) == (problem.byte_written, 0, 2 * m * n)
 
 
-def test_rows_of_a_sweep_of_ours_are_drawn_as_it_declares(tmp_path: Path) -> None:
-    lines = [f"{LINE},{name}" for name in ("gemm/tile_quantization", "not/ours")]
-    rows(tmp_path, f"{HEAD},sweep", *lines)
-    (sweeps,) = parquet.read_sweeps([tmp_path / "out"]).values()
-    (ours,) = load_all(select("gemm/tile_quantization"), kernels.problem, 1)
-    assert ours.sweep.plot and sweeps == {ours.name: ours.sweep.declared}
-
-
 def test_what_is_said_and_what_is_not(tmp_path: Path) -> None:
     (row,) = rows(tmp_path, HEAD, LINE)
     sheet = find_datasheet("NVIDIA H200")
@@ -109,24 +98,6 @@ def test_every_column(tmp_path: Path) -> None:
     assert (row.operator, row.arithmetic, row.rate) == ("activations", "vector", "byte")
 
 
-def test_a_forced_tile(tmp_path: Path) -> None:
-    found = rows(tmp_path, HEAD, LINE.replace("cublas", "cublaslt-256x128"), LINE.replace("cublas", "triton"))
-    assert [row.implementation for row in found] == ["cublaslt-256x128", "triton"]
-
-
-def test_several_operators_share_a_file(tmp_path: Path) -> None:
-    head = "device,operator,implementation,dtype,m,n,k,layout,rows,length,direction,seconds"
-    found = rows(
-        tmp_path,
-        head,
-        "NVIDIA H200,gemm,cublas,bfloat16,64,128,256,TN,,,,1e-5",
-        "",
-        "NVIDIA H200,softmax,aten,float32,,,,,8,16,forward,1e-5",
-        ",,,,,,,,,,,",
-    )
-    assert [row.operator for row in found] == ["gemm", "softmax"]
-
-
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 @pytest.mark.parametrize("apart", [",", ";", "\t"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
@@ -138,13 +109,6 @@ def test_what_spreadsheets_write(tmp_path: Path, ends: str, apart: str, mark: st
     ((path,),) = [list((tmp_path / "out").rglob("*.parquet"))]
     (row,) = parquet.read_rows(path)
     assert (row.median_s, row.dtype, row.device_name) == (1e-5, "bfloat16", "NVIDIA H200")
-
-
-def test_quotes_and_blanks(tmp_path: Path) -> None:
-    line = '"NVIDIA H200", gemm,cublas ,bfloat16,64,128,256,TN, 1e-5,"Doe, J.\nand others; all"'
-    (row,) = rows(tmp_path, f"{HEAD}, source", line)
-    assert row.source is not None and row.source.startswith("Doe, J. and others, all; ")
-    assert (row.operator, row.implementation) == ("gemm", "cublas")
 
 
 @pytest.mark.parametrize(
@@ -190,18 +154,6 @@ def test_the_same_file_twice_is_refused_by_its_content(tmp_path: Path) -> None:
     assert (code, out) == (2, "") and "already imported as" in err and len(err.splitlines()) == 1
     assert said(wrote(tmp_path, HEAD, LINE.replace("1e-5", "2e-5")), tmp_path / "out")[0] == 0
     assert len(list((tmp_path / "out").rglob("*.parquet"))) == 2
-
-
-def test_an_import_that_was_cut_short_is_completed(tmp_path: Path) -> None:
-    file = wrote(tmp_path, HEAD, LINE, changed("device", "NVIDIA L40S"))
-    assert said(file, tmp_path / "out")[0] == 0
-    first, second = sorted((tmp_path / "out").rglob("*.parquet"))
-    before = first.read_bytes()
-    second.unlink()
-    code, out, _ = said(file, tmp_path / "out")
-    assert code == 0 and f"{first}: already there" in out.splitlines()
-    assert second.exists() and first.read_bytes() == before
-    assert said(file, tmp_path / "out")[0] == 2
 
 
 def changed(column: str, value: str) -> str:
@@ -281,18 +233,6 @@ def test_a_mistake_in_a_further_column(tmp_path: Path, head: str, cell: str, say
     assert sentence.startswith("numbers.csv:2: ") and says in sentence
 
 
-def test_a_parameter_in_another_s_column_is_named_rather_than_the_one_that_is_thus_missing(
-    tmp_path: Path,
-) -> None:
-    sentence = refusal(tmp_path, f"{HEAD},width", f"{changed('m', '')},64")
-    assert sentence.startswith("numbers.csv:2: gemm has no parameter 'width'; it has dtype, m, n, k")
-
-
-def test_no_operator_has_a_parameter_that_is_a_column_of_every_file() -> None:
-    parameters = {name for operator in kernels.names() for name in kernels.problem(operator).model_fields}
-    assert "dtype" in parameters and not parameters & set(CsvLine.model_fields)
-
-
 def test_both_ends_of_what_is_allowed(tmp_path: Path) -> None:
     head = f"{HEAD},low_s,high_s,threads"
     (row,) = rows(tmp_path, head, f"{LINE},1e-5,1e-5,1")
@@ -348,10 +288,3 @@ def test_an_implementation_for_both_kinds_on_an_unknown_device(tmp_path: Path) -
         (tmp_path / place).mkdir()
         (row,) = rows(tmp_path / place, *lines)
         assert row.device_kind == kind
-
-
-def test_a_thousand_lines_are_no_matter(tmp_path: Path) -> None:
-    lines = [changed("m", str(m)) for m in range(1, 1001)]
-    found = rows(tmp_path, HEAD, *lines)
-    assert [json.loads(row.parameters)["m"] for row in found] == list(range(1, 1001))
-    assert math.fsum(row.flop for row in found) == 2 * 128 * 256 * 500500

@@ -15,7 +15,6 @@ import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
 from bench.interop.imported_problems import PROBLEMS, with_imported
-from bench.interop.sampling import SAMPLE
 from bench.store.parquet import read_frame
 from tests.bench.public_tables import package, shapes
 
@@ -94,20 +93,6 @@ def test_layers_say_how_they_are_quantised_and_how_they_were_timed(
     assert source == f"aiconfigurator-core 9.8.7, vLLM 1.2; {where}; Apache-2.0, NVIDIA"
 
 
-def test_the_scales_of_a_layer_are_bytes_too() -> None:
-    layer = PROBLEMS["quantized_linear"]
-    same = {"batch": 10, "inputs": 256, "outputs": 300}
-    bytes_read = {
-        scaling: layer(dtype=dtype, scaling=scaling, **same).byte_read
-        for _, dtype, scaling, _, _ in LAYERS.values()
-    }
-    x, weights = 2 * 10 * 256, 256 * 300
-    assert bytes_read == {
-        "none": x + 2 * weights, "row": x + weights + 4, "block": x + weights + 4 * 2 * 3,
-        "group": x + weights // 2 + weights // 16 + 4,
-    }  # fmt: skip
-
-
 def attention(isl: int, step: int, op: str = "context_attention", **changes: Any) -> dict[str, Any]:
     row = {"batch_size": 2, "num_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "window_size": 0}
     types = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "beam_width": 1}
@@ -144,17 +129,6 @@ def test_attention_of_a_prompt_of_a_new_token_and_of_an_encoder(folder: Path, tm
     assert [row.byte_moved - row.byte for row in got.values()] == [6 * 2 * kv, 2 * kv, 0]
     assert [row.byte_again for row in got.values()] == [6 * kv, kv, 0]
     assert [row.moved_written - row.byte_written for row in got.values()] == [6 * kv, kv, 0]
-
-
-def test_new_tokens_of_an_older_table_are_left_out(folder: Path, tmp_path: Path) -> None:
-    older = {"kernel_source": "vllm_flash_attn"}
-    for phase, row in {"context": attention(6, 0, **older), "generation": attention(1, 31, **older)}.items():
-        row |= {"op_name": f"{phase}_attention"}
-        del row["window_size"]
-        put(folder, f"attention/vllm/0.14.0/{phase}_attention_perf.parquet", [row])
-    rows, told = imported("attention", tmp_path / "out")
-    assert rows["q_length"].tolist() == [6]
-    assert "set aside 1: an older table, which counts the new token differently\n" in told
 
 
 def collective(op: str, gpus: int, elements: int, **changes: Any) -> dict[str, Any]:
@@ -209,38 +183,6 @@ def test_rows_that_mean_nothing_here_are_counted(
     rows, told = imported("collective", tmp_path / "out")
     assert f"set aside 1: {why}" in told
     assert rows["median_s"].tolist() == [pytest.approx(0.5e-3)], "of two times of a case the median counts"
-
-
-def test_without_such_tables(folder: Path, tmp_path: Path) -> None:
-    code, _, err = ran("--table", "attention", "--bench-results", tmp_path)
-    assert code == 2 and err.count("\n") == 1
-    assert err.startswith(f"error: {folder}: holds no file of aiconfigurator that could be read; ")
-    put(folder, "attention/vllm/1/context_attention_perf.parquet", [{"isl": 1}])
-    code, _, err = ran("--table", "attention", "--bench-results", tmp_path)
-    assert code == 2 and "lacks the column op_name; it has framework, version, device, isl" in err
-
-
-def test_an_unknown_table_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
-    code, _, err = ran("--table", "moe", "--bench-results", tmp_path)
-    there = "gemm, quantized_linear, attention, collective"
-    assert (code, err) == (2, f"error: aiconfigurator has no table 'moe'; it has {there}\n")
-
-
-def test_a_sample_keeps_a_size_in_every_data_type(
-    folder: Path, tmp_path: Path, chance: np.random.Generator
-) -> None:
-    sizes = shapes(chance, SAMPLE + 60)
-    for number, device in enumerate((H200, B200)):
-        put(
-            folder, "gemm/vllm/1/gemm_perf.parquet", layers(sizes.sample(frac=1, random_state=number)), device
-        )
-    assert ran("--table", "quantized_linear", "--sample", tmp_path / "out")[0] == 0
-    rows = read_frame([tmp_path / "out"])
-    of = {str(name): part for name, part in rows.groupby("device")}
-    kept = [set(part[["batch", "inputs", "outputs"]].itertuples(index=False)) for part in of.values()]
-    assert len(kept) == 2 and kept[0] == kept[1] and len(kept[0]) == SAMPLE
-    assert all(len(part) == 4 * SAMPLE for part in of.values())
-    assert rows["source"].str.contains(f"a sample: {4 * SAMPLE} of {4 * len(sizes)} rows").all()
 
 
 def test_an_operator_of_imported_rows_alone_is_none_of_kernels() -> None:

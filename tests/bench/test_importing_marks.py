@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,25 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import kernels
 from bench.cli.compare import comparison_lines
 from bench.device.datasheet import find_datasheet
-from bench.interop.import_source import calibration_shapes
-from bench.interop.sampling import SAMPLE
-from bench.judge.comparability import BLOCKING, WITH_SOURCE, waved
 from bench.judge.compare import compare
 from bench.judge.flags import flags
 from bench.model.ceilings import Ceilings
-from bench.sampling.protocol import protocol
-from bench.store import parquet
-from bench.store.journal import unfinished
 from bench.store.parquet import read_frame
 from bench.store.schema import Measurement
 from tests.bench.comparable import judged, runs_of, timed
-from tests.bench.public_tables import OTHERS
 from tests.bench.rows import stored
 
-CALIBRATION = "ceilings/gemm_shapes"
 PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
 
 
@@ -77,12 +67,6 @@ def test_across_source_waves_through_what_differs_by_nature(chance: np.random.Ge
     assert judged(ours, replace(ours, protocol="other")).verdict == "NOT COMPARABLE"
 
 
-def test_what_source_waves_through() -> None:
-    assert waved(["source"]) == {"source", *WITH_SOURCE}
-    assert set(WITH_SOURCE) <= {fact.name for fact in BLOCKING}
-    assert not waved(["device"]) & {"source", *WITH_SOURCE}
-
-
 def test_the_comparison_says_what_is_imported(chance: np.random.Generator) -> None:
     ours = timed(chance)
     for before, after, names in (
@@ -95,14 +79,6 @@ def test_the_comparison_says_what_is_imported(chance: np.random.Generator) -> No
         assert marked == [
             f"{name} holds imported rows, not measured by roofbench: Doe 2026" for name in names
         ]
-
-
-def test_two_sources(chance: np.random.Generator) -> None:
-    ours = timed(chance)
-    one, same, other = (foreign(ours, who) for who in ("A 1; a.csv", "A 1; b.csv", "B 2; a.csv"))
-    assert judged(one, same).verdict == "UNDECIDED", "one source, two files"
-    found = judged(one, other)
-    assert found.verdict == "NOT COMPARABLE" and found.reason == "source"
 
 
 @pytest.mark.parametrize("utc", ["", "2099-01-01"])
@@ -124,55 +100,12 @@ def test_a_row_without_interval_and_samples_raises_no_flag(chance: np.random.Gen
     assert flags(replace(timed(chance), settled=False), None), "the test can fail"
 
 
-def test_an_older_file_is_ours(chance: np.random.Generator, tmp_path: Path) -> None:
-    rows = [timed(chance, case=case) for case in range(3)]
-    parquet.write(tmp_path / "a.parquet", [*rows[:2], foreign(rows[2])])
-    found = read_frame([tmp_path])
-    assert found["source"].isna().tolist() == [True, True, False]
-    for path in (PUBLIC.parent / "cpu-intel-xeon-2-core").glob("*.parquet"):
-        assert read_frame([path])["source"].isna().all()
-
-
 # ---- the committed sample
-
-DEVICES = {
-    *("nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3", "nvidia-h200", "nvidia-l40s", "nvidia-b200"),
-    *("nvidia-b300-sxm6-ac", "nvidia-gb200", "nvidia-gb300", "nvidia-rtx-pro-6000-blackwell-server-edition"),
-}
 
 
 @pytest.fixture(scope="module")
 def sample() -> pd.DataFrame:
     return read_frame([PUBLIC])
-
-
-def test_the_sample_holds_each_gpu(sample: pd.DataFrame) -> None:
-    assert set(sample["device"]) == DEVICES
-    for device, some in sample.groupby("device"):
-        assert len(some) == 64 + SAMPLE and some["parameters"].is_unique
-        (path,) = (PUBLIC / str(device)).glob("*.parquet")
-        assert set(some["run_id"]) == {path.stem}
-    names = sample.drop_duplicates("device").itertuples()
-    for row in names:
-        sheet = find_datasheet(row.device_name)
-        assert sheet is not None, row.device_name
-        assert (row.sm_count, row.cache_byte) == (sheet.sm_count, sheet.l2_byte)
-
-
-def test_the_sample_holds_the_shapes_that_calibrate(sample: pd.DataFrame) -> None:
-    wanted = set(calibration_shapes([CALIBRATION], kernels.problem))
-    for _, some in sample.groupby("device"):
-        assert set(some["parameters"][some["sweep"] == CALIBRATION]) == wanted
-        assert not wanted & set(some["parameters"][some["sweep"] == OTHERS])
-    assert set(sample["sweep"]) == {CALIBRATION, OTHERS}
-
-
-def test_the_sample_is_counted_by_its_problems(sample: pd.DataFrame) -> None:
-    gemm = kernels.problem("gemm")
-    for row in sample.drop_duplicates("parameters").itertuples():
-        problem = gemm(**json.loads(row.parameters))
-        assert (row.flop, row.byte, row.byte_written) == (problem.flop, problem.byte, problem.byte_written)
-        assert row.byte_moved == problem.byte_moved("cublas") and row.layout == "TN"
 
 
 def test_the_sample_says_whose_it_is(sample: pd.DataFrame) -> None:
@@ -189,10 +122,3 @@ def test_the_sample_says_whose_it_is(sample: pd.DataFrame) -> None:
         reached = (some["flop"] / some["median_s"]).max() / peak
         assert 0.5 < reached < 1.0, name
         assert some["median_s"].between(1e-6, 1).all()
-
-
-def test_nothing_goes_on_with_an_import(sample: pd.DataFrame) -> None:
-    """--bench-resume reads journals, of which an import leaves none; and its protocol is none of ours."""
-    for device in DEVICES:
-        assert not list(unfinished(PUBLIC / device))
-    assert not {protocol("cuda", visits).hash for visits in (1, 3)} & set(sample["protocol"])

@@ -8,7 +8,6 @@ import math
 import os
 import random
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from bench.interop.source_file import described, names
 from bench.judge.frame import runs
 from bench.store.parquet import tables
 from bench.store.schema import Measurement
-from tests.processes import DIES_WITH_PARENT
 
 FIND = with_imported(kernels.problem)
 PUBLISHED = Path(__file__).parents[3] / "shared" / "published_gpu"
@@ -151,16 +149,6 @@ def test_every_line_is_a_row_or_set_aside_with_its_reason(tmp_path: Path, seed: 
     assert aside["a whole network, which has no counted work"] == kinds["network"]
     assert aside["no rows are described for such a line"] == kinds["unheard"]
     assert len(rows_of(outcome)) + sum(outcome.aside.values()) == len(lines)
-
-
-def test_one_operator_alone_is_imported_where_it_is_asked_for(tmp_path: Path, seed: int) -> None:
-    lines = csv_of(f"relu,9000,2048,{ms(8 * 9_000 * 2048)!r}", f"add,9000,2048,{ms(12 * 9_000 * 2048)!r}")
-    assert len(rows_of(outcome_of(tmp_path, vector__a100_DOT_csv=lines))) == 2
-    source, clone = described("made", tmp_path), tmp_path / "clone"
-    alone = imported(source, clone, tmp_path / "results", FIND, "elementwise")
-    assert [row.operator for row in rows_of(alone)] == ["elementwise"] and not alone.aside
-    with pytest.raises(UserError, match="holds no file of made that could be read"):
-        imported(source, clone, tmp_path / "results", FIND, "softmax")
 
 
 def test_a_row_says_whose_it_is_and_what_its_time_means(tmp_path: Path, seed: int) -> None:
@@ -362,22 +350,6 @@ def test_a_clone_has_the_described_folders_at_the_described_commits(tmp_path: Pa
     elsewhere = source.model_copy(update={"repository": (tmp_path / "nowhere").as_uri()})
     with pytest.raises(UserError, match="git fetch failed"):
         clone(elsewhere, clones / "other")
-
-
-def test_a_clone_ends_with_the_command_that_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A git that would outlive the command that called it ends with an error, which `clone` raises."""
-    (tmp_path / "git").write_text(f"#!{sys.executable}\n{DIES_WITH_PARENT}")
-    (tmp_path / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    clone(described("neusight"), tmp_path / "clone")
-
-
-def test_an_import_of_which_every_line_is_set_aside_is_refused_with_the_reasons(tmp_path: Path) -> None:
-    lines = ["bytes,h2d_pageable_gbps,d2h_pageable_gbps,h2d_pinned_gbps,d2h_pinned_gbps", "1,1,1,1,1"]
-    (tmp_path / "benchmark.csv").write_text("\n".join([*lines, ""]))
-    words = ["import", "host_transfers", str(tmp_path), "--bench-results", str(tmp_path / "results")]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 2 and "every line is set aside: set aside 4: " in done.output, done.output
 
 
 def test_warm_data_comes_from_memory_as_far_as_the_cache_does_not_hold_it(tmp_path: Path) -> None:

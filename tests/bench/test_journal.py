@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import random
@@ -16,11 +15,9 @@ import pytest
 
 from bench.store import journal as journals
 from bench.store import schema
-from bench.store.journal import Journal, Recovered, finish, recover, unfinished
-from bench.store.schema import ARROW, FIELDS, READABLE, Measurement
+from bench.store.journal import Journal, Recovered, finish, recover
+from bench.store.schema import ARROW, READABLE, Measurement
 from tests.bench.rows import row, rows, written
-
-ROOT = Path(__file__).parents[2]
 
 
 def any_float() -> float:
@@ -203,24 +200,3 @@ def test_a_row_of_another_version_is_read_as_far_as_it_can_be(tmp_path: Path) ->
             for value in values
         ),
     ]
-
-
-def test_an_older_kind_of_journal_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "old.journal"
-    with path.open("wb") as file, pa.ipc.new_stream(file, ARROW) as stream:
-        stream.write_batch(pa.RecordBatch.from_pylist([dataclasses.asdict(row())], schema=ARROW))
-    data = path.read_bytes()
-    found = recover(path)
-    assert not found.rows and len(found.damage) == 1 and "older kind (Arrow)" in found.damage[0]
-    assert finish(path, found.rows, found.damage) is None
-    assert (tmp_path / "old.journal.damaged").read_bytes() == data and not list(unfinished(tmp_path))
-
-
-def test_the_head_says_the_schema(tmp_path: Path) -> None:
-    first = written(tmp_path / "r.journal", [row()]).splitlines()[0]
-    assert json.loads(first.partition(b" ")[2]) == [0, {"roofbench journal, schema": schema.SCHEMA}]
-
-
-def test_every_column_can_be_kept() -> None:
-    """So that the test of any row above leaves none out."""
-    assert {column.name for column in ARROW} == set(FIELDS)

@@ -13,7 +13,7 @@ import pytest
 
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.model import calibration, tile_wave
-from bench.model.calibration import UNFITTED, Calibration
+from bench.model.calibration import UNFITTED
 from bench.model.ceilings import Ceiling, Ceilings, Duration
 from bench.model.predict import (
     bound_by,
@@ -22,13 +22,11 @@ from bench.model.predict import (
     products,
     stated_tile,
     structured,
-    with_peaks,
 )
 from bench.model.tile_wave import Machine
 from bench.spec import ITEM_BYTE, Dtype
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from kernels.linear.problem import PROBLEM as Linear
 from kernels.stream.problem import Stream
 from tests.bench.machines import bfloat16, calibration_shapes, framed, moved, sizes, timed
 
@@ -127,18 +125,6 @@ def test_the_shapes_calibrate_and_are_not_scored(chance: np.random.Generator, sh
     pd.testing.assert_series_equal(bare["priors_s"].iloc[:60], found["priors_s"].iloc[:60], check_index=False)
 
 
-def test_half_of_the_shapes_are_enough(chance: np.random.Generator, sheet: Datasheet) -> None:
-    true = moved(start(ROOF, sheet), chance, {"launch_s": 0.3})
-    rows = shape_rows(true, 32)
-    enough, few = (calibrated(framed(some), ROOF, sheet) for some in (rows, rows[1:]))
-    assert [by.fitted for by in enough] == [False, True] and [by.fitted for by in few] == [False]
-    plain, fitted = enough
-    assert fitted.shapes == 32 and plain.machine == few[0].machine
-    times = framed(rows)["median_s"].to_numpy()
-    assert fitted.error == calibration.error(fitted.machine, products(framed(rows)), times) < 0.02
-    assert plain.said == "NVIDIA H100 80GB HBM3, run r" and plain.dtype == "bfloat16"
-
-
 def test_tiles_that_are_stated_are_used(sheet: Datasheet) -> None:
     shape = (4096, 1000, 700)
     some = bfloat16(np.array(shape))
@@ -234,23 +220,6 @@ def test_where_the_data_lie(sheet: Datasheet) -> None:
     assert products(framed([again])).byte == pytest.approx([2.5e8])
 
 
-def test_a_linear_layer_is_its_product(sheet: Datasheet) -> None:
-    problem = Linear(batch=512, inputs=1024, outputs=4096, dtype="bfloat16", direction="forward")
-    (row,) = told([timed(problem, "cublas", None)], sheet=sheet).itertuples()
-    some = products(framed([timed(problem, "cublas", None)]))
-    assert [int(some.m[0]), int(some.n[0]), int(some.k[0])] == list(problem.product)
-    wanted = UNFITTED * tile_wave.predict(start(ROOF, sheet), some).seconds[0]
-    assert row.structured_s == pytest.approx(wanted)
-
-
-def test_a_product_by_other_units_is_no_matter_of_tiles(sheet: Datasheet) -> None:
-    row = timed(gemm(64, 64, 4096), "cublas", None, arithmetic="vector")
-    (one,) = told([row], sheet=sheet).itertuples()
-    share = 2 * row.byte_written / row.byte
-    assert one.structured_s == pytest.approx(2e-6 + row.byte * ((1 - share) / READS + share / COPY))
-    assert not told([row], dataclasses.replace(ROOF, launch_s=None), sheet)["structured_s"].notna().any()
-
-
 def test_nothing_is_said_without_sms_or_cache(sheet: Datasheet) -> None:
     for missing in ("sm_count", "cache_byte"):
         rows = [timed(gemm(64, 64, 64), "cublas", 1e-5, **{missing: 0}) for _ in range(3)]
@@ -270,24 +239,6 @@ def test_a_peak_and_a_bandwidth_are_needed(sheet: Datasheet) -> None:
         assert set(found["structured_limiter"]) == {""}
     found = told(rows, dataclasses.replace(ROOF, peak_flop_per_s={}), sheet)
     assert found["structured_s"].isna().tolist() == [True] * 65 + [False]
-
-
-def test_given_calibrations_replace_the_rows_own(chance: np.random.Generator, sheet: Datasheet) -> None:
-    other = dataclasses.replace(start(ROOF, sheet), launch_s=1e-3)
-    plain = Calibration(other, "bfloat16", {"bfloat16": PEAK}, fitted=False)
-    fitted = dataclasses.replace(plain, machine=dataclasses.replace(other, launch_s=1.0), fitted=True)
-    frame = framed([*gemms(sizes(chance, 5)), *shape_rows(start(ROOF, sheet))])
-    both = structured(frame, lambda _: ROOF, sheet, (plain, fitted))
-    assert both["priors_s"].between(1e-3, 0.1).all() and both["structured_s"].between(1.0, 1.1).all()
-    alone = structured(frame, lambda _: ROOF, sheet, (plain,))
-    pd.testing.assert_series_equal(alone["structured_s"], both["priors_s"], check_names=False)
-
-
-def test_no_rows_at_all(sheet: Datasheet) -> None:
-    frame = framed(gemms(np.array([[8, 8, 8]]))).iloc[:0]
-    found = structured(frame, lambda _: ROOF, sheet)
-    assert list(found.columns) == ["structured_s", "structured_limiter", "priors_s", "calibrating"]
-    assert not len(found)
 
 
 def test_each_term_binds_somewhere() -> None:
@@ -336,25 +287,3 @@ def test_shapes_stand_in_for_probes(sheet: Datasheet) -> None:
     assert (
         plain.machine.launch_s == pytest.approx(true.launch_s, rel=0.05) and times.min() > 1.1 * true.launch_s
     )
-
-
-def test_measured_ceilings_are_not_completed(sheet: Datasheet) -> None:
-    rows = shape_rows(start(ROOF, sheet))
-    assert completed(ROOF, rows) is ROOF
-    for some in (
-        dataclasses.replace(ROOF, launch_s=None),
-        dataclasses.replace(ROOF, bandwidth_byte_per_s={}),
-    ):
-        assert completed(some, rows) is some
-    bare = Ceilings()
-    for changed in ({"role": "roof"}, {"median_s": None}, {"status": "wrong"}):
-        assert completed(bare, [dataclasses.replace(row, **changed) for row in rows]) is bare
-    small = completed(bare, [row for row in rows if row.byte < 10**6])
-    assert small.launch_s is not None and not small.bandwidth_byte_per_s
-
-
-def test_peaks_of_a_calibration_fill_gaps() -> None:
-    by = Calibration(start(ROOF, None), "bfloat16", {"bfloat16": 1.0, "tf32": 2.0}, fitted=False, said="it")
-    found = with_peaks(ROOF, by)
-    assert found.peak("matrix", "bfloat16") == PEAK and found.peak("matrix", "tf32") == 2.0
-    assert found.peak("vector", "float32") == 5e13 and found.peak("matrix", "float64") is None

@@ -11,19 +11,18 @@ import pytest
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.model.bound import bounds
 from bench.model.ceilings import Ceiling, Ceilings
-from bench.model.predict import reached, structured
+from bench.model.predict import reached
 from bench.model.roofline import calibrated_columns
 from bench.store.schema import Measurement
 from kernels.activations.problem import Activation
 from kernels.gemm.problem import Gemm
 from kernels.launch.problem import LaunchFloor
-from kernels.softmax.problem import Softmax
 from kernels.stream.problem import Stream
 from kernels.transfer.problem import Transfer
 from tests.bench.machines import framed, timed
 from tests.bench.test_levels import CACHED, COPY, READS, ROOF, sheet, told
 
-__all__ = ["sheet"]
+__all__ = ["sheet"]  # a fixture
 
 CPU = {"device_kind": "cpu", "device_name": "a CPU", "sm_count": 2, "cache_byte": 2**25}
 FLOOR_S = 2e-6
@@ -110,18 +109,6 @@ def test_special_functions_bind_on_a_gpu(sheet: object) -> None:
     assert plain.structured_limiter == "memory"
 
 
-def test_vector_arithmetic_needs_no_peak_but_heeds_one() -> None:
-    row = timed(Softmax(rows=2**12, length=2**12, direction="forward", dtype="float32"), "aten", None)
-    (one,) = told([row]).itertuples()
-    assert one.structured_limiter == "memory"
-    slow = {("vector", "float32"): dataclasses.replace(ROOF.peak_flop_per_s["vector", "float32"], per_s=1e10)}
-    (bound,) = told([row], dataclasses.replace(ROOF, peak_flop_per_s=slow)).itertuples()
-    assert bound.structured_limiter == "compute"
-    assert bound.structured_s == pytest.approx(FLOOR_S + row.flop / 1e10)
-    (free,) = told([row], dataclasses.replace(ROOF, peak_flop_per_s={})).itertuples()
-    assert free.structured_s == one.structured_s
-
-
 def test_matrix_products_of_a_cpu_are_the_second_level(chance: np.random.Generator) -> None:
     sizes = [tuple(int(s) for s in row) for row in chance.integers(1, 3000, (30, 3))]
     problems = [Gemm(m=m, n=n, k=k, dtype="bfloat16") for m, n, k in sizes]
@@ -164,17 +151,6 @@ def test_products_of_a_cpu_begin_and_pack(chance: np.random.Generator) -> None:
     quick = [dataclasses.replace(r, median_s=(r.median_s or 0) * 0.5) for r in products(chance, 9, 0.0, 0.0)]
     found = told(quick)
     assert found["structured_s"].to_numpy() == pytest.approx(found["priors_s"].to_numpy())
-
-
-def test_five_products_are_too_few_and_kinds_of_them_do_not_mix(chance: np.random.Generator) -> None:
-    five = products(chance, 5, 20e-6, 0.0)
-    other = [dataclasses.replace(row, implementation="aten") for row in products(chance, 8, 90e-6, 0.0)]
-    found = told([*five, *other])
-    assert (found["structured_s"] == found["priors_s"])[:5].all() and not found["calibrating"][:5].any()
-    assert found["structured_s"].to_numpy()[5:] == pytest.approx(found["median_s"].to_numpy()[5:], rel=1e-6)
-    again = [dataclasses.replace(row, sweep="other") for row in other]
-    twice = told([*other, *again])
-    assert twice["calibrating"].sum() in (4, 6)  # each designated case, in both of its sweeps
 
 
 def test_no_launch_floor_or_bandwidth_says_nothing() -> None:
@@ -224,19 +200,6 @@ def test_a_kind_has_a_factor_of_two_of_its_rows(chance: np.random.Generator) -> 
         # They are those at a quarter and three quarters of the way, by the bytes that they move.
         order = found.sort_values("byte_moved")["calibrating"].to_numpy().nonzero()[0]
         assert list(order) == [round(0.25 * (count - 1)), round(0.75 * (count - 1))]
-
-
-def test_the_factor_is_the_middle_of_two(chance: np.random.Generator) -> None:
-    rows = sorted(kind(chance, 5, 1.0), key=lambda row: row.byte)
-    factors = [9.0, 2.0, 9.0, 3.0, 9.0]  # sorted by bytes, the second and the fourth are designated
-    made = [
-        dataclasses.replace(row, median_s=FLOOR_S + f * row.byte / COPY)
-        for row, f in zip(rows, factors, strict=True)
-    ]
-    found = told(made)
-    above = found["structured_s"] - FLOOR_S
-    assert above.to_numpy() == pytest.approx((6**0.5 * found["byte"] / COPY).to_numpy())
-    assert list(found["calibrating"]) == [False, True, False, True, False]
 
 
 def test_fewer_than_four_have_none(chance: np.random.Generator) -> None:
@@ -303,38 +266,6 @@ def test_kinds_do_not_mix(chance: np.random.Generator) -> None:
     found = told(rows)
     assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
     assert found["calibrating"].sum() == 2 * len(kinds)
-
-
-def test_the_same_case_in_another_sweep_is_not_scored_either(chance: np.random.Generator) -> None:
-    rows = kind(chance, 8, 2.0)
-    found = told([*rows, *(dataclasses.replace(row, sweep="other") for row in rows)])
-    assert found["calibrating"].sum() in (2, 4)
-    said = found.loc[found["calibrating"], "parameters"]
-    assert found["parameters"].isin(said).equals(found["calibrating"])
-    assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
-
-
-def test_no_factor_from_a_row_below_the_floor(chance: np.random.Generator) -> None:
-    rows = sorted(kind(chance, 5, 2.0), key=lambda row: row.byte)
-    rows[1] = dataclasses.replace(rows[1], median_s=0.5 * FLOOR_S)
-    found = told(rows)
-    assert (found["structured_s"] == found["priors_s"]).all() and not found["calibrating"].any()
-
-
-def test_ceilings_get_their_kinds_factor_and_stay_unscored(chance: np.random.Generator) -> None:
-    ceilings = [
-        dataclasses.replace(row, sweep="ceilings/stream", role="roof") for row in kind(chance, 3, 2.0)
-    ]
-    found = told([*kind(chance, 6, 2.0), *ceilings])
-    assert found["structured_s"].to_numpy() == pytest.approx(found["median_s"].to_numpy())
-    assert list(found["calibrating"])[6:] == [True] * 3 and found["calibrating"].sum() == 5
-
-
-def test_index_and_order_of_rows_change_nothing(chance: np.random.Generator) -> None:
-    frame = framed([*kind(chance, 7, 2.0), *kind(chance, 7, 3.0, name="triton")])
-    mixed = frame.sample(frac=1.0, random_state=int(chance.integers(2**31)))
-    one, other = (structured(some, lambda _: ROOF, None) for some in (frame, mixed))
-    assert other.loc[one.index].equals(one)
 
 
 # ---- what share of its roof a row reached

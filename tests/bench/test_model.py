@@ -1,6 +1,5 @@
 """Ceilings read back from rows, and predictions against sums done by hand."""
 
-import dataclasses
 import math
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from bench.model.roofline import (
     largest_term,
     nearest_term,
     of_roof,
-    row_traffic,
     traffic,
 )
 from bench.spec import parameters_text
@@ -122,20 +120,6 @@ def test_rows_that_are_not_ok_are_no_ceiling(status: str) -> None:
     assert found.peak("matrix", "float32") is None and found.launch_s is None
 
 
-def test_rows_of_other_sweeps_are_no_ceiling() -> None:
-    assert (
-        Ceilings.of([gemm(4_000_000, 1e-5, sweep="gemm/large"), launch(1e-6, sweep="ceilingsish")])
-        == Ceilings()
-    )
-
-
-def test_without_rows_nothing_is_made_up() -> None:
-    none = Ceilings.of([])
-    assert none.launch_s is None and none.copy_byte_per_s is None and none.second_per_byte(0.5) is None
-    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", none) is None
-    assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings()) is None
-
-
 @pytest.mark.parametrize(
     "other", [{"device": "h100"}, {"device_id": "b2"}, {"run_id": "r2"}, {"cache": "warm"}]
 )
@@ -172,13 +156,6 @@ def test_traffic_beside_the_arithmetic_adds_to_it(measured: Ceilings) -> None:
     assert columns[0] == pytest.approx(whole.seconds)
 
 
-def test_launch_is_the_limiter_only_while_it_is_the_largest_term(measured: Ceilings) -> None:
-    byte = 2e-6 * 20e9
-    below, above = (calibrated(0, byte * f, 0.5, "vector", "float32", measured) for f in (0.999, 1.001))
-    assert below is not None and above is not None
-    assert (below.bound_by, above.bound_by) == ("launch", "memory")
-
-
 def test_the_measured_limit_is_the_nearest_term_if_one_is_near() -> None:
     terms = (1e-6, 8e-6, 1e-4)
     seconds = {1.9e-6: "launch", 2.1e-6: "none", 4.2e-6: "memory", 1.5e-5: "memory", 5.1e-5: "compute"}
@@ -190,29 +167,12 @@ def test_the_measured_limit_is_the_nearest_term_if_one_is_near() -> None:
     assert nearest_term(1e-6, (1e-6, math.nan, 0.0)) is largest_term((1e-6, math.nan, 0.0)) is None
 
 
-def test_nothing_to_do_takes_the_launch_floor(measured: Ceilings) -> None:
-    nothing = calibrated(0, 0, 0.0, "vector", "float32", measured)
-    assert nothing is not None and (nothing.seconds, nothing.bound_by) == (2e-6, "launch")
-
-
-def test_vector_arithmetic_without_a_peak_has_no_compute_term(measured: Ceilings) -> None:
-    vector = calibrated(1e15, 2e9, 0.5, "vector", "float32", measured)
-    assert vector is not None and vector.seconds == pytest.approx(2e-6 + 0.1)
-    assert calibrated(1e15, 2e9, 0.5, "matrix", "float16", measured) is None
-
-
 @pytest.mark.parametrize("missing", ["launch", "stream", "gemm"])
 def test_a_missing_ceiling_means_no_prediction(missing: str) -> None:
     there = {"launch": launch(2e-6), "stream": stream(0.5, 2e10), "gemm": gemm(4_000_000, 1e-5)}
     some = Ceilings.of([one for name, one in there.items() if name != missing])
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", some) is None
     assert calibrated(1e6, 1e6, 0.5, "matrix", "float32", Ceilings.of(there.values())) is not None
-
-
-def test_what_moves_nothing_needs_no_bandwidth() -> None:
-    floor_and_peak = Ceilings.of([launch(2e-6), gemm(4_000_000, 1e-5)])
-    compute = calibrated(4e9, 0.0, 0.0, "matrix", "float32", floor_and_peak)
-    assert compute is not None and compute.seconds == pytest.approx(2e-6 + 4e9 / 4e11)
 
 
 S = 100 * MIB
@@ -224,14 +184,6 @@ def test_what_is_read_again_comes_from_the_cache_as_far_as_that_goes(cache_byte:
     assert traffic(3 * S, S, S, cache_byte) == pytest.approx((byte, S / byte))
     assert traffic(3 * S, 0, S, cache_byte) == pytest.approx((3 * S, 1 / 3))
     assert traffic(0, 0, 0, cache_byte) == (0, 0)
-
-
-def test_a_row_that_never_counted_its_parts_reads_nothing_again() -> None:
-    counts = {"byte": 2 * S, "byte_written": S, "byte_moved": 3 * S, "cache_byte": S}
-    twice = row(**counts, byte_again=S, moved_written=S)
-    assert row_traffic(twice) == pytest.approx((2.5 * S, 0.4))
-    old = dataclasses.replace(twice, byte_again=None, moved_written=None)
-    assert row_traffic(old) == pytest.approx((3 * S, 1 / 3))
 
 
 def test_columns_say_what_single_predictions_say(measured: Ceilings) -> None:
@@ -251,23 +203,11 @@ def test_columns_say_what_single_predictions_say(measured: Ceilings) -> None:
             assert (one.seconds, one.bound_by) == (pytest.approx(second, rel=1e-12), limiter)
 
 
-def test_columns_without_ceilings_or_rows() -> None:
-    seconds, limiters = calibrated_columns([1.0], [1.0], [0.5], ["matrix"], ["float32"], Ceilings())
-    assert np.isnan(seconds).all() and limiters.tolist() == [""]
-    seconds, limiters = calibrated_columns([], [], [], [], [], Ceilings())
-    assert seconds.size == limiters.size == 0
-
-
 class Sheet:
     bandwidth_byte_per_s: float | None = 100e9
 
     def peak_flop_per_s(self, arithmetic: str, dtype: str) -> float | None:
         return 1e12 if (arithmetic, dtype) == ("matrix", "float16") else None
-
-
-def test_the_datasheet_roof_has_no_launch_floor() -> None:
-    assert datasheet_s(1e12, 1e9, "matrix", "float16", Sheet()) == pytest.approx(1.0)
-    assert datasheet_s(1e9, 1e11, "matrix", "float16", Sheet()) == pytest.approx(1.0)
 
 
 def test_memory_is_no_roof_of_what_crosses_the_link_to_the_host(measured: Ceilings) -> None:

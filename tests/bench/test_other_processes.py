@@ -92,21 +92,6 @@ def test_its_own_processes_are_not_others(machine: Machine) -> None:
     assert "other processes take 0.8 of 2" in told(machine, others)
 
 
-def test_only_what_is_taken_now_counts_and_only_from_processors_that_this_may_use(machine: Machine) -> None:
-    machine.process(OTHER, "pip", 1, 800)
-    (machine.root / "proc").mkdir()
-    (machine.root / "proc" / "loadavg").write_text("9.00 9.00 9.00 1/200 4711")
-    others = machine.others()
-    machine.later(4, busy_s=1.9)
-    machine.elsewhere_s += 4
-    assert told(machine, others) == "", "less than half a processor"
-    machine.busy_s += 0.1
-    assert told(machine, others)
-    machine.busy_s -= 1
-    machine.stolen_s += 1
-    assert "take 0.5 of 2" in told(machine, others), "a hypervisor takes it too"
-
-
 def test_what_cannot_be_known_is_no_alarm(machine: Machine) -> None:
     others = machine.others()
     machine.later(0.4, busy_s=0.8)

@@ -17,13 +17,13 @@ from bench.__main__ import app
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.judge.frame import read
 from bench.judge.timings import pool, read_pool, with_learned
-from bench.model.launch_features import START_S, Vocabulary, features, with_parameters
+from bench.model.launch_features import START_S
 from bench.model.pooled import CALIBRATING, LARGEST, LEAST_ROWS, Pool
 from bench.spec import Problem, parameters_text
 from bench.store.parquet import write
 from bench.store.schema import Measurement
 from plots.__main__ import app as plots
-from studies.operator_prediction import LEAST, score_lines, scored
+from studies.operator_prediction import scored
 from tests.bench.rows import row
 from tests.drawing import run_seed
 
@@ -130,17 +130,6 @@ def test_a_few_own_timings_tell_what_no_other_gpu_does(timings: list[Measurement
     assert learned.error < 0.1
 
 
-def test_one_gpu_alone_is_calibrated_and_tells_nothing_of_its_error_elsewhere() -> None:
-    alone = pool_of([softmax(OWN, two_passes, rows) for rows in distinct_rows(100)]).of("softmax")
-    assert alone.unseen(sheet_of(OWN), alone.rows) is None
-    designated = alone.rows.loc[alone.designated(sheet_of(OWN), alone.rows)]
-    learned = alone.calibrated(sheet_of(OWN), designated, alone.rows)
-    assert error(learned.seconds, alone.rows) < 0.15
-    elsewhere = alone.rows.assign(device_name="NVIDIA H200")
-    other = alone.unseen(sheet_of("NVIDIA H200"), elsewhere)
-    assert other is not None and np.isnan(other.low_s).all() and np.isnan(other.error)
-
-
 def copies(device: str, share: float) -> list[Measurement]:
     """LARGEST launches at this share of the bandwidth, and smaller ones at half of it."""
     sheet = sheet_of(device)
@@ -168,28 +157,6 @@ def test_what_memory_reaches_is_that_of_the_largest_launches_or_of_gpus_with_suc
     assert known.share(sheet_of("AMD Instinct MI210"), known.reached) == pytest.approx(0.5)
 
 
-def test_few_channels_that_lie_apart_keep_few_sms_busy() -> None:
-    sheet = sheet_of(OWN)
-    rows = with_parameters(
-        pool_of(
-            [
-                timed(OWN, kernels.problem("batchnorm")(**shape, layout=layout), 1.0)
-                for layout in ("NCHW", "NHWC")
-                for shape in [
-                    {"dtype": "float32", "direction": "forward", "n": 64, "c": 4, "h": 256, "w": 256}
-                ]
-            ]
-        ).rows
-    )
-    _, base = features(rows, {OWN: sheet}, {OWN: 0.9}, Vocabulary.of(rows))
-    apart, beside = base
-    assert sheet.bandwidth_byte_per_s
-    assert beside == pytest.approx(
-        START_S + rows["byte_moved"].iloc[1] / (0.9 * sheet.bandwidth_byte_per_s), rel=1e-6
-    )
-    assert apart > 10 * beside
-
-
 def test_what_calibrates_is_never_scored(timings: list[Measurement]) -> None:
     """Three times slower wherever nothing calibrates: the model is off by two thirds there."""
     known = pool_of(timings)
@@ -206,20 +173,6 @@ def test_what_calibrates_is_never_scored(timings: list[Measurement]) -> None:
         assert len(one.measured_s) == 150 - CALIBRATING
         _, _, learned = one.errors
         assert learned.median == pytest.approx(2 / 3, abs=0.15)
-
-
-def test_scores_are_means_over_gpus(timings: list[Measurement]) -> None:
-    few = [one for one in timings if one.device_name != "Tesla T4"]
-    few += [one for one in timings if one.device_name == "Tesla T4"][: LEAST - 1]
-    found = list(scored(pool_of(few), ["softmax"], True, lambda _: None))
-    assert {one.device for one in found} == set(GPUS) - {"Tesla T4"}  # it has too few rows
-    (line,) = (line for line in score_lines(found, False) if "softmax" in line)
-    mean = 100 * np.mean([one.errors[2].mape for one in found])
-    rows = sum(len(one.measured_s) for one in found)
-    assert line.split()[:5] == ["softmax", "float32", "forward", str(len(found)), str(rows)]
-    assert float(line.split()[7]) == pytest.approx(mean, abs=0.06)
-    every = "\n".join(score_lines(found, True))
-    assert all(one.device in every for one in found)
 
 
 def test_the_command_predicts_any_gpu_and_says_on_what_that_rests(
@@ -258,16 +211,6 @@ def test_times_near_a_launch_and_gpus_without_a_datasheet_teach_nothing(tmp_path
     write(tmp_path / "some.parquet", [*sound, near, failed])
     write(tmp_path / "other.parquet", [unknown])
     assert len(read_pool([tmp_path], lambda _: None).rows) == 3
-
-
-def test_a_gpu_with_too_few_timings_is_as_one_without(tmp_path: Path, timings: list[Measurement]) -> None:
-    others = [one for one in timings if one.device_name != OWN]
-    own = [one for one in timings if one.device_name == OWN][: LEAST_ROWS - 1]
-    write(tmp_path / "all.parquet", others)
-    write(tmp_path / "own.parquet", own)
-    asked = ["predict", "softmax", "rows=8192", "length=2048", "dtype=float32", "direction=forward"]
-    code, text = said(*asked, "--on", "h100_sxm5", "--from", tmp_path)
-    assert code == 0 and f"{LEAST_ROWS - 1} timings of 1 GPU (Somebody) are too few; by 600" in text
 
 
 def test_scores_and_explanations_know_what_is_learned(tmp_path: Path, timings: list[Measurement]) -> None:

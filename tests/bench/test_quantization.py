@@ -1,8 +1,5 @@
 """Tiles and waves: the guide's own numbers, and the staircase that they make."""
 
-import math
-import random
-
 import pytest
 
 from bench.model.quantization import (
@@ -87,55 +84,7 @@ def test_the_staircase_meets_the_guides_measurements() -> None:
         assert seconds * waves(n_tiles, A100) == pytest.approx(measured_s, rel=0.05)
 
 
-def test_calibration_by_hand() -> None:
-    full = [(132, 2.0), (264, 4.4), (395, 6.3)]
-    assert second_per_wave([*full, (133, 99.0), (265, 99.0)], H100) == (pytest.approx(2.1), 3, True)
-    # Nine tenths of 132 are 118.8 tiles.
-    assert second_per_wave([(119, 2.0), (118, 99.0)], H100) == (2.0, 1, True)
-    assert second_per_wave([(118, 2.0), (140, 5.0), (265, 9.0)], H100) == (2.5, 3, False)
-    assert second_per_wave([(250, 3.0), (264, 2.0)], H100, per_sm=2) == (2.5, 2, True)
-
-
 # Figure 7 of the guide, as above: M = 27648, that is 108 tiles for every 128 columns.
-FIGURE_7_MS = {
-    128: 0.1528,
-    136: 0.2079,
-    192: 0.2114,
-    256: 0.2203,
-    264: 0.3109,
-    320: 0.3129,
-    384: 0.3225,
-    392: 0.4156,
-    448: 0.4193,
-    512: 0.4286,
-}
-
-
-def test_one_wave_that_memory_bounds_does_not_spoil_the_staircase() -> None:
-    """Up to 128 columns all of A is read for one wave, longer than it computes: there the model is wrong."""
-    points = {n: (tiles(27648, n, *TILE), ms * 1e-3) for n, ms in FIGURE_7_MS.items()}
-    seconds, _, full = second_per_wave(points.values(), A100)
-    assert full
-    for n, (count, measured_s) in points.items():
-        error = abs(seconds * waves(count, A100) / measured_s - 1)
-        assert error > 0.25 if n == 128 else error < 0.05, n
-
-
-def test_tiles_cover_and_waves_hold_them() -> None:
-    draw = random.Random(20)
-    for _ in range(300):
-        m, n, tile_m, tile_n = (draw.randint(1, 5000) for _ in range(4))
-        sm_count, per_sm = draw.randint(1, 160), draw.randint(1, 4)
-        count = tiles(m, n, tile_m, tile_n)
-        covered = {(i, j) for i in range(0, m, tile_m) for j in range(0, n, tile_n)} if count < 5000 else None
-        assert covered is None or len(covered) == count
-        assert tile_efficiency(m, n, tile_m, tile_n) == pytest.approx(
-            m * n / (math.ceil(m / tile_m) * tile_m * math.ceil(n / tile_n) * tile_n)
-        )
-        places = sm_count * per_sm
-        whole, rest = divmod(count, places)
-        assert waves(count, sm_count, per_sm) == whole + bool(rest)
-        assert last_wave(count, sm_count, per_sm) == pytest.approx(rest / places if rest else 1.0)
 
 
 @pytest.mark.parametrize(

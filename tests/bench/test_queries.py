@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -80,87 +79,9 @@ def equal(one: pd.Series, other: pd.Series) -> None:
     pd.testing.assert_series_equal(one.sort_index(), other.sort_index(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("runs", ["core", "accuracy", "fresh_nights", "nights"])
+@pytest.mark.parametrize("runs", ["core", "fresh_nights"])
 def test_the_share_is_that_of_the_commands(runs: str) -> None:
     equal(shares(REFERENCE / runs / "*/*.parquet"), judged(REFERENCE / runs))
-
-
-def random_ceilings(chance: np.random.Generator, threads: str) -> list[Measurement]:
-    """Floors, peaks, passes, and probes that are none of these; some of them missing."""
-
-    def ceiling(**facts: Any) -> Measurement:
-        count = int(chance.integers(0, 40))
-        cut = int(chance.integers(0, count + 1))
-        samples_s = np.exp(chance.normal(-9, 0.3, count)).tolist()
-        median_s = float(np.median(samples_s)) if samples_s else 1e-4
-        visits = [None, [cut, count - cut], [count + 1]][int(chance.integers(3))]
-        facts |= {"samples_s": samples_s, "median_s": median_s, "visit_samples": visits}
-        return unit_row(**{"role": "roof", "threads_asked": threads, "flop": 0, "byte": 0} | facts)
-
-    made = [
-        ceiling(
-            operator="launch", implementation=name, sweep=f"ceilings/launch{at}", parameters=f'{{"at":{at}}}'
-        )
-        for name in ("aten", "triton")
-        for at in range(3)
-    ]
-    stream = {"operator": "stream", "implementation": "aten", "sweep": "ceilings/stream", "byte": 4 * 10**6}
-    for written in (0, 1, 2, 4):
-        parameters = json.dumps({"written": written, "programs": 0})
-        made.append(ceiling(byte_written=written * 10**6, parameters=parameters, **stream))
-    made.append(ceiling(operator="stream", byte=10**9, sweep="one_sm", parameters='{"programs":1}'))
-    made.append(ceiling(operator="stream", byte=10**9, sweep="cache", cache="warm", parameters='{"warm":1}'))
-    for dtype, kind in itertools.product(("float16", "float32"), ("matrix", "vector")):
-        of_kind = {"arithmetic": kind, "dtype": dtype, "flop": 10**9, "sweep": f"ceilings/{kind}"}
-        parameters = json.dumps({"dtype": dtype, "m": 128, "n": 64})
-        made.append(ceiling(parameters=parameters, implementation="triton-64x64", **of_kind))
-    tile = {"arithmetic": "matrix", "dtype": "float16", "flop": 10**12, "sweep": "one_tile"}
-    made.append(ceiling(parameters='{"k":64,"m":128,"n":64}', implementation="triton-128x64", **tile))
-    return [made[at] for at in np.flatnonzero(chance.random(len(made)) < 0.85)]
-
-
-def random_measurements(chance: np.random.Generator, threads: str) -> list[Measurement]:
-    made = []
-    for at in range(30):
-        byte, written = (int(value) for value in chance.integers(1, 10**8, 2))
-        moved = max(byte, written) + int(chance.integers(0, 10**7))
-        made.append(
-            unit_row(
-                role="measurement",
-                sweep="gemm/square",
-                threads_asked=threads,
-                implementation="cublas",
-                parameters=json.dumps({"m": at}),
-                flop=int(chance.choice([0, 10**6, 10**9])),
-                byte=byte,
-                byte_moved=moved,
-                byte_written=min(written, moved),
-                byte_again=[None, 0, moved // 2][at % 3],
-                moved_written=[None, min(written, moved)][at % 2],
-                arithmetic=str(chance.choice(["matrix", "vector"])),
-                dtype=str(chance.choice(["float16", "float32", "float64"])),
-                status=str(chance.choice(["ok", "ok", "ok", "wrong"])),
-                median_s=float(chance.choice([math.nan, 1e-4, 2e-3])),
-            )
-        )
-    return made
-
-
-def test_so_it_is_of_ceilings_of_every_kind(tmp_path: Path, chance: np.random.Generator) -> None:
-    for number in range(6):
-        run = [each for threads in ("all", "one") for each in random_ceilings(chance, threads)]
-        run += [each for threads in ("all", "one") for each in random_measurements(chance, threads)]
-        run_id = f"2020010{number + 1}T020000Z-0"
-        path = tmp_path / "results" / "made-up-gpu" / f"{run_id}.parquet"
-        parquet.write(path, [Measurement(**{**vars(each), "run_id": run_id}) for each in run])
-    wanted = judged(tmp_path / "results")
-    assert wanted.notna().sum() > 20
-    equal(shares(tmp_path / "results" / "*/*.parquet"), wanted)
-
-
-def test_what_has_no_plain_share_has_none() -> None:
-    views = database(REFERENCE / "fresh_nights" / "*/*.parquet")
-    assert not views.sql("SELECT * FROM roof_share WHERE cache = 'warm'").fetchall()
 
 
 # ---- units
@@ -210,19 +131,6 @@ def test_the_newest_times_and_their_classes_are_those_of_the_fleet(fleet: Path) 
     assert {(*labels, round(median_s, 9)) for *labels, median_s in found} == wanted and len(found) == 144
 
 
-def test_a_unit_is_held_against_the_median_of_its_kind(fleet: Path) -> None:
-    views = database(fleet / "*/*.parquet")
-    times = views.sql("SELECT unit, sweep, class, together, median_s FROM latest").df()
-    of_kind = times.groupby(["sweep", "together"])["median_s"].transform("median")
-    wanted = (
-        (times["median_s"] / of_kind).groupby([times["unit"], times["class"], times["together"]]).median()
-    )
-    found = views.sql("SELECT * FROM fleet").df()
-    assert set(found["units"]) == {12} and set(found["cases"]) == {1, 2}
-    ratios = found.set_index(["unit", "class", "together"])["time_ratio"]
-    pd.testing.assert_series_equal(ratios.sort_index(), wanted.sort_index(), check_names=False)
-
-
 def test_our_kernels_meet_the_fastest_library_of_their_run(tmp_path: Path) -> None:
     def time(implementation: str, median_s: float, **facts: Any) -> Measurement:
         return unit_row(
@@ -250,21 +158,6 @@ def test_our_kernels_meet_the_fastest_library_of_their_run(tmp_path: Path) -> No
     assert found.fetchall() == [
         ("triton", 4.0, "inductor", 3.0, 0.75),
         ("triton-64", 2.0, "inductor", 3.0, 1.5),
-    ]
-
-
-def test_files_of_all_ages_are_read_together(fleet: Path) -> None:
-    """Columns differ: older files lack some, each operator has parameters of its own."""
-    views = database(
-        REFERENCE / "cpu-intel-xeon-2-core/20261121T130717Z-42e9dbfa5ea2.parquet",
-        REFERENCE / "fresh_nights/*/*.parquet",
-        fleet / "*/*.parquet",
-    )
-    counts = views.sql("SELECT device, count(*), count(DISTINCT run_id) FROM results GROUP BY ALL ORDER BY 1")
-    assert counts.fetchall() == [
-        ("cpu-amd-epyc-2-core", 1270, 10),
-        ("cpu-intel-xeon-2-core", 1517, 1),
-        ("made-up-gpu", 288, 4),
     ]
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
 import shutil
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import kernels
-from bench.case_name import row_name
 from bench.errors import UserError
-from bench.spec import parameters_text
 from bench.store import parquet
 from bench.store.parquet import read_frame
-from bench.store.schema import ARROW, FIELDS, readme_with_columns
-from tests.bench.claims_made import timed
+from bench.store.schema import FIELDS, readme_with_columns
 from tests.bench.rows import row, rows
 
 ROOT = Path(__file__).parents[2]
@@ -94,12 +87,14 @@ def test_a_file_of_another_schema_is_refused(tmp_path: Path, schema: str) -> Non
 
 
 def test_every_byte_of_a_result_file_changed_is_said(tmp_path: Path) -> None:
-    """Only in the word that says that there is a seal may a change pass: it changes no row."""
+    """A seventh of them, all of the seal and the end; only its first word may change: that changes no row."""
     path = parquet.write(tmp_path / "r.parquet", [row(samples_s=[0.25])])
     data, table = path.read_bytes(), pq.read_table(path)
     mark, unsaid = data.index(b"roofseal"), []
     with path.open("r+b", buffering=0) as file:
-        for at, byte in enumerate(data):
+        near = {*range(mark - 40, mark + 40), *range(len(data) - 40, len(data))}
+        for at in sorted(near | {*range(random.randrange(7), len(data), 7)}):
+            byte = data[at]
             os.pwrite(file.fileno(), bytes([byte ^ random.randrange(1, 256)]), at)
             try:
                 ((_, found),) = parquet.tables([path])
@@ -116,24 +111,11 @@ def test_every_byte_of_a_result_file_changed_is_said(tmp_path: Path) -> None:
 
 def test_a_result_file_cut_anywhere_is_said(tmp_path: Path) -> None:
     path = parquet.write(tmp_path / "r.parquet", [row(samples_s=[0.25])])
-    for cut in reversed(range(path.stat().st_size)):
+    size = path.stat().st_size
+    for cut in (*range(size - 1, size - 200, -1), *range(size - 200, -1, -random.randrange(7, 12)), 0):
         os.truncate(path, cut)
         with pytest.raises(UserError, match=r"r\.parquet: (is damaged|not a whole parquet file)"):
             read_frame([path])
-
-
-def test_pages_are_sealed_one_by_one_for_other_readers(tmp_path: Path) -> None:
-    """And for ours, should the seal itself be lost."""
-    made = row(samples_s=[random.random() for _ in range(3000)])
-    path = parquet.write(tmp_path / "r.parquet", [made])
-    data = bytearray(path.read_bytes())
-    mark = data.index(b"roofseal")
-    assert pd.read_parquet(path)["median_s"][0] == made.median_s
-    data[mark] ^= 1
-    data[mark // 2] ^= 1  # in the samples, by far the longest column
-    path.write_bytes(data)
-    with pytest.raises(UserError, match="checksum"):
-        read_frame([path])
 
 
 def test_a_file_without_a_seal_reads_as_it_did(tmp_path: Path) -> None:
@@ -141,8 +123,9 @@ def test_a_file_without_a_seal_reads_as_it_did(tmp_path: Path) -> None:
     path = parquet.write(tmp_path / "r.parquet", made)
     pq.write_table(pq.read_table(path), path)
     assert b"roofseal" not in path.read_bytes() and parquet.read_rows(path) == made
-    for older in (ROOT / "results" / "reference").rglob("*.parquet"):
-        assert len(read_frame([older])) > 0
+    folders = (ROOT / "results" / "reference").glob("*/*")
+    for older in [next(folder.glob("*.parquet"), None) for folder in folders if folder.is_dir()]:
+        assert older is None or len(read_frame([older])) > 0
 
 
 def test_a_number_that_is_none_is_a_missing_value(tmp_path: Path) -> None:
@@ -232,18 +215,6 @@ def test_the_name_of_a_file_is_on_the_disk_too(tmp_path: Path, monkeypatch: pyte
 # ---- columns
 
 
-def test_no_column_hides_behind_a_dataframe_attribute_or_a_parameter() -> None:
-    parameters = {name for op in kernels.names() for name in kernels.problem(op).model_fields}
-    taken = set(dir(pd.DataFrame))
-    assert not (set(FIELDS) | parameters) & taken
-    assert (parameters & set(FIELDS)) == {"dtype"}
-
-
-def test_every_column_says_what_it_is_and_failures_may_be_null() -> None:
-    assert all(field.metadata["says"] for field in FIELDS.values())
-    assert ARROW.field("median_s").nullable and not ARROW.field("status").nullable
-
-
 def test_the_readme_of_results_lists_the_columns_as_they_are() -> None:
     text = (ROOT / "results" / "README.md").read_text()
     assert readme_with_columns(text) == text, "run `python -m bench.store.schema`"
@@ -263,41 +234,3 @@ def test_the_way_to_read_a_folder_keeps_every_column(tmp_path: Path, monkeypatch
     exec(block, told)
     assert {*FIELDS, "m", "k", "length", "rows", "c"} <= {*told["rows"].columns}
     assert len(told["rows"]) == 33 and 7 in set(told["rows"]["rows"])
-
-
-THREADS = """
-import os, sys
-import numpy, pandas, pyarrow.parquet, scipy.stats
-from typer.testing import CliRunner
-from bench.__main__ import app as bench_app
-from plots.__main__ import app as plots_app
-path, case, nights, folder = sys.argv[1:]
-before = len(os.listdir("/proc/self/task"))
-ours = ["table", path], ["compare", path, path], ["explain", case, path]
-ours += ["claims", nights], ["fleet", nights]
-figures = ["history", nights, "--output", folder]
-for app, words in (*((bench_app, words) for words in ours), (plots_app, figures)):
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code in (0, 3), done.output
-print(len(os.listdir("/proc/self/task")) - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-def test_commands_start_no_thread_that_could_outlive_their_work(tmp_path: Path) -> None:
-    made = [timed(1e-3), timed(2e-3, k=8)]
-    path = parquet.write(tmp_path / "run.parquet", made)
-    (tmp_path / "nights").mkdir()
-    for night in sorted((ROOT / "results" / "reference" / "nights").rglob("*.parquet"))[-3:]:
-        (tmp_path / "nights" / night.name).symlink_to(night)
-    folders = (str(tmp_path / name) for name in ("nights", "pages"))
-    words = [sys.executable, "-c", THREADS, str(path), row_name(made[0]), *folders]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == "0\n", done.stdout + done.stderr
-
-
-def test_parameters_have_one_text() -> None:
-    problem = kernels.problem("gemm")(dtype="float32", m=1, n=2, k=3)
-    text = parameters_text(problem.parameters())
-    assert text == '{"beta":0,"dtype":"float32","k":3,"layout":"NN","m":1,"n":2,"pitch":"tight"}'
-    assert kernels.problem("gemm")(**json.loads(text)) == problem

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from bench.runner.resume import RunFacts, begin, go_on
+from bench.runner.resume import begin
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.parquet import read_frame
@@ -45,17 +43,6 @@ def test_a_file_keeps_what_the_sweeps_of_its_rows_declare(tmp_path: Path) -> Non
     parquet.write(tmp_path / "b.parquet", [row(sweep="gemm/mine", run_id="b", device="d")])
     found = parquet.read_sweeps([tmp_path])
     assert found == {("d", "x", "a"): {"gemm/mine": SWEEPS["gemm/mine"]}, ("d", "x", "b"): {}}
-
-
-@pytest.mark.parametrize("resumed", [False, True])
-def test_a_run_that_was_killed_keeps_them_too(tmp_path: Path, resumed: bool) -> None:
-    made = row(sweep="gemm/mine", run_id="r", device="d")
-    with Journal.named(tmp_path, "r", SWEEPS) as journal:
-        journal.append(made)
-    if resumed:
-        go_on(tmp_path, "next", RunFacts(made.device_id, None, made.protocol, None)).journal.close()
-    begin(tmp_path, "next").journal.close()
-    assert parquet.read_sweeps([tmp_path]) == {("d", "x", "r"): {"gemm/mine": SWEEPS["gemm/mine"]}}
 
 
 def test_a_damaged_head_loses_no_row(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ import pytest
 
 from bench.model import tile_wave
 from bench.model.tile_wave import SPLITS, TILES, Machine, PredictedGemms, Products, predict, resident
-from tests.bench.machines import bfloat16, machine, one, products, sizes
-
-PRIMES = (2, 3, 31, 127, 257, 1009, 4099, 32771)
+from tests.bench.machines import bfloat16, machine, products, sizes
 
 
 class ByHand(NamedTuple):
@@ -154,103 +152,10 @@ def test_more_of_anything_is_never_slower(chance: np.random.Generator) -> None:
     assert quicker == {(n, free) for n in (*rates, *costs) for free in (True, False)} - {("split_s", False)}
 
 
-def test_everything_is_positive_and_finite(chance: np.random.Generator) -> None:
-    shapes = [(1, 1, 1), *itertools.product(PRIMES[::2], repeat=3), (2**20, 2**20, 2**20), (1, 2**24, 1)]
-    some = products(chance, np.array([*shapes, *sizes(chance, 200, 2**18).tolist()]))
-    for tile in (None, (128, 128), (1, 1)):
-        of = machine(chance)
-        found = predict(of, some, tile)
-        for part in found[:5]:
-            assert np.isfinite(part).all()
-        assert (found.seconds > of.launch_s).all()
-        assert (found.compute_s > 0).all() and (found.memory_s > 0).all()
-        assert ((found.used > 0) & (found.used <= 1)).all()
-        assert ((found.cache_share >= 0) & (found.cache_share <= 1)).all()
-        # No schedule beats both of its own terms, and none takes longer than one after the other.
-        body = found.seconds - of.launch_s - np.where(found.parts > 1, of.split_s, 0.0)
-        assert (body >= np.maximum(found.compute_s, found.memory_s) * (1 - 1e-9)).all()
-        assert (body <= (found.compute_s + found.memory_s) * (1 + 1e-9)).all()
-        # Nor is a tensor core quicker than its peak, but for the share that idle places leave to others.
-        bound = 2 * some.m * some.n * some.k / of.flop_per_s
-        assert (found.seconds >= bound * (1 - tile_wave.EMPTY)).all()
-
-
-def _arithmetic_only(chance: np.random.Generator) -> Machine:
-    """A machine whose memory costs next to nothing, so that tiles alone count."""
-    free = {"byte_per_s": 1e24, "cached_byte_per_s": 1e24, "sm_byte_per_s": 1e24}
-    return dataclasses.replace(machine(chance), **free)
-
-
-def test_the_tail_of_a_known_tile_is_waited_for_whole(chance: np.random.Generator) -> None:
-    of = machine(chance)
-    some = products(chance, sizes(chance, 100))
-    for tile in ((128, 128), (64, 64)):
-        found = [predict(dataclasses.replace(of, tail=tail), some, tile) for tail in (0.0, 1.0)]
-        same(*found)
-    free = [predict(dataclasses.replace(of, tail=tail), some).seconds for tail in (0.0, 1.0)]
-    assert (free[0] != free[1]).any()
-
-
-def test_sms_share_out_the_same_peak(chance: np.random.Generator) -> None:
-    """Of many waves their number is all the same; a single tile has one SM whatever their number."""
-    of = dataclasses.replace(_arithmetic_only(chance), step_s=1e-12, tile_s=1e-12, launch_s=0.0, tail=0.0)
-    twice = dataclasses.replace(of, sm_count=2 * of.sm_count)
-    large, small = bfloat16(np.array([2**15, 2**15, 2**13])), bfloat16(np.array([128, 128, 8192]))
-    for some, ratio in ((large, 1.0), (small, 2.0)):
-        found = [predict(one, some, (128, 128)).seconds[0] for one in (of, twice)]
-        assert found[1] / found[0] == pytest.approx(ratio, rel=0.15 if ratio == 1.0 else 0.02)
-    best = [predict(one, large).seconds[0] for one in (of, twice)]
-    assert best[1] / best[0] == pytest.approx(1.0, rel=0.03)
-
-
-def test_few_sms_draw_less_than_all(chance: np.random.Generator) -> None:
-    of = dataclasses.replace(machine(chance), flop_per_s=1e24, step_s=1e-15, tile_s=1e-15)
-    tiles = np.array([1, 2, of.sm_count, 8 * of.sm_count])
-    some = bfloat16(np.stack([128 * tiles, np.full(4, 128), np.full(4, 2**16)], axis=1))
-    found = predict(of, some, (128, 128))
-    rate = some.byte / found.memory_s
-    assert rate[0] < rate[1] < rate[2] < rate[3] * (1 + 1e-12)
-    assert rate[2:] == pytest.approx(of.byte_per_s)
-    assert rate[0] <= of.sm_byte_per_s * 2**0.25 and rate[0] <= of.byte_per_s
-
-
-def test_loading_overlaps_the_more_the_more_steps(chance: np.random.Generator) -> None:
-    """Terms of one size: one step adds them nearly up, a long loop hides one behind the other."""
-    for _ in range(20):
-        of = machine(chance)
-        for k, low, high in ((1, 1.8, 2.0), (2**15, 1.0, 1.05)):
-            some = bfloat16(np.array([128, 128, k]))
-            compute_s = predict(of, some, (128, 128)).compute_s[0]
-            memory_s = predict(of, some, (128, 128)).memory_s[0]
-            alike = some._replace(byte=some.byte * compute_s / memory_s)
-            body = predict(of, alike, (128, 128)).seconds[0] - of.launch_s
-            assert low < body / compute_s <= high + 1e-9
-
-
 # ---- what is chosen
 
 
-def test_no_more_parts_than_fill_a_device_twice(chance: np.random.Generator) -> None:
-    """Two tiles of four steps on three SMs: three parts already fill it twice, so four are not tried."""
-    of = dataclasses.replace(_arithmetic_only(chance), sm_count=3, split_s=1e-15, tile_s=1e-15, tail=1.0)
-    of = dataclasses.replace(of, step_s=2 * 128 * 128 * 64 / (of.flop_per_s / 3))
-    some = bfloat16(np.array([128, 256, 256]))
-    found = predict(of, some)
-    assert found.parts[0] < 4
-    (launch,) = launches(some)
-    assert by_hand(of, (128, 128), 4, False, *launch).seconds < found.seconds[0]  # the rule, not its cost
-
-
 # ---- arrays
-
-
-def test_together_as_one_by_one(chance: np.random.Generator) -> None:
-    of = machine(chance)
-    some = products(chance, sizes(chance, 120))
-    for tile in (None, (256, 128)):
-        together = predict(of, some, tile)
-        alone = [predict(of, one(some, i), tile) for i in range(len(some.m))]
-        same(together, PredictedGemms(*(np.concatenate(parts) for parts in zip(*alone, strict=True))))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 99, 100, 101])
@@ -264,13 +169,6 @@ def test_how_many_go_together_changes_nothing(
     same(whole, predict(of, some))
 
 
-def test_no_launch_at_all(chance: np.random.Generator) -> None:
-    empty = products(chance, np.empty((0, 3)))
-    for tile in (None, (128, 128)):
-        found = predict(machine(chance), empty, tile)
-        assert [len(part) for part in found] == [0] * 7 and found.tile.shape == (0, 2)
-
-
 # ---- caches
 
 
@@ -281,23 +179,3 @@ def test_resident_from_all_to_nothing(chance: np.random.Generator) -> None:
     assert resident(1.025 * cache, cache) == pytest.approx(0.5)  # half way between the two
     share = resident(np.sort(chance.uniform(0, 2, 1000)) * cache, cache)
     assert ((share >= 0) & (share <= 1)).all() and (np.diff(share) <= 0).all()
-
-
-def test_what_stays_in_the_cache_is_read_from_there(chance: np.random.Generator) -> None:
-    of = dataclasses.replace(machine(chance), cached_byte_per_s=1e13, byte_per_s=1e12, sm_byte_per_s=1e15)
-    some = bfloat16(np.array([[4096, 4096, 64]] * 3))
-    some = some._replace(working_set=np.array([0.5, 1.025, 9.0]) * of.cache_byte)
-    found = predict(of, some, (128, 128))
-    assert found.memory_s == pytest.approx(some.byte * np.array([1e-13, 0.5e-13 + 0.5e-12, 1e-12]), rel=1e-6)
-    assert found.cache_share == pytest.approx([1.0, 1 / 11, 0.0], rel=1e-6)
-    assert found.seconds[0] < found.seconds[1] < found.seconds[2]
-
-
-def test_bytes_beside_a_product_take_their_own_time(chance: np.random.Generator) -> None:
-    of, some = machine(chance), bfloat16(sizes(chance, 50))
-    beside = chance.uniform(0.0, 1e9, 50)
-    plain, more = (predict(of, some._replace(beside=byte)) for byte in (np.zeros(50), beside))
-    expected_s = of.beside * beside / of.byte_per_s
-    assert more.seconds - plain.seconds == pytest.approx(expected_s, rel=1e-6, abs=1e-12)
-    assert more.memory_s - plain.memory_s == pytest.approx(expected_s, rel=1e-6, abs=1e-12)
-    assert (more.compute_s == plain.compute_s).all()

@@ -17,11 +17,11 @@ from bench.nightly.night import Tonight
 from bench.runner import options
 from bench.runner.cases import ChosenCases
 from bench.runner.run import Run
-from bench.store.parquet import read_rows, read_sweeps, write
+from bench.store.parquet import read_rows, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from tests.bench import several
-from tests.bench.claims_made import KINDS, SWEEP, claim, judged, timed
+from tests.bench.claims_made import SWEEP, claim, timed
 from tests.bench.comparable import runs_of
 from tests.bench.comparable import timed as compared
 from tests.bench.rows import again, lasting
@@ -67,18 +67,6 @@ def test_a_command_says_of_two_units_what_it_says_of_each(tmp_path: Path, option
     assert printed("table", tmp_path, *options) == "".join(named)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "share"])
-def test_a_claim_pairs_no_rows_of_two_units(kind: str, chance: np.random.Generator) -> None:
-    """All that a claim tests is relative: a second unit adds observations, and changes no value."""
-    rows, roofs = list(KINDS[kind][0](chance)), list(ceilings(H100))
-    mine, others = ((of_unit(unit, rows), of_unit(unit, roofs)) for unit in (QUICK, SLOWER))
-    asked = claim(kind, "above 0")
-    one = judged(asked, mine[0], roofs=mine[1]).effect
-    found = judged(asked, mine[0] + others[0], roofs=mine[1] + others[1]).effect
-    assert (found.clusters, found.pairs) == (one.clusters, 2 * one.pairs)
-    assert found.value == pytest.approx(one.value)
-
-
 def test_the_claims_of_two_units_are_judged_on_the_rows_of_both(tmp_path: Path) -> None:
     rows = [timed(1e-6 * k * (1.0 if k % 8 else 1.25), k=k) for k in range(4000, 4064)]
     stored = {SWEEP: {"claims": [claim("ratio", "below 1").model_dump(mode="json", exclude_defaults=True)]}}
@@ -89,14 +77,6 @@ def test_the_claims_of_two_units_are_judged_on_the_rows_of_both(tmp_path: Path) 
         for path in (tmp_path, tmp_path / QUICK)
     )
     assert ours["value"] == pytest.approx(quick["value"]) and ours["pairs"] == 2 * quick["pairs"]
-
-
-def test_what_sweeps_declared_is_each_units_own(tmp_path: Path) -> None:
-    for unit in (QUICK, SLOWER):
-        write(tmp_path / unit / f"{RUN}.parquet", of_unit(unit, [timed(1e-3)]), {SWEEP: {"title": unit}})
-    found = read_sweeps([tmp_path])
-    titles = {run[1]: sweeps[SWEEP]["title"] for run, sweeps in found.items()}
-    assert titles == {QUICK: QUICK, SLOWER: SLOWER}
 
 
 def test_two_units_are_compared_and_are_no_run_beside_itself(chance: np.random.Generator) -> None:
