@@ -13,6 +13,7 @@ ENVIRONMENT := $(VENV)/.ready
 RUN := $(if $(PYTHON_AS_IS),$(PYTHON_AS_IS),$(VENV)/bin/python)
 READY := $(if $(PYTHON_AS_IS),as-is,$(ENVIRONMENT))
 FIGURES := figures
+EXTRAS := all
 CHOICE = $(if $(SUITE),--bench-suite $(SUITE)) $(SWEEP:%=--bench-sweep %) $(if $(BUDGET),--bench-budget $(BUDGET))
 
 REFERENCE := results/reference
@@ -26,7 +27,7 @@ DRAWN := $(FIGURES)/readme
 setup: $(READY)
 
 # The doctor's exit code 1, degraded, stops nothing: the rows will say so themselves.
-bench: EXTRAS := --measuring
+bench: EXTRAS :=
 bench: $(READY)
 	@$(RUN) -m bench doctor --quick || [ $$? -eq 1 ]
 	@begun=$$(mktemp); $(RUN) -m pytest bench/ --benchmark $(CHOICE); status=$$?; \

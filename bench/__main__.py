@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from bench.environment.dependencies import AFTERWARDS, ROOT, RUNNING, refuse_doctor, refuse_if_missing
+from bench.environment.dependencies import AFTERWARDS, ROOT, RUNNING, refuse_if_missing
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # from any folder the packages of this checkout, as from the checkout
-    if sys.argv[1:2] == ["doctor"]:  # before the first import that could fail
-        refuse_doctor()
     refuse_if_missing(without=(*RUNNING, *AFTERWARDS))
 
 import typer

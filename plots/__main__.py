@@ -7,12 +7,11 @@ changed over its nights. `... fleet RESULT...`: one page about many units of one
 
 from __future__ import annotations
 
-from bench.environment.dependencies import AFTERWARDS, RUNNING, refuse_if_missing
+from bench.environment.dependencies import RUNNING, refuse_if_missing
 
 if __name__ == "__main__":
     # Before the first import that could fail. Pages demand what more they need themselves.
-    others = {*AFTERWARDS} - {"matplotlib", "scikit-learn"}
-    refuse_if_missing(without={*RUNNING, *others})
+    refuse_if_missing(without=RUNNING)
 
 import typer
 

@@ -22,7 +22,8 @@ from bench.device.detect import Device
 from bench.device.health import fitness
 from bench.device.nvml import NvmlGpu
 from bench.doctor.finding import Finding, failed, passed, warned
-from bench.environment.dependencies import AFTERWARDS, Requirement, missing, pip_install, version
+from bench.environment import dependencies
+from bench.environment.dependencies import AFTERWARDS, EVERYTHING, Requirement, missing, pip_install, version
 from bench.runner.supervisor import WorkerSupervisor
 from bench.runner.worker_process import WorkerDied
 
@@ -118,7 +119,7 @@ def neighbours(device: Device, nvml: Any = pynvml, root: Path = Path("/")) -> It
 
 def packages(device: Device) -> Iterator[Finding]:
     """The findings on the packages that pyproject.toml names, and on the worker that finds them."""
-    yield required(missing())
+    yield required(missing((EVERYTHING,)))
     try:
         with closing(WorkerSupervisor(device)) as supervisor:
             supervisor.started()
@@ -135,7 +136,8 @@ def required(lacking: Sequence[Requirement]) -> Finding:
     remedy = f"Install with: {pip_install(map(str, lacking))}"
     if not lacking:
         return passed("packages", "Every package that roofbench needs is there.")
-    if all(requirement.name in AFTERWARDS for requirement in lacking):
+    measuring = {each.name for each in dependencies.required()} - {*AFTERWARDS}
+    if not measuring.intersection(requirement.name for requirement in lacking):
         sentence = f"Measuring has every package it needs. Drawing, importing or predicting lacks {listed}."
         return passed("packages", f"{sentence} {remedy}")
     return failed("packages", f"Missing or too old: {listed}.", remedy)

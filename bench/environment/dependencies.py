@@ -3,9 +3,9 @@
 The list is pyproject.toml's. The project runs from its checkout without being installed, so there is no
 metadata of its own to read. Only the standard library is imported here: whatever else is missing, this works.
 
-    python -m bench.environment.dependencies [--measuring] [EXTRA...]
+    python -m bench.environment.dependencies [EXTRA...]
 
-Exit code 0, or 2 with a sentence that names all at once.
+Exit code 0, or 2 with a sentence that names all that is missing. Without an extra: what measuring needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
 
 from bench.errors import UserError
 
@@ -30,30 +29,26 @@ ROOT = Path(__file__).parents[2]
 
 IMPORT_NAMES = {
     "flash-attn-4": "flash_attn",
-    "liger-kernel": "liger_kernel",
     "nvidia-ml-py": "pynvml",
     "nvmath-python": "nvmath",
-    "pytest-benchmark": "pytest_benchmark",
     "pytest-xdist": "xdist",
     "quack-kernels": "quack",
     "PyYAML": "yaml",
     "scikit-learn": "sklearn",
     "vl-convert-python": "vl_convert",
 }
-"""Distribution -> the package it is imported as, where the names differ."""
+"""Distribution -> the package it is imported as, where more than dashes differ."""
 NOT_IMPORTED = ("aiconfigurator-core", "pandas-stubs", "scipy-stubs", "types-", "zizmor")
 """Distributions (or beginnings of their names) that nothing imports: metadata says if they are installed."""
 RUNNING = ("nvidia-ml-py", "pytest", "pytest-benchmark", "torch", "triton")
 """Needed only where something runs: reading, comparing and drawing results needs none of them."""
-AFTERWARDS = (
-    *("jinja2", "matplotlib", "openpyxl", "prometheus-client", "ruptures", "scikit-learn"),
-    "vl-convert-python",
-)
-"""Needed only to draw, import, export or predict, where `demand` asks for them: measuring, checking and
-comparing needs none of them."""
+AFTERWARDS = ("matplotlib",)
+"""Needed only to draw: measuring, checking and comparing needs none of them, nor any extra."""
+EVERYTHING = "all"
+"""The extra that has all that only pages, predicting, importing or nights need."""
 
 _REQUIREMENT = re.compile(
-    r"(?P<name>[A-Za-z0-9._-]+)(?P<version>[<>=!~][^;]*)?"
+    r"(?P<name>[A-Za-z0-9._-]+)(\[(?P<extras>[a-z,]+)\])?(?P<version>[<>=!~][^;]*)?"
     r"(; *platform_system == '(?P<system>\w+)')?"
 )
 
@@ -107,21 +102,19 @@ def required(
 
     KeyError for an unknown extra, ValueError for a line of unknown form.
     """
-    project = _project(pyproject)
+    project = tomllib.loads(pyproject.read_text())["project"]
     lines = list(project["dependencies"])
     for extra in extras:
         lines += project["optional-dependencies"][extra]
-    for line in lines:
+    for line in lines:  # an extra that names others lengthens the list
         parts = _REQUIREMENT.fullmatch(line)
         if parts is None:
             raise ValueError(f"{pyproject}: {line!r} is not understood by {Path(__file__).name}")
-        if parts["system"] in (None, platform.system()):
+        if parts["extras"]:
+            for extra in parts["extras"].split(","):
+                lines += project["optional-dependencies"][extra]
+        elif parts["system"] in (None, platform.system()):
             yield Requirement(parts["name"], (parts["version"] or "").strip())
-
-
-def _project(pyproject: Path = ROOT / "pyproject.toml") -> dict[str, Any]:
-    project: dict[str, Any] = tomllib.loads(pyproject.read_text())["project"]
-    return project
 
 
 def missing(extras: Collection[str] = (), without: Collection[str] = ()) -> list[Requirement]:
@@ -134,17 +127,13 @@ def missing(extras: Collection[str] = (), without: Collection[str] = ()) -> list
 
 
 def lacking_extras(implementations: Iterable[str]) -> Iterator[str]:
-    """A sentence for each missing extra that some of these implementations need: how many, how to get it.
-
-    An extra has the name of the implementation it is for, of which there may be variants (`cublaslt-best`).
-    """
-    counts = Counter(name.partition("-")[0] for name in implementations)
+    """A sentence if the package that calls cuBLASLt is missing and some of these implementations need it."""
+    count = Counter(name.partition("-")[0] for name in implementations)["cublaslt"]
     always = {requirement.name for requirement in required()}
-    for extra in _project()["optional-dependencies"]:
-        if extra in counts and (lacking := missing((extra,), without=always)):
-            cases = "1 case" if counts[extra] == 1 else f"{counts[extra]} cases"
-            names = ", ".join(map(str, lacking))
-            yield f"{cases} of {extra} will be unsupported without {names}: {pip_install(map(str, lacking))}"
+    if count and (lacking := [*map(str, missing(("cublaslt",), without=always))]):
+        cases = "1 case" if count == 1 else f"{count} cases"
+        names = ", ".join(lacking)
+        yield f"{cases} of cublaslt will be unsupported without {names}: {pip_install(lacking)}"
 
 
 def sentence(lacking: Sequence[Requirement]) -> str:
@@ -164,26 +153,15 @@ def pip_install(requirements: Iterable[str]) -> str:
 
 def demand(by: str, *names: str) -> None:
     """UserError if any of these distributions is missing; `by` is the command that uses them, or its part."""
-    others = {requirement.name for requirement in required()} - set(names)
-    if lacking := sentence(missing(without=others)):
-        raise UserError(f"{by}: {lacking}")
+    lacking = [each for each in missing((EVERYTHING,)) if each.name in names]
+    if lacking:
+        raise UserError(f"{by}: {sentence(lacking)}")
 
 
 def refuse_if_missing(extras: Collection[str] = (), without: Collection[str] = ()) -> None:
     """End this process with one sentence on standard error and exit code 2, if anything is missing."""
     if lacking := sentence(missing(extras, without)):
-        _refuse(lacking)
-
-
-def refuse_doctor() -> None:
-    """End the doctor's process with its line on packages and exit code 2, if it lacks one that it imports.
-
-    It can examine a machine without torch and pytest, of which its own groups then say more.
-    """
-    examined = {name for name in RUNNING if name != "nvidia-ml-py"}
-    if missing(without=(*examined, *AFTERWARDS)):
-        print(f"FAIL packages: {sentence(missing(without=AFTERWARDS))}")
-        print("unusable (exit code 2): nothing else was checked")
+        print(f"error: {lacking}", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -218,14 +196,5 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
-def _refuse(sentence: str) -> NoReturn:
-    print(f"error: {sentence}", file=sys.stderr)
-    raise SystemExit(2)
-
-
 if __name__ == "__main__":
-    words = set(sys.argv[1:])
-    try:
-        refuse_if_missing(words - {"--measuring"}, AFTERWARDS if "--measuring" in words else ())
-    except KeyError as unknown:
-        _refuse(f"pyproject.toml has no extra {unknown.args[0]!r}")
+    refuse_if_missing(sys.argv[1:], () if sys.argv[1:] else AFTERWARDS)

@@ -10,54 +10,37 @@ from pathlib import Path
 
 import pytest
 
-from bench.environment.torch_build import (
-    BUILDS,
-    INDEX,
-    DriverReport,
-    chosen,
-    machine,
-    offered,
-    pinned,
-    pip_words,
-)
+from bench.environment.torch_build import BUILDS, INDEX, Gpu, gpus_here, offered, pinned, pip_words
 from bench.errors import UserError
 from tests.bench.test_dependencies import HIDING
 
 ROOT = Path(__file__).parents[2]
-LIBCUDA = """
-int cuDriverGetVersion(int *v) { *v = VERSION; return 0; }
-int cuInit(unsigned flags) { return INIT; }
-int cuDeviceGetCount(int *n) { *n = COUNT; return 0; }
-int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 - d : a == 76 ? 6 * d : -1; return 0; }
-"""
 H100, V100, B200 = (9, 0), (7, 0), (10, 0)
-BOTH = "torch (2.14.1)\nAvailable versions: 2.14.1, 2.13.0+cu126, 12.13.0+cu130\n"
 
 
-@pytest.fixture
-def driver(tmp_path: Path):
-    if not (compiler := shutil.which("gcc")):
-        pytest.skip("no gcc to compile a driver with")
-
-    def make(version: int = 13000, init: int = 0, count: int = 1) -> str:
-        library = tmp_path / f"libcuda-{version}-{init}-{count}.so"
-        defines = [f"-DVERSION={version}", f"-DINIT={init}", f"-DCOUNT={count}"]
-        command = [compiler, "-shared", "-fPIC", *defines, "-x", "c", "-", "-o", str(library)]
-        subprocess.run(command, input=LIBCUDA, text=True, check=True)
-        return str(library)
-
-    return make
-
-
-def test_what_the_driver_says(driver) -> None:
-    assert machine(driver(12080)) == DriverReport((12, 8), (H100,))
-    assert machine(driver(13010, count=2)) == DriverReport((13, 1), (H100, (8, 6)))
+@pytest.mark.parametrize(
+    ("listed", "found"),
+    [
+        ("580.65.06, 9.0\n", [Gpu(580, H100)]),
+        ("570.1, 9.0\n570.1, 12.0\n", [Gpu(570, H100), Gpu(570, (12, 0))]),
+        ("No devices were found\n", []),
+        ("", []),
+    ],
+)
+def test_the_gpus_that_nvidia_smi_lists(
+    listed: str, found: list[Gpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program := tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{listed}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert gpus_here() == found
 
 
-def test_without_a_gpu_the_cpu_is_measured_as_ever(driver) -> None:
-    assert machine("libno-such-driver.so.1") is None
-    assert machine(driver(count=0)) is None
-    assert machine(driver(init=803)) is None
+def test_without_nvidia_smi_the_cpu_is_measured_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus_here() == []
 
 
 USUAL = "torch (2.14.1)\nAvailable versions: 2.14.1, 2.13.0, 2.12.0+cpu\n"
@@ -74,7 +57,7 @@ def test_without_a_gpu_the_build_without_cuda_is_taken_wherever_it_is_and_said(
     listed: dict[str, str], index: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    words, said = pip_words("2.13.0", None, listed.__getitem__)
+    words, said = pip_words("2.13.0", [], listed.__getitem__)
     assert words == [".[dev]", *index]
     assert said == "No CUDA GPU here: torch 2.13.0+cpu is installed, which has no CUDA."
 
@@ -84,15 +67,14 @@ def test_where_no_index_has_it_for_this_python_one_sentence_says_what_comes_inst
     listed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(sys, "version_info", (3, 12, 1))
-    words, said = pip_words("2.13.0", None, lambda tag: listed)
-    assert words == [".[dev]"] and "for Python 3.12: PyPI's build is installed" in said
+    words, said = pip_words("2.13.0", [], lambda tag: listed)
+    assert words == [".[dev]"] and "PyPI's build is installed" in said
     assert said.startswith("No CUDA GPU here, but neither") and "\n" not in said
 
 
 def test_where_pypis_build_has_no_cuda_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert pip_words("2.13.0", None, never) == ([".[dev]"], "")
+    assert pip_words("2.13.0", [], never) == ([".[dev]"], "")
 
 
 def never(tag: str) -> str:
@@ -101,46 +83,31 @@ def never(tag: str) -> str:
 
 @pytest.mark.parametrize("gpu", [(7, 5), (8, 0), H100, B200, (10, 3), (12, 1)])
 def test_pypis_build_is_taken_where_it_runs_and_cublaslt_with_it(gpu: tuple[int, int]) -> None:
-    for version in ((13, 0), (13, 2)):
-        words, said = pip_words("2.13.0", DriverReport(version, (gpu,)), never)
-        assert (words, said) == ([".[dev,cublaslt]"], "")
+    for driver in (580, 590):
+        assert pip_words("2.13.0", [Gpu(driver, gpu)], never) == ([".[dev,cublaslt]"], "")
 
 
 @pytest.mark.parametrize(
     ("here", "why"),
     [
-        (
-            DriverReport((12, 0), (H100,)),
-            "needs driver 580 or later; the driver here supports CUDA 12.0 at most",
-        ),
-        (DriverReport((12, 9), (H100, V100)), "the driver here supports CUDA 12.9 at most"),
-        (DriverReport((13, 0), (V100,)), "has no code for compute capability 7.0"),
+        ([Gpu(525, H100)], "needs driver 580 or later; here is 525"),
+        ([Gpu(575, H100), Gpu(575, V100)], "needs driver 580 or later; here is 575"),
+        ([Gpu(580, V100)], "has no code for compute capability 7.0"),
     ],
 )
-def test_an_older_build_is_taken_where_only_that_runs_and_said(here: DriverReport, why: str) -> None:
-    words, said = pip_words("2.13.0", here, lambda tag: BOTH)
+def test_an_older_build_is_taken_where_only_that_runs_and_said(here: list[Gpu], why: str) -> None:
+    words, said = pip_words("2.13.0", here, never)
     assert words[-2:] == ["--extra-index-url", "https://download.pytorch.org/whl/cu126"]
     assert why in said and "Instead 2.13.0+cu126 is installed" in said
 
 
-@pytest.mark.parametrize(
-    ("here", "listed", "why"),
-    [
-        (DriverReport((12, 8), (H100,)), "", "whl/cu126 does not offer 2.13.0+cu126 here"),
-        (DriverReport((12, 8), (H100,)), BOTH.replace("2.13.0+cu126", "2.13.0+cpu"), "does not offer"),
-        (DriverReport((12, 8), (H100,)), BOTH.replace("cu126", "cu1260"), "does not offer"),
-        (DriverReport((12, 8), (B200,)), BOTH, "no other build does"),
-        (DriverReport((11, 8), (H100,)), BOTH, "no other build does"),
-    ],
-)
-def test_where_no_build_runs_nothing_is_downloaded(here: DriverReport, listed: str, why: str) -> None:
+@pytest.mark.parametrize("gpu", [Gpu(570, B200), Gpu(470, H100)])
+def test_where_no_build_runs_nothing_is_downloaded(gpu: Gpu) -> None:
     with pytest.raises(UserError) as raised:
-        chosen("2.13.0", here, lambda tag: listed)
-    assert why in str(raised.value) and "driver 580" in str(raised.value)
-    assert str(raised.value).endswith(
-        "Update the driver, or use a Python that has a torch of its own: make "
-        "bench PYTHON_AS_IS=/usr/bin/python3"
-    )
+        pip_words("2.13.0", [gpu], never)
+    said = str(raised.value)
+    assert f"needs driver 580 or later; here is {gpu.driver}, and no other build does" in said
+    assert said.endswith("has a torch of its own: make bench PYTHON_AS_IS=/usr/bin/python3")
 
 
 def test_the_release_that_is_pinned_is_in_the_table() -> None:
@@ -152,8 +119,6 @@ def test_an_index_that_does_not_answer_offers_nothing(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     assert "2.13.0+cu126" not in offered("cu126")
-    with pytest.raises(UserError, match="does not offer"):
-        chosen("2.13.0", DriverReport((12, 8), (H100,)))
 
 
 # ---- the Makefile
@@ -233,7 +198,7 @@ def test_a_python_as_it_is_gets_nothing_installed(tmp_path: Path, target: str) -
     assert done.returncode == 2
     lacks = {
         "bench": "package is missing: rich;",
-        "test": "packages are missing: rich, ruptures, pytest-xdist;",
+        "test": "packages are missing: rich, pytest-xdist, ruptures;",
     }
     assert (
         lacks.get(target, "packages are missing: rich, ruptures;") in done.stderr
