@@ -46,10 +46,11 @@ def test_every_broken_sweep_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
     for number, (text, says) in enumerate(drawn(list(MISTAKES.items()), 25, "broken sweeps")):
         path = tmp_path / f"{number}.yaml"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        assert refused("bench", "predict", "--on", "h100_sxm5", path) == f"{path}:{says}"
+        assert refused("bench", "list", "--on", "h100_sxm5", path) == f"{path}:{says}"
 
 
 MISSING = "nowhere.parquet"
+PRODUCT = ("gemm", "m=n=k=64", "dtype=float16", "layout=NN")
 BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "list", "nowhere.yaml"], "no sweep 'nowhere.yaml'"),
     (["bench", "list", "--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda"),
@@ -58,8 +59,8 @@ BAD_INPUT: list[tuple[list[object], str]] = [
         ["bench", "list", "--on", "abacus"],
         "--on: bench/device/datasheets has no CUDA GPU 'abacus'; it has a10, ",
     ),
-    (["bench", "predict", "square"], "--on DEVICE is needed"),
-    (["bench", "predict", "--on", "b200", "--from", MISSING], f"{MISSING}: no such file"),
+    (["bench", "predict", "gemm", "m=1"], "--on GPU is needed"),
+    (["bench", "predict", *PRODUCT, "--on", "b200", "--from", MISSING], f"{MISSING}: no such file"),
     (["bench", "table", "--by", "implementation", MISSING], f"{MISSING}: no such file"),
     (["bench", "compare", MISSING, MISSING], f"{MISSING}: no such file"),
     (["bench", "import", "csv", "nowhere.csv"], "nowhere.csv: cannot be read: No such file or directory"),
@@ -103,8 +104,8 @@ ALMOST: dict[str, tuple[list[object], str]] = {
     "sweep without folder": (["bench", "list", "sqare"], "gemm/square"),
     "suite": (["bench", "list", "--suite", "tuor"], "tour"),
     "device": (["bench", "list", "--bench-device", "cud"], "cuda"),
-    "datasheet": (["bench", "predict", "gemm/square", "--on", "h2000"], "h200"),
-    "half a datasheet": (["bench", "predict", "gemm/square", "--on", "h100"], "h100_nvl or h100_pcie"),
+    "datasheet": (["bench", "predict", *PRODUCT, "--on", "h2000"], "h200"),
+    "half a datasheet": (["bench", "list", "--on", "h100"], "h100_nvl or h100_pcie"),
     "operator": (["bench", "run", "gem", "n=64"], "gemm"),
     "parameter": (["bench", "run", "softmax", "lenght=64"], "length"),
     "value": (
@@ -174,7 +175,6 @@ def singular(*_: object, **__: object) -> None:
     ("words", "place"),
     [
         (["bench", "list"], "bench.sweep.load.load_all"),
-        (["bench", "predict", "--on", "b200"], "bench.sweep.load.load_all"),
         (["bench", "table", MISSING], "bench.judge.frame.read"),
         (["bench", "compare", MISSING, MISSING], "bench.judge.frame.read"),
         (["studies", "coverage"], "studies.interval_coverage.scores"),

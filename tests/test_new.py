@@ -32,8 +32,6 @@ KINDS = {
         "tests/kernels/test_rms_tail.py",
         "sweeps/rms_tail/rows.yaml",
     ],
-    ("sweep", "gemm/tall"): ["sweeps/gemm/tall.yaml"],
-    ("sweep", "launch/again"): ["sweeps/launch/again.yaml"],
 }
 SWEEPS = "tests/bench/test_our_sweeps.py"
 HOLDING = ["tests/kernels/test_rms_tail.py", "tests/test_promises.py"]
@@ -175,10 +173,6 @@ REFUSED = {
     ("operator", "lambda"): "new operator lambda: Python or bench/spec.py has this name already",
     ("operator", "random"): "new operator random: Python or bench/spec.py has this name already",
     ("operator", "problem"): "new operator problem: Python or bench/spec.py has this name already",
-    ("sweep", "gemm"): "new sweep gemm: give OPERATOR/NAME",
-    ("sweep", "gemm/Big"): "new sweep gemm/Big: give OPERATOR/NAME",
-    ("sweep", "gemm/square"): "new sweep gemm/square: sweeps/gemm/square.yaml exists",
-    ("sweep", "gmm/big"): "new sweep gmm/big: kernels/ has no operator 'gmm' (did you mean gemm?); it has ",
     ("gpu", "h200"): "new gpu h200: bench/device/datasheets/h200.yaml exists",
     ("gpu", "h-200"): "new gpu h-200: give lower-case letters",
 }
@@ -196,9 +190,7 @@ def test_what_cannot_be_written_whole_is_not_written_at_all(added: Path) -> None
     """The last of the files cannot be: a link that leads nowhere is in its place."""
     (added / "sweeps" / "scaled").symlink_to("nowhere")
     before = files(added)
-    scaled, other = ("operator", "scaled"), ("sweep", "gemm/wide")
-    (code, _, errors), (_, written, _) = new(added, scaled, other, cwd="docs")
+    ((code, _, errors),) = new(added, ("operator", "scaled"), cwd="docs")
     assert code == 2
     assert "sweeps/scaled/rows.yaml: cannot be written, so nothing is: " in errors
-    assert files(added) - before == {"sweeps/gemm/wide.yaml"} and not (added / "kernels" / "scaled").exists()
-    assert "written: ../sweeps/gemm/wide.yaml" in written
+    assert files(added) == before and not (added / "kernels" / "scaled").exists()

@@ -1,10 +1,9 @@
-"""What commands print in a terminal and in a pipe: widths, colours, and the line that changes."""
+"""What commands print in a terminal and in a pipe: widths, and the line that changes."""
 
 from __future__ import annotations
 
 import os
 import pty
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,14 +14,13 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.cli import table as tables
-from bench.cli.run_summary import progress_line
-from bench.cli.terminal import Live, coloured, stages, wrapped
+from bench.cli.run_lines import progress_line
+from bench.cli.terminal import Live, stages, wrapped
 from tests.bench.rows import row
 from tests.drawing import drawn
 
 ROOT = Path(__file__).parents[1]
 RUNS = "results/reference/cpu-intel-xeon-2-core"
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.fixture
@@ -61,7 +59,6 @@ COMMANDS = [
     ("claims", "results/reference/core"),
     ("list", "gemm"),
     ("table", f"{RUNS}/20261122T005120Z-499eb026a141.parquet"),
-    ("predict", "gemm/square", "--on", "h200"),
     ("compare", *(f"{RUNS}/20261122T{run}-499eb026a141.parquet" for run in ("004112Z", "005120Z"))),
 ]
 
@@ -70,32 +67,12 @@ COMMANDS = [
 def test_a_terminal_of_80_columns_shows_every_word(words: tuple[str, ...]) -> None:
     piped = CliRunner().invoke(app, words).stdout
     lines = in_terminal("bench", *words)
-    plain = [COLOUR.sub("", line) for line in lines]
     # Only a word that is longer itself, such as the name of a case, may be.
-    assert not [line for line in plain if len(line) > 80 and len(line.split()) > 1]
-    assert not COLOUR.search(piped) and "…" not in piped + "".join(plain)
-    words_shown = set(" ".join(plain).replace(";", " ").split())
-    heads = {"case", "claim", "rules", "sweep"}  # of first columns, whose cells stand alone
+    assert not [line for line in lines if len(line) > 80 and len(line.split()) > 1]
+    assert "…" not in piped + "".join(lines)
+    words_shown = set(" ".join(lines).replace(";", " ").split())
+    heads = {"case", "operator"}  # of first columns, whose cells stand alone
     assert {word for word in piped.replace(";", " ").split() if "─" not in word} - heads <= words_shown
-
-
-def test_verdicts_have_a_colour_in_a_terminal() -> None:
-    night, next_night = sorted((ROOT / "results" / "reference" / "nights").rglob("*.parquet"))[:2]
-    lines = in_terminal("bench", "compare", str(night), str(next_night), "--all")
-    assert any("\x1b[33mUNDECIDED\x1b[0m" in line for line in lines)
-
-
-@pytest.mark.usefixtures("terminal")
-def test_only_whole_words_that_are_verdicts_have_a_colour(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert coloured("warning: FASTER, UNFASTER and SLOWER") == (
-        "\x1b[33mwarning:\x1b[0m \x1b[32mFASTER\x1b[0m, UNFASTER and \x1b[31mSLOWER\x1b[0m"
-    )
-    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
-        with monkeypatch.context() as context:
-            context.setenv(name, value)
-            assert coloured("SLOWER") == "SLOWER"
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
-    assert coloured("SLOWER") == "SLOWER"
 
 
 @pytest.mark.usefixtures("terminal")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from textwrap import wrap
 
 import pandas as pd
 
-from bench.cli.table import markdown_lines, table_lines
+from bench.cli.table import table_lines
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import count_text
@@ -48,38 +46,26 @@ class Across:
         """The comparison of these files; `left_out` is called with those that cannot be read."""
         return cls([run for result in results for run in load([result], find_datasheet, left_out)])
 
-    def lines(self, markdown: bool) -> Iterator[str]:
-        """The report, as Markdown on request."""
+    def lines(self) -> Iterator[str]:
+        """The report."""
         devices = {gain.device: None for gain in self.gains}
         of = f" of {next(iter(devices))}" if len(devices) == 1 else ""
-        title = f"Speed{of} relative to {self.base}"
-        yield f"### {title}" if markdown else title
-        yield ""
-        yield from _paragraph(
+        yield from (f"Speed{of} relative to {self.base}", "")
+        yield (
             f"2.00 is twice as fast: the seconds of {self.base} over those of the device, for each case that "
             "both measured, by the fastest library that both have. What bounds a case follows from the ridge "
             f"and the launch overhead of {self.base}. Stated is what the datasheets promise: the ratio of "
-            "bandwidths where memory bounds a case, of peaks where compute does.",
-            markdown,
+            "bandwidths where memory bounds a case, of peaks where compute does."
         )
         yield ""
-        if markdown:
-            rows = [(*_words(gain), gain.device, *_cells(gain)) for gain in self.gains]
-            yield from markdown_lines((*PLACES, "device", *COLUMNS), rows)
-        else:
-            yield from _tables(self.gains)
+        yield from _tables(self.gains)
         for device in self.sheets:
             if device not in devices and device != self.base:
-                yield from _paragraph(f"{device} has no sound case in common with {self.base}.", markdown)
+                yield f"{device} has no sound case in common with {self.base}."
         if missing := [device for device, sheet in self.sheets.items() if sheet is None]:
-            yield from _paragraph(f"No datasheet is known of {', '.join(missing)}.", markdown)
+            yield f"No datasheet is known of {', '.join(missing)}."
         if differing := list(self.differing()):
-            yield ""
-            yield from _paragraph(
-                "Facts that differ besides the device, so that ratios hold them too:", markdown
-            )
-            for line in differing:
-                yield from _paragraph(line, markdown, "- ")
+            yield from ("", "Facts that differ besides the device, so that ratios hold them too:", *differing)
 
     def differing(self) -> Iterator[str]:
         """`driver: 550.1 (nvidia-a100); 560.2 (2 devices)` for each fact that is not the device's own."""
@@ -122,11 +108,3 @@ def _tables(gained: Sequence[Gain]) -> Iterator[str]:
 
 def _words(gain: Gain) -> tuple[str, str, str]:
     return gain.operator, gain.dtype, gain.bound_by or UNKNOWN
-
-
-def _paragraph(text: str, markdown: bool, mark: str = "") -> list[str]:
-    """The text in lines as wide as the terminal; Markdown breaks its lines itself."""
-    if markdown:
-        return [f"{mark}{text}"]
-    width = shutil.get_terminal_size((100, 24)).columns
-    return wrap(text, width, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False)

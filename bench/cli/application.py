@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from bench.cli.former_commands import FORMER
-from bench.cli.terminal import coloured, wrapped
+from bench.cli.terminal import wrapped
 from bench.errors import BUG, UserError
 
 DeviceOption = Annotated[
@@ -98,7 +98,7 @@ def show(lines: Iterable[str]) -> None:
     """Print lines as they come, as the terminal can show them."""
     for line in lines:
         for part in wrapped(line):
-            typer.echo(coloured(part))
+            typer.echo(part)
 
 
 def remark(sentence: str) -> None:

@@ -1,9 +1,8 @@
-"""`python -m bench new operator|sweep|gpu NAME`: files that pass all tests, and what to fill in."""
+"""`python -m bench new operator|gpu NAME`: files that pass all tests, and what to fill in."""
 
 from __future__ import annotations
 
 import keyword
-import math
 import os
 import re
 import sys
@@ -12,26 +11,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
-import kernels
 from bench import spec
 from bench.cli.application import show
 from bench.device.datasheet import FILES
 from bench.device.detect import detect
 from bench.environment.dependencies import ROOT, demand
-from bench.errors import UserError, unknown
-from bench.sweep import load as sweeps
+from bench.errors import UserError
 
 PLACE = "Fill in: "
 """Begins the comments of the templates above what is to be replaced."""
 NAME = "[a-z][a-z0-9]*(_[a-z0-9]+)*"
-ANY_SM_COUNT = 132
-"""Sweeps whose sizes depend on the device are read as for an H100, and only for their smallest case."""
 
-new = typer.Typer(
-    no_args_is_help=True, help="Files for a new operator, sweep or GPU, and what to fill in there."
-)
+new = typer.Typer(no_args_is_help=True, help="Files for a new operator or GPU, and what to fill in there.")
 
 
 @new.command()
@@ -54,38 +46,6 @@ def operator(name: Annotated[str, typer.Argument(help="Folder in kernels/, such 
     write_new(files, {"name": name, "class": class_name, "title": name.replace("_", " ").capitalize()})
     run = f"run:     python -m bench run {name} rows=256..16384 length=1024 dtype=float32"
     show([run, f"check:   pytest bench -k {name}; pytest tests/kernels/test_{name}.py"])
-
-
-@new.command()
-def sweep(
-    name: Annotated[str, typer.Argument(metavar="OPERATOR/NAME", help="File in sweeps/, such as gemm/tall.")],
-) -> None:
-    """Write a sweep of an operator, with the smallest case that its other sweeps measure."""
-    kind_name, slash, rest = name.partition("/")
-    if not slash or not re.fullmatch(NAME, rest):
-        raise UserError(
-            f"new sweep {name}: give OPERATOR/NAME, in lower-case letters, digits and _, such as gemm/tall"
-        )
-    if kind_name not in kernels.names():
-        raise UserError(f"new sweep {name}: {unknown('operator', kind_name, 'kernels/', kernels.names())}")
-    path = ROOT / "sweeps" / f"{name}.yaml"
-    refuse_taken(f"new sweep {name}", path, path.with_suffix(""))
-    loaded = sweeps.load_all(sweeps.SWEEPS, kernels.problem, ANY_SM_COUNT)
-    cases = [case for each in loaded for case in each.cases if case.problem.operator == kind_name]
-    if not cases:
-        raise UserError(
-            f"new sweep {name}: no sweep measures {kind_name}, so no size is known to be possible"
-        )
-    least = min(cases, key=lambda case: (case.role != "measurement", case.problem.flop + case.problem.byte))
-    block = yaml.safe_dump(
-        least.problem.parameters(), default_flow_style=True, sort_keys=False, width=math.inf
-    )
-    facts = {"title": f"{kind_name} {rest}".replace("_", " ").capitalize(), "operator": kind_name}
-    write_new(
-        {"sweep.yaml.j2": path}, {**facts, "implementation": least.implementation, "block": block.strip()}
-    )
-    measure = f"measure: pytest bench/ --benchmark --bench-sweep {name}"
-    show([measure, f"plan:    python -m bench list {name} --cases"])
 
 
 @new.command()

@@ -1,16 +1,12 @@
-"""`python -m bench predict`: what launches would take on a GPU, which need not be in this machine.
+"""`python -m bench predict`: what an operator's launches would take on a GPU, which need not be here.
 
-Of sweeps each case has the datasheet's roofline and, where a run of the GPU has ceilings, two more levels
-and the resource that bounds it. The launches of an operator have times learned from timings of many GPUs,
-with the interval that holds nine launches in ten. Below either stands what they rest on, and how far such
-predictions were from measured times.
+The times are learned from timings of many GPUs, with the interval that holds nine launches in ten. Below them
+stands what they rest on, and how far such predictions were from measured times.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,60 +15,16 @@ import pandas as pd
 import kernels
 from bench.cli.run_command import refuse_unknown, sweep_file, sweep_of
 from bench.cli.table import table_lines
-from bench.device.datasheet import Datasheet, datasheets, find_datasheet
+from bench.device.datasheet import Datasheet, datasheets
 from bench.errors import UserError, unknown
 from bench.format import seconds_text, share_text
-from bench.judge.frame import known_runs, read
 from bench.judge.timings import counts_text, sources_text
-from bench.model import predict
-from bench.model.calibrated_runs import Known
-from bench.model.ceilings import Ceilings, condition
+from bench.model.ceilings import condition
 from bench.model.launch_features import with_parameters
 from bench.model.pooled import LEAST_ROWS, OperatorPool, Pool, PooledPrediction
-from bench.model.predict import with_peaks
 from bench.model.roofline import datasheet_s
 from bench.spec import parameters_text
-from bench.sweep.load import Case, Loaded, load
-
-COLUMNS = ("datasheet_s", "predicted_s", "structured_s")
-"""The columns of the levels of prediction of a sweep's cases, in this order."""
-
-
-def basis(wanted: Datasheet, results: Sequence[Path], left_out: Callable[[str], object]) -> Known | None:
-    """The run among these results that calibrates the GPU, ours before an imported one; None without one."""
-    known = known_runs(read(results, left_out), find_datasheet)
-    return min(
-        (run for run in known if run.sheet.name == wanted.name),
-        key=lambda run: bool(run.imported),
-        default=None,
-    )
-
-
-def basis_lines(wanted: Datasheet, of: Known | None) -> Iterator[str]:
-    """Which calibration the predictions rest on, and how far such predictions were off."""
-    learned = (
-        "`predict OPERATOR NAME=VALUES...` learns from timings of all GPUs, and says how far off it was."
-    )
-    if of is None:
-        unknown_levels = "with its ceilings is among the results: L1 and L2 are unknown."
-        yield f"No run of {wanted.name} {unknown_levels} {learned}"
-        return
-    by = of.calibrations[-1]
-    fitted = f"fitted to {by.shapes} shapes" if by.fitted else "its ceilings and shared priors, no fit"
-    whose = f"imported: {of.imported.partition(';')[0]}" if of.imported else f"run {of.run_id}"
-    yield f"L1 and L2 from the calibration of {of.device_name} ({whose}; {fitted})."
-    if errors := of.errors(by):
-        yield (
-            f"On {errors.n} {by.dtype} matrix multiplications that were timed there, L2 is off by "
-            f"{share_text(errors.mape)} on average: half by less than {share_text(errors.median)}, one in "
-            f"ten by more than {share_text(errors.p90)}."
-        )
-    dtypes = ", ".join(sorted({by.dtype, *by.others}))
-    yield (
-        f"L2 knows data types with calibration shapes ({dtypes}; float16 as bfloat16); of other types L1 "
-        "rests on their stated peaks."
-    )
-    yield f"Other operators were not compared: the error of their predictions is unknown. {learned}"
+from bench.sweep.load import Case, load
 
 
 def datasheet_named(wanted: str) -> Datasheet:
@@ -91,16 +43,6 @@ def datasheet_named(wanted: str) -> Datasheet:
 
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
-
-
-def predictions(wanted: Datasheet, by: Known | None, cases: Sequence[Case]) -> pd.DataFrame:
-    """One row for each case: COLUMNS and `structured_limiter`; NaN and "" where a level has no prediction."""
-    rows = unmeasured(cases, wanted)
-    ceilings = with_peaks(by.ceilings, by.calibrations[-1]) if by else Ceilings()
-    calibrations = by.calibrations if by else ()
-    rows = pd.concat([rows, predict.structured(rows, lambda _: ceilings, wanted, calibrations)], axis=1)
-    predict.add_rooflines(rows, lambda _: ceilings, wanted)
-    return rows
 
 
 def unmeasured(cases: Sequence[Case], sheet: Datasheet) -> pd.DataFrame:
@@ -125,43 +67,8 @@ def unmeasured(cases: Sequence[Case], sheet: Datasheet) -> pd.DataFrame:
     )
 
 
-def prediction_lines(
-    wanted: Datasheet, by: Known | None, loaded: Sequence[Loaded], each: bool
-) -> Iterator[str]:
-    """One line for each sweep, with `each` one for each of its cases; then the totals and their basis."""
-    possible = [
-        [case for case in sweep.cases if not case.missing("cuda", wanted.capability)] for sweep in loaded
-    ]
-    hint = "" if each else "; --cases lists every case"
-    yield f"{wanted.name}: one launch of each case, predicted{hint}"
-    known_s: dict[str, list[float]] = {column: [] for column in COLUMNS}
-    lines: list[list[str]] = []
-    for cases in filter(None, possible):
-        rows = predictions(wanted, by, cases)
-        for column, kept in known_s.items():
-            kept += rows[column].dropna().tolist()
-        bound = Counter(name for name in rows["structured_limiter"] if name)
-        bounds = ", ".join(f"{name} {n}" for name, n in bound.most_common()) or "unknown"
-        # A sum that leaves some out would be compared with one that does not.
-        sums_s = [rows[column].sum(skipna=False) for column in COLUMNS]
-        lines.append([cases[0].sweep, str(len(rows)), *map(_text, sums_s), bounds])
-        if each:
-            for case, row in zip(cases, rows.to_dict("records"), strict=True):
-                texts = [_text(row[column]) for column in COLUMNS]
-                lines.append([f"  {case.name}", "", *texts, row["structured_limiter"]])
-    levels = (">L0 datasheet", ">L1 calibrated", ">L2 structure")
-    yield from table_lines(("sweep", ">cases", *levels, "bound by (L2)"), lines)
-    sums = zip(("L0", "L1", "L2"), known_s.values(), strict=True)
-    totals = "; ".join(f"{level} {_text(sum(kept))} for {len(kept)} of them" for level, kept in sums)
-    yield f"one launch of each of {sum(map(len, possible))} cases: {totals}"
-    yield from basis_lines(wanted, by)
-
-
 def _text(seconds: float | None) -> str:
     return seconds_text(seconds) if seconds and seconds > 0 else "-"
-
-
-# ---- an operator, by timings of many GPUs
 
 
 def cases_of(operator: str, given: Sequence[str], sheet: Datasheet) -> list[Case]:

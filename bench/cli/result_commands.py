@@ -51,9 +51,6 @@ def compare(
     all_cases: Annotated[
         bool, typer.Option("--all", help="Every case and fact, not only those that changed.")
     ] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="With --across device: the report as Markdown.")
-    ] = False,
 ) -> None:
     """Two runs, case by case: SLOWER, FASTER, SAME, UNDECIDED, INVALID, NOT COMPARABLE, NEW, GONE.
 
@@ -72,8 +69,6 @@ def compare(
     across = across or []
     waved(across)  # refuses what is no fact
     of_devices = "device" in across
-    if markdown and not of_devices:
-        raise UserError("--markdown: only the report of --across device can be Markdown")
     case_by_case = all_cases or not of_devices
     results = result_files(results)
     if case_by_case and len(results) != 2:
@@ -93,7 +88,7 @@ def compare(
         code = comparison.exit_code
     if of_devices:
         devices = Across.read(results, left_out)
-        show(devices.lines(markdown))
+        show(devices.lines())
         code = 0 if devices.gains else 3
     raise typer.Exit(code)
 

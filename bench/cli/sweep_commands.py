@@ -78,44 +78,35 @@ def list_cases(
 
 
 def predict(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SWEEP...|OPERATOR NAME=VALUES...]",
-            help="Sweeps as for list, default all; or an operator and its parameters as for run.",
-        ),
-    ] = None,
+    operator: Annotated[
+        str, typer.Argument(metavar="OPERATOR", help="A folder of kernels/, such as softmax.")
+    ],
+    given: Annotated[list[str], typer.Argument(metavar="NAME=VALUES...", help="Its parameters, as for run.")],
     on: Annotated[
-        str, typer.Option(metavar="DEVICE", help="A file of bench/device/datasheets, or a GPU's name.")
+        str, typer.Option(metavar="GPU", help="A file of bench/device/datasheets, or a GPU's name.")
     ] = "",
     results: Annotated[
         list[Path] | None,
-        typer.Option("--from", metavar="RESULT", help="Runs to predict from; default: results/. Repeatable."),
+        typer.Option(
+            "--from", metavar="RESULT", help="Timings to learn from; default: results/. Repeatable."
+        ),
     ] = None,
-    cases: Annotated[bool, typer.Option("--cases", help="Every case, not only every sweep.")] = False,
 ) -> None:
-    """What launches would take on any GPU, and how far off such predictions were.
+    """What an operator's launches would take on any GPU, with a 90 % interval, and how far off that was.
 
-    Sweeps: the levels of prediction and what bounds each case. An operator with its parameters
-    (`softmax rows=4096 length=1024..65536`): a time and its 90 % interval, learned from the timings of
-    all GPUs among the results.
+    `predict softmax rows=4096 length=1024..65536 --on b200` learns from the timings of all GPUs among the
+    results. `list --on` has the least times by a datasheet.
     """
     from bench.cli import predict as predicting
     from bench.judge.timings import read_pool
     from bench.runner.run import RESULTS
 
     if not on:
-        raise UserError("--on DEVICE is needed: whose launches are to be predicted, say b200")
+        raise UserError("--on GPU is needed: whose launches are to be predicted, say b200")
+    demand("predict", "scikit-learn")
     wanted = predicting.datasheet_named(on)
-    results = results or [RESULTS]
-    if words and any("=" in word for word in words[1:]):
-        demand("predict", "scikit-learn")
-        of_operator = predicting.cases_of(words[0], words[1:], wanted)
-        show(predicting.learned_lines(read_pool(results, left_out), of_operator, wanted))
-        return
-    loaded = _loaded(words or [], wanted.sm_count)
-    by = predicting.basis(wanted, results, left_out)
-    show(predicting.prediction_lines(wanted, by, loaded, cases))
+    cases = predicting.cases_of(operator, given, wanted)
+    show(predicting.learned_lines(read_pool(results or [RESULTS], left_out), cases, wanted))
 
 
 def _loaded(names: list[str], sm_count: int) -> list[sweep.Loaded]:

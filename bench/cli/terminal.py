@@ -1,9 +1,8 @@
-"""What standard output can show: how wide it is, in colour or not, and one line that changes."""
+"""What standard output can show: how wide it is, and one line that changes."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -12,29 +11,10 @@ from contextlib import contextmanager
 
 import typer
 
-COLOURS = {
-    "SUPPORTED": "green",
-    "FASTER": "green",
-    "CONTRADICTED": "red",
-    "SLOWER": "red",
-    "INVALID": "red",
-    "UNDECIDED": "yellow",
-    "warning:": "yellow",
-}
-"""Words that have a colour where a terminal has it; the word itself always says the same."""
-_WORD = re.compile("|".join(rf"(?<!\w){word}(?!\w)" for word in COLOURS))
-
 
 def columns() -> int | None:
     """Columns of the terminal, by COLUMNS if that is set; None for a file or pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def coloured(line: str) -> str:
-    """The line with its verdicts in colour; as it is without a terminal, or with NO_COLOR (no-color.org)."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return line
-    return _WORD.sub(lambda word: typer.style(word[0], fg=COLOURS[word[0]]), line)
 
 
 def wrapped(line: str, most: int | None = None) -> list[str]:
@@ -61,7 +41,7 @@ class Live:
     def line(self, line: str) -> None:
         """Write a line that stays."""
         self.end()
-        self._write(coloured(line) + "\n")
+        self._write(line + "\n")
 
     def progress(self, line: str) -> None:
         """Write a line that the next one replaces."""

@@ -119,10 +119,6 @@ def test_every_name_that_a_command_prints_is_taken_back(ours: dict[str, Case]) -
     squares = {name for name in ours if name.startswith("gemm/square-")}
     text = printed("list", "gemm/square", "--cases", "--bench-device", "cpu")
     assert set(NAME.findall(text)) == squares
-    here = ("--on", "h100_sxm5", "--from", REFERENCE / "public" / "nvidia-h100-80gb-hbm3")
-    text = printed("predict", "gemm/square", *here, "--cases")
-    names = NAME.findall(text)
-    assert set(names) <= squares and f"one launch of each of {len(names)} cases" in text
 
 
 def test_explain_takes_every_kind_of_row() -> None:

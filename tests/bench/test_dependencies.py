@@ -147,7 +147,10 @@ def test_measuring_needs_nothing_of_what_comes_afterwards(hiding, tmp_path: Path
     drawn(
         [
             (("plots", "none.parquet"), "this Python package is missing: matplotlib; "),
-            (("bench", "predict", "--on", "b200"), "predict: this Python package is missing: scikit-learn; "),
+            (
+                ("bench", "predict", "softmax", "rows=1", "--on", "b200"),
+                "predict: this Python package is missing: scikit-learn; ",
+            ),
             (("bench", "fleet", "none.parquet"), "fleet: this Python package is missing: ruptures; "),
             (("bench", "new", "operator", "mine"), "new: this Python package is missing: jinja2; "),
             (

@@ -36,17 +36,6 @@ def test_a_rate_whose_interval_has_no_upper_end_is_so_much_or_more() -> None:
     assert "201.3 GB/s   41.58 GB/s, unknown above\n" in text and "inf" not in text
 
 
-def test_a_gpu_has_both_calibrations_and_how_far_off_each_is() -> None:
-    lines = list(ceilings_lines(read([REFERENCE / "public" / "nvidia-h200"])))
-    text = "\n".join(lines)
-    assert "imported: aiconfigurator-core 0.12.0" in text and "fitted to 64 shapes" in text
-    assert "no interval" in text  # imported times have none
-    off = [float(line.split("off by ")[1].split("%")[0]) for line in lines if "calibrate nothing" in line]
-    assert len(off) == 2 and off[1] < off[0] < 15
-    (tile,) = [line for line in lines if line.strip().startswith("tile_s")]
-    assert tile.split()[1:3] == ["500", "ns"]  # the prior of devices with bulk copies
-
-
 def test_without_a_ceiling_it_is_refused_in_a_sentence() -> None:
     (run,) = read([REFERENCE / "public" / "nvidia-h200"])
     with pytest.raises(UserError, match="no row among these is a ceiling"):

