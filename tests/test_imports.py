@@ -12,7 +12,7 @@ from tests.processes import python
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    {"bench.case_name", "bench.format", "bench.errors"},
+    {"bench.case_name", "bench.format", "bench.errors", "bench.git"},
     {"bench.spec"},
     {"bench.autotune"},
     {"bench.environment", "bench.sweep", "bench.device", "bench.sampling"},
