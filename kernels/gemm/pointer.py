@@ -35,7 +35,7 @@ import triton.language as tl
 
 from kernels.gemm.blocks import aligned, grouped, known_multiple, walk_pointers, write
 from kernels.gemm.operands import Operands, has_wide_loads
-from kernels.gemm.parts import reduce_parts
+from kernels.gemm.partial_sums import reduce_parts
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile, pointer_tiles, tiles_of
 from kernels.prepared import Prepared

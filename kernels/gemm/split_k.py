@@ -3,7 +3,7 @@
 **Why this algorithm.** A small D with a long K has few tiles and much work in each: 256 x 256 is four tiles
 of 128 x 128, and 128 of an H100's 132 multiprocessors would be idle. Here a tile is shared by `parts`
 programs, each of which walks along its own part of K; the last to arrive adds up what the others left
-(parts.py). The kernel is pointer.py's, so any size and any architecture will do.
+(partial_sums.py). The kernel is pointer.py's, so any size and any architecture will do.
 
 **How many parts.** As many as fill the device once with programs, but each with LEAST_STEPS steps along K,
 and MOST_PARTS at most, since one program adds them all. Where K has room for two parts it has two: whole
@@ -27,7 +27,7 @@ import math
 from collections.abc import Mapping
 
 from kernels.gemm.operands import Operands, has_wide_loads
-from kernels.gemm.parts import workspace
+from kernels.gemm.partial_sums import workspace
 from kernels.gemm.pointer import multiply
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile, kind_of, of_generation, tile_list, tiles_of
@@ -61,7 +61,7 @@ def candidates(problem: Gemm, capability: tuple[int, int]) -> tuple[Tile, ...]:
 
 
 def prepare(of: Operands, tile: Tile, sm_count: int) -> Prepared:
-    """D in `of.d`. The tensors' device must be the current one; one stream runs all launches (parts.py)."""
+    """D in `of.d`. The tensors' device must be the current one; one stream runs all launches."""
     return in_parts(of, tile, parts(of.problem, tile, sm_count))
 
 

@@ -28,8 +28,8 @@ scale; that is one product of two numbers in a model and nothing here. The step 
 of the weights by it and looks for infinities in them, as GradScaler.unscale_ does: `LOSS_SCALE`. That the
 scale is adapted, and a step left out, is the optimizer's part.
 
-**Counts** are sums over the parts of kernels/layer/parts.py. `flop` are those of the contractions (products
-and convolutions), which the documents count: a step has 3 times those of the forward pass.
+**Counts** are sums over the parts of kernels/layer/kernel_counts.py. `flop` are those of the contractions
+(products and convolutions), which the documents count: a step has 3 times those of the forward pass.
 
 Strongest known: torch.compile with fused attention, raced as `inductor`; on a GPU Transformer Engine's
 layers, which are not raced here.
@@ -45,8 +45,8 @@ from pydantic import model_validator
 
 from bench.spec import Dtypes, Implementation, Problem, Size, Specs, TensorSpec
 from kernels.implementations import AMPERE, ANY, PRODUCTS, inductor, on_both, on_cuda
-from kernels.layer import parts
-from kernels.layer.parts import Part, Work
+from kernels.layer import kernel_counts
+from kernels.layer.kernel_counts import Part, Work
 
 Kind = Literal["transformer", "transformer-modern", "mlp", "bottleneck"]
 Direction = Literal["forward", "step"]
@@ -193,7 +193,7 @@ class Layer(Problem):
 
     def parts(self, implementation: str) -> tuple[Part, ...]:
         """What one launch does, kernel by kernel, as this implementation does it."""
-        return parts.parts(self, implementation)
+        return kernel_counts.parts(self, implementation)
 
     def flop_of(self, work: Work) -> int:
         """Operations of the parts of one class."""

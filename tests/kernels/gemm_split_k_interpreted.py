@@ -24,7 +24,7 @@ from bench.spec import Dtype, Launch
 from kernels.gemm import split_k
 from kernels.gemm.operands import Operands, operands
 from kernels.gemm.operator import OPERATOR, tolerance
-from kernels.gemm.parts import Workspace, workspace
+from kernels.gemm.partial_sums import Workspace, workspace
 from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile
 from tests.drawing import covering, drawn

@@ -10,8 +10,8 @@ import torch
 from bench.spec import Dtype, Operator
 from bench.worker.check import outputs_of
 from kernels.layer import formula
+from kernels.layer.kernel_counts import WORKS
 from kernels.layer.operator import OPERATOR, excerpt
-from kernels.layer.parts import WORKS
 from kernels.layer.problem import LOSS_SCALE, Layer
 from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import Dispatches, used
