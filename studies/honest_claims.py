@@ -2,8 +2,8 @@
 
 A simulated run holds ceilings and rows for each kind of test (tests/bench/claims_made.py) whose true effects
 are known. Each visit draws its samples from a machine, visits become rows as they always do
-(bench/runner/rows.py), and the judge gets the rows. Of each effect it is asked about five bars: the effect
-itself, and bars that the effect is 1 % and 3 % above or below.
+(bench/runner/merge_visits.py), and the judge gets the rows. Of each effect it is asked about five bars: the
+effect itself, and bars that the effect is 1 % and 3 % above or below.
 
 An effect at the bar is neither above nor below it, so any decision is wrong there. Beyond the bar the
 opposite word is wrong. UNDECIDED is never wrong, and never right.
@@ -36,7 +36,7 @@ from bench.judge.frame import read, runs
 from bench.judge.work_class import WorkClass, work_of
 from bench.model.ceilings import visit_medians_s
 from bench.model.roofline import row_terms
-from bench.runner.rows import joined
+from bench.runner.merge_visits import joined
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
 from bench.sweep.claims import Claim

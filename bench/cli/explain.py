@@ -26,7 +26,7 @@ from bench.judge.history.series import CASE
 from bench.judge.tensor_cores import tensor_cores
 from bench.model import roofline
 from bench.model.predict import cached_share
-from bench.runner.rows import protocol_of
+from bench.runner.merge_visits import protocol_of
 from bench.spec import is_custom
 from bench.store.parquet import read_rows, tables
 from bench.store.schema import Measurement, RunKey, run_names

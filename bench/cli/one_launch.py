@@ -41,7 +41,7 @@ def launch_once(
     """
     from bench.cli.ab_cases import named
     from bench.device.detect import detect
-    from bench.runner.rows import SEED
+    from bench.runner.merge_visits import SEED
     from bench.runner.supervisor import request_for
 
     device = detect(bench_device)

@@ -89,7 +89,7 @@ class Progress:
             total, left_s = self._number + planner.visits_left(), planner.left_s(self._run.elapsed_s)
             room = (columns() or LOG_COLUMNS) - 1
             self._progress(progress_line(self._number, total, row, left_s, room))
-        notes, self._notes = planner.giving_up.lines[self._notes :], len(planner.giving_up.lines)
+        notes, self._notes = planner.failure_limit.lines[self._notes :], len(planner.failure_limit.lines)
         for sentence in notes:
             self._say(sentence)
 

@@ -19,13 +19,13 @@ from bench.device.detect import Device
 from bench.doctor.finding import Finding, checked, failed
 from bench.doctor.steadiness import Anchor, anchors
 from bench.format import ratio_text
-from bench.runner.rows import SEED
+from bench.runner.merge_visits import SEED
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.spec import DeviceKind
 from bench.worker.lifeline import answers_only, die_with
 
 ROUNDS = 6
-"""Turns of each clock. The lowest and highest of six ratios are a 97 % interval of their median."""
+"""RingSampler of each clock. The lowest and highest of six ratios are a 97 % interval of their median."""
 TURN_S = 0.12
 DEADLINE_S = 60.0
 AGREE, APART = 0.02, 0.10
@@ -77,14 +77,14 @@ def turns_of(bench: Any, operator: str, implementation: str, parameters: dict[st
 
     import kernels
     from bench.sampling.stopping import collect
-    from bench.worker.cache_ring import Turns, launches_per_sample
-    from bench.worker.measure_case import Slots
+    from bench.worker.cache_ring import RingSampler, launches_per_sample
+    from bench.worker.measure_case import BufferRing
 
     problem = kernels.problem(operator)(**parameters)
-    slots = Slots(bench, kernels.operator(operator), implementation, problem, 1)
+    slots = BufferRing(bench, kernels.operator(operator), implementation, problem, 1)
     slots.warm_launch_s()  # what a first call sets up must not be captured
     (call,) = slots.calls
-    turns = Turns(bench.clock, [call], launches_per_sample(bench.clock, [call], bench.protocol), False)
+    turns = RingSampler(bench.clock, [call], launches_per_sample(bench.clock, [call], bench.protocol), False)
     step_s = bench.clock.resolution_s / turns.per_sample
     block = turns.per_sample * (10 if bench.device.type == "cuda" else 1)
     timer = benchmark.Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())

@@ -13,7 +13,7 @@ from bench.doctor.finding import Finding, exit_code, failed
 from bench.doctor.installation import driver, packages
 from bench.doctor.operators import operators
 from bench.doctor.steadiness import steadiness
-from bench.runner.rows import commit
+from bench.runner.provenance import commit
 from bench.spec import cause
 
 # The driver first: it looks for neighbours, and every process that is started afterwards is one more.

@@ -121,7 +121,7 @@ class Contest:
     def decided_s(self, same: float) -> float | None:
         """`seconds_for` the width that would decide the effect seen so far; None before the first look.
 
-        An effect that seems to be just what counts as the same will not stay there as the interval narrows.
+        An effect near the tolerance needs more rounds.
         """
         if self.effect is None:
             return None

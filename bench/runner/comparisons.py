@@ -3,7 +3,7 @@
 A comparison is the pairs, lines or edges of one claim, a few more than it needs for a verdict, with those
 that are compared next to each other; or evenly spread points of one line of a plot, ends included; or a whole
 line. A case may stand in several. Sweeps take turns by the time that their comparisons cost, claims before
-lines, so whenever time runs out, some rules and lines are whole and none is half.
+lines, so when time runs out no comparison is left half measured.
 
 What is known of a case before it is measured comes from the datasheet; of a CPU, which has none, it is
 assumed.

@@ -13,7 +13,7 @@ from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
 from bench.runner.cases import chosen_cases
 from bench.runner.forecast import budget_s
-from bench.runner.rows import MAX_VISITS
+from bench.runner.merge_visits import MAX_VISITS
 from bench.runner.run import RESULTS, Run
 from bench.runner.shard import Shard
 from bench.spec import DeviceKind

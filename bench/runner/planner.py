@@ -2,7 +2,7 @@
 
 A planner knows the cases, the rows of the visits made and their cost; callers pass the elapsed seconds.
 Ceilings are visited first; in a short run after the first visits of the cases. These are made comparison by
-comparison (comparisons.py), as far as there is time: one that begins is finished. Each further round of
+comparison (comparisons.py), as far as there is time: one that was started is completed. Each further round of
 visits has an order of its own, drawn from the run's seed: a drift affects all alike, and the visits of one
 case lie far apart, while cases that are compared stay next to each other, every other round in reverse. Cases
 that need more visits (rows.py) get them in further rounds. After each quarter of the run's time, of a GPU's
@@ -22,10 +22,10 @@ from typing import Any
 from bench.device.detect import Device
 from bench.model.ceilings import Ceilings, condition
 from bench.runner.comparisons import CaseGroup
+from bench.runner.failure_limit import FailureLimit
 from bench.runner.forecast import CEILINGS_MOST, Forecast, Prices, again_s, impossible, predicted_s
-from bench.runner.giving_up import GivingUp
+from bench.runner.merge_visits import SEED, wants_another
 from bench.runner.price import ASSUMED
-from bench.runner.rows import SEED, wants_another
 from bench.runner.schedule import Job, Schedule, launch_limit_s, schedule
 from bench.sampling.protocol import Protocol
 from bench.store.schema import Measurement
@@ -75,7 +75,7 @@ class Planner:
         self._order: Iterator[Case] | None = None
         self._rows: dict[str, list[Measurement]] = {}
         """Key of a case -> the rows of its visits."""
-        self.giving_up = GivingUp()
+        self.failure_limit = FailureLimit()
         self._launch_s: dict[str, float | None] = {}
         """Key of a case -> predicted seconds of a launch; emptied when a ceiling is measured."""
         self._elapsed_s = self._scheduled_at_s = self._again_s = self._restart_s = 0.0
@@ -115,7 +115,7 @@ class Planner:
     def visited(self, case: Case, row: Measurement, taken_s: float | None = None) -> None:
         """Add a visit. `taken_s`: its wall seconds without starting a worker; None if it was not timed."""
         self._rows.setdefault(row.case, []).append(row)
-        self.giving_up.saw(case, row)
+        self.failure_limit.saw(case, row)
         if row.role != "measurement":
             self._launch_s = {}
         if taken_s is None:
@@ -240,7 +240,7 @@ class Planner:
     def left_out(self) -> list[CaseGroup]:
         """The comparisons that were not measured, or not whole, since there was no time."""
         unvisited = {key for key in self._able if key not in self._rows}
-        unvisited -= {key for key in unvisited if self.giving_up.reason(self._cases[key])}
+        unvisited -= {key for key in unvisited if self.failure_limit.reason(self._cases[key])}
         return [each for each in self.comparisons if not unvisited.isdisjoint(each.keys)]
 
     def _count(self, case: Case) -> int:
@@ -270,7 +270,7 @@ class Planner:
         """Status and reason of a case without a request to the worker; None if it has one."""
         if refusal := impossible(case, self.device):
             return refusal
-        if reason := self.giving_up.reason(case):
+        if reason := self.failure_limit.reason(case):
             return {"status": "skipped", "reason": reason}
         if case.role == "measurement":
             reason = self._scheduled().refused.get(case.key, "")
@@ -318,7 +318,7 @@ class Planner:
         begun, fresh = [], []
         for key, launch_s in self._launch_s.items():
             case, rows = self._cases[key], self._rows.get(key)
-            if self.giving_up.reason(case):  # it will be skipped, which takes no time
+            if self.failure_limit.reason(case):  # it will be skipped, which takes no time
                 continue
             if rows is None:
                 fresh.append((case, launch_s, 0))

@@ -196,7 +196,7 @@ def sampling_s(
 ) -> float:
     """Seconds of settling and sampling on a GPU, for a quiet case, which stops as early as possible."""
     launch_s = work.launch_s or ASSUMED["launch_s"].value
-    sample_s = max(settings.least_sample_s, slots * launch_s)  # a graph holds whole turns of the ring
+    sample_s = max(settings.least_sample_s, slots * launch_s)  # a graph covers all of the ring
     timed_s = max(settings.least_timed_s, settings.least_samples * sample_s)
     windows_s = settings.settle_windows * max(settings.settle_window_s, sample_s)
     if settings.light_window_s is None:

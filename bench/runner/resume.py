@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.errors import UserError
-from bench.runner.rows import joined
+from bench.runner.merge_visits import joined
 from bench.runner.shard import Shard
 from bench.store.journal import Journal, Recovered, claimed, declared_sweeps, finish, recover, unfinished
 from bench.store.parquet import NO_SWEEPS, Sweeps, rows, tables

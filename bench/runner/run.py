@@ -24,9 +24,10 @@ from bench.judge.frame import DeviceRun, runs
 from bench.runner.cases import ChosenCases
 from bench.runner.comparisons import CaseGroup, comparisons
 from bench.runner.forecast import Forecast, impossible
+from bench.runner.merge_visits import joined, visit_row
 from bench.runner.planner import Planner
+from bench.runner.provenance import UNIT, commit, origin
 from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
-from bench.runner.rows import UNIT, commit, joined, origin, visit_row
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.device.detect import Device
-from bench.runner.rows import SEED
+from bench.runner.merge_visits import SEED
 from bench.runner.schedule import ROOF_TIMED_S, launch_limit_s
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.sampling.protocol import Protocol
@@ -90,7 +90,7 @@ class WorkerSupervisor:
         self._uncaptured: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         """(operator, implementation) -> the parameters that could not be captured."""
         self._captured: set[tuple[str, str]] = set()
-        """(operator, implementation) of which something could be captured: no others are given up unasked."""
+        """(operator, implementation) of which something was captured: the others are tried, too."""
         self._stuck: dict[str, dict[str, list[str]]] = {}
         """Operator -> kernel -> how its launches got stuck: what new workers pass over."""
         self._worker: Worker | None = None

@@ -43,7 +43,7 @@ BEGIN, END = "<!-- columns -->\n", "<!-- /columns -->"
 _PARTS = 5
 """Parts that the time of a visit is cut into for `quickest_s`."""
 Over = Literal["first", "last", "least", "middle", "most", "mean", "sum", "every"]
-"""How a column is reduced when a case's visits are joined into one row (bench/runner/rows.py)."""
+"""How a column is reduced when a case's visits are joined into one row (bench/runner/merge_visits.py)."""
 
 
 def column(says: str, over: Over = "first", **default: Any) -> Any:

@@ -120,7 +120,7 @@ class Arena:
         return self._memory[begin : begin + count].view(*shape)
 
 
-class Turns:
+class RingSampler:
     """The ring's calls cut into samples, endlessly; each call times the next sample."""
 
     def __init__(self, clock: Clock, calls: Calls, per_sample: int, flushed: bool) -> None:

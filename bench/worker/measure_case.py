@@ -18,7 +18,7 @@ from bench.sampling.publish import VisitSamples, interval
 from bench.sampling.stopping import collect
 from bench.spec import Launch, Operator, Problem, cause
 from bench.worker import time_by_class
-from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, Turns, launches_per_sample, plan
+from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, RingSampler, launches_per_sample, plan
 from bench.worker.check import escaped, judged, of_tolerance, outputs_of, poison, within
 from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
@@ -172,7 +172,7 @@ def _measure(
     result: VisitResult,
 ) -> None:
     """Build, check, time and check again; `result` is filled in as far as it goes."""
-    slots = partial(Slots, bench, operator, visit.implementation)
+    slots = partial(BufferRing, bench, operator, visit.implementation)
     with watch("setup_s"):
         cold = visit.cache == "cold"
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
@@ -193,7 +193,7 @@ def _measure(
             ring = ring.within(math.ceil(4 * visit.budget_s / first_s) + 2)
         several = slots(problem, ring.slots)
         per_sample = launches_per_sample(clock, several.calls, bench.protocol)
-        turns = Turns(clock, several.calls, per_sample, ring.flushed)
+        turns = RingSampler(clock, several.calls, per_sample, ring.flushed)
         several.poison(turns)
         if cold:
             clock.flush()  # the poison must not leave outputs in the cache
@@ -245,14 +245,14 @@ def _divided(bench: Bench, operator: Operator, implementation: str, problem: Pro
     no division of it.
     """
     try:
-        slots = Slots(bench, operator, implementation, problem, 1)
+        slots = BufferRing(bench, operator, implementation, problem, 1)
         slots.warm_launch_s()  # compiles, searches
         return bench.by_class([slots.calls[0]] * time_by_class.CALLS)
     except Exception as error:
         return {"parts_by": f"not divided: {failure(error)['reason']}"}
 
 
-def _timed(bench: Bench, clock: Clock, turns: Turns, visit: Visit, result: VisitResult) -> VisitSamples:
+def _timed(bench: Bench, clock: Clock, turns: RingSampler, visit: Visit, result: VisitResult) -> VisitSamples:
     """Settle and sample, with the state of device and clock meanwhile."""
     telemetry = bench.telemetry
     telemetry.start()
@@ -292,7 +292,7 @@ def _no_collector() -> Iterator[None]:
         gc.enable()
 
 
-class Slots:
+class BufferRing:
     """Sets of tensors and the launches that use them, for one case."""
 
     def __init__(
@@ -369,17 +369,17 @@ class Slots:
         self.bench.synchronize()
         return judged(self.operator, self.implementation, self.problem, self.inputs[0], written)
 
-    def poison(self, turns: Turns) -> None:
+    def poison(self, turns: RingSampler) -> None:
         """Poison every output, which also touches its pages, so that no sample has page faults."""
         for outputs in self._outputs(turns):
             poison(outputs)
         self.bench.synchronize()
 
-    def escaped(self, turns: Turns) -> int:
+    def escaped(self, turns: RingSampler) -> int:
         """Number of launches that the clock counts as run but that left their poison."""
         return escaped(self._outputs(turns)[: turns.visited])
 
-    def _outputs(self, turns: Turns) -> list[Tensors]:
+    def _outputs(self, turns: RingSampler) -> list[Tensors]:
         """Outputs by slot, allocated beforehand or by captured calls."""
         known = [launch.outputs for launch in self.launches]
         if not any(known) and turns.captured is not None:
@@ -391,7 +391,7 @@ def check(bench: Bench, operator: Operator, implementation: str, problem: Proble
     """Status, reason, relative error and tolerance of one untimed, poisoned launch."""
     result = VisitResult()
     try:
-        found = Slots(bench, operator, implementation, problem, 1).judged_when_poisoned()
+        found = BufferRing(bench, operator, implementation, problem, 1).judged_when_poisoned()
         _judge(result, found, "of an untimed launch")
     except Exception as raised:
         return replace(result, **failure(raised))
@@ -404,7 +404,7 @@ def one_launch(bench: Bench, operator: Operator, name: str, problem: Problem, co
     Nsight records from cudaProfilerStart to cudaProfilerStop if its options say so.
     """
     try:
-        slots = Slots(bench, operator, name, problem, 1)
+        slots = BufferRing(bench, operator, name, problem, 1)
         for _ in range(WARM):
             slots.warm_launch_s()
         if cold:

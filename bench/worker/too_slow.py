@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bench.spec import Problem
     from bench.worker.clock import Clock
-    from bench.worker.measure_case import Bench, Slots
+    from bench.worker.measure_case import Bench, BufferRing
 
 SMALL = 8
 """A small problem reaches a fraction of a large one's rate, down to one in so many (assumed)."""
@@ -32,7 +32,7 @@ class TooSlow(Exception):
 def probe(
     bench: Bench,
     clock: Clock,
-    slots: Callable[[Problem, int], Slots],
+    slots: Callable[[Problem, int], BufferRing],
     implementation: str,
     problem: Problem,
     launch_s: float,
@@ -63,7 +63,7 @@ def probe(
         )
 
 
-def first_launch_s(single: Slots, limit_s: float) -> float:
+def first_launch_s(single: BufferRing, limit_s: float) -> float:
     """Wall seconds of a launch of slot 0 that need not compile any more; TooSlow if `limit_s` is less."""
     single.launch_s()
     readings_s = _readings_s(single.launch_s, limit_s)

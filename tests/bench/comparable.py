@@ -1,7 +1,7 @@
 """Synthetic runs to be compared: rows as a run leaves them, on machines whose whims are known.
 
 A machine gives the samples of one visit to a case, relative to the case's true time. Each visit is a row of
-its own, as in a journal; a run's rows are joined from them as the harness joins them (bench/runner/rows.py),
+its own, as in a journal; a run's rows are joined from them as by the harness (bench/runner/merge_visits.py),
 so with the noise of that run. A run has ceilings, visited twice at least.
 """
 
@@ -22,7 +22,7 @@ from bench.judge.compare import Compared, Comparison, compare
 from bench.judge.comparison_side import Bound
 from bench.judge.noise import Noise
 from bench.judge.work_class import WorkClass
-from bench.runner.rows import join, joined
+from bench.runner.merge_visits import join, joined
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
 from tests.bench.rows import again, stored

@@ -84,7 +84,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def quick(patch: pytest.MonkeyPatch) -> None:
     """No visit is made again for what else runs on this machine, none samples until it knows all it could."""
-    patch.setattr("bench.runner.rows.disturbances", lambda row: [])
+    patch.setattr("bench.runner.merge_visits.disturbances", lambda row: [])
     for limits in (schedule.ONE_VISIT, forecast.ROOF_S):
         patch.setitem(limits, "cpu", schedule.SamplingLimits(0.05, 0.05))  # type: ignore[arg-type]
 

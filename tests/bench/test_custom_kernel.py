@@ -345,7 +345,7 @@ def test_ab_finds_a_planted_factor_of_two(mine: Path, monkeypatch: pytest.Monkey
     words = ["ab", "softmax", "rows=64", "length=64", "--kernel", *texts, "--bench-device", "cpu"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0 and "1 case: 1 FASTER" in done.output, done.output
-    assert f"{texts[1]} against {texts[0]}" in done.output and re.search(r"faster +x 0\.(49|50)", done.output)
+    assert f"{texts[1]} against {texts[0]}" in done.output and re.search(r"FASTER +x 0\.(49|50)", done.output)
     twice = CliRunner().invoke(app, [*words[:5], texts[0], texts[0], *words[-2:]])
     assert "A/A of one kernel" in twice.output
 

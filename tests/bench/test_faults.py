@@ -18,9 +18,8 @@ import pytest
 from bench.device.detect import detect
 from bench.runner.run import Run
 from bench.store import parquet, schema
-from bench.store.journal import Journal, recover
-from tests.bench.killed_runs import KilledRun, ends, trial, worker_of
-from tests.bench.rows import rows
+from bench.store.journal import recover
+from tests.bench.killed_runs import ends, trial, worker_of
 from tests.drawing import drawn
 from tests.processes import python
 
@@ -62,9 +61,9 @@ that is not there is seen at once (`far`), and what hits the heap's own notes so
 
 
 QUICK = """
-import sys, pytest, bench.runner.rows
+import sys, pytest, bench.runner.merge_visits
 from bench.runner import forecast, schedule
-bench.runner.rows.disturbances = lambda row: []
+bench.runner.merge_visits.disturbances = lambda row: []
 for limits in (schedule.ONE_VISIT, forecast.ROOF_S):
     limits["cpu"] = schedule.SamplingLimits(0.05, 0.05)
 """
@@ -225,52 +224,3 @@ def test_killed_at_any_moment_a_run_loses_nothing(tmp_path: Path, seed: int) -> 
     print("\n".join(lines))
     assert sum("rows on the disk" in line for line in lines) == runs
     assert not [line for line in lines if line.startswith("FAULT")]
-
-
-def test_the_trial_sees_what_is_lost_and_what_is_there_twice(tmp_path: Path) -> None:
-    made = rows(3)
-    trial = KilledRun(tmp_path / "run")
-    trial.said.write_text("[1/8] gemm\n[ 2/8] gemm\n")
-
-    def look(kept: list[schema.Measurement]) -> list[str]:
-        for path in trial.folder.glob("*.journal"):
-            path.unlink()
-        with Journal(trial.folder / "r.journal") as journal:
-            journal.append(*kept)
-        trial.faults.clear()
-        trial.look(over=False)
-        return [fault.split(":")[0] for fault in trial.faults]
-
-    assert look(made[:2]) == [] and look(made) == []
-    assert look(made[1:]) == ["1 rows lost"]
-    assert look(made[1:2]) == ["1 rows lost", "told of 2 rows, kept 1"]
-    assert look([*made, made[0]]) == ["a row is there twice"]
-    (trial.folder / "r.journal").unlink()
-    trial.kept = made
-    parquet.write(trial.folder / "r" / "device" / "r.parquet", made[:2])
-    trial.faults.clear()
-    trial.finish()
-    assert trial.faults == ["2 of 8 cases have a row", f"the samples of {made[2].case} changed or went"]
-
-
-def test_the_trial_finds_a_worker() -> None:
-    """Below a process of its own: the one that runs these tests may have a real worker."""
-    worker = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"  # it runs before it is sought
-    parent = (
-        "import subprocess, sys;"
-        f"one = subprocess.Popen([sys.executable, '-c', {worker!r}, 'bench.worker']);"
-        "sys.exit(one.wait())"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None and child.stdin is not None
-        pid = int(child.stdout.readline())
-        assert worker_of(child.pid) == pid
-        watched = os.pidfd_open(pid)
-        assert not ends(watched, 0.0)
-        child.stdin.close()
-        assert ends(watched, 60.0)
-        os.close(watched)
-        child.wait()
-        assert worker_of(child.pid) is None

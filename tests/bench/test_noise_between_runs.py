@@ -17,8 +17,8 @@ from bench.judge.frame import read
 from bench.judge.history.load import histories
 from bench.judge.noise import MOST_BETWEEN_RUNS, USUAL, Noise, between_runs, is_published
 from bench.judge.work_class import WorkClass
+from bench.runner.merge_visits import joined
 from bench.runner.resume import settle
-from bench.runner.rows import joined
 from bench.store import parquet
 from bench.store.journal import Journal
 from bench.store.schema import Measurement

@@ -17,9 +17,9 @@ import pytest
 import kernels
 from bench.environment.dependencies import ROOT
 from bench.errors import UserError
-from bench.runner import rows
+from bench.runner import provenance
 from bench.runner.options import tags_of
-from bench.runner.rows import origin
+from bench.runner.provenance import origin
 from bench.runner.run import Run
 from bench.store import parquet
 from bench.store.schema import JOB_IDS
@@ -118,7 +118,7 @@ def test_a_new_file_that_decides_a_time_marks_the_commit_before_git_tracks_it(
     new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkout = repository(tmp_path / "checkout", monkeypatch)
-    monkeypatch.setattr(rows, "ROOT", checkout)
+    monkeypatch.setattr(provenance, "ROOT", checkout)
     (checkout / ".gitignore").write_text("/kernels/tuned/\n")
     commit = committed(checkout)
     for beside in ("kernels/tuned/gpu.json", "figures/a.svg"):
@@ -139,7 +139,7 @@ def test_a_commit_that_git_cannot_tell_is_empty(
     why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkout = repository(tmp_path / "checkout", monkeypatch)
-    monkeypatch.setattr(rows, "ROOT", checkout)
+    monkeypatch.setattr(provenance, "ROOT", checkout)
     if why in ("no repository", "no commit"):
         (checkout / ".git").rename(tmp_path / "elsewhere")
     if why == "no commit":
@@ -166,7 +166,7 @@ def test_an_archive_names_its_commit_also_inside_another_repository(
 ) -> None:
     checkout = repository(tmp_path / "checkout", monkeypatch)
     (checkout / "bench" / "runner").mkdir()
-    for name in (".gitattributes", "bench/runner/rows.py"):
+    for name in (".gitattributes", "bench/runner/provenance.py"):
         shutil.copy(ROOT / name, checkout / name)
     commit = committed(checkout)
     copy = repository(tmp_path / "another", monkeypatch) / "roofbench"
@@ -174,7 +174,7 @@ def test_an_archive_names_its_commit_also_inside_another_repository(
     git(checkout, f"archive -o {copy}/packed.tar HEAD bench/runner")
     with tarfile.open(copy / "packed.tar") as files:
         files.extractall(copy, filter="data")
-    (line,) = re.findall("^ARCHIVED = .*", (copy / "bench/runner/rows.py").read_text(), re.MULTILINE)
-    monkeypatch.setattr(rows, "ARCHIVED", ast.literal_eval(line.removeprefix("ARCHIVED = ")))
-    monkeypatch.setattr(rows, "ROOT", copy)
+    (line,) = re.findall("^ARCHIVED = .*", (copy / "bench/runner/provenance.py").read_text(), re.MULTILINE)
+    monkeypatch.setattr(provenance, "ARCHIVED", ast.literal_eval(line.removeprefix("ARCHIVED = ")))
+    monkeypatch.setattr(provenance, "ROOT", copy)
     assert commit_of_a_row(tmp_path / "row") == commit

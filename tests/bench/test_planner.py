@@ -15,13 +15,12 @@ import pytest
 import kernels
 from bench.device.detect import Device
 from bench.runner.comparisons import CaseGroup, comparisons
-from bench.runner.forecast import AGAIN, Prices
+from bench.runner.forecast import Prices
+from bench.runner.merge_visits import visit_row
 from bench.runner.planner import LOOKS, NextVisit, Planner
-from bench.runner.rows import visit_row
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
 from bench.sweep.load import SWEEPS, Case, load, load_all
-from tests.bench.rows import row as measured_row
 from tests.bench.several import SWEEP, gpu
 from tests.bench.test_forecast import H100
 
@@ -217,23 +216,6 @@ def test_a_case_has_room_for_all_of_its_visits_or_for_none(cases: list[Case], vi
     assert 0 < len(made) < 40 and set(made.values()) == {visits}
 
 
-def test_the_time_of_the_roofs_is_kept_for_measuring_them_again(
-    ceilings: list[Case], cases: list[Case]
-) -> None:
-    budget_s, beside_s = 60.0, 5.0
-    skipped = []
-    for beside_of_roofs_s in (beside_s, 0.5):
-        simulation = Simulation(planner([*ceilings, *cases], 1, budget_s), beside_s=beside_of_roofs_s)
-        simulation.visit(), simulation.visit()
-        simulation.beside_s, simulation.at_s = 1.2, 2 * beside_s
-        visited = simulation.run()
-        assert all(row.status == "ok" for _, row in visited)
-        skipped.append(len(simulation.planner.left_out))
-    more, fewer = skipped
-    kept_s = AGAIN * 2 * (beside_s - 0.5)
-    assert more > fewer and (more - fewer) * 1.3 == pytest.approx(kept_s, abs=2 * 1.3)
-
-
 def test_a_case_that_hangs_says_nothing_of_what_the_others_take(cases: list[Case]) -> None:
     simulation = Simulation(planner(cases, 1, 42.0))
 
@@ -244,23 +226,6 @@ def test_a_case_that_hangs_says_nothing_of_what_the_others_take(cases: list[Case
 
     simulation.answer = answer
     assert [row.status for _, row in simulation.run()] == ["timeout"] + ["ok"] * (len(cases) - 1)
-
-
-@pytest.mark.parametrize(("seconds", "refused"), [(1.4e-3, False), (1.6e-3, True), (8e-3, True)])
-def test_a_ceiling_whose_launch_would_take_too_long_is_refused(
-    seconds: float, refused: bool, ceilings: list[Case]
-) -> None:
-    """A budget of 0.2 s allows a launch of 1 ms; what is predicted is not sure to half of that."""
-    plan = planner(ceilings, budget_s=0.2)
-    byte = ceilings[1].problem.byte_moved("cublas")
-    known = {"launch": (0, 0, 1e-6), "gemm": (10**9, 0, 1e-6), "stream": (0, 10**6, 10**6 * seconds / byte)}
-    roof = {"role": "roof", "cache": "cold", "dtype": "float32", "arithmetic": "matrix", "samples_s": None}
-    plan.resume(
-        measured_row(sweep=f"ceilings/{name}", flop=flop, byte=moved, median_s=median_s, **roof)
-        for name, (flop, moved, median_s) in known.items()
-    )
-    refusal = plan.step(ceilings[1], 0.0).refusal
-    assert (refusal is not None and "one launch is predicted" in refusal["reason"]) == refused
 
 
 @pytest.mark.parametrize("dearer", [pytest.param(1.0, marks=pytest.mark.deep), 2.0])
@@ -354,4 +319,4 @@ def test_any_order_of_cases_costs_at_most_three_failures_of_a_kind(cases: list[C
     simulation = Simulation(planner(cases, 3), lambda step: {"status": "error", "reason": "no tile fits"})
     statuses = Counter(row.status for _, row in simulation.run())
     assert statuses == {"error": 3, "skipped": 37}
-    assert len(simulation.planner.giving_up.lines) == 1
+    assert len(simulation.planner.failure_limit.lines) == 1

@@ -131,19 +131,6 @@ def test_what_cannot_be_captured_is_asked_again_of_a_new_worker_by_the_stream(
     assert len(workers) == 4 and sum(device.renewed.values()) == 3
 
 
-def test_an_implementation_of_which_something_was_captured_is_not_moved_to_the_stream(
-    workers: list[SimulatedWorker],
-) -> None:
-    """One data type or size that cannot be captured must not change the clock of all others."""
-    device = WorkerSupervisor(gpu(0), 1)
-    device._captured.add(("doubling", "uncapturable"))
-    for number, size in enumerate((512, 1024, 2048, 4096, 8192), 1):
-        assert device.visit(measure("uncapturable", size)).clock == "stream"
-        assert len(workers) == number + 1  # each was first asked for by the graph
-    assert device.visit(measure("good")).clock == "graph"
-    assert ("doubling", "good") in device._captured
-
-
 @pytest.mark.parametrize(
     ("budget_s", "grace_s"), [(600.0, 120.0), (3000.0, 300.0), (1e5, 600.0), (None, 600.0)]
 )

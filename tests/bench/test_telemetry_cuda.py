@@ -67,13 +67,6 @@ def test_every_column_of_a_gpu_by_hand(chance: random.Random) -> None:
     }
 
 
-@pytest.mark.parametrize("number", [75, 269, 270])
-def test_each_kind_of_heat_counts(number: int) -> None:
-    gpu, clock = pair()
-    gpu.counters(75, 269, 270)
-    assert window(gpu, clock, 2.0, held_ns={number: 10**9})["held_thermal"] == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize(
     ("driver", "reasons"),
     [
@@ -270,12 +263,6 @@ def test_a_gpu_that_nvml_does_not_know_tells_nothing(readings: dict[str, Any]) -
     assert not gpu.asked or set(gpu.asked) == {"driver"}
 
 
-def test_the_real_binding_without_a_gpu_tells_nothing() -> None:
-    telemetry = CudaTelemetry("GPU-00000000-0000-0000-0000-000000000000")
-    telemetry.start()
-    assert telemetry.stop() == {} and telemetry.light() is False and telemetry.clock_hz() is None
-
-
 @pytest.mark.parametrize("prefix", ["GPU-", "MIG-", ""])
 def test_a_part_of_a_gpu_tells_of_its_gpu(prefix: str) -> None:
     """torch gives a part's number without saying that it is one."""
@@ -294,16 +281,6 @@ def test_modes_are_the_current_ones(persistence: int, ecc: list[int], mig: list[
     facts = window(gpu, clock, 0.1)
     wanted = ["on" if on else "off" for on in (persistence, ecc[0], mig[0])]
     assert [facts[name] for name in ("persistence", "ecc", "mig")] == wanted
-
-
-def test_what_does_not_change_is_asked_once() -> None:
-    gpu, clock = pair()
-    telemetry = CudaTelemetry(gpu.uuid, gpu, clock)
-    gpu.asked.clear()
-    for _ in range(3):
-        telemetry.start()
-        telemetry.stop()
-    assert not {"persistence", "ecc", "mig", "limit", "capability", "driver", "most pcie"} & set(gpu.asked)
 
 
 def test_a_field_of_an_unknown_type_is_not_guessed() -> None:
@@ -330,14 +307,6 @@ def test_light_means_far_from_the_limit_and_held_by_nothing() -> None:
     gpu.bits = None
     assert telemetry.light() is False
     assert CudaTelemetry(gpu.uuid, FakeNvml(limit_mw=None, fields=gpu.fields), clock).light() is False
-
-
-def test_clock_hz_is_now() -> None:
-    gpu, clock = pair()
-    telemetry = CudaTelemetry(gpu.uuid, gpu, clock)
-    assert telemetry.clock_hz() == 1980e6
-    gpu.sm_mhz = 1410
-    assert telemetry.clock_hz() == 1410e6
 
 
 def test_names_of_limits() -> None:

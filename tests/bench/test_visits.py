@@ -11,7 +11,7 @@ import pytest
 
 from bench.judge.noise import USUAL, Noise, Repeated
 from bench.judge.work_class import WorkClass
-from bench.runner.rows import join, joined, wants_another
+from bench.runner.merge_visits import join, joined, wants_another
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import VisitSamples, publish
 from bench.store.schema import Measurement

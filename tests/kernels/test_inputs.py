@@ -12,7 +12,7 @@ import kernels
 from bench.spec import Launch, Operator, Problem
 from bench.worker.__main__ import make_bench
 from bench.worker.cache_ring import Arena
-from bench.worker.measure_case import Bench, Slots, check
+from bench.worker.measure_case import Bench, BufferRing, check
 from kernels.tensors import stored_dtype
 from tests.drawing import covering
 
@@ -29,7 +29,7 @@ def drawn(bench: Bench, operator: Operator, problem: Problem) -> list[bytes]:
     """The bits of a problem's inputs; of none if they lie in pinned memory, which needs a GPU."""
     drawing = replace(operator, implementations={"none": lambda *_: Launch(tuple)})
     with suppress(RuntimeError):
-        (inputs,) = Slots(bench, drawing, "none", problem, 1).inputs
+        (inputs,) = BufferRing(bench, drawing, "none", problem, 1).inputs
         return [tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes() for tensor in inputs]
     return []
 

@@ -8,88 +8,35 @@ named in the row (`set_aside`), with their medians. How other columns are joined
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import product, starmap
-from pathlib import Path
 from typing import Any, cast, get_args
 
 from bench.device.detect import Device
-from bench.errors import UserError
-from bench.git import GitError, git
 from bench.judge.flags import disturbances
 from bench.judge.noise import Noise, noise_of
 from bench.sampling.protocol import REGIME, Protocol, protocol
 from bench.sampling.publish import VisitSamples, publish, publish_ceiling
 from bench.spec import DeviceKind, parameters_text
-from bench.store.schema import FIELDS, JOB_IDS, Measurement, Over
+from bench.store.schema import FIELDS, Measurement, Over
 from bench.sweep.load import Case
 
-ROOT = Path(__file__).parents[2]
 SEED = 20_231_115
 """Seed of the inputs and of the order of visits."""
 MAX_VISITS = 9
 """The most visits that can be requested."""
 EXTRA_VISITS = 1
 """Visits beyond those requested, to make up for disturbed ones."""
-DECISIVE = ("bench", "kernels", "sweeps")
-"""Folders that decide what is timed and how: a new file there counts before git tracks it, if not ignored."""
-STATED = "ROOFBENCH_COMMIT"
-"""Environment variable that names the commit of a copy without .git; `+` behind it if files differ."""
-ARCHIVED = "$Format:%H$"
-"""The commit, where `git archive` has put it in (.gitattributes)."""
 INVALID = ("wrong", "escaped", "error")
 """Statuses of a visit that make all visits of its case invalid."""
 
 
 # ---- one visit
-
-
-def commit() -> str:
-    """Commit of the checkout, `+` behind it if files differ or DECISIVE has new ones; empty if unknown.
-
-    Git is asked first. A copy without .git may lie in somebody else's repository, whose commit is not ours.
-    UserError if STATED decides and is no commit.
-    """
-    if not (ROOT / ".git").exists():
-        return _stated_commit()
-    commands = (
-        ("describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=12"),
-        ("ls-files", "--others", "--exclude-standard", "--", *DECISIVE),  # `--dirty` sees tracked files only
-    )
-    try:
-        described, untracked = (git(ROOT, *words, timeout_s=10) for words in commands)
-    except GitError:
-        return _stated_commit()
-    name = described.decode().strip()
-    return f"{name.removesuffix('+')}+" if untracked else name
-
-
-def _stated_commit() -> str:
-    given = os.environ.get(STATED, "")
-    commit = re.fullmatch("([0-9a-f]{7,40})([+]?)", given or ARCHIVED)
-    if given and not commit:
-        raise UserError(f"{STATED}={given!r}: give 7 to 40 hexadecimal digits, and + if files differ")
-    return commit[1][:12] + commit[2] if commit else ""
-
-
-UNIT = ("host", "pci_bus", "gpu_uuid", "serial")
-"""Columns that name the machine and its device."""
-
-
-def origin(device: Device, tags: Mapping[str, str]) -> dict[str, str | None]:
-    """The columns that say on which unit and for which job a run was made; null if unknown."""
-    unit = zip(UNIT, (device.host, device.pci_bus, device.uuid, device.serial), strict=True)
-    job = next((f"{name}={os.environ[name]}" for name in JOB_IDS if os.environ.get(name)), None)
-    columns = {name: value or None for name, value in unit}
-    return columns | {"job_id": job, "tags": json.dumps(dict(tags), sort_keys=True) if tags else None}
 
 
 def visit_row(case: Case, device: Device, protocol: Protocol, facts: Mapping[str, Any]) -> Measurement:
@@ -246,7 +193,7 @@ _JOIN: Mapping[Over, Callable[[list[Any]], Any]] = {
 
 
 def _over(name: str, kept: Sequence[Measurement], visits: Sequence[Measurement]) -> Any:
-    """One column joined over the published visits; sums are over all visits, since all took that time."""
+    """One column joined over the published visits; sums include the visits that are set aside."""
     how: Over = FIELDS[name].metadata["over"]
     values = [getattr(row, name) for row in (visits if how == "sum" else kept)]
     known = [value for value in values if value is not None]

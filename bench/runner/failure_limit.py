@@ -18,7 +18,7 @@ Failure = tuple[str, str]
 """(status, reason); of a hang without the reason, which holds a deadline that differs from case to case."""
 
 
-class GivingUp:
+class FailureLimit:
     """Gives an implementation up when ALIKE of its cases have ended in the same failure.
 
     One is enough where the reason is about the operator's file, which every case needs.

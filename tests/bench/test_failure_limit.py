@@ -11,7 +11,7 @@ import pytest
 import kernels
 from bench.cli.closing import closing_lines
 from bench.cli.run_lines import Progress
-from bench.runner.giving_up import GivingUp
+from bench.runner.failure_limit import FailureLimit
 from bench.runner.run import Run
 from bench.spec import without_function
 from bench.store.parquet import read_frame
@@ -43,10 +43,10 @@ def only(made: list[Case], implementation: str) -> list[Case]:
     return [case for case in made if case.implementation == implementation]
 
 
-def told(giving_up: GivingUp, made: list[Case], *answers: tuple[str, str]) -> None:
+def told(limit: FailureLimit, made: list[Case], *answers: tuple[str, str]) -> None:
     for case, (status, reason) in zip(made, answers, strict=False):
         parameters = case.key.split("|")[3]
-        giving_up.saw(case, row(sweep=case.sweep, parameters=parameters, status=status, reason=reason))
+        limit.saw(case, row(sweep=case.sweep, parameters=parameters, status=status, reason=reason))
 
 
 ERROR, OTHER, CRASH = ("error", "no tile fits"), ("error", "no layout fits"), ("crashed", "SIGSEGV")
@@ -73,18 +73,18 @@ HANG, LONGER = ("timeout", "no answer within 600 s"), ("timeout", "no answer wit
     ],
 )
 def test_three_alike_are_enough(tmp_path: Path, answers: list[tuple[str, str]], given_up: bool) -> None:
-    giving_up, made = GivingUp(), cases(tmp_path)
+    limit, made = FailureLimit(), cases(tmp_path)
     ours = only(made, "triton")
-    told(giving_up, ours, *answers)
-    assert bool(giving_up.reason(ours[-1])) == given_up == bool(giving_up.lines)
-    assert all(not giving_up.reason(case) for case in only(made, "cublas"))
+    told(limit, ours, *answers)
+    assert bool(limit.reason(ours[-1])) == given_up == bool(limit.lines)
+    assert all(not limit.reason(case) for case in only(made, "cublas"))
 
 
 def test_the_reason_names_the_three_and_what_they_ended_in(tmp_path: Path) -> None:
-    giving_up, ours = GivingUp(), only(cases(tmp_path), "triton")
-    told(giving_up, ours, *[ERROR] * 5)
-    reason = giving_up.reason(ours[-1])
-    (line,) = giving_up.lines
+    limit, ours = FailureLimit(), only(cases(tmp_path), "triton")
+    told(limit, ours, *[ERROR] * 5)
+    reason = limit.reason(ours[-1])
+    (line,) = limit.lines
     for said in (reason, line):
         assert said.endswith("error: no tile fits")
         assert [case.name in said for case in ours[:4]] == [True, True, True, False]
@@ -95,19 +95,19 @@ def test_the_reason_names_the_three_and_what_they_ended_in(tmp_path: Path) -> No
 
 
 def test_one_case_that_crashes_on_each_of_its_visits_counts_once(tmp_path: Path) -> None:
-    giving_up, ours = GivingUp(), only(cases(tmp_path), "triton")
+    limit, ours = FailureLimit(), only(cases(tmp_path), "triton")
     for _ in range(5):
-        told(giving_up, ours[:1], CRASH)
-    assert not giving_up.lines
+        told(limit, ours[:1], CRASH)
+    assert not limit.lines
 
 
 def test_ceilings_and_others_are_counted_apart(tmp_path: Path) -> None:
-    giving_up = GivingUp()
+    limit = FailureLimit()
     others, ceilings = only(cases(tmp_path), "triton"), only(cases(tmp_path, "roofs", role="roof"), "triton")
-    told(giving_up, others, ERROR, ERROR, ERROR)
-    assert giving_up.reason(others[-1]) and not giving_up.reason(ceilings[-1])
-    told(giving_up, ceilings, OTHER, OTHER, OTHER)
-    assert "no layout fits" in giving_up.reason(ceilings[-1]) and "no tile" in giving_up.reason(others[-1])
+    told(limit, others, ERROR, ERROR, ERROR)
+    assert limit.reason(others[-1]) and not limit.reason(ceilings[-1])
+    told(limit, ceilings, OTHER, OTHER, OTHER)
+    assert "no layout fits" in limit.reason(ceilings[-1]) and "no tile" in limit.reason(others[-1])
 
 
 # ---- in a run
@@ -151,7 +151,7 @@ def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
     by_status = [found.status for found in rows if found.implementation == "triton"]
     assert by_status == ["error"] * 3 + ["skipped"] * (len(only(made, "triton")) - 3)
     assert {found.status for found in rows if found.implementation == "cublas"} == {"ok"}
-    assert len(run.planner.giving_up.lines) == 1
+    assert len(run.planner.failure_limit.lines) == 1
     run.close()
 
 
@@ -160,13 +160,13 @@ def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
     run = opened(folder, made)
     answering(run, "triton", [])
     walk = run.walk()
-    while not run.planner.giving_up.lines:
+    while not run.planner.failure_limit.lines:
         next(walk)
     run.interrupted()
     again = opened(folder, made, resume=True)
     answering(again, "nothing", asked := [])
     rows = [found for _, found in again.walk()]
-    assert not again.planner.giving_up.lines and {found.status for found in rows} == {"ok"}
+    assert not again.planner.failure_limit.lines and {found.status for found in rows} == {"ok"}
     assert asked.count("triton") == len(only(made, "triton")) - 3
     again.close()
 
