@@ -1,8 +1,7 @@
-"""`python -m plots RESULT... [-o DIR]`: every figure of the files. `... report RESULT...`: one page of a run.
+"""`python -m plots RESULT... [-o DIR]`: every figure of the files. `... report RESULT...`: one page.
 
-`... score RESULT...`: how far predictions are off. `... history RESULT...`: a page for each device on what
-changed over its nights. `... fleet RESULT...`: one page about many units of one kind.
-`... accept RESULT`: one about one unit. `... buy RESULT...`: one for who buys devices. `... site`: all of it.
+`... score RESULT...`: how far predictions are off. `... achieved RESULT...`: what devices achieve by class of
+work. `... site`: an index over the reports of all devices.
 """
 
 from __future__ import annotations
@@ -38,18 +37,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | history RESULT... | "
-    "fleet RESULT... | accept RESULT | buy RESULT... | site [RESULT...]",
-    help="What result files mean: figures (draw, also without the word), one page about a run (report), how "
-    "far predictions are off (score), what nights did (history), which of many units is slow (fleet), "
-    "whether one unit is (accept), what devices gain for the money (buy), all of this as a site (site). From "
-    "parquet alone; no GPU is needed. A file called as one of these words is given as ./draw, ./score ...",
+    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | "
+    "achieved RESULT... | site [RESULT...]",
+    help="What result files mean: figures (draw, also without the word), one page about a run, several "
+    "devices, nights or units (report), how far predictions are off (score), what devices achieve by class "
+    "of work (achieved), an index over the reports of all devices (site). From parquet alone; no GPU is "
+    "needed. A file called as one of these words is given as ./draw, ./score ...",
 )
 
-for command in (
-    *(figures.draw, figures.achieved, score),
-    *(pages.report, pages.history, pages.fleet, pages.accept, pages.buy, pages.site),
-):
+for command in (figures.draw, figures.achieved, score, pages.report, pages.site, pages.history, pages.fleet):
     app.command()(command)
 
 

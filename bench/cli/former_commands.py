@@ -17,6 +17,8 @@ FORMER: Mapping[str, str] = {
     "one": "`one CASE` is `run CASE --once`",
     "profile": "`profile CASE` is `run CASE --once`, which prints the command for Nsight; so does `explain`",
     "plots caches": "`plots caches` is gone: `plots draw` shows each cache sweep over its footprint",
+    "plots accept": "`plots accept` is `plots report`: a page about one run has the verdict",
+    "plots buy": "`plots buy` is `plots report`: a page about several devices has what each gains",
     "ceilings": "`ceilings` is `table --role ceiling`",
     "duel": "`duel` is `table --by implementation`",
     "efficiency": "`efficiency` is `table --by implementation`, and `table` has the share of the roof",

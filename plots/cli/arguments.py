@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,12 +38,6 @@ CalibrateBy = Annotated[
         help="Runs whose ceilings and calibration stand in, for the same device, where a result has none of "
         "its own, as points of a published figure. Repeatable.",
     ),
-]
-
-Compared = Annotated[Path | None, output("DIR", "Folder; figures/compared if left out.")]
-
-EveryRun = Annotated[
-    bool, typer.Option("--every-run", help="Of a folder every run, not only the newest of each device.")
 ]
 
 
@@ -109,23 +103,25 @@ def writing(what: str) -> Iterator[None]:
 def load_runs(
     results: Sequence[Path], calibrate_by: Sequence[Path] | None, one_unit: bool = False
 ) -> list[DeviceRun]:
-    """The runs of these files, with a remark on each that another run calibrates.
+    """The runs of these files, those of the device that was named first before the others.
 
-    `one_unit`: of several units of one kind only one is kept, which is remarked on, too.
+    `one_unit`: of several units of one kind only one is kept, which is remarked on, as is each run that
+    another run calibrates.
     """
     runs = load(results, find_datasheet, left_out, calibrate_by or (), remark if one_unit else None)
     for run in runs:
         if run.calibrating:
             remark(f"{run.device} {run.name}: calibrated by run {run.calibrating.run_id}")
+    devices = {run.device for run in runs}
+    if len(devices) > 1:  # `load` puts them in alphabetical order
+        named = (run.device for path in results for run in _readable(path) if run.device in devices)
+        first = next(named)
+        runs.sort(key=lambda run: run.device != first)
     return runs
 
 
-def first_named(results: Sequence[Path], devices: Sequence[str]) -> str:
-    """The one of these devices that was named first; `load` puts them in alphabetical order."""
-    if len(set(devices)) > 1:
-        for path in results:
-            try:
-                return next(run.device for run in read([path]) if run.device in devices)
-            except (UserError, StopIteration):
-                continue  # left out already, or without a time
-    return devices[0]
+def _readable(path: Path) -> list[DeviceRun]:
+    """The runs of a file; none if it was left out already."""
+    with suppress(UserError):
+        return read([path])
+    return []

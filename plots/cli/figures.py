@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,21 +14,8 @@ from bench.errors import UserError
 from bench.judge.achieved import achieved as achieved_of
 from bench.judge.frame import load
 from bench.store import parquet
-from plots.base.page import Page
 from plots.base.saving import save_in
-from plots.cli.arguments import (
-    COMPARED,
-    CalibrateBy,
-    Compared,
-    EveryRun,
-    Results,
-    figures,
-    first_named,
-    load_runs,
-    newest,
-    output,
-    writing,
-)
+from plots.cli.arguments import COMPARED, CalibrateBy, Results, figures, load_runs, newest, output, writing
 from plots.figures import achieved as achieved_figure
 from plots.figures import generations, roofline
 from plots.figures.every_figure import save
@@ -47,14 +33,13 @@ def draw(
         ),
     ] = None,
     calibrate_by: CalibrateBy = None,
-    every_run: EveryRun = False,
 ) -> None:
     """Draw every figure of these results; several devices also together, side by side.
 
     Of a folder the newest run of each device is drawn. The first device named is the one that others are
     compared with.
     """
-    files = results if every_run else [file for path in results for file in newest(path)]
+    files = [file for path in results for file in newest(path)]
     with stages() as say:
         say("reading results")
         runs = load_runs(files, calibrate_by, one_unit=True)
@@ -74,30 +59,29 @@ def draw(
     together = [run for run in runs if run.measured]
     if len({run.device for run in together}) > 1:
         folder = (to or figures()) / COMPARED
-        base = first_named(files, [run.device for run in together])
         apart: list[str] = []
         with writing("figures"), stages() as say:
-            drawn = save_in(folder, generations.draw(together, base, apart.append), say)
+            drawn = save_in(folder, generations.draw(together, together[0].device, apart.append), say)
         for sentence in apart:
             remark(sentence)
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
 
 
-def _save_compared(to: Path | None, pages: Iterable[tuple[str, Page]]) -> Path:
-    """Save pages of several devices, in figures/compared if no folder is given; the first file."""
-    with writing("figures"):
-        return save_in(to or figures() / COMPARED, pages, say=lambda name: None)[0]
-
-
-def achieved(results: Results, to: Compared = None) -> None:
+def achieved(
+    results: Results,
+    to: Annotated[Path | None, output("DIR", "Folder; figures/compared if left out.")] = None,
+) -> None:
     """What every device achieves by class of work, from the oldest to the newest, with its datasheet."""
     runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
     rates = achieved_of(runs)
-    if len({each.device for each in rates}) < 2:
+    devices = len({each.device for each in rates})
+    if devices < 2:
         raise UserError(
             "achieved: fewer than two of these devices have a datasheet and a time that says enough"
         )
     sheets = {run.device: run.datasheet for run in runs if run.datasheet is not None}
     sources = sorted({(run.rows[0].source or "measured here").partition(";")[0] for run in runs})
-    first = _save_compared(to, achieved_figure.draw(rates, sheets, sources))
-    typer.echo(f"{first}: {len({each.device for each in rates})} devices")
+    pages = achieved_figure.draw(rates, sheets, sources)
+    with writing("figures"):
+        first = save_in(to or figures() / COMPARED, pages, say=lambda name: None)[0]
+    typer.echo(f"{first}: {devices} devices")

@@ -1,9 +1,10 @@
-"""`python -m plots report`, `history`, `fleet`, `accept`, `buy`, `site`: pages for a browser."""
+"""`python -m plots report`, `site`: pages for a browser."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,16 +18,17 @@ from bench.sweep.load import SWEEPS
 from plots.cli.arguments import (
     COMPARED,
     CalibrateBy,
-    EveryRun,
     Results,
     figures,
-    first_named,
     load_runs,
     newest,
     output,
     page_file,
     writing,
 )
+
+if TYPE_CHECKING:
+    from plots.report.section import Results as Shown
 
 
 def report(
@@ -40,42 +42,49 @@ def report(
         ),
     ] = None,
     calibrate_by: CalibrateBy = None,
-    every_run: EveryRun = False,
 ) -> None:
-    """One page about a run, for any browser, offline; of several runs one page with them side by side.
+    """One page about these results, for any browser, offline, with a section for each thing that they show.
 
-    It shows what the machine reaches, the verdicts on the guides' rules, every case with its prediction, the
-    experiments' charts, and what was not measured and why.
+    A run: what the machine reaches, whether that is as fast as its kind should be, the verdicts on the
+    guides' rules, every case with its prediction, the experiments, and what was not measured and why. Several
+    devices: what each gains over the first. Several nights: what changed. Several units of a kind: which are
+    slow. Of a folder the newest run of each device is shown in detail.
     """
-    demand("report", "jinja2", "vl-convert-python")
-    from bench.cli.claims import judged_rows
-    from plots.base.vega import begin_library
-    from plots.report import nights, units
-    from plots.report import page as report_page
-    from plots.report.section import Results
+    demand("report", "jinja2", "ruptures")
+    from plots.report import page
 
-    begin_library()
-    files = results if every_run else [file for path in results for file in newest(path)]
     with stages() as say:
-        say("reading results")
-        runs = load_runs(files, calibrate_by, one_unit=True)
-    if (first := first_named(results, [run.device for run in runs])) != runs[0].device:
-        runs.sort(key=lambda run: run.device != first)
-    of = COMPARED if len(runs) > 1 else f"{runs[0].device}/{runs[0].name}"
-    file = page_file(to, figures() / of / "report.html")
-    sweeps = parquet.read_sweeps(files)
-    with stages() as say:
-        say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
-        remarks: list[str] = []
-        judged = judged_rows(runs, sweeps, remarks.append)
+        shown = _read(results, calibrate_by, say)
+        runs = shown.runs
+        of = COMPARED if len(runs) > 1 else f"{runs[0].device}/{runs[0].name}"
+        file = page_file(to, figures() / of / "report.html")
         say(f"writing {file}")
-        given = Results(results, runs, sweeps, judged, remark)
-        more = [part for of in (nights, units) if (part := of.section(given)) is not None]
-        page = report_page.html(runs, sweeps, judged, is_ours, more)
-    for sentence in remarks:
-        remark(sentence)
-    write_text(file, page)
-    typer.echo(f"{file} ({len(page) / 1e6:.1f} MB)")
+        text = page.html(shown)
+    write_text(file, text)
+    typer.echo(f"{file} ({len(text) / 1e6:.1f} MB)")
+
+
+def site(
+    results: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RESULT...]",
+            help="Parquet files, or folders of them. If left out: what `make public` fetched, or else the "
+            "committed samples of it, and committed runs on a CPU.",
+        ),
+    ] = None,
+    to: Annotated[Path, output("DIR", "Folder, emptied of an earlier site.")] = Path("site"),
+) -> None:
+    """A report of each device and one of all together, with an index of them and of the guides' rules."""
+    demand("site", "jinja2", "ruptures")
+    from plots.report import index
+
+    reference, imported = ROOT / "results" / "reference", ROOT / "results" / "imported"
+    whole = any(imported.rglob("*.parquet"))
+    public = [imported] if whole else [reference / "public", reference / "engines"]
+    with stages() as say, writing("the site"):
+        size, count = index.write(_read(results or [*public, reference / "core"], None, say), to, say)
+    typer.echo(f"{to / 'index.html'}: {count_text(count, 'page')}, {size / 1e6:.1f} MB")
 
 
 def history(
@@ -151,106 +160,17 @@ def fleet(
     typer.echo(f"{file}: {count_text(len(judged_fleet.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
 
 
-def accept(
-    results: Results,
-    to: Annotated[
-        Path | None, output("FILE", "The page's file; figures/<device>/<run>/accept.html if left out.")
-    ] = None,
-    baseline: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable.")
-    ] = None,
-) -> None:
-    """One page about one unit: is it as fast as its kind should be, and by what evidence.
+def _read(
+    results: Sequence[Path], calibrate_by: Sequence[Path] | None, say: Callable[[str], object]
+) -> Shown:
+    """What these files hold, with the verdicts on it."""
+    from bench.cli.claims import judged_rows
+    from plots.report.section import Results as Shown
 
-    `python -m bench accept` measures it, and prints the verdicts alone.
-    """
-    demand("accept", "jinja2")
-    from bench.accept.command import judge_files
-    from plots.accept import page as accept_page
-
-    judged = judge_files(results, baseline or [])
-    row = judged[0].row
-    file = page_file(to, figures() / row.device / row.run_id / "accept.html")
-    page = accept_page.html(judged)
-    write_text(file, page)
-    typer.echo(f"{file}: {count_text(len(judged), 'kind')} of work ({len(page) / 1e3:.0f} kB)")
-
-
-def buy(
-    results: Results,
-    to: Annotated[Path | None, output("FILE", "The page; figures/buy.html if left out.")] = None,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=USD", help="What a device costs; USD/h: for an hour of it. Repeatable."),
-    ] = None,
-) -> None:
-    """What devices gain over the first one: measured and promised speed-ups, for each joule and each dollar.
-
-    `python -m bench compare RESULT... --across device` prints the same speed-ups.
-    """
-    demand("buy", "jinja2")
-    from bench.cli.across import Across
-    from plots.buy import page as buy_page
-
-    with stages() as say:
-        say("reading results")
-        across = Across.read(results, left_out)
-        page = buy_page.html(across, buy_page.prices(price or [], list(across.sheets)))
-    file = page_file(to, figures() / "buy.html")
-    write_text(file, page)
-    typer.echo(f"{file}: {count_text(len(across.sheets), 'device')} ({len(page) / 1e3:.0f} kB)")
-
-
-def site(
-    results: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[RESULT...]",
-            help="Parquet files, or folders of them. If left out: what `make public` fetched, or else the "
-            "committed samples of it, and committed runs on a CPU.",
-        ),
-    ] = None,
-    to: Annotated[Path, output("DIR", "Folder, emptied of an earlier site.")] = Path("site"),
-    verdicts: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Verdicts on imported runs that `bench claims --json` wrote."),
-    ] = None,
-) -> None:
-    """All devices, rules and operators as a site: static pages for any browser, offline."""
-    demand("site", "jinja2", "ruptures", "vl-convert-python")
-    from time import monotonic
-
-    from bench.cli.claims import from_json
-    from plots.base.vega import begin_library
-    from plots.website import build
-
-    begun = monotonic()
-    begin_library()
-    reference = ROOT / "results" / "reference"
-    imported = ROOT / "results" / "imported"
-    whole = bool(results) or any(imported.rglob("*.parquet"))
-    public = [imported] if whole else [reference / "public", reference / "engines"]
-    files = results or [*public, reference / "core", reference / "steps"]
-    with stages() as say:
-        say("reading results")
-        runs = load_runs(files, None, one_unit=True)
-        given = build.Given(
-            runs,
-            parquet.read_sweeps(files),
-            from_json(verdicts) if verdicts else (),
-            ROOT / "docs" / "simulated_fleet",
-            max((reference / "tour").rglob("*.parquet")),
-            whole,
-            is_ours,
-        )
-        with writing("the site"):
-            size = build.write(given, to, say)
-    pages = len(list(to.rglob("*.html")))
-    typer.echo(
-        f"{to / 'index.html'}: {count_text(pages, 'page')}, {size / 1e6:.1f} MB, {monotonic() - begun:.0f} s"
-    )
-
-
-def is_ours(sweep: str) -> bool:
-    """Whether this checkout has the sweep of this name."""
-    return (SWEEPS / f"{sweep}.yaml").is_file()
+    say("reading results")
+    files = [file for path in results for file in newest(path)]
+    runs = load_runs(files, calibrate_by, one_unit=True)
+    sweeps = parquet.read_sweeps(files)
+    say(f"judging {count_text(sum(run.measured for run in runs), 'time')}")
+    judged = judged_rows(runs, sweeps, remark)
+    return Shown(results, runs, sweeps, judged, lambda sweep: (SWEEPS / f"{sweep}.yaml").is_file(), remark)

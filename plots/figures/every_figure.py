@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,22 +35,31 @@ def pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
     """(path without ending, page) of every figure: the run as a whole, then the sweeps by name."""
     for name, page in roofline.draw(run):
         yield f"roofline-{name}", page
-    yield from sweep_pages(run, sweeps)
+    for _, _, drawn in of_sweeps(run, sweeps):
+        yield from drawn
 
 
-def sweep_pages(run: DeviceRun, sweeps: Sweeps) -> Iterator[tuple[str, Page]]:
-    """The pages of the sweeps by name."""
+def of_sweeps(
+    run: DeviceRun, sweeps: Sweeps
+) -> Iterator[tuple[str, pd.DataFrame, Iterator[tuple[str, Page]]]]:
+    """(sweep, its rows, its pages) by name."""
     once = run.frame[run.frame["visit"] == 0]
     decided = verdict_lines.by_sweep(verdict_lines.verdicts(run, sweeps))
     for path, rows in once.groupby("sweep", sort=True):
         wanted = sections(rows, sweeps.get(str(path), {}))
         wanted = [replace(section, decided=decided.get(str(path), ())) for section in wanted]
-        for i, section in enumerate(wanted):
-            which = f"-{i + 1}" if len(wanted) > 1 else ""
-            for drawn, leaves in _drawings(run, rows, section):
-                for number, page in enumerate(leaves, 1):
-                    leaf = f"-{number}" if number > 1 else ""
-                    yield f"{path}{which}-{drawn}{leaf}", page
+        yield str(path), rows, _pages(run, str(path), rows, wanted)
+
+
+def _pages(
+    run: DeviceRun, path: str, rows: pd.DataFrame, wanted: Sequence[Section]
+) -> Iterator[tuple[str, Page]]:
+    for i, section in enumerate(wanted):
+        which = f"-{i + 1}" if len(wanted) > 1 else ""
+        for drawn, leaves in _drawings(run, rows, section):
+            for number, page in enumerate(leaves, 1):
+                leaf = f"-{number}" if number > 1 else ""
+                yield f"{path}{which}-{drawn}{leaf}", page
 
 
 def _drawings(run: DeviceRun, rows: pd.DataFrame, section: Section) -> Iterator[tuple[str, Iterator[Page]]]:

@@ -1,13 +1,15 @@
-"""The cases of a report: what its charts, its table and its filters know of every timed row.
+"""The section on every case: a table of all timed rows that can be sorted and filtered, and the others.
 
-They are kept by columns, with the values of words listed once, which is a tenth of the size of objects.
+The page has the cases by columns, with the values of words listed once, a tenth of the size of objects.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,44 +18,88 @@ import pandas as pd
 
 from bench.case_name import row_name
 from bench.cli.explain import command_again
-from bench.format import alike_texts
+from bench.errors import UserError
+from bench.format import alike_texts, count_text
+from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
 from plots.base import prediction_lines
+from plots.report.section import Results, Section, filled, packed
 
 DIGITS = 4
 """Significant digits of the numbers of a page: as many as intervals ever justify."""
 
-WORDS = (
-    *("device", "sweep", "operator", "implementation", "dtype", "cache"),
-    *("bound_by", "flags", "rate_unit", "again"),
-)
+MOST_ROWS = 20_000
+"""Timed cases of one page, which then has about three megabytes."""
+FILTERS = {
+    "device": "device",
+    "operator": "operator",
+    "implementation": "implementation",
+    "dtype": "data type",
+    "bound_by": "bound by",
+    "flags": "flag",
+}
+"""Column that the table can be filtered by -> the word for it."""
+WORDS = (*FILTERS, "rate_unit", "again")
 """Columns of words."""
-NUMBERS = (
-    *("median_s", "low_s", "high_s", "rate", "flop_per_s", "intensity"),
-    *("predicted_s", "ratio", "of_roof", "calibrating"),
-)
+NUMBERS = ("median_s", "low_s", "high_s", "rate", "predicted_s", "ratio", "of_roof", "calibrating")
 """Columns of numbers, in SI units; `ratio` is the measured over the predicted time; `calibrating` is 1
 for rows that predictions are fitted to, which say nothing of how good these are."""
-_KEPT = (
-    *("sweep", "operator", "implementation", "dtype", "flags", "median_s", "low_s", "high_s"),
-    *("flop_per_s", "intensity", "of_roof", "condition", "rate_per_s"),
-)
+_KEPT = [
+    *("operator", "implementation", "dtype", "flags", "median_s", "low_s", "high_s"),
+    *("of_roof", "rate_per_s"),
+]
 """Columns of a run's frame."""
 NAME = "{}"
 """Stands for the case's name in the command that measures it again."""
 
 
-def cases(runs: Sequence[DeviceRun], known: Callable[[str], bool]) -> pd.DataFrame:
-    """A row for each timed measurement: its name, WORDS and NUMBERS; the index is (run, place in its frame).
+def section(results: Results) -> Section:
+    """Every case. UserError if there are too many timed ones for a page."""
+    rows = _cases(results)
+    if len(rows) > MOST_ROWS:
+        raise UserError(
+            f"{count_text(len(rows), 'timed case')} are too many for one page; give fewer results, of "
+            f"{MOST_ROWS:,} cases at most"
+        )
+    content = {"cases": _by_columns(rows), "flags": {flag.name: flag.means for flag in FLAGS}}
+    html = filled(
+        "cases.html.j2",
+        timed=len(rows),
+        filters=_filters(rows, results),
+        untimed=_untimed(results.runs),
+        several=len(results.runs) > 1,
+        content=packed(json.dumps(content, separators=(",", ":"), allow_nan=False).encode()),
+    )
+    return Section("Every case", "cases", html)
 
-    `known` says whether this checkout has a sweep. Rows that were measured as ceilings, probes or for
-    calibration are left out: the head of the page shows what was read from them.
+
+def _filters(rows: pd.DataFrame, results: Results) -> list[tuple[str, str, list[tuple[str, int]]]]:
+    """(column, word for it, its values with their counts) of each filter that has a choice."""
+    filters = []
+    for column, word in FILTERS.items():
+        values = rows[column].str.split().explode() if column == "flags" else rows[column]
+        counts = Counter(filter(None, values.dropna()))
+        if column == "flags":
+            counts["(none)"] = int((rows["flags"] == "").sum())
+        if column != "device" and counts:
+            filters.append((column, word, sorted(counts.items())))
+        elif len(results.runs) > 1:
+            filters.append((column, results.whose, sorted(counts.items())))
+    return filters
+
+
+def _cases(results: Results) -> pd.DataFrame:
+    """A row for each timed measurement: its name, WORDS and NUMBERS.
+
+    Rows that were measured as ceilings, probes or for calibration are left out: the head of the page shows
+    what was read from them.
     """
-    parts = [_cases(run, known) for run in runs]
-    return pd.concat(parts, keys=range(len(runs)), names=["run", "row"])
+    named = zip(results.runs, results.labels, strict=True)
+    return pd.concat([_of_run(run, label, results.known) for run, label in named], ignore_index=True)
 
 
-def _cases(run: DeviceRun, known: Callable[[str], bool]) -> pd.DataFrame:
+def _of_run(run: DeviceRun, label: str, known: Callable[[str], bool]) -> pd.DataFrame:
+    """The rows of one run; `known` says whether this checkout has a sweep."""
     frame = run.frame
     here = (frame["role"] == "measurement") & (frame["visit"] == 0) & frame["median_s"].notna()
     rows = frame[here]
@@ -63,10 +109,10 @@ def _cases(run: DeviceRun, known: Callable[[str], bool]) -> pd.DataFrame:
     structured = rows["structured_limiter"].where(rows["structured_s"].notna(), "").fillna("")
     commands = [command_again(run.rows[place], known(run.rows[place].sweep)) for place in places]
     again = [text.replace(shlex.quote(name), NAME) for text, name in zip(commands, names, strict=True)]
-    kept = rows[[*_KEPT]].rename(columns={"condition": "cache", "rate_per_s": "rate"})
+    kept = rows[_KEPT].rename(columns={"rate_per_s": "rate"})
     return kept.assign(
         name=names,
-        device=run.device,
+        device=label,
         bound_by=structured.where(structured != "", rows["limiter"].fillna("")),
         rate_unit=np.where(rows["rate"] == "flop", "FLOP/s", "B/s"),
         again=again,
@@ -77,23 +123,23 @@ def _cases(run: DeviceRun, known: Callable[[str], bool]) -> pd.DataFrame:
     )
 
 
-def packed(rows: pd.DataFrame) -> dict[str, Any]:
+def _by_columns(rows: pd.DataFrame) -> dict[str, Any]:
     """The cases for the page: `name`, each of NUMBERS as a list, each of WORDS as its values and places."""
     columns: dict[str, Any] = {"name": rows["name"].tolist()}
     for name in WORDS:
         at, values = pd.factorize(rows[name])
         columns[name] = {"values": values.tolist(), "at": at.tolist()}
     for name in NUMBERS:
-        columns[name] = rounded(rows[name])
+        columns[name] = _rounded(rows[name])
     return columns | {"suspect": rows["suspect"].astype(int).tolist()}
 
 
-def rounded(values: Iterable[float]) -> list[float | None]:
+def _rounded(values: Iterable[float]) -> list[float | None]:
     """The numbers with DIGITS significant digits; None where there is none."""
     return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in map(float, values)]
 
 
-def untimed(runs: Sequence[DeviceRun]) -> list[tuple[str, str, str, int, list[str]]]:
+def _untimed(runs: Sequence[DeviceRun]) -> list[tuple[str, str, str, int, list[str]]]:
     """(device, status, reason, cases, their sweeps) of cases without a time, the commonest reason first."""
     rows = [(run.device, row) for run in runs for row in run.rows if not row.is_timed]
     texts = alike_texts(row.reason for _, row in rows)

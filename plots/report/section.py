@@ -49,8 +49,20 @@ class Results:
     """What each run's sweeps declared."""
     judged: Sequence[tuple[Sequence[DeviceRun], Sequence[JudgedClaim]]]
     """Verdicts on the guides' rules, with the runs that were judged together."""
+    known: Callable[[str], bool]
+    """Whether this checkout has a sweep of this name."""
     say: Callable[[str], object]
     """Takes remarks of a sentence each, such as on files that cannot be read."""
+
+    @property
+    def whose(self) -> str:
+        """What tells the runs apart: device, or run where all are of one device."""
+        return "run" if len({run.device for run in self.runs}) == 1 < len(self.runs) else "device"
+
+    @property
+    def labels(self) -> list[str]:
+        """The name of each run on the page."""
+        return [run.name if self.whose == "run" else run.device for run in self.runs]
 
 
 @cache

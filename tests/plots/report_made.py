@@ -7,7 +7,7 @@ import gzip
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from bench.judge.frame import DeviceRun, load
 from bench.store.parquet import read_sweeps, write
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.report.page import html
+from plots.report.page import SECTIONS, OfResults, html
+from plots.report.section import Results
 from tests.plots.synthetic import H100, NO_TIME, Machine, ceilings, row
 
 CORE = Path("results/reference/core")
@@ -52,10 +53,16 @@ def read(path: Path) -> list[DeviceRun]:
     return load([path], find_datasheet)
 
 
-def page(path: Path) -> str:
-    """The page about a result file or folder."""
+def results(path: Path) -> Results:
+    """What a result file or folder holds, as the command reads it."""
     runs, sweeps = read(path), read_sweeps([path])
-    return html(runs, sweeps, judged_rows(runs, sweeps, lambda line: None), lambda sweep: True)
+    judged = judged_rows(runs, sweeps, lambda line: None)
+    return Results([path], runs, sweeps, judged, lambda sweep: True, lambda line: None)
+
+
+def page(path: Path, sections: Sequence[OfResults] = SECTIONS) -> str:
+    """The page about a result file or folder."""
+    return html(results(path), sections)
 
 
 def written(path: Path, rows: list[Measurement], sweeps: dict[str, Any] | None = None) -> Path:

@@ -19,7 +19,7 @@ from kernels.gemm.problem import Gemm
 from kernels.pooling.problem import Pooling
 from plots.base.page import MOST_ENTRIES, Captioned
 from plots.base.plot_spec import sections
-from plots.figures.every_figure import sweep_pages
+from plots.figures.every_figure import pages
 from tests.drawing import drawn
 from tests.our_sweeps import declared_of
 from tests.plots.drawn import assert_readable, legend, loaded, opened, points
@@ -29,7 +29,7 @@ PANELS = ["kind", "direction", "layout"]
 
 
 def figures(run: DeviceRun, sweeps: Sweeps) -> dict[str, Captioned]:
-    return opened(sweep_pages(run, sweeps))
+    return opened(pages(run, sweeps))
 
 
 def claim(**test: Any) -> dict[str, Any]:

@@ -1,36 +1,37 @@
 """report.html without a browser: what is in it, and that it comes from the rows alone."""
 
+import base64
+import gzip
 import re
 import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-import vl_convert
 from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app as bench_app
 from bench.case_name import row_name
-from bench.cli.claims import judged_rows, verdicts
-from bench.store.parquet import write
-from bench.store.schema import Measurement
-from kernels.latency.problem import Latency
-from kernels.stream.problem import Stream
+from bench.cli.claims import verdicts
 from plots.__main__ import app
-from plots.report import page
+from plots.report import cases as every_case
+from plots.report import claims, devices, experiments, implementations
+from plots.report import machine as the_machine
 from tests.plots.report_made import CORE, column, content, few, many, read, written
 from tests.plots.report_made import page as page_of
-from tests.plots.synthetic import CPU, H100, H200, row
+from tests.plots.synthetic import CPU, H100, H200
 
+DRAWING = re.compile(r'aria-label="([^"]*)" style="[^"]*" data-svg="([^"]*)"')
+"""What a figure of a page shows, and its SVG as it is packed."""
 PUBLIC = Path(__file__).parents[2] / "results" / "reference" / "public"
 
 
 @pytest.fixture(scope="module")
 def core() -> tuple[str, dict[str, Any]]:
-    text = page_of(CORE)
+    text = page_of(CORE, (the_machine.section, claims.section, every_case.section))
     return text, content(text)
 
 
@@ -44,10 +45,6 @@ def section(text: str, name: str) -> str:
 
 def table(text: str, label: str) -> str:
     return text.split(f'aria-label="{label}"')[1].split("</table>")[0]
-
-
-def svg(spec: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    return vl_convert.vegalite_to_svg(spec | {"datasets": {"rows": rows}})
 
 
 def test_every_timed_measurement_is_a_case_with_the_row_s_own_numbers(
@@ -100,37 +97,8 @@ def test_every_claim_stands_there_with_the_verdict_of_the_command(core: tuple[st
     assert ">CONTRADICTED<" in decided and ">CONTRADICTED<" not in undecided
 
 
-def test_every_chart_can_be_drawn_without_a_browser(core: tuple[str, dict[str, Any]]) -> None:
-    known = core[1]
-    cases = [{"colour": "a", "at": 0} | _case(known["cases"], at) for at in range(40)]
-    for spec in (known["roofline"], known["ratios"]):
-        assert "<svg" in svg(spec, cases)
-    assert len(known["experiments"]) > 20
-    for drawn in known["experiments"][::4]:
-        for chart in drawn:
-            at = chart["points"]["row"]
-            points = {name: [known["cases"][name][place] for place in at] for name in ("median_s", "ratio")}
-            points |= {"y": points["median_s"]} | chart["points"]
-            rows = [dict(zip(points, values, strict=True)) for values in zip(*points.values(), strict=True)]
-            drawn_panels = svg(chart["spec"], rows)
-            assert all(panel in drawn_panels for panel in chart["points"]["panel"] if panel)
-
-
-def _case(cases: dict[str, Any], at: int) -> dict[str, Any]:
-    return {name: column(cases, name)[at] for name in cases}
-
-
-def test_an_experiment_s_points_are_its_sweep_s_timed_rows(tmp_path: Path) -> None:
-    known = content(page_of(written(tmp_path / "run.parquet", few())))
-    ((chart,),) = known["experiments"]
-    names = [known["cases"]["name"][place] for place in chart["points"]["row"]]
-    assert len(names) == len(set(names)) == 9 and all(name.startswith("gemm/some-") for name in names)
-    for name, x in zip(names, chart["points"]["x"], strict=True):
-        assert f"-n{x:.0f}-" in name
-
-
 def test_what_was_not_measured_stands_there_with_its_reason(tmp_path: Path) -> None:
-    part = section(page_of(written(tmp_path / "run.parquet", few())), "untimed")
+    part = section(page_of(written(tmp_path / "run.parquet", few())), "cases")
     assert "skipped" in part and "it needs" in part and "gemm/some" in part
     complete = [row for row in few() if row.is_timed]
     assert "Every case that was asked for has a time." in page_of(
@@ -141,7 +109,7 @@ def test_what_was_not_measured_stands_there_with_its_reason(tmp_path: Path) -> N
 def test_words_from_a_file_are_no_markup(tmp_path: Path) -> None:
     title = "</script><script>alert(1)</script>"
     sweeps = {"gemm/some": {"title": title, "plot": [{"x": "n"}]}}
-    text = page_of(written(tmp_path / "run.parquet", few(), sweeps))
+    text = page_of(written(tmp_path / "run.parquet", few(), sweeps), (experiments.section,))
     assert title not in text and "&lt;/script&gt;" in text
 
 
@@ -157,18 +125,18 @@ def test_two_devices_stand_side_by_side_and_their_differences_are_marked(tmp_pat
     assert 'data-column="device"' in text
 
 
-def test_implementations_stand_beside_each_other_or_it_is_said_that_none_do(tmp_path: Path) -> None:
+def test_implementations_stand_beside_each_other_where_there_are_several(tmp_path: Path) -> None:
     sampled = [replace(row, samples_s=[row.median_s] * 9) if row.median_s else row for row in few(H100)]
     part = section(page_of(written(tmp_path / "gpu.parquet", sampled)), "against")
     assert ">triton<" in part and ">cublas<" in part
-    cpu = page_of(written(tmp_path / "cpu.parquet", few(CPU)))
-    assert "No case was timed by several implementations" in section(cpu, "against")
+    cpu = page_of(written(tmp_path / "cpu.parquet", few(CPU)), (implementations.section,))
+    assert "Implementations compared" not in cpu
 
 
 def test_too_many_cases_are_refused_with_the_number_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "MOST_ROWS", 100)
+    monkeypatch.setattr(every_case, "MOST_ROWS", 100)
     file = written(tmp_path / "run.parquet", list(many(101)))
     done = invoke("report", file, "-o", tmp_path / "page.html")
     assert done.exit_code == 2 and "101 timed cases" in done.stderr and "100 cases" in done.stderr
@@ -197,8 +165,10 @@ def test_imported_times_without_an_interval_have_none_on_the_page_and_in_the_tab
     product = "NVIDIA H200,gemm,cublas,float16,256,512"
     lines = [f"{product},64,TN,1e-5,,", f"{product},128,TN,2e-5,1.9e-5,2.2e-5"]
     path = imported(tmp_path, "times", lines, f"{PRODUCTS},low_s,high_s")
-    cases = content(page_of(path))["cases"]
-    of_name = zip(cases["name"], cases["median_s"], cases["low_s"], cases["high_s"], strict=True)
+    text = page_of(path, (claims.section, every_case.section))
+    assert "Imported rows have no intervals" in text and 'data-column="bound_by"' not in text
+    known = content(text)["cases"]
+    of_name = zip(known["name"], known["median_s"], known["low_s"], known["high_s"], strict=True)
     assert sorted(ends for _, *ends in of_name) == [[1e-5, None, None], [2e-5, 1.9e-5, 2.2e-5]]
     lines = CliRunner().invoke(bench_app, ["table", str(path)]).output.splitlines()
     assert [line.split()[3:5] for line in lines if "-cublas-" in line] == [["unknown", "1"], ["±7.5", "%"]]
@@ -226,7 +196,7 @@ def test_the_command_writes_one_file_and_says_where_or_why_not(tmp_path: Path) -
 
 @pytest.mark.deep
 def test_ten_thousand_cases_make_at_most_3_megabytes(tmp_path: Path) -> None:
-    text = page_of(written(tmp_path / "run.parquet", list(many(10_000)), {}))
+    text = page_of(written(tmp_path / "run.parquet", list(many(10_000)), {}), (every_case.section,))
     assert len(content(text)["cases"]["name"]) == 10_000
     assert len(text.encode()) < 3e6
 
@@ -235,82 +205,13 @@ def test_runs_of_one_device_are_told_apart_in_heads_filters_cases_and_tables(tmp
     for dtype in ("float16", "float32"):
         both = [*products("cublas", (dtype,)), *products("triton", (dtype,))]
         imported(tmp_path, dtype, both)
-    runs = read(tmp_path)
-    text = page.html(runs, {}, judged_rows(runs, {}, print), lambda sweep: False)
-    known = content(text)
-    names = {run.name for run in runs}
-    assert len(names) == 2 and known["whose"] == "run"
-    assert set(column(known["cases"], "device")) == names == set(known["colours"]["device"])
+    text = page_of(tmp_path)
+    names = {run.name for run in read(tmp_path)}
+    assert len(names) == 2 and set(column(content(text)["cases"], "device")) == names
     heads, rivals = table(text, "The devices side by side"), table(text, "All implementations")
     filters = text.split('data-column="device"')[1].split("</select>")[0]
     for name in names:
         assert f">{name}</th>" in heads and f'value="{name}"' in filters and f"<td>{name}</td>" in rivals
-
-
-def test_without_a_prediction_there_is_no_chart_of_predictions(tmp_path: Path) -> None:
-    text = page_of(imported(tmp_path, "times", products("cublas")))
-    assert 'id="roofline"' in text and 'id="ratios"' not in text and 'data-column="bound_by"' not in text
-    assert "Imported rows have no intervals" in text
-    ours = page_of(written(tmp_path / "run.parquet", few()))
-    assert 'id="ratios"' in ours and "Imported rows" not in ours
-
-
-def test_types_with_the_same_peak_share_a_roof_of_warm_imported_rows_too(tmp_path: Path) -> None:
-    path = imported(tmp_path, "times", products("cublas", ("float16", "bfloat16", "float32")))
-    roofs = content(page_of(path))["roofline"]["layer"][0]["data"]["values"]
-    assert [roof["label"] for roof in roofs if roof["label"]] == [
-        "bfloat16, float16, datasheet",
-        "float32, datasheet",
-    ]
-    assert len({roof["roof"] for roof in roofs}) == 2
-
-
-def test_single_imported_cases_are_no_panels_and_dozens_of_kernels_not_all_lines(tmp_path: Path) -> None:
-    def timed(kernel: int, kind: Literal["copy", "read"], length: int) -> Measurement:
-        problem = Stream(dtype="float32", kind=kind, length=length)
-        facts = {"median_s": kernel * length * 1e-9, "source": "made", "low_s": None, "high_s": None}
-        return row(H200, "imported/made/stream", problem, f"k{kernel}", **facts)
-
-    copies = [timed(kernel, "copy", length) for kernel in range(10, 40) for length in (400, 800, 1600)]
-    path = write(tmp_path / "run.parquet", [*copies, timed(10, "read", 400)], {})
-    text = page_of(path)
-    ((chart,),) = content(text)["experiments"]
-    assert set(chart["points"]["panel"]) == {"copy"}
-    assert set(chart["points"]["line"]) == {f"k{k}" for k in range(10, 22)}
-    rivals = table(text, "All implementations")
-    assert [f"<td>k{k}</td>" in rivals for k in (10, 21, 22, 39)] == [True, True, False, False]
-
-
-def test_imported_latencies_are_shown_for_one_step(tmp_path: Path) -> None:
-    def timed(footprint: int, steps: int) -> Measurement:
-        facts = {"median_s": steps * 4e-7, "low_s": None, "high_s": None, "source": "made"}
-        problem = Latency(dtype="float32", footprint_byte=footprint, steps=steps)
-        return row(H200, "imported/made/latency", problem, "chase", **facts)
-
-    chains = [timed(2048 * 2**power, 1000 * 2 ** (power // 4)) for power in range(8)]
-    ((chart,),) = content(page_of(write(tmp_path / "run.parquet", chains, {})))["experiments"]
-    assert chart["points"]["per"] == [1000] * 4 + [2000] * 4
-
-
-@pytest.mark.parametrize("dense", [True, False])
-def test_many_points_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: bool) -> None:
-    monkeypatch.setattr(page, "DENSE", 10 if dense else 1000)
-    spec = content(page_of(written(tmp_path / "run.parquet", list(many(50)))))["roofline"]
-    (points,) = [part["encoding"] for part in spec["layer"] if "params" in part]
-    assert points["size"]["value"] == (6 if dense else 26)
-
-
-def test_suspect_points_are_another_shape_hollow_and_larger(tmp_path: Path) -> None:
-    """Drawn: of nine points the three suspect ones alone are diamonds without a filling."""
-    known = content(page_of(written(tmp_path / "run.parquet", few())))
-    cases = [{"colour": "a", "at": 0} | _case(known["cases"], at) for at in range(9)]
-    image = svg(known["roofline"], cases)
-    points = re.findall(r'<path aria-label="[^"]*colour: a[^"]*" role="graphics-symbol"[^>]*>', image)
-    hollow = [point for point in points if 'fill-opacity="0"' in point]
-    assert len(points) == 9 and len(hollow) == sum(known["cases"]["suspect"]) > 0
-    shapes = [{re.sub(r"[-0-9.,]+", "", re.findall(r' d="([^"]*)"', one)[0]) for one in some}
-              for some in (hollow, [point for point in points if point not in hollow])]  # fmt: skip
-    assert len(shapes[0]) == len(shapes[1]) == 1 and shapes[0].isdisjoint(shapes[1])
 
 
 def test_several_devices_have_every_data_type_and_their_speed_ups(tmp_path: Path) -> None:
@@ -330,21 +231,55 @@ def test_several_devices_have_every_data_type_and_their_speed_ups(tmp_path: Path
     cells = second.split("<td>")[1:]
     assert len(cells) == len(names) - 1
     assert "by its datasheet; not measured" in cells[names.index("matrix products in float32") - 1]
-    gained = section(text, "gained")
+    gained = section(text, "devices").split("What each device achieves")[0]
     printed = CliRunner().invoke(bench_app, ["compare", str(tmp_path), "--across", "device"]).output
     operators = (" gemm", " stream", " launch")
     lines = [line.split() for line in printed.splitlines() if line.startswith(operators)]
-    rows = [re.sub(r"<[^>]*>", " ", line).split() for line in gained.split("<tr>")[2:]]
-    assert len(lines) == len(rows) > 2
-    for line, cells in zip(lines, rows, strict=True):
-        operator, dtype, bound_by, cases, median, low, _, high, *stated = line
-        promised = ["of", *stated, "promised"] if stated else []
-        wanted = [operator, dtype, "bound", "by", bound_by, median, *promised, low, "to", high, ",", "n", "="]
-        assert cells == [*wanted, cases]
-    assert 'id="gained"' not in page_of(tmp_path / "h100-sxm.parquet")
+    found = re.findall(r"<strong>([\d.]+)</strong>(?: <span[^>]*>of ([\d.]+)</span>)?", gained)
+    cases_of = re.findall(r"middle 80 % of (\d+) case", gained)
+    wanted = [(median, *(stated or [""]), n) for _, _, _, n, median, _, _, _, *stated in lines]
+    assert len(wanted) > 2
+    assert sorted((*pair, n) for pair, n in zip(found, cases_of, strict=True)) == sorted(wanted)
+    assert 'id="devices"' not in page_of(tmp_path / "h100-sxm.parquet", (devices.section,))
 
 
 def test_the_page_of_public_gpus_decides_what_the_command_decides(tmp_path: Path) -> None:
     judged = verdicts([PUBLIC / "nvidia-h200"], kernels.problem, print, print)
     words = Counter(each.verdict for each in judged)
-    assert words["SUPPORTED"] > 3 and words_of(section(page_of(PUBLIC / "nvidia-h200"), "rules")) == words
+    text = page_of(PUBLIC / "nvidia-h200", (claims.section,))
+    assert words["SUPPORTED"] > 3 and words_of(section(text, "rules")) == words
+
+
+def test_a_run_has_its_roofline_its_figures_and_its_acceptance(tmp_path: Path) -> None:
+    """Each figure is an SVG with its title as text, and drawn as `plots draw` draws it."""
+    text = page_of(written(tmp_path / "run.parquet", few(CPU)))
+    found = {says: gzip.decompress(base64.b64decode(svg)).decode() for says, svg in DRAWING.findall(text)}
+    assert [says for says in found if says.startswith("Roofline of ")]
+    (of_sweep,) = [svg for says, svg in found.items() if "gemm/some-rate" in says]
+    assert "Some products (gemm/some): rate" in of_sweep
+    assert not re.search(r' id="(axes|patch|line2d)_', of_sweep)
+    verdict = CliRunner().invoke(bench_app, ["accept", str(tmp_path / "run.parquet")]).output.split(": ")
+    assert f">{verdict[1]}</span>" in section(text, "accept")
+
+
+def test_a_site_is_an_index_over_reports_and_deletes_nothing_else(tmp_path: Path) -> None:
+    files = [written(tmp_path / f"{one.facts['device']}.parquet", few(one)) for one in (H100, H200)]
+    site = tmp_path / "site"
+    done = invoke("site", *files, "-o", site)
+    assert done.exit_code == 0, done.output
+    index = (site / "index.html").read_text()
+    links = re.findall(r'href="([^"]+)"', index)
+    assert set(links) == {"compared.html", "h100-sxm.html", "nvidia-h200.html"}
+    assert all((site / link).is_file() for link in links) and "4 pages" in done.output
+    words = words_of(section((site / "h100-sxm.html").read_text(), "rules"))
+    assert words and 'id="devices"' in (site / "compared.html").read_text()
+    assert invoke("site", files[0], "-o", site).exit_code == 0
+    assert not (site / "nvidia-h200.html").exists()
+    done = invoke("site", *files, "-o", tmp_path)
+    assert done.exit_code == 2 and "no site of ours" in done.stderr and files[0].is_file()
+
+
+@pytest.mark.parametrize("command", ["accept", "buy"])
+def test_a_command_that_went_is_answered_in_a_sentence(command: str) -> None:
+    done = invoke(command, "results")
+    assert done.exit_code == 2 and f"`plots {command}` is `plots report`" in done.stderr

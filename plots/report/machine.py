@@ -1,36 +1,33 @@
-"""The tables of a report: what devices reach, how their runs were made, and comparisons side by side."""
+"""The section on the machine: what each device reaches, its roofline, and how its run was made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import pandas as pd
+from itertools import islice
+from typing import NamedTuple
 
 from bench.cli.run_summary import reached_sentence, trust_lines
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
+from bench.judge.findings import findings
 from bench.judge.frame import DeviceRun
-from bench.judge.speedup import Gain, gains, speedups
-from bench.model.bound import bound_text
 from bench.model.ceilings import Ceilings
+from plots.base import style
+from plots.figures import roofline
+from plots.report.section import Results, Section, filled, svg
 
 STATED, UNMEASURED = "by its datasheet; not measured", "not measured"
 
 
 Number = tuple[str, str]
 """One of the numbers of a device, and its interval, of how many cases it is made, or where it is from."""
-MOST_RIVALS = 12
-"""Implementations of an operator in a table of what others timed, which may be dozens of launch shapes."""
-PROBLEM = ["operator", "parameters", "cache", "threads_asked"]
-"""Columns that two rows of one problem share."""
+MOST_ROOFLINES = 6
+"""Rooflines of the page; `python -m plots draw` has all."""
 
 
 class Head(NamedTuple):
-    """What stands on top of the page of one run."""
+    """What the section says of one run."""
 
-    kind: str
-    """cpu or cuda."""
     name: str
     sentence: str
     numbers: Mapping[str, Number]
@@ -41,21 +38,39 @@ class Head(NamedTuple):
     """(name, value, interval, case) of each ceiling that was measured."""
 
 
-def heads(runs: Sequence[DeviceRun]) -> list[Head]:
-    """The heads of a page; each has a number for every data type that one of the runs multiplies in."""
-    dtypes = list(dict.fromkeys(dtype for run in runs for dtype in _matrix_dtypes(run)))
-    made = [_head(run, dtypes) for run in runs]
+def section(results: Results) -> Section:
+    """What the devices reach; several stand side by side, a single one has its roofline."""
+    runs = results.runs
+    made = _heads(results)
+    with style.look():
+        drawn = list(islice(roofline.draw(runs[0]), MOST_ROOFLINES)) if len(runs) == 1 else []
+    html = filled(
+        "machine.html.j2",
+        whose=results.whose,
+        heads=made,
+        numbers=list(dict.fromkeys(what for head in made for what in head.numbers)),
+        findings=findings(runs),
+        lines=_lines(runs),
+        rooflines=[svg(page.figure, f"Roofline of {runs[0].device_name}, {name}") for name, page in drawn],
+    )
+    return Section("The machine" if len(runs) == 1 else "The machines", "machine", html)
+
+
+def _heads(results: Results) -> list[Head]:
+    """What is said of each run; it has a number for every data type that one of the runs multiplies in."""
+    dtypes = list(dict.fromkeys(dtype for run in results.runs for dtype in _matrix_dtypes(run)))
+    named = zip(results.runs, results.labels, strict=True)
+    made = [_head(run, label if results.whose == "run" else run.device_name, dtypes) for run, label in named]
     if len(made) == 1:  # a number that is not there needs no card; next to others it says so
         (head,) = made
         made = [head._replace(numbers={of: each for of, each in head.numbers.items() if each[0]})]
     return made
 
 
-def _head(run: DeviceRun, dtypes: Sequence[str]) -> Head:
+def _head(run: DeviceRun, name: str, dtypes: Sequence[str]) -> Head:
     state = [f"imported, not measured by roofbench: {_sources(run)}"] if run.imported else []
     return Head(
-        kind=run.rows[0].device_kind,
-        name=run.device_name,
+        name=name,
         sentence=reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own.",
         numbers=dict(_numbers(run, dtypes)),
         state=(*state, *trust_lines(run)),
@@ -77,7 +92,7 @@ def _sources(run: DeviceRun) -> str:
     return "; ".join(part for part in first if all(part in other for other in others))
 
 
-def lines(runs: Sequence[DeviceRun]) -> list[tuple[str, list[str]]]:
+def _lines(runs: Sequence[DeviceRun]) -> list[tuple[str, list[str]]]:
     """(fact, its value in each run); facts that no run has are left out."""
     lines = [
         ("device", [run.device_name for run in runs]),
@@ -189,48 +204,3 @@ def _values(run: DeviceRun, fact: Fact) -> str:
     texts = [text for text in dict.fromkeys(shown) if text]
     more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
     return ", ".join(texts[:3]) + more
-
-
-# ---- side by side
-
-
-def gained(runs: Sequence[DeviceRun]) -> list[dict[str, Any]]:
-    """The speed-ups of the devices over the first run's, as `python -m bench compare --across device`.
-
-    One for each operator, data type and bound, with the gain `on` each device.
-    """
-    sheets = {run.device: run.datasheet for run in runs}
-    if len(sheets) < 2:
-        return []
-    base = runs[0].device
-    cases = dict(speedups(pd.concat([run.frame for run in runs]), base))
-    places: dict[tuple[str, str, str], dict[str, Gain]] = {}
-    for gain in gains(cases, base, sheets):
-        places.setdefault((gain.operator, gain.dtype, bound_text(gain.bound_by)), {})[gain.device] = gain
-    return [
-        {"operator": operator, "dtype": dtype, "bound": bound, "on": on}
-        for (operator, dtype, bound), on in places.items()
-    ]
-
-
-def rivals(run: DeviceRun) -> Iterator[dict[str, Any]]:
-    """Every implementation of every operator with more than one; of imported rows the MOST_RIVALS fastest.
-
-    In how many of the `problems` that several of them timed it is the `fastest`, and the median of its time
-    over the fastest one's. Suspect rows are left out.
-    """
-    frame = run.frame
-    sound = (frame["role"] == "measurement") & (frame["visit"] == 0) & ~frame["suspect"].astype(bool)
-    timed = frame[sound & frame["median_s"].notna()]
-    latest = timed.sort_values("utc", kind="stable").drop_duplicates(
-        [*PROBLEM, "implementation"], keep="last"
-    )
-    several = latest[latest.groupby(PROBLEM)["implementation"].transform("nunique") > 1]
-    behind = several["median_s"] / several.groupby(PROBLEM)["median_s"].transform("min")
-    by_name = behind.groupby([several["operator"], several["implementation"]])
-    place = by_name.median().groupby("operator").rank(method="first").to_dict()
-    for (operator, name), ratios in by_name:
-        if run.imported and place[operator, name] > MOST_RIVALS:
-            continue
-        counts = {"problems": len(ratios), "fastest": int((ratios == 1).sum())}
-        yield {"operator": operator, "implementation": name, **counts, "behind": float(ratios.median())}

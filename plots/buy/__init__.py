@@ -1,1 +1,0 @@
-"""The page of `python -m plots buy`."""
