@@ -100,19 +100,12 @@ public: $(READY)
 	$(RUN) -m bench import all $(or $(SOURCES),results/sources --clone)
 	$(RUN) -m plots score results/imported --json results/imported/scores.json
 	$(RUN) -m plots achieved results/imported
-	rm -f $(VERDICTS)
 	$(RUN) -m bench claims results/imported --by rule
 
-# Static pages for any browser in site/; of all public times after `make public`, whose verdicts take longest.
+# Reports for any browser in site/, with an index; of all public times after `make public`.
 .PHONY: site
-VERDICTS := results/imported/verdicts.json
-IMPORTED := $(wildcard results/imported/*/*.parquet)
-
-$(VERDICTS): $(READY) $(IMPORTED) $(wildcard sweeps/*/*.yaml)
-	$(RUN) -m bench claims results/imported --json > $@.new && mv $@.new $@
-
-site: $(READY) $(if $(IMPORTED),$(VERDICTS))
-	$(RUN) -m plots site -o site $(if $(IMPORTED),--verdicts $(VERDICTS))
+site: $(READY)
+	$(RUN) -m plots site -o site
 
 OLD_PYTHON = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	echo "roofbench needs Python 3.11 or later; $(1) is $$($(1) --version 2>&1). Give another: make $(2)=python3.12"; exit 2; }

@@ -50,7 +50,7 @@ def accept(
     judged = judge_files(paths, baseline or [], bench_results)
     typer.echo("")
     show(lines(judged))
-    typer.echo(f"one page to look at: python -m plots accept {' '.join(map(str, paths))}")
+    typer.echo(f"one page to look at: python -m plots report {' '.join(map(str, paths))}")
     if markdown is not None:
         write_text(markdown, "\n".join(lines(judged, markdown=True)))
     if json_file is not None:

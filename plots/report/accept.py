@@ -9,10 +9,14 @@ from bench.errors import UserError
 from bench.format import share_text
 from plots.report.section import Results, Section, filled
 
+COMPARING = "fleet/"
+"""Sweeps by which units of a kind are compared, which the suites `accept` and `fleet` have."""
+
 
 def section(results: Results) -> Section | None:
-    """The verdict on each kind of work of a single unit; None for several runs, and of those of others."""
-    if len(results.runs) > 1 or results.runs[0].imported:
+    """The verdict on each kind of work of a single unit; None for runs that compare no units."""
+    (run, *others) = results.runs
+    if others or not any(row.sweep.startswith(COMPARING) for row in run.rows):
         return None
     try:
         judged = judge_files(list(results.files), [])

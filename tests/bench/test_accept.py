@@ -20,13 +20,11 @@ from bench.accept.judge import JudgedKind, verdict_of
 from bench.accept.readings import COLUMNS, read
 from bench.accept.report import exit_code, headline, lines
 from bench.accept.usual import usual
-from bench.case_name import row_name
 from bench.device.datasheet import datasheets, find_datasheet
 from bench.model.pooled import Pool
 from bench.spec import parameters_text
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
-from plots.accept import page
 from tests.bench.rows import row
 
 H100 = {"device": "nvidia-h100-80gb-hbm3", "device_name": "NVIDIA H100 80GB HBM3", "cache_byte": 52428800}
@@ -220,14 +218,6 @@ def test_the_command_on_a_file_says_the_same_in_table_markdown_and_json(tmp_path
     assert told["exit_code"] == 1
     assert told["headline"] in result.output and told["headline"] in page.read_text()
     assert "| memory, copy | FAIL |" in page.read_text()
-
-
-def test_the_page_shows_each_kind_with_its_evidence(tmp_path: Path) -> None:
-    found = list(judged(device(tmp_path, {LINK: 0.25}, pcie_width=4)).values())
-    text = page.html(found)
-    assert text.count('<tr><th scope="row"') == len(found) == text.count("<svg")
-    assert "its link is PCIe 5.0 x4" in text and ">FAIL</span>slower than expected in 1 of 4" in text
-    assert all(row_name(each.row) in text for each in found)
 
 
 def test_several_units_are_a_fleet(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_a_command_names_what_it_lacks_itself(hiding, words: tuple[str, ...], la
     assert done.returncode == 2 and lacks in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
-@pytest.mark.parametrize(("page", "needs"), [("report", "vl-convert-python"), ("history", "ruptures")])
+@pytest.mark.parametrize(("page", "needs"), [("report", "ruptures"), ("site", "ruptures")])
 def test_a_page_names_what_it_lacks_itself(hiding, page: str, needs: str) -> None:
     done = hiding(AFTERWARDS.replace("matplotlib,", ""), "-m", "plots", page, "none")
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr

@@ -16,13 +16,14 @@ import kernels
 from bench.__main__ import app as bench_app
 from bench.case_name import row_name
 from bench.cli.claims import verdicts
+from kernels.stream.problem import Stream
 from plots.__main__ import app
 from plots.report import cases as every_case
 from plots.report import claims, devices, experiments, implementations
 from plots.report import machine as the_machine
 from tests.plots.report_made import CORE, column, content, few, many, read, written
 from tests.plots.report_made import page as page_of
-from tests.plots.synthetic import CPU, H100, H200
+from tests.plots.synthetic import CPU, H100, H200, row, small
 
 DRAWING = re.compile(r'aria-label="([^"]*)" style="[^"]*" data-svg="([^"]*)"')
 """What a figure of a page shows, and its SVG as it is packed."""
@@ -53,12 +54,12 @@ def test_every_timed_measurement_is_a_case_with_the_row_s_own_numbers(
     (run,) = read(CORE)
     cases = core[1]["cases"]
     suspects = dict(zip(map(row_name, run.rows), run.frame["suspect"], strict=True))
-    rows = {row_name(row): row for row in run.rows if row.is_timed and row.role == "measurement"}
+    rows = {row_name(one): one for one in run.rows if one.is_timed and one.role == "measurement"}
     assert sorted(cases["name"]) == sorted(rows)
     for name, median_s, suspect in zip(cases["name"], cases["median_s"], cases["suspect"], strict=True):
         assert median_s == pytest.approx(rows[name].median_s, rel=1e-3)
         assert bool(suspect) == suspects[name]
-    timed = sum(row.is_timed for row in run.rows)
+    timed = sum(one.is_timed for one in run.rows)
     assert f"{run.frame['suspect'].sum()} of {timed} times are suspect" in core[0]
     assert len(core[0].encode()) < 1.5e6
 
@@ -88,7 +89,7 @@ def words_of(rules: str) -> Counter[str]:
 
 def test_every_claim_stands_there_with_the_verdict_of_the_command(core: tuple[str, dict[str, Any]]) -> None:
     """On the sweeps that the run has; `python -m bench claims` also lists what is not measured at all."""
-    there = {row.sweep for row in read(CORE)[0].rows}
+    there = {one.sweep for one in read(CORE)[0].rows}
     judged = [each for each in verdicts([CORE], kernels.problem, print, print) if each.declared.name in there]
     rules = section(core[0], "rules")
     assert words_of(rules) == Counter(each.verdict for each in judged)
@@ -100,7 +101,7 @@ def test_every_claim_stands_there_with_the_verdict_of_the_command(core: tuple[st
 def test_what_was_not_measured_stands_there_with_its_reason(tmp_path: Path) -> None:
     part = section(page_of(written(tmp_path / "run.parquet", few())), "cases")
     assert "skipped" in part and "it needs" in part and "gemm/some" in part
-    complete = [row for row in few() if row.is_timed]
+    complete = [one for one in few() if one.is_timed]
     assert "Every case that was asked for has a time." in page_of(
         written(tmp_path / "whole.parquet", complete)
     )
@@ -126,7 +127,7 @@ def test_two_devices_stand_side_by_side_and_their_differences_are_marked(tmp_pat
 
 
 def test_implementations_stand_beside_each_other_where_there_are_several(tmp_path: Path) -> None:
-    sampled = [replace(row, samples_s=[row.median_s] * 9) if row.median_s else row for row in few(H100)]
+    sampled = [replace(one, samples_s=[one.median_s] * 9) if one.median_s else one for one in few(H100)]
     part = section(page_of(written(tmp_path / "gpu.parquet", sampled)), "against")
     assert ">triton<" in part and ">cublas<" in part
     cpu = page_of(written(tmp_path / "cpu.parquet", few(CPU)), (implementations.section,))
@@ -252,9 +253,10 @@ def test_the_page_of_public_gpus_decides_what_the_command_decides(tmp_path: Path
 
 def test_a_run_has_its_roofline_its_figures_and_its_acceptance(tmp_path: Path) -> None:
     """Each figure is an SVG with its title as text, and drawn as `plots draw` draws it."""
-    text = page_of(written(tmp_path / "run.parquet", few(CPU)))
+    copy = row(CPU, "fleet/memory", Stream(kind="copy", length=2**26, dtype="float32"), "aten")
+    text = page_of(written(tmp_path / "run.parquet", [*small(), copy]))
     found = {says: gzip.decompress(base64.b64decode(svg)).decode() for says, svg in DRAWING.findall(text)}
-    assert [says for says in found if says.startswith("Roofline of ")]
+    assert [says for says in found if says.startswith("Roofline of ")], list(found)
     (of_sweep,) = [svg for says, svg in found.items() if "gemm/some-rate" in says]
     assert "Some products (gemm/some): rate" in of_sweep
     assert not re.search(r' id="(axes|patch|line2d)_', of_sweep)
