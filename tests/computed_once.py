@@ -16,8 +16,6 @@ import pytest
 import typer.testing
 
 from bench.model import calibration, pooled
-from bench.model.roofline import Floats
-from bench.model.tile_wave import Machine, Products
 from bench.sweep import load
 
 
@@ -26,8 +24,8 @@ def computed_once() -> Iterator[None]:
     """Once for each argument sweeps are read, machines and forests fitted, and the command line is made."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load, "load", _loading(load.load))
-        patch.setattr(calibration, "fit", _fitting(calibration.fit))
-        patch.setattr(pooled, "grown", _growing(pooled.grown))
+        for module, name in ((calibration, "fit"), (pooled, "grown")):
+            patch.setattr(module, name, _remembering(getattr(module, name)))
         patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
         yield
 
@@ -47,28 +45,20 @@ def _loading(really: Callable[..., load.Loaded]) -> Callable[..., load.Loaded]:
     return loaded
 
 
-def _fitting(really: Callable[[Machine, Products, Floats], Machine]) -> Callable[..., Machine]:
-    known: dict[tuple[object, ...], Machine] = {}
-
-    def fitted(start: Machine, shapes: Products, seconds: Floats) -> Machine:
-        asked = start, *(part.tobytes() for part in (*shapes, seconds))
-        if asked not in known:
-            known[asked] = really(start, shapes, seconds)
-        return known[asked]
-
-    return fitted
-
-
-def _growing(really: Callable[..., object]) -> Callable[..., object]:
+def _remembering(really: Callable[..., object]) -> Callable[..., object]:
     known: dict[tuple[object, ...], object] = {}
 
-    def grown(*arguments: object) -> object:
-        asked = tuple(
-            (each.tobytes(), each.shape, each.dtype) if isinstance(each, np.ndarray) else each
-            for each in arguments
-        )
+    def once(*arguments: object) -> object:
+        asked = tuple(_key(each) for each in arguments)
         if asked not in known:
             known[asked] = really(*arguments)
         return known[asked]
 
-    return grown
+    return once
+
+
+def _key(argument: object) -> object:
+    """What tells an argument from others: of arrays, and of tuples of them, their bytes."""
+    if isinstance(argument, np.ndarray):
+        return argument.tobytes(), argument.shape, argument.dtype
+    return tuple(map(_key, argument)) if isinstance(argument, tuple) else argument

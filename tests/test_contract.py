@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,31 +39,6 @@ def test_other_commands_collect_none_of_it() -> None:
     assert "no tests collected" in collected("tests/contract")
     only = ["-o", "python_files=contract_names.py", "-p", "tests.contract.plugin", "tests/contract"]
     assert "contract_names.py::test_" in collected(*only)  # so the test above can fail
-
-
-def test_an_environment_is_made_of_its_own_versions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[list[str]] = []
-    constraints: list[str] = []
-
-    def run(command: list[Any], **_: Any) -> subprocess.CompletedProcess[str]:
-        commands.append([str(word) for word in command])
-        if "--constraint" in commands[-1]:
-            path = commands[-1][commands[-1].index("--constraint") + 1]
-            constraints.extend(Path(path).read_text().splitlines())
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(contract.subprocess, "run", run)
-    monkeypatch.setattr(contract, "ROOT", ROOT)
-    monkeypatch.setattr(contract, "FOLDER", ROOT / ".contract")
-    contract._make(OLD, "python3.12")
-    venv, pip = commands
-    assert venv == ["python3.12", "-m", "venv", str(ROOT / ".contract" / "torch-2.11.0")]
-    assert pip[0].endswith(".contract/torch-2.11.0/bin/python") and pip[1:4] == ["-m", "pip", "install"]
-    assert {"torch==2.11.0", "triton==3.6.0", "nvmath-python>=1.0", "pytest>=8.1", "pydantic>=2.7"} <= set(
-        pip
-    )
-    assert "nvmath-python==1.0.0" in constraints
-    assert not [line for line in constraints if line.startswith(("torch==", "triton=="))]
 
 
 def test_what_cannot_be_made_is_taken_away(

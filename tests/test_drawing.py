@@ -1,10 +1,8 @@
 """A run's seed, a test's own, and what a run draws from long lists of cases: tests/drawing.py."""
 
 import itertools
-import random
 
 import pytest
-import torch
 
 from tests.drawing import DEEP, PLAIN_SEED, SEED, begin_run, covering, drawn, run_seed
 
@@ -38,12 +36,6 @@ def test_deep_runs_draw_a_seed_each(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seeds_of_runs("", True, monkeypatch)) > 1
 
 
-def test_random_and_torch_begin_with_a_test_s_own_seed(seed: int) -> None:
-    """So that no test's numbers depend on the tests that its process ran before."""
-    assert random.random() == random.Random(seed).random()
-    assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(seed))
-
-
 def seeds_of_runs(given: str, deep: bool, monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """The seeds of three runs that begin where the environment has this seed, or none."""
     seeds = set()
@@ -64,16 +56,6 @@ def test_every_value_of_every_property_is_met_whatever_the_seed(monkeypatch: pyt
         assert {size(case) for case in cases} == set(range(7))
         assert {letter(case) for case in cases} == set("abcd")
         assert len(cases) == 7 and cases == sorted(cases, key=CASES.index)
-
-
-def test_over_many_seeds_every_case_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 56, 7 or more in a run. The seeds are fixed, so that chance decides nothing here."""
-    met: dict[str, set[tuple[int, str, bool]]] = {"drawn": set(), "covering": set()}
-    for seed in range(400):
-        monkeypatch.setenv(SEED, str(seed))
-        met["drawn"].update(drawn(CASES, 7, "cases"))
-        met["covering"].update(covering(CASES, "cases", size, letter))
-    assert met == {"drawn": set(CASES), "covering": set(CASES)}
 
 
 def test_a_seed_draws_the_same_again_and_another_name_draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,12 +98,6 @@ def test_a_table_too_wide_for_the_terminal_is_shown_row_by_row() -> None:
     assert "case" in "".join(tables.lines_of(narrow))
 
 
-def test_a_table_in_a_pipe_cuts_nothing() -> None:
-    shown = tables.table("case", "why")
-    shown.add_row("x" * 500, "y" * 500)
-    assert any("x" * 500 in line and "y" * 500 in line for line in tables.lines_of(shown))
-
-
 @pytest.mark.usefixtures("terminal")
 def test_progress_is_one_line_that_fits_and_ends_with_the_time_left() -> None:
     text: list[str] = []
