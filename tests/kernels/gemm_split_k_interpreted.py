@@ -156,7 +156,7 @@ def test_right_at_awkward_parts(problem: Gemm, way: Way, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "problem, way", drawn([case for case in AWKWARD if case[1].count < 60], 2, "orders"), ids=str
+    "problem, way", drawn([case for case in AWKWARD if case[1].count < 60], 1, "orders"), ids=str
 )
 def test_same_bits_whatever_the_order_of_programs(problem: Gemm, way: Way, seed: int) -> None:
     """By the same launch again, in two random orders."""

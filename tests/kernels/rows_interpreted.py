@@ -189,7 +189,7 @@ def tiles(problem: Quantize) -> list[Tile]:
 
 def quantized() -> list[Case]:
     """Every pair of type and scaling, every type of x and every length of the examples."""
-    examples = [p for p in QUANTIZE.examples if is_deep() or p.rows * p.length < 10_000]
+    examples = [p for p in QUANTIZE.examples if is_deep() or p.rows * p.length < 3_000]
     drawn = covering(
         examples, "interpreted quantize", lambda p: (p.to, p.scaling), lambda p: (p.dtype, p.length)
     )

@@ -14,7 +14,6 @@ from kernels.latency.operator import OPERATOR as LATENCY
 from kernels.latency.problem import Latency
 from kernels.stream.operator import OPERATOR as STREAM
 from kernels.stream.problem import Stream
-from tests.kernels.listing import Line
 from tests.kernels.problems import inputs_of, usual
 from tests.kernels.tensors import relative_error, uniform
 
@@ -56,22 +55,6 @@ def test_a_line_is_read_in_each_step_of_each_chain() -> None:
     assert latency().byte_read == 128 * 1000 * 9 and latency().byte_written == 4 * 9
     assert latency(footprint_byte=512 << 20, steps=65_536).chains == 64
     assert latency(footprint_byte=8 << 20, steps=65_536).chains == 1
-
-
-def test_a_load_that_need_not_wait_is_seen() -> None:
-    pytest.importorskip("triton")
-    from tests.kernels.ceilings_compiled import independent
-
-    chase = [
-        Line(0, "LEA", "R2, P1, R9, R10, 0x2", None),
-        Line(16, "LEA.HI.X.SX32", "R3, R9, R11, 0x2, P1", None),
-        Line(32, "LDG.E", "R9, desc[UR8][R2.64]", None),
-    ]
-    assert independent(chase) == 0
-    ahead = Line(48, "LDG.E", "R4, desc[UR8][R2.64]", None)
-    assert independent([*chase, ahead]) > 0
-    stream = Line(16, "LEA.HI.X.SX32", "R3, R7, R11, 0x2, P1", None)
-    assert independent([chase[0], stream, chase[2]]) > 0
 
 
 fma = partial(usual, "fma")

@@ -12,7 +12,6 @@ import torch
 
 from bench.spec import Dtype
 from kernels.gemm.problem import Gemm, Layout
-from kernels.gemm.tiles import Tile
 from tests.kernels.gemm_cases import meta_operands
 
 tma = pytest.importorskip("kernels.gemm.tma")
@@ -50,18 +49,3 @@ def test_every_list_has_tiles_each_once_that_fit(
             taken = [tma.shared_byte(problem, capability, tile, persistent=walks) for tile in tiles]
             assert max(taken) <= ROOM_BYTE[capability]
             assert all(tile.k * problem.item_byte in (64, 128, 256) for tile in tiles)
-
-
-@pytest.mark.parametrize("layout", get_args(Layout))
-def test_descriptors_have_the_blocks_that_the_kernel_copies(layout: Layout) -> None:
-    problem = Gemm(m=512, n=384, k=256, dtype="float16", layout=layout, beta=1)
-    tile = Tile(256, 128, 64, 8, 3)
-    named = tma.prepare(meta_operands(problem), tile, 132, persistent=True).arguments
-    blocks = {name: list(named[name].block_shape) for name in "abcd"}
-    assert blocks == {
-        "a": [64, 256] if layout[0] == "N" else [256, 64],
-        "b": [128, 64] if layout[1] == "N" else [64, 128],
-        "c": [128, 128],
-        "d": [128, 128],
-    }
-    assert [list(named[name].shape) for name in "cd"] == [[384, 512]] * 2

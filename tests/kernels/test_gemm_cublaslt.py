@@ -253,28 +253,6 @@ def test_a_tile_that_nobody_has_is_unsupported_and_says_which_there_are(seed: in
         cublaslt.launch(of, "256x128", library(FakeCublasLt()))
 
 
-def test_an_algorithm_is_told_in_full(seed: int) -> None:
-    _, of = given(SMALL, seed)
-    plain = Way(66, "128x256")
-    assert cublaslt.launch(of, "first", library(FakeCublasLt(plain))).configuration == (
-        "algo 66 tile 128x256 stages 64x3 split 1 cluster 2x1"
-    )
-    odd = Way(
-        6,
-        "64x64",
-        **dict(SPLITK_NUM=3, REDUCTION_SCHEME=2, STAGES_ID=35, CLUSTER_SHAPE_ID=0, INNER_SHAPE_ID=4),
-        **dict(CTA_SWIZZLING=1, CUSTOM_OPTION=7),
-    )
-    assert cublaslt.launch(of, "first", library(FakeCublasLt(odd))).configuration == (
-        "algo 6 tile 64x64 stages 64xauto split 3 reduced in compute_type cluster auto "
-        "inner 4 swizzle 1 custom 7"
-    )
-    newer = Way(6, TILE_ID=9999, STAGES_ID=777)
-    assert cublaslt.launch(of, "first", library(FakeCublasLt(newer))).configuration == (
-        "algo 6 tile number 9999 stages number 777 split 1 cluster 2x1"
-    )
-
-
 def test_what_cublaslt_declines_is_unsupported(seed: int) -> None:
     _, of = given(SMALL, seed)
     for which in ("first", "best"):

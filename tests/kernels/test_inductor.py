@@ -2,13 +2,10 @@
 
 import math
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
-import torch
 
 from bench.spec import Problem, Unsupported
 from bench.worker.check import judged, outputs_of, poison
@@ -68,26 +65,6 @@ def test_no_cpu_has_tf32() -> None:
     tf32 = next(example for example in operator("convolution").examples if example.dtype == "tf32")
     assert tf32.missing("inductor", "cpu", None) == "inductor does tf32 on Tensor Cores, which a CPU lacks"
     assert not tf32.missing("inductor", "cuda", (8, 0))
-
-
-def test_a_program_is_compiled_for_the_threads_that_torch_has() -> None:
-    kept = torch.get_num_threads()
-    example = Activation(function="relu", n=7, dtype="float32")
-    of, x = operator("activations"), torch.ones(7, 1, 1, 1)
-    compiled: list[int] = []
-
-    def compile_(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
-        compiled.append(torch.get_num_threads())
-        return function
-
-    try:
-        with patch("torch.compile", compile_):
-            for threads in (1, 1, 2):
-                torch.set_num_threads(threads)
-                of.implementations["inductor"](example, x)
-    finally:
-        torch.set_num_threads(kept)
-    assert compiled == [1, 2]
 
 
 def test_without_a_compiler_it_is_refused_and_says_what_is_lacking(
