@@ -12,9 +12,8 @@ fit at the peak of float8 was off by 37 to 57 % on eight GPUs (docs/predictions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from bench.model.ceilings import Ceilings
 from bench.model.roofline import Floats
 from bench.model.tile_wave import Machine, PredictedGemms, Products
 
-T = TypeVar("T")
 LEAST_SHAPES = 32
 """Shapes with a time from which a fit is made: half of them were enough on Hopper and Blackwell."""
 FITTED = {
@@ -146,42 +144,33 @@ def with_launch(machine: Machine, shapes: Products, seconds: Floats) -> Machine:
 
 
 def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
-    """The machine whose predictions of these shapes come nearest to their times, not far from its start."""
-    idle = set() if shapes.beside.any() else {"beside"}
-    spread = {name: FITTED[name] for name in FITTED if name not in idle and getattr(start, name) > 0}
-    # Tiles change by jumps, so that slopes are taken from two sides of the start.
-    aside = 0.3 * np.array(list(spread.values())) * np.where(np.arange(len(spread)) % 2, 1.0, -1.0)
-    launches = tile_wave.Launches(shapes, start.sm_count)
-    return fit_numbers(start, spread, launches.seconds, seconds, (np.zeros(len(spread)), aside))[0]
+    """The machine whose predictions of these shapes come nearest to their times, not far from its start.
 
-
-def fit_numbers(
-    start: T,
-    spread: Mapping[str, float],
-    predict: Callable[[T], Floats],
-    seconds: Floats,
-    tries: Sequence[Floats],
-) -> tuple[T, float]:
-    """(the dataclass of numbers whose predictions come nearest to these times, how far off they are).
-
-    Least squares of log(predicted / measured) / ERROR and of the log change of each number of `spread` over
-    its spread, with a loss that outliers do not rule (soft L1); it begins at each of the log changes `tries`.
+    Least squares of log(predicted / measured) / ERROR and of the log change of each number over its spread,
+    with a loss that outliers do not rule (soft L1).
     """
     # Importing it takes longer than most that imports this module.
     from scipy.optimize import least_squares
 
+    idle = set() if shapes.beside.any() else {"beside"}
+    spread = {name: FITTED[name] for name in FITTED if name not in idle and getattr(start, name) > 0}
     measured, widths = np.log(seconds), np.array(list(spread.values()))
+    launches = tile_wave.Launches(shapes, start.sm_count)
 
-    def moved(x: Floats) -> T:
+    def moved(x: Floats) -> Machine:
         numbers = {n: getattr(start, n) * float(np.exp(v)) for n, v in zip(spread, x, strict=True)}
-        return replace(start, **numbers)  # type: ignore[type-var]
+        return replace(start, **numbers)
 
     def residuals(x: Floats) -> Floats:
-        return np.concatenate([(np.log(predict(moved(x))) - measured) / ERROR, x / widths])
+        return np.concatenate([(np.log(launches.seconds(moved(x))) - measured) / ERROR, x / widths])
 
-    fits = [least_squares(residuals, x, loss="soft_l1", diff_step=1e-2) for x in tries]  # type: ignore[arg-type]
-    best = min(fits, key=lambda fit: float(fit.cost))
-    return moved(best.x), float(best.cost)
+    # Tiles change by jumps, so that slopes are taken from two sides of the start.
+    aside = 0.3 * widths * np.where(np.arange(len(spread)) % 2, 1.0, -1.0)
+    fits = [
+        least_squares(residuals, x, loss="soft_l1", diff_step=1e-2)  # type: ignore[arg-type]
+        for x in (np.zeros(len(spread)), aside)
+    ]
+    return moved(min(fits, key=lambda fit: float(fit.cost)).x)
 
 
 def error(machine: Machine, shapes: Products, seconds: Floats) -> float:

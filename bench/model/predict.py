@@ -3,7 +3,6 @@
     L0  datasheet   max(FLOP / peak, bytes / bandwidth), as the maker states them
     L1  calibrated  t0 + max(FLOP / peak, bytes / bandwidth), as the run's ceilings were measured
     L2  structure   a GPU's matrix products: tiles, waves, split K, caches (bench/model/tile_wave.py)
-                    a GPU's attention in one pass: tiles, softmax, caches (bench/model/attention.py)
                     all else: kernels * t0 + factor * max(FLOP / peak, bytes by where they lie / bandwidth
                     there, special functions / the units for them)
     L3  learned     from timings of many GPUs, with the interval of nine in ten (bench/model/pooled.py)
@@ -28,7 +27,6 @@ import numpy as np
 
 from bench.case_name import row_name
 from bench.model import calibration, tile_wave
-from bench.model.attention import in_one_pass, predict_attention, special_per_clock
 from bench.model.calibration import Calibration
 from bench.model.ceilings import Ceiling, Ceilings
 from bench.model.implementation_factors import apply_factors, apply_starts
@@ -63,6 +61,11 @@ LEVELS: Mapping[str, str] = {
 LEARNED = ("learned_s", "learned_low_s", "learned_high_s")
 """Columns of L3: expected seconds, and the ends of the interval that holds nine launches in ten. Filled by
 `bench.judge.timings.with_learned`."""
+SPECIAL_PER_CLOCK = 16
+"""Special functions that an SM finishes in one clock, since Volta (CUDA C++ Programming Guide, 8.4.1)."""
+MORE_SPECIAL = {(10, 3): 32}
+"""Compute capability -> the same where it differs: Blackwell Ultra has twice as many (NVIDIA, "Making Softmax
+More Efficient with NVIDIA Blackwell Ultra")."""
 _STATED_TILE = re.compile(r"\b([1-9][0-9]*)x([1-9][0-9]*)x[1-9][0-9]* w[0-9]+ s[0-9]+")
 
 
@@ -103,8 +106,7 @@ def structured(
         },
         index=rows.index,
     )
-    matrix = (rows["device_kind"] == "cuda") & (rows["arithmetic"] == "matrix")
-    gpu, one_pass = matrix & rows["product_m"].notna(), matrix & in_one_pass(rows)
+    gpu = (rows["device_kind"] == "cuda") & (rows["arithmetic"] == "matrix") & rows["product_m"].notna()
     for how, of_condition in rows.groupby("condition", sort=False):
         ceilings = roof(str(how))
         of_gpu = of_condition[gpu[of_condition.index]]
@@ -115,8 +117,6 @@ def structured(
             _predict_products(predictions, column, of_gpu, by)
         others = ~gpu[of_condition.index] & ~of_condition["arithmetic"].isin(WITHOUT_ROOF)
         _predict_others(predictions, of_condition[others], ceilings, sheet)
-        of_attention = of_condition[one_pass[of_condition.index]]
-        predict_attention(predictions, of_attention, of_products, sheet, _working_set(of_attention))
         if len(of_products) < 2:  # a fit of one data type says nothing of another's
             unfitted_s = predictions.loc[of_gpu.index, "priors_s"]
             predictions.loc[of_gpu.index, "structured_s"] = unfitted_s
@@ -352,7 +352,8 @@ def _predict_others(
     compute = np.where(flop > 0, flop / peaks, 0.0)
     special = np.zeros_like(flop)
     if sheet is not None and sheet.boost_clock_hz and (rows["device_kind"] == "cuda").all():
-        rate = special_per_clock(sheet) * sheet.sm_count * sheet.boost_clock_hz
+        per_clock = MORE_SPECIAL.get(sheet.capability or (0, 0), SPECIAL_PER_CLOCK)
+        rate = per_clock * sheet.sm_count * sheet.boost_clock_hz
         special = rows["special_functions"].astype(float).fillna(0.0).to_numpy() / rate
     moving, beside = in_cache + in_memory, _beside(rows)
     terms = np.stack([launch, moving, compute, special])
