@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 FIRST = ("m", "n", "k", "c", "h", "w", "window", "window_w", "stride", "stride_w", "rows")
-"""Numbers that stand first in a name, in the order in which people say them; the others by the alphabet."""
-UNSAID = ("tight",)
-"""Words among the parameters' values that a name leaves out, as it leaves out zero and false."""
+"""Numbers that stand first in a name, in their conventional order; the others follow alphabetically."""
+OMITTED_VALUES = ("tight",)
+"""Values of parameters that a name leaves out, as it leaves out zero and false."""
 
 
 def case_name(
@@ -51,7 +51,7 @@ def problem_name(parameters: Mapping[str, Any]) -> str:
     for name in ordered:
         value = parameters[name]
         if isinstance(value, str):
-            words += [value] if name != "dtype" and value not in UNSAID else []
+            words += [value] if name != "dtype" and value not in OMITTED_VALUES else []
         elif value is True:
             true.append(name)
         elif value or name in widths:

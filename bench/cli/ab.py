@@ -146,7 +146,9 @@ def ab(
             what = f"this checkout against {against}"
             if is_same_code:
                 what = f"A/A, since bench/ and kernels/ are those of {against}"
-        every = contested(device, cases, old, new, what, bench_budget, same, sides, as_time_allows=not names)
+        every = compare_versions(
+            device, cases, old, new, what, bench_budget, same, sides, as_time_allows=not names
+        )
     resolves = ab_report.resolution_lines(every) if is_same_code else None
     after = list(resolves or ab_report.undecided_lines(every, same, command, named=not kernel))
     show(after)
@@ -179,7 +181,7 @@ def _write(path: Path | None, what: str, every: Sequence[Contest], same: float, 
         write_text(path, "\n".join(ab_report.markdown_lines(what, every, same, after)) + "\n")
 
 
-def contested(
+def compare_versions(
     device: Device,
     cases: Sequence[Case],
     old: Path,

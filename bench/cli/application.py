@@ -63,6 +63,13 @@ class Commands(TyperGroup):
             raise UserError(FORMER[cmd_name])
         return command
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of these words; UserError for an option, or a command within, of earlier releases."""
+        for word in args[1:]:
+            if said := FORMER.get(f"{args[0]} {word.partition('=')[0]}"):
+                raise UserError(said)
+        return super().resolve_command(ctx, args)
+
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; typer itself ends it for misspelt options, Ctrl-C and a closed pipe."""
         try:

@@ -81,7 +81,7 @@ def judged_together(
             sm_count = max(run.rows[0].sm_count for run in (runs if is_imported else of_device)) or 1
             declared = _of_checkout(loaded(sm_count, only=only), own)
             declared += _of_results({each.name for each in declared}, own, remark)
-            if is_imported:  # somebody else's table lacks most of our cases, and nobody expects them of it
+            if is_imported:  # a table of others need not have our cases
                 declared = [each._replace(cases=()) for each in declared]
                 for each in tables():
                     if rows := [
@@ -89,7 +89,9 @@ def judged_together(
                     ]:
                         declared.append(Declared(rows[0], tuple(rows), each.claims))
             judged = judge(of_device, declared)
-            if of_device[0].rows[0].timed_by is not None:  # nobody expects a claim of a described source
+            if (
+                of_device[0].rows[0].timed_by is not None
+            ):  # imported sources are not expected to cover all claims
                 judged = [each for each in judged if each.effect is not None]
             yield of_device, judged
 
@@ -209,7 +211,8 @@ def report_lines(judged: Sequence[JudgedClaim], lines: Iterable[str], rule: int 
     yield from _totals(judged)
     spoken = {number for each in judged for number in each.claim.rules}
     if silent := [number for number in ([rule] if rule else RULES) if number not in spoken]:
-        yield f"No claim about these results speaks to rules {', '.join(map(str, silent))}."
+        rules_text = f"rule{'s' * (len(silent) > 1)} {', '.join(map(str, silent))}"
+        yield f"No claim about these results speaks to {rules_text}."
 
 
 def _totals(judged: Sequence[JudgedClaim]) -> Iterator[str]:

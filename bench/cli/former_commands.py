@@ -25,6 +25,15 @@ FORMER: Mapping[str, str] = {
     "export": "`export` is gone: pytest-benchmark's own --benchmark-json is what other tools read",
     "first-minutes": "`first-minutes` is gone: begin on a new GPU with `doctor`, then `make bench`",
     "goals": "`goals` is gone: `table --by implementation` has the ratios, `claims` judges what has a bar",
+    "claims --experiments": "`claims --experiments` is `claims --by experiment`",
+    "claims --markdown": "`claims --markdown` is `claims --by claim`",
+    "claims --rules": "`claims --rules` is `claims --by rule`",
+    "compare --again": "`compare --again` is gone: `compare` ends with the `ab` command to go on with",
+    "compare --markdown": "`compare --markdown` is gone: `plots report` is a page of several devices",
+    "explain --from": "`explain --from` is gone: `predict OPERATOR NAME=VALUES...` learns from other GPUs",
+    "list --bench-visits": "`list --bench-visits` is gone: a plan has the visits of its suite, or one",
+    "new sweep": "`new sweep` is gone: begin with a copy of another file in sweeps/",
+    "predict --cases": "`predict --cases` is gone: `list --on GPU --cases` has the least times",
     "pack": "`pack` is gone: DuckDB reads a folder of result files as one table (docs/queries.md)",
 }
 """Name of a command or option that is no more -> what to do instead."""

@@ -100,10 +100,9 @@ def list_sources(wanted: bool) -> None:
     lines = []
     for name in names():
         source = described(name)
-        ways = dict.fromkeys((each.timing or source.timing).by for each in source.tables)
         where = f"{source.who}; {source.licence}; {source.repository} {source.commit[:10]}"
-        lines.append((name, ", ".join(source.operators), ", ".join(ways), where))
-    show(table_lines(("source", "operators", "timed by", "who, licence, repository and commit"), lines))
+        lines.append((name, ", ".join(source.operators), where))
+    show(table_lines(("source", "operators", "who, licence, repository and commit"), lines))
     raise typer.Exit
 
 
@@ -130,35 +129,20 @@ def _lines(
         *(operator or source.usual, sample is not None),
     )
     rows: Counter[tuple[str, str]] = Counter()
-    ways: dict[tuple[str, str], dict[str, None]] = {}
-    paths: list[Path] = []
-    new = False
-    for each in outcome.rows:
-        new |= each.save()
-        paths.append(each.path)
-        for row in each.rows:
-            key = row.device_name, row.operator
-            rows[key] += 1
-            way = ", ".join(filter(None, (row.timed_by or row.clock, row.cache, row.statistic)))
-            ways.setdefault(key, {})[way] = None
+    paths = [each.path for each in outcome.rows]
     if not paths:
         raise UserError(f"{folder}: every line is set aside: {'; '.join(_aside(outcome)) or 'there is none'}")
-    if not new:
+    if not any([each.save() for each in outcome.rows]):
         raise UserError(f"{folder}: already imported as {paths[0]} and {len(paths) - 1} more files")
+    for each in outcome.rows:
+        rows.update((row.device_name, row.operator) for row in each.rows)
     aside: Counter[tuple[str, str]] = Counter()
     for what, count in outcome.aside.items():
         aside[what.device, what.operator] += count
-    lines = [
-        (*key, str(rows[key]), str(aside[key] or ""), "; ".join(ways.get(key, ())))
-        for key in sorted(rows.keys() | aside.keys())
-    ]
-    yield from table_lines(("device", "operator", ">rows", ">set aside", "timed by"), lines)
+    lines = [(*key, str(rows[key]), str(aside[key] or "")) for key in sorted(rows.keys() | aside.keys())]
+    yield from table_lines(("device", "operator", ">rows", ">set aside"), lines)
     yield from _aside(outcome)
-    byte = sum(path.stat().st_size for path in paths)
-    yield (
-        f"{name}: {rows.total()} rows of {len(paths)} files in "
-        f"{duration_text(time.monotonic() - begun)}, {byte / 1e6:.1f} MB of parquet"
-    )
+    yield f"{name}: {rows.total()} rows of {len(paths)} files in {duration_text(time.monotonic() - begun)}"
     for sentence in outcome.remarks:
         remark(sentence)
 

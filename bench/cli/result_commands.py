@@ -80,10 +80,6 @@ def compare(
         before, after = (read([result], left_out) for result in results)
         comparison = compared(before, after, across)
         show(comparison_lines(comparison, all_cases))
-        rows = (row for run in (*before, *after) for row in run.rows if row.device_kind == "cuda")
-        if (units := len({row.device_id for row in rows})) > 2:
-            named = " ".join(map(str, results))
-            remark(f"these are {units} units: `python -m bench fleet {named}` says which of them is slow")
         show(() if all_cases else next_lines(comparison))
         code = comparison.exit_code
     if of_devices:

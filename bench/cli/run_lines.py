@@ -11,7 +11,6 @@ from bench.cli.table import table_lines
 from bench.cli.terminal import columns, wrapped
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
-from bench.environment.dependencies import lacking_extras
 from bench.format import count_text, duration_text, end_of, half_text, seconds_text
 from bench.runner.comparisons import CaseGroup, reachable
 from bench.runner.forecast import Forecast, Tally
@@ -43,8 +42,6 @@ def opening_lines(run: Run) -> list[str]:
     forecast = run.forecast()
     lines.append(forecast_line(forecast, run.budget_s))
     lines += filter(None, [claims_line(run.planner.comparisons, forecast.keys), run.unlocked])
-    if device.kind == "cuda":
-        lines += lacking_extras(case.implementation for case in run.requested)
     if run.resume and not any(left.resumed for left in run.left):
         lines.append(f"nothing to resume: no unfinished run in {run.folder}; a new one begins")
     for left in run.left:

@@ -16,7 +16,6 @@ import re
 import shlex
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -124,16 +123,6 @@ def missing(extras: Collection[str] = (), without: Collection[str] = ()) -> list
         for requirement in required(extras)
         if requirement.name not in without and (not requirement.is_there or requirement.too_old)
     ]
-
-
-def lacking_extras(implementations: Iterable[str]) -> Iterator[str]:
-    """A sentence if the package that calls cuBLASLt is missing and some of these implementations need it."""
-    count = Counter(name.partition("-")[0] for name in implementations)["cublaslt"]
-    always = {requirement.name for requirement in required()}
-    if count and (lacking := [*map(str, missing(("cublaslt",), without=always))]):
-        cases = "1 case" if count == 1 else f"{count} cases"
-        names = ", ".join(lacking)
-        yield f"{cases} of cublaslt will be unsupported without {names}: {pip_install(lacking)}"
 
 
 def sentence(lacking: Sequence[Requirement]) -> str:

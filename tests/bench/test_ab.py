@@ -22,9 +22,7 @@ from bench.cli import ab_cases, ab_report
 from bench.device.detect import Device, detect
 from bench.device.health import Unfit
 from bench.runner.ab import (
-    AT_END,
     FALSE,
-    FALSE_IN_ALL,
     FIRST_SHARE,
     Contest,
     Side,
@@ -67,37 +65,6 @@ def test_equal_versions_are_hardly_ever_called_different(cases: list[Case], seed
         made += words(Machine(seed + number).contests(cases, 600.0))
     assert made["SLOWER"] + made["FASTER"] <= stats.binom.ppf(1 - 1e-6, TRIES * 10, FALSE)
     assert made["SAME"] > made["UNDECIDED"]
-
-
-def test_a_certain_difference_within_what_counts_as_the_same_is_not_slower(cases: list[Case]) -> None:
-    assert words(Machine(2, 1.01, 0.001).contests(cases)) == {"SAME": 10}
-    assert words(Machine(2, 1.03, 0.001).contests(cases)) == {"SLOWER": 10}
-
-
-def test_what_is_not_decided_in_time_is_said_and_rounds_end(cases: list[Case]) -> None:
-    noisy = Machine(1, 1.01, 0.2).contests(cases[:2], 600.0)
-    assert words(noisy) == {"UNDECIDED": 2}
-    assert {len(contest.logs) for contest in noisy} == {int(600.0 // (START_S + 4 * VISIT_S)) + 1}
-    assert all(contest.effect and contest.effect.low < 1.01 < contest.effect.high for contest in noisy)
-    short = Machine(1, 1.5).contests(cases, 1.0)
-    assert len(short) == 10 and words(short) == {"UNDECIDED": 10}
-    assert all(contest.effect is None for contest in short)
-
-
-def test_one_spoilt_visit_does_not_hide_a_slowdown(cases: list[Case]) -> None:
-    machine = Machine(4, 1.05, 0.002)
-    visits = 0
-
-    def visit(case: Case, side: Side) -> VisitResult:
-        nonlocal visits
-        visits += 1
-        result = machine.visit(case, side)
-        assert result.median_s is not None
-        return replace(result, median_s=result.median_s * (1.5 if visits == 3 else 1.0))
-
-    (contest,) = contests(cases[:1], visit, machine.renew, 60.0, 0.02, machine.now)
-    assert contest.verdict == "SLOWER" and contest.effect
-    assert contest.effect.ratio == pytest.approx(1.05, abs=0.01)
 
 
 def test_versions_take_turns_and_drift_cancels(cases: list[Case]) -> None:
@@ -144,43 +111,6 @@ def test_as_many_cases_are_taken_as_a_first_round_has_time_for(budget_s: float, 
     fit = math.ceil((FIRST_SHARE["cpu"] * budget_s - START_S) / (2 * VISIT_S))
     assert len(taken) == min(fit, 10) and words(taken) == {"SLOWER": len(taken)}
     assert {contest.case.key for contest in taken} == {case.key for case in cases[: len(taken)]}
-
-
-def test_many_cases_share_the_chance_of_a_false_alarm(cases: list[Case]) -> None:
-    def false(count: int) -> float:
-        return Machine(0).contests([replace(cases[0], sweep=f"s/{n}") for n in range(count)], 1.0)[0].false
-
-    assert false(1) == false(10) == FALSE and false(50) == pytest.approx(FALSE_IN_ALL / 50)
-
-
-@pytest.mark.parametrize("scatter", [0.002, 0.02])
-def test_the_seconds_that_would_decide_are_known(scatter: float, cases: list[Case]) -> None:
-    def after(rounds: int) -> Contest:
-        """A contest whose observations lie around none, all as far as `scatter`; 2 s a round."""
-        logs = [scatter * (-1) ** number for number in range(rounds)]
-        contest = Contest(cases[0], logs, spent_s=2.0 * rounds)
-        contest.decide(None, AT_END, 1e-9)
-        return contest
-
-    def half(rounds: int) -> float:
-        effect = after(rounds).effect
-        assert effect is not None
-        return math.log(effect.high / effect.low) / 2
-
-    for wanted in (10, 40):
-        seconds = after(10).seconds_for(half(wanted))
-        assert seconds == pytest.approx(2.0 * wanted, rel=0.15)  # few rounds say little more of the variance
-    assert after(10).seconds_for(0.0) is None and Contest(cases[0]).seconds_for(1.0) is None
-    assert after(10).seconds_for(half(40), beyond=1.0) > after(10).seconds_for(half(40))  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("width", [80, 100, 200])
-def test_a_line_fits_the_terminal(width: int, cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    (contest,) = Machine(3, 1.1).contests(cases[:1])
-    shown = ab_report.line(contest).splitlines()
-    assert max(map(len, shown)) <= width and shown[-1].endswith(contest.case.name)
-    assert re.match(r"SLOWER +\+\d+\.\d % \(", shown[0])
 
 
 @pytest.mark.parametrize(("kind", "processes"), [("cpu", 6), ("cuda", 2)])
@@ -330,13 +260,6 @@ def test_the_same_code_twice_says_what_the_machine_can_resolve(
     assert re.search(says, text, re.MULTILINE), text
 
 
-@pytest.mark.usefixtures("checkout")
-def test_a_false_alarm_of_the_same_code_is_counted_and_no_failure(measure: Measure) -> None:
-    measure(Machine(3, 1.5))
-    code, text = ab(CASE)
-    assert code == 0 and "1 of 1 case called different, although the code is the same" in text
-
-
 @pytest.mark.usefixtures("changed")
 def test_where_nothing_is_decided_the_command_and_the_seconds_that_decide_are_said(measure: Measure) -> None:
     measure(Machine(3, 1.04, 0.02))
@@ -347,19 +270,6 @@ def test_where_nothing_is_decided_the_command_and_the_seconds_that_decide_are_sa
     assert "--ref HEAD --bench-device cpu --same 1 " in last and int(found[2]) > 10
     measure(Machine(4, 1.04, 0.02))
     assert CliRunner().invoke(app, found[1].split()).exit_code == 1
-
-
-def test_a_case_that_no_sensible_time_decides_is_said(cases: list[Case]) -> None:
-    contest = Contest(cases[0], [0.5, -0.5] * 5, spent_s=20.0)
-    contest.decide(None, AT_END, 0.02)
-    _, only = ab_report.undecided_lines([contest], 2.0, "")
-    assert only.startswith("1 case would take more than an hour: a quieter machine, or a larger --same than")
-
-
-def test_a_file_that_git_does_not_know_yet_is_a_difference(checkout: Path, measure: Measure) -> None:
-    measure(Machine(3))
-    (checkout / "kernels" / "b.py").write_text("x = 2\n")
-    assert ab(CASE)[0] == 0
 
 
 @pytest.mark.usefixtures("changed")
@@ -390,12 +300,6 @@ def test_the_exit_code_says_whether_something_got_slower(
     measure(Machine(3, slowdown, 0.003))
     made, text = ab(CASE, *given)
     assert made == code and f"1 case: {word}" in text and CASE in text
-
-
-def test_of_several_words_slower_decides_the_exit_code_then_failed() -> None:
-    given = ["SAME", "UNDECIDED", "FAILED", "SLOWER"]
-    codes = [command.exit_code(Counter(given[:count])) for count in range(1, 5)]
-    assert codes == [0, 0, 2, 1] and command.exit_code(Counter(given[1:2])) == 3
 
 
 def test_another_way_of_measuring_is_said(checkout: Path, measure: Measure) -> None:

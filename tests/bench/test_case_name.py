@@ -19,7 +19,6 @@ from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
 from bench.format import seconds_text
 from bench.judge.frame import load
-from bench.sampling.protocol import protocol
 from bench.store import parquet
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
@@ -136,16 +135,6 @@ def test_explain_takes_every_kind_of_row() -> None:
         assert "nan" not in text and "None" not in text
 
 
-@pytest.mark.parametrize("asked", [1, 3])
-def test_explain_asks_for_as_many_visits_as_the_run_did(tmp_path: Path, asked: int) -> None:
-    """Not for as many as the row publishes: another number is another protocol, and compared with nothing."""
-    path = NIGHTS / "20261122T032120Z-3cd8fe102c4a.parquet"
-    row = next(row for row in parquet.read_rows(path) if row.role == "roof" and row.visits == 2)
-    written = parquet.write(tmp_path / "a.parquet", [replace(row, protocol=protocol("cpu", asked).hash)])
-    given = re.search(r"--bench-visits (\d)", printed("explain", row_name(row), written))
-    assert (int(given[1]) if given else 1) == asked
-
-
 def test_explain_predicts_what_figures_draw() -> None:
     (run,) = load([LAST], find_datasheet)
     rows = run.frame[run.frame["median_s"].notna() & run.frame["structured_s"].notna()]
@@ -170,15 +159,6 @@ def test_explain_says_which_term_the_time_is_near_and_whether_tensor_cores_ran(t
     assert f"Tensor Cores  used, by the names of its kernels: {kernels}\n" in near
     wanted = "none of L1's terms: the time is more than a factor of 2 from each; predicted: memory\n"
     assert wanted in far and "Tensor Cores" not in far
-
-
-def test_explain_says_what_earlier_runs_measured() -> None:
-    *paths, last = sorted(NIGHTS.glob("*.parquet"))
-    newest = next(row for row in parquet.read_rows(last) if row.status == "ok" and row.operator == "gemm")
-    text = printed("explain", row_name(newest), NIGHTS)
-    assert f"run {newest.run_id}," in text
-    _, _, earlier = text.partition("What earlier runs say of it\n")
-    assert [line.split()[0] for line in earlier.splitlines()] == [path.stem for path in reversed(paths)]
 
 
 def test_explain_lists_every_run_and_every_unit_and_explains_the_newest(tmp_path: Path) -> None:
@@ -267,9 +247,3 @@ def test_k_and_bench_case_select_one_case(tmp_path: Path) -> None:
     code, wrong = collected(*given, "--bench-case", one.replace("k6", "k7"))
     assert code == 2 and "Traceback" not in wrong
     assert f"this case (did you mean {one}?)" in wrong
-
-
-def test_the_ceilings_alone_can_be_asked_for_by_name_those_of_one_thread_too() -> None:
-    name = "ceilings/one_thread_stream-aten-float32-copy-length16777216-one-thread-cold"
-    _, answer = collected("--bench-case", name, "--bench-device", "cpu")
-    assert re.findall(r"test_measure\[(.+)\]", answer) == [name]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 import kernels
 from bench.__main__ import app
-from bench.cli.claims import as_json, chosen, decided_lines, table_lines, verdicts
+from bench.cli.claims import chosen, table_lines, verdicts
 from bench.cli.guide_tables import WITHOUT_A_CLAIM
 from bench.interop.imported_rows import CLAIMS
 from bench.judge.claims import JudgedClaim
@@ -27,7 +26,7 @@ from bench.sweep.yaml_nodes import tree
 from tests.bench.claims_made import timed
 from tests.bench.rows import again
 from tests.our_sweeps import declared
-from tests.plots.synthetic import CPU, H100, ceilings, row
+from tests.plots.synthetic import H100, ceilings, row
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -102,12 +101,6 @@ def test_what_is_decided_comes_first_and_then_the_command_that_decides_more(tmp_
     assert sum(map(int, re.findall(r"(\d+) [A-Z]", counts))) == len(listed)
     open_ids = [line for line in lines if line.startswith(("UNDECIDED", "TOO FEW"))]
     assert bool(open_ids) == lines[-1].startswith("next: pytest bench/ --benchmark --bench-visits 3 ")
-
-
-def test_many_devices_fit_a_screen(public: list[JudgedClaim]) -> None:
-    lines = list(decided_lines(public))
-    says = r"SUPPORTED +1\.\d+ to \d+\.\d+ +\S+ +\d devices: "
-    assert len(lines) <= 45 and any(re.match(says, line) for line in lines)
 
 
 @pytest.mark.usefixtures("one_sweep")
@@ -247,11 +240,6 @@ def test_no_mark_is_without_its_table() -> None:
     assert f"guides' {len(RULES)} rules and the guides' {len(EXPERIMENTS)} experiments" in readme
 
 
-def test_devices_stand_side_by_side(public: list[JudgedClaim]) -> None:
-    header, _, *cells = table_lines(public, "claim")
-    assert header.count("(imported)") == 9 and all(line.count("|") == header.count("|") for line in cells)
-
-
 @pytest.mark.usefixtures("one_sweep")
 def test_two_kinds_of_rows_of_one_device_are_judged_apart(tmp_path: Path) -> None:
     result(tmp_path)
@@ -259,66 +247,6 @@ def test_two_kinds_of_rows_of_one_device_are_judged_apart(tmp_path: Path) -> Non
     judged = verdicts([tmp_path], kernels.problem, ignore, ignore)
     mine = [each for each in judged if each.claim.id == "MM-01"]
     assert [(each.imported, each.verdict) for each in mine] == [(False, "SUPPORTED"), (True, "TOO FEW")]
-
-
-def test_the_table_of_experiments_has_a_line_for_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was measured stands there, imported rows apart; what is about GPUs is ready for one."""
-    run, imported = result(tmp_path), foreign(tmp_path, 1)
-    write(tmp_path / "cpu.parquet", list(ceilings(CPU)))
-    lines = {
-        cells[1].strip(): [cell.strip() for cell in cells[2:-1]]
-        for line in bench("claims", tmp_path, "--by", "experiment").stdout.splitlines()
-        if len(cells := line.split("|")) > 2
-    }
-    assert list(lines)[2:] == list(EXPERIMENTS)
-    assert lines["MM-01"] == ["gemm/aligned_k", "SUPPORTED 1 of 3, NOT MEASURED 2", "NOT MEASURED 3 of 3"]
-    run.unlink()
-    imported.unlink()
-    monkeypatch.setattr("bench.cli.claims.SWEEPS", SWEEPS / "gemm" / "aligned_k.yaml")
-    only_cpu = bench("claims", tmp_path, "--by", "experiment").stdout
-    assert "| MM-01 | gemm/aligned_k | ready for a GPU |  |" in only_cpu
-    assert f"| CV-20 |  | {WITHOUT_A_CLAIM['CV-20']} |  |" in only_cpu
-
-
-def test_the_table_of_rules_counts_the_claims_of_each_device(tmp_path: Path) -> None:
-    """One line a rule, whose cells hold what `--json` lists, as counts."""
-    result(tmp_path)
-    foreign(tmp_path, 1)
-    write(tmp_path / "cpu.parquet", list(ceilings(CPU)))
-    judged = chosen(verdicts([tmp_path], kernels.problem, ignore, ignore), None)
-    listed = json.loads(as_json(judged))
-    header, _, *lines = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in table_lines(judged, "rule")
-    ]
-    devices = ["amd-epyc-9r14", "h100-sxm", "h100-sxm (imported)"]
-    assert header == ["rule", "says", *devices, "what is missing"]
-    assert [(int(line[0]), line[1]) for line in lines] == list(RULES.items())
-    for number, _, *cells, missing in lines:
-        for device, cell in zip(devices, cells, strict=True):
-            place = (device.removesuffix(" (imported)"), device.endswith(" (imported)"))
-            mine = [each for each in listed if (each["device"], each["imported"]) == place]
-            words = Counter(each["verdict"] for each in mine if int(number) in each["rules"])
-            refused = words.pop("NOT APPLICABLE", 0)
-            shown = dict(re.findall(rf"({'|'.join(WORDS)}) ?(\d*)", cell))
-            if words:
-                assert {word: int(count or 1) for word, count in shown.items()} == words
-                assert (f" of {words.total()}" in cell) == (words.total() > 1)
-            else:
-                assert cell.startswith("NOT APPLICABLE: ") if refused else not cell
-        assert missing.startswith("needs ") == (int(number) in LACKING)
-    assert re.match(r"SUPPORTED 1 of \d, [A-Z]+ ", lines[6][3]) and not lines[6][-1]
-    assert lines[48][2:] == ["", "", "", "needs several GPUs"]
-    assert lines[27][-1] == "the rest needs convolution of int8 on a GPU"
-
-
-def test_a_rule_of_imported_rows_alone_may_not_be_in_them(public: list[JudgedClaim]) -> None:
-    lines = {line.split("|")[1].strip(): line for line in table_lines(public, "rule")}
-    assert lines["20"].endswith("|  | not in these results |")
-    assert lines["14"].endswith("| SUPPORTED 3 of 3 |  |")
-    (alone,) = [line for line in table_lines(public, "rule", 14) if line.startswith("| 14 ")]
-    assert alone == lines["14"]
 
 
 def claims_of_sweeps() -> list[tuple[str, Sequence[int]]]:

@@ -14,8 +14,6 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.cli.compare import MOST_LISTED, comparison_lines
-from bench.judge.compare import JUDGED, compare
-from bench.judge.frame import read
 from bench.store import parquet
 from tests.bench.comparable import clean, compared, run, timed
 from tests.bench.rows import Chance, again, without_time
@@ -91,19 +89,6 @@ def test_a_run_with_itself_publishes_no_false_alarms(written: tuple[Path, Path])
     assert "one and the same run" in out and "A/A" not in out
 
 
-@pytest.mark.parametrize("commits", [("4f2a91c", "1234567"), ("", "")])
-def test_a_a_is_of_one_known_commit(chance: Chance, commits: tuple[str, str]) -> None:
-    rows = [timed(chance, commit=commit) for commit in commits]
-    found = compared(rows[:1], rows[1:])
-    assert not found.same_commit and not any("A/A" in line for line in comparison_lines(found))
-
-
-def test_a_a_with_changes_says_so(chance: Chance) -> None:
-    rows = [timed(chance, commit="4f2a91c+") for _ in "ab"]
-    (told,) = (one for one in comparison_lines(compared(rows[:1], rows[1:])) if "A/A" in one)
-    assert told.startswith("A/A, both with changes that are not committed: FASTER + SLOWER 0 of 1 comparable")
-
-
 def test_bad_input_is_one_sentence(written: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for arguments, sentence in (
@@ -150,17 +135,6 @@ def test_a_long_list_is_cut_and_says_so(chance: Chance) -> None:
     assert len(slower) == MOST_LISTED["SLOWER"] and f"-m{count - 1}-" in slower[0]
     assert "... and 7 more SLOWER: --all lists them" in listed
     assert sum(" SLOWER " in one and "float32-" in one for one in comparison_lines(found, True)) == count
-
-
-def test_reference_runs_of_an_older_version() -> None:
-    folder = Path(__file__).parents[2] / "results" / "reference" / "cpu-intel-xeon-2-core"
-    before, after = (
-        folder / f"20261121T1{name}.parquet" for name in ("30717Z-42e9dbfa5ea2", "54800Z-478f81f2d1f8")
-    )
-    found = compare(read([before]), read([after]))
-    assert len(found.of("GONE")) > 50 and len(found.of("NEW")) > 500 and len(found.of(*JUDGED)) > 50
-    assert len(found.of("SLOWER", "FASTER")) <= 2  # nothing was done to these kernels in between
-    assert found.unknown["regime"] == len(found.of(*JUDGED))
 
 
 def test_runs_without_a_case_in_common_are_said_to_have_none(chance: Chance, tmp_path: Path) -> None:

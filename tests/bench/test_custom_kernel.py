@@ -18,27 +18,20 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.case_name import row_name
-from bench.cli import one_launch
-from bench.cli.pytest_fixture import kernel_text
-from bench.cli.run_command import cases_of, usual_words
+from bench.cli.run_command import cases_of
 from bench.device.detect import Device, detect
 from bench.errors import UserError
 from bench.runner import supervisor, worker_process
-from bench.runner.ab import versions
-from bench.runner.custom_kernel import checked_kernels, compared, kernel_of, with_kernels
-from bench.runner.supervisor import WorkerSupervisor, request_for
-from bench.spec import Problem
+from bench.runner.custom_kernel import checked_kernels, kernel_of
+from bench.runner.supervisor import WorkerSupervisor
 from bench.store import parquet
 from bench.store.parquet import read_rows
 from bench.worker import custom_kernel
 from bench.worker.__main__ import make_bench, respond
-from bench.worker.visit import VisitResult
 from tests.bench import several
-from tests.bench.test_implementation_table import SQUARE, measured, sides
+from tests.bench.test_implementation_table import SQUARE, measured
 from tests.bench.two_versions import Machine, measured_by, repository
-from tests.processes import pytested
 
-ROOT = Path(__file__).parents[2]
 KERNELS = """
 import ctypes, pathlib, time
 import torch
@@ -132,7 +125,6 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     several.quick(monkeypatch)
     monkeypatch.setattr(supervisor, "Worker", InProcess)
     monkeypatch.setattr("bench.runner.cases.needed_ceilings", lambda *_: [])
-    monkeypatch.setattr("bench.cli.pytest_fixture.SAMPLING_S", 0.05)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -239,14 +231,6 @@ def test_the_file_to_begin_with_is_right(operator: str, tmp_path: Path, worker: 
     assert words and checked(f"{tmp_path / 'begun.py'}:{operator}", worker, device, *words[1].split())
 
 
-def test_rows_tell_two_texts_apart(mine: Path) -> None:
-    first = custom_kernel.load(f"{mine}:right").configuration
-    mine.write_text(KERNELS + "\n")
-    custom_kernel._module.cache_clear()  # as a new worker has it
-    second = custom_kernel.load(f"{mine}:right").configuration
-    assert first != second and {first.split()[0], second.split()[0]} == {"mine.py"}
-
-
 def test_a_kernel_that_hangs_is_killed_and_named_with_its_line(
     mine: Path, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,38 +268,6 @@ def test_a_kernel_that_names_no_function_is_refused(
         kernel_of(text, kernels.problem("softmax"))
 
 
-def test_two_kernels_of_one_name_are_refused(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "mine.py").write_text(KERNELS)
-    texts = [str(tmp_path / folder / "mine.py:right") for folder in ("a", "b")]
-    with pytest.raises(UserError, match="have one name"):
-        with_kernels(kernels.problem, "softmax", texts)
-
-
-def test_it_is_compared_with_the_library_and_ours() -> None:
-    def names(operator: str, kind: Any) -> list[str]:
-        return compared(kernels.problem(operator), kind)
-
-    assert names("gemm", "cuda") == ["cublas", "triton"] and names("gemm", "cpu") == ["onednn"]
-    assert names("softmax", "cuda") == ["aten", "triton"] and names("fma", "cpu") == []
-
-
-def test_words_that_are_not_given_are_the_first() -> None:
-    assert usual_words("softmax", ["rows=4", "length=4"], "cpu") == ["dtype=float32", "direction=forward"]
-    assert usual_words("softmax", ["dtype=float64"], "cuda") == ["direction=forward"]
-    assert "dtype=float16" in usual_words("gemm", ["m=n=k=8"], "cuda")
-
-
-def test_other_operators_keep_their_problem(mine: Path) -> None:
-    find = with_kernels(kernels.problem, "softmax", [f"{mine}:right"])
-    assert find("gemm") is kernels.problem("gemm") and issubclass(find("softmax"), kernels.problem("softmax"))
-    found: type[Problem] = find("softmax")
-    assert found.implementation("mine:right").kernel == f"{mine}:right"
-    problem = found(direction="forward", rows=1, length=1, dtype="float32")
-    assert request_for("check", "mine:right", problem)["kernel"] == f"{mine}:right"
-
-
 @pytest.mark.usefixtures("quickly")
 def test_a_run_shows_it_beside_the_library(mine: Path, tmp_path: Path) -> None:
     """Rows as any other, which explain, compare and figures take."""
@@ -350,19 +302,6 @@ def test_ab_finds_a_planted_factor_of_two(mine: Path, monkeypatch: pytest.Monkey
     assert "A/A of one kernel" in twice.output
 
 
-def test_each_side_is_asked_for_its_own_file(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    answered = VisitResult("skipped")
-    monkeypatch.setattr(WorkerSupervisor, "visit", lambda _, visit: asked.append(visit.kernel) or answered)
-    cpu = detect("cpu")
-    (case,) = cases_of("ab", ["softmax", "rows=4", "length=4"], cpu, kernel=[f"{mine}:fills"])
-    sides: Any = {"old": "/a.py:f", "new": "/b.py:f"}
-    with versions(cpu, mine.parent, mine.parent, sides) as (visit, _):
-        visit(case, "old")
-        visit(case, "new")
-    assert asked == ["/a.py:f", "/b.py:f"]
-
-
 # --- one launch, and profilers ----------------------------------------------------------------------
 
 
@@ -394,22 +333,6 @@ def test_once_takes_one_case_that_can_run_here(words: list[str], says: str) -> N
     assert done.exit_code == 2 and says in done.output
 
 
-def test_a_profiler_sees_the_kernels_of_the_row_alone() -> None:
-    row = measured(
-        SQUARE, "triton", 1e-3, kernels="first grid 1x1x1 block 32; copy; first grid 2x1x1 block 32"
-    )
-    command = one_launch.ncu_command(row, here=True)
-    assert command == (
-        "ncu --set full --profile-from-start off --clock-control none "
-        "--kernel-name-base mangled --kernel-name 'regex:^(first)$' "
-        "-o gemm-mine-triton-float16-NN-m4096-n4096-k4096-cold "
-        "python -m bench run gemm/mine-triton-float16-NN-m4096-n4096-k4096-cold --once"
-    )
-    own = measured(SQUARE, "mine:f", 1e-3, configuration="mine.py 0123", cache="warm")
-    words = one_launch.words_of(own, here=False)
-    assert words[0] == "gemm" and words[-4:] == ["--kernel", "mine.py:f", "--cache", "warm"]
-
-
 def test_explain_prints_the_command_for_a_gpus_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     row = measured(SQUARE, "mine:f", 1e-3, sweep="gemm", configuration="mine.py 0123", kernels="f grid 1")
@@ -418,38 +341,3 @@ def test_explain_prints_the_command_for_a_gpus_row(tmp_path: Path, monkeypatch: 
     assert "'regex:^(f)$' -o gemm-mine-f-float16-NN-m4096-n4096-k4096-cold python -m bench run gemm " in said
     assert "ncu, which is Nsight Compute, is not on the PATH here" in said
     assert "python -m bench run gemm " in said and said.count("--kernel mine.py:f") == 2
-
-
-# --- the fixture ------------------------------------------------------------------------------------
-
-TEST = """
-import torch
-
-def mine(x, out):
-    torch.softmax(x, 1, out=out)
-
-def test_mine(roofbench):
-    assert roofbench(mine, "softmax", rows=64, length=64)["median_s"] > 0
-
-def test_wrong(roofbench):
-    roofbench(f"{__file__[:-12]}mine.py:wrong", "softmax", rows=64, length=64)
-"""
-
-
-@pytest.mark.usefixtures("quickly")
-def test_the_fixture_measures_a_function_of_the_users_own_test_file(mine: Path) -> None:
-    mine.with_name("test_mine.py").write_text(TEST)
-    words = ("-p", "bench.pytest_plugin", "--bench-device", "cpu", "--import-mode", "importlib")
-    code, said = pytested(str(mine.parent), *words)
-    assert code == 1 and "1 failed, 1 passed" in said, said
-    assert re.search(r"^test_mine .* \d", said, re.MULTILINE)  # pytest-benchmark's table
-    assert "--kernel mine:wrong: wrong at softmax" in said
-
-
-def test_a_function_within_another_is_refused() -> None:
-    def within(x: Any) -> Any:
-        return x
-
-    with pytest.raises(UserError, match="is no function at the top of a file"):
-        kernel_text(within)
-    assert kernel_text(sides) == f"{ROOT / 'tests' / 'bench' / 'test_implementation_table.py'}:sides"

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-import json
 import os
-import platform
 import re
 import shlex
 import subprocess
@@ -26,7 +24,6 @@ from bench.environment.dependencies import (
     ROOT,
     Requirement,
     child_environment,
-    lacking_extras,
     missing,
     required,
     sentence,
@@ -253,31 +250,6 @@ def metadata_name(line: str) -> str:
     return Read(line).name
 
 
-def test_the_import_names_are_those_the_distributions_install() -> None:
-    """Each package that is imported belongs to the distribution that is asked for."""
-    owners = metadata.packages_distributions()
-    checked = 0
-    for one in required(("dev",)):
-        if one.import_name in owners and not one.name.startswith(dependencies.NOT_IMPORTED):
-            names = {name.lower().replace("_", "-") for name in owners[one.import_name]}
-            assert one.name.lower() in names
-            checked += 1
-    assert checked >= 18
-
-
-def test_a_line_that_is_not_understood_is_an_error_and_no_package(tmp_path: Path) -> None:
-    path = tmp_path / "pyproject.toml"
-    path.write_text('[project]\ndependencies = ["numpy", "tomli; python_version < \'3.11\'"]\n')
-    with pytest.raises(ValueError, match="tomli; python_version"):
-        list(required((), path))
-
-
-def test_another_systems_requirement_is_none_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "triton" in {one.name for one in required()}
-    monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    assert "triton" not in {one.name for one in required()}
-
-
 def test_a_version_that_is_too_old_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", {"torch": "2.5.1+cu124", "pydantic": "2.10"}.get)
     assert Requirement("torch", ">=2.11").too_old == "2.5.1+cu124"
@@ -286,35 +258,7 @@ def test_a_version_that_is_too_old_counts_as_missing(monkeypatch: pytest.MonkeyP
     assert "missing: torch>=2.11 (here is 2.5.1+cu124); install with" in sentence([old])
 
 
-def test_what_a_missing_extra_costs_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = ["cublas", "cublaslt", "cublaslt-best", "cublaslt-256x128", "triton", "dev-kit"]
-    monkeypatch.setattr(dependencies, "find_spec", lambda name: None)
-    (line,) = [one for one in lacking_extras(cases) if "cublaslt" in one]
-    assert line == "3 cases of cublaslt will be unsupported without nvmath-python>=1.0: " + install(
-        "nvmath-python>=1.0"
-    )
-    assert not list(lacking_extras(["cublas", "triton"]))
-
-
-def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "nonesuch").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert not Requirement("nonesuch", "").is_there
-    (tmp_path / "nonesuch" / "__init__.py").touch()
-    assert Requirement("nonesuch", "").is_there
-
-
 # ---- what a child process finds
-
-ASK = "import json; from bench.environment.dependencies import child_environment as e; print(json.dumps(e()))"
-
-
-def environment_of(*options: str, **variables: str) -> dict[str, str]:
-    """The environment that a fresh interpreter, with the checkout on its path, would hand to its children."""
-    code = f"import sys; sys.path.append({str(ROOT)!r}); {ASK}"
-    done = python(*options, "-c", code, cwd=Path("/"), **{"PYTHONPATH": "", **variables})
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
 
 
 def test_a_child_finds_what_its_parent_finds_and_this_checkout_first(
@@ -329,19 +273,6 @@ def test_a_child_finds_what_its_parent_finds_and_this_checkout_first(
         [sys.executable, "-c", code], cwd="/", env=child_environment(), capture_output=True, text=True
     )
     assert done.stdout.split() == [str(tmp_path / "carried/__init__.py"), str(ROOT / "kernels/__init__.py")]
-
-
-def test_pythonpath_is_kept_behind_the_checkout() -> None:
-    paths = environment_of(PYTHONPATH="/some/wheels")["PYTHONPATH"].split(os.pathsep)
-    assert paths[0] == str(ROOT) and "/some/wheels" in paths and len(set(paths)) == len(paths)
-
-
-def test_what_the_parent_was_told_to_ignore_is_not_handed_on() -> None:
-    isolated = environment_of("-I", PYTHONPATH="/some/wheels", PYTHONHASHSEED="7")
-    assert "/some/wheels" not in isolated["PYTHONPATH"] and "PYTHONHASHSEED" not in isolated
-    assert isolated["PYTHONNOUSERSITE"] == "1"
-    assert environment_of(PYTHONHASHSEED="7")["PYTHONHASHSEED"] == "7"
-    assert "PYTHONNOUSERSITE" not in environment_of()
 
 
 def test_whatever_the_source_imports_is_declared() -> None:

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from bench.cli.table import lines_of, table
 from bench.format import (
     alike_texts,
     amount_text,
@@ -60,16 +59,6 @@ def test_the_ends_of_an_interval_and_what_has_no_end() -> None:
     assert ends_text(3.826e10, math.inf, "byte/s") == "38.26 GB/s, unknown above"
     assert [ends_text(low, low, "s") for low in (1e-3, math.nan)] == ["no interval"] * 2
     assert [seconds_text(math.inf), amount_text(math.inf, "B/s"), share_text(math.inf)] == [""] * 3
-
-
-def test_no_cell_of_a_table_is_cut_off() -> None:
-    shown = table("case", ">rate")
-    assert lines_of(shown) == []
-    shown.add_row("x" * 200, "1")
-    shown.add_row("y", "22")
-    head, _, first, second, *_ = [line for line in lines_of(shown) if line.strip()]
-    assert "x" * 200 in first and head.endswith("rate") and second.endswith("22")
-    assert first.index("1") == second.index("22") + 1
 
 
 def test_sentences_that_differ_in_numbers_alone_become_one_with_their_ranges() -> None:

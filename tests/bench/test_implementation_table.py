@@ -52,22 +52,6 @@ def test_each_is_held_against_the_fastest_library_beside_it() -> None:
     assert all(math.isnan(side.ratio) for side in alone.values())
 
 
-def test_intervals_add_as_squares_and_the_wider_end_counts() -> None:
-    theirs = measured(SQUARE, "cublas", 2e-3, low_s=2e-3 / 1.015, high_s=2e-3 * 1.005)
-    ours = measured(SQUARE, "triton", 3e-3, low_s=3e-3 / 1.01, high_s=3e-3 * 1.02)
-    (found,) = sides(theirs, ours)
-    half = math.hypot(math.log(1.015), math.log(1.02))
-    _, _, ratio, low, high = found["triton"]
-    assert ratio == pytest.approx(1.5)
-    assert [math.log(1.5 / low), math.log(high / 1.5)] == pytest.approx([half, half])
-
-
-@pytest.mark.parametrize("end", ["low_s", "high_s"])
-def test_a_time_without_an_interval_decides_nothing(end: str) -> None:
-    (found,) = sides(measured(SQUARE, "cublas", 1e-3, **{end: None}), measured(SQUARE, "triton", 1e-3))
-    assert found["triton"][2:] == (1.0, 0.0, math.inf)
-
-
 def test_the_latest_sound_row_of_the_same_problem_counts() -> None:
     """Cache and threads are the problem's; a row that a flag makes suspect has no say."""
     cublas = measured(SQUARE, "cublas", 1e-3)

@@ -12,7 +12,6 @@ import pytest
 
 from bench.cli.run_lines import opening_lines
 from bench.cli.whole_run import measure
-from bench.environment import dependencies
 from bench.errors import UserError
 from bench.runner.options import CONCURRENT, Options
 from bench.runner.run import Run
@@ -88,16 +87,6 @@ def test_a_refusal_of_one_device_leaves_none_open(folder: Path, monkeypatch: pyt
     with pytest.raises(UserError, match="cuda:1 is being measured"):
         begun(folder, monkeypatch, small(folder, [1]), count=2)
     assert len(made) == 2 and made[0].interrupted() is None, "its journal is closed"
-
-
-def test_a_run_says_what_a_missing_package_costs_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several, "SWEEP", several.SWEEP.replace("cublas", "[cublas, cublaslt]"))
-    find = dependencies.find_spec
-    monkeypatch.setattr(dependencies, "find_spec", lambda name: None if name == "nvmath" else find(name))
-    (run,) = begun(folder, monkeypatch, small(folder, [1, 2]))
-    (line,) = [line for line in opening_lines(run) if "cublaslt" in line]
-    assert line.startswith("2 cases of cublaslt will be unsupported without nvmath-python>=1.0: ")
-    run.interrupted()
 
 
 def test_what_is_timed_beside_other_gpus_says_so_and_is_not_gone_on_with_alone(

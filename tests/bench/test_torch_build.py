@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.environment.torch_build import BUILDS, INDEX, Gpu, gpus_here, offered, pinned, pip_words
+from bench.environment.torch_build import INDEX, Gpu, gpus_here, pip_words
 from bench.errors import UserError
 from tests.bench.test_dependencies import HIDING
 
@@ -72,11 +72,6 @@ def test_where_no_index_has_it_for_this_python_one_sentence_says_what_comes_inst
     assert said.startswith("No CUDA GPU here, but neither") and "\n" not in said
 
 
-def test_where_pypis_build_has_no_cuda_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert pip_words("2.13.0", [], never) == ([".[dev]"], "")
-
-
 def never(tag: str) -> str:
     raise AssertionError(f"{tag} need not be looked for")
 
@@ -108,17 +103,6 @@ def test_where_no_build_runs_nothing_is_downloaded(gpu: Gpu) -> None:
     said = str(raised.value)
     assert f"needs driver 580 or later; here is {gpu.driver}, and no other build does" in said
     assert said.endswith("has a torch of its own: make bench PYTHON_AS_IS=/usr/bin/python3")
-
-
-def test_the_release_that_is_pinned_is_in_the_table() -> None:
-    assert pinned() in BUILDS
-
-
-def test_an_index_that_does_not_answer_offers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip itself is asked, without a network."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", "")
-    assert "2.13.0+cu126" not in offered("cu126")
 
 
 # ---- the Makefile
