@@ -115,7 +115,10 @@ def in_virtual_time(gpu: SimulatedGpu) -> Iterator[None]:
         "worker.__main__.kernels": SimpleNamespace(operator=lambda name: simulated.stand_in(name, gpu)),
         "worker.measure_case.Arena": simulated.arenas(gpu),
         "worker.time_by_class.seconds": lambda calls, on_gpu: gpu.time.spend(PROFILE_S) or {},
-        **dict.fromkeys(("worker.measure_case.torch", "worker.cache_ring.torch"), simulated.HostTorch()),
+        **dict.fromkeys(
+            ("worker.measure_case.torch", "worker.buffer_ring.torch", "worker.cache_ring.torch"),
+            simulated.HostTorch(),
+        ),
         **dict.fromkeys(("runner.run.time", "runner.supervisor.time"), gpu.time),
         **dict.fromkeys(("worker.measure_case.time", "worker.clock.time"), gpu.time),
     }

@@ -77,8 +77,8 @@ def turns_of(bench: Any, operator: str, implementation: str, parameters: dict[st
 
     import kernels
     from bench.sampling.stopping import collect
+    from bench.worker.buffer_ring import BufferRing
     from bench.worker.cache_ring import RingSampler, launches_per_sample
-    from bench.worker.measure_case import BufferRing
 
     problem = kernels.problem(operator)(**parameters)
     slots = BufferRing(bench, kernels.operator(operator), implementation, problem, 1)

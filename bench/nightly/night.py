@@ -61,7 +61,7 @@ class Tonight:
     """Why there is no result file; empty if there is."""
     wall_s: float = 0.0
     parts_s: Mapping[str, float] = field(default_factory=dict)
-    """The parts of that time: `Session.parts_s`."""
+    """The parts of that time: `Run.parts_s`."""
     judged: JudgedHistory | None = None
     """Everything so far, tonight last; None if there is nothing of tonight."""
     failing: list[Failing] = field(default_factory=list)

@@ -18,22 +18,20 @@ from bench.sampling.publish import VisitSamples, interval
 from bench.sampling.stopping import collect
 from bench.spec import Launch, Operator, Problem, cause
 from bench.worker import time_by_class
-from bench.worker.cache_ring import ALIGN_BYTE, LARGEST_INTEGER, Arena, RingSampler, launches_per_sample, plan
-from bench.worker.check import escaped, judged, of_tolerance, outputs_of, poison, within
+from bench.worker.buffer_ring import BufferRing
+from bench.worker.cache_ring import LARGEST_INTEGER, Arena, RingSampler, launches_per_sample, plan
+from bench.worker.check import judged, of_tolerance, outputs_of, within
 from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
-from bench.worker.memory import Counting, HostMemory
+from bench.worker.memory import Counting
 from bench.worker.too_slow import TooSlow, first_launch_s, probe
 from bench.worker.visit import Visit, VisitResult
 from kernels.tensors import stored_dtype
 
 if TYPE_CHECKING:
-    from bench.spec import Tensors
     from bench.worker.telemetry_cpu import CpuTelemetry
     from bench.worker.telemetry_cuda import CudaTelemetry
 
-MOST_TENSORS = 1024
-"""Inputs of a slot for whose alignment there is room; more is a bug in the operator's count of bytes."""
 WARM = 3
 """Pairs of launches before one that a profiler sees: the first ones compile, tune and allocate."""
 
@@ -290,101 +288,6 @@ def _no_collector() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-class BufferRing:
-    """Sets of tensors and the launches that use them, for one case."""
-
-    def __init__(
-        self, bench: Bench, operator: Operator, implementation: str, problem: Problem, count: int
-    ) -> None:
-        """Build the inputs and launches of `count` slots."""
-        self.bench, self.operator, self.problem = bench, operator, problem
-        self.implementation = implementation
-        build = operator.implementations[implementation]
-        tensors = 8
-        while (inputs := self._drawn(count, tensors)) is None:
-            tensors *= 2
-        self.inputs = inputs
-        self._memory = bench.memory
-        if count == 1 and operator.counted_on_cpu and bench.device.type == "cpu":
-            self._memory = HostMemory()
-
-        def launches() -> list[Launch]:
-            return [build(problem, *inputs) for inputs in self.inputs]
-
-        self.launches, self._built_byte = self._memory.kept_by(launches) if self._memory else (launches(), 0)
-        self.calls: Calls = [launch.call for launch in self.launches]
-
-    def _drawn(self, count: int, tensors: int) -> list[Tensors] | None:
-        """The inputs of `count` slots; None without room for them if so many tensors a slot are aligned.
-
-        They are the same whatever this process drew before.
-        """
-        stored = stored_dtype(self.problem.dtype)
-        arena = self.bench.arena(stored, count * (self.problem.byte_stored + tensors * ALIGN_BYTE))
-        generator = torch.Generator(self.bench.device).manual_seed(self.bench.seed)
-        torch.default_generator.manual_seed(self.bench.seed)  # of what operators choose at random themselves
-
-        def uniform(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-            if dtype in (None, stored):
-                return arena.view(shape)
-            # small tensors of another type, as a scale beside 16-bit data
-            made = torch.empty(shape, dtype=dtype, device=self.bench.device)
-            return made.uniform_(-1.0, 1.0, generator=generator)
-
-        try:
-            return [tuple(self.operator.inputs(self.problem, uniform)) for _ in range(count)]
-        except MemoryError:
-            if tensors >= MOST_TENSORS:
-                raise
-            return None
-
-    def launch_s(self) -> float:
-        """Wall seconds of one launch of slot 0; the first may compile."""
-        begin = self.bench.now()
-        self.calls[0]()
-        self.bench.synchronize()
-        return self.bench.now() - begin
-
-    def warm_launch_s(self) -> float:
-        """Wall seconds of the second launch of slot 0."""
-        self.launch_s()
-        return self.launch_s()
-
-    def peak_byte(self) -> int | None:
-        """Bytes that the launch of a single slot has allocated, and at most allocates when called once more.
-
-        To be called after `launch_s`, for a first call allocates workspaces that are kept for all
-        others.
-        """
-        if self._memory is None:
-            return None
-        return self._built_byte + self._memory.raised_by(self.calls[0])
-
-    def judged_when_poisoned(self) -> tuple[float, float]:
-        """(relative error, tolerance) of a launch of slot 0 into poisoned outputs."""
-        poison(self.launches[0].outputs)
-        written = outputs_of(self.calls[0]())
-        self.bench.synchronize()
-        return judged(self.operator, self.implementation, self.problem, self.inputs[0], written)
-
-    def poison(self, turns: RingSampler) -> None:
-        """Poison every output, which also touches its pages, so that no sample has page faults."""
-        for outputs in self._outputs(turns):
-            poison(outputs)
-        self.bench.synchronize()
-
-    def escaped(self, turns: RingSampler) -> int:
-        """Number of launches that the clock counts as run but that left their poison."""
-        return escaped(self._outputs(turns)[: turns.visited])
-
-    def _outputs(self, turns: RingSampler) -> list[Tensors]:
-        """Outputs by slot, allocated beforehand or by captured calls."""
-        known = [launch.outputs for launch in self.launches]
-        if not any(known) and turns.captured is not None:
-            known = [outputs_of(written) for written in turns.captured[: len(self.launches)]]
-        return known
 
 
 def check(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> VisitResult:

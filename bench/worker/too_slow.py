@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bench.spec import Problem
+    from bench.worker.buffer_ring import BufferRing
     from bench.worker.clock import Clock
-    from bench.worker.measure_case import Bench, BufferRing
+    from bench.worker.measure_case import Bench
 
 SMALL = 8
 """A small problem reaches a fraction of a large one's rate, down to one in so many (assumed)."""

@@ -18,9 +18,10 @@ from bench.spec import Launch, Operator, Uniform
 from bench.store.schema import FIELDS
 from bench.worker import cache_ring
 from bench.worker.__main__ import make_bench, respond
+from bench.worker.buffer_ring import BufferRing
 from bench.worker.cache_ring import Arena, Plan, RingSampler, plan
 from bench.worker.clock import HostClock
-from bench.worker.measure_case import Bench, BufferRing, check, measure
+from bench.worker.measure_case import Bench, check, measure
 from bench.worker.memory import Memory
 from bench.worker.visit import Visit, VisitResult
 from kernels.stream import operator as stream

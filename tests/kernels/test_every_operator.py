@@ -16,8 +16,8 @@ import torch
 import kernels
 from bench.autotune import inductor
 from bench.spec import Problem, Unsupported
+from bench.worker.cache_ring import ALIGN_BYTE
 from bench.worker.check import outputs_of, poison
-from bench.worker.measure_case import ALIGN_BYTE
 from kernels.activations.problem import Function
 from kernels.fusion.problem import Chain
 from kernels.tensors import stored_dtype

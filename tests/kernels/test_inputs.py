@@ -11,8 +11,9 @@ import torch
 import kernels
 from bench.spec import Launch, Operator, Problem
 from bench.worker.__main__ import make_bench
+from bench.worker.buffer_ring import BufferRing
 from bench.worker.cache_ring import Arena
-from bench.worker.measure_case import Bench, BufferRing, check
+from bench.worker.measure_case import Bench, check
 from kernels.tensors import stored_dtype
 from tests.drawing import covering
 
