@@ -48,12 +48,12 @@ from bench.sweep.claims import (
     MEASURED,
     SHARES,
     UNITS,
-    Among,
+    Compare,
     Condition,
     Divisible,
+    In,
     Matching,
-    Than,
-    Times,
+    MultipleOf,
     conditions,
 )
 
@@ -229,18 +229,18 @@ def holds(rows: pd.DataFrame, select: Mapping[str, Any]) -> npt.NDArray[np.bool_
 
 
 def _holds(rows: pd.DataFrame, column: str, condition: Condition) -> npt.NDArray[np.bool_]:
-    unit = condition.unit if isinstance(condition, Than) else ""
+    unit = condition.unit if isinstance(condition, Compare) else ""
     if column not in rows or (unit and _UNITS[unit] not in rows):
         return np.full(len(rows), column in UNKNOWN or unit in UNKNOWN)
     values = rows[column]
     held: Any
-    if isinstance(condition, Among):
+    if isinstance(condition, In):
         held = values.isin(condition.values)
     elif isinstance(condition, Matching):
         held = values.fillna("").astype(str).str.contains(condition.pattern, regex=True)
-    elif isinstance(condition, Than):
+    elif isinstance(condition, Compare):
         held = condition.compare(values, condition.bar * (rows[_UNITS[unit]] if unit else 1.0))
-    elif isinstance(condition, Times):
+    elif isinstance(condition, MultipleOf):
         held = values == condition.factor * rows[condition.column]
     elif isinstance(condition, Divisible):
         divisor: Any = condition.divisor

@@ -55,7 +55,7 @@ _THAN: Mapping[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-class Among(NamedTuple):
+class In(NamedTuple):
     """A column has one of these values."""
 
     values: tuple[Any, ...]
@@ -69,7 +69,7 @@ class Divisible(NamedTuple):
     wanted: bool
 
 
-class Than(NamedTuple):
+class Compare(NamedTuple):
     """A column is below or above a number, of `unit` if that is not empty."""
 
     compare: Callable[[Any, Any], Any]
@@ -77,7 +77,7 @@ class Than(NamedTuple):
     unit: str
 
 
-class Times(NamedTuple):
+class MultipleOf(NamedTuple):
     """A column is so many times another."""
 
     factor: int
@@ -90,7 +90,7 @@ class Matching(NamedTuple):
     pattern: str
 
 
-Condition = Among | Divisible | Than | Times | Matching | PerSm
+Condition = In | Divisible | Compare | MultipleOf | Matching | PerSm
 
 
 def conditions(value: Any) -> list[Condition]:
@@ -103,9 +103,9 @@ def conditions(value: Any) -> list[Condition]:
     if isinstance(value, list | tuple):
         if no_values := [each for each in value if isinstance(each, str) and re.match("[!%<>~]", each)]:
             raise ValueError(f"a list holds values; {no_values[0]!r} is a condition, which stands alone")
-        return [Among(tuple(value))]
+        return [In(tuple(value))]
     if not isinstance(value, str):
-        return [Among((value,))]
+        return [In((value,))]
     if value.startswith("~"):
         try:
             re.compile(value[1:])
@@ -113,7 +113,7 @@ def conditions(value: Any) -> list[Condition]:
             raise ValueError(f"{value!r} is no regular expression: {error}") from error
         return [Matching(value[1:])]
     if not re.match(r"[!%<>]|x[0-9]", value):
-        return [Among((value,))]
+        return [In((value,))]
     read: list[Condition] = []
     at = 0
     while at < len(value):
@@ -132,8 +132,8 @@ def _condition(part: re.Match[str]) -> Condition:
     if part["divisor"]:
         return Divisible(int(part["divisor"]), bool(part["byte"]), not part["not"])
     if part["than"]:
-        return Than(_THAN[part["than"]], float(part["bar"]), part["unit"] or "")
-    return Times(int(part["factor"]), part["column"])
+        return Compare(_THAN[part["than"]], float(part["bar"]), part["unit"] or "")
+    return MultipleOf(int(part["factor"]), part["column"])
 
 
 def _selection(select: dict[str, Any]) -> dict[str, Any]:

@@ -29,11 +29,11 @@ from bench.sweep.claims import (
     FACTS,
     MEASURED,
     SHARES,
-    Among,
     Claim,
+    In,
     Matching,
+    MultipleOf,
     Share,
-    Times,
     conditions,
 )
 from bench.sweep.expand import MAX_CASES, Block, block
@@ -379,9 +379,9 @@ def check_condition(
     if column not in (*facts, *parameters):
         raise Mistake(at, unknown("column", column, of, [*facts, *parameters]))
     for condition in conditions(value):
-        if isinstance(condition, Times) and condition.column not in numbers:
+        if isinstance(condition, MultipleOf) and condition.column not in numbers:
             raise Mistake(at, unknown("number", condition.column, of, numbers))
-        if isinstance(condition, Among):
+        if isinstance(condition, In):
             _check_values(column, condition.values, at, kind)
         elif not isinstance(condition, Matching) and column not in (*_NUMBERS, *numbers):
             raise Mistake(at, f"{column} is no number, so {shown(value)} is no condition of it")

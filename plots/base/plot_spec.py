@@ -19,7 +19,7 @@ from bench.errors import UserError
 from bench.judge.claims import kept
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile
-from bench.sweep.claims import Among, Claim, Ratio, Spread, conditions
+from bench.sweep.claims import Claim, In, Ratio, Spread, conditions
 from bench.sweep.grammar import Plot
 
 IDENTITY = ("operator", "implementation", "dtype", "cache", "threads_asked")
@@ -124,8 +124,8 @@ def _compared(claim: Claim) -> Iterator[tuple[str, Iterable[Any]]]:
     while isinstance(test, Ratio):
         for column in test.of.keys() & test.to.keys():
             both = [*conditions(test.of[column]), *conditions(test.to[column])]
-            values = [value for each in both if isinstance(each, Among) for value in each.values]
-            if all(isinstance(each, Among) for each in both):
+            values = [value for each in both if isinstance(each, In) for value in each.values]
+            if all(isinstance(each, In) for each in both):
                 yield column, values
         test = test.less
 

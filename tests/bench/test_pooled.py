@@ -17,6 +17,7 @@ from bench.__main__ import app
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.judge.frame import read
 from bench.judge.timings import pool, read_pool, with_learned
+from bench.model import pooled
 from bench.model.launch_features import START_S
 from bench.model.pooled import CALIBRATING, LARGEST, LEAST_ROWS, Pool
 from bench.spec import Problem, parameters_text
@@ -74,6 +75,12 @@ def timed(device: str, problem: Problem, seconds: float) -> Measurement:
 def pool_of(rows: list[Measurement]) -> Pool:
     names = Measurement.__dataclass_fields__
     return pool(pd.DataFrame([{name: getattr(one, name) for name in names} for one in rows]))
+
+
+@pytest.fixture(autouse=True)
+def _few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a law as plain as these a third of the trees says as much."""
+    monkeypatch.setattr(pooled, "TREES", 40)
 
 
 @pytest.fixture(scope="module")
