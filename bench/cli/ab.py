@@ -93,8 +93,8 @@ def ab(
     Or one kernel of your own against another, which are checked before they are timed.
 
     Both tune their kernels afresh, and kernels that are the same in both are tuned once: no choice of another
-    day is used. If the code is the same in both, this is an A/A test: it says how small a change this machine
-    can resolve, in which time, and its exit code is 0.
+    day is used. If the code is the same in both, this is an A/A test: what is called different is a false
+    alarm, and the exit code is 0.
 
     Exit code 1: a case got slower, whatever else there is. 2: this checkout cannot run a case, or the input
     is bad. 3: nothing was decided. 0: something was decided, and nothing got slower; or --changed finds that
@@ -149,8 +149,7 @@ def ab(
         every = compare_versions(
             device, cases, old, new, what, bench_budget, same, sides, as_time_allows=not names
         )
-    resolves = ab_report.resolution_lines(every) if is_same_code else None
-    after = list(resolves or ab_report.undecided_lines(every, same, command, named=not kernel))
+    after = list(ab_report.undecided_lines(every, same, command, named=not kernel))
     show(after)
     _write(markdown, f"{what} on {device}", every, same, after)
     words = Counter(contest.verdict for contest in every)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import shutil
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bench.cli.table import markdown_lines as markdown_table
-from bench.format import change_text, count_text, duration_text, share_text
+from bench.format import change_text, count_text, duration_text
 
 if TYPE_CHECKING:
     from bench.runner.ab import Contest
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
 CASE_S, LEAST_S = 5.5, 55.0
 """Seconds that each case adds to the budget, and the least budget, unless one is given: with all that comes
 before and after, ten cases take less than a minute."""
-RESOLVED = (0.02, 0.05, 0.1)
-"""Changes of which an A/A test says how long it takes to find them ..."""
-NINE_IN_TEN = 1.2816
-"""... nine times in ten: standard errors by which one has to be larger than the half of the interval."""
 LONGEST_S = 3600.0
 """More time than this is no advice."""
 LISTED = ("SLOWER", "FAILED", "FASTER", "NEW")
@@ -91,7 +86,6 @@ def undecided_lines(every: Sequence[Contest], same: float, command: str, named: 
     undecided = [contest for contest in every if contest.verdict == "UNDECIDED"]
     if not undecided:
         return
-    yield from _scatter_lines(undecided)
     unknown = [contest for contest in undecided if contest.variance is None]
     if unknown:
         yield f"{count_text(len(unknown), 'case')} had too few rounds for an interval"
@@ -110,41 +104,3 @@ def undecided_lines(every: Sequence[Contest], same: float, command: str, named: 
             f"next: {command}{names} --bench-budget {budget_s:g}   "
             f"(about {duration_text(budget_s)}, for {count_text(len(again), 'case')})"
         )
-
-
-def resolution_lines(every: Sequence[Contest]) -> Iterator[str]:
-    """The smallest change that an A/A test resolves on this machine, and its time, by kind of work."""
-    if not (kinds := _by_kind(every)):
-        yield f"too few rounds for an interval: --bench-budget {default_budget_s(len(every)):g} or more"
-    yield from _scatter_lines(every)
-    for kind, contests in kinds.items():
-        parts = []
-        for change in RESOLVED:
-            times = [contest.seconds_for(math.log1p(change), NINE_IN_TEN) for contest in contests]
-            middle_s = statistics.median(math.inf if s is None else s for s in times)
-            needs = "more than an hour" if middle_s > LONGEST_S else duration_text(middle_s)
-            parts.append(f"{share_text(change)} needs {needs}")
-        yield f"{kind}: {', '.join(parts)} a case here, to be found nine times in ten"
-    if different := sum(contest.verdict in ("FASTER", "SLOWER") for contest in every):
-        yield (
-            f"{different} of {count_text(len(every), 'case')} called different, although the code is the "
-            "same: at most one in a hundred is expected"
-        )
-
-
-def _scatter_lines(contests: Sequence[Contest]) -> Iterator[str]:
-    for kind, of_kind in _by_kind(contests).items():
-        scatter = math.expm1(math.sqrt(statistics.median(each.variance or 0.0 for each in of_kind)))
-        yield (
-            f"{kind}: the ratio of the two times of {count_text(len(of_kind), 'case')} scatters by "
-            f"±{share_text(scatter, 1)} from round to round"
-        )
-
-
-def _by_kind(contests: Sequence[Contest]) -> dict[str, list[Contest]]:
-    """Kind of work -> the cases of which it is known how they scatter."""
-    by_kind: dict[str, list[Contest]] = {}
-    for contest in contests:
-        if contest.variance is not None:
-            by_kind.setdefault(contest.work.text, []).append(contest)
-    return by_kind

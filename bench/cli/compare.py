@@ -203,7 +203,7 @@ def next_lines(comparison: Comparison) -> Iterator[str]:
     commits = before.facts["commit"], after.facts["commit"]
     two = commits[0] != commits[1] and len(commits[0]) == len(commits[1]) == 1
     ref = f" --ref {commits[0][0].removesuffix('+')}" if two else ""
-    where = f"with commit {commits[1][0]} checked out" if two else "how small a change it can resolve"
+    where = f"with commit {commits[1][0]} checked out" if two else "the same code against itself"
     names = " ".join(case_name(*case) for case in unsure[:MOST_NAMES])
     takes = duration_text(default_budget_s(MOST_NAMES))
     yield f"next: python -m bench ab{ref} {names}   (on that device, about {takes}, {where})"

@@ -104,16 +104,16 @@ class Contest:
         problem = self.case.problem
         return work_from_memory(problem.arithmetic, problem.flop, problem.byte, self.seconds, self.kind)
 
-    def seconds_for(self, half: float, beyond: float = 0.0) -> float | None:
+    def seconds_for(self, half: float) -> float | None:
         """Wall seconds, from its first round on, until its interval is so narrow; None if it never will be.
 
-        `half` is the half of the interval, a natural logarithm, plus so many standard errors `beyond`.
+        `half` is the half of the interval, a natural logarithm.
         """
         if self.variance is None:
             return None
         for rounds in range(EARLY[0], MOST_ROUNDS + 1):
             freedom = rounds - 2 * int(CUT * rounds) - 1 + self.borrowed
-            errors = student(freedom, 1 - AT_END * self.false) + beyond
+            errors = student(freedom, 1 - AT_END * self.false)
             if errors * math.sqrt(self.variance / rounds) <= half:
                 return rounds * self.spent_s / len(self.logs)
         return None

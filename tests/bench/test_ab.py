@@ -243,21 +243,11 @@ def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[s
     assert code == 2 and says in text and "Traceback" not in text
 
 
-@pytest.mark.parametrize(
-    ("noise", "budget", "code", "says"),
-    [
-        (0.003, "60", 0, r"^memory: 2 % needs \d+ s, 5 % needs \d+ s, 10 % needs \d+ s a case here"),
-        (0.2, "60", 0, r"^memory: 2 % needs more than an hour, "),
-        (0.003, "1", 3, r"^too few rounds for an interval: --bench-budget 55 or more"),
-    ],
-)
-def test_the_same_code_twice_says_what_the_machine_can_resolve(
-    noise: float, budget: str, code: int, says: str, checkout: Path, measure: Measure
-) -> None:
-    measure(Machine(3, noise=noise))
-    made, text = ab(CASE, "--bench-budget", budget)
-    assert made == code and "A/A, since bench/ and kernels/ are those of HEAD" in text
-    assert re.search(says, text, re.MULTILINE), text
+def test_of_the_same_code_a_false_alarm_is_no_failure(checkout: Path, measure: Measure) -> None:
+    for budget, code, says in (("60", 0, "1 case: 1 SLOWER"), ("1", 3, "had too few rounds for an interval")):
+        measure(Machine(3, 1.5))
+        made, text = ab(CASE, "--bench-budget", budget)
+        assert made == code and "A/A, since bench/ and kernels/ are those of HEAD" in text and says in text
 
 
 @pytest.mark.usefixtures("changed")
@@ -266,7 +256,7 @@ def test_where_nothing_is_decided_the_command_and_the_seconds_that_decide_are_sa
     code, text = ab(CASE, "--bench-budget", "10", "--same", "1")
     last = text.splitlines()[-1]
     found = re.match(rf"next: python -m bench (ab .* {CASE} --bench-budget (\d+))   \(about ", last)
-    assert code == 3 and found and "scatters by ±" in text, text
+    assert code == 3 and found, text
     assert "--ref HEAD --bench-device cpu --same 1 " in last and int(found[2]) > 10
     measure(Machine(4, 1.04, 0.02))
     assert CliRunner().invoke(app, found[1].split()).exit_code == 1
