@@ -22,7 +22,7 @@ from kernels.gemm.problem import Gemm
 from plots.base import style
 from plots.base.page import Captioned
 from plots.figures import generations
-from plots.figures.generations import BINS, LEAST, MANY, binned
+from plots.figures.generations import BINS, binned
 from tests.drawing import run_seed
 from tests.plots.drawn import described, heights, lines, loaded, opened, said, spans, titled
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
@@ -164,23 +164,6 @@ def test_many_cases_are_a_band_around_the_medians_of_neighbours(chance: np.rando
     assert place[4] == pytest.approx(np.exp(np.log(x[inside]).mean()))
 
 
-def test_bins_with_few_cases_are_left_out_and_never_all() -> None:
-    x = np.array([1.0] * LEAST + [10.0] * (LEAST - 1) + [1000.0] * LEAST)
-    place, *_ = binned(x, np.ones_like(x))
-    assert place == pytest.approx([1.0, 1000.0])
-    even = np.geomspace(1, 1000, MANY + 1)
-    assert binned(even, even)[0].size > 0
-    one = np.full(MANY + 1, 7.0)
-    assert binned(one, one)[0] == pytest.approx([7.0])
-
-
-@pytest.mark.parametrize(("count", "kind"), [(MANY, "_case"), (MANY + 1, "_median")])
-def test_a_band_is_drawn_from_so_many_cases_on(tmp_path: Path, count: int, kind: str) -> None:
-    some = [Gemm(m=4096, n=64, k=4096 + 8 * i, dtype="float16") for i in range(count)]
-    axes = titled(figures_of(both(tmp_path, some))["generations-gemm-float16"], "bound by memory")
-    assert [label for label in ("_case", "_median") if lines(axes, label)] == [kind]
-
-
 def test_runs_without_a_common_case_say_so(tmp_path: Path, runs: list[DeviceRun]) -> None:
     alone = scored(tmp_path, [row(H200, "gemm/some", Gemm(m=8, n=8, k=8, dtype="float16"), "cublas")])
     told: list[str] = []
@@ -217,16 +200,6 @@ def test_a_device_looks_the_same_everywhere_and_like_no_other(figures: dict[str,
     assert len({style.of_device(slug) for slug in known}) == len(known)
     assert style.of_device("a100-sxm4-80gb") == style.of_device("nvidia-a100-sxm4-80gb")
     assert style.of_device("some-other-card") == style.of_device("some-other-card")
-
-
-def test_a_device_that_only_has_a_datasheet_looks_like_no_other() -> None:
-    """Adding a GPU is one file: figures need to be told nothing."""
-    added = [f"future-{number}" for number in range(20)]
-    looks = style.device_looks([*added, "nvidia-future-7", "nvidia-h200"])
-    assert len({looks[name] for name in added} | set(style.DEVICES.values())) == 20 + len(style.DEVICES)
-    assert looks["h200"] == style.DEVICES["nvidia-h200"]
-    many = style.device_looks(f"card-{number}" for number in range(99))
-    assert len(many) == 99 + len(style.DEVICES)
 
 
 def test_pages_hold_no_more_than_twelve_panels(tmp_path: Path) -> None:

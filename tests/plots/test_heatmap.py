@@ -216,14 +216,6 @@ def test_a_map_that_would_be_mostly_empty_has_coarser_cells(full: bool, tmp_path
     assert np.ma.count(cells(figure)) == (144 if full else 6)
 
 
-def test_neighbouring_sizes_share_equal_cells(tmp_path: Path) -> None:
-    run = run_of(tmp_path, grid(range(1000, 1100, 2)))
-    (figure,) = drawn(run, Section("m", kind="heatmap", y="k"))
-    across, _ = labels(figure)
-    assert len(across) == 16 and across[0] == "1000"
-    assert not empty(figure) and "reaches from its label to the next" in said(figure)
-
-
 @pytest.mark.parametrize("count", [2, 40])
 def test_a_few_scattered_problems_are_no_figure(count: int, tmp_path: Path) -> None:
     assert count < MOST_GUESSED

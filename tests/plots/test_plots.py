@@ -1,14 +1,12 @@
 """What is drawn is what was measured: every row a point, every prediction the model's, nothing made up."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -212,35 +210,6 @@ def test_caches_are_shown_over_bytes_beside_their_size_and_memory(tmp_path: Path
 # --- axes -------------------------------------------------------------------------------------------
 
 
-def test_an_axis_of_ratios_ends_where_they_do() -> None:
-    axes = Figure().add_subplot()
-    scale.ratio(axes, [0.6, math.nan, 2.3], 5)
-    low, high = axes.get_ylim()
-    assert 0.5 < low < 0.6 and 2.3 < high < 2.6
-    assert 1.0 in axes.get_yticks() and len(axes.get_yticks()) >= 3
-    assert all(low <= tick <= high for tick in axes.get_yticks())
-
-
-def small_ticks(axes: Axes) -> list[float]:
-    (small,) = [line for line in axes.get_lines() if isinstance(line, scale.SmallTicks)]
-    return list(small.places())
-
-
-def test_neighbouring_integers_are_ticked_at_multiples_of_eight() -> None:
-    axes = Figure().add_subplot()
-    axes.set_xlim(1007, 1025)
-    scale.swept(axes.xaxis, np.arange(1008.0, 1025.0), log=False, width_in=3)
-    assert [t for t in axes.get_xticks() if 1008 <= t <= 1024] == [1008, 1016, 1024]
-    assert small_ticks(axes) == list(range(1007, 1026))
-
-
-def test_small_ticks_of_decades_stay_inside_the_axis() -> None:
-    axes = Figure().add_subplot()
-    scale.measured(axes.yaxis, np.array([3.0, 250.0]), log=True)
-    axes.set_ylim(2.5, 310.0)  # after the ticks were asked for, as when panels share an axis
-    assert small_ticks(axes) == [*range(3, 10), *range(20, 100, 10), 200, 300]
-
-
 @pytest.mark.parametrize(
     ("highest", "labels"),
     [(250.0, ["1", "10", "100"]), (3e5, ["1000", "10000", "100000"]), (3e7, ["1 k", "100 k", "10 M"])],
@@ -252,19 +221,6 @@ def test_the_labels_of_an_axis_are_written_in_one_way(highest: float, labels: li
     FigureCanvasAgg(axes.figure).draw()
     found = [label.get_text() for label in axes.get_yticklabels()]
     assert set(labels) <= set(found) and not any("e" in label for label in found)
-
-
-@pytest.mark.parametrize(
-    ("values", "scale_name", "ticks"), [([7.0], "linear", [7]), ([56.0, 112.0], "log", [56, 112])]
-)
-def test_a_few_values_are_the_ticks_and_a_single_one_has_no_decades(
-    values: list[float], scale_name: str, ticks: list[int]
-) -> None:
-    axes = Figure().subplots()
-    axes.plot(values, values)
-    scale.swept(axes.xaxis, np.array(values), log=True, width_in=3)
-    assert axes.get_xscale() == scale_name
-    assert [tick for tick in axes.xaxis.get_major_locator()() if tick in values] == ticks
 
 
 @pytest.mark.parametrize(("last", "log"), [(16 * 64, False), (17 * 64, True)])
@@ -339,12 +295,6 @@ def test_an_implementation_looks_the_same_everywhere() -> None:
     alone = style.of_lines(["implementation"], [("triton",)])
     together = style.of_lines(["implementation"], [("aten",), ("cublas",), ("triton",)])
     assert alone[("triton",)] == together[("triton",)] == style.of_implementation("triton")
-
-
-def test_lines_of_one_figure_differ() -> None:
-    keys = list(itertools.product(("cublas", "triton"), ("float16", "float32"), ("NN", "NT", "TN")))
-    looks = style.of_lines(["implementation", "dtype", "layout"], keys)
-    assert len(set(looks.values())) == len(keys)
 
 
 # --- awkward runs -----------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The staircase and what it is drawn beside: every row a point, every step where tiles and waves say."""
 
 import dataclasses
-import itertools
 import json
 import math
 from pathlib import Path
@@ -126,17 +125,6 @@ def test_the_strip_says_how_full_the_last_wave_is(figures: list[Captioned]) -> N
     assert min(filled.get_ydata()) == pytest.approx(12 / SMS) and max(filled.get_ydata()) == 1.0
 
 
-def test_what_stands_still_is_never_mixed(tmp_path: Path) -> None:
-    """Two m, two dtypes and a k that moves: a page for each that has a line, none for a single point."""
-    every = itertools.product((256, 512), ("float16", "tf32"), (128, 256))
-    still = [Gemm(m=m, n=n, k=4096, dtype=dtype) for m, dtype, n in every]  # type: ignore[arg-type]
-    moving = [Gemm(m=1024, n=n, k=n, dtype="float16") for n in (128, 256, 512)]
-    found = [said(figure) for figure in drawn(loaded(tmp_path, staircase([*still, *moving])))]
-    assert len(found) == 4 * 2
-    for m, dtype in itertools.product((256, 512), ("float16", "tf32")):
-        assert sum(f"{dtype}, k=4096, NN, m={m}" in one for one in found) == 2
-
-
 def test_m_and_n_that_grow_together(tmp_path: Path) -> None:
     problems = [Gemm(m=s, n=s, k=4096, dtype="float16") for s in range(512, 6145, 512)]
     figure = drawn(loaded(tmp_path, staircase(problems)), x="m")[0]
@@ -225,16 +213,3 @@ def test_the_structured_level_is_drawn_as_it_is(waves: DeviceRun, seed: int) -> 
         assert rate.get_ydata() == pytest.approx(2e-12 * 3072 * 4096 * step.get_xdata() / seconds)
         assert step.get_color() == style.of_implementation(name).color
         assert step._dash_pattern != fitted._dash_pattern
-
-
-def test_only_kernels_held_to_this_tile_have_a_modelled_stair(waves: DeviceRun) -> None:
-    assert not lines(drawn(modelled(waves, PLAIN))[0].axes[1], "_structured")
-    only = drawn(modelled(waves, ("triton-256x128",)))
-    assert [len(lines(figure.axes[1], "_structured")) for figure in only] == [1, 0]
-
-
-def test_between_far_rows_there_is_no_step(tmp_path: Path) -> None:
-    problems = [Gemm(m=3072, n=n, k=4096, dtype="float16", layout="NT") for n in (512, 1536, 2560)]
-    run = loaded(tmp_path, staircase(problems))
-    for line in lines(drawn(modelled(run, TILED))[0].axes[1], "_structured"):
-        assert list(line.get_xdata()) == [512, 1536, 2560]

@@ -41,21 +41,11 @@ def test_the_files_are_the_same(run: DeviceRun, tmp_path: Path, monkeypatch: pyt
 
     here = saved("here")
     monkeypatch.setattr(saving, "ALONE", 1)
-    monkeypatch.setattr(saving, "AHEAD", 1)
     there = saved("there")
     assert len(here) == len(there) == 6
     for one, other in zip(here, there, strict=True):
         assert one.relative_to(tmp_path / "here") == other.relative_to(tmp_path / "there")
         assert one.read_bytes() == other.read_bytes()
-
-
-def test_a_place_that_cannot_be_written_is_an_error_from_there_too(
-    run: DeviceRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(saving, "ALONE", 0)
-    (tmp_path / "file").write_text("no folder")
-    with style.look(), pytest.raises(OSError):
-        saving.save_all((tmp_path / "file" / stem, page) for stem, page in first(run, 3))
 
 
 STUCK = """
