@@ -68,8 +68,6 @@ figures: $(READY)
 	$(RUN) -m plots $(REFERENCE)/public -o $(DRAWN)/public
 	$(RUN) -m bench import csv $(REFERENCE)/published/nvidia_a100_tile_quantization.csv --bench-results $(DRAWN)/published
 	$(RUN) -m plots $(DRAWN)/published --calibrated-by $(REFERENCE)/public -o $(DRAWN)/nvidia
-	$(RUN) -m plots history $(REFERENCE)/nights -o $(DRAWN)/nights
-	cp $(DRAWN)/nights/*/series/activations-*-relu-*.png docs/figures/history.png
 	cp $(DRAWN)/gemm/gemm/square-rate.png docs/figures/square-rate.png
 	cp $(DRAWN)/gemm/roofline-bfloat16.png docs/figures/roofline-cpu.png
 	cp $(DRAWN)/dense/activations/backward-rate.png docs/figures/activations-backward.png

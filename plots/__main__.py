@@ -45,7 +45,7 @@ app = typer.Typer(
     "needed. A file called as one of these words is given as ./draw, ./score ...",
 )
 
-for command in (figures.draw, figures.achieved, score, pages.report, pages.site, pages.history, pages.fleet):
+for command in (figures.draw, figures.achieved, score, pages.report, pages.site, pages.fleet):
     app.command()(command)
 
 

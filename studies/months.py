@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.judge.history.detector import JudgedHistory, judged
 from bench.judge.history.series import Flags, History
+from bench.judge.history.steps import JudgedHistory, judged
 from studies import rules
 from studies.rules import Rule, Seen
 from tests.bench.nights_made import Noise, made, others, stepped
@@ -132,7 +132,7 @@ def alarms(found: JudgedHistory) -> Flags:
     """[series, nights] on which of them an alarm of ours stands, its own or its class's."""
     alarm = np.zeros(found.history.log_s.shape, dtype=np.bool_)
     for step in found.steps:
-        if step.kind != "machine" and step.effect > 0:
+        if step.kind != "machine" and step.change.log > 0:
             rows = [step.row] if step.kind == "series" else list(step.members)
             alarm[rows, step.raised : step.ended] = True
     return alarm
@@ -143,7 +143,6 @@ def table(seed: int, repetitions: int, noise: Noise, real: History | None = None
     chance = np.random.default_rng(seed)
     tallies = {name: Tally() for name, _ in RULES}
     ours = {name: Tally() for name in ("1", "20", "all")}
-    alone = Tally()
     for _ in range(repetitions):
         quiet = months(chance, noise, real)
         rows = others(quiet)
@@ -153,10 +152,8 @@ def table(seed: int, repetitions: int, noise: Noise, real: History | None = None
         for effect in (0.0, *EFFECTS):
             month = stepped(quiet, rows, STEP, effect)
             given = seen(chance, month, rows, noise)
-            for rule, tally in (
-                *((rule, tallies[name]) for name, rule in RULES),
-                (rules.ours_alone, alone),
-            ):
+            for name, rule in RULES:
+                tally = tallies[name]
                 alarm = rule(given)
                 tally.step(effect, alarm) if effect else tally.quiet(alarm)
         for effect in EFFECTS:
@@ -168,7 +165,6 @@ def table(seed: int, repetitions: int, noise: Noise, real: History | None = None
     yield f"seed {seed}, {repetitions} months of {len(rows)} series x {NIGHTS} nights"
     yield "rule                                 raised  standing    +3 %     +5 %   delay"
     lines = [(name, tally) for name, tally in tallies.items()]
-    lines += [("ours: series alone", alone)]
     lines += [(f"ours: whole, {name} stepping", tally) for name, tally in ours.items()]
     for name, tally in lines:
         yield f"{name:32} {tally.line()}"

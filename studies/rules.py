@@ -12,9 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from bench.judge.history.detector import FLOOR, ODD
-from bench.judge.history.monitor import Watch
-
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
@@ -59,21 +56,4 @@ def two_nights(seen: Seen) -> Flags:
         mad = stats.median_abs_deviation(before, axis=1, scale="normal")
         alarm[:, night] = by > np.maximum(np.log1p(0.02), 2.5 * mad)
     alarm[:, 1:] &= alarm[:, :-1]
-    return alarm
-
-
-def ours_alone(seen: Seen) -> Flags:
-    """Our rule for a single series, whatever the others do."""
-    rows, nights = seen.log_s.shape
-    watch = Watch(rows, [night % 7 for night in range(nights)], FLOOR, ODD)
-    alarm = np.zeros(seen.log_s.shape, dtype=np.bool_)
-    for night in range(nights):
-        watch.look(night, seen.log_s[:, night], seen.half[:, night])
-        for found in watch.candidates(np.ones(rows, dtype=np.bool_), rate=1.0):
-            watch.raise_(night, found)
-        for one in watch.end(night):
-            watch.release([one.candidate.row], one, one.ending == "accepted")
-            alarm[one.candidate.row, night] = one.raised == night
-        for row, one in watch.open.items():
-            alarm[row, night] = one.effect > 0
     return alarm

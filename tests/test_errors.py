@@ -73,9 +73,6 @@ BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "first-minutes", "all", "--out", "dir"], "`first-minutes` is gone: begin on a new GPU with"),
     (["plots", MISSING], f"{MISSING}: no such file"),
     (["plots", "score", MISSING], f"{MISSING}: no such file"),
-    (["plots", "history", MISSING], f"{MISSING}: no such file"),
-    (["plots", "history", MISSING, "--since", "soon"], "--since soon: no date"),
-    (["plots", "history", MISSING, "--last", "0"], "--last 0: at least 1 night"),
 ]
 
 
@@ -178,7 +175,6 @@ def singular(*_: object, **__: object) -> None:
         (["bench", "table", MISSING], "bench.judge.frame.read"),
         (["bench", "compare", MISSING, MISSING], "bench.judge.frame.read"),
         (["studies", "coverage"], "studies.interval_coverage.scores"),
-        (["plots", "history", MISSING, "--since", "2026-01-01"], "plots.history.view.moment_of"),
     ],
 )
 @pytest.mark.parametrize(

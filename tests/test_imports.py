@@ -21,7 +21,7 @@ FLOORS = [
     {"bench.judge"},
     {"bench.runner", "bench.interop", "bench.read"},
     {"bench.cli", "plots.base"},
-    {"bench.fleet", "bench.nightly", "plots.figures", "plots.history"},
+    {"bench.fleet", "bench.nightly", "plots.figures"},
     {"bench.accept"},
     {"bench.doctor", "bench.pytest_plugin", "plots.accept", "plots.buy", "plots.fleet", "plots.report"},
     {"plots.website"},

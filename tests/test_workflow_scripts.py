@@ -218,13 +218,13 @@ def test_a_night_knows_its_history_its_sweeps_and_that_it_is_tried_again(runner:
 
 def test_the_page_is_of_the_history_and_of_tonight(runner: Runner) -> None:
     words = python(runner, 0)
-    step = ("measure", "History page")
+    step = ("measure", "Page of the nights")
     runner.file(".history/origin.txt", "results")
     runner.done(*step)
     assert not words.exists()  # nothing measured, nothing to draw
     runner.file("results/nightly/d/2.parquet", "")
     runner.done(*step)
-    page = ["-m", "plots", "history", "results/nightly", "-o", f"{runner.temp}/page"]
+    page = ["-m", "plots", "report", "results/nightly", "-o", f"{runner.temp}/page.html"]
     assert json.loads(words.read_text()) == page
     runner.file(".history/d/1.parquet", "")
     runner.done(*step)
@@ -242,7 +242,7 @@ def test_the_summary_is_shown_whatever_became_of_the_night(runner: Runner) -> No
     after = measure[[step.get("name") for step in measure].index("Measure and judge") + 1 :]
     assert len(after) == 5 and all(step["if"].startswith("always()") for step in after)
     said = measure[-1]["with"]["path"].split()
-    assert {name.rpartition("/")[2] for name in said} >= {"night.md", "night.json", "page"}
+    assert {name.rpartition("/")[2] for name in said} >= {"night.md", "night.json", "page.html"}
 
 
 def test_clocks_are_locked_and_let_go(runner: Runner) -> None:

@@ -161,7 +161,7 @@ def options(package: str, name: str) -> set[str]:
     ("path", "package", "name", "step", "some"),
     [
         (NIGHTLY, "bench", "nightly", "Measure and judge", {"--baseline", "--summary", "--bench-resume"}),
-        (NIGHTLY, "plots", "history", "History page", {"-o"}),
+        (NIGHTLY, "plots", "report", "Page of the nights", {"-o"}),
         (GATE, "bench", "ab", "Compare", {"--ref", "--changed", "--suite", "--markdown", "--bench-budget"}),
     ],
 )

@@ -9,7 +9,7 @@ import typer
 
 from bench.cli.application import ResultsOption
 from bench.device.detect import chosen
-from bench.environment.dependencies import AFTERWARDS, refuse_if_missing
+from bench.environment.dependencies import AFTERWARDS, demand, refuse_if_missing
 from bench.errors import UserError, write_text
 
 
@@ -69,6 +69,7 @@ def nightly(
     from bench.sweep.suites import CORE
 
     refuse_if_missing(without=AFTERWARDS)
+    demand("nightly", "ruptures")
     if baseline is not None and not baseline.is_dir():
         raise UserError(
             f"--baseline {baseline}: no such folder; give one that holds result files, or leave it out"

@@ -1,4 +1,4 @@
-"""One night: is the device fit, measure it, hold it against the nights before, say what changed.
+"""One night: is the device fit, measure it, compare it with earlier nights, say what changed.
 
 Measuring is the run that `pytest bench/ --benchmark` makes, in this process: ceilings, every case at three
 moments of the run, ceilings again. However it ends, what it left is judged and said.
@@ -6,7 +6,6 @@ moments of the run, ceilings again. However it ends, what it left is judged and 
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 import traceback
@@ -21,28 +20,29 @@ from bench.device.detect import Device
 from bench.device.health import Unfit, fitness
 from bench.errors import UserError
 from bench.judge.comparison_side import case_of
-from bench.judge.history.detector import ConfirmedChange, JudgedHistory, judged
 from bench.judge.history.load import histories
-from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import KEY, Night
-from bench.nightly.verdict_changes import VerdictChange, verdict_changes
+from bench.judge.history.steps import HOLDS, LEAST, JudgedHistory, Step, judged
+from bench.nightly.flips import Flip, flips
 from bench.runner.options import Options, short_name
 from bench.runner.run import RunResult
 from bench.store.schema import Measurement, RunKey
 
 CLEAN, REGRESSION, NOT_COMPARABLE, BROKEN = 0, 1, 2, 3
 """Exit codes."""
+LOOK_BACK = 2 * HOLDS
+"""Nights that are judged again, to know since when a change of tonight stands open."""
 FAILED = ("wrong", "escaped", "out_of_memory", "timeout", "crashed", "error")
 """Statuses of a case that was tried and has no time."""
 
 
 @dataclass(frozen=True)
 class Failing:
-    """A case that had a time on some night before, and was tried tonight in vain."""
+    """A case that had a time on some night before, and failed tonight."""
 
     row: Measurement
     since: str
-    """The first run without a time after the last that has device_night."""
+    """The first run without a time after the last one that has one."""
 
 
 @dataclass
@@ -65,8 +65,8 @@ class Tonight:
     judged: JudgedHistory | None = None
     """Everything so far, tonight last; None if there is nothing of tonight."""
     failing: list[Failing] = field(default_factory=list)
-    verdict_changes: list[VerdictChange] = field(default_factory=list)
-    """Claims whose verdict is another than on the nights before; no part of the exit code."""
+    flips: list[Flip] = field(default_factory=list)
+    """Claims that tonight decides the other way; no part of the exit code."""
     left_out: list[str] = field(default_factory=list)
     """Files of the history that could not be used, a sentence each."""
 
@@ -77,55 +77,47 @@ class Tonight:
 
     @property
     def tonight(self) -> int | None:
-        """Index of tonight among the nights of the history: its last, unless a clock ran ahead."""
-        if self.judged is None or not self.paths:
-            return None
-        runs = {RunKey(self.device.slug, self.device.id, path.stem) for path in self.paths}
-        places = [at for at, night in enumerate(self.judged.history.nights) if night.run in runs]
-        return max(places, default=None)
+        """Index of tonight among the nights of the history: its last."""
+        return None if self.judged is None else len(self.judged.history.nights) - 1
 
     @property
     def night(self) -> Night | None:
         """Tonight as a night of the history."""
-        return (
-            None if self.judged is None or self.tonight is None else self.judged.history.nights[self.tonight]
-        )
+        return None if self.judged is None else self.judged.history.nights[-1]
 
-    def steps(
-        self, *, slower: bool | None = None, kinds: Sequence[str] = ("class", "series")
-    ) -> list[ConfirmedChange]:
+    def steps(self, *, slower: bool | None = None, kinds: Sequence[str] = ("class", "series")) -> list[Step]:
         """Steps of these kinds that stand open tonight; `slower` chooses a direction."""
         if self.judged is None:
             return []
         return [
             step
             for step in self.judged.steps
-            if step.ended is None and step.kind in kinds and slower in (None, step.effect > 0)
+            if step.ended is None and step.kind in kinds and slower in (None, step.change.log > 0)
         ]
 
-    def seen(self, step: ConfirmedChange) -> bool:
+    def seen(self, step: Step) -> bool:
         """Whether tonight's times had a part in it: not of a case that was left out or disturbed tonight."""
-        if self.judged is None or self.tonight is None:
+        if self.judged is None:
             return False
-        tracks = {"machine": self.judged.machine, "class": self.judged.by_class, "series": self.judged.series}
-        return not math.isnan(tracks[step.kind].log[step.row, self.tonight])
+        if step.kind == "machine":
+            return bool(np.isfinite(self.judged.machine[step.row, -1]))
+        rows = [step.row] if step.kind == "series" else list(step.members)
+        return bool(np.isfinite(self.judged.own[rows, -1]).any())
 
     @property
     def compared(self) -> int:
-        """Series, ceilings apart, that have a time tonight and a band to hold it against."""
-        at = self.tonight
-        if self.judged is None or at is None:
+        """Series, ceilings apart, that have a time tonight and usual times to compare it with."""
+        if self.judged is None:
             return 0
-        track = self.judged.series
-        usable = np.isfinite(track.log[:, at]) & ~np.isnan(track.high[:, at])
-        return int((usable & ~self.judged.history.series["ceiling"].to_numpy(dtype=bool)).sum())
+        known = np.isfinite(self.judged.own[:, -1]) & np.isfinite(self.judged.usual.centre)
+        return int((known & ~self.judged.history.series["ceiling"].to_numpy(dtype=bool)).sum())
 
     @property
     def is_learning(self) -> bool:
         """Whether tonight has times, and too few nights before it are like it to judge them."""
         if self.judged is None or (tonight := self.night) is None:
             return False
-        before = self.judged.history.nights[: self.tonight]
+        before = self.judged.history.nights[:-1]
         return bool(tonight.timed) and sum(night.segment == tonight.segment for night in before) < LEAST
 
     @property
@@ -225,19 +217,28 @@ def _terminated_as_by_ctrl_c() -> Iterator[None]:
 
 
 def judge(device_night: Tonight, results: Path, baseline: Path | None) -> None:
-    """Hold tonight against every night of its device in `results` and `baseline`."""
+    """Compare tonight with every night of its device in `results` and `baseline`."""
     places = [results / device_night.device.slug]
     if baseline is not None:
         ours = baseline / device_night.device.slug
         places.append(ours if ours.is_dir() else baseline)
     there = [place for place in places if any(place.rglob("*.parquet"))]
     unit = device_night.device.id if device_night.device.kind == "cuda" else ""
+    runs = {
+        RunKey(device_night.device.slug, device_night.device.id, path.stem) for path in device_night.paths
+    }
     for history in histories(there, device_night.left_out.append):
-        if (history.device, history.unit) == (device_night.device.slug, unit):
-            device_night.judged = judged(history)
+        if (history.device, history.unit) != (device_night.device.slug, unit):
+            continue
+        tonight = max((at for at, night in enumerate(history.nights) if night.run in runs), default=None)
+        if tonight is None:
+            continue
+        for night in history.nights[tonight + 1 :]:
+            device_night.left_out.append(f"{night.run_id} is dated after tonight: a clock is or was wrong")
+        device_night.judged = judged(history.until(tonight), LOOK_BACK)
     device_night.failing = list(_failing(device_night))
-    if device_night.judged is not None and device_night.tonight is not None:
-        device_night.verdict_changes = verdict_changes(device_night.judged.history, device_night.tonight)
+    if device_night.judged is not None:
+        device_night.flips = flips(device_night.judged.history)
 
 
 def _failing(device_night: Tonight) -> Iterable[Failing]:

@@ -13,26 +13,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from bench.case_name import row_name
 from bench.cli.run_summary import account, sentinel_lines
 from bench.cli.table import markdown_lines
 from bench.format import change_text, count_text, share_text
 from bench.judge.comparability import Difference
-from bench.judge.history.detector import ConfirmedChange, JudgedHistory
-from bench.judge.history.rolling import LEAST
 from bench.judge.history.series import COMMIT, History
+from bench.judge.history.steps import BOUNDS, LEAST, Step
 from bench.nightly.night import BROKEN, CLEAN, NOT_COMPARABLE, REGRESSION, Tonight
-from bench.nightly.verdict_changes import flip_lines, quiet_lines
 
 VERDICTS = {CLEAN: "CLEAN", REGRESSION: "REGRESSION", NOT_COMPARABLE: "NOT COMPARABLE", BROKEN: "BROKEN"}
 MOST_SHOWN = 20
 """Rows of a table of the page; the JSON has all."""
-ALONE = 3
-"""More single series of one class and direction are one line of the page."""
-LAST = 5
-"""Nights before a change with which tonight is compared, where the change cannot be judged."""
 
 
 def nightly_lines(nights: Sequence[Tonight]) -> Iterator[str]:
@@ -46,11 +39,13 @@ def _device(device_night: Tonight) -> Iterator[str]:
     yield ""
     yield f"{_in_short(device_night)}."
     yield ""
-    yield from flip_lines(device_night.verdict_changes, MOST_SHOWN)
+    for flip in device_night.flips[:MOST_SHOWN]:
+        yield f"* FLIPPED: {flip}"
+    if (more := len(device_night.flips) - MOST_SHOWN) > 0:
+        yield f"* FLIPPED: {count_text(more, 'further claim')}, in the JSON"
     for remark in device_night.unfit:
         yield f"* {'refused' if remark.refuses else 'beware'}: {remark}"
-    tonight, judged = device_night.night, device_night.judged
-    if tonight is not None:
+    if (tonight := device_night.night) is not None:
         facts = ", ".join(f"{name} {text}" for name, text in tonight.facts.items() if name != "libraries")
         yield f"* run {tonight.run_id}, commit {tonight.commit or 'unknown'}; {facts}"
         if tonight.changed:
@@ -59,14 +54,10 @@ def _device(device_night: Tonight) -> Iterator[str]:
             yield f"* tonight: {remark_text}"
     for sentence in device_night.left_out:
         yield f"* left out: {sentence}"
+    yield from _times(device_night)
     yield ""
-    if judged is not None:
-        yield from _moved(device_night, judged)
-        yield from _across(judged.history, device_night.tonight or 0)
+    yield from _moved(device_night)
     yield from _failing(device_night)
-    yield from quiet_lines(device_night.verdict_changes, MOST_SHOWN)
-    if judged is not None:
-        yield from _nights(device_night, judged)
     if device_night.rows:
         yield from ("## What ran, and where the time went", "")
         for line in account(device_night.rows, device_night.wall_s, device_night.parts_s):
@@ -76,12 +67,12 @@ def _device(device_night: Tonight) -> Iterator[str]:
         for path in device_night.paths:
             yield f"* rows: `{path}`"
         if device_night.paths:
-            yield f"* page: `python -m plots history {device_night.paths[-1].parent}`"
+            yield f"* page: `python -m plots report {device_night.paths[-1].parent}`"
         yield ""
 
 
 def _verdict(nights: Sequence[Tonight], exit_code: int) -> str:
-    """The word for an exit code. That of the first nights is no verdict: nobody is to take it for CLEAN."""
+    """The word for an exit code. The first nights are no verdict, and must not be shown as CLEAN."""
     if exit_code == CLEAN and not any(device_night.compared for device_night in nights):
         return "LEARNING"
     return VERDICTS[exit_code]
@@ -140,62 +131,36 @@ def _changes(changed: Sequence[Difference]) -> str:
 # ---- what moved
 
 
-def _moved(device_night: Tonight, judged: JudgedHistory) -> Iterator[str]:
-    steps = device_night.steps(kinds=("machine", "class", "series"))
-    steps.sort(key=lambda step: (step.effect < 0, -abs(step.effect) / max(step.noise, 1e-9)))
-    over = [step for step in judged.steps if step.ended is not None and step.ended == device_night.tonight]
+def _moved(device_night: Tonight) -> Iterator[str]:
+    if device_night.judged is None:
+        return
+    steps, history = device_night.steps(kinds=("machine", "class", "series")), device_night.judged.history
+    over = [step for step in device_night.judged.steps if step.ended == device_night.tonight]
     if steps:
+        steps.sort(key=lambda step: (step.change.log < 0, -abs(step.change.log) / step.noise))
         yield from ("## What moved", "")
-        names = ("", "what", ">by", ">usual within", "since", "what changed then")
-        rows = [_row(device_night, judged.history, alike) for alike in _together(judged.history, steps)]
-        yield from _table(names, rows, "in the JSON and on the history page")
+        names = ("", "what", ">by", ">95 % interval", ">usual within", "since", "what changed then")
+        rows = [_row(history, step, step.raised == device_night.tonight) for step in steps]
+        yield from _table(names, rows, "in the JSON and in `plots report`")
+    for step in over:
+        yield f"* over tonight, or the new normal: {step.name}, {change_text(step.change.ratio)}"
     if over:
-        yield from ("## What is over tonight", "")
-        endings = {
-            "recovered": "is back",
-            "accepted": "has held for a week: the new normal",
-            "gone": "has not been measured for a month",
-        }
-        for step in over:
-            how = endings.get(step.ending or "", "belongs to nights before a change")
-            yield f"* {step.name}: {change_text(math.exp(step.effect))} {how}"
         yield ""
 
 
-def _together(history: History, steps: Sequence[ConfirmedChange]) -> list[list[ConfirmedChange]]:
-    """The steps, those of many single series of one class and direction as one line of the page."""
-    groups: dict[object, list[ConfirmedChange]] = {}
-    for at, step in enumerate(steps):
-        of = (*history.series.iloc[step.row][["operator", "implementation"]], step.effect > 0)
-        groups.setdefault(of if step.kind == "series" else at, []).append(step)
-    return [
-        line
-        for group in groups.values()
-        for line in ([group] if len(group) > ALONE else [[step] for step in group])
-    ]
-
-
-def _row(device_night: Tonight, history: History, steps: Sequence[ConfirmedChange]) -> tuple[str, ...]:
-    """Cells of one line: a step, or many of one class."""
-    most = steps[0]
-    word = "SLOWER" if most.effect > 0 else "FASTER"
-    new = sum(step.raised == device_night.tonight for step in steps)
-    if len(steps) > 1:
-        of = " ".join(history.series.iloc[most.row][["operator", "implementation"]])
-        what = f"{of}: {len(steps)} cases singly, most of all {most.name}"
-    else:
-        what = {
-            "machine": f"the machine: {most.name}",
-            "class": f"{most.name}: {len(most.members)} cases together",
-        }.get(most.kind, most.name)
-    effect, noise = (float(np.median([getattr(s, name) for s in steps])) for name in ("effect", "noise"))
-    times = f", {abs(effect) / noise:.1f} x" if noise > 0 else ""
-    began = history.nights[min(step.began for step in steps)]
+def _row(history: History, step: Step, new: bool) -> tuple[str, ...]:
+    """Cells of the line of a step."""
+    what = {
+        "machine": f"the machine: {step.name}",
+        "class": f"{step.name}: {len(step.members)} cases together",
+    }.get(step.kind, step.name)
+    began = history.nights[step.began]
     return (
-        word + (f" ({'' if new == len(steps) else f'{new} '}new)" if new else ""),
+        ("SLOWER" if step.change.log > 0 else "FASTER") + (" (new)" if new else ""),
         what,
-        change_text(math.exp(effect)),
-        f"±{share_text(math.expm1(noise), 1)}{times}",
+        change_text(step.change.ratio),
+        f"{change_text(step.change.low)} to {change_text(step.change.high)}",
+        f"±{share_text(math.expm1(step.noise), 1)}",
         f"{began.utc[:10]} ({began.run_id})",
         _changes(began.changed) or "nothing that is known",
     )
@@ -206,28 +171,6 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> I
     yield from markdown_lines(names, rows[:MOST_SHOWN])
     if len(rows) > MOST_SHOWN:
         yield f"\n... and {len(rows) - MOST_SHOWN} more, {where}"
-    yield ""
-
-
-def _across(history: History, at: int) -> Iterator[str]:
-    """The night at this place relative to those before, by class, where it begins a new segment."""
-    if not at or history.nights[at - 1].segment == history.nights[at].segment:
-        return
-    changed = [change for change in history.nights[at].changed if change.fact != COMMIT.name]
-    yield from (f"## Across the change of {_changes(changed)}", "")
-    yield "For information, no verdict: the machine itself changed. Median over the series of a class,"
-    yield f"tonight, compared with the median of up to {LAST} nights before."
-    yield ""
-    before = history.log_s[:, max(0, at - LAST) : at]
-    there = ~np.isnan(history.log_s[:, at]) & ~np.isnan(before).all(axis=1)
-    if not there.any():
-        yield from ("* no case was timed on both sides", "")
-        return
-    moved = pd.Series(history.log_s[there, at] - np.nanmedian(before[there], axis=1))
-    classes = history.series[there]
-    names = (classes["operator"] + " " + classes["implementation"]).to_numpy(dtype=str)
-    for name, members in moved.groupby(names):
-        yield f"* {name}: {change_text(math.exp(members.median()))} ({count_text(len(members), 'case')})"
     yield ""
 
 
@@ -242,39 +185,22 @@ def _failing(device_night: Tonight) -> Iterator[str]:
     yield from _table(("case", "tonight", "since", "why"), rows, "in the JSON")
 
 
-def _nights(device_night: Tonight, judged: JudgedHistory) -> Iterator[str]:
-    """The number of nights before, and what was odd about them."""
-    history, at = judged.history, device_night.tonight
-    yield from ("## The history", "")
-    segments = Counter(night.segment for night in history.nights)
-    first, last = history.nights[0], history.nights[-1]
+def _times(device_night: Tonight) -> Iterator[str]:
+    """How many times there are tonight, what was compared, and how the machine was."""
+    if (judged := device_night.judged) is None:
+        return
+    history = judged.history
+    here = np.isfinite(history.log_s[:, -1]) & ~history.series["ceiling"].to_numpy(dtype=bool)
+    doubted = int((history.doubted[:, -1] & here).sum())
+    segment = sum(night.segment == history.nights[-1].segment for night in history.nights)
     yield (
-        f"* {count_text(len(history.nights), 'night')}, tonight among them, from {first.utc[:10]} to "
-        f"{last.utc[:10]}, in {count_text(len(segments), 'segment')}; {segments[last.segment]} in the last"
+        f"* {count_text(int(here.sum()), 'case')} (ceilings apart) got a time: {device_night.compared} were "
+        f"compared, {doubted} are suspect (a neighbour, heat, a limit) and count for nothing; "
+        f"{count_text(len(history.nights), 'night')}, {segment} of them comparable with tonight"
     )
-    if at is not None and at != len(history.nights) - 1:
-        yield f"* {last.run_id} is dated after tonight: a clock is or was wrong, and tonight is not the last"
-    if at is not None:
-        ceiling = history.series["ceiling"].to_numpy(dtype=bool)
-        here = ~np.isnan(history.log_s[:, at]) & ~ceiling
-        doubted = int((history.doubted[:, at] & here).sum())
-        short = int((judged.short & here).sum())
-        yield (
-            f"* tonight {count_text(int(here.sum()), 'case')} (ceilings apart) got a time: "
-            f"{device_night.compared} were compared; {short} have too few nights so far; "
-            f"{doubted} are suspect (a neighbour, heat, a limit) and count for nothing"
-        )
-        track = judged.machine
-        for place, name in enumerate(("memory", "core")):
-            if not math.isnan(track.log[place, at]):
-                band = (track.high[place, at] - track.low[place, at]) / 2
-                room = f", usual within ±{share_text(math.expm1(band), 1)}" if band == band else ""
-                moved = change_text(math.exp(track.log[place, at] - np.nan_to_num(track.centre[place, at])))
-                yield f"* the machine's ceilings ({name}): {moved} tonight{room}"
-    odd = [night for night in history.nights[:at] if night.remarks][-5:]
-    for night in odd:
-        yield f"* {night.run_id}: {'; '.join(night.remarks)}"
-    yield ""
+    for name, moved in zip(BOUNDS, judged.machine[:, -1], strict=True):
+        if math.isfinite(moved):
+            yield f"* the machine's ceilings ({name}): {change_text(math.exp(moved))} tonight"
 
 
 # ---- the same for machines
@@ -322,22 +248,22 @@ def _plain(device_night: Tonight) -> dict[str, Any]:
             | {"status": each.row.status, "reason": each.row.reason, "since": each.since}
             for each in device_night.failing
         ],
-        "verdict_changes": [change.as_json() for change in device_night.verdict_changes],
+        "flips": [flip.as_json() for flip in device_night.flips],
         "rows": dict(Counter(row.status for row in device_night.rows)),
         "wall_s": round(device_night.wall_s, 3),
         "left_out": device_night.left_out,
     }
 
 
-def _step(history: History, step: ConfirmedChange, new: bool) -> dict[str, Any]:
+def _step(history: History, step: Step, new: bool) -> dict[str, Any]:
     began = history.nights[step.began]
     series = [step.row] if step.kind == "series" else list(step.members)
     names = ["sweep", "operator", "implementation", "parameters", "cache", "threads_asked"]
     return {
         "kind": step.kind,
         "name": step.name,
-        "direction": "slower" if step.effect > 0 else "faster",
-        "effect_percent": round(100 * math.expm1(step.effect), 3),
+        "direction": "slower" if step.change.log > 0 else "faster",
+        "effect_percent": round(100 * math.expm1(step.change.log), 3),
         "noise_percent": round(100 * math.expm1(step.noise), 3),
         "since": began.run_id,
         "since_commit": began.commit,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.application import left_out, remark
+from bench.cli.application import remark
 from bench.cli.terminal import stages
 from bench.environment.dependencies import ROOT, demand
-from bench.errors import UserError, write_text
+from bench.errors import write_text
 from bench.format import count_text
 from bench.store import parquet
 from bench.sweep.load import SWEEPS
@@ -85,50 +85,6 @@ def site(
     with stages() as say, writing("the site"):
         size, count = index.write(_read(results or [*public, reference / "core"], None, say), to, say)
     typer.echo(f"{to / 'index.html'}: {count_text(count, 'page')}, {size / 1e6:.1f} MB")
-
-
-def history(
-    results: Results,
-    to: Annotated[
-        Path | None, output("DIR", "Folder for <device>/index.html; figures/history if left out.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="DATE", help="Show nights from this date on (UTC).")
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option("--last", metavar="N", help="Show at most the last N nights.")
-    ] = None,
-    match: Annotated[
-        str, typer.Option("--match", metavar="TEXT", help="Draw the series with this in sweep or name.")
-    ] = "",
-) -> None:
-    """A page for each device over its nights: what changed, what moved, and figures with their bands.
-
-    Every night given is used to judge; --since and --last choose which of them are shown. Of more than eight
-    units of one kind only those get a page that have an open step; `fleet` shows all of them on one page.
-    """
-    demand("history", "jinja2", "ruptures")
-    from bench.judge.history.load import histories
-    from plots.history import page as history_page
-    from plots.history.figures import matching
-    from plots.history.view import moment_of
-
-    moment = moment_of(since) if since is not None else None
-    if last is not None and last < 1:
-        raise UserError(f"--last {last}: at least 1 night has to be shown")
-    shown = history_page.shown(histories(results, left_out), moment, last, remark)
-    for device in (device for device in shown if device.has_page):
-        folder = (to or figures() / "history") / device.folder
-        with writing("pages"):
-            drawn = history_page.save(device.view, folder, match)
-        if match and not matching(device.view, match):
-            remark(f"--match {match}: no series of {device.folder} has this in sweep or name")
-        still = sum(step.kind != "machine" for step in device.view.open_steps())
-        nights = count_text(len(device.view.nights), "night")
-        typer.echo(f"{folder / 'index.html'}: {nights}, open steps: {still}, figures: {drawn}")
-    index = (to or figures() / "history") / "index.html"
-    write_text(index, history_page.index_html(shown))
-    typer.echo(index)
 
 
 def fleet(

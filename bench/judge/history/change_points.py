@@ -26,7 +26,9 @@ NEAR = 3
 """Nights on either side that make the running median: two odd ones of seven do not move it."""
 
 
-def change_points(values: Floats, segments: Sequence[int] | None = None) -> list[int]:
+def change_points(
+    values: Floats, segments: Sequence[int] | None = None, least: int = LEAST, penalty: float = PENALTY
+) -> list[int]:
     """Indices of the first night of each new level, in order; a new segment is none.
 
     `values` is one series [nights], ln, with NaN for what is missing or doubted. `segments` is the segment
@@ -38,13 +40,14 @@ def change_points(values: Floats, segments: Sequence[int] | None = None) -> list
     points: list[int] = []
     for segment in np.unique(of):
         nights = np.flatnonzero((of == segment) & np.isfinite(values))
-        points += [int(nights[place]) for place in _within(np.asarray(values, dtype=np.float64)[nights])]
+        known = np.asarray(values, dtype=np.float64)[nights]
+        points += [int(nights[place]) for place in _within(known, least, penalty)]
     return sorted(points)
 
 
-def _within(values: Floats) -> list[int]:
+def _within(values: Floats, least: int, penalty: float) -> list[int]:
     """The change points of one segment, without gaps."""
-    if len(values) < 2 * LEAST:
+    if len(values) < 2 * least:
         return []
     # Neighbours differ by noise alone, but for the few nights at which the level changes.
     sigma = 1.4826 * float(np.median(np.abs(np.diff(values)))) / np.sqrt(2)
@@ -53,5 +56,5 @@ def _within(values: Floats) -> list[int]:
     around = np.lib.stride_tricks.sliding_window_view(np.pad(values, NEAR, mode="edge"), 2 * NEAR + 1)
     level = np.median(around, axis=1)
     clipped = np.clip(values, level - CLIP * sigma, level + CLIP * sigma) / sigma
-    model = ruptures.KernelCPD(kernel="linear", min_size=LEAST, jump=1).fit(clipped[:, None])
-    return [int(place) for place in model.predict(pen=PENALTY)[:-1]]
+    model = ruptures.KernelCPD(kernel="linear", min_size=least, jump=1).fit(clipped[:, None])
+    return [int(place) for place in model.predict(pen=penalty)[:-1]]

@@ -7,11 +7,9 @@ that has it, which is read whole.
 
 from __future__ import annotations
 
-import itertools
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +24,7 @@ from bench.judge.comparability import Difference, Fact
 from bench.judge.comparison_side import bound_of, case_of
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun, runs
-from bench.judge.history.series import COMMIT, KEY, SEGMENT, UNSAID, Flags, Floats, History, Night
+from bench.judge.history.series import COMMIT, DEFAULT_FACTS, KEY, SEGMENT, Flags, Floats, History, Night
 from bench.model.ceilings import Ceilings
 from bench.store import parquet
 from bench.store.schema import FIELDS, WITHOUT_SAMPLES, Measurement, RunKey
@@ -38,13 +36,6 @@ What makes one look unsteady (noisy, drifting, unsettled) is in how a series mov
 """
 _NOTHING = Ceilings()
 _RUN = list(RunKey._fields)
-GAP = 1.8
-"""Times the usual time between two nights from which on one is missing."""
-LEAST_GAP = timedelta(hours=36)
-"""Runs of a busy day are no nights that anybody misses."""
-FEW = 0.5
-"""Share of the cases that nights usually time: with fewer, a night was cut short."""
-
 _Key = tuple[Any, ...]
 
 
@@ -169,7 +160,9 @@ def _add(
 def _key_column(rows: pa.Table, name: str) -> list[Any]:
     """A column of KEY, with what older files mean where they say nothing."""
     column = rows[name]
-    values: list[Any] = (pc.fill_null(column, UNSAID[name]) if name in UNSAID else column).to_pylist()
+    values: list[Any] = (
+        pc.fill_null(column, DEFAULT_FACTS[name]) if name in DEFAULT_FACTS else column
+    ).to_pylist()
     return values
 
 
@@ -242,19 +235,10 @@ def _history(device: str, unit: str, gathered: _Nights) -> History:
 
 
 def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
-    """The nights with what only their sequence shows: segments, what changed, what is missing."""
-    times = [datetime.fromisoformat(night.utc) for night in nights]
-    gaps = [after - before for before, after in itertools.pairwise(times)]
-    usual = sorted(gaps)[len(gaps) // 2] if len(gaps) > 1 else None
-    timed = statistics.median([night.timed for night in nights]) if nights else 0
+    """The nights with what only their sequence shows: segments, and what changed."""
     made: list[Night] = []
     known: dict[str, str] = {}
-    for at, night in enumerate(nights):
-        remarks = list(night.remarks)
-        if not night.timed:
-            remarks.append("no case has a time")
-        elif night.timed < FEW * timed and not remarks:
-            remarks.append(f"it has {night.timed} times, nights usually {timed:.0f}")
+    for night in nights:
         facts = {**night.facts, COMMIT.name: night.commit}
         # A fact that a night does not know is compared with the last night that does.
         changed = tuple(
@@ -264,12 +248,6 @@ def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:
         )
         known |= {name: text for name, text in facts.items() if text}
         segment = made[-1].segment + any(change.fact != COMMIT.name for change in changed) if made else 0
-        if at:
-            gap = gaps[at - 1]
-            if not gap:
-                remarks.append(f"it began in the same second as {made[-1].run_id}: their order is by name")
-            elif usual is not None and gap > LEAST_GAP and gap > GAP * usual:
-                missing = round(gap / usual) - 1
-                remarks.append(f"{missing} {'night is' if missing == 1 else 'nights are'} missing before it")
-        made.append(replace(night, segment=segment, changed=changed, remarks=tuple(remarks)))
+        remarks = (*night.remarks, *(() if night.timed else ("no case has a time",)))
+        made.append(replace(night, segment=segment, changed=changed, remarks=remarks))
     return tuple(made)

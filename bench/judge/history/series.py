@@ -9,7 +9,7 @@ nights in a row that agree on all of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ CASE = ("sweep", "operator", "implementation", "parameters", "cache", "threads_a
 CONDITIONS = ("protocol", "regime", "clock", "fill", "threads", "concurrent_gpus")
 KEY = (*CASE, *CONDITIONS)
 """Columns that make a series: what was measured, and what changes its time without being a change of it."""
-UNSAID: Mapping[str, object] = {"threads_asked": "all", "concurrent_gpus": 1, "regime": ""}
+DEFAULT_FACTS: Mapping[str, object] = {"threads_asked": "all", "concurrent_gpus": 1, "regime": ""}
 """What a row of an older file means that does not say it, so that its series goes on."""
 _OF_KEY = {"device", "device_id", "cache", *CONDITIONS, "source"}
 SEGMENT = tuple(fact for fact in FACTS if fact.column not in _OF_KEY and fact.column != "commit")
@@ -87,3 +87,9 @@ class History:
     """[series, nights] half of the 95 % interval of the median, ln; NaN where it is unknown."""
     doubted: Flags
     """[series, nights] whether a flag casts doubt on that time; False where there is no time."""
+
+    def until(self, night: int) -> History:
+        """The same up to this night, which is then the last."""
+        end = night + 1
+        arrays = {name: getattr(self, name)[:, :end] for name in ("log_s", "half", "doubted")}
+        return replace(self, nights=self.nights[:end], **arrays)

@@ -1,9 +1,9 @@
-"""Verdicts on the claims tonight and on the last nights before, and which of them changed."""
+"""Claims that tonight decides the other way than the last nights before did."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,26 +22,23 @@ from bench.store.schema import RunKey
 BEFORE = 3
 """Nights before tonight whose verdicts are compared with its own: to judge more would take long."""
 DECIDED = ("SUPPORTED", "CONTRADICTED")
-UNHEARD = ("NOT MEASURED", "NOT APPLICABLE")
 
 
 @dataclass(frozen=True)
-class VerdictChange:
-    """A claim whose verdict tonight is another than before."""
+class Flip:
+    """A claim that tonight decides the opposite of what the last night decided that decided it."""
 
     tonight: JudgedClaim
     before: tuple[tuple[str, JudgedClaim], ...]
-    """(run, verdict) of the nights before on which rows spoke to the claim, in time order; one at least."""
-    flipped: bool
-    """Whether tonight decides the opposite of what the last night decided that decided it."""
+    """(run, verdict) of the nights before, in time order."""
 
     def __str__(self) -> str:
-        """`MM-01 of gemm/aligned_k was SUPPORTED on 3 nights, last 1.210 [...]; tonight UNDECIDED, ...`."""
+        """`MM-01 of gemm/aligned_k was SUPPORTED on 3 nights, last 1.2 [...]; tonight CONTRADICTED, ...`."""
         claim, effect = self.tonight.claim, self.tonight.effect
         words = Counter(each.verdict for _, each in self.before)
         was = ", ".join(f"{word} on {count_text(n, 'night')}" for word, n in words.most_common())
         last = f", last {before}" if (before := self.before[-1][1].effect) is not None else ""
-        numbers = self.tonight.reason or (f"{effect}, n = {effect.clusters}" if effect else "")
+        numbers = f"{effect}, n = {effect.clusters}" if effect else ""
         return (
             f"{claim.id} of {self.tonight.declared.name} was {was}{last}; tonight {self.tonight.verdict}, "
             f"{numbers}; expected {claim.expect}. {claim.says}."
@@ -49,26 +46,24 @@ class VerdictChange:
 
     def as_json(self) -> dict[str, Any]:
         """Tonight's verdict as `claims --json` writes it, and those of the nights before."""
-        before = [{"run_id": run_id} | entry(each) for run_id, each in self.before]
         names = ("run_id", "verdict", "value", "low", "high", "clusters")
-        return entry(self.tonight) | {
-            "flipped": self.flipped,
-            "before": [{name: each[name] for name in names} for each in before],
-        }
+        before = [{"run_id": run_id} | entry(each) for run_id, each in self.before]
+        return entry(self.tonight) | {"before": [{name: each[name] for name in names} for each in before]}
 
 
-def verdict_changes(history: History, tonight: int) -> list[VerdictChange]:
-    """What changed on this night of the history, flips first, by the claims that its own file keeps.
+def flips(history: History) -> list[Flip]:
+    """The flips of the last night, by the claims that its own file keeps.
 
     Of the nights before, the last BEFORE of the same protocol are judged, by tonight's claims.
     """
+    tonight = len(history.nights) - 1
     files = [file for file, _ in _files(history, [tonight])]
     declared = read_sweeps(files) if files else {}
-    stored = {
-        name: claims
+    stored = [
+        claims
         for name, sweep in declared.get(history.nights[tonight].run, {}).items()
         if (claims := kept(name, sweep)) and claims.claims
-    }
+    ]
     protocols = _protocols(history, tonight)
     alike = [at for at in range(tonight) if _protocols(history, at) == protocols]
     last = list(dict.fromkeys(history.nights[at].run for at in alike))[-BEFORE:]
@@ -80,16 +75,16 @@ def verdict_changes(history: History, tonight: int) -> list[VerdictChange]:
         every = [row for night in _files(history, places) for row in read_rows(*night)]
         rows = [row for row in every if row.is_timed]
         night = [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows, True)]
-        return judge(night, list(stored.values())) if night else []
+        return judge(night, stored) if night else []
 
     before = {run: verdicts([at for at in alike if history.nights[at].run == run]) for run in last}
-    changes = []
+    found = []
     for place, judged in enumerate(verdicts([tonight])):
-        nights = [(run.run_id, each[place]) for run, each in before.items() if each]
-        heard = tuple((run_id, each) for run_id, each in nights if each.verdict not in UNHEARD)
-        if (change := _change(judged, heard)) is not None:
-            changes.append(change)
-    return sorted(changes, key=lambda change: not change.flipped)
+        nights = tuple((run.run_id, each[place]) for run, each in before.items() if each)
+        decided = [each.verdict for _, each in nights if each.verdict in DECIDED]
+        if judged.verdict in DECIDED and decided and decided[-1] != judged.verdict:
+            found.append(Flip(judged, nights))
+    return found
 
 
 def _files(history: History, places: Iterable[int]) -> list[tuple[Path, RunKey]]:
@@ -101,34 +96,3 @@ def _files(history: History, places: Iterable[int]) -> list[tuple[Path, RunKey]]
 def _protocols(history: History, at: int) -> set[str]:
     """The protocols of the times of this night."""
     return set(history.series["protocol"][np.isfinite(history.log_s[:, at])])
-
-
-def _change(tonight: JudgedClaim, before: tuple[tuple[str, JudgedClaim], ...]) -> VerdictChange | None:
-    """A flip, or a word that the claim had on none of the nights before; None otherwise."""
-    if not before or tonight.verdict == "NOT APPLICABLE":
-        return None
-    words = [each.verdict for _, each in before]
-    decided = [word for word in words if word in DECIDED]
-    flipped = tonight.verdict in DECIDED and bool(decided) and decided[-1] != tonight.verdict
-    return VerdictChange(tonight, before, flipped) if flipped or tonight.verdict not in words else None
-
-
-def flip_lines(changes: Sequence[VerdictChange], most: int) -> Iterator[str]:
-    """The lines that stand at the top of a night's page; at most so many, and the number of the others."""
-    flipped = [change for change in changes if change.flipped]
-    for change in flipped[:most]:
-        yield f"* FLIPPED: {change}"
-    if len(flipped) > most:
-        yield f"* FLIPPED: {count_text(len(flipped) - most, 'further claim')}, in the JSON"
-
-
-def quiet_lines(changes: Sequence[VerdictChange], most: int) -> Iterator[str]:
-    """The section on changes to and from the words that decide nothing; none without such changes."""
-    quiet = [change for change in changes if not change.flipped]
-    if not quiet:
-        return
-    yield from ("## Verdicts that changed without a flip", "")
-    yield from (f"* {change}" for change in quiet[:most])
-    if len(quiet) > most:
-        yield f"* ... and {len(quiet) - most} more, in the JSON"
-    yield ""

@@ -1,1 +1,0 @@
-"""The pages and figures of a device's nights."""

@@ -1,0 +1,106 @@
+"""Change points: placed where they are, and not where one night was odd; what the study of months draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.judge.history.change_points import change_points
+from studies.months import months, repeated, table
+from tests.bench.nights_made import Noise, made, missing
+
+SIGMA = 0.005
+
+
+def level(chance: np.random.Generator, nights: int) -> np.ndarray:
+    return SIGMA * chance.standard_normal(nights) - 7.0
+
+
+@pytest.mark.parametrize("by", [0.1, -0.1])
+def test_a_step_is_placed(chance: np.random.Generator, by: float) -> None:
+    values = level(chance, 100)
+    where = int(chance.integers(10, 90))
+    values[where:] += by
+    assert any(abs(point - where) <= 1 for point in change_points(values))
+    values[min(where + 5, 95) :] = np.nan
+    assert any(abs(point - where) <= 1 for point in change_points(values)), "five nights later it is seen"
+
+
+def test_quiet_series_have_hardly_any(chance: np.random.Generator) -> None:
+    """In 30,000 series-nights without an odd one hardly any; at half the penalty some 34."""
+    assert sum(len(change_points(level(chance, 100))) for _ in range(300)) < 10
+
+
+def test_a_step_of_two_deviations_is_seen_after_ten_nights(chance: np.random.Generator) -> None:
+    """In three of four series; at twice the penalty in one of four."""
+    seen = 0
+    for _ in range(200):
+        values = level(chance, 60)
+        values[50:] += 1.9 * SIGMA
+        seen += any(abs(point - 50) <= 5 for point in change_points(values))
+    assert seen > 100
+
+
+def test_odd_nights_are_no_change(chance: np.random.Generator) -> None:
+    found = 0
+    for _ in range(30):
+        values = level(chance, 60)
+        values[chance.choice(np.arange(5, 55, 8), 3, replace=False)] += 0.3
+        found += len(change_points(values))
+    assert found < 15, "of 90 odd nights"
+
+
+def test_levels_of_two_segments_are_not_compared(chance: np.random.Generator) -> None:
+    values, segments = 0.001 * level(chance, 60), [0] * 30 + [1] * 30
+    values[30:] += 0.1
+    values[45:] += 0.1
+    found = change_points(values, segments)
+    assert 30 not in found and 45 in found
+    assert 30 in change_points(values)
+
+
+def test_gaps_are_passed_over(chance: np.random.Generator) -> None:
+    values = level(chance, 60)
+    values[40:] += 0.2
+    values[[3, 20, 38, 39, 40, 41]] = np.nan
+    assert 42 in change_points(values)
+
+
+@pytest.mark.parametrize("nights", [0, 1, 2, 5])
+def test_too_few_nights(chance: np.random.Generator, nights: int) -> None:
+    assert change_points(level(chance, nights)) == []
+
+
+def test_constant_values() -> None:
+    assert change_points(np.zeros(50)) == []
+    assert change_points(np.full(50, np.nan)) == []
+    assert change_points(np.repeat([0.0, 0.1], 25)) == [25]
+
+
+def test_as_many_segments_as_nights() -> None:
+    with pytest.raises(ValueError, match="3 segments for 4 nights"):
+        change_points(np.zeros(4), [0, 0, 0])
+
+
+@pytest.mark.deep
+def test_the_table(chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("studies.months.SERIES", 40)
+    lines = list(table(int(chance.integers(1000)), 1, Noise()))
+    told = {
+        line[:32].strip(): [float(word.rstrip("%")) for word in line[32:].split()] for line in lines[2:-1]
+    }
+    assert told["ours: whole, 1 stepping"][0] < 1.0 < told["previous run > 5 %"][0]
+    assert told["ours: whole, all stepping"][3] > 90
+
+
+def test_nights_of_real_runs_are_drawn_whole(chance: np.random.Generator) -> None:
+    """What one night did to all series, a simulated night does to all; and they spread as the real ones."""
+    real = missing(made(chance, 30, 9), [10], range(8))
+    real = repeated(real)
+    assert len(real.series) == 37
+    month = months(chance, None, real)
+    departed = real.log_s - np.median(real.log_s, axis=1, keepdims=True)
+    drawn = (month.log_s - np.median(real.log_s, axis=1, keepdims=True)) / np.sqrt(9 / 8)
+    for night in range(50):
+        assert np.isclose(departed, drawn[:, night : night + 1]).all(axis=0).any()
+    assert len(month.nights) == 50 and len({night.segment for night in month.nights}) == 1
