@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -140,13 +139,6 @@ def test_the_end_of_a_run_is_one_screen_and_tables_are_for_who_asks(stand_in: Pa
     assert {stem for stem in figures if stem.startswith("small-")} == {"small-rate"}
 
 
-def test_a_choice_that_pytest_cannot_read_is_left_to_pytest_to_refuse(stand_in: Path, sweep: Path) -> None:
-    """`n=512` stands in sweeps, but -k takes no `=`: names have `n512`."""
-    code, text = measured(stand_in, sweep, "-k", "n=512")
-    assert code == 4
-    assert "Wrong expression passed to '-k': n=512" in text and "INTERNALERROR" not in text
-
-
 def test_a_worker_that_does_not_start_is_one_sentence(sweep: Path, stand_in: Path) -> None:
     (stand_in / "bench" / "worker" / "__main__.py").write_text("import nonesuch\n")
     code, said = measured(stand_in, sweep)
@@ -235,26 +227,6 @@ def started(folder: Path, sweep: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-THREADS = """
-import atexit, os
-import numpy, pandas, pyarrow.parquet, scipy.stats
-before = len(os.listdir("/proc/self/task"))
-atexit.register(lambda: print("threads left:", len(os.listdir("/proc/self/task")) - before))
-"""
-"""A plugin of pytest that says what the run has started and not ended."""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-def test_a_run_leaves_no_thread_that_could_abort_its_process(
-    sweep: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Arrow's could, after the run's last line and whatever its exit code: bench/store/parquet.py."""
-    (stand_in / "threads_left.py").write_text(THREADS)
-    monkeypatch.setenv("PYTHONPATH", str(stand_in), prepend=os.pathsep)
-    text, _ = started(stand_in, sweep, "-p", "threads_left").communicate()
-    assert text.endswith("threads left: 0\n") and "4 passed" in text, text
-
-
 def test_pytest_benchmark_compares_device_times(sweep: Path, stand_in: Path) -> None:
     storage = f"--benchmark-storage=file://{stand_in}/saved"
     code, text = measured(stand_in, sweep, storage, "--benchmark-save=before")
@@ -324,17 +296,6 @@ def test_ctrl_c_keeps_the_rows_and_the_next_run_goes_on(sweep: Path, stand_in: P
     assert len(shares) == 4 and 97 <= sum(map(float, shares)) <= 103, line
 
 
-def test_it_runs_from_anywhere_and_leaves_nothing_there(
-    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    code, said = bench("--benchmark", "--collect-only", "-q", "--bench-sweep", str(sweep))
-    assert code == 0, said
-    assert list(elsewhere.iterdir()) == []
-
-
 def test_from_any_folder_our_own_packages_are_imported_whatever_lies_there(tmp_path: Path) -> None:
     """Hugging Face's `kernels` in the folder, as in site-packages, which precede a path of a .pth file."""
     (tmp_path / "kernels").mkdir()
@@ -359,37 +320,6 @@ def test_a_list_is_short_and_says_why_nothing_of_a_folder_runs_here() -> None:
     assert {line.split()[0] for line in lines} >= folders and len(lines) <= 40
     (fma,) = (line for line in lines if line.startswith("fma "))
     assert "    0 of " in fma and fma.endswith(" cases run here: all of them need cuda")
-
-
-@pytest.mark.deep
-def test_a_plot_follows_from_the_results_alone(sweep: Path, tmp_path: Path) -> None:
-    began = time.time()
-    code, said = measured(tmp_path, sweep)
-    assert code == 0, said
-    (sweeps,) = parquet.read_sweeps([tmp_path / "results"]).values()
-    source = {"document": "d", "range": "ours"}
-    assert sweeps == {"small": {"title": "t", "source": source, "plot": [{"x": "m"}]}}
-    done = python("-m", "plots", str(tmp_path / "results"), "-o", str(tmp_path / "f"))
-    assert done.returncode == 0, done.stderr
-    made = list((tmp_path / "f").rglob("*.png"))
-    assert "small-duration" in {path.stem for path in made}
-    assert all(path.stat().st_mtime >= began - 1 for path in made)
-
-
-@pytest.mark.deep
-def test_a_few_examples_stand_for_all_and_the_others_are_said_in_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("ROOFBENCH_DEEP", raising=False)
-    words = ("-k", "softmax and float16", "--collect-only")
-    code, few = bench(*words)
-    monkeypatch.setenv("ROOFBENCH_DEEP", "1")
-    code_of_all, every = bench(*words)
-    assert code == code_of_all == 0, few + every
-    count = {said.count("test_correct[softmax") for said in (few, every)}
-    assert len(count) == 2 and min(count) > 1
-    assert f"{max(count) - min(count)} further examples are left out; ROOFBENCH_DEEP=1" in few
-    assert "left out" not in every
 
 
 BENCH = str(ROOT / "bench")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,19 +24,6 @@ def interpreter(environment: contract.Environment, says: str, code: int = 0) -> 
     environment.executable.parent.mkdir(parents=True)
     environment.executable.write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n")
     environment.executable.chmod(0o755)
-
-
-def collected(*words: str) -> str:
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return done.stdout
-
-
-@pytest.mark.deep
-def test_other_commands_collect_none_of_it() -> None:
-    assert "no tests collected" in collected("tests/contract")
-    only = ["-o", "python_files=contract_names.py", "-p", "tests.contract.plugin", "tests/contract"]
-    assert "contract_names.py::test_" in collected(*only)  # so the test above can fail
 
 
 def test_what_cannot_be_made_is_taken_away(
@@ -74,21 +59,6 @@ def test_another_build_is_refused_in_a_sentence(
     interpreter(NEW, says, code)
     assert contract.main([NEW.name]) == 2
     assert said in capsys.readouterr().out
-
-
-def test_without_its_python_an_environment_is_skipped(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(contract.shutil, "which", lambda name: None)
-    assert contract.main([]) == 2
-    text = capsys.readouterr().out
-    assert "torch-2.11.0 is skipped: python3.12 was not found" in text
-    assert "no environment could be used, so nothing was checked" in text
-
-
-def test_an_environment_that_there_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert contract.main(["torch-1"]) == 2
-    assert "no environment torch-1; there are torch-2.11.0, torch-2.13.0" in capsys.readouterr().out
 
 
 def test_the_suite_is_started_apart_from_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

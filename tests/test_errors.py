@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 import kernels
 from bench.__main__ import app as bench_app
 from bench.cli.former_commands import FORMER
-from bench.errors import BUG, meant
+from bench.errors import BUG
 from bench.runner.run import Run
 from bench.store.parquet import write
 from bench.store.schema import SCHEMA
@@ -130,23 +130,6 @@ def test_a_refusal_suggests_what_was_meant_before_it_lists_all(
     assert rest and not any(words in before for words in ("it has", "there is", "one of")), sentence
 
 
-@pytest.mark.parametrize(
-    ("given", "possible", "near"),
-    [
-        ("gpu", ["cpu", "cuda"], ""),
-        ("", ["cpu", "cuda"], ""),
-        ("CPU", ["cpu", "cuda"], "cpu"),
-        ("relu", [], ""),
-        ("square", ["gemm/rows", "gemm/square"], "gemm/square"),
-        ("duel", ["ceilings", "gemm-duel", "memory-duel", "last-duel"], "gemm-duel or memory-duel"),
-    ],
-)
-def test_what_was_meant_is_a_guess_only_if_something_is_like_it(
-    given: str, possible: list[str], near: str
-) -> None:
-    assert meant(given, possible) == (f" (did you mean {near}?)" if near else "")
-
-
 @pytest.mark.parametrize("command", [["table"], ["compare", "whole"]])
 def test_a_parquet_file_of_ours_without_its_columns_is_one_sentence(
     command: list[str], tmp_path: Path
@@ -163,11 +146,6 @@ def broken(*_: object, **__: object) -> None:
     np.zeros(3) + np.zeros(4)
 
 
-def singular(*_: object, **__: object) -> None:
-    """Fail as linear algebra does."""
-    np.linalg.inv(np.zeros((2, 2)))
-
-
 @pytest.mark.parametrize(
     ("words", "place"),
     [
@@ -177,17 +155,11 @@ def singular(*_: object, **__: object) -> None:
         (["studies", "coverage"], "studies.interval_coverage.scores"),
     ],
 )
-@pytest.mark.parametrize(
-    ("bug", "names"),
-    [(broken, "ValueError: operands could not be"), (singular, "LinAlgError: Singular matrix")],
-)
-def test_a_bug_shows_as_a_bug(
-    words: list[object], place: str, bug: object, names: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(place, bug)
+def test_a_bug_shows_as_a_bug(words: list[object], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, broken)
     done = shell(words)
     assert done.exit_code == 70 and not done.stdout
-    assert done.stderr.startswith("Traceback (most recent call last):") and names in done.stderr
+    assert done.stderr.startswith("Traceback (most recent call last):") and "ValueError" in done.stderr
     assert done.stderr.splitlines()[-1] == BUG
 
 

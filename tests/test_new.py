@@ -40,9 +40,6 @@ HOLDING += [
     f"{SWEEPS}::test_every_implementation_stands_in_some_sweep",
 ]
 """Tests that go over all operators, sweeps or GPUs and take little time."""
-OTHERS = ["our_sweeps", "cover", "transfer", "forecast", "store", "case_name", "claims", "comparisons"]
-OTHERS += ["planner", "suites", "sweep", "predicting", "device"]
-"""The other tests of tests/bench that do."""
 
 
 def run(folder: Path, *words: str, cwd: str = ".", given: str = "") -> subprocess.CompletedProcess[str]:
@@ -107,27 +104,6 @@ def test_what_it_writes_passes_the_linter_and_the_tests_at_once(added: Path) -> 
         assert done.returncode == 0, done.stdout
     done = run(added, "-m", "pytest", "-q", "-p", "no:cacheprovider", *HOLDING)
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.deep
-def test_what_it_writes_passes_every_test_that_goes_over_all_there_is(added: Path) -> None:
-    done = run(added, "-m", "mypy")
-    assert done.returncode == 0, done.stdout
-    others = [f"tests/bench/test_{name}.py" for name in OTHERS]
-    done = run(
-        added,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *HOLDING,
-        *others,
-        "tests/plots/test_generations.py",
-    )
-    assert done.returncode == 0, done.stdout
-    done = run(added, "-m", "pytest", "bench", "-k", "rms_tail", "-q", "-p", "no:cacheprovider")
-    assert done.returncode == 0 and "passed" in done.stdout, done.stdout
 
 
 DRIVER = """

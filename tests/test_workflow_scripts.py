@@ -145,18 +145,6 @@ def test_nights_are_kept_side_by_side_and_come_back_as_history(runner: Runner, r
     assert found == both
 
 
-def test_room_is_made_only_of_what_is_kept_elsewhere(runner: Runner) -> None:
-    runner.file(".history/d/kept.parquet", "same")
-    runner.file(".history/d/other.parquet", "theirs")
-    runner.file("results/nightly/d/kept.parquet", "same")
-    runner.file("results/nightly/d/other.parquet", "ours")
-    runner.file("results/nightly/d/new one.parquet", "new")
-    runner.file("results/nightly/d/run.journal", "half a night")
-    runner.done("measure", "Make room")
-    left = {path.name for path in (runner.folder / "results/nightly").rglob("*.*")}
-    assert left == {"other.parquet", "new one.parquet", "run.journal"}
-
-
 def python(runner: Runner, code: int) -> Path:
     """A stand-in for the environment's python that writes down its words and exits so."""
     said = runner.folder / "words.json"
@@ -195,13 +183,6 @@ def test_the_exit_code_of_the_night_is_the_step_s(runner: Runner, code: int, say
     ]
 
 
-def test_a_night_that_compared_nothing_says_so_and_passes(runner: Runner) -> None:
-    python(runner, 0)
-    runner.file(".history/origin.txt", "results")
-    (runner.temp / "night.md").write_text("# LEARNING: cuda:0 (H100)\n")
-    assert runner.done("measure", "Measure and judge", **MEASURED).startswith("::notice title=Learning::")
-
-
 def test_a_night_knows_its_history_its_sweeps_and_that_it_is_tried_again(runner: Runner) -> None:
     words = python(runner, 0)
     runner.file(".history/nvidia-h200/1.parquet", "")
@@ -214,21 +195,6 @@ def test_a_night_knows_its_history_its_sweeps_and_that_it_is_tried_again(runner:
         *("--baseline", ".history", "--bench-resume"),
     ]
     assert not (runner.folder / "bad").exists()
-
-
-def test_the_page_is_of_the_history_and_of_tonight(runner: Runner) -> None:
-    words = python(runner, 0)
-    step = ("measure", "Page of the nights")
-    runner.file(".history/origin.txt", "results")
-    runner.done(*step)
-    assert not words.exists()  # nothing measured, nothing to draw
-    runner.file("results/nightly/d/2.parquet", "")
-    runner.done(*step)
-    page = ["-m", "plots", "report", "results/nightly", "-o", f"{runner.temp}/page.html"]
-    assert json.loads(words.read_text()) == page
-    runner.file(".history/d/1.parquet", "")
-    runner.done(*step)
-    assert json.loads(words.read_text()) == [*page[:3], ".history", *page[3:]]
 
 
 def test_the_summary_is_shown_whatever_became_of_the_night(runner: Runner) -> None:
@@ -298,11 +264,3 @@ def test_the_gate_stops_what_is_slower_and_nothing_undecided(
         *("-m", "bench", "ab", "--ref", "origin/main", "--bench-budget", "60"),
         *("--markdown", f"{runner.temp}/gate.md", *words),
     ]
-
-
-def test_what_the_gate_found_is_shown(runner: Runner) -> None:
-    runner.done("compare", "Summary")
-    assert not runner.summary.exists()
-    (runner.temp / "gate.md").write_text("**1 slower**\n")
-    runner.done("compare", "Summary")
-    assert runner.summary.read_text() == "**1 slower**\n"

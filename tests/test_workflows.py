@@ -142,15 +142,6 @@ def test_the_job_that_writes_is_not_on_a_runner_of_our_own() -> None:
     assert "writes from a self-hosted runner" in faults("nightly", broken)
 
 
-@EACH
-def test_scripts_are_bash(path: Path) -> None:
-    for (_, step), script in scripts(path.read_text()).items():
-        done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
-        assert done.returncode == 0, f"{step}: {done.stderr}"
-    broken = subprocess.run(["bash", "-n"], input="if true; then\n", capture_output=True, text=True)
-    assert broken.returncode != 0
-
-
 def options(package: str, name: str) -> set[str]:
     """Every option that a command takes."""
     command: Any = typer.main.get_command(importlib.import_module(f"{package}.__main__").app)
@@ -173,14 +164,6 @@ def test_commands_take_the_options_they_are_given(
     assert f"python -m {package} {name} " in script
     given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", script)) | set(re.findall(r" (-o) ", script))
     assert some <= given <= options(package, name)
-
-
-def test_the_environment_is_a_target_of_make() -> None:
-    script = scripts(NIGHTLY.read_text())["measure", "Set up"]
-    target = script.split()[1]
-    made = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    assert subprocess.run(["make", "-n", target + "x"], cwd=ROOT, capture_output=True).returncode != 0
 
 
 def test_the_contract_is_checked_in_each_of_its_environments() -> None:

@@ -25,7 +25,6 @@ from bench.judge.frame import DeviceRun, read
 from bench.judge.noise import PUBLISHED, is_published
 from bench.store.parquet import Sweeps, read_sweeps
 from bench.store.schema import RunKey
-from bench.sweep.claims import Claim
 from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
@@ -36,6 +35,8 @@ OPEN = SHOWN[2:]
 MOST_LINES = 28
 VISITS, MOST_SWEEPS = 3, 3
 """Visits that narrow an interval, and most sweeps of a command to be copied."""
+PLACE = ("device", "imported", "sweep", "claim")
+"""What tells a verdict from the others."""
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
 
@@ -278,7 +279,7 @@ def entry(judged: JudgedClaim) -> dict[str, Any]:
     of_claim = judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
     numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(ClaimEffect)}
     return (
-        dict(zip(("device", "imported", "sweep", "claim"), _place(judged), strict=True))
+        dict(zip(PLACE, _place(judged), strict=True))
         | of_claim
         | {"verdict": judged.verdict, "reason": judged.reason}
         | numbers
@@ -290,33 +291,23 @@ def _place(judged: JudgedClaim) -> tuple[str, bool, str, str]:
     return judged.device, judged.imported, judged.declared.name, judged.claim.id
 
 
-def from_json(path: Path, option: str = "") -> list[JudgedClaim]:
-    """The verdicts of a file that `--json` wrote, as far as tables need them.
-
-    UserError, which begins with the option that named the file, if it is none.
-    """
+def expected(path: Path) -> dict[tuple[Any, ...], str]:
+    """The verdicts of a file that `--json` wrote, by their PLACE. UserError if it is none."""
+    where = f"--expect {path}"
     try:
-        return [_judged(each) for each in json.loads(path.read_text("utf-8"))]
+        listed = json.loads(path.read_text("utf-8"))
+        return {tuple(each[key] for key in PLACE): each["verdict"] for each in listed}
     except OSError as error:
-        raise UserError(f"{option}{path}: cannot be read: {error.strerror}") from error
+        raise UserError(f"{where}: cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{option}{path}: holds no verdicts as `claims --json` writes them") from error
+        raise UserError(f"{where}: holds no verdicts as `claims --json` writes them") from error
 
 
-def _judged(each: Mapping[str, Any]) -> JudgedClaim:
-    texts = {name: each[name] for name in ("says", "expect", "bar", "least")}
-    claim = Claim.model_construct(id=each["claim"], rules=tuple(each["rules"]), **texts)
-    numbers = {field.name: each[field.name] for field in dataclasses.fields(ClaimEffect)}
-    effect = ClaimEffect(**numbers) if numbers["value"] is not None else None
-    declared = Declared(each["sweep"], (each["sweep"],), (claim,), written=each["written"])
-    verdict = each["verdict"], each["reason"], effect, each["suspect"]
-    return JudgedClaim(each["device"], each["imported"], declared, claim, *verdict)
-
-
-def differing(judged: Iterable[JudgedClaim], wanted: Iterable[JudgedClaim]) -> Iterator[str]:
+def differing(judged: Iterable[JudgedClaim], wanted: Mapping[tuple[Any, ...], str]) -> Iterator[str]:
     """A sentence for each verdict that is another than the one wanted."""
     verdicts = {_place(each): each.verdict for each in judged}
-    for each in wanted:
-        if (word := verdicts.get(_place(each), "not judged")) != each.verdict:
-            claim = f"{each.claim.id} of {each.declared.name}"
-            yield f"{device(each)}: {claim} is {word}, expected {each.verdict}"
+    for place, verdict in wanted.items():
+        device, imported, sweep, claim = place
+        if (word := verdicts.get((device, imported, sweep, claim), "not judged")) != verdict:
+            marked = " (imported)" if imported else ""
+            yield f"{device}{marked}: {claim} of {sweep} is {word}, expected {verdict}"

@@ -120,7 +120,7 @@ def claims(
     if as_json and by:
         raise UserError(f"--json lists claims, and --by {by} is a table: give one of them")
     verdicts.chosen([], rule)  # refuses what is no rule before judging, which takes long
-    wanted = verdicts.from_json(expect, "--expect ") if expect is not None else None
+    wanted = verdicts.expected(expect) if expect is not None else None
     every = verdicts.verdicts(results, kernels.problem, left_out, remark)
     judged = verdicts.chosen(every, rule)
     if as_json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,27 +158,6 @@ def test_explain_says_which_term_the_time_is_near_and_whether_tensor_cores_ran(t
     assert f"Tensor Cores  used, by the names of its kernels: {kernels}\n" in near
     wanted = "none of L1's terms: the time is more than a factor of 2 from each; predicted: memory\n"
     assert wanted in far and "Tensor Cores" not in far
-
-
-def test_explain_lists_every_run_and_every_unit_and_explains_the_newest(tmp_path: Path) -> None:
-    case = {"sweep": "my/own", "parameters": '{"m":1}', "device": "h100", "device_kind": "cuda"}
-    taken_s = {}
-    for day, unit in ((day, unit) for day in range(1, 8) for unit in ("1f3c9a02b4d5", "9b2e00c1d7aa")):
-        if (day, unit) == (3, "1f3c9a02b4d5"):
-            continue  # 13 runs
-        run_id = f"202601{day:02}T020000Z-4f2a91c"
-        shown = f"{run_id}-{unit[:8]}" if day != 3 else run_id
-        taken_s[shown] = random.uniform(1e-3, 2e-3)
-        one = made.row(run_id=run_id, device_id=unit, median_s=taken_s[shown], **case)
-        later = replace(one, visit=1, median_s=1.0)  # an older file's second look at a ceiling
-        parquet.write(tmp_path / "results" / unit / f"{run_id}.parquet", [one, later])
-    text = printed("explain", row_name(one), tmp_path / "results")
-    newest = max(taken_s)
-    assert f"; run {newest}, commit" in text and f" {seconds_text(taken_s[newest])}," in text
-    _, _, earlier = text.partition("What earlier runs say of it\n")
-    told = [(line.split()[0], " ".join(line.split()[1:3])) for line in earlier.splitlines()]
-    others = sorted(taken_s.keys() - {newest}, reverse=True)
-    assert told == [(each, seconds_text(taken_s[each])) for each in others]
 
 
 def test_explain_shows_the_newest_run_visit_by_visit(tmp_path: Path) -> None:
