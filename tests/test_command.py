@@ -59,7 +59,6 @@ REFUSALS = [
     (["--bench-device", "cuda:7"], "--bench-device cuda:7:"),
     (["--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda, cuda:N or, to measure, all"),
     (["--bench-device", "all"], "`--bench-device all` is a shell loop over --bench-device cuda:N"),
-    (["--bench-concurrent"], "`--bench-concurrent` is a loop with ROOFBENCH_CONCURRENT_GPUS"),
     (["--bench-budget", "soon"], "--bench-budget soon: give seconds, more than 0, or inf"),
     (["--bench-budget", "0"], "--bench-budget 0: give seconds"),
     (["--bench-results", "/proc/nowhere"], "results cannot be written here"),

@@ -73,6 +73,10 @@ class Commands(TyperGroup):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; typer itself ends it for misspelt options, Ctrl-C and a closed pipe."""
         try:
+            words = (args[0] if args else extra.get("args")) or sys.argv[1:]
+            for word in {str(each).partition("=")[0] for each in words if str(each).startswith("--")}:
+                if word in FORMER:
+                    raise UserError(FORMER[word])
             return super().main(*args, **extra)
         except UserError as error:
             typer.echo(f"error: {error}", err=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from bench.runner import worker_process
-from bench.runner.worker_process import Worker, WorkerDied, last_words
+from bench.runner.worker_process import Worker, WorkerDied
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = """
@@ -187,18 +187,6 @@ def test_how_a_worker_died_is_said(worker: Worker, do: str, says: str) -> None:
     assert "of another case" not in str(died)
 
 
-def test_words_that_nobody_has_heard_yet_are_its_last(worker: Worker, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "answered")
-    then = "sys.stderr.write('the last line\\n'); os._exit(4)"
-    watched = os.pidfd_open(worker.pid)
-    do = f"answer({{'a': 1}}); open({str(tmp_path / 'answered')!r}); {then}"
-    assert worker.ask({"do": do}, LONG_S) == {"a": 1}
-    (tmp_path / "answered").open("w").close()
-    assert select.select([watched], [], [], 60)[0]
-    os.close(watched)
-    assert str(worker._ended()) == "the worker ended with exit code 4: the last line"
-
-
 def test_no_core_is_dumped(stand_in: Path) -> None:
     """By a process that would otherwise dump as much as it is allowed to."""
     core = resource.RLIMIT_CORE
@@ -334,45 +322,3 @@ def test_a_worker_whose_parent_is_dead_already_does_not_begin(parent: str, code:
     program = f"import os; from bench.worker.lifeline import die_with; die_with({parent}); print('begins')"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code and done.stdout == ("" if code else "begins\n"), done.stderr
-
-
-# ---- last words
-
-REPORT = """\
-Fatal Python error: Segmentation fault
-
-Thread 0x00007f9d16ffd700 (most recent call first):
-  File "/usr/lib/python3.12/threading.py", line 355 in wait
-
-Current thread 0x00007f9d1a2b3c40 [python] (most recent call first):
-  File "/lib/site-packages/torch/_ops.py", line 12 in __call__
-  File "/home/me/roofbench/kernels/gemm/operator.py", line 80 in <lambda>
-  File "/home/me/roofbench/bench/worker/measure_case.py", line 7 in measure
-
-Extension modules: numpy._core._multiarray_umath, torch._C (total: 30)
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "where"),
-    [
-        ("", "", ""),
-        ("\n  \n", "", ""),
-        ("Traceback:\n  x\nValueError: no\n\n", "ValueError: no", ""),
-        (REPORT, "in <lambda> (kernels/gemm/operator.py:80)", "in <lambda> (kernels/gemm/operator.py:80)"),
-        (
-            f"free(): invalid pointer\n{REPORT}",
-            "free(): invalid pointer, in <lambda> (kernels/gemm/operator.py:80)",
-            "in <lambda> (kernels/gemm/operator.py:80)",
-        ),
-        (
-            REPORT.replace("kernels", "elsewhere"),
-            "in __call__ (site-packages/torch/_ops.py:12)",
-            "in __call__ (site-packages/torch/_ops.py:12)",
-        ),
-        ("what():  bad\nframe #1\nframe #2\nFatal Python error: Aborted\n", "what():  bad", ""),
-        ("x" * 5000, "x" * 300 + " ...", ""),
-    ],
-)
-def test_last_words_are_those_that_matter(text: str, words: str, where: str) -> None:
-    assert (", ".join(filter(None, last_words(text))), last_words(text)[1]) == (words, where)

@@ -123,6 +123,11 @@ def test_a_run_from_cases_to_parquet(measured: Measured) -> None:
     assert (timed[timed["low_s"].isna()]["stop"] != "converged").all()
     assert (timed["relative_error"] <= timed["tolerance"]).all()
     assert timed["torch"].str.len().min() > 0 and timed["protocol"].nunique() == 1
+    # What the telemetry and the clock say crosses the process border with the times.
+    assert (timed["on_processor"] > 0).all() and (timed["sentinel_after_s"] > 0).all()
+    assert timed[["setup_s", "check_s", "measure_s", "enqueue_s"]].notna().all().to_list() == [True] * 3 + [
+        False
+    ]
     assert [sum(counts) for counts in timed["visit_samples"]] == [len(taken) for taken in timed["samples_s"]]
     assert frame[frame["status"] != "ok"]["median_s"].isna().all()
     assert (frame[frame["status"] != "ok"]["reason"].str.len() > 0).all()

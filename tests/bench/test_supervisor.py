@@ -16,7 +16,7 @@ from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol
 from bench.sweep.load import Case
 from bench.worker.__main__ import respond
-from bench.worker.visit import Visit, VisitResult
+from bench.worker.visit import Visit
 from tests.bench.several import gpu
 from tests.bench.simulated import COLD_S, Doubling, SimulatedCuda, doubling, simulated_bench
 from tests.drawing import is_deep
@@ -153,22 +153,6 @@ def test_a_launch_may_take_twice_as_long_as_a_prediction_may_say(
     asked = visit_to(case, protocol("cuda"), budget_s, 0.5, None, first=True)
     answer = WorkerSupervisor(gpu(0), 1).visit(asked)
     assert answer.status == status, answer.reason
-
-
-def test_a_worker_that_dies_by_the_stream_is_a_row(workers: list[SimulatedWorker]) -> None:
-    device = WorkerSupervisor(gpu(0), 1)
-    real = SimulatedWorker.ask
-
-    def ask(self: SimulatedWorker, request: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-        if request.get("clock") == "stream":
-            raise WorkerDied("timeout", "no answer")
-        return real(self, request, deadline_s)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SimulatedWorker, "ask", ask)
-        assert device.visit(measure("uncapturable")) == VisitResult("timeout", "no answer")
-    assert device.visit(measure("good")).status == "ok"
-    assert len(workers) == 3
 
 
 @pytest.mark.parametrize("broken", ["", "operation failed due to a previous error during capture"])
