@@ -136,12 +136,13 @@ def run(name: str, implementation: str, problem: Problem) -> tuple[set[str], tup
         called.seen.clear()
         written = launch.call()
         outputs = written if isinstance(written, tuple) else (written,)
-        expected = operator.reference(problem, *inputs)
-        expected = expected if isinstance(expected, tuple) else (expected,)
-        assert [tuple(one.shape) for one in outputs] == [tuple(one.shape) for one in expected]
-        assert [one.device for one in outputs] == [one.device for one in expected]
-        assert {one.device.type for one in (*inputs, *outputs)} & {"cuda"}
-        return set(called.seen), outputs
+        seen = set(called.seen)
+    # On the CPU: a reference may be differentiated, and autograd has a thread for each real device.
+    expected = operator.reference(problem, *made)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    assert [tuple(one.shape) for one in outputs] == [tuple(one.shape) for one in expected]
+    assert name == "transfer" or {one.device.type for one in (*inputs, *outputs)} == {"cuda"}
+    return seen, outputs
 
 
 @pytest.mark.parametrize(("name", "implementation", "problem"), list(cases()), ids=str)
