@@ -106,38 +106,7 @@ def test_what_it_writes_passes_the_linter_and_the_tests_at_once(added: Path) -> 
     assert done.returncode == 0, done.stdout
 
 
-DRIVER = """
-from bench.cli import new
-from bench.cli.list_cases import of_datasheet
-from bench.device.datasheet import datasheets, derive_datasheet
-sheet = derive_datasheet("NVIDIA H220 NVL", (9, 0), 132, 1.785e9, 2.619e9, 6144, 60 << 20, 94 << 30)
-new.detect = lambda wanted: of_datasheet(sheet)
-new.gpu("h220_nvl")
-sheet, = (each for each in datasheets() if each.slug == "h220_nvl")
-print(sheet.derived, sheet.boost_clock_hz, sheet.bandwidth_byte_per_s)
-print(sheet.peak_flop_per_s("matrix", "float16"), sheet.peak_flop_per_s("vector", "float32"))
-try:
-    new.gpu("other")
-except new.UserError as refusal:
-    print(refusal)
-"""
-
-
-def test_the_gpu_that_is_here_is_read_from_its_driver_and_no_peak_is_invented(added: Path) -> None:
-    """Its float16 peak would need the clock of its tensor cores, which no driver tells."""
-    done = run(added, "-c", DRIVER)
-    assert done.returncode == 0, done.stderr
-    holds = run(added, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/bench/test_datasheet.py")
-    (added / "bench/device/datasheets/h220_nvl.yaml").unlink()
-    rates = f"None {132 * 128 * 2 * 1.785e9:.0f}"
-    clocks = f"False {1.785e9:.0f} {2 * 2.619e9 * 6144 / 8:.0f}"
-    twice = "new gpu other: NVIDIA H220 NVL has a file already"
-    assert done.stdout.splitlines()[-3:] == [clocks, rates, twice]
-    assert holds.returncode == 0, holds.stdout
-
-
 REFUSED = {
-    ("gpu", "h300"): "new gpu h300: no GPU is here to be read; copy a file of bench/device/datasheets",
     ("operator", "gemm"): "new operator gemm: kernels/gemm exists; give another name",
     ("operator", "rounding"): "new operator rounding: kernels/rounding.py exists",
     ("operator", "ceilings"): "new operator ceilings: sweeps/ceilings exists",
@@ -149,8 +118,6 @@ REFUSED = {
     ("operator", "lambda"): "new operator lambda: Python or bench/spec.py has this name already",
     ("operator", "random"): "new operator random: Python or bench/spec.py has this name already",
     ("operator", "problem"): "new operator problem: Python or bench/spec.py has this name already",
-    ("gpu", "h200"): "new gpu h200: bench/device/datasheets/h200.yaml exists",
-    ("gpu", "h-200"): "new gpu h-200: give lower-case letters",
 }
 
 

@@ -17,7 +17,6 @@ from bench.judge.frame import DeviceRun, load
 from bench.judge.speedup import Gain, gains, speedups
 from bench.model.bound import bound_text
 
-PLACES = ("operator", "data type", "bound by")
 COLUMNS = (">cases", ">median", ">80 % of them", ">stated")
 """Numbers of each device."""
 UNKNOWN = "not known"
@@ -97,14 +96,7 @@ def _places(gain: Gain) -> tuple[str, str, str]:
 
 
 def _tables(gained: Sequence[Gain]) -> Iterator[str]:
-    """One table for a single device; for several, one for each operator and what bounds its cases."""
-    if len({gain.device for gain in gained}) == 1:
-        yield from table_lines((*PLACES, *COLUMNS), [(*_words(gain), *_cells(gain)) for gain in gained])
-        return
+    """A table for each operator and what bounds its cases."""
     for (operator, dtype, bound_by), alike in groupby(gained, _places):
         rows = [(gain.device.removeprefix(MAKER), *_cells(gain)) for gain in alike]
         yield from table_lines((f"{operator} in {dtype}, {bound_text(bound_by)}", *COLUMNS), rows)
-
-
-def _words(gain: Gain) -> tuple[str, str, str]:
-    return gain.operator, gain.dtype, gain.bound_by or UNKNOWN

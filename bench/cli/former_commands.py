@@ -33,6 +33,7 @@ FORMER: Mapping[str, str] = {
     "compare --markdown": "`compare --markdown` is gone: `plots report` is a page of several devices",
     "explain --from": "`explain --from` is gone: `predict OPERATOR NAME=VALUES...` learns from other GPUs",
     "list --bench-visits": "`list --bench-visits` is gone: a plan has the visits of its suite, or one",
+    "new gpu": "`new gpu` is gone: begin with a copy of another file in bench/device/datasheets",
     "new sweep": "`new sweep` is gone: begin with a copy of another file in sweeps/",
     "predict --cases": "`predict --cases` is gone: `list --on GPU --cases` has the least times",
     "pack": "`pack` is gone: DuckDB reads a folder of result files as one table (docs/queries.md)",

@@ -1,4 +1,4 @@
-"""`python -m bench new operator|gpu NAME`: files that pass all tests, and what to fill in."""
+"""`python -m bench new operator NAME`: files that pass all tests, and what to fill in."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import typer
 
 from bench import spec
 from bench.cli.application import show
-from bench.device.datasheet import FILES
-from bench.device.detect import detect
 from bench.environment.dependencies import ROOT, demand
 from bench.errors import UserError
 
@@ -23,7 +21,12 @@ PLACE = "Fill in: "
 """Begins the comments of the templates above what is to be replaced."""
 NAME = "[a-z][a-z0-9]*(_[a-z0-9]+)*"
 
-new = typer.Typer(no_args_is_help=True, help="Files for a new operator or GPU, and what to fill in there.")
+new = typer.Typer(no_args_is_help=True)
+
+
+@new.callback()
+def _new() -> None:
+    """Files for a new operator, and what to fill in there."""
 
 
 @new.command()
@@ -46,35 +49,6 @@ def operator(name: Annotated[str, typer.Argument(help="Folder in kernels/, such 
     write_new(files, {"name": name, "class": class_name, "title": name.replace("_", " ").capitalize()})
     run = f"run:     python -m bench run {name} rows=256..16384 length=1024 dtype=float32"
     show([run, f"check:   pytest bench -k {name}; pytest tests/kernels/test_{name}.py"])
-
-
-@new.command()
-def gpu(
-    name: Annotated[str, typer.Argument(help="File in bench/device/datasheets, such as rtx_4000_ada.")],
-) -> None:
-    """Write the datasheet of the GPU that is here, from its driver.
-
-    What the driver does not say is null, and so are the peaks that follow from it, until it is filled in with
-    a source. For a GPU that is not here copy a file of bench/device/datasheets.
-    """
-    if not re.fullmatch("[a-z][a-z0-9_]*", name):
-        raise UserError(f"new gpu {name}: give lower-case letters, digits and _, such as rtx_4000_ada")
-    path = FILES / f"{name}.yaml"
-    refuse_taken(f"new gpu {name}", path)
-    try:
-        device = detect("cuda")
-    except UserError as error:
-        raise UserError(
-            f"new gpu {name}: no GPU is here to be read; copy a file of bench/device/datasheets"
-        ) from error
-    sheet = device.datasheet
-    if sheet is None or not device.derived:
-        raise UserError(f"new gpu {name}: {device.name} has a file already")
-    units: dict[str, list[Any]] = {"matrix": [], "vector": []}
-    for (unit, dtype), rate in sheet.rates.items():
-        units[unit].append((dtype, rate))
-    write_new({"gpu.yaml.j2": path}, {"sheet": sheet, "units": units})
-    show([f"check:   pytest tests/bench/test_datasheet.py; python -m bench list --on {name}"])
 
 
 def refuse_taken(what: str, *paths: Path) -> None:

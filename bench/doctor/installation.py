@@ -100,7 +100,7 @@ def datasheet(device: Device) -> Finding:
         return passed("datasheet", f"{device.name} with {device.sm_count} SMs is described by {path}.")
     peaks = "follow from the driver's clocks and may be some 8 % high" if sheet.rates else "are unknown"
     sentence = f"No file describes {device.name} with {device.sm_count} SMs; its peaks {peaks}."
-    remedy = "Write it: python -m bench new gpu."
+    remedy = "Write it: copy a file of bench/device/datasheets."
     return warned("datasheet", sentence, remedy)
 
 
