@@ -1,7 +1,6 @@
 """`python -m plots RESULT... [-o DIR]`: every figure of the files. `... report RESULT...`: one page.
 
-`... score RESULT...`: how far predictions are off. `... achieved RESULT...`: what devices achieve by class of
-work. `... site`: an index over the reports of all devices.
+`... score RESULT...`: how far predictions are off. `... site`: an index over the reports of all devices.
 """
 
 from __future__ import annotations
@@ -37,15 +36,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | "
-    "achieved RESULT... | site [RESULT...]",
+    subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | site [RESULT...]",
     help="What result files mean: figures (draw, also without the word), one page about a run, several "
-    "devices, nights or units (report), how far predictions are off (score), what devices achieve by class "
-    "of work (achieved), an index over the reports of all devices (site). From parquet alone; no GPU is "
-    "needed. A file called as one of these words is given as ./draw, ./score ...",
+    "devices, nights or units (report), how far predictions are off (score), an index over the reports of "
+    "all devices (site). From parquet alone; no GPU is needed. A file called as one of these words is given as ./draw, ./score ...",
 )
 
-for command in (figures.draw, figures.achieved, score, pages.report, pages.site, pages.fleet):
+for command in (figures.draw, score, pages.report, pages.site, pages.fleet):
     app.command()(command)
 
 

@@ -19,6 +19,7 @@ FORMER: Mapping[str, str] = {
     "plots history": "`plots history` is `plots report`",
     "plots caches": "`plots caches` is gone: `plots draw` shows each cache sweep over its footprint",
     "plots accept": "`plots accept` is `plots report`: a page about one run has the verdict",
+    "plots achieved": "`plots achieved` is gone: `plots draw` of several devices draws it in compared/",
     "plots buy": "`plots buy` is `plots report`: a page about several devices has what each gains",
     "ceilings": "`ceilings` is `table --role ceiling`",
     "duel": "`duel` is `table --by implementation`",

@@ -99,13 +99,7 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "q_length": "queries of a sequence",
         "kv_heads": "heads of keys and values",
     },
-    "collective": {
-        "elements": "message length (elements)",
-        "gpus": "GPUs",
-        "operation": "collective operation",
-    },
     "latency": {"footprint_byte": "memory that is visited (bytes)", "steps": "loads of a chain"},
-    "recurrence": {"hidden": "hidden features", "steps": "steps of a sequence"},
     "recurrent": {
         "hidden": "hidden features",
         "steps": "steps of a sequence",
@@ -117,24 +111,11 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "width": "width of a layer (features)",
     },
     "quantize": {"to": "type quantised to", "scaling": "what shares a scale"},
-    "quantized_linear": {"scaling": "what has a scale of its own"},
-    "cached_read": {
-        "readers": "multiprocessors that read all of it",
-        "footprint_byte": "memory that is read (bytes)",
-    },
-    "elementwise": {"elements": "elements of the result", "operands": "second operand"},
-    "network": {
-        "model": "network",
-        "mode": "training or inference",
-        "per": "what a time is of",
-        "size": "pixels a side of an image, or tokens of a sequence",
-        "gpus": "GPUs",
-        "mixed": "mixed precision",
-        "options": "what else is done",
-    },
-    "multiply_adds": {"steps": "multiply-adds of an element"},
 }
-"""Operator -> words for the parameters that only it has, or that mean something else to it."""
+"""Operator -> words for the parameters that only it has, or that mean something else to it.
+
+Parameters of operators that only others' tables have keep their names.
+"""
 
 
 def axis_words(name: str, operator: str = "") -> str:

@@ -1,23 +1,19 @@
-"""`python -m plots draw`, `achieved`: figures of one run, and of several together."""
+"""`python -m plots draw`: figures of one run, and of several together."""
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.cli.application import left_out, remark
+from bench.cli.application import remark
 from bench.cli.terminal import stages
-from bench.device.datasheet import find_datasheet
-from bench.errors import UserError
-from bench.judge.achieved import achieved as achieved_of
-from bench.judge.frame import load
 from bench.store import parquet
 from plots.base.saving import save_in
 from plots.cli.arguments import COMPARED, CalibrateBy, Results, figures, load_runs, newest, output, writing
-from plots.figures import achieved as achieved_figure
-from plots.figures import generations, roofline
+from plots.figures import achieved, generations, roofline
 from plots.figures.every_figure import save
 
 
@@ -61,27 +57,10 @@ def draw(
         folder = (to or figures()) / COMPARED
         apart: list[str] = []
         with writing("figures"), stages() as say:
-            drawn = save_in(folder, generations.draw(together, together[0].device, apart.append), say)
+            pages = chain(
+                generations.draw(together, together[0].device, apart.append), achieved.draw(together)
+            )
+            drawn = save_in(folder, pages, say)
         for sentence in apart:
             remark(sentence)
         typer.echo(f"{folder}: {len(drawn) // 2} figures of {len(together)} runs together, PNG and SVG")
-
-
-def achieved(
-    results: Results,
-    to: Annotated[Path | None, output("DIR", "Folder; figures/compared if left out.")] = None,
-) -> None:
-    """What every device achieves by class of work, from the oldest to the newest, with its datasheet."""
-    runs = [run for run in load(results, find_datasheet, left_out) if run.measured]
-    rates = achieved_of(runs)
-    devices = len({each.device for each in rates})
-    if devices < 2:
-        raise UserError(
-            "achieved: fewer than two of these devices have a datasheet and a time that says enough"
-        )
-    sheets = {run.device: run.datasheet for run in runs if run.datasheet is not None}
-    sources = sorted({(run.rows[0].source or "measured here").partition(";")[0] for run in runs})
-    pages = achieved_figure.draw(rates, sheets, sources)
-    with writing("figures"):
-        first = save_in(to or figures() / COMPARED, pages, say=lambda name: None)[0]
-    typer.echo(f"{first}: {devices} devices")

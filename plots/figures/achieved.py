@@ -10,7 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench.device.datasheet import Datasheet
-from bench.judge.achieved import LAYERS, Achieved, by_age
+from bench.judge.achieved import LAYERS, Achieved, achieved, by_age
+from bench.judge.frame import DeviceRun
 from plots.base import scale, style
 from plots.base.page import Page
 
@@ -27,10 +28,11 @@ _WIDTH_IN, _HEIGHT_IN, _GAP_IN, _NAMES_IN = 8.6, 1.25, 0.3, 1.5
 """Size of a panel, the room between panels, and that for the names of the devices below the last."""
 
 
-def draw(
-    shown: Sequence[Achieved], sheets: Mapping[str, Datasheet], sources: Sequence[str]
-) -> Iterator[tuple[str, Page]]:
-    """(stem, page): memory and matrix products, then the other classes of work."""
+def draw(runs: Sequence[DeviceRun]) -> Iterator[tuple[str, Page]]:
+    """(stem, page): memory and matrix products, then the other classes of work; none for a single device."""
+    shown = achieved(runs)
+    sheets = {run.device: run.datasheet for run in runs if run.datasheet is not None}
+    sources = sorted({(run.rows[0].source or "measured here").partition(";")[0] for run in runs})
     for stem, title, works in PAGES:
         of_page = [each for each in shown if each.work in works]
         if len({each.device for each in of_page}) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,7 @@ from bench.format import amount_text, share_text
 from bench.judge.achieved import Achieved, achieved, by_age
 from bench.judge.speedup import Gain, gains, speedups
 from plots.base import style
+from plots.figures import achieved as achieved_figure
 from plots.figures import generations
 from plots.report.section import Results, Section, filled, svg
 
@@ -41,7 +42,9 @@ def section(results: Results) -> Section | None:
     watts = {device: sheet.power_w if sheet else None for device, sheet in sheets.items()}
     with_gain = {base, *(gain.device for gain in gained)}
     with style.look():
-        drawn = list(islice(generations.draw(runs, base, results.say), MOST_FIGURES))
+        drawn = list(
+            islice(chain(achieved_figure.draw(runs), generations.draw(runs, base, results.say)), MOST_FIGURES)
+        )
     html = filled(
         "devices.html.j2",
         base=base,
