@@ -39,7 +39,8 @@ app = typer.Typer(
     subcommand_metavar="[draw] RESULT... [-o DIR] | report RESULT... | score RESULT... | site [RESULT...]",
     help="What result files mean: figures (draw, also without the word), one page about a run, several "
     "devices, nights or units (report), how far predictions are off (score), an index over the reports of "
-    "all devices (site). From parquet alone; no GPU is needed. A file called as one of these words is given as ./draw, ./score ...",
+    "all devices (site). From parquet alone; no GPU is needed. A file called as one of these words is given "
+    "as ./draw, ./score ...",
 )
 
 for command in (figures.draw, score, pages.report, pages.site, pages.fleet):
