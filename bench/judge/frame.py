@@ -40,7 +40,7 @@ from bench.judge.flags import SUSPECT, flags
 from bench.model.bound import bounds
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
-from bench.model.predict import LEARNED, add_rooflines, completed, reached, structured, with_peaks
+from bench.model.predict import LEARNED, add_rooflines, completed, reached, structured
 from bench.store import parquet
 from bench.store.schema import ARROW, FIELDS, Measurement, RunKey, run_names
 
@@ -264,12 +264,8 @@ def load(
         counts = ", ".join(f"{n} {status}" for status, n in statuses.most_common()) or "no rows"
         named = ", ".join(map(str, paths))
         raise UserError(f"{named}: no row has a time, so there is nothing to draw ({counts})")
-    # A calibrating run measured one data type perhaps; its datasheet scales that to the others.
     known = known_runs(read(calibrate_by), datasheet_of) if calibrate_by else ()
-    by_device = {
-        each.device_name: replace(each, ceilings=with_peaks(each.ceilings, each.calibrations[-1]))
-        for each in known
-    }
+    by_device = {each.device_name: each for each in known}
     return [
         replace(
             run,
@@ -288,7 +284,7 @@ def known_runs(
         if run.rows[0].device_kind == "cuda":
             for of, ceilings in sorted(run.ceilings.items()):
                 here = run.columns[run.columns["condition"] == of]
-                if (calibrating := known(here, ceilings, datasheet_of)) is not None:
+                if (calibrating := known(here, ceilings, datasheet_of(run.device_name))) is not None:
                     yield calibrating
 
 
