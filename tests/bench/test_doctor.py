@@ -434,19 +434,6 @@ def test_a_quick_look_says_how_it_stands(tmp_path: Path) -> None:
     assert all(f"{level} {name}: " in done.stdout for name, level in found.items())
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--bench-device", "tpu"], "error: --bench-device tpu: give auto, cpu, cuda, cuda:N"),
-        (["--json", "/proc/nowhere/doctor.json", "--quick"], "error: /proc/nowhere/doctor.json: cannot be"),
-    ],
-)
-def test_wrong_usage_is_a_sentence_and_nothing_is_looked_at(words: list[str], says: str) -> None:
-    done = doctor(*words)
-    assert done.returncode == 2 and not done.stdout
-    assert says in done.stderr and len(done.stderr.splitlines()) == 1
-
-
 # ---- words
 
 

@@ -80,20 +80,6 @@ def test_three_alike_are_enough(tmp_path: Path, answers: list[tuple[str, str]], 
     assert all(not limit.reason(case) for case in only(made, "cublas"))
 
 
-def test_the_reason_names_the_three_and_what_they_ended_in(tmp_path: Path) -> None:
-    limit, ours = FailureLimit(), only(cases(tmp_path), "triton")
-    told(limit, ours, *[ERROR] * 5)
-    reason = limit.reason(ours[-1])
-    (line,) = limit.lines
-    for said in (reason, line):
-        assert said.endswith("error: no tile fits")
-        assert [case.name in said for case in ours[:4]] == [True, True, True, False]
-    assert reason.startswith("not tried, since 3 cases ended alike (small-triton-gemm-")
-    assert line.startswith(
-        "gemm triton is given up for the rest of this run: 3 cases ended alike (small-triton-gemm-"
-    )
-
-
 def test_one_case_that_crashes_on_each_of_its_visits_counts_once(tmp_path: Path) -> None:
     limit, ours = FailureLimit(), only(cases(tmp_path), "triton")
     for _ in range(5):
