@@ -13,7 +13,6 @@ from bench.cli.closing import COLUMNS, DECIDED, _verdict_line
 from bench.cli.run_summary import reached_sentence
 from bench.cli.terminal import wrapped
 from bench.device.datasheet import find_datasheet
-from bench.judge.findings import findings
 from bench.judge.frame import load
 
 ROOT = Path(__file__).parents[1]
@@ -42,9 +41,7 @@ def test_the_readmes_first_screen_is_what_the_rows_of_the_tour_say() -> None:
     (run,) = load([tour], find_datasheet)
     screen = (ROOT / "README.md").read_text("utf-8").split("\n```\n")[3].splitlines()
     middle = screen.index("")
-    sentences = [
-        part for line in (reached_sentence(run), *findings([run])) for part in wrapped(line, COLUMNS)
-    ]
+    sentences = wrapped(reached_sentence(run), COLUMNS)
     assert screen[:middle] == sentences
     judged = verdicts([tour], kernels.problem, lambda _: None, lambda _: None)
     assert {*screen[middle + 2 : -1]} == {_verdict_line(each) for each in judged if each.verdict in DECIDED}

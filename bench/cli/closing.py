@@ -17,7 +17,6 @@ from bench.cli.terminal import columns, wrapped
 from bench.device.datasheet import find_datasheet
 from bench.format import end_of, half_text, seconds_text
 from bench.judge.claims import Declared, JudgedClaim, judge
-from bench.judge.findings import findings
 from bench.judge.frame import DeviceRun, runs
 from bench.runner.run import Run
 from bench.store.schema import Measurement
@@ -65,9 +64,7 @@ def _run_lines(run: Run) -> Iterator[str]:
     facts = list(_facts(run, judged_run))
     if sentence := reached_sentence(judged_run):
         yield sentence
-    notable = [part for line in findings([judged_run]) for part in wrapped(line, COLUMNS)]
-    yield from notable
-    yield from _results(run, judged_run, LINES - len(facts) - len(notable) - 5)
+    yield from _results(run, judged_run, LINES - len(facts) - 5)
     yield ""
     yield from facts
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from bench.cli.run_summary import reached_sentence, trust_lines
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
-from bench.judge.findings import findings
 from bench.judge.frame import DeviceRun
 from bench.model.ceilings import Ceilings
 from plots.base import style
@@ -49,7 +48,6 @@ def section(results: Results) -> Section:
         whose=results.whose,
         heads=made,
         numbers=list(dict.fromkeys(what for head in made for what in head.numbers)),
-        findings=findings(runs),
         lines=_lines(runs),
         rooflines=[svg(page.figure, f"Roofline of {runs[0].device_name}, {name}") for name, page in drawn],
     )
