@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import kernels
 from bench.case_name import row_name
 from bench.cli.application import left_out
-from bench.cli.one_launch import ncu_command, words_of
+from bench.cli.one_launch import words_of
 from bench.cli.run_summary import rate_text
 from bench.device.datasheet import find_datasheet
 from bench.errors import UserError, meant
@@ -69,10 +68,9 @@ def explanation(name: str, result: Path) -> Iterator[str]:
     yield from ("", "Flags, and what they mean" if raised else "No flag is raised.")
     yield from _aligned((flag.name, flag.means) for flag in FLAGS if flag.name in raised)
     yield from ("", "How to measure it again", f"  {command_again(row, here)}")
-    if row.device_kind == "cuda" and row.is_timed and row.source is None:
-        yield from ("", "How to profile one launch of it", f"  {ncu_command(row, here)}")
-        if not shutil.which("ncu"):
-            yield "  ncu, which is Nsight Compute, is not on the PATH here"
+    if row.is_timed and row.source is None:
+        once = shlex.join(["python", "-m", "bench", "run", *words_of(row, here), "--once"])
+        yield from ("", "How to profile one launch of it", f"  {once}")
     if earlier:
         yield from ("", "What earlier runs say of it")
         yield from _aligned((names[key], outcomes[key][1]) for key in reversed(earlier))

@@ -15,7 +15,7 @@ FORMER: Mapping[str, str] = {
     "completion": "`completion` is `roofbench --install-completion`; `make setup` puts it into .venv/bin",
     "dev": "`dev schema` is gone: `list FILE` checks; `dev columns` is `python -m bench.store.schema`",
     "one": "`one CASE` is `run CASE --once`",
-    "profile": "`profile CASE` is `run CASE --once`, which prints the command for Nsight; so does `explain`",
+    "profile": "`profile CASE` is `run CASE --once`, which prints the command for Nsight",
     "plots history": "`plots history` is `plots report`",
     "plots caches": "`plots caches` is gone: `plots draw` shows each cache sweep over its footprint",
     "plots accept": "`plots accept` is `plots report`: a page about one run has the verdict",

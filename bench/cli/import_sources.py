@@ -129,13 +129,16 @@ def _lines(
         *(operator or source.usual, sample is not None),
     )
     rows: Counter[tuple[str, str]] = Counter()
-    paths = [each.path for each in outcome.rows]
+    paths: list[Path] = []
+    is_new = False
+    for each in outcome.rows:  # one device's after the other: all of a source are hundreds of thousands
+        is_new |= each.save()
+        paths.append(each.path)
+        rows.update((row.device_name, row.operator) for row in each.rows)
     if not paths:
         raise UserError(f"{folder}: every line is set aside: {'; '.join(_aside(outcome)) or 'there is none'}")
-    if not any([each.save() for each in outcome.rows]):
+    if not is_new:
         raise UserError(f"{folder}: already imported as {paths[0]} and {len(paths) - 1} more files")
-    for each in outcome.rows:
-        rows.update((row.device_name, row.operator) for row in each.rows)
     aside: Counter[tuple[str, str]] = Counter()
     for what, count in outcome.aside.items():
         aside[what.device, what.operator] += count

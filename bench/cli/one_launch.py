@@ -73,21 +73,9 @@ def launch_once(
     given += ["--implementation", implementation] if implementation else []
     given += ["--cache", cache] if cache != "cold" else []
     profiler = NSYS if shutil.which("nsys") and not shutil.which("ncu") else NCU
-    typer.echo(f"under a profiler: {_profiling(profiler, case.name, given)}")
-
-
-def ncu_command(row: Measurement, here: bool) -> str:
-    """The command by which Nsight Compute sees one launch of the row's case, and of it the row's kernels."""
-    parts = [part.partition(" grid ") for part in (row.kernels or "").split("; ")]
-    only = "|".join(dict.fromkeys(name for name, grid, _ in parts if grid and name != "?"))
-    named = ["--kernel-name-base", "mangled", "--kernel-name", f"regex:^({only})$"] if only else []
-    return _profiling([*NCU, *named], row_name(row), words_of(row, here))
-
-
-def _profiling(profiler: Sequence[str], name: str, words: Sequence[str]) -> str:
-    """The command by which a profiler sees one launch of the case of this name, which the words give."""
-    report = re.sub(r"[^\w.+=-]+", "-", name)
-    return shlex.join([*profiler, "-o", report, "python", "-m", "bench", "run", *words, "--once"])
+    report = re.sub(r"[^\w.+=-]+", "-", case.name)
+    command = [*profiler, "-o", report, "python", "-m", "bench", "run", *given, "--once"]
+    typer.echo(f"under a profiler: {shlex.join(command)}")
 
 
 def words_of(row: Measurement, here: bool) -> list[str]:

@@ -17,19 +17,16 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
-from bench.case_name import row_name
 from bench.cli.run_command import cases_of
 from bench.device.detect import Device, detect
 from bench.errors import UserError
 from bench.runner import supervisor, worker_process
 from bench.runner.custom_kernel import checked_kernels, kernel_of
 from bench.runner.supervisor import WorkerSupervisor
-from bench.store import parquet
 from bench.store.parquet import read_rows
 from bench.worker import custom_kernel
 from bench.worker.__main__ import make_bench, respond
 from tests.bench import several
-from tests.bench.test_implementation_table import SQUARE, measured
 from tests.bench.two_versions import Machine, measured_by, repository
 
 KERNELS = """
@@ -331,13 +328,3 @@ def test_once_launches_a_case_in_this_process_and_says_how_to_profile_it(
 def test_once_takes_one_case_that_can_run_here(words: list[str], says: str) -> None:
     done = CliRunner().invoke(app, ["run", *words, "--once", "--bench-device", "cpu"])
     assert done.exit_code == 2 and says in done.output
-
-
-def test_explain_prints_the_command_for_a_gpus_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    row = measured(SQUARE, "mine:f", 1e-3, sweep="gemm", configuration="mine.py 0123", kernels="f grid 1")
-    path = parquet.write(tmp_path / "run.parquet", [row])
-    said = CliRunner().invoke(app, ["explain", row_name(row), str(path)]).output
-    assert "'regex:^(f)$' -o gemm-mine-f-float16-NN-m4096-n4096-k4096-cold python -m bench run gemm " in said
-    assert "ncu, which is Nsight Compute, is not on the PATH here" in said
-    assert "python -m bench run gemm " in said and said.count("--kernel mine.py:f") == 2
