@@ -1,7 +1,7 @@
 """What was chosen among configurations, kept as JSON in kernels/tuned: one file for each kind of device.
 
 The file maps a text of versions to questions, and each question to its answer. A choice is used again only
-where the sources of our kernels, Triton and its assembler are the same.
+where Triton, its assembler and the sources of the operator's kernels are the same.
 """
 
 from __future__ import annotations
@@ -64,18 +64,26 @@ def choices_of(device: int) -> Choices:
 
 
 def versions(architecture: int) -> str:
-    """What our kernels are and what compiles them: other versions, other choices.
+    """What compiles our kernels: other versions, other choices.
 
     `architecture`, ten times the compute capability, decides which of its two ptxas Triton takes.
     """
     import triton
     from triton.backends.nvidia.compiler import get_ptxas
 
-    ptxas = get_ptxas(architecture).version
-    return f"kernels {_sources()}, triton {triton.__version__}, ptxas {ptxas}"
+    return f"triton {triton.__version__}, ptxas {get_ptxas(architecture).version}"
 
 
-def _sources() -> str:
-    """Short hash of all files of kernels/ and of this folder: what was edited has never been tuned."""
-    paths = sorted(path for room in ("kernels", "bench/autotune") for path in (_ROOT / room).rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:8]
+@functools.cache
+def sources(operator: str) -> str:
+    """Short hash of the operator's files, of those operators that they name, of kernels/*.py and of here.
+
+    A kernel that was edited has never been tuned; another operator's is the same as before.
+    """
+    files = {*(_ROOT / "kernels").glob("*.py"), *(_ROOT / "bench" / "autotune").glob("*.py")}
+    seen, left = set[str](), {operator}
+    while left:
+        seen.add(name := left.pop())
+        files |= (own := {*(_ROOT / "kernels" / name).glob("*.py")})
+        left |= {n for path in own for n in re.findall(r"kernels\.(\w+)", path.read_text("utf-8"))} - seen
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()[:8]

@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from bench.autotune.choices import choices_of
+from bench.autotune.choices import choices_of, sources
 from bench.autotune.ending import await_end, trusted
 from bench.spec import Launch, Unsupported, cause
 
@@ -101,7 +101,8 @@ def tuned(
     running = _running(candidates, launch, passed_over)
     if clock is None:
         return chosen(next(running), passed_over)
-    choices, text = choices_of(torch.cuda.current_device()), " ".join(map(str, question))
+    choices = choices_of(torch.cuda.current_device())
+    text = " ".join(map(str, (question[0], sources(str(question[0])), *question[1:])))
     before = choices.get(text)
     for candidate in candidates:
         if str(candidate) == before.get("configuration"):

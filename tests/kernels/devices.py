@@ -43,6 +43,7 @@ class Gpu:
     def start(self) -> None:
         """As a new process would."""
         choices.choices_of.cache_clear()
+        choices.sources.cache_clear()
 
     def tuned(self, candidates: Sequence[Any], question: str = "one", **more: Any) -> Launch:
         """The launch of the one that is chosen."""
