@@ -87,7 +87,7 @@ def test_a_choice_does_not_outlive_the_sources_of_its_kernels(
     files = {name: tmp_path / "kernels" / name / "copying.py" for name in ("stream", "layernorm", "gemm")}
     for name, path in files.items():
         path.parent.mkdir(parents=True)
-        path.write_text("from kernels.layernorm.rows import Tile\n" if name == "stream" else "")
+        path.write_text("from kernels.layernorm import rows\n" if name == "stream" else "")
     monkeypatch.setattr(choices, "_ROOT", tmp_path)
 
     def asked_anew(edited: str) -> bool:
