@@ -120,7 +120,7 @@ def missing(extras: Collection[str] = (), without: Collection[str] = ()) -> list
     """The requirements that are not installed or too old, but for the distributions in `without`."""
     return [
         requirement
-        for requirement in required(extras)
+        for requirement in dict.fromkeys(required(extras))  # several extras may name one
         if requirement.name not in without and (not requirement.is_there or requirement.too_old)
     ]
 
