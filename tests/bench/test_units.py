@@ -27,7 +27,7 @@ from tests.bench.comparable import timed as compared
 from tests.bench.rows import again, lasting
 from tests.bench.several import gpu, small
 from tests.bench.test_nightly import NIGHTS, Machine
-from tests.bench.test_nightly_verdicts import CLAIM, SLOW, changes
+from tests.bench.test_nightly_flips import CLAIM, SLOW, changes
 from tests.plots.synthetic import H100, ceilings, row
 
 RUN = "20261101T020000Z-4f2a91c"
