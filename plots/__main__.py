@@ -43,7 +43,7 @@ app = typer.Typer(
     "as ./draw, ./score ...",
 )
 
-for command in (figures.draw, score, pages.report, pages.site, pages.fleet):
+for command in (figures.draw, score, pages.report, pages.site):
     app.command()(command)
 
 

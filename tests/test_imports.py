@@ -23,7 +23,7 @@ FLOORS = [
     {"bench.cli", "plots.base"},
     {"bench.fleet", "bench.nightly", "plots.figures"},
     {"bench.accept"},
-    {"bench.doctor", "bench.pytest_plugin", "plots.accept", "plots.buy", "plots.fleet", "plots.report"},
+    {"bench.doctor", "bench.pytest_plugin", "plots.accept", "plots.buy", "plots.report"},
     {"plots.website"},
     {"plots.cli"},
     {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},

@@ -13,7 +13,6 @@ from bench.accept.expected import LANES, ExpectedRates, expected, own, promised
 from bench.accept.readings import CACHE, LINK, Kind, dtype_of
 from bench.accept.usual import UsualRates
 from bench.device.datasheet import Datasheet, find_datasheet
-from bench.fleet.why import HELD, LOWER_LIMIT, SHARED
 from bench.format import amount_text, share_text
 from bench.model.ceilings import two_speeds
 from bench.model.pooled import Pool
@@ -21,6 +20,9 @@ from bench.model.pooled import Pool
 Verdict = Literal["PASS", "LOW", "FAIL", "UNKNOWN"]
 FAIL = 0.1
 """A rate that is lower than expected by more than this fails; by less, it is low."""
+HELD, SHARED, LOWER_LIMIT = 0.05, 0.05, 0.01
+"""Shares of the time for which a limit held the clock or others the processors, and by which a power limit is
+lower, from which they are worth a clause."""
 BELOW_BOOST = 0.1
 """A clock so much below the datasheet's boost clock is worth a clause."""
 

@@ -19,9 +19,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.fleet.observed import COMPUTE_FLOP_PER_BYTE, SETTINGS, STATE, class_of
+from bench.fleet.observed import class_of
 from bench.format import memory_text
 from bench.judge.flags import OVERHEAD
+from bench.judge.work_class import LEAST_INTENSITY
 from bench.store import parquet
 
 PRODUCT, LINK, CACHE = "matrix multiplications in ", "link, ", "cache, "
@@ -38,7 +39,9 @@ COLUMNS = (
     "role", "operator", "implementation", "arithmetic", "dtype", "parameters", "cache", "cache_byte",
     "threads_asked", "status", "median_s", "low_s", "high_s", "flop", "byte", "byte_written", "byte_moved",
     "special_functions", "product_m", "product_n", "product_k", "clock_start_s", "clock", "protocol",
-    "regime", "fill", "set_aside_s", "pcie_generation_most", *STATE, *SETTINGS,
+    "regime", "fill", "set_aside_s", "pcie_generation", "pcie_width", "pcie_generation_most", "sm_clock_hz",
+    "temperature_c", "held_power", "held_thermal", "held_hardware", "foreign_processes", "pressure", "steal",
+    "power_limit_w", "ecc",
 )  # fmt: skip
 """What is read of result files."""
 
@@ -89,7 +92,7 @@ def _kinds(rows: pd.DataFrame) -> pd.Series:
     """The name of each row's kind of work; empty for one that tells nothing of a single part."""
     klass, dtype = rows["class"], rows["dtype"]
     product = rows["operator"].isin(PRODUCTS) & (rows["arithmetic"] == "matrix")
-    intense = product & (rows["flop"] >= COMPUTE_FLOP_PER_BYTE * rows["byte"])
+    intense = product & (rows["flop"] >= LEAST_INTENSITY["cuda"] * rows["byte"])
     large = rows["byte"] >= CACHES * rows["cache_byte"]
     words = partial(np.array, dtype=object)
     written = rows["byte_written"] / rows["byte"].where(rows["byte"] > 0)

@@ -21,6 +21,7 @@ FORMER: Mapping[str, str] = {
     "plots accept": "`plots accept` is `plots report`: a page about one run has the verdict",
     "plots achieved": "`plots achieved` is gone: `plots draw` of several devices draws it in compared/",
     "plots buy": "`plots buy` is `plots report`: a page about several devices has what each gains",
+    "plots fleet": "`plots fleet` is `plots report`: a page about several units names the slow ones",
     "ceilings": "`ceilings` is `table --role ceiling`",
     "duel": "`duel` is `table --by implementation`",
     "efficiency": "`efficiency` is `table --by implementation`, and `table` has the share of the roof",

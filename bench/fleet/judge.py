@@ -1,179 +1,234 @@
-"""Verdicts on effects: which rows (units, or nodes) lie beyond the healthy ones, of which one in twenty may.
+"""Which units of a fleet are slow: medians by kind of work, robust deviations, one rule for many units.
 
-Each row has several tests: its effect in each class, alone and together; the same without its effect in its
-other classes, where units that are fast or slow in everything hide nothing; and its mean over all classes.
+A unit's effect in a kind of work, alone or with all GPUs of its node at work, is the median over its cases of
+ln(its time / the median unit's). A unit is slow if a healthy one would hardly be so far out, of which the
+units themselves tell: their middle how far healthy ones are apart, their fast side how heavy the tails are,
+since a fault makes nothing faster. Of many units some would be far out by chance, so the p-values are
+adjusted (Benjamini and Hochberg). Nodes are judged first, and the units of a slow node relative to it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-from scipy.stats import false_discovery_control
+import pandas as pd
+from scipy.stats import hypergeom, norm
 
-from bench.fleet.effects import HALF_SE
-from bench.fleet.null import FAR, MANY, Null, fitted
+from bench.fleet.observed import Fleet, Unit, newest
+from bench.judge.change import Change, Z, adjusted, chance, found
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-Column = tuple[str, bool | None]
-"""Class, and whether all GPUs of the node were at work; `all` and None for the mean over all classes."""
-
-LEVEL = 0.02
-"""Level of Benjamini and Hochberg's procedure. At most 5 % of what is named shall be healthy, also where the
-healthy have heavier tails than they show: studies/README.md has the share as tried.
+ALL, TOGETHER = "all", " together"
+"""The mean over all kinds of work, and what follows a kind where all GPUs of the node were at work."""
+RATE = 0.007
+"""Share of healthy units among the named that is aimed at. Where healthy units have heavier tails than they
+show more of the named are healthy: studies/README.md has the share as tried.
 """
-LEAST_EFFECT = 0.01
-"""No row is named for less, ln, however quiet the others are."""
-FAST = 0.03
-"""A unit is reported as fast from this effect on, ln."""
-LEAST_SPREAD = 5e-4
-"""Healthy rows are at least so far apart, ln."""
-LEAST_OF_SE = 0.9
-"""Nor are few rows closer together than this share of their usual standard error, an estimate too."""
-MEDIAN_SE = 1.2533
-"""A median's standard error is so many times a mean's."""
-OVERALL: Column = ("all", None)
+LEAST_UNITS = 8
+"""Fewest units of a kind to call one slow: of fewer, nobody knows how far healthy ones are apart."""
+LEAST_UNITS_OF_CASE = 3
+"""A case on fewer units is compared with nothing."""
+LEAST_NODES, MANY_NODES = 3, 8
+"""Fewest nodes of several units to call a node slow, and how many show how far healthy ones are apart. Fewer
+are assumed to differ as much as units inside a node do."""
+LEAST_EFFECT, LEAST_SPREAD = 0.01, 5e-4
+"""No unit is named for less (ln), however quiet the others are: assumed to matter to nobody. And healthy
+units are assumed to be at least so far apart."""
+DEVIATION, MEDIAN_ERROR = 1.4826, 1.2533
+"""What makes a median distance from the median (MAD) a normal distribution's standard deviation, and how many
+times a mean's standard error a median's is."""
+CLIP, FREEDOM = 3.0, 0.7
+"""Robust deviations within which units count for how far healthy ones are apart, and the degrees of freedom
+that each unit then gives to this spread."""
+FAST_TAIL, STRETCH = 0.002, (1.2, 1.75)
+"""Share of effects beyond the fast one from which the tails are read, and how much farther out than a normal
+distribution's they are taken to be: few units hardly show them, so never as light as that, and Student's
+t with three degrees of freedom has about 2. Chosen on seeds that studies/README.md leaves out."""
+ALARM = math.log(1.03)
+"""A unit slower by more than this (ln) fails the command."""
+FAILING = 0.5
+"""A case that fails on more of the units than this is no unit's fault."""
+GATHERED = 0.01
+"""Slow units gather in a slot, on a node or under a tag if chance would do it this seldom."""
+Verdicts = tuple[pd.DataFrame, pd.Series, pd.Series, pd.DataFrame]
 
 
-class Wide(NamedTuple):
-    """Effects [row, column], NaN where unknown."""
+@dataclass(frozen=True)
+class Slow:
+    """A unit, or a node as a whole, that is slow."""
 
-    rows: list[str]
-    columns: list[Column]
-    effect: Floats
-    se: Floats
-    """Standard errors of the effects."""
-
-
-class Tested(NamedTuple):
-    """p values of rows, and the verdicts on them, which name none before `named`."""
-
-    wide: Wide
-    """The effects, with OVERALL as the last column if there are at least two others."""
-    nulls: list[Null]
-    """The null of each column."""
-    p: Floats
-    """[row, column] the probability that a healthy row has such an effect."""
-    own: Floats
-    """[row, column] effect without that in the other classes; NaN where there are fewer than two others."""
-    own_p: Floats
-    fast_p: Floats
-    """[row, column] the probability that a healthy row is so fast."""
-    row_p: Floats
-    """[row] all tests for being slow together (Simes)."""
-    far: Flags
-    """[row, column] so slow that no tail of healthy rows explains it."""
-    slow: Flags
-    """[row]"""
-    slow_in: Flags
-    """[row, column] false in a row that is not slow."""
-    fast: Flags
-    """[row, column]"""
+    kind: str
+    node: str
+    unit: Unit | None
+    """None: the node as a whole."""
+    work: str
+    """The kind of work in which it is slowest, `memory` or `memory together`; `all`: slow in every one, or
+    only its mean tells.
+    """
+    change: Change
+    """Its time over that of the median unit of its kind (of its node, if the node is slow)."""
+    slow_in: Sequence[str]
+    """Everything in which it is slow, as for `work`."""
 
     @property
-    def intervals(self) -> tuple[Floats, Floats]:
-        """[row, column] the ends of the 95 % intervals of the effects."""
-        count = np.isfinite(self.wide.effect).sum(axis=0)
-        centre_se = MEDIAN_SE * np.array([null.sd for null in self.nulls]) / np.sqrt(count)
-        half = HALF_SE * np.hypot(self.wide.se, centre_se)
-        return self.wide.effect - half, self.wide.effect + half
+    def name(self) -> str:
+        """`node017 0000:1b:00.0`, or the node."""
+        return self.unit.name if self.unit else self.node
 
 
-def tested(wide: Wide, nulls: list[Null] | None = None) -> Tested:
-    """Every row against the others, or against these nulls of its columns."""
-    nulls = nulls or _nulls(wide.effect, wide.se)
-    wide = with_mean(wide, nulls)
-    if len(wide.columns) > len(nulls):
-        nulls = [*nulls, *_nulls(wide.effect[:, -1:], wide.se[:, -1:], nulls[0])]
-    p, fast_p = np.full_like(wide.effect, np.nan), np.full_like(wide.effect, np.nan)
-    (own, own_se), own_p = _without_others(wide), np.full_like(wide.effect, np.nan)
-    far = np.zeros(p.shape, dtype=np.bool_)
-    for column, null in enumerate(nulls):
-        effect, more = wide.effect[:, column], _beyond_usual(wide.se[:, column])
-        p[:, column], fast_p[:, column] = null.slow_p(effect, more), null.fast_p(effect, more)
-        far[:, column] = effect >= null.far + FAR * more
-    several = np.flatnonzero(np.isfinite(own).any(axis=0))
-    own_nulls = _nulls(own[:, several], own_se[:, several], nulls[0])
-    for at, null in zip(several, own_nulls, strict=True):
-        own_p[:, at] = null.slow_p(own[:, at], _beyond_usual(own_se[:, at]))
-    small = wide.effect < LEAST_EFFECT
-    p, own_p = np.where(small & ~np.isnan(p), 1.0, p), np.where(small & ~np.isnan(own_p), 1.0, own_p)
-    # few rows hardly know their own spread, and one that is too small names several of them
-    few = max(MANY / len(wide.rows), 1.0)
-    row_p = np.minimum([few * _adjusted(each).min(initial=1.0) for each in np.hstack([p, own_p])], 1.0)
-    nobody = np.zeros(p.shape, dtype=np.bool_)
-    return Tested(wide, nulls, p, own, own_p, fast_p, row_p, far, nobody[:, 0], nobody, nobody)
+@dataclass(frozen=True)
+class JudgedFleet:
+    """A fleet with what its times say."""
+
+    fleet: Fleet
+    effects: Mapping[str, pd.DataFrame]
+    """Kind of device -> [unit, work] ln of a unit's time over the median unit's; work as in `Slow`."""
+    half: Mapping[str, pd.DataFrame]
+    """Half of the 95 % intervals of the effects."""
+    spread: Mapping[str, pd.Series]
+    """Kind of device, if it has enough units -> [work] standard deviation of healthy units, ln."""
+    slow: Sequence[Slow]
+    """Of each kind of device nodes first, then units, each the slowest first."""
+    remarks: Sequence[str]
+    """Sentences on what could not be judged."""
 
 
-def _nulls(effect: Floats, se: Floats, like: Null | None = None) -> list[Null]:
-    """The null of each column. A few rows can be close together by chance, closer than their errors allow."""
-    by_error = LEAST_OF_SE * np.nanmedian(se, axis=0) if len(effect) < MANY else np.zeros(effect.shape[1])
-    return fitted(effect, np.maximum(LEAST_SPREAD, by_error), like)
+def judge(fleet: Fleet) -> JudgedFleet:
+    """Judge every unit of every kind. Nothing is raised: what cannot be judged is a remark."""
+    slow: list[Slow] = []
+    remarks: list[str] = []
+    effects, halves, spread = {}, {}, {}
+    times = newest(fleet.times)
+    for kind in fleet.kinds:
+        effect, half = effects[kind], halves[kind] = _effects(times[times["kind"] == kind])
+        if len(effect) < LEAST_UNITS:
+            few = f"{kind}: too few units to say how far healthy ones differ: {len(effect)} of "
+            remarks.append(
+                f"{few}{fleet.kinds[kind]} were timed in the same cases, and it takes {LEAST_UNITS}"
+            )
+            continue
+        nodes = pd.Series({unit: fleet.units[unit].node for unit in effect.index})
+        shared = nodes[nodes.duplicated(keep=False)]
+        if shared.nunique() >= LEAST_NODES:
+            # The lower median: a node is as slow as more than half of its units are.
+            of_node = effect.loc[shared.index].groupby(shared).quantile(0.5, interpolation="lower")
+            inside = effect.loc[shared.index] - of_node.loc[shared].set_axis(shared.index)
+            within = DEVIATION * inside[inside != 0].abs().median()
+            known = (None, len(of_node)) if len(of_node) >= MANY_NODES else (within, len(shared))
+            verdicts = _verdicts(of_node, *known)
+            mine = list(_slow(fleet, kind, half.groupby(nodes).median(), verdicts))
+            shift = of_node.loc[[each.node for each in mine]].reindex(nodes).set_axis(nodes.index)
+            effect = effect - shift.fillna(0.0)
+            slow += mine
+        verdicts = _verdicts(effect, None, len(effect))
+        spread[kind] = verdicts[1].drop(ALL)
+        slow += _slow(fleet, kind, half, verdicts)
+    return JudgedFleet(fleet, effects, halves, spread, slow, remarks)
 
 
-def named(parts: list[Tested]) -> list[Tested]:
-    """Every part (a kind of device each) with the verdicts on its rows, all judged as one family."""
-    every = np.concatenate([part.row_p for part in parts]) if parts else np.empty(0)
-    far = np.concatenate([part.far.any(axis=1) for part in parts]) if parts else np.empty(0, dtype=np.bool_)
-    slow = far | (_adjusted(every) <= LEVEL)
-    level = LEVEL * slow.sum() / max(len(every), 1)
-    verdicts, begin = [], 0
-    for part in parts:
-        mine = slow[begin : begin + len(part.row_p)]
-        begin += len(mine)
-        slow_in = np.zeros(part.p.shape, dtype=np.bool_)
-        for row in np.flatnonzero(mine):
-            both = _adjusted(np.hstack([part.p[row], part.own_p[row]])) <= level * (1 + 1e-9)
-            slow_in[row] = both[: len(both) // 2] | both[len(both) // 2 :] | part.far[row]
-        fast = (_adjusted(part.fast_p) <= LEVEL) & (part.wide.effect < -FAST)
-        verdicts.append(part._replace(slow=mine, slow_in=slow_in, fast=fast))
-    return verdicts
+def _effects(times: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """[unit, work] effects, and half of their 95 % intervals, of the newest times of one kind of unit."""
+    effect: dict[str, pd.Series] = {}
+    half: dict[str, pd.Series] = {}
+    for (klass, together), rows in times.groupby(["class", "together"]):
+        above = rows.pivot(index="unit", columns="case", values="log_s")
+        above = above.loc[:, above.count() >= LEAST_UNITS_OF_CASE].dropna(how="all")
+        if above.empty:
+            continue
+        above -= above.median()
+        mine = above.median(axis=1)
+        noise = DEVIATION * above.sub(mine, axis=0).abs().stack().median()
+        work = f"{klass}{TOGETHER if together else ''}"
+        effect[work] = mine - mine.median()
+        half[work] = Z * MEDIAN_ERROR * noise * (above.count(axis=1) - 1).clip(lower=1) ** -0.5
+    return pd.DataFrame(effect), pd.DataFrame(half)
 
 
-def _adjusted(p: Floats) -> Floats:
-    """p values adjusted for how many they are (Benjamini and Hochberg), the least being Simes' of them all.
+def _verdicts(effect: pd.DataFrame, spread: pd.Series | None, count: int) -> Verdicts:
+    """Of rows (units or nodes) by their effects [row, work].
 
-    1 where there is none.
+    `spread` of healthy rows, if others tell it, and by how many rows, or others, it is known.
+
+    Each row is tested in every kind of work, in the mean of all, and in each kind beyond its other kinds,
+    where units that are fast or slow in everything hide nothing. Returned are the effects with ALL as their
+    last column, the spread [work], the p-value of each row, adjusted, and [row, work] where it is slow.
     """
-    adjusted, known = np.ones_like(p), ~np.isnan(p)
-    adjusted[known] = false_discovery_control(p[known])
-    return adjusted
+    whole = effect.assign(**{ALL: effect.mean(axis=1)})
+    spread = _spread(whole) if spread is None else spread.reindex(whole.columns).fillna(spread.max())
+    tests = [_chance_of_slow(whole, spread, count)]
+    if len(effect.columns) > 2:
+        beyond = pd.DataFrame({of: effect[of] - effect.drop(columns=of).median(axis=1) for of in effect})
+        p = _chance_of_slow(beyond, _spread(beyond), len(beyond))
+        tests.append(p.where((effect > LEAST_EFFECT) | p.isna(), 1.0))
+    each = pd.concat(tests, axis=1).apply(adjusted, axis=1, result_type="broadcast")
+    of_row = each.min(axis=1)
+    named = pd.Series(found(of_row, RATE), of_row.index)
+    slow_in = pd.DataFrame({of: (each[[of]] <= RATE).any(axis=1) & named for of in whole})
+    return whole, spread, pd.Series(adjusted(of_row), of_row.index), slow_in
 
 
-def _beyond_usual(se: Floats) -> Floats:
-    """Standard deviation that each row has beyond the usual one, which the spread of the rows contains."""
-    usual = np.nanmedian(se)
-    return np.sqrt(np.maximum(np.nan_to_num(se) ** 2 - usual**2, 0.0))
+def _spread(effect: pd.DataFrame) -> pd.Series:
+    """[work] standard deviation of the rows that are not far out."""
+    away = effect - effect.median()
+    deviation = (DEVIATION * away.abs().median()).clip(lower=LEAST_SPREAD)
+    return away.where(away.abs() <= CLIP * deviation).std().clip(lower=LEAST_SPREAD)
 
 
-def with_mean(wide: Wide, nulls: list[Null]) -> Wide:
-    """The table with each row's mean over its columns, if there are several.
+def _chance_of_slow(effect: pd.DataFrame, spread: pd.Series, count: int) -> pd.DataFrame:
+    """[row, work] the probability that a healthy row is so slow; NaN where there is no effect."""
+    z = (effect - effect.median()) / spread
+    tail = np.nanquantile(z, FAST_TAIL) / norm.ppf(FAST_TAIL)
+    p = chance(z, np.clip(tail, *STRETCH), FREEDOM * (count - 1)) / 2
+    return pd.DataFrame(p, effect.index, effect.columns).where((effect > LEAST_EFFECT) | effect.isna(), 1.0)
 
-    A column counts the more, the more alike healthy rows are in it.
+
+def _slow(fleet: Fleet, kind: str, half: pd.DataFrame, verdicts: Verdicts) -> Iterator[Slow]:
+    """The slow rows by `_verdicts`, the slowest first; `half` as in JudgedFleet."""
+    effect, spread, p, slow_in = verdicts
+    half = half.assign(**{ALL: np.sqrt((half**2).mean(axis=1) / half.count(axis=1))})
+    of_middle = Z * MEDIAN_ERROR * spread.to_numpy(float) / np.sqrt(effect.count().to_numpy(float))
+    works, ends = list(map(str, effect.columns)), half.loc[effect.index].to_numpy(float)
+    tables = zip(map(str, effect.index), effect.to_numpy(float), ends, slow_in.to_numpy(bool), strict=True)
+    rows = []
+    for name, values, halves, is_slow in tables:
+        where = [work for work, here in zip(works, is_slow, strict=True) if here]
+        if not where:
+            continue
+        single = {work: values[works.index(work)] for work in where if work != ALL}
+        everywhere = 1 < len(single) == np.isfinite(values).sum() - 1
+        work = ALL if everywhere or not single else max(single, key=single.__getitem__)
+        end = float(np.hypot(halves, of_middle)[works.index(work)])
+        change = Change(float(values[works.index(work)]), end, end, float(p[name]))
+        unit = fleet.units.get(name)
+        rows.append(Slow(kind, unit.node if unit else name, unit, work, change, where))
+    yield from sorted(rows, key=lambda each: -each.change.log)
+
+
+def gathered(judged: JudgedFleet) -> Iterator[str]:
+    """A sentence for each slot, node or tag where more units are slow than chance would put there.
+
+    Units of nodes that are slow as a whole do not count.
     """
-    if len(wide.columns) < 2:
-        return wide
-    weight = np.where(np.isfinite(wide.effect), [1 / null.scale**2 for null in nulls], 0.0)
-    total = weight.sum(axis=1)
-    mean = np.nansum(weight * np.nan_to_num(wide.effect), axis=1) / total
-    se = np.sqrt(np.nansum((weight * np.nan_to_num(wide.se)) ** 2, axis=1)) / total
-    return Wide(
-        wide.rows,
-        [*wide.columns, OVERALL],
-        np.column_stack([wide.effect, mean]),
-        np.column_stack([wide.se, se]),
-    )
+    bad = {each.unit.id for each in judged.slow if each.unit}
+    whole = {each.node for each in judged.slow if not each.unit}
+    units = [unit for unit in judged.fleet.units.values() if unit.node not in whole]
+    places: dict[tuple[str, str, str], list[bool]] = {}
+    for unit in units:
+        for what, name in {"slot": unit.slot, "node": unit.node, **unit.tags}.items():
+            places.setdefault((unit.kind, what, name), []).append(unit.id in bad)
+    for (kind, what, name), group in sorted(places.items()):
+        every = [unit.id in bad for unit in units if unit.kind == kind]
+        count, of_all = sum(group), sum(every)
+        by_chance = hypergeom.sf(count - 1, len(every), of_all, len(group)) * len(places)
+        if name and count > 1 and by_chance < GATHERED:
+            yield f"{what} {name}: {count} of its {len(group)} units are slow, {of_all} of all {len(every)}"
 
 
-def _without_others(wide: Wide) -> tuple[Floats, Floats]:
-    """[row, column] effect minus the median of the row's other classes, alone or together; its error."""
-    own, own_se = np.full_like(wide.effect, np.nan), np.full_like(wide.effect, np.nan)
-    for column, (_, together) in enumerate(wide.columns):
-        others = [i for i, c in enumerate(wide.columns) if c[1] == together and i != column]
-        if len(others) > 1:
-            own[:, column] = wide.effect[:, column] - np.median(wide.effect[:, others], axis=1)
-            mean_se = np.sqrt(np.mean(wide.se[:, others] ** 2, axis=1) / len(others))
-            own_se[:, column] = np.hypot(wide.se[:, column], mean_se)
-    return own, own_se
+def failed(fleet: Fleet) -> pd.DataFrame:
+    """The newest rows that failed on a unit, of cases that do not fail on most units; as `Fleet.times`."""
+    rows = newest(fleet.times)
+    rows = rows[rows["log_s"].isna()]
+    failing = rows.groupby(["kind", "case"])["unit"].transform("nunique")
+    return rows[failing <= FAILING * rows["kind"].map(fleet.kinds).astype(float)]

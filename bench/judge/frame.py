@@ -215,7 +215,7 @@ def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> li
             name = " ".join(filter(None, (last.host, last.pci_bus))) or last.device_id
             say(
                 f"{device}: results of several units; shown is only {name}, measured last. "
-                "`python -m plots fleet RESULT...` shows all of them; to see another one, give its files"
+                "`python -m plots report RESULT...` shows all of them; to see another one, give its files"
             )
     return [row for row in rows if row.source or only.get(row.device, row.device_id) == row.device_id]
 

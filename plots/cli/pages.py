@@ -87,35 +87,6 @@ def site(
     typer.echo(f"{to / 'index.html'}: {count_text(count, 'page')}, {size / 1e6:.1f} MB")
 
 
-def fleet(
-    results: Results,
-    to: Annotated[Path | None, output("DIR", "Folder for fleet.html; figures/fleet if left out.")] = None,
-    expected: Annotated[
-        Path | None,
-        typer.Option(
-            "--expected",
-            metavar="FILE",
-            help="Nodes that there should be, one a line, optionally with its number of units; expected.txt "
-            "in the folder of the results if left out.",
-        ),
-    ] = None,
-) -> None:
-    """One page about many units of a kind: which are slow, in what, by how much, why, and since when.
-
-    It also says which units are MISSING, how units differ by node, slot and tag, and what a synchronous job
-    loses by them. `python -m bench fleet RESULT...` prints the verdicts alone.
-    """
-    demand("fleet", "jinja2", "ruptures", "vl-convert-python")
-    from bench.fleet.report import judged
-    from plots.fleet import page as fleet_page
-
-    judged_fleet = judged(results, expected, expect=False)
-    page = fleet_page.html(judged_fleet)
-    file = (to or figures() / "fleet") / "fleet.html"
-    write_text(file, page)
-    typer.echo(f"{file}: {count_text(len(judged_fleet.fleet.units), 'unit')} ({len(page) / 1e6:.1f} MB)")
-
-
 def _read(
     results: Sequence[Path], calibrate_by: Sequence[Path] | None, say: Callable[[str], object]
 ) -> Shown:

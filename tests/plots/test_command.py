@@ -257,4 +257,4 @@ def test_several_units_of_a_kind_are_not_drawn_as_one(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert f"({len(small(H100))} of {len(small(H100))} rows measured)" in done.output
     assert "h100-sxm: results of several units; shown is only node2" in done.stderr
-    assert "python -m plots fleet RESULT" in done.stderr
+    assert "python -m plots report RESULT" in done.stderr
