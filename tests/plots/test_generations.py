@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 from typer.testing import CliRunner
 
 from bench.__main__ import app as bench_app
-from bench.device.datasheet import datasheets, find_datasheet, slug_of
+from bench.device.datasheet import find_datasheet
 from bench.judge.frame import DeviceRun, load
 from bench.spec import parameters_text
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.base import style
 from plots.base.page import Captioned
 from plots.figures import generations
 from plots.figures.generations import BINS, binned
@@ -187,32 +184,6 @@ def test_imported_rows_are_named_in_the_title(tmp_path: Path) -> None:
     ]
     for stem, figure in opened(generations.draw(two, "h100-sxm", print)).items():
         assert "imported: somebody 1.0" in said(figure) and "their file" not in said(figure), stem
-
-
-def test_a_device_looks_the_same_everywhere_and_like_no_other(figures: dict[str, Captioned]) -> None:
-    look = style.of_device("nvidia-h200")
-    drawn = [line for of in figures.values() for label in ("_median", "_case") for line in lines(of, label)]
-    assert {(to_hex(line.get_color()).upper(), line.get_marker()) for line in drawn} == {
-        (look.color, look.marker)
-    }
-    makers = re.compile("^(nvidia|amd)-")
-    known = {makers.sub("", slug_of(name)) for sheet in datasheets() for name in sheet.match}
-    assert len({style.of_device(slug) for slug in known}) == len(known)
-    assert style.of_device("a100-sxm4-80gb") == style.of_device("nvidia-a100-sxm4-80gb")
-    assert style.of_device("some-other-card") == style.of_device("some-other-card")
-
-
-def test_pages_hold_no_more_than_twelve_panels(tmp_path: Path) -> None:
-    types = ("float16", "bfloat16", "tf32", "float32", "float64")
-    kinds = [
-        Gemm(m=m, n=n, k=n, dtype=dtype)  # type: ignore[arg-type]
-        for (m, n), dtype in itertools.product(((16, 16), (16, 4096), (4096, 4096)), types)
-    ]
-    drawn = figures_of(both(tmp_path, kinds))
-    first, second = (drawn[name].axes for name in ("generations", "generations-2"))
-    assert len(first) == generations.MOST_PANELS and 0 < len(second) <= 12
-    titles = {axes.get_title("left") for axes in (*first, *second)}
-    assert len(titles) == len(first) + len(second)
 
 
 def test_figure_command_and_readme_say_the_same_of_public_gpus() -> None:

@@ -1,7 +1,6 @@
 """Measured over predicted in cells: the median of the cell's cases, the same colour for the same number."""
 
 import dataclasses
-import itertools
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,13 +117,6 @@ legend: out of memory | skipped | unsupported | crashed | timeout
 [] - x measured / predicted time: 2"""
 
 
-def test_a_cell_with_one_time_shows_it(tmp_path: Path) -> None:
-    rows = grid((256, 512), ns=(128, 256))
-    rows[0] = dataclasses.replace(rows[0], **NO_TIME)
-    (figure,) = drawn(run_of(tmp_path, rows))
-    assert not figure.axes[0].patches and not empty(figure) and "1 to 2 cases a cell" in said(figure)
-
-
 def test_a_time_without_a_prediction_is_neither_neutral_nor_hatched(tmp_path: Path) -> None:
     run = run_of(tmp_path, grid((256, 512)))
     at = (run.frame["sweep"] == "gemm/x") & (run.frame["m"] == 256) & (run.frame["k"] == 512)
@@ -159,13 +151,6 @@ def test_ways_of_running_are_panels(tmp_path: Path) -> None:
 def test_a_map_without_two_swept_numbers_is_not_drawn(plot: str, tmp_path: Path) -> None:
     found = sections(swept(run_of(tmp_path, grid((256, 512)))), asked(plot))
     assert [one.kind for one in found] == ["curve"]
-
-
-def test_more_panels_than_fit_are_more_pages(tmp_path: Path) -> None:
-    run = run_of(tmp_path, grid((256, 512), ns=range(64, 64 * 9, 64)))
-    found = drawn(run, dataclasses.replace(MAP, panels=("n",)))
-    assert [len(figure.axes) - 1 for figure in found] == [6, 2]
-    assert "(page 2 of 2)" in said(found[1])
 
 
 # --- many rows --------------------------------------------------------------------------------------
@@ -203,17 +188,6 @@ def test_sizes_without_end_share_cells_by_powers_of_two(tmp_path: Path) -> None:
     assert labels(figure) == (texts([2**i for i in wanted.columns]), texts([int(k) for k in wanted.index]))
     assert cells(figure).filled(np.nan) == pytest.approx(np.log2(wanted.to_numpy()), nan_ok=True)
     assert "A cell of n reaches from its label to below twice it." in said(figure)
-
-
-@pytest.mark.parametrize("full", [True, False])
-def test_a_map_that_would_be_mostly_empty_has_coarser_cells(full: bool, tmp_path: Path) -> None:
-    sizes = tuple(2**i + j for i in range(6, 12) for j in (0, 8))
-    pairs = itertools.product(sizes, sizes) if full else zip(sizes, sizes, strict=True)
-    problems = [Gemm(m=m, n=512, k=k, dtype="float16") for m, k in pairs]
-    (figure,) = drawn(run_of(tmp_path, [row(H100, "gemm/x", one, "cublas") for one in problems]))
-    wanted = texts(sizes if full else [2**i for i in range(6, 12)])
-    assert labels(figure) == (wanted, wanted)
-    assert np.ma.count(cells(figure)) == (144 if full else 6)
 
 
 @pytest.mark.parametrize("count", [2, 40])

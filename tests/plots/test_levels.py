@@ -15,7 +15,7 @@ from plots.base.plot_spec import Section
 from plots.figures import sweep
 from tests.drawing import run_seed
 from tests.plots import drawn as reading
-from tests.plots.drawn import described, heights, legend, lines, loaded, points, said, spans
+from tests.plots.drawn import described, legend, lines, loaded, points, said, spans
 from tests.plots.synthetic import H100, ceilings, row, with_frame
 
 SEED = run_seed()
@@ -107,18 +107,6 @@ def test_a_level_that_says_nothing_is_nowhere(plain: DeviceRun) -> None:
     run = structured(plain, 1.0, 1.0)
     figure = drawn(with_frame(run, run.frame.assign(predicted_s=np.nan, predicted_per_s=np.nan)))
     assert lines(figure, "_structured") and not lines(figure, "_predicted")
-
-
-def test_the_strip_tells_the_levels_apart(plain: DeviceRun) -> None:
-    run = structured(plain, 5.0, 7.0)
-    figure, rows = drawn(run), swept(run)
-    low, high = figure.axes[1].get_ylim()
-    for label, column in (("_ratio", "structured_s"), ("_ratio_below", "predicted_s")):
-        ratios = sorted(rows[column] / rows["median_s"])
-        assert heights(figure, label) == pytest.approx(ratios) and low < ratios[0] < ratios[-1] < high
-    assert all(line.get_linestyle() == "--" for line in lines(figure, "_ratio_below"))
-    assert "markers with structure, dashed calibrated" in said(figure)
-    assert "dashed calibrated" not in said(drawn(run, "rate"))
 
 
 def test_a_normalised_duration_divides_every_level(plain: DeviceRun) -> None:

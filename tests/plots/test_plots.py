@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from bench.errors import UserError
 from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
-from plots.base import measured_points, scale, style
+from plots.base import measured_points, scale
 from plots.base.page import Captioned
 from plots.base.plot_spec import Section, sections
 from plots.figures import sweep
@@ -180,16 +178,6 @@ def test_two_places_or_words_are_bars_from_zero(cpu: Drawn, x: str) -> None:
     assert not spans(axes, "_predicted"), "ceilings make the prediction"
 
 
-@pytest.mark.parametrize(("longest_s", "shown"), [(0.999, "duration"), (1.001, "rate")])
-def test_over_three_decades_the_rate_is_shown_instead_of_the_duration(
-    cpu: Drawn, longest_s: float, shown: str
-) -> None:
-    frame = cpu.run.frame
-    rows = frame[frame["rate_per_s"].notna()].head(2).assign(median_s=[1e-3, longest_s])
-    assert sweep.quantities(rows, Section("m", quantity="duration")) == (shown,)
-    assert sweep.quantities(rows, Section("m", quantity="duration", per=("m",))) == ("duration",)
-
-
 def test_caches_are_shown_over_bytes_beside_their_size_and_memory(tmp_path: Path) -> None:
     lengths = [2**power for power in range(16, 25)]
     copies = [Stream(kind="copy", length=length, dtype="float32") for length in lengths]
@@ -208,25 +196,6 @@ def test_caches_are_shown_over_bytes_beside_their_size_and_memory(tmp_path: Path
 
 
 # --- axes -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("highest", "labels"),
-    [(250.0, ["1", "10", "100"]), (3e5, ["1000", "10000", "100000"]), (3e7, ["1 k", "100 k", "10 M"])],
-)
-def test_the_labels_of_an_axis_are_written_in_one_way(highest: float, labels: list[str]) -> None:
-    axes = Figure().add_subplot()
-    scale.measured(axes.yaxis, np.array([highest / 1e4, highest]), log=True)
-    axes.set_ylim(highest / 1e5, highest)
-    FigureCanvasAgg(axes.figure).draw()
-    found = [label.get_text() for label in axes.get_yticklabels()]
-    assert set(labels) <= set(found) and not any("e" in label for label in found)
-
-
-@pytest.mark.parametrize(("last", "log"), [(16 * 64, False), (17 * 64, True)])
-def test_x_is_logarithmic_beyond_a_span_of_sixteen(last: int, log: bool, tmp_path: Path) -> None:
-    rows = [row(CPU, "gemm/x", Gemm(m=8, n=8, k=k, dtype="float32"), "onednn") for k in (64, 128, last)]
-    assert (figures(loaded(tmp_path, rows))["gemm/x-rate"].axes[0].get_xscale() == "log") is log
 
 
 # --- sections ---------------------------------------------------------------------------------------
@@ -286,25 +255,7 @@ def test_a_duration_per_element_is_the_duration_divided(h100: Drawn) -> None:
 # --- looks ------------------------------------------------------------------------------------------
 
 
-def test_an_implementation_looks_the_same_everywhere() -> None:
-    known = [style.of_implementation(name) for name in style.IMPLEMENTATIONS]
-    assert len({(k.color, k.marker) for k in known}) == len(known)
-    stranger = style.of_implementation("mine")
-    assert stranger == style.LineStyle("#C23B80", "h")  # and in every process
-    assert stranger.color not in {k.color for k in known}
-    alone = style.of_lines(["implementation"], [("triton",)])
-    together = style.of_lines(["implementation"], [("aten",), ("cublas",), ("triton",)])
-    assert alone[("triton",)] == together[("triton",)] == style.of_implementation("triton")
-
-
 # --- awkward runs -----------------------------------------------------------------------------------
-
-
-def test_a_single_row_is_drawn(tmp_path: Path) -> None:
-    one = row(CPU, "gemm/one", Gemm(m=64, n=64, k=64, dtype="float32"), "onednn")
-    found = figures(loaded(tmp_path, [one]))
-    counts = {stem: len(points(figure, "_measured")) for stem, figure in found.items()}
-    assert counts == {"gemm/one-duration": 1, "gemm/one-rate": 1}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from plots.base.plot_spec import Section, sections
 from plots.figures import quantization
 from plots.figures.every_figure import pages
 from tests.plots import drawn as reading
-from tests.plots.drawn import described, heights, lines, loaded, opened, points, said, spans
+from tests.plots.drawn import heights, lines, loaded, opened, points, said, spans
 from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row, with_frame
 
 SMS = 132
@@ -46,12 +46,6 @@ def waves(tmp_path_factory: pytest.TempPathFactory) -> DeviceRun:
 @pytest.fixture(scope="module")
 def figures(waves: DeviceRun) -> list[Captioned]:
     return drawn(waves)
-
-
-def test_a_page_for_each_tile(figures: list[Captioned]) -> None:
-    large, small = figures
-    assert described(large) == STAIRCASE
-    assert "gemm/waves: tiles of 128x128, float16, k=4096, NT, m=3072" in said(small)
 
 
 STAIRCASE = """\
@@ -115,14 +109,6 @@ def test_verticals_stand_where_a_wave_or_a_tile_ends(figures: list[Captioned]) -
         assert [line.get_xdata()[0] for line in lines(axes, "_wave_edge")] == [1408, 2816]
         tiles = [line.get_xdata()[0] for line in lines(axes, "_tile_edge")]
         assert tiles == [n for n in EDGES if n not in (1408, 2816)]
-
-
-def test_the_strip_says_how_full_the_last_wave_is(figures: list[Captioned]) -> None:
-    (filled,), (useful,) = (lines(figures[0].axes[2], label) for label in ("_last_wave", "_useful"))
-    tiles = np.array([12 * math.ceil(x / 128) for x in filled.get_xdata()])
-    assert filled.get_ydata() == pytest.approx((tiles % SMS + SMS * (tiles % SMS == 0)) / SMS)
-    assert useful.get_ydata() == pytest.approx(3072 * useful.get_xdata() / (tiles * 256 * 128))
-    assert min(filled.get_ydata()) == pytest.approx(12 / SMS) and max(filled.get_ydata()) == 1.0
 
 
 def test_m_and_n_that_grow_together(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-import re
 from pathlib import Path
 
 import numpy as np
@@ -187,28 +186,6 @@ def test_each_type_is_held_against_its_own_peak(plain: DeviceRun) -> None:
         peak = plain.roof("cold").peak("matrix", dtype)
         large = (rows["dtype"] == dtype) & (rows["m"] == 4096)
         assert peak and share[large].to_numpy() == pytest.approx(rows["flop_per_s"][large] / peak)
-
-
-def test_predictions_are_bars_where_there_is_room(plain: DeviceRun) -> None:
-    rows = plain.frame.copy()
-    here = (rows["sweep"] == "gemm/x") & (rows["implementation"] == "cublas")
-    rows.loc[here, "structured_s"] = rows["predicted_s"] * 2
-    figure = drawn(with_frame(plain, rows))
-    some = rows[(rows["dtype"] == "float16") & rows["flop_per_s"].notna()]
-    rate = some["flop"] / some["structured_s"].fillna(some["predicted_s"]) * 1e-12
-    wanted = sorted(zip(some["intensity"], rate, strict=True))
-    assert np.ravel(points(figure, "_expected")) == pytest.approx(np.ravel(wanted))
-    assert "prediction of a point" in legend(figure)
-    crowded = drawn(tiled(plain, 1 + roofline.MOST_PREDICTED // (2 * len(SIZES))))
-    assert not lines(crowded, "_expected") and "prediction of a point" not in legend(crowded)
-
-
-def test_the_caption_says_what_binds(plain: DeviceRun) -> None:
-    rows = plain.frame[plain.frame["flop_per_s"].notna() & (plain.frame["dtype"] == "float16")]
-    told = re.search(r"Bound by ([^.]*)\.", said(drawn(plain)))
-    assert told
-    found = {term: int(n) for term, n in (one.rsplit(" ", 1) for one in told[1].split(", "))}
-    assert found == rows["bound_by"].value_counts().to_dict()
 
 
 def test_thousands_of_points_are_a_picture_in_the_svg(plain: DeviceRun, tmp_path: Path) -> None:
