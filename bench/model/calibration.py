@@ -64,8 +64,6 @@ class Calibration:
     fitted: bool
     shapes: int = 0
     """How many it was fitted to."""
-    error: float | None = None
-    """Mean |predicted / measured - 1| on those shapes themselves: smaller than on others."""
     said: str = ""
     """Its origin: the device and the run."""
     others: Mapping[str, Calibration] = field(default_factory=dict)
@@ -171,8 +169,3 @@ def fit(start: Machine, shapes: Products, seconds: Floats) -> Machine:
         for x in (np.zeros(len(spread)), aside)
     ]
     return moved(min(fits, key=lambda fit: float(fit.cost)).x)
-
-
-def error(machine: Machine, shapes: Products, seconds: Floats) -> float:
-    """Mean |predicted / measured - 1| of these shapes."""
-    return float(np.mean(np.abs(tile_wave.predict(machine, shapes).seconds / seconds - 1.0)))

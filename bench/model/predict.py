@@ -154,8 +154,7 @@ def calibrated(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) 
 def _fitted(start: Calibration, shapes: pd.DataFrame) -> Calibration:
     of, seconds = products(shapes), shapes["median_s"].to_numpy(dtype=float)
     machine = calibration.fit(start.machine, of, seconds)
-    error = calibration.error(machine, of, seconds)
-    return replace(start, machine=machine, fitted=True, shapes=len(shapes), error=error)
+    return replace(start, machine=machine, fitted=True, shapes=len(shapes))
 
 
 def unfitted(rows: pd.DataFrame, ceilings: Ceilings, sheet: Datasheet | None) -> Calibration | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.model import tile_wave
-from bench.model.calibration import FITTED, Calibration, error, fit, started, with_launch
+from bench.model.calibration import FITTED, Calibration, fit, started, with_launch
 from bench.model.ceilings import Ceiling, Ceilings, Duration
 from bench.model.tile_wave import Machine, Products
 from tests.bench.machines import bfloat16, calibration_shapes, machine, moved, sizes
@@ -27,6 +27,11 @@ USUAL = Machine(
     tail=0.3,
 )
 """Much like an H100: where fits begin."""
+
+
+def error(machine: Machine, shapes: Products, seconds: np.ndarray) -> float:
+    """Mean |predicted / measured - 1| of these shapes."""
+    return float(np.mean(np.abs(tile_wave.predict(machine, shapes).seconds / seconds - 1.0)))
 
 
 def ceiling(per_s: float) -> Ceiling:
