@@ -34,7 +34,6 @@ IMPORT_NAMES = {
     "quack-kernels": "quack",
     "PyYAML": "yaml",
     "scikit-learn": "sklearn",
-    "vl-convert-python": "vl_convert",
 }
 """Distribution -> the package it is imported as, where more than dashes differ."""
 NOT_IMPORTED = ("aiconfigurator-core", "pandas-stubs", "scipy-stubs", "types-", "zizmor")
