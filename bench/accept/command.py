@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.application import DeviceOption, ResultsOption, WallTimeOption, left_out, remark, show
-from bench.errors import UserError, write_text
+from bench.cli.application import DeviceOption, ResultsOption, WallTimeOption, left_out, show
+from bench.errors import UserError
 
 if TYPE_CHECKING:
     from bench.accept.judge import JudgedKind
@@ -21,12 +20,6 @@ Given = Annotated[
 Baseline = Annotated[
     list[Path] | None, typer.Option(metavar="DIR", help="More earlier runs to compare with; repeatable.")
 ]
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="The same as JSON, with every detail.")
-]
-Markdown = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The same as Markdown, for the page of a CI job.")
-]
 
 
 def accept(
@@ -35,26 +28,20 @@ def accept(
     bench_device: DeviceOption = "auto",
     bench_budget: WallTimeOption = None,
     bench_results: ResultsOption = None,
-    markdown: Markdown = None,
-    json_file: Json = None,
 ) -> None:
     """Is this device as fast as its kind should be? Two minutes on a GPU: PASS, LOW or FAIL by kind of work.
 
-    Compared with earlier runs on this kind of device, with what others have measured on it, with a
-    prediction and with the datasheet; the strongest that there is decides. Exit code 0: everything that could
+    Compared with earlier runs on this kind of device, with what others have measured on it and
+    with the datasheet; the strongest that there is decides. Exit code 0: everything that could
     be judged passes. 1: something is slower than expected. 2: nothing could be judged, or bad input.
     """
-    from bench.accept.report import as_json, exit_code, lines
+    from bench.accept.report import exit_code, lines
 
     paths = list(results or []) or _measured(bench_device, bench_budget, bench_results)
     judged = judge_files(paths, baseline or [], bench_results)
     typer.echo("")
     show(lines(judged))
     typer.echo(f"one page to look at: python -m plots report {' '.join(map(str, paths))}")
-    if markdown is not None:
-        write_text(markdown, "\n".join(lines(judged, markdown=True)))
-    if json_file is not None:
-        write_text(json_file, as_json(judged))
     raise typer.Exit(exit_code(judged))
 
 
@@ -82,8 +69,6 @@ def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = 
     from bench.accept.judge import judged
     from bench.accept.readings import read
     from bench.accept.usual import usual
-    from bench.judge.timings import read_pool
-    from bench.model.pooled import can_learn
     from bench.runner.run import RESULTS
 
     mine = read(paths, left_out)
@@ -97,8 +82,6 @@ def judge_files(paths: list[Path], baseline: list[Path], results: Path | None = 
         raise UserError(
             f"accept {named}: several runs or units; give one, or compare units by `python -m bench fleet`"
         )
-    if mine["device_kind"].iloc[0] == "cuda" and not can_learn():
-        remark("accept: no prediction is among the evidence, since scikit-learn is not installed")
     folders = [path for path in (RESULTS, results, *baseline) if path is not None and path.exists()]
     earlier = read(dict.fromkeys(folders), left_out, ours=True)
-    return judged(mine, earlier, usual(), cache(partial(read_pool, folders, left_out)))
+    return judged(mine, earlier, usual())

@@ -1,19 +1,17 @@
-"""What is expected of a unit in one kind of work, and by what: four kinds of evidence, the strongest decides.
+"""What is expected of a unit in one kind of work, by three kinds of evidence: the strongest decides.
 
 1. earlier runs of ours on this kind of device, of the very case under the same protocol: from the lowest to
    the highest end of their intervals, on GPUs UNITS more, since two cards of one model differ;
 2. what others have measured on this kind of device (bench/accept/usual.py): from BELOW under what is usual in
    the lowest source to the highest rate of all;
-3. the prediction for the very case with its 90 % interval, learned from the timings of all GPUs;
-4. the datasheet's figure times the shares that are usual on other kinds of GPU with such memory.
+3. the datasheet's figure times the shares that are usual on other kinds of GPU with such memory.
 
 BELOW is by how much two sources on one kind of device mostly differ (studies/README.md has the figures).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,9 +22,8 @@ from bench.accept.readings import LINK, Kind, dtype_of, unit_of
 from bench.accept.usual import UsualRates
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.format import count_text, share_text
-from bench.model.pooled import Pool, can_learn
 
-Basis = Literal["earlier runs", "others", "prediction", "datasheet"]
+Basis = Literal["earlier runs", "others", "datasheet"]
 UNITS = 0.03
 """Share by which two GPUs of one kind may differ in earlier runs: what `fleet` calls slow."""
 BELOW = {"FLOP/s": 0.15, "byte/s": 0.1}
@@ -72,7 +69,6 @@ def expected(
     sheet: Datasheet | None,
     earlier: pd.DataFrame,
     others: Sequence[UsualRates],
-    pool: Callable[[], Pool],
 ) -> list[ExpectedRates]:
     """All evidence about a unit's fastest row of its kind (of `readings.read`); the strongest first.
 
@@ -81,7 +77,6 @@ def expected(
     candidates = (
         _earlier(row, earlier),
         by_others(row, others),
-        _prediction(row, sheet, pool),
         by_datasheet(row, sheet, others),
     )
     return [each for each in candidates if each is not None]
@@ -137,31 +132,6 @@ def _usual(kind: Kind, entries: Iterable[UsualRates]) -> list[UsualRates]:
     entries = list(entries)
     same = [each for each in entries if each.kind == kind]
     return same or [each for each in entries if each.kind == STAND_INS.get(kind)]
-
-
-def _prediction(row: Any, sheet: Datasheet | None, pool: Callable[[], Pool]) -> ExpectedRates | None:
-    if sheet is None or not sheet.bandwidth_byte_per_s or unit_of(row.kind) == "1/s":
-        return None
-    from bench.cli.predict import learned_of
-    from bench.model.launch_features import COLUMNS, with_parameters
-    from bench.model.pooled import LEAST_ROWS as LEAST
-    from bench.model.pooled import OperatorPool
-
-    if not can_learn():
-        return None
-    operator = pool().of(row.operator)
-    known = operator.rows[operator.rows["implementation"] == row.implementation]
-    if len(known) < LEAST:
-        return None
-    facts = {name: getattr(row, name, np.nan) for name in COLUMNS}
-    wanted = with_parameters(pd.DataFrame([{**facts, "device_name": sheet.match[0], "run_id": ""}]))
-    predicted, source = learned_of(OperatorPool(pool(), known), wanted, sheet)
-    if predicted is None or not math.isfinite(float(predicted.low_s[0])):
-        return None
-    amount = row.rate * row.median_s
-    return ExpectedRates(
-        "prediction", amount / float(predicted.high_s[0]), amount / float(predicted.low_s[0]), source
-    )
 
 
 def by_datasheet(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> ExpectedRates | None:

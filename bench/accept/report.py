@@ -1,10 +1,8 @@
-"""What `python -m bench accept` says of a unit: one screen, Markdown or JSON."""
+"""What `python -m bench accept` says of a unit: one screen."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from bench.accept.expected import ExpectedRates
 from bench.accept.judge import JudgedKind, Verdict
@@ -13,20 +11,13 @@ from bench.case_name import row_name
 from bench.cli.table import table_lines
 from bench.format import amount_text, count_text, seconds_text, share_text
 
-MEANS: Mapping[Verdict, str] = {
-    "PASS": "as fast as expected",
-    "LOW": "up to a tenth slower than expected",
-    "FAIL": "more than a tenth slower than expected",
-    "UNKNOWN": "nothing to compare it with",
-}
-
 
 def exit_code(judged: Sequence[JudgedKind]) -> int:
     """0: all that could be judged passes. 1: something is LOW or FAIL. 2: nothing could be judged."""
     return {"PASS": 0, "LOW": 1, "FAIL": 1, "UNKNOWN": 2}[overall(judged)]
 
 
-def lines(judged: Sequence[JudgedKind], markdown: bool = False) -> Iterator[str]:
+def lines(judged: Sequence[JudgedKind]) -> Iterator[str]:
     """The verdict in a sentence, a row for each kind of work, the causes, and what the verdicts rest on."""
     yield headline(judged)
     names = ("kind of work", "verdict", ">measured", ">expected", ">promised", "by")
@@ -41,7 +32,7 @@ def lines(judged: Sequence[JudgedKind], markdown: bool = False) -> Iterator[str]
         )
         for each in judged
     ]
-    yield from table_lines(names, rows, markdown)
+    yield from table_lines(names, rows)
     for each in judged:
         if each.causes:
             yield f"{each.kind}: {'; '.join(each.causes)}"
@@ -58,7 +49,7 @@ def overall(judged: Sequence[JudgedKind]) -> Verdict:
 
 
 def sentence(judged: Sequence[JudgedKind]) -> str:
-    """How many kinds of work are slower than expected, and which most of all."""
+    """How many kinds of work are slower than expected, or faster than possible, and which most of all."""
     bad = [each for each in judged if each.verdict in ("FAIL", "LOW")]
     unknown = sum(each.verdict == "UNKNOWN" for each in judged)
     known = len(judged) - unknown
@@ -68,6 +59,8 @@ def sentence(judged: Sequence[JudgedKind]) -> str:
         rest = f", nothing is known of {unknown} more" if unknown else ""
         return f"as fast as expected in {known} of {known} kinds of work{rest}"
     worst = min(bad, key=_of_least)
+    if _of_least(worst) >= 1:
+        return f"faster than its kind can be in {len(bad)} of {known} kinds of work, as in {worst.kind}"
     return (
         f"slower than expected in {len(bad)} of {known} kinds of work, most of all in {worst.kind}, at "
         f"{share_text(_of_least(worst))} of the least that is expected"
@@ -105,32 +98,3 @@ def _sources(judged: Sequence[JudgedKind]) -> Iterator[str]:
             names_by_sentence.setdefault(f"{each.expects.by}: {each.expects.source}", []).append(each.kind)
     for source, kinds in names_by_sentence.items():
         yield f"{source} ({', '.join(kinds) if len(kinds) < 4 else count_text(len(kinds), 'kind')})"
-
-
-def as_json(judged: Sequence[JudgedKind]) -> str:
-    """Everything, rates in SI units."""
-    first = judged[0].row
-    content: dict[str, Any] = {
-        "device": first.device,
-        "device_name": first.device_name,
-        "run_id": first.run_id,
-        "exit_code": exit_code(judged),
-        "headline": headline(judged),
-        "kinds": [
-            {
-                "kind": each.kind,
-                "verdict": each.verdict,
-                "means": MEANS[each.verdict],
-                "case": row_name(each.row),
-                "unit": unit_of(each.kind),
-                "rate": each.row.rate,
-                "low": each.row.rate_low,
-                "high": each.row.rate_high,
-                "promised": each.promised,
-                "expected": [vars(of) for of in each.evidence],
-                "causes": list(each.causes),
-            }
-            for each in judged
-        ],
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False)

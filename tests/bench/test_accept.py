@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -17,11 +16,10 @@ from bench.__main__ import app
 from bench.accept import judge
 from bench.accept.expected import LANE_BYTE_PER_S, ExpectedRates
 from bench.accept.judge import JudgedKind, verdict_of
-from bench.accept.readings import COLUMNS, read
+from bench.accept.readings import read
 from bench.accept.report import exit_code, headline, lines
 from bench.accept.usual import usual
 from bench.device.datasheet import datasheets, find_datasheet
-from bench.model.pooled import Pool
 from bench.spec import parameters_text
 from bench.store.parquet import write
 from kernels.gemm.problem import Gemm
@@ -86,11 +84,10 @@ def device(
 
 
 def judged(path: Path, *baseline: Path) -> dict[str, JudgedKind]:
-    """By kind of work, without predictions, which take seconds."""
+    """By kind of work."""
     rows = read([path], print)
     earlier = read(baseline, print) if baseline else rows.iloc[:0]
-    empty = Pool(pd.DataFrame(columns=list(COLUMNS)), {})
-    return {each.kind: each for each in judge.judged(rows, earlier, usual(), lambda: empty)}
+    return {each.kind: each for each in judge.judged(rows, earlier, usual())}
 
 
 def verdicts(found: dict[str, JudgedKind]) -> dict[str, str]:
@@ -208,16 +205,18 @@ def test_rows_that_say_nothing_of_the_device_are_left_out(tmp_path: Path) -> Non
         assert result.exit_code == 2 and "no row says what the device can do" in str(result.output)
 
 
-def test_the_command_on_a_file_says_the_same_in_table_markdown_and_json(tmp_path: Path) -> None:
-    path = device(tmp_path, {COPY: 0.7})
-    page, details = tmp_path / "page.md", tmp_path / "page.json"
-    result = CliRunner().invoke(app, ["accept", str(path), "--markdown", str(page), "--json", str(details)])
+def test_the_command_on_a_file_prints_the_table_and_fails(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["accept", str(device(tmp_path, {COPY: 0.7}))])
     assert result.exit_code == 1, result.output
-    told = json.loads(details.read_text())
-    assert {each["kind"]: each["verdict"] for each in told["kinds"]} == HEALTHY | {"memory, copy": "FAIL"}
-    assert told["exit_code"] == 1
-    assert told["headline"] in result.output and told["headline"] in page.read_text()
-    assert "| memory, copy | FAIL |" in page.read_text()
+    assert " memory, copy " in result.output and "FAIL: slower than expected in 1 of 4" in result.output
+
+
+def test_a_device_faster_than_its_kind_can_be_is_as_suspect(tmp_path: Path) -> None:
+    found = judged(device(tmp_path, {COPY: 1.5, PRODUCT: 1.3}))
+    assert verdicts(found) == HEALTHY | {"memory, copy": "FAIL"}, "the product is below its peak"
+    assert "times what its kind promises" in found["memory, copy"].causes[0]
+    says = "NVIDIA H100 80GB HBM3: FAIL: faster than its kind can be in 1 of 4 kinds"
+    assert headline(list(found.values())).startswith(says)
 
 
 def test_several_units_are_a_fleet(tmp_path: Path) -> None:
