@@ -76,6 +76,16 @@ def published_repeats(
 
 
 @app.command()
+def rooms(
+    picture: Annotated[Path, typer.Argument(metavar="[SVG]")] = Path("docs/figures/rooms.svg"),
+) -> None:
+    """Draw which folder of bench/, kernels/ and plots/ imports which: the picture of docs/architecture.md."""
+    from studies.rooms import draw
+
+    draw(picture)
+
+
+@app.command()
 def rehearsal(
     gpu: Annotated[
         list[str] | None, typer.Argument(metavar="[GPU]...", help="Datasheets, such as h100_sxm5.")

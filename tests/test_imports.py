@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
+from xml.etree import ElementTree
 
-import pytest
+import networkx as nx
 
+from studies.rooms import described, draw, graph, imported, modules, room
 from tests.processes import python
 
 ROOT = Path(__file__).parents[1]
 
-FLOORS = [
-    {"bench.case_name", "bench.format", "bench.errors", "bench.git"},
-    {"bench.spec"},
-    {"bench.autotune"},
-    {"bench.environment", "bench.sweep", "bench.device", "bench.sampling"},
-    {"bench.store"},
-    {"bench.model", "bench.worker"},
-    {"bench.judge"},
-    {"bench.runner", "bench.interop", "bench.read"},
-    {"bench.cli", "plots.base"},
-    {"bench.fleet", "bench.nightly", "plots.figures"},
-    {"bench.accept"},
-    {"bench.doctor", "bench.pytest_plugin", "plots.accept", "plots.buy", "plots.report"},
-    {"plots.website"},
-    {"plots.cli"},
-    {"bench.__main__", "bench.test_benchmark", "plots.__main__", "conftest"},
-    {"studies"},
-]
-"""From the ground up: a room imports from itself and from rooms on lower floors, not from its neighbours."""
-
 USE_KERNELS = {
-    *(
-        "bench.worker",
-        "bench.judge",
-        "bench.cli",
-        "bench.fleet",
-        "bench.nightly",
-        "bench.accept",
-        "bench.doctor",
-    ),
-    "bench.pytest_plugin",
+    *("kernels", "bench/worker", "bench/judge", "bench/cli", "bench/fleet", "bench/nightly", "bench/accept"),
+    *("bench/doctor", "bench/pytest_plugin.py"),
 }
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
+
+KERNELS_USE = {"kernels", "bench/spec.py", "bench/autotune"}
+"""What operators may import."""
 
 NEED_TORCH = ("bench.autotune", "bench.worker")
 """Rooms and modules that a process of its own imports; no other imports torch, however indirectly."""
@@ -51,91 +27,40 @@ NO_TORCH_THOUGH_THERE = {"bench.worker.lifeline", "bench.worker.fault", "bench.w
 """Modules of those rooms that the parent imports."""
 
 
-def module_name(path: Path) -> str:
-    """Dotted name of a file; a package's is its folder's."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def modules() -> dict[str, Path]:
-    """Every module of ours and its file."""
-    folders = ("bench", "kernels", "plots")
-    paths = [ROOT / "conftest.py", *(path for name in folders for path in (ROOT / name).rglob("*.py"))]
-    return {module_name(path): path for path in sorted(paths)}
-
-
-def room(module: str) -> str:
-    """The folder, or file on the top level, that a module belongs to; kernels/ and studies/ are one each."""
-    parts = module.split(".")
-    return parts[0] if parts[0] in ("kernels", "studies", "conftest") else ".".join(parts[:2])
-
-
-def imported(source: str) -> set[str]:
-    """Modules of ours that a source text imports at run time, wherever in the file."""
-    modules_found = set()
-    tree = ast.parse(source)
-    checking = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for child in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in checking:
-            continue
-        if isinstance(node, ast.Import):
-            modules_found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "relative import"
-            module = node.module or ""
-            names = {f"{module}.{alias.name}" for alias in node.names}
-            modules_found |= {name if is_module(name) else module for name in names}
+def breaches(module: str, source: str) -> set[str]:
+    """What a module imports of kernels/, or a kernel of bench/, and must not."""
+    here = room(module)
     return {
         name
-        for name in modules_found
-        if name.split(".")[0] in ("bench", "kernels", "plots", "studies", "tests")
+        for name in imported(source)
+        if (here == "kernels" and room(name) not in KERNELS_USE)
+        or (room(name) == "kernels" and here not in USE_KERNELS)
     }
 
 
-def is_module(name: str) -> bool:
-    """Whether a dotted name is a file or folder of this checkout."""
-    path = ROOT.joinpath(*name.split("."))
-    return path.with_suffix(".py").exists() or path.is_dir()
-
-
-def allowed(importer: str, imports: str) -> bool:
-    """Whether a module may import another."""
-    here, there = room(importer), room(imports)
-    if here == there or imports in ("bench", "plots"):
-        return True
-    if here == "kernels":
-        return there in ("bench.spec", "bench.autotune")
-    if there == "kernels":
-        return here in USE_KERNELS
-    floors = {name: number for number, names in enumerate(FLOORS) for name in names}
-    return floors.get(there, len(FLOORS)) < floors[here]
-
-
-def breaches(module: str, source: str) -> set[str]:
-    """What a module imports and must not."""
-    return {name for name in imported(source) if not allowed(module, name)}
-
-
-def test_every_folder_imports_from_lower_floors_only() -> None:
+def test_kernels_and_their_users_keep_to_themselves() -> None:
     found = {name: breaches(name, path.read_text()) for name, path in modules().items()}
     assert not {name: wrong for name, wrong in found.items() if wrong}
-
-
-def test_the_rule_can_be_broken() -> None:
     assert breaches("kernels.gemm.operator", "from bench.store.parquet import read") == {
         "bench.store.parquet"
     }
     assert breaches("bench.model.roofline", "def f():\n    import kernels.gemm") == {"kernels.gemm"}
     assert breaches("bench.runner.run", "from kernels import names") == {"kernels"}
     assert breaches("bench.runner.new", "from bench.judge import flags") == set()
-    assert breaches("bench.judge.flags", "from bench.runner import run") == {"bench.runner.run"}
-    with pytest.raises(AssertionError):
-        breaches("bench.store.parquet", "from . import spec")
+
+
+def test_imports_go_downwards_as_the_page_on_architecture_draws_them(tmp_path: Path) -> None:
+    """A circle has no order to draw; another arrow is a picture to draw again: `python -m studies rooms`."""
+    drawn = description(ROOT / "docs" / "figures" / "rooms.svg")
+    assert drawn == described(nx.transitive_reduction(graph()))
+    draw(tmp_path / "rooms.svg")
+    assert description(tmp_path / "rooms.svg") == drawn and "bench/runner -> bench/judge" in drawn
+
+
+def description(picture: Path) -> str:
+    """What an SVG file says of itself."""
+    text = next(ElementTree.parse(picture).iter("{http://purl.org/dc/elements/1.1/}description")).text
+    return text or ""
 
 
 def without_torch() -> list[str]:
