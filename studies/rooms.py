@@ -1,7 +1,7 @@
 """The picture of docs/architecture.md: which room imports which, drawn from the imports themselves.
 
-A room is a folder of bench/ or plots/, a file beside those folders, or kernels/ as a whole. A line that follows
-from others is left out (transitive reduction), and a room stands on the first floor above all that it imports.
+A room is a folder of bench/ or plots/, a file beside those folders, or kernels/ as a whole. It stands on the
+first floor above all that it imports. A line that other lines imply is left out (transitive reduction).
 """
 
 from __future__ import annotations
