@@ -18,6 +18,8 @@ from bench.environment.dependencies import AFTERWARDS, missing, sentence
 from bench.errors import BUG, UserError, unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bench.cli.terminal import Live
     from bench.runner.examples import Examples
     from bench.runner.run import Run
@@ -266,6 +268,35 @@ def _terminal(config: pytest.Config) -> Live:
         return Live(lambda text: None, live=False)
     live = reporter.isatty and config.option.verbose <= 0
     return Live(lambda text: reporter.write(text, flush=True), live)
+
+
+@pytest.fixture
+def roofbench(request: pytest.FixtureRequest) -> Callable[..., dict[str, Any]]:
+    """Measure a function of the test's file as a kernel: `roofbench(mine, "softmax", rows=64, length=64)`.
+
+    It is checked like that of `python -m bench run --kernel`; the test fails if it is wrong. Its times stand
+    in pytest-benchmark's table, and the columns of a row are returned, `median_s` among them.
+    """
+
+    def measure(kernel: Any, operator: str, *, cache: str = "cold", **given: Any) -> dict[str, Any]:
+        from bench.cli.pytest_fixture import TIMER, measured, replay
+
+        run = request.config.stash[RUN]
+        try:
+            facts = measured(run, kernel, operator, given, cache)
+        except UserError as error:
+            facts = {"status": "refused", "reason": str(error)}
+        if facts["status"] != "ok":
+            pytest.fail(f"{facts['status']}: {facts['reason']}", pytrace=False)
+        request.node.add_marker(pytest.mark.benchmark(timer=TIMER))
+        benchmark: Any = request.getfixturevalue("benchmark")
+        benchmark.extra_info.update(
+            {name: facts.get(name) for name in ("configuration", "relative_error", "low_s", "high_s")}
+        )
+        replay(benchmark, facts["samples_s"], facts["launches"])
+        return facts
+
+    return measure
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bench.cli.replay_timer import TIMER, replay
+from bench.cli.pytest_fixture import TIMER, replay
 from bench.pytest_plugin import RUN, examples
 from bench.runner.run import Run
 from bench.store.schema import Measurement

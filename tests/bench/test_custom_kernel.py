@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
+from bench.cli.pytest_fixture import kernel_text
 from bench.cli.run_command import cases_of
 from bench.device.detect import Device, detect
 from bench.errors import UserError
@@ -28,6 +29,9 @@ from bench.worker import custom_kernel
 from bench.worker.__main__ import make_bench, respond
 from tests.bench import several
 from tests.bench.two_versions import Machine, measured_by, repository
+from tests.processes import pytested
+
+ROOT = Path(__file__).parents[2]
 
 KERNELS = """
 import ctypes, pathlib, time
@@ -122,6 +126,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     several.quick(monkeypatch)
     monkeypatch.setattr(supervisor, "Worker", InProcess)
     monkeypatch.setattr("bench.runner.cases.needed_ceilings", lambda *_: [])
+    monkeypatch.setattr("bench.cli.pytest_fixture.SAMPLING_S", 0.05)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -328,3 +333,38 @@ def test_once_launches_a_case_in_this_process_and_says_how_to_profile_it(
 def test_once_takes_one_case_that_can_run_here(words: list[str], says: str) -> None:
     done = CliRunner().invoke(app, ["run", *words, "--once", "--bench-device", "cpu"])
     assert done.exit_code == 2 and says in done.output
+
+
+# --- the fixture ------------------------------------------------------------------------------------
+
+TEST = """
+import torch
+
+def mine(x, out):
+    torch.softmax(x, 1, out=out)
+
+def test_mine(roofbench):
+    assert roofbench(mine, "softmax", rows=64, length=64)["median_s"] > 0
+
+def test_wrong(roofbench):
+    roofbench(f"{__file__[:-12]}mine.py:wrong", "softmax", rows=64, length=64)
+"""
+
+
+@pytest.mark.usefixtures("quickly")
+def test_the_fixture_measures_a_function_of_the_users_own_test_file(mine: Path) -> None:
+    mine.with_name("test_mine.py").write_text(TEST)
+    words = ("-p", "bench.pytest_plugin", "--bench-device", "cpu", "--import-mode", "importlib")
+    code, said = pytested(str(mine.parent), *words)
+    assert code == 1 and "1 failed, 1 passed" in said, said
+    assert re.search(r"^test_mine .* \d", said, re.MULTILINE)  # pytest-benchmark's table
+    assert "--kernel mine:wrong: wrong at softmax" in said
+
+
+def test_a_function_within_another_is_refused() -> None:
+    def within(x: Any) -> Any:
+        return x
+
+    with pytest.raises(UserError, match="is no function at the top of a file"):
+        kernel_text(within)
+    assert kernel_text(detect) == f"{ROOT / 'bench' / 'device' / 'detect.py'}:detect"
