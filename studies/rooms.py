@@ -85,10 +85,10 @@ def draw(path: Path) -> None:
     figure = Figure(figsize=(11, 0.75 * (1 + max(y for _, y in place.values()))), layout="constrained")
     axes = figure.subplots()
     axes.set_axis_off()
-    for above, below in arrows.edges:
+    for above, below in sorted(arrows.edges):
         style = {"arrowstyle": "-", "color": "0.7", "linewidth": 0.8}
         axes.annotate("", xy=place[below], xytext=place[above], arrowprops=style)
-    for name, (x, y) in place.items():
+    for name, (x, y) in sorted(place.items()):
         axes.text(
             x, y, name, ha="center", va="center", bbox={"boxstyle": "round", "fc": "white", "ec": "0.3"}
         )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -103,6 +105,15 @@ def test_a_second_run_is_told_who_has_the_device_since_when_and_what_to_do(
     assert refused(tmp_path) == said, "the one refused took nothing away"
 
 
+def test_nothing_stays_open(held: Holder, tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    assert refused(tmp_path) and taken(tmp_path / "nowhere")
+    assert taken(tmp_path, UUID[:-1] + "c") == "", "another device's is another lock"
+    os.mkfifo(tmp_path / "roofbench-GPU-pipe.lock")
+    assert taken(tmp_path, "GPU-pipe")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_holder_that_ends_or_is_killed_frees_the_device(tmp_path: Path) -> None:
     for end in (Holder.end, Holder.kill, Holder.kill, Holder.end):
         holder = Holder(tmp_path)
@@ -120,6 +131,22 @@ def test_within_one_process_it_is_refused_as_well_and_freed_at_the_end_of_the_bl
     with pytest.raises(ZeroDivisionError), device_lock(UUID, GPU, "results in r", tmp_path):
         raise ZeroDivisionError
     assert taken(tmp_path) == ""
+
+
+def test_a_child_that_has_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path: Path) -> None:
+    told, tell = os.pipe()
+    with device_lock(UUID, GPU, "results in r", tmp_path):
+        child = os.fork()
+        if not child:
+            os.read(told, 1)
+            os._exit(0)
+    try:
+        assert taken(tmp_path) == ""
+    finally:
+        os.write(tell, b"x")
+        assert os.waitpid(child, 0)[1] == 0
+        os.close(told)
+        os.close(tell)
 
 
 def test_a_child_that_outlives_a_killed_run_does_not_keep_the_lock(tmp_path: Path) -> None:
@@ -206,6 +233,46 @@ def test_the_note_of_a_holder_that_was_killed_is_replaced(tmp_path: Path) -> Non
         assert file(tmp_path).read_text() == ""
 
 
+def test_everyone_may_take_it_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert taken(tmp_path) == ""
+    finally:
+        os.umask(before)
+    assert file(tmp_path).stat().st_mode & 0o777 == 0o666
+
+
+def test_a_file_removed_under_its_holder_is_no_lock_for_the_next(tmp_path: Path) -> None:
+    """The next one makes another file, which then is the lock; the first is not waited for."""
+    with device_lock(UUID, GPU, "results in r", tmp_path):
+        file(tmp_path).unlink()
+        with device_lock(UUID, GPU, "results in r", tmp_path) as why:
+            assert why == ""
+            assert refused(tmp_path)
+
+
+def test_a_file_replaced_between_opening_and_locking_is_not_taken_for_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two runs would each hold a file, only one of which others can see."""
+    import bench.device.lock as lock
+
+    really, calls = lock.fcntl.flock, []
+
+    def replaced_once(descriptor: int, how: int) -> None:
+        if not calls:
+            file(tmp_path).unlink()
+            file(tmp_path).touch()
+        calls.append(descriptor)
+        really(descriptor, how)
+
+    monkeypatch.setattr(lock.fcntl, "flock", replaced_once)
+    with device_lock(UUID, GPU, "results in r", tmp_path) as why:
+        assert why == ""
+        assert len(calls) == 2
+        assert refused(tmp_path)  # what stands in the folder is what is held
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -229,3 +296,57 @@ def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:
     said = taken(tmp_path / "nowhere")
     assert said.endswith("No such file or directory") and "\n" not in said
     assert not (tmp_path / "nowhere").exists()
+
+
+NOBODY_USER = 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+class TestAnotherUser:
+    @pytest.fixture
+    def folder(self) -> Iterator[Path]:
+        """Where another user can reach it, open to all and sticky, as /dev/shm is."""
+        made = Path(tempfile.mkdtemp())
+        made.chmod(0o1777)
+        yield made
+        shutil.rmtree(made)
+
+    def test_our_file_is_theirs_to_lock_too(self, folder: Path) -> None:
+        assert taken(folder) == ""
+        other = Holder(folder, NOBODY_USER)
+        assert other.said == "held"
+        assert f"process {other.pid} since" in refused(folder)
+        other.end()
+        assert taken(folder) == ""
+
+    def test_theirs_is_ours_and_they_are_refused(self, folder: Path) -> None:
+        Holder(folder, NOBODY_USER).end()
+        assert file(folder).stat().st_uid == NOBODY_USER
+        with device_lock(UUID, GPU, "results in r", folder) as why:
+            assert why == ""
+            other = Holder(folder, NOBODY_USER)
+            assert f"process {os.getpid()} since" in other.said
+            other.end()
+
+    def test_a_file_that_they_may_only_read_is_locked_without_a_note(self, folder: Path) -> None:
+        file(folder).write_text(note(pid=NOBODY))
+        file(folder).chmod(0o644)
+        other = Holder(folder, NOBODY_USER)
+        assert other.said == "held"
+        assert refused(folder) == f"{GPU} is being measured by another process{WAY_OUT}"
+        other.end()
+        assert taken(folder) == ""
+
+    @pytest.mark.parametrize(
+        ("make", "mode", "says"),
+        [(os.mknod, 0o600, "Permission denied"), (os.mkfifo, 0o644, "is not a plain file of its own")],
+    )
+    def test_what_they_cannot_lock_is_said_and_not_waited_for(
+        self, folder: Path, make: Callable[[Path], None], mode: int, says: str
+    ) -> None:
+        make(file(folder))
+        file(folder).chmod(mode)
+        other = Holder(folder, NOBODY_USER)
+        assert other.said.startswith(f"{GPU} is not locked against a second run: {file(folder)}: ")
+        assert other.said.endswith(says)
+        other.end()
