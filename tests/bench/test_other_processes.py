@@ -111,25 +111,23 @@ def test_a_run_warns_before_it_measures_and_asks_a_gpu_before_its_own_worker_is_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = several.stand_in(tmp_path, monkeypatch)
-    run = begun(folder, monkeypatch, small(folder, [1]), count=2)
+    (run,) = begun(folder, monkeypatch, small(folder, [1]))
     log: list[str] = []
 
-    def unfit(asked: Device, others: OtherProcesses) -> list[Unfit]:
-        log.append(f"{asked.index} asked")
+    def unfit(_: Device, others: OtherProcesses) -> list[Unfit]:
+        log.append("asked")
         assert others is run.others
         hot = Unfit("temperature", "idle and 4 °C from slowing down for heat")
         limit = Unfit("power limit", "its power limit is 300 W, its default 700 W")
-        process = Unfit("foreign processes", "in use by 1 other process (4711)", refuses=True)
-        return [process, limit, hot] if asked.index == 0 else [limit, hot]
+        return [Unfit("foreign processes", "in use by 1 other process (4711)", refuses=True), limit, hot]
 
     monkeypatch.setattr(run_lines, "fitness", unfit)
     libraries = run.libraries
-    monkeypatch.setattr(run, "libraries", lambda session: log.append("worker starts") or libraries(session))
+    monkeypatch.setattr(run, "libraries", lambda: log.append("worker starts") or libraries())
     opening = run_lines.opening_lines(run)
-    run.release()
-    heat = "idle and 4 °C from slowing down for heat"
+    run.finish()
     assert [line for line in opening if line.startswith("warning: ")] == [
-        f"warning: cuda:0 (Made up) is in use by 1 other process (4711), and {heat}; {run_lines.WHILE_BUSY}",
-        f"warning: cuda:1 (Made up) is {heat}; {run_lines.WHILE_BUSY}",
+        "warning: cuda:0 (Made up) is in use by 1 other process (4711), and idle and 4 °C from slowing down "
+        f"for heat; {run_lines.WHILE_BUSY}"
     ]
-    assert log == ["0 asked", "worker starts", "1 asked", "worker starts"]
+    assert log == ["asked", "worker starts"]
