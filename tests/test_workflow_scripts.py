@@ -241,7 +241,6 @@ def test_clocks_are_locked_and_let_go(runner: Runner) -> None:
     [
         ({}, ["--changed"]),
         ({"SWEEPS": " gemm/square  x;touch${IFS}bad"}, ["gemm/square", "x;touch${IFS}bad"]),
-        ({"SUITE": "tour"}, ["--suite", "tour"]),
     ],
 )
 @pytest.mark.parametrize(
@@ -257,7 +256,7 @@ def test_the_gate_stops_what_is_slower_and_nothing_undecided(
     asked: dict[str, str], words: list[str], code: int, made: int, says: str, runner: Runner
 ) -> None:
     given = python(runner, code)
-    usual = {"REF": "origin/main", "BUDGET": "60", "SWEEPS": "", "SUITE": ""}
+    usual = {"REF": "origin/main", "BUDGET": "60", "SWEEPS": ""}
     done = runner.run("compare", "Compare", **usual | asked)
     assert done.returncode == made and done.stdout.startswith(says) and bool(done.stdout) == bool(says)
     assert json.loads(given.read_text()) == [

@@ -1,4 +1,4 @@
-"""`python -m bench ab`: is this checkout, or a kernel of your own, faster or slower than another version?"""
+"""`python -m bench ab`: is this checkout faster or slower than another commit?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +24,7 @@ from bench.sweep.load import Case
 
 if TYPE_CHECKING:
     from bench.device.detect import Device
-    from bench.runner.ab import Contest, Side, Verdict
+    from bench.runner.ab import Contest, Verdict
 
 ROOT = Path(__file__).parents[2]
 CODE = ("bench", "kernels")
@@ -37,31 +37,23 @@ MEASURING = ("bench/sampling", "bench/worker")
 """What of them decides how a time is taken."""
 SLOWER, UNKNOWN_SIDE, NOTHING_DECIDED = 1, 2, 3
 """Exit codes other than 0."""
-CHOSEN_S = 600.0
-"""The budget where a suite or a change chooses the cases: as many as it has time for, at CASE_S each."""
+CHANGED_S = 600.0
+"""The budget where a change chooses the cases: as many as it has time for, at CASE_S each."""
 SAME_PERCENT = 2.0
 BudgetOption = Annotated[
     float | None,
     typer.Option(
         metavar="SECONDS",
         min=1.0,
-        help="Of measuring; default: 5.5 a case, at least 55. Of a suite or a change it takes as many cases "
-        "as there is time for; default: 600.",
+        help="Of measuring; default: 5.5 a case, at least 55. Of a change it takes as many cases as there is "
+        "time for; default: 600.",
     ),
 ]
 
 
 def ab(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SWEEP|CASE...]",
-            help="What to compare; with --kernel OPERATOR NAME=VALUES..., as of run.",
-        ),
-    ] = None,
-    kernel: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--kernel", metavar="OLD NEW", help="Two kernels of your own, each FILE:FUNCTION."),
+        list[str] | None, typer.Argument(metavar="[SWEEP|CASE...]", help="What to compare.")
     ] = None,
     ref: Annotated[str, typer.Option(metavar="COMMIT", help="The version to compare with.")] = "HEAD",
     changed: Annotated[
@@ -72,13 +64,6 @@ def ab(
             "that commit: the sweeps of operators, sweeps, or the tour if it is how times are taken.",
         ),
     ] = False,
-    suite: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Compare the cases of a suite (sweeps/suites.yaml).",
-        ),
-    ] = "",
     bench_device: DeviceOption = "auto",
     bench_budget: BudgetOption = None,
     same: Annotated[
@@ -89,8 +74,6 @@ def ab(
     ] = None,
 ) -> None:
     """This checkout, as it is, against another commit, interleaved: faster, slower or the same, case by case.
-
-    Or one kernel of your own against another, which are checked before they are timed.
 
     Both tune their kernels afresh, and kernels that are the same in both are tuned once: no choice of another
     day is used. If the code is the same in both, this is an A/A test: what is called different is a false
@@ -103,53 +86,39 @@ def ab(
     from bench.cli import ab_cases
     from bench.device.detect import detect
 
-    if sum((bool(names), bool(suite), changed)) != 1 or (kernel and not names):
-        choices = "sweeps or cases, or --suite NAME, or --changed: one of the three"
-        raise UserError(f"ab: give {'OPERATOR NAME=VALUES...' if kernel else choices}")
+    if bool(names) == changed:
+        raise UserError("ab: give sweeps or cases, or --changed: one of the two")
     device, where = detect(bench_device), f"--ref {ref}"
-    commit, against, cases = "", ref, []
-    if not kernel:
-        commit = commit_of(ref, where)
-    if changed:
-        commit = parting(commit, where)
-        if commit != commit_of(ref, where):
-            ref, against = commit[:12], f"{commit[:12]} (where it left {ref})"
-    if names and not kernel:
+    commit, against = commit_of(ref, where), ref
+    if names:
         cases = ab_cases.named(names, device.sm_count)
-    elif not names:
-        bench_budget = bench_budget or CHOSEN_S
-        change = ab_cases.touched(differing(commit) if changed else [], ROOT)
-        cases, whole = ab_cases.chosen(suite, change, device, max(1, int(bench_budget / ab_report.CASE_S)))
-        of = f"of the {count_text(whole, 'case')} of {suite or change}"
+    else:
+        left = parting(commit, where)
+        if left != commit:
+            commit, ref, against = left, left[:12], f"{left[:12]} (where it left {ref})"
+        bench_budget = bench_budget or CHANGED_S
+        change = ab_cases.touched(differing(commit), ROOT)
+        cases, whole = ab_cases.chosen(change, device, max(1, int(bench_budget / ab_report.CASE_S)))
+        of = f"of the {count_text(whole, 'case')} of {change}"
         if not cases:
             why = f"none {of} can run on {device}" if whole else f"no time depends on what differs from {ref}"
             typer.echo(nothing := f"nothing to compare: {why}")
             _write(markdown, nothing, [], same, [])
             raise typer.Exit(NOTHING_DECIDED if whole else 0)
         typer.echo(f"{len(cases):,} {of}")
+    with checked_out(commit, where) as old, as_it_is() as new:
+        is_same_code = not any(_changed(old / part, new / part) for part in CODE)
+        what = f"this checkout against {against}"
+        if is_same_code:
+            what = f"A/A, since bench/ and kernels/ are those of {against}"
+        every = compare_versions(device, cases, old, new, what, bench_budget, same, as_time_allows=changed)
     given = {
-        "--ref": "" if kernel else ref,
+        "--ref": ref,
         "--bench-device": "" if bench_device == "auto" else bench_device,
         "--same": "" if same == SAME_PERCENT else f"{same:g}",
-        "--kernel": " ".join((*kernel, *(names or ()))) if kernel else "",
     }
     command = "python -m bench ab" + "".join(f" {option} {value}" for option, value in given.items() if value)
-    before = as_it_is() if kernel else checked_out(commit, where)
-    with before as old, as_it_is() as new:
-        if kernel:
-            cases, sides = _of_kernels(names or [], kernel, device)
-            is_same_code = sides["old"] == sides["new"]
-            what = "A/A of one kernel" if is_same_code else f"{kernel[1]} against {kernel[0]}"
-        else:
-            sides = None
-            is_same_code = not any(_changed(old / part, ROOT / part) for part in CODE)
-            what = f"this checkout against {against}"
-            if is_same_code:
-                what = f"A/A, since bench/ and kernels/ are those of {against}"
-        every = compare_versions(
-            device, cases, old, new, what, bench_budget, same, sides, as_time_allows=not names
-        )
-    after = list(ab_report.undecided_lines(every, same, command, named=not kernel))
+    after = list(ab_report.undecided_lines(every, same, command))
     show(after)
     _write(markdown, f"{what} on {device}", every, same, after)
     words = Counter(contest.verdict for contest in every)
@@ -157,22 +126,6 @@ def ab(
         is_known = any(contest.variance is not None for contest in every)
         raise typer.Exit(UNKNOWN_SIDE if words["FAILED"] else 0 if is_known else NOTHING_DECIDED)
     raise typer.Exit(exit_code(words))
-
-
-def _of_kernels(
-    names: Sequence[str], kernel: tuple[str, str], device: Device
-) -> tuple[list[Case], dict[Side, str]]:
-    """(the cases of the new kernel, FILE:FUNCTION of either), both checked. UserError if one is wrong."""
-    from bench.cli.run_command import cases_of
-    from bench.runner.custom_kernel import checked_kernels
-    from bench.runner.supervisor import WorkerSupervisor
-
-    of_both = [cases_of("ab", names, device, kernel=[text]) for text in kernel]
-    with closing(WorkerSupervisor(device)) as worker:
-        for cases in of_both:
-            show(checked_kernels(cases, worker, device))
-    old, new = (cases[0].problem.implementation(cases[0].implementation).kernel for cases in of_both)
-    return of_both[1], {"old": old, "new": new}
 
 
 def _write(path: Path | None, what: str, every: Sequence[Contest], same: float, after: Sequence[str]) -> None:
@@ -188,10 +141,9 @@ def compare_versions(
     what: str,
     budget_s: float | None,
     same: float,
-    kernels: Mapping[Side, str] | None = None,
     as_time_allows: bool = False,
 ) -> list[Contest]:
-    """Every case with its verdict; prints them as they come, `what` first. `kernels`: see `versions`.
+    """Every case with its verdict; prints them as they come, `what` first.
 
     `old` and `new` are folders with two versions of the code, without choices of their tuners: from here on
     they share them, so that equal kernels run in equal configurations. `same` is in percent,
@@ -219,7 +171,7 @@ def compare_versions(
         (old / TUNED).mkdir(parents=True)
         (new / TUNED).symlink_to(old / TUNED)
         every = []
-        with versions(device, old, new, kernels) as (visit, renew):
+        with versions(device, old, new) as (visit, renew):
             for contest in contests(
                 able, visit, renew, budget_s, same / 100, kind=device.kind, as_time_allows=as_time_allows
             ):

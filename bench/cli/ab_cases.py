@@ -1,4 +1,4 @@
-"""The cases of `python -m bench ab`: named ones, those of a suite, or those that a change touches."""
+"""The cases of `python -m bench ab`: named ones, or those that a change touches."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def named(names: Sequence[str], sm_count: int) -> list[Case]:
     return list(cases.values())
 
 
-def chosen(suite: str, change: Touched, device: Device, count: int) -> tuple[list[Case], int]:
-    """Cases of a suite, without ceilings, or else of what a change touches; and how many there are.
+def chosen(change: Touched, device: Device, count: int) -> tuple[list[Case], int]:
+    """Cases of what a change touches, without ceilings; and how many there are.
 
     The cases are `count` of those that can run on the device, as `_spread` orders them. On a CPU those with
     long visits are left out: in each round new processes would have to compile them.
@@ -96,8 +96,8 @@ def chosen(suite: str, change: Touched, device: Device, count: int) -> tuple[lis
         for each in sweep.load_all(sweep.every_sweep(), kernels.problem, device.sm_count):
             if each.sweep.operator in change.operators or each.name in change.sweeps:
                 whole += each.cases
-    if suite := suite or TOUR * change.tour:
-        of_suite = cases_of_suite(load_suite(suite, kernels.problem, device.sm_count), prices)
+    if change.tour:
+        of_suite = cases_of_suite(load_suite(TOUR, kernels.problem, device.sm_count), prices)
         whole += [case for case in of_suite if case.role == "measurement"]
     whole = list({case.key: case for case in whole}.values())
     able = [case for case in whole if impossible(case, device) is None]

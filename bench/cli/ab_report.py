@@ -78,10 +78,10 @@ def default_budget_s(cases: int) -> float:
     return max(LEAST_S, CASE_S * cases)
 
 
-def undecided_lines(every: Sequence[Contest], same: float, command: str, named: bool = True) -> Iterator[str]:
+def undecided_lines(every: Sequence[Contest], same: float, command: str) -> Iterator[str]:
     """Why cases are undecided, and the command that decides the first of them, in how many seconds.
 
-    `same` is in percent; `command` repeats the comparison, of the cases that are `named` behind it.
+    `same` is in percent; `command` repeats the comparison, of the cases that are named behind it.
     """
     undecided = [contest for contest in every if contest.verdict == "UNDECIDED"]
     if not undecided:
@@ -99,8 +99,7 @@ def undecided_lines(every: Sequence[Contest], same: float, command: str, named: 
     if again := (decidable or [contest.case.name for contest in unknown])[:MOST_NAMES]:
         more_s = sum(needed_s[name] for name in again if name in decidable)
         budget_s = 10 * math.ceil(max(more_s, default_budget_s(len(again))) / 10)
-        names = f" {' '.join(again)}" if named else ""
         yield (
-            f"next: {command}{names} --bench-budget {budget_s:g}   "
+            f"next: {command} {' '.join(again)} --bench-budget {budget_s:g}   "
             f"(about {duration_text(budget_s)}, for {count_text(len(again), 'case')})"
         )

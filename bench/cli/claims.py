@@ -35,8 +35,6 @@ OPEN = SHOWN[2:]
 MOST_LINES = 28
 VISITS, MOST_SWEEPS = 3, 3
 """Visits that narrow an interval, and most sweeps of a command to be copied."""
-PLACE = ("device", "imported", "sweep", "claim")
-"""What tells a verdict from the others."""
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
 
@@ -278,36 +276,12 @@ def entry(judged: JudgedClaim) -> dict[str, Any]:
     """A verdict with its claim, for JSON."""
     of_claim = judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
     numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(ClaimEffect)}
+    place = {"device": judged.device, "imported": judged.imported, "sweep": judged.declared.name}
     return (
-        dict(zip(PLACE, _place(judged), strict=True))
+        place
+        | {"claim": judged.claim.id}
         | of_claim
         | {"verdict": judged.verdict, "reason": judged.reason}
         | numbers
         | {"suspect": judged.suspect, "written": judged.declared.written}
     )
-
-
-def _place(judged: JudgedClaim) -> tuple[str, bool, str, str]:
-    return judged.device, judged.imported, judged.declared.name, judged.claim.id
-
-
-def expected(path: Path) -> dict[tuple[Any, ...], str]:
-    """The verdicts of a file that `--json` wrote, by their PLACE. UserError if it is none."""
-    where = f"--expect {path}"
-    try:
-        listed = json.loads(path.read_text("utf-8"))
-        return {tuple(each[key] for key in PLACE): each["verdict"] for each in listed}
-    except OSError as error:
-        raise UserError(f"{where}: cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{where}: holds no verdicts as `claims --json` writes them") from error
-
-
-def differing(judged: Iterable[JudgedClaim], wanted: Mapping[tuple[Any, ...], str]) -> Iterator[str]:
-    """A sentence for each verdict that is another than the one wanted."""
-    verdicts = {_place(each): each.verdict for each in judged}
-    for place, verdict in wanted.items():
-        device, imported, sweep, claim = place
-        if (word := verdicts.get((device, imported, sweep, claim), "not judged")) != verdict:
-            marked = " (imported)" if imported else ""
-            yield f"{device}{marked}: {claim} of {sweep} is {word}, expected {verdict}"

@@ -22,9 +22,9 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -225,13 +225,8 @@ def _trimmed(logs: Sequence[float]) -> tuple[float, float, int]:
 
 
 @contextmanager
-def versions(
-    device: Device, old: Path, new: Path, kernels: Mapping[Side, str] | None = None
-) -> Iterator[tuple[Visiting, Callable[[], None]]]:
-    """(visit, renew) for `contests`: workers that run the code of the checkouts in these two folders.
-
-    `kernels` are the two versions of the custom kernel that the cases are of: FILE:FUNCTION.
-    """
+def versions(device: Device, old: Path, new: Path) -> Iterator[tuple[Visiting, Callable[[], None]]]:
+    """(visit, renew) for `contests`: workers that run the code of the checkouts in these two folders."""
     settings, sampling_s = protocol(device.kind, 3), SAMPLING_S[device.kind]
     roots: dict[Side, Path] = {"old": old, "new": new}
     supervisors = {side: WorkerSupervisor(device, root=root) for side, root in roots.items()}
@@ -239,8 +234,7 @@ def versions(
     def visit(case: Case, side: Side) -> VisitResult:
         threads = supervisors[side].threads(case.threads)
         # Not as a first visit, which is checked before it is timed, too: each is checked afterwards.
-        asked = visit_to(case, settings, None, sampling_s, threads, first=False)
-        return supervisors[side].visit(asked if kernels is None else replace(asked, kernel=kernels[side]))
+        return supervisors[side].visit(visit_to(case, settings, None, sampling_s, threads, first=False))
 
     def close() -> None:
         for supervisor in supervisors.values():

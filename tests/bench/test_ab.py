@@ -233,9 +233,8 @@ def test_the_checkout_is_measured_as_it_was(checkout: Path, monkeypatch: pytest.
     ("given", "says"),
     [
         (["--ref", "nonesuch", CASE], "--ref nonesuch: this checkout has no such commit"),
-        ([], "ab: give sweeps or cases, or --suite NAME, or --changed: one of the three"),
-        (["--changed", CASE], "ab: give sweeps or cases, or --suite NAME, or --changed"),
-        (["--suite", "nonesuch"], "nonesuch"),
+        ([], "ab: give sweeps or cases, or --changed: one of the two"),
+        (["--changed", CASE], "ab: give sweeps or cases, or --changed"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(checkout: Path, given: list[str], says: str) -> None:
@@ -323,14 +322,13 @@ def test_what_files_touch(files: list[str], operators: set[str], sweeps: set[str
 def test_cases_of_a_change_are_spread_over_sweeps_and_lines() -> None:
     device = detect("cpu")
     change = ab_cases.Touched(frozenset({"softmax"}), frozenset({"pooling/window"}), False)
-    taken, whole = ab_cases.chosen("", change, device, 24)
-    assert len(taken) == 24 < whole and ab_cases.chosen("", change, device, 24)[0] == taken
+    taken, whole = ab_cases.chosen(change, device, 24)
+    assert len(taken) == 24 < whole and ab_cases.chosen(change, device, 24)[0] == taken
     per_sweep = Counter(case.sweep for case in taken)
     assert per_sweep == {"softmax/rows": 12, "pooling/window": 12}  # softmax/length is large only
     lines = {(case.sweep, case.series) for case in taken}
     assert len(lines) > 12 and not any(case.missing("cpu", None) for case in taken)
-    tour, _ = ab_cases.chosen("", ab_cases.Touched(frozenset(), frozenset(), True), device, 1000)
-    assert tour == ab_cases.chosen("tour", ab_cases.Touched(frozenset(), frozenset(), False), device, 1000)[0]
+    tour, _ = ab_cases.chosen(ab_cases.Touched(frozenset(), frozenset(), True), device, 1000)
     assert {case.role for case in tour} == {"measurement"} and "gemm/square" in {case.sweep for case in tour}
 
 

@@ -129,43 +129,17 @@ def test_a_sweep_that_the_checkout_lacks_is_judged_by_the_claims_in_the_result(t
     assert remarks == ["my/own: no sweep of this checkout, and the claims in the result have no test"]
 
 
-@pytest.mark.usefixtures("one_sweep")
-def test_expected_verdicts_are_exit_codes(tmp_path: Path) -> None:
-    path, expected = result(tmp_path), tmp_path / "expected.json"
-    expected.write_text(bench("claims", path, "--rule", 7, "--json").stdout)
-    assert bench("claims", path, "--expect", expected).exit_code == 0
-    assert bench("claims", path, "--by", "rule").stdout.startswith(
-        "| rule | says | h100-sxm | what is missing |"
-    )
-    listed = json.loads(expected.read_text())
-    was = listed[0]["verdict"]
-    assert was != "UNDECIDED"
-    listed[0]["verdict"] = "UNDECIDED"
-    expected.write_text(json.dumps([*listed, listed[0] | {"claim": "MM-23x"}]))
-    differs = bench("claims", path, "--expect", expected)
-    assert differs.exit_code == 1
-    assert differs.stderr.splitlines() == [
-        f"h100-sxm: {listed[0]['claim']} of gemm/aligned_k is {was}, expected UNDECIDED",
-        "h100-sxm: MM-23x of gemm/aligned_k is not judged, expected UNDECIDED",
-    ]
-
-
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     path = result(tmp_path)
-    other = tmp_path / "other.json"
     for words, says in {
         (path, "--rule", 55): "error: --rule 55: there are rules 1 to 54\n",
         (path, "--by", "sweep"): "error: --by sweep: the table is by claim, rule, experiment\n",
-        (path, "--expect", other): f"error: --expect {other}: cannot be read: No such file or directory\n",
         (tmp_path / "none.parquet",): f"error: {tmp_path / 'none.parquet'}: no such file\n",
     }.items():
         refused = bench("claims", *words)
         assert (refused.exit_code, refused.stderr) == (2, says)
     refused = bench("claims", path, "--by", "rule", "--json")
     assert refused.exit_code == 2 and refused.stderr.startswith("error: --json lists claims, and --by rule ")
-    other.write_text('{"a": 1}')
-    refused = bench("claims", path, "--expect", other)
-    assert refused.stderr == f"error: --expect {other}: holds no verdicts as `claims --json` writes them\n"
 
 
 def test_nvidias_own_points_of_the_tile_quantization_figure(tmp_path: Path) -> None:

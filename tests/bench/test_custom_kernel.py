@@ -28,7 +28,6 @@ from bench.store.parquet import read_rows
 from bench.worker import custom_kernel
 from bench.worker.__main__ import make_bench, respond
 from tests.bench import several
-from tests.bench.two_versions import Machine, measured_by, repository
 from tests.processes import pytested
 
 ROOT = Path(__file__).parents[2]
@@ -286,22 +285,6 @@ def test_a_run_shows_it_beside_the_library(mine: Path, tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["explain", name, str(path)]).output
     assert "mine:fills: a custom kernel" in said and "--kernel mine.py:fills" in said
     assert "python -m bench run softmax direction=forward dtype=float32 length=64 rows=64" in said
-
-
-# --- two versions of one ----------------------------------------------------------------------------
-
-
-def test_ab_finds_a_planted_factor_of_two(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository(mine.parent / "checkout", monkeypatch)
-    monkeypatch.setattr("bench.runner.custom_kernel.checked_kernels", lambda *_: iter(["checked"]))
-    measured_by(Machine(3, 0.5, 0.01), monkeypatch)
-    texts = [f"{mine}:right", f"{mine}:fills"]
-    words = ["ab", "softmax", "rows=64", "length=64", "--kernel", *texts, "--bench-device", "cpu"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0 and "1 case: 1 FASTER" in done.output, done.output
-    assert f"{texts[1]} against {texts[0]}" in done.output and re.search(r"FASTER +x 0\.(49|50)", done.output)
-    twice = CliRunner().invoke(app, [*words[:5], texts[0], texts[0], *words[-2:]])
-    assert "A/A of one kernel" in twice.output
 
 
 # --- one launch, and profilers ----------------------------------------------------------------------

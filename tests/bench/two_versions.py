@@ -82,9 +82,7 @@ def measured_by(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[tuple
     compared: list[tuple[str, str, Path]] = []
 
     @contextmanager
-    def made_up(
-        device: Device, old: Path, new: Path, kernels: object = None
-    ) -> Iterator[tuple[Visiting, Callable[[], None]]]:
+    def made_up(device: Device, old: Path, new: Path) -> Iterator[tuple[Visiting, Callable[[], None]]]:
         code = [(folder / "kernels" / "a.py").read_text() for folder in (old, new)]
         compared.append((code[0], code[1], old))
         yield machine.visit, machine.renew
