@@ -214,8 +214,8 @@ def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> li
         if any(row.device_id != last.device_id for row in measured):
             name = " ".join(filter(None, (last.host, last.pci_bus))) or last.device_id
             say(
-                f"{device}: results of several units; shown is only {name}, measured last. "
-                "`python -m plots report RESULT...` shows all of them; to see another one, give its files"
+                f"{device}: results of several units; {name}, measured last, stands for them. "
+                "`python -m bench fleet RESULT...` compares all; to see another one, give its files"
             )
     return [row for row in rows if row.source or only.get(row.device, row.device_id) == row.device_id]
 

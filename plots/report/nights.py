@@ -7,6 +7,7 @@ kind those are shown on which something stands open.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
@@ -59,13 +60,14 @@ class Device(NamedTuple):
 
 
 def section(results: Results) -> Section | None:
-    """The section on the nights of every device among `results.files`; None if no device has several."""
+    """The section on the nights of the devices among `results.files`; None if there is nothing to show."""
     several = [each for each in histories(results.files, lambda sentence: None) if len(each.nights) > 1]
-    if not several:
-        return None
+    units = Counter(each.device for each in several)
     found = [judged(each, MOST_NIGHTS) for each in several]
-    found.sort(key=lambda each: not _open(each))
-    devices = [_device(each) for each in found[:MOST_DEVICES]]
+    shown = [each for each in found if _open(each) or units[each.history.device] == 1]
+    if not shown:
+        return None
+    devices = [_device(each) for each in sorted(shown, key=lambda each: not _open(each))[:MOST_DEVICES]]
     more = len(found) - len(devices)
     return Section("Night by night", "nights", filled("nights.html.j2", devices=devices, more=more))
 
@@ -79,7 +81,9 @@ def _device(found: JudgedHistory) -> Device:
     steps = sorted(found.steps, key=lambda step: (step.ended is not None, -abs(step.change.log) / step.noise))
     unit = f", unit {history.unit[:8]}" if history.unit else ""
     shown = [step for step in steps if step.kind == "series"][:MOST_DRAWN]
-    drawings = [("The machine: how far the ceilings moved", _machine(found))]
+    drawings = []
+    if np.isfinite(found.machine).any():
+        drawings.append(("The machine: how far the ceilings moved", _machine(found)))
     drawings += [(step.name, _series(found, step)) for step in shown]
     return Device(
         name=f"{history.device_name}{unit}",

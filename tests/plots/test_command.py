@@ -256,5 +256,5 @@ def test_several_units_of_a_kind_are_not_drawn_as_one(tmp_path: Path) -> None:
     done = invoke(tmp_path, "-o", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert f"({len(small(H100))} of {len(small(H100))} rows measured)" in done.output
-    assert "h100-sxm: results of several units; shown is only node2" in done.stderr
-    assert "python -m plots report RESULT" in done.stderr
+    assert "h100-sxm: results of several units; node2" in done.stderr
+    assert "python -m bench fleet RESULT" in done.stderr
