@@ -110,6 +110,16 @@ PART = "10111213-1415-1617-1819-1a1b1c1d1e1f"
 WHOLE = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
+@pytest.mark.parametrize("profile", ["3g.40gb", "1c.3g.20gb"])
+def test_a_slice_of_a_divided_gpu_is_named_as_cuda_visible_devices_takes_it(driver, profile: str) -> None:
+    """By the driver alone, or by its name, of which the MIG User Guide has a table."""
+    found = detect("cuda:0", driver(PART=1))
+    assert found.uuid == f"MIG-{PART}" and found.id != detect("cuda:0", driver()).id
+    name = f'"NVIDIA H100 80GB HBM3 MIG {profile}"'
+    assert detect("cuda:1", driver(NAME=name, UUID="cuDeviceGetUuid_v2")).uuid.startswith("MIG-")
+    assert detect("cuda:1", driver(NAME='"NVIDIA MIG 2000"')).uuid.startswith("GPU-")
+
+
 @pytest.mark.parametrize(("told", "known"), [("GPU", "MIG"), ("MIG", "GPU"), ("MIG", "MIG")])
 def test_nvml_has_the_last_word_on_what_is_a_slice(driver, monkeypatch, told: str, known: str) -> None:
     number = PART if told == "MIG" else WHOLE
