@@ -73,7 +73,6 @@ figures: $(READY)
 	cp $(DRAWN)/dense/activations/backward-rate.png docs/figures/activations-backward.png
 	cp $(DRAWN)/nvidia/gemm/tile_quantization-quantization.png docs/figures/tile-quantization.png
 	cp $(DRAWN)/public/compared/generations.png docs/figures/generations.png
-	cp $(DRAWN)/public/compared/transfer.png docs/figures/transfer.png
 	$(RUN) -m plots score $(REFERENCE)/public $(CPU_ALL) $(CPU_GEMM) $(CPU_DENSE) --json $(REFERENCE)/scores.json
 
 # The real CUDA builds of PyTorch and Triton, without a GPU (docs/status.md): about 10 GB of wheels the first

@@ -9,7 +9,8 @@ from bench.environment.dependencies import AFTERWARDS, ROOT, RUNNING, refuse_if_
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # from any folder the packages of this checkout, as from the checkout
-    refuse_if_missing(without=(*RUNNING, *AFTERWARDS))
+    # The doctor is asked before anything runs: it names at once all that running needs.
+    refuse_if_missing(without=AFTERWARDS if sys.argv[1:2] == ["doctor"] else (*RUNNING, *AFTERWARDS))
 
 import typer
 

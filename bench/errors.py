@@ -36,22 +36,8 @@ def closest(given: str, possible: Iterable[str]) -> list[str]:
     given = given.lower()
     near = [name for name in names if len(given) > 2 and given in name]
     near.sort(key=lambda name: not name.startswith(given))
-    near = near or [_most_like(given, names)]
-    return list(dict.fromkeys(names[name] for name in near if name))[:2]
-
-
-def _most_like(given: str, names: Iterable[str]) -> str:
-    """The name that `difflib.get_close_matches` gives; empty if no name is like it.
-
-    Names that cannot be the best so far are not compared letter by letter: there may be thousands.
-    """
-    matcher = difflib.SequenceMatcher(b=given)
-    best = (LIKE, "")
-    for name in names:
-        matcher.set_seq1(name)
-        if matcher.real_quick_ratio() >= best[0] and matcher.quick_ratio() >= best[0]:
-            best = max(best, (matcher.ratio(), name))
-    return best[1]
+    near = near or difflib.get_close_matches(given, names, 1, LIKE)
+    return list(dict.fromkeys(names[name] for name in near))[:2]
 
 
 def meant(given: str, possible: Iterable[str]) -> str:

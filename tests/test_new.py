@@ -127,13 +127,3 @@ def test_what_cannot_work_is_refused_in_one_sentence_and_leaves_nothing(added: P
         assert code == 2 and not output
         assert errors.startswith(f"error: {sentence}") and errors.count("\n") == 1
     assert files(added) == before
-
-
-def test_what_cannot_be_written_whole_is_not_written_at_all(added: Path) -> None:
-    """The last of the files cannot be: a link that leads nowhere is in its place."""
-    (added / "sweeps" / "scaled").symlink_to("nowhere")
-    before = files(added)
-    ((code, _, errors),) = new(added, ("operator", "scaled"), cwd="docs")
-    assert code == 2
-    assert "sweeps/scaled/rows.yaml: cannot be written, so nothing is: " in errors
-    assert files(added) == before and not (added / "kernels" / "scaled").exists()

@@ -145,13 +145,13 @@ def test_nights_are_kept_side_by_side_and_come_back_as_history(runner: Runner, r
     assert found == both
 
 
-def python(runner: Runner, code: int) -> Path:
-    """A stand-in for the environment's python that writes down its words and exits so."""
+def python(runner: Runner, code: int, says: str = "") -> Path:
+    """A stand-in for the environment's python that writes down its words, says so and exits so."""
     said = runner.folder / "words.json"
     stand_in = runner.file(
         ".venv/bin/python",
         f"#!{sys.executable}\nimport json, sys\n"
-        f"json.dump(sys.argv[1:], open({str(said)!r}, 'w'))\nsys.exit({code})\n",
+        f"json.dump(sys.argv[1:], open({str(said)!r}, 'w'))\nsys.stdout.write({says!r})\nsys.exit({code})\n",
     )
     stand_in.chmod(0o755)
     return said
@@ -255,11 +255,15 @@ def test_clocks_are_locked_and_let_go(runner: Runner) -> None:
 def test_the_gate_stops_what_is_slower_and_nothing_undecided(
     asked: dict[str, str], words: list[str], code: int, made: int, says: str, runner: Runner
 ) -> None:
-    given = python(runner, code)
+    lines = "SAME +0.1 % a\nSLOWER +5.1 % b\n2 cases: 1 SLOWER, 1 SAME\n"
+    given = python(runner, code, lines)
     usual = {"REF": "origin/main", "BUDGET": "60", "SWEEPS": ""}
     done = runner.run("compare", "Compare", **usual | asked)
-    assert done.returncode == made and done.stdout.startswith(says) and bool(done.stdout) == bool(says)
+    assert done.returncode == made and done.stdout.startswith(lines + says)
+    assert (done.stdout == lines) != bool(says)
+    comment = (runner.temp / "gate.md").read_text()
+    assert comment == "```\nSLOWER +5.1 % b\n2 cases: 1 SLOWER, 1 SAME\n```\n"
     assert json.loads(given.read_text()) == [
         *("-m", "bench", "ab", "--ref", "origin/main", "--bench-budget", "60"),
-        *("--markdown", f"{runner.temp}/gate.md", *words),
+        *words,
     ]

@@ -153,7 +153,7 @@ def options(package: str, name: str) -> set[str]:
     [
         (NIGHTLY, "bench", "nightly", "Measure and judge", {"--baseline", "--summary", "--bench-resume"}),
         (NIGHTLY, "plots", "report", "Page of the nights", {"-o"}),
-        (GATE, "bench", "ab", "Compare", {"--ref", "--changed", "--markdown", "--bench-budget"}),
+        (GATE, "bench", "ab", "Compare", {"--ref", "--changed", "--bench-budget"}),
     ],
 )
 def test_commands_take_the_options_they_are_given(

@@ -17,7 +17,7 @@ import typer
 
 from bench.cli import ab_report
 from bench.cli.application import DeviceOption, remark, show
-from bench.errors import UserError, write_text
+from bench.errors import UserError
 from bench.format import count_text, duration_text
 from bench.git import GitError, git
 from bench.sweep.load import Case
@@ -69,9 +69,6 @@ def ab(
     same: Annotated[
         float, typer.Option(metavar="PERCENT", min=0.1, help="Smaller differences count as none.")
     ] = SAME_PERCENT,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The result as Markdown, for a comment or a CI job.")
-    ] = None,
 ) -> None:
     """This checkout, as it is, against another commit, interleaved: faster, slower or the same, case by case.
 
@@ -102,8 +99,7 @@ def ab(
         of = f"of the {count_text(whole, 'case')} of {change}"
         if not cases:
             why = f"none {of} can run on {device}" if whole else f"no time depends on what differs from {ref}"
-            typer.echo(nothing := f"nothing to compare: {why}")
-            _write(markdown, nothing, [], same, [])
+            typer.echo(f"nothing to compare: {why}")
             raise typer.Exit(NOTHING_DECIDED if whole else 0)
         typer.echo(f"{len(cases):,} {of}")
     with checked_out(commit, where) as old, as_it_is() as new:
@@ -112,25 +108,12 @@ def ab(
         if is_same_code:
             what = f"A/A, since bench/ and kernels/ are those of {against}"
         every = compare_versions(device, cases, old, new, what, bench_budget, same, as_time_allows=changed)
-    given = {
-        "--ref": ref,
-        "--bench-device": "" if bench_device == "auto" else bench_device,
-        "--same": "" if same == SAME_PERCENT else f"{same:g}",
-    }
-    command = "python -m bench ab" + "".join(f" {option} {value}" for option, value in given.items() if value)
-    after = list(ab_report.undecided_lines(every, same, command))
-    show(after)
-    _write(markdown, f"{what} on {device}", every, same, after)
+    show(ab_report.undecided_lines(every))
     words = Counter(contest.verdict for contest in every)
     if is_same_code:
         is_known = any(contest.variance is not None for contest in every)
         raise typer.Exit(UNKNOWN_SIDE if words["FAILED"] else 0 if is_known else NOTHING_DECIDED)
     raise typer.Exit(exit_code(words))
-
-
-def _write(path: Path | None, what: str, every: Sequence[Contest], same: float, after: Sequence[str]) -> None:
-    if path is not None:
-        write_text(path, "\n".join(ab_report.markdown_lines(what, every, same, after)) + "\n")
 
 
 def compare_versions(

@@ -10,7 +10,7 @@ from textwrap import shorten
 from rich.markup import escape
 
 from bench.case_name import case_name
-from bench.cli.ab_report import MOST_NAMES, default_budget_s
+from bench.cli.ab_report import default_budget_s
 from bench.cli.table import table_lines
 from bench.format import change_text, count_text, duration_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
@@ -27,6 +27,8 @@ MOST_REASONS, MOST_MEANS = 3, 6
 ALWAYS = ("device", "commit")
 """Facts that are shown whether or not they differ."""
 SUMMED: tuple[Verdict, ...] = ("UNDECIDED", "NOT COMPARABLE", "NEW", "GONE")
+MOST_NAMES = 3
+"""Most cases that a command to be copied names."""
 MOST_SWEEPS = 4
 """Most sweeps of a side that are named where the sides have no case in common."""
 

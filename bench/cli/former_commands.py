@@ -24,6 +24,8 @@ FORMER: Mapping[str, str] = {
     "plots fleet": "`plots fleet` is `plots report`: a page about several units names the slow ones",
     "ab --kernel": "`ab --kernel` is `run --kernel OLD --kernel NEW --bench-visits 3`, in one run",
     "ab --suite": "`ab --suite` is gone: name sweeps or cases, or give --changed",
+    "ab --markdown": "`ab --markdown` is gone: what `ab` prints is a block of code for a comment (gate.yml)",
+    "--worst": "`plots score --worst` is gone: order the rows of bench.read by predicted over measured time",
     "ceilings": "`ceilings` is `table --role ceiling`",
     "duel": "`duel` is `table --by implementation`",
     "efficiency": "`efficiency` is `table --by implementation`, and `table` has the share of the roof",

@@ -85,7 +85,7 @@ def planned(
 ) -> Iterator[str]:
     """The plan of a run over these cases, by the prices with which runs begin; `named`: each case too."""
     # A plan imports more than listing needs.
-    from bench.cli.run_lines import claims_line, left_out_lines, plan_lines
+    from bench.cli.run_lines import claims_line, forecast_line, left_out_lines
     from bench.runner.comparisons import comparisons
 
     prices.limit_ceilings(cases)
@@ -101,7 +101,9 @@ def planned(
             )
     visits = prices.settings.visits
     yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
-    yield from plan_lines(forecast, prices.budget_s)
+    yield forecast_line(forecast, prices.budget_s)
+    operators = Counter(case.problem.operator for case in ordered if case.key in forecast.keys)
+    yield f"by operator: {', '.join(f'{count:,} {name}' for name, count in operators.items())}"
     if line := claims_line(compared, forecast.keys, named=True):
         yield line
     yield from left_out_lines([each for each in compared if not forecast.keys.issuperset(each.keys)])

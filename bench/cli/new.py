@@ -15,7 +15,7 @@ import typer
 from bench import spec
 from bench.cli.application import show
 from bench.environment.dependencies import ROOT, demand
-from bench.errors import UserError
+from bench.errors import UserError, write_text
 
 PLACE = "Fill in: "
 """Begins the comments of the templates above what is to be replaced."""
@@ -59,10 +59,7 @@ def refuse_taken(what: str, *paths: Path) -> None:
 
 
 def write_new(files: Mapping[str, Path], facts: Mapping[str, Any]) -> None:
-    """Write a file from each of these templates, all or none, and show where they are to be filled in.
-
-    UserError if one cannot be written.
-    """
+    """Write a file from each of these templates and show where they are to be filled in. UserError."""
     demand("new", "jinja2")
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -74,19 +71,8 @@ def write_new(files: Mapping[str, Path], facts: Mapping[str, Any]) -> None:
         keep_trailing_newline=True,
     )
     texts = {path: environment.get_template(name).render(facts) for name, path in files.items()}
-    made: list[Path] = []
-    try:
-        for path, text in texts.items():
-            for folder in reversed([parent for parent in path.parents if not parent.exists()]):
-                folder.mkdir()
-                made.append(folder)
-            with path.open("x", encoding="utf-8") as file:
-                made.append(path)
-                file.write(text)
-    except OSError as error:
-        for there in reversed(made):
-            there.rmdir() if there.is_dir() else there.unlink()
-        raise UserError(f"{path}: cannot be written, so nothing is: {error.strerror}") from error
+    for path, text in texts.items():
+        write_text(path, text)
     shown = {path: os.path.relpath(path) for path in texts}
     show(f"written: {shown[path]}" for path in texts)
     for path, text in texts.items():

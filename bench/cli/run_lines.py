@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from bench.case_name import row_name
 from bench.cli.run_summary import rate_text
-from bench.cli.table import table_lines
 from bench.cli.terminal import columns, wrapped
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
@@ -73,14 +72,10 @@ class Progress:
         """`progress` gets the lines of visits, of which the last is worth showing; without it `say` does."""
         self._run, self._say, self._progress = run, say, progress or say
         self._number = self._notes = 0
-        self._is_refined = False
 
     def show(self, row: Measurement) -> None:
         """Say what the visit of this row brought, and what follows from it."""
         planner = self._run.planner
-        if not self._is_refined and planner.has_ceilings and row.role == "measurement":
-            self._is_refined = True
-            self._say(f"by the ceilings: {forecast_line(self._run.forecast(), self._run.budget_s)}")
         if row.status not in ("unsupported", "skipped"):
             self._number += 1
             total, left_s = self._number + planner.visits_left(), planner.left_s(self._run.elapsed_s)
@@ -151,20 +146,5 @@ def left_out_lines(comparisons: Sequence[CaseGroup]) -> Iterator[str]:
         yield f"no time for {count_text(sum(lines.values()), 'line')} of plots: {sweeps}{rest}"
 
 
-def plan_lines(forecast: Forecast, budget_s: float | None) -> Iterator[str]:
-    """The same with a table of operators."""
-    yield forecast_line(forecast, budget_s)
-    tallies = {**forecast.by_operator, "ceilings": (forecast.ceilings, forecast.ceilings)}
-    lines = [(operator, *_columns(*of)) for operator, of in tallies.items()]
-    yield from table_lines(("operator", ">cases", ">of", ">sweeps", ">of", ">seconds", ">of"), lines)
-    families = [f"{name} {cases:,} of {every:,}" for name, (cases, every) in forecast.by_family.items()]
-    yield f"by implementation: {', '.join(families)}"
-
-
 def _cases(tally: Tally) -> str:
     return f"{count_text(tally.cases, 'case')} of {count_text(tally.sweeps, 'sweep')}"
-
-
-def _columns(planned: Tally, possible: Tally) -> list[str]:
-    pairs = zip(planned, possible, strict=True)
-    return [f"{number:,.0f}" for pair in pairs for number in pair]

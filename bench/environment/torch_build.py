@@ -9,9 +9,11 @@ imported. Arguments for pip are printed on standard output, a notice for the use
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from ctypes.util import find_library
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +67,16 @@ https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.ht
 """
 
 
+def hidden_gpu(device: Path = Path("/dev/nvidia0"), find: Callable[[str], str | None] = find_library) -> str:
+    """What says that a GPU may be here although nvidia-smi is not there to list it; empty if nothing does.
+
+    `find` gives the file of a library.
+    """
+    if device.exists():
+        return str(device)
+    return "" if shutil.which("nvidia-smi") else find("cuda") or ""
+
+
 def gpus_here() -> list[Gpu]:
     """The GPUs that nvidia-smi lists; none without it, or if it fails: the CPU is then measured."""
     try:
@@ -89,15 +101,21 @@ def offered(tag: str) -> str:
 
 
 def pip_words(
-    release: str, gpus: Sequence[Gpu], look: Callable[[str], str] = offered
+    release: str, gpus: Sequence[Gpu], look: Callable[[str], str] = offered, hidden: str = ""
 ) -> tuple[list[str], str]:
     """The arguments for pip, and a notice for the user, empty if PyPI's build is installed as is.
 
-    With a GPU they include the package that calls cuBLASLt (extra `cublaslt`). UserError if no torch would
-    run here.
+    With a GPU they include the package that calls cuBLASLt (extra `cublaslt`). `hidden` is what speaks for a
+    GPU that is not among `gpus`. UserError if no torch would run here.
     """
     if not gpus:
-        return _for_cpu(release, look)
+        words, notice = _for_cpu(release, look)
+        if hidden:
+            notice = (
+                f"{hidden} is here, but nvidia-smi lists no GPU, so torch is installed for the CPU; if there "
+                "is a GPU, put nvidia-smi on the PATH (it comes with the driver) and run `make clean setup`."
+            )
+        return words, notice
     words = [".[dev,cublaslt]"]
     usual, *others = BUILDS[release]
     if not (lacks := usual.lacks(gpus)):
@@ -137,7 +155,7 @@ def pinned() -> str:
 
 if __name__ == "__main__":
     try:
-        words, notice = pip_words(pinned(), gpus_here())
+        words, notice = pip_words(pinned(), gpus_here(), hidden=hidden_gpu())
     except UserError as reason:
         print(f"error: {reason}", file=sys.stderr)
         raise SystemExit(2) from None

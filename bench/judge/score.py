@@ -27,9 +27,6 @@ import pandas as pd
 from bench.model.calibrated_runs import Errors
 from bench.model.predict import LEVELS
 
-FINEST = ("L3", "L2", "L1", "L2-priors", "L0")
-"""The worst cases are listed for the first of these levels that a group has."""
-
 
 @dataclass(frozen=True)
 class Score:
@@ -143,27 +140,6 @@ def predicted_and_measured(group: ScoredGroup, level: str) -> tuple[np.ndarray, 
     """Seconds as this level predicts them, and as they were measured, of each row of the group."""
     rows = group.rows
     return rows[LEVELS[level]].to_numpy(dtype=float), rows["median_s"].to_numpy(dtype=float)
-
-
-def finest(group: ScoredGroup) -> str:
-    """The level by which a group's worst cases are ranked."""
-    return next(level for level in FINEST if level in group.levels)
-
-
-def worst(card: Scorecard, most: int) -> list[tuple[float, ScoredGroup, pd.Series]]:
-    """(predicted / measured, its group, the row): the cases farthest off by their group's finest level.
-
-    Farthest in logarithms, so that half the time and double the time are equally wrong; at most `most`.
-    """
-    ranked = []
-    for group in card.groups:
-        if not len(group.rows):
-            continue
-        predicted_s, measured_s = predicted_and_measured(group, finest(group))
-        ratios = predicted_s / measured_s
-        far = np.argsort(-np.abs(np.log(ratios)), kind="stable")[:most]
-        ranked += [(float(ratios[i]), group, group.rows.iloc[i]) for i in far]
-    return sorted(ranked, key=lambda each: -abs(np.log(each[0])))[:most]
 
 
 def _groups(sound: pd.DataFrame) -> Iterator[ScoredGroup]:

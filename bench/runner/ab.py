@@ -87,12 +87,8 @@ class Contest:
     """What a launch of the old version took in its last round."""
     failure: str = ""
     """Which version has no time, and why."""
-    spent_s: float = 0.0
-    """Wall seconds of its visits, with its share of the processes that were started for them."""
     variance: float | None = None
     """Variance of one of `logs`, by the last look; None before."""
-    borrowed: int = 0
-    """Degrees of freedom that `variance` has from other cases."""
     false: float = FALSE
     """Chance of being called different without a difference."""
 
@@ -103,30 +99,6 @@ class Contest:
             return WorkClass.CACHE
         problem = self.case.problem
         return work_from_memory(problem.arithmetic, problem.flop, problem.byte, self.seconds, self.kind)
-
-    def seconds_for(self, half: float) -> float | None:
-        """Wall seconds, from its first round on, until its interval is so narrow; None if it never will be.
-
-        `half` is the half of the interval, a natural logarithm.
-        """
-        if self.variance is None:
-            return None
-        for rounds in range(EARLY[0], MOST_ROUNDS + 1):
-            freedom = rounds - 2 * int(CUT * rounds) - 1 + self.borrowed
-            errors = student(freedom, 1 - AT_END * self.false)
-            if errors * math.sqrt(self.variance / rounds) <= half:
-                return rounds * self.spent_s / len(self.logs)
-        return None
-
-    def decided_s(self, same: float) -> float | None:
-        """`seconds_for` the width that would decide the effect seen so far; None before the first look.
-
-        An effect near the tolerance needs more rounds.
-        """
-        if self.effect is None:
-            return None
-        seen, bar = abs(self.effect.log), math.log1p(same)
-        return self.seconds_for(seen if seen >= bar else max(bar - seen, bar / 2))
 
     def add(self, visit: Visiting, number: int) -> None:
         """Visit the case with both versions in the round of this number, counted from 0."""
@@ -153,7 +125,7 @@ class Contest:
         if others is not None:
             variance = (degrees * variance + OTHERS * others / len(self.logs)) / (degrees + OTHERS)
             degrees += OTHERS
-        self.variance, self.borrowed = variance * len(self.logs), 0 if others is None else OTHERS
+        self.variance = variance * len(self.logs)
         half = student(degrees, 1 - share * self.false) * math.sqrt(variance)
         self.effect = Change(mean, half, half, float(chance(mean, math.sqrt(variance), degrees)))
         self.verdict = self.effect.verdict(math.log1p(same), math.log1p(same), share * self.false)
@@ -182,14 +154,11 @@ def contests(
     for number in range(MOST_ROUNDS):
         if not left or now() >= until_s:
             break
-        began_s = now()
         renew()
-        started_s = (now() - began_s) / len(left)
         for contest in left:
-            if (began_s := now()) >= until_s:
+            if now() >= until_s:
                 break
             contest.add(visit, number)
-            contest.spent_s += started_s + now() - began_s
             if number == 0 and now() - until_s + budget_s >= first_s:
                 left = every = every[: every.index(contest) + 1]
                 break

@@ -7,7 +7,6 @@ not here it forecasts from the datasheet alone (`python -m bench list --on h100_
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -133,10 +132,6 @@ class Forecast:
     """All cases, without a budget."""
     ceilings: Tally
     """The ceilings, with all visits to them."""
-    by_operator: Mapping[str, tuple[Tally, Tally]]
-    """Operator -> (planned, possible)."""
-    by_family: Mapping[str, tuple[int, int]]
-    """Name of the implementation up to its first dash -> cases (planned, possible)."""
     keys: frozenset[str]
     """Keys of the cases that are planned."""
     start_s: float
@@ -328,15 +323,7 @@ class Prices:
             (case, job.cost_s(planned.get(job.key, self.sampling.most_s)), job.cost_s(self.sampling.most_s))
             for case, job in zip(others, jobs, strict=True)
         ]
-        by_operator = {
-            operator: _tallies([each for each in costs if each[0].problem.operator == operator], planned)
-            for operator in dict.fromkeys(case.problem.operator for case in others)
-        }
-        possible = Counter(_family(case) for case in others)
-        now = Counter(_family(case) for case in others if case.key in planned)
-        by_family = {family: (now[family], count) for family, count in possible.items()}
-        tallies = _tallies(costs, planned)
-        return Forecast(*tallies, of_ceilings, by_operator, by_family, frozenset(planned), start_s)
+        return Forecast(*_tallies(costs, planned), of_ceilings, frozenset(planned), start_s)
 
     def _ceilings_cost_s(self, ceilings: Sequence[Case], others: int) -> float:
         """Wall seconds of all visits to these ceilings, between which there are so many other cases."""
@@ -370,10 +357,6 @@ def _work(case: Case, device: Device) -> PricedWork:
         chooses=case.role == "measurement",
         autotunes="its templates" in problem.implementation(case.implementation).summary,
     )
-
-
-def _family(case: Case) -> str:
-    return case.implementation.partition("-")[0]
 
 
 def _sort(case: Case, first: bool) -> Hashable:

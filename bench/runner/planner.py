@@ -356,11 +356,6 @@ class Planner:
             return looks + self.settings.visits * others
         return looks + max(0, self._schedule.visits - (REPLAN - self._until_replan))
 
-    @property
-    def has_ceilings(self) -> bool:
-        """Whether predictions rest on ceilings of this run."""
-        return any(seconds is not None for seconds in self._launch_s.values())
-
     def forecast(self, elapsed_s: float, is_started: bool = False) -> Forecast:
         """The forecast of this run, before its first visit, or of the rest of it.
 

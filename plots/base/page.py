@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -149,12 +148,6 @@ class Page:
             bottom=bottom_in / height_in,
             **how,
         )
-
-    def png(self) -> bytes:
-        """The page as a PNG at 150 dpi."""
-        written = BytesIO()
-        self.figure.savefig(written, dpi=150)
-        return written.getvalue()
 
     def save(self, stem: Path) -> list[Path]:
         """Write `stem`.png at 150 dpi and `stem`.svg; the paths."""

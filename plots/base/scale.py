@@ -199,9 +199,6 @@ def short(value: float) -> str:
     return _binary(value) if value >= 2**17 and value % 2**10 == 0 else style.number(value)
 
 
-# Named functions label ticks: figures are pickled for another process to save, and a lambda cannot be.
-
-
 def plain(value: float, _: object = None) -> str:
     """A tick's label: 0.05, 2, 1e+06."""
     return f"{value:g}"

@@ -263,17 +263,6 @@ def of_lines(columns: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> dict[tu
     return looks
 
 
-def of_devices(slugs: Sequence[str], size: float) -> dict[str, dict[str, Any]]:
-    """How the line of each device is drawn, its markers of this size: the first of a hue is solid."""
-    lines: dict[str, dict[str, Any]] = {}
-    for slug in slugs:
-        look = of_device(slug)
-        alike = sum(line["color"] == look.color for line in lines.values())
-        dash = ("-", (0, (5, 1.4)), (0, (1.5, 1.2)))[alike % 3]
-        lines[slug] = {"color": look.color, "marker": look.marker, "ms": size, "ls": dash}
-    return lines
-
-
 def marker(label: str, color: str, shape: str, size: float = 5.0, **how: Any) -> Line2D:
     """Entry of a legend for points of this colour and shape."""
     return Line2D([], [], color=color, marker=shape, ls="", ms=size, label=label, **how)

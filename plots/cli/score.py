@@ -11,16 +11,11 @@ import pandas as pd
 import typer
 from rich.markup import escape
 
-from bench.case_name import row_name
 from bench.cli.table import table_lines
-from bench.format import seconds_text
 from bench.judge.frame import read
-from bench.judge.score import Score, Scorecard, finest, scorecard, scores, worst
+from bench.judge.score import Score, Scorecard, scorecard, scores
 from bench.judge.timings import pool_of_runs, with_learned
 from plots.cli.arguments import CalibrateBy, Results, load_runs, writing
-
-BOUND_BY = {"L1": "limiter", "L2": "structured_limiter", "L3": "structured_limiter"}
-"""Level -> the column that says what its prediction is bound by."""
 
 
 def score(
@@ -28,9 +23,6 @@ def score(
     to: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the scores here, too.")
     ] = None,
-    most: Annotated[
-        int, typer.Option("--worst", metavar="N", min=0, help="List the N cases farthest off.")
-    ] = 5,
     calibrate_by: CalibrateBy = None,
 ) -> None:
     """How far predictions are from what was measured, by operator, device and level of the model.
@@ -42,7 +34,7 @@ def score(
     runs = load_runs(results, calibrate_by)
     known = pool_of_runs([*runs, *(read(calibrate_by) if calibrate_by else ())])
     card = scorecard(pd.concat([with_learned(run, known) for run in runs], ignore_index=True))
-    for line in score_lines(card, most):
+    for line in score_lines(card):
         typer.echo(line)
     if to is not None:
         with writing("scores"):
@@ -50,8 +42,8 @@ def score(
             to.write_text(json.dumps(every, indent=1) + "\n", "utf-8")
 
 
-def score_lines(card: Scorecard, most: int) -> Iterator[str]:
-    """The table, what is in it and what is not, and the `most` worst cases."""
+def score_lines(card: Scorecard) -> Iterator[str]:
+    """The table, what is in it and what is not."""
     scored = scores(card)
     yield from _table(scored)
     yield (
@@ -59,10 +51,6 @@ def score_lines(card: Scorecard, most: int) -> Iterator[str]:
         f"ratio: geometric mean of predicted / measured{card.left_out and '; '}{card.left_out}."
     )
     yield from _lost(card)
-    if scored and most:
-        yield ""
-        yield f"Farthest off, by the finest level there is (predicted / measured, at most {most}):"
-        yield from _worst(card, most)
 
 
 def _table(scored: Sequence[Score]) -> Iterator[str]:
@@ -89,14 +77,3 @@ def _lost(card: Scorecard) -> Iterator[str]:
             missing = ", ".join(f"{level} {n}" for level, n in group.lost.items() if n)
             shared = f"all levels on the same {len(group.rows)} rows"
             yield f"{where}: {shared}; rows with a number lost: {missing}."
-
-
-def _worst(card: Scorecard, most: int) -> Iterator[str]:
-    rows = []
-    for ratio, group, row in worst(card, most):
-        level, measured_s = finest(group), float(row["median_s"])
-        times = seconds_text(ratio * measured_s), seconds_text(measured_s)
-        words = (row_name(row) + (" (imported)" if group.source else ""), group.device, level)
-        bound_by = str(row.get(BOUND_BY.get(level, ""), ""))
-        rows.append((*map(escape, words), f"{ratio:.3f}", *times, escape(bound_by)))
-    yield from table_lines(("case", "device", "level", ">ratio", ">predicted", ">measured", "bound by"), rows)

@@ -99,8 +99,6 @@ def test_a_case_that_the_other_version_does_not_know_is_new_and_no_failure(cases
     (contest,) = contests(cases[:1], visit, lambda: None, 60.0, 0.02)
     assert contest.verdict == "NEW" and command.exit_code({"NEW": 1, "SAME": 1}) == 0
     assert command.exit_code({"NEW": 1}) == 3
-    row = f"| NEW |  | old: error: no such \\| thing | `{contest.case.name}` |"
-    assert row in list(ab_report.markdown_lines("a", [contest], 2.0, ["next"]))
 
 
 @pytest.mark.parametrize("budget_s", [27.0, 2700.0])
@@ -250,15 +248,10 @@ def test_of_the_same_code_a_false_alarm_is_no_failure(checkout: Path, measure: M
 
 
 @pytest.mark.usefixtures("changed")
-def test_where_nothing_is_decided_the_command_and_the_seconds_that_decide_are_said(measure: Measure) -> None:
+def test_where_nothing_is_decided_it_is_said_what_decides_more(measure: Measure) -> None:
     measure(Machine(3, 1.04, 0.02))
     code, text = ab(CASE, "--bench-budget", "10", "--same", "1")
-    last = text.splitlines()[-1]
-    found = re.match(rf"next: python -m bench (ab .* {CASE} --bench-budget (\d+))   \(about ", last)
-    assert code == 3 and found, text
-    assert "--ref HEAD --bench-device cpu --same 1 " in last and int(found[2]) > 10
-    measure(Machine(4, 1.04, 0.02))
-    assert CliRunner().invoke(app, found[1].split()).exit_code == 1
+    assert code == 3 and text.splitlines()[-1].startswith("a longer --bench-budget, ")
 
 
 @pytest.mark.usefixtures("changed")
@@ -332,7 +325,7 @@ def test_cases_of_a_change_are_spread_over_sweeps_and_lines() -> None:
     assert {case.role for case in tour} == {"measurement"} and "gemm/square" in {case.sweep for case in tour}
 
 
-def test_a_change_is_compared_with_where_it_began(checkout: Path, measure: Measure, tmp_path: Path) -> None:
+def test_a_change_is_compared_with_where_it_began(checkout: Path, measure: Measure) -> None:
     compared = measure(Machine(3, 1.1, 0.003))
     began = git(checkout, "rev-parse --short=12 HEAD")
     git(checkout, "checkout -q -b other")
@@ -343,32 +336,17 @@ def test_a_change_is_compared_with_where_it_began(checkout: Path, measure: Measu
     (checkout / "kernels" / "softmax" / "operator.py").write_text("x = 2\n")
     committed(checkout)
     (checkout / "kernels" / "a.py").write_text("x = 2\n")
-    page = tmp_path / "page.md"
-    code, text = ab("--ref", "other", "--changed", "--bench-budget", "60", "--markdown", str(page))
+    code, text = ab("--ref", "other", "--changed", "--bench-budget", "60")
     assert code == 1 and "of the 624 cases of softmax" in text, text
     assert f"this checkout against {began} (where it left other): " in text
     assert compared[0][:2] == ("x = 1\n", "x = 2\n")
-    head, _, what, *_ = page.read_text().splitlines()
-    assert re.fullmatch(r"\*\*\d+ cases: \d+ SLOWER\*\*", head) and what.startswith("This checkout against")
-    rows = [line for line in page.read_text().splitlines() if line.startswith("| SLOWER |")]
-    assert re.match(r"\| SLOWER \| \+\d+\.\d % \| \+\d+\.\d % to \+\d+\.\d % \| `softmax/", rows[0])
 
 
-def test_where_nothing_timed_differs_nothing_is_compared(checkout: Path, tmp_path: Path) -> None:
+def test_where_nothing_timed_differs_nothing_is_compared(checkout: Path) -> None:
     (checkout / "README.md").write_text("x\n")
-    page = tmp_path / "page.md"
-    code, text = ab("--changed", "--markdown", str(page))
-    says = "nothing to compare: no time depends on what differs from HEAD"
-    assert code == 0 and text == f"{says}\n" and page.read_text() == f"**{says}**\n"
+    code, text = ab("--changed")
+    assert code == 0 and text == "nothing to compare: no time depends on what differs from HEAD\n"
     (checkout / "kernels" / "fma").mkdir()
     (checkout / "kernels" / "fma" / "operator.py").write_text("x = 1\n")
     code, text = ab("--changed")
     assert code == 3 and re.search(r"none of the \d+ cases of fma can run on cpu", text)
-
-
-def test_a_page_lists_what_is_not_the_same_and_stays_short(cases: list[Case]) -> None:
-    (same,), (slower,) = (Machine(3, by, 0.003).contests(cases[:1]) for by in (1.0, 1.1))
-    lines = list(ab_report.markdown_lines("a", [same] * 50 + [slower] * 140, 2.0, []))
-    assert lines[0] == "**190 cases: 140 SLOWER, 50 SAME within 2 %**"
-    assert lines[-1] == "|  |  |  | and 40 more |" and sum("SLOWER" in line for line in lines[1:]) == 100
-    assert len("\n".join(lines)) < 65_536 / 2

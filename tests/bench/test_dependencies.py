@@ -175,8 +175,11 @@ def test_the_doctor_says_what_is_missing_with_nothing_but_the_standard_library()
     """`-S` leaves out the packages of this environment."""
     done = python("-S", "-m", "bench", "doctor", "--quick")
     assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1
-    assert done.stderr.startswith("error: these Python packages are missing: numpy, pandas, pyarrow,")
-    assert "openpyxl" not in done.stderr
+    assert done.stderr.startswith(
+        "error: these Python packages are missing: numpy, nvidia-ml-py, pandas, pyarrow,"
+    )
+    assert ", torch>=2.11, triton>=3.6, typer; install with: " in done.stderr
+    assert "openpyxl" not in done.stderr and "matplotlib" not in done.stderr
 
 
 def test_the_doctor_finds_a_machine_that_only_measures_in_order(hiding) -> None:

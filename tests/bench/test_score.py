@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.judge.score import Scorecard, finest, scorecard, scores, worst
+from bench.judge.score import Scorecard, scorecard, scores
 from bench.model.predict import LEVELS
 from plots.cli.score import score_lines
 from tests.bench.rows import Chance
@@ -60,7 +60,7 @@ def test_all_levels_are_scored_on_the_rows_that_all_of_them_know(chance: Chance)
     assert dict(group.lost) == {"L0": 20, "L1": 35, "L2": 5}
     assert {one.level: one.n for one in scores(card)} == {"L0": 65, "L1": 65, "L2": 65}
     assert (card.without_number, card.scored) == (35, 65)
-    told = " ".join(score_lines(card, 0))
+    told = " ".join(score_lines(card))
     assert "rows with a number lost: L0 20, L1 35, L2 5" in told and "35 that not every level" in told
 
 
@@ -111,34 +111,11 @@ def test_json_has_its_keys_in_their_order(chance: Chance) -> None:
     assert (known["source"], known["regime"], known["runs"]) == (None, "sustained", ["run"])
 
 
-def test_the_worst_are_the_farthest_in_logarithms(chance: Chance) -> None:
-    rows = frame(50, chance).drop(columns="learned_s")
-    rows["structured_s"] = rows["median_s"] * 1.1
-    rows.loc[7, "structured_s"] = rows.loc[7, "median_s"] / 5  # an error of 80 %, yet farther than
-    rows.loc[9, "structured_s"] = rows.loc[9, "median_s"] * 4  # one of 300 %
-    absent = ["structured_s", "priors_s", "datasheet_s", "learned_s"]
-    other = frame(5, chance, operator="softmax", sweep="softmax").drop(columns=absent)
-    other["predicted_s"] = other["median_s"] * [1, 1, 3, 1, 1]
-    card = scorecard(pd.concat([rows, other], ignore_index=True))
-    assert [finest(group) for group in card.groups] == ["L2", "L1"]
-    found = worst(card, 3)
-    assert [ratio for ratio, *_ in found] == pytest.approx([0.2, 4.0, 3.0])
-    assert [json.loads(row["parameters"])["m"] for *_, row in found] == [7, 9, 2]
-    told = list(score_lines(card, 3))
-    (first,) = [line for line in told if "-m7-" in line]
-    assert first.startswith(" gemm-cublas-float16-m7-cold ") and first.endswith("wave tail")
-    assert " L2 " in first and " 0.200 " in first and "imported" not in first
-    assert next(line for line in told if "softmax-cublas-float16-m2-cold" in line).endswith("memory")
-    rows["source"] = "somebody 1.0; a file"
-    assert any("-m7-cold (imported)" in line for line in score_lines(scorecard(rows), 3))
-    assert not any("Farthest" in line for line in score_lines(card, 0))
-
-
 @pytest.mark.parametrize("empty", [{"median_s": np.nan}, dict.fromkeys(LEVELS.values(), np.nan)])
 def test_nothing_to_score_is_said_and_is_no_error(chance: Chance, empty: dict[str, float]) -> None:
     card: Scorecard = scorecard(frame(6, chance, **empty))
-    assert scores(card) == [] and worst(card, 5) == []
-    told = list(score_lines(card, 5))
+    assert scores(card) == []
+    told = list(score_lines(card))
     assert told[0].startswith("Scored: 0 of 6 rows")
     if "median_s" not in empty:
         assert told[1] == "gemm on nvidia-h200: no level has a prediction, so nothing is scored."
@@ -150,5 +127,5 @@ def test_levels_that_share_no_row_are_said_to(chance: Chance) -> None:
     rows["structured_s"] = [np.nan, np.nan, 1.0, 1.0]
     card = scorecard(rows)
     assert scores(card) == []
-    told = " ".join(score_lines(card, 5))
+    told = " ".join(score_lines(card))
     assert "all levels on the same 0 rows; rows with a number lost: L1 2, L2 2" in told

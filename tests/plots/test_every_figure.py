@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,11 +113,8 @@ def test_it_says_what_ran_and_has_points_and_words_on_its_axes(pages: dict[str, 
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_it_can_be_sent_to_another_process_and_its_files_carry_the_whole_caption(
-    pages: dict[str, Page], stem: str, tmp_path: Path
-) -> None:
-    page = pickle.loads(pickle.dumps(pages[stem]))
-    assert isinstance(page, Page)
+def test_its_files_carry_the_whole_caption(pages: dict[str, Page], stem: str, tmp_path: Path) -> None:
+    page = pages[stem]
     with style.look():
         png, svg = page.save(tmp_path / "x")
     image = Image.open(png)
