@@ -93,7 +93,7 @@ def test_operators_devices_sources_and_regimes_are_never_pooled(chance: Chance) 
     kinds[3] = {"source": "somebody 1.0"}  # who, not which file
     usual = {"operator": "gemm", "device": "nvidia-h200", "source": None, "regime": "sustained"}
     assert keys == {tuple((usual | kind).values()): 5 + i for i, kind in enumerate(kinds)}
-    table = "\n".join(score_lines(scorecard(rows), 0))
+    table = "\n".join(score_lines(scorecard(rows)))
     assert "imported: somebody 1.0" in table and "boost" in table and "regime unknown" in table
     assert [one.operator for one in found] == sorted(one.operator for one in found)
 
