@@ -179,7 +179,7 @@ def test_the_exit_code_of_the_night_is_the_step_s(runner: Runner, code: int, say
     assert json.loads(words.read_text()) == [
         *("-m", "bench", "nightly", "--bench-results", "results/nightly", "--bench-device", "cuda"),
         *("--bench-budget", "60", "--bench-visits", "3"),
-        *("--summary", f"{temp}/night.md", "--json", f"{temp}/night.json"),
+        *("--summary", f"{temp}/night.md"),
     ]
 
 
@@ -208,7 +208,7 @@ def test_the_summary_is_shown_whatever_became_of_the_night(runner: Runner) -> No
     after = measure[[step.get("name") for step in measure].index("Measure and judge") + 1 :]
     assert len(after) == 5 and all(step["if"].startswith("always()") for step in after)
     said = measure[-1]["with"]["path"].split()
-    assert {name.rpartition("/")[2] for name in said} >= {"night.md", "night.json", "page.html"}
+    assert {name.rpartition("/")[2] for name in said} >= {"night.md", "page.html"}
 
 
 def test_clocks_are_locked_and_let_go(runner: Runner) -> None:

@@ -36,6 +36,7 @@ FORMER: Mapping[str, str] = {
     "claims --experiments": "`claims --experiments` is `claims --by experiment`",
     "claims --markdown": "`claims --markdown` is `claims --by claim`",
     "claims --rules": "`claims --rules` is `claims --by rule`",
+    "nightly --json": "`nightly --json` is gone: its exit code, its page, and SQL over its rows",
     "compare --again": "`compare --again` is gone: `compare` ends with the `ab` command to go on with",
     "compare --markdown": "`compare --markdown` is gone: `plots report` is a page of several devices",
     "explain --from": "`explain --from` is gone: `predict OPERATOR NAME=VALUES...` learns from other GPUs",

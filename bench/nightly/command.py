@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -51,9 +52,6 @@ def nightly(
     summary: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The page, also as this Markdown file.")
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="The same as JSON, with every detail.")
-    ] = None,
 ) -> None:
     """One night: measure this machine, compare with the nights before, say what changed.
 
@@ -62,9 +60,9 @@ def nightly(
     fit, or the input is bad. 3: the run broke.
     """
     from bench.cli.whole_run import measure
-    from bench.nightly.night import night, worst
-    from bench.nightly.report import nightly_json, nightly_lines
-    from bench.runner.options import Options
+    from bench.nightly.night import Tonight, night, worst
+    from bench.nightly.report import nightly_lines
+    from bench.runner.options import Options, short_name
     from bench.runner.run import RESULTS
     from bench.sweep.suites import CORE
 
@@ -85,11 +83,14 @@ def nightly(
         shard=bench_shard,
         resume=bench_resume,
     )
-    nights = night(chosen(bench_device), baseline, options, measure, typer.echo)
-    code = worst(device_night.exit_code for device_night in nights)
-    page = "\n".join(nightly_lines(nights))
+    nights: list[Tonight] = []
+    for device in chosen(bench_device):
+        of_device = replace(options, device=short_name(device))
+        nights.append(night(device, baseline, of_device, measure, typer.echo))
+        if nights[-1].broken:  # by Ctrl-C, say: nothing more is measured
+            break
+    page = "\n".join(line for tonight in nights for line in nightly_lines(tonight))
     typer.echo(f"\n{page}")
-    for path, text in ((summary, page), (json_file, nightly_json(nights, code))):
-        if path is not None:
-            write_text(path, text)
-    raise typer.Exit(code)
+    if summary is not None:
+        write_text(summary, page)
+    raise typer.Exit(worst(tonight.exit_code for tonight in nights))

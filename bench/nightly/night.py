@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,7 @@ from bench.judge.comparison_side import case_of
 from bench.judge.history.load import histories
 from bench.judge.history.series import KEY, Night
 from bench.judge.history.steps import HOLDS, LEAST, JudgedHistory, Step, judged
-from bench.nightly.flips import Flip, flips
-from bench.runner.options import Options, short_name
+from bench.runner.options import Options
 from bench.runner.run import RunResult
 from bench.store.schema import Measurement, RunKey
 
@@ -52,9 +51,9 @@ class Tonight:
     device: Device
     unfit: list[Unfit] = field(default_factory=list)
     rows: list[Measurement] = field(default_factory=list)
-    """Rows of tonight's run; of several shards here, of all."""
-    paths: list[Path] = field(default_factory=list)
-    """Result files of tonight."""
+    """Rows of tonight's run."""
+    path: Path | None = None
+    """Its result file."""
     refusal: str = ""
     """Why the measuring could not begin: another run has the device, an option is wrong."""
     broken: str = ""
@@ -65,8 +64,6 @@ class Tonight:
     judged: JudgedHistory | None = None
     """Everything so far, tonight last; None if there is nothing of tonight."""
     failing: list[Failing] = field(default_factory=list)
-    flips: list[Flip] = field(default_factory=list)
-    """Claims that tonight decides the other way; no part of the exit code."""
     left_out: list[str] = field(default_factory=list)
     """Files of the history that could not be used, a sentence each."""
 
@@ -142,68 +139,48 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def night(
-    devices: Sequence[Device],
+    device: Device,
     baseline: Path | None,
     options: Options,
     measure: Callable[[Options], Sequence[RunResult]],
     say: Callable[[str], None],
-    look: Callable[[Device], list[Unfit]] = fitness,
-) -> list[Tonight]:
-    """Measure the devices and judge what came of it; a `Tonight` for each, in their order.
+) -> Tonight:
+    """Measure the device, if it is fit, and judge what came of it.
 
-    `options` are those of the run, which `measure` makes; `say` shows a line. Devices that are not fit are
-    left out of the measuring.
+    `options` are those of the run, of this device alone, which `measure` makes; `say` shows a line.
     """
-    nights = [Tonight(device, unfit=look(device)) for device in devices]
-    for device_night in nights:
-        for remark in device_night.unfit:
-            say(f"{device_night.device}: {remark}")
-    fit = [device_night for device_night in nights if not device_night.refused]
-    if fit and len(fit) == len(nights):
-        _measure(fit, options, measure)
-    else:  # a run for each that is left
-        for device_night in fit:
-            _measure([device_night], replace(options, device=short_name(device_night.device)), measure)
-    for device_night in fit:
-        if device_night.paths:
-            judge(device_night, options.results, baseline)
-    return nights
+    tonight = Tonight(device, unfit=fitness(device))
+    for remark in tonight.unfit:
+        say(f"{device}: {remark}")
+    if not tonight.refused:
+        _measure(tonight, options, measure)
+    if tonight.path is not None:
+        judge(tonight, options.results, baseline)
+    return tonight
 
 
-def _measure(
-    nights: Sequence[Tonight], options: Options, measure: Callable[[Options], Sequence[RunResult]]
-) -> None:
-    """Make one run; give each night its result file, or the reason why it has none."""
+def _measure(tonight: Tonight, options: Options, measure: Callable[[Options], Sequence[RunResult]]) -> None:
+    """Make the run; note its result file, or the reason why it has none."""
     began_s = time.perf_counter()
-    refusal = broken = ""
-    results: dict[str, RunResult] = {}
     try:
         with _terminated_as_by_ctrl_c():
-            results = {result.device.id: result for result in measure(options)}
+            (result,) = measure(options)
     except UserError as error:
-        refusal = str(error)
+        tonight.refusal = str(error)
     except KeyboardInterrupt:
-        broken = "the run was interrupted before it began"
-    except Exception as error:  # the other nights and the page are worth having; exit code 1 would be a lie
+        tonight.broken = "the run was interrupted before it began"
+    except Exception as error:  # the page is worth having; exit code 1 would be a lie
         traceback.print_exc()
-        broken = f"a mistake of ours ended the run, please report it: {type(error).__name__}: {error}"
-    for device_night in nights:
-        device_night.wall_s = time.perf_counter() - began_s
-        device_night.refusal, device_night.broken = refusal, broken
-        result = results.get(device_night.device.id)
-        if result is not None and result.path is not None:
-            device_night.paths, device_night.rows = [result.path], result.rows
-            device_night.parts_s = result.parts_s
-        elif not refusal and not broken:
-            device_night.broken = _why(result)
-
-
-def _why(result: RunResult | None) -> str:
-    """Why a run that began has left no result file."""
-    if result is None:
-        return "the run did not measure this device"
-    kept = f"; what it measured is safe in {result.journal}: --bench-resume goes on" if result.journal else ""
-    return f"the run left no result file: {result.reason or 'no case was measured'}{kept}"
+        tonight.broken = f"a mistake of ours ended the run, please report it: {type(error).__name__}: {error}"
+    else:
+        tonight.path, tonight.parts_s = result.path, result.parts_s
+        if result.path is not None:
+            tonight.rows = result.rows
+        else:
+            kept = f"; what it measured is safe in {result.journal}: --bench-resume goes on"
+            why = result.reason or "no case was measured"
+            tonight.broken = f"the run left no result file: {why}{kept if result.journal else ''}"
+    tonight.wall_s = time.perf_counter() - began_s
 
 
 @contextmanager
@@ -224,21 +201,18 @@ def judge(device_night: Tonight, results: Path, baseline: Path | None) -> None:
         places.append(ours if ours.is_dir() else baseline)
     there = [place for place in places if any(place.rglob("*.parquet"))]
     unit = device_night.device.id if device_night.device.kind == "cuda" else ""
-    runs = {
-        RunKey(device_night.device.slug, device_night.device.id, path.stem) for path in device_night.paths
-    }
+    assert device_night.path is not None
+    run = RunKey(device_night.device.slug, device_night.device.id, device_night.path.stem)
     for history in histories(there, device_night.left_out.append):
         if (history.device, history.unit) != (device_night.device.slug, unit):
             continue
-        tonight = max((at for at, night in enumerate(history.nights) if night.run in runs), default=None)
+        tonight = max((at for at, night in enumerate(history.nights) if night.run == run), default=None)
         if tonight is None:
             continue
         for night in history.nights[tonight + 1 :]:
             device_night.left_out.append(f"{night.run_id} is dated after tonight: a clock is or was wrong")
         device_night.judged = judged(history.until(tonight), LOOK_BACK)
     device_night.failing = list(_failing(device_night))
-    if device_night.judged is not None:
-        device_night.flips = flips(device_night.judged.history)
 
 
 def _failing(device_night: Tonight) -> Iterable[Failing]:

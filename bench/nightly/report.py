@@ -1,4 +1,4 @@
-"""What a night has to say: a page of Markdown for people, the same as JSON for whatever comes after.
+"""What a night has to say: a page of Markdown.
 
 The first line is the verdict. What moved comes with how far that stands out of its noise, since when, and
 what changed on that night; then what could not run, how the machine was, and where the time went.
@@ -6,11 +6,8 @@ what changed on that night; then what could not run, how the machine was, and wh
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -25,24 +22,15 @@ from bench.nightly.night import BROKEN, CLEAN, NOT_COMPARABLE, REGRESSION, Tonig
 
 VERDICTS = {CLEAN: "CLEAN", REGRESSION: "REGRESSION", NOT_COMPARABLE: "NOT COMPARABLE", BROKEN: "BROKEN"}
 MOST_SHOWN = 20
-"""Rows of a table of the page; the JSON has all."""
+"""Rows of a table of the page."""
 
 
-def nightly_lines(nights: Sequence[Tonight]) -> Iterator[str]:
-    """The page, a section for each device."""
-    for device_night in nights:
-        yield from _device(device_night)
-
-
-def _device(device_night: Tonight) -> Iterator[str]:
-    yield f"# {_verdict([device_night], device_night.exit_code)}: {device_night.device}"
+def nightly_lines(device_night: Tonight) -> Iterator[str]:
+    """The page of one device."""
+    yield f"# {_verdict(device_night)}: {device_night.device}"
     yield ""
     yield f"{_in_short(device_night)}."
     yield ""
-    for flip in device_night.flips[:MOST_SHOWN]:
-        yield f"* FLIPPED: {flip}"
-    if (more := len(device_night.flips) - MOST_SHOWN) > 0:
-        yield f"* FLIPPED: {count_text(more, 'further claim')}, in the JSON"
     for remark in device_night.unfit:
         yield f"* {'refused' if remark.refuses else 'beware'}: {remark}"
     if (tonight := device_night.night) is not None:
@@ -64,18 +52,17 @@ def _device(device_night: Tonight) -> Iterator[str]:
             yield f"  {line}" if line.startswith(" ") else f"* {line}"
         for line in sentinel_lines(device_night.rows):
             yield f"* {line}"
-        for path in device_night.paths:
-            yield f"* rows: `{path}`"
-        if device_night.paths:
-            yield f"* page: `python -m plots report {device_night.paths[-1].parent}`"
+        if device_night.path is not None:
+            yield f"* rows: `{device_night.path}`"
+            yield f"* page: `python -m plots report {device_night.path.parent}`"
         yield ""
 
 
-def _verdict(nights: Sequence[Tonight], exit_code: int) -> str:
-    """The word for an exit code. The first nights are no verdict, and must not be shown as CLEAN."""
-    if exit_code == CLEAN and not any(device_night.compared for device_night in nights):
+def _verdict(device_night: Tonight) -> str:
+    """The word for its exit code. The first nights are no verdict, and must not be shown as CLEAN."""
+    if device_night.exit_code == CLEAN and not device_night.compared:
         return "LEARNING"
-    return VERDICTS[exit_code]
+    return VERDICTS[device_night.exit_code]
 
 
 def _in_short(device_night: Tonight) -> str:
@@ -141,7 +128,7 @@ def _moved(device_night: Tonight) -> Iterator[str]:
         yield from ("## What moved", "")
         names = ("", "what", ">by", ">95 % interval", ">usual within", "since", "what changed then")
         rows = [_row(history, step, step.raised == device_night.tonight) for step in steps]
-        yield from _table(names, rows, "in the JSON and in `plots report`")
+        yield from _table(names, rows, "`plots report`")
     for step in over:
         yield f"* over tonight, or the new normal: {step.name}, {change_text(step.change.ratio)}"
     if over:
@@ -170,7 +157,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> I
     """A table of the first MOST_SHOWN of the rows; `where` the others are."""
     yield from markdown_lines(names, rows[:MOST_SHOWN])
     if len(rows) > MOST_SHOWN:
-        yield f"\n... and {len(rows) - MOST_SHOWN} more, {where}"
+        yield f"\n... and {len(rows) - MOST_SHOWN} more, in {where}"
     yield ""
 
 
@@ -182,7 +169,7 @@ def _failing(device_night: Tonight) -> Iterator[str]:
         (row_name(each.row), each.row.status, each.since, each.row.reason[:160])
         for each in device_night.failing
     ]
-    yield from _table(("case", "tonight", "since", "why"), rows, "in the JSON")
+    yield from _table(("case", "tonight", "since", "why"), rows, "the result file")
 
 
 def _times(device_night: Tonight) -> Iterator[str]:
@@ -201,74 +188,3 @@ def _times(device_night: Tonight) -> Iterator[str]:
     for name, moved in zip(BOUNDS, judged.machine[:, -1], strict=True):
         if math.isfinite(moved):
             yield f"* the machine's ceilings ({name}): {change_text(math.exp(moved))} tonight"
-
-
-# ---- the same for machines
-
-
-def nightly_json(nights: Sequence[Tonight], exit_code: int) -> str:
-    """Everything as JSON: seconds, percent, numbers that are not known are null."""
-    head = {"schema": 1, "exit_code": exit_code, "verdict": _verdict(nights, exit_code)}
-    return (
-        json.dumps(
-            head | {"devices": [_plain(device_night) for device_night in nights]}, indent=1, allow_nan=False
-        )
-        + "\n"
-    )
-
-
-def _plain(device_night: Tonight) -> dict[str, Any]:
-    tonight = device_night.night
-    history = None if device_night.judged is None else device_night.judged.history
-    return {
-        "device": device_night.device.slug,
-        "device_name": device_night.device.name,
-        "device_id": device_night.device.id,
-        "exit_code": device_night.exit_code,
-        "verdict": _verdict([device_night], device_night.exit_code),
-        "in_short": _in_short(device_night),
-        "unfit": [{"says": str(remark), "refuses": remark.refuses} for remark in device_night.unfit],
-        "results": [str(path) for path in device_night.paths],
-        "run_id": None if tonight is None else tonight.run_id,
-        "commit": None if tonight is None else tonight.commit,
-        "facts": {} if tonight is None else dict(tonight.facts),
-        "changed": [] if tonight is None else [change._asdict() for change in tonight.changed],
-        "remarks": [] if tonight is None else list(tonight.remarks),
-        "nights": 0 if history is None else len(history.nights),
-        "compared": device_night.compared,
-        "steps": [
-            _step(history, step, step.raised == device_night.tonight)
-            for step in device_night.steps(kinds=("machine", "class", "series"))
-            if history is not None
-        ],
-        "failing": [
-            {"case": row_name(each.row)}
-            | {name: getattr(each.row, name) for name in ("sweep", "operator", "implementation")}
-            | {"parameters": json.loads(each.row.parameters)}
-            | {"status": each.row.status, "reason": each.row.reason, "since": each.since}
-            for each in device_night.failing
-        ],
-        "flips": [flip.as_json() for flip in device_night.flips],
-        "rows": dict(Counter(row.status for row in device_night.rows)),
-        "wall_s": round(device_night.wall_s, 3),
-        "left_out": device_night.left_out,
-    }
-
-
-def _step(history: History, step: Step, new: bool) -> dict[str, Any]:
-    began = history.nights[step.began]
-    series = [step.row] if step.kind == "series" else list(step.members)
-    names = ["sweep", "operator", "implementation", "parameters", "cache", "threads_asked"]
-    return {
-        "kind": step.kind,
-        "name": step.name,
-        "direction": "slower" if step.change.log > 0 else "faster",
-        "effect_percent": round(100 * math.expm1(step.change.log), 3),
-        "noise_percent": round(100 * math.expm1(step.noise), 3),
-        "since": began.run_id,
-        "since_commit": began.commit,
-        "changed_then": [change._asdict() for change in began.changed],
-        "confirmed": history.nights[step.raised].run_id,
-        "new": new,
-        "series": json.loads(history.series.iloc[series][names].to_json(orient="records")),
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -12,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from bench.device.health import Unfit
 from bench.errors import UserError
 from bench.format import count_text
 from bench.nightly.night import Tonight, night, worst
-from bench.nightly.report import nightly_json, nightly_lines
+from bench.nightly.report import nightly_lines
 from bench.runner import options as run_options
 from bench.runner.cases import ChosenCases
 from bench.runner.options import Options
@@ -86,9 +85,8 @@ class Machine:
 
     def run(self, unfit: Sequence[Unfit] = (), baseline: Path | None = None) -> Tonight:
         options = Options(device="cuda:0", results=self.results)
-        (found,) = night(
-            [self.device], baseline, options, self.measure, lambda line: None, lambda device: list(unfit)
-        )
+        with patch("bench.nightly.night.fitness", lambda device: list(unfit)):
+            found = night(self.device, baseline, options, self.measure, lambda line: None)
         self.night += 1
         return found
 
@@ -104,18 +102,9 @@ def machine(tmp_path: Path, chance: np.random.Generator) -> Machine:
     return Machine(tmp_path / "results", chance)
 
 
-def device(one: Tonight) -> dict[str, Any]:
-    """What the JSON says of the night's device."""
-    (told,) = json.loads(nightly_json([one], one.exit_code))["devices"]
-    assert told["exit_code"] == one.exit_code
-    of_device: dict[str, Any] = told
-    return of_device
-
-
 def page(one: Tonight) -> str:
-    """The page as people read it; the JSON says the same code."""
-    assert device(one)
-    return "\n".join(nightly_lines([one]))
+    """The page as people read it."""
+    return "\n".join(nightly_lines(one))
 
 
 def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> None:
@@ -125,8 +114,6 @@ def test_the_first_nights_have_nothing_to_be_compared_with(machine: Machine) -> 
         assert found.exit_code == 0 and verdict.startswith("# LEARNING: ")
         assert short.startswith(f"nothing was compared yet: this is night {number}, ")
         assert short.endswith(f" and is {count_text(7 - number, 'night')} away.")
-        told = json.loads(nightly_json([found], 0))
-        assert {told["verdict"], told["devices"][0]["verdict"]} == {"LEARNING"}
     found = machine.run()
     assert found.exit_code == 0 and found.compared == CASES - 2
     assert page(found).startswith("# CLEAN: ") and "nothing changed: 10 cases" in page(found)
@@ -144,11 +131,10 @@ def test_a_case_that_got_slower_is_told_from_its_second_night_on(machine: Machin
     assert told.startswith("# REGRESSION: ") and "| SLOWER (new) | gemm/all-triton-softmax-float16-" in told
     assert f"({run_id(NIGHTS)})" in told and "commit c13 -> c14" in told
     assert "1 slower (1 of them new tonight), 0 faster; 10 cases compared." in told
-    (said,) = device(found)["steps"]
-    assert said["since"] == run_id(NIGHTS) and said["new"] and 10 < said["effect_percent"] < 30
+    assert 1.1 < step.change.ratio < 1.3
     again = machine.run()
     assert again.exit_code == 1 and "| SLOWER | gemm/all-triton-softmax-" in page(again)
-    assert not device(again)["steps"][0]["new"] and "1 slower (0 of them new tonight)" in page(again)
+    assert "1 slower (0 of them new tonight)" in page(again)
     machine.broken[5] = "skipped"
     found = machine.run()
     assert found.exit_code == 0, "it was not measured tonight"
@@ -289,29 +275,41 @@ def test_of_several_devices_the_worst_counts() -> None:
     assert [worst(codes) for codes in ([], [0, 2], [2, 1, 0], [0, 1, 3, 2])] == [0, 2, 1, 3]
 
 
-def test_one_gpu_that_is_not_fit_does_not_keep_the_others(machine: Machine) -> None:
-    other = replace(machine.device, index=1, uuid="GPU-bb", id="other")
-    unfit = {machine.device.uuid: [Unfit("mig", "is partitioned", True)]}
-    options = Options(device="all", results=machine.results)
-    devices = [machine.device, other]
-    first, second = night(devices, None, options, machine.measure, print, lambda one: unfit.get(one.uuid, []))
-    assert first.refused and not first.paths
-    assert machine.options == [replace(options, device="cuda:1")]
-    assert second.broken  # the file is the other's
-
-
-def test_the_command_writes_its_files_and_ends_with_the_code(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def commanded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """The machine as the one that the command finds and measures."""
     monkeypatch.setattr("bench.nightly.command.chosen", lambda wanted: [machine.device])
     monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
     monkeypatch.setattr("bench.cli.whole_run.measure", lambda options, **_: machine.measure(options))
-    summary, told = tmp_path / "new" / "night.md", tmp_path / "night.json"
+    return machine
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_each_device_has_a_night_of_its_own(
+    commanded: Machine, interrupted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is not fit does not keep the others; after Ctrl-C none is begun."""
+    machine = commanded
+    devices = [replace(machine.device, index=at, name=f"H{at}", uuid=f"GPU-{at}") for at in range(3)]
+    monkeypatch.setattr("bench.nightly.command.chosen", lambda wanted: devices)
+    unfit = [Unfit("mig", "is partitioned", True)]
+    monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [] if device.index else unfit)
+    if interrupted:
+        machine.leaves = Mock(side_effect=KeyboardInterrupt())
+    done = CliRunner().invoke(app, ["nightly", "--bench-results", str(machine.results)])
+    assert [asked.device for asked in machine.options] == ["cuda:1"] if interrupted else ["cuda:1", "cuda:2"]
+    assert done.exit_code == (3 if interrupted else 2), done.output
+    assert done.output.count("\n# ") == (2 if interrupted else 3)
+
+
+def test_the_command_writes_its_page_and_ends_with_the_code(commanded: Machine, tmp_path: Path) -> None:
+    machine = commanded
+    summary = tmp_path / "new" / "night.md"
     given = ["--bench-results", str(machine.results), "--bench-budget", "9", "--bench-sweep", "gemm"]
-    given += ["--summary", str(summary), "--json", str(told), "--bench-shard", "1/2", "--bench-resume"]
+    given += ["--summary", str(summary), "--bench-shard", "1/2", "--bench-resume"]
     done = CliRunner().invoke(app, ["nightly", *given])
     assert done.exit_code == 0, done.output
-    assert summary.read_text() in done.output and json.loads(told.read_text())["exit_code"] == 0
+    assert summary.read_text() in done.output
     (asked,) = machine.options
     assert (asked.results, asked.budget, asked.visits) == (machine.results, "9", "3")
     assert (list(asked.sweeps), asked.shard, asked.resume) == (["gemm"], "1/2", True)
@@ -322,19 +320,20 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
 ) -> None:
     """The real run in this process, of which a worker process without torch is all that is made up."""
     folder = several.stand_in(tmp_path, monkeypatch)
+    monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
     monkeypatch.setattr(run_options, "chosen", lambda wanted: [several.gpu(0)])
     monkeypatch.setattr(run_options, "chosen_cases", lambda *_: ChosenCases(several.small(folder, [1, 2, 3])))
     options = Options(results=folder / "results", visits="3", budget="inf")
 
     def tonight(options: Options) -> Tonight:
-        (found,) = night([several.gpu(0)], None, options, whole_run.measure, print, lambda device: [])
+        found = night(several.gpu(0), None, options, whole_run.measure, print)
         return found
 
     found = tonight(options)
-    assert found.exit_code == 0 and [row.status for row in found.rows] == ["ok"] * 3
-    assert read_rows(found.paths[0]) == found.rows
+    assert found.path and found.exit_code == 0 and [row.status for row in found.rows] == ["ok"] * 3
+    assert read_rows(found.path) == found.rows
     said = capsys.readouterr().out
-    assert "[9/9]" in said and "3 of 3 cases have a time" in said and f"rows: {found.paths[0]}" in said
+    assert "[9/9]" in said and "3 of 3 cases have a time" in said and f"rows: {found.path}" in said
     # ... and after Ctrl-C in the second visit, gone on with
     os.mkfifo(folder / "here-GPU-0-2")
     (folder / "hang-GPU-0-2").touch()
@@ -348,4 +347,4 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     assert cut_short.exit_code == 3 and "was interrupted; what it measured is safe in " in cut_short.broken
     (folder / "hang-GPU-0-2").unlink()
     again = tonight(replace(options, resume=True))
-    assert again.paths[0].stem in cut_short.broken and len(again.rows) == 3
+    assert again.path and again.path.stem in cut_short.broken and len(again.rows) == 3

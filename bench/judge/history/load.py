@@ -148,7 +148,7 @@ def _add(
     suspect = [any(flag.rule(row, _NOTHING) for flag in DOUBTING) for row in parquet.rows(timed)]
     into.nights.append(
         _Gathered(
-            _night(path, whose, run, timed),
+            _night(whose, run, timed),
             np.array([into.series[key] for key in keys], dtype=np.intp),
             np.log(timed["median_s"].to_numpy()),
             np.where(np.isfinite(half), half, np.nan),
@@ -176,7 +176,7 @@ def _describe(into: _Nights, run: DeviceRun, fresh: Sequence[_Key]) -> None:
         into.described.append({"dtype": row.dtype, "bound": bound, "ceiling": ceiling})
 
 
-def _night(path: Path, whose: RunKey, run: pa.Table, timed: pa.Table) -> Night:
+def _night(whose: RunKey, run: pa.Table, timed: pa.Table) -> Night:
     facts = {fact.name: text for fact in SEGMENT if (text := _told(timed if len(timed) else run, fact))}
     roofs = timed.filter(pc.equal(timed["role"], "roof")).select(["visits", "set_aside"]).to_pylist()
     looks = [(roof["visits"] or 1) + len(roof["set_aside"] or ()) for roof in roofs]
@@ -191,7 +191,6 @@ def _night(path: Path, whose: RunKey, run: pa.Table, timed: pa.Table) -> Night:
         asked=len(run) - run["status"].to_pylist().count("unsupported"),
         timed=len(timed),
         remarks=("it was cut short: no ceiling was measured again at its end",) if cut_short else (),
-        file=path,
     )
 
 

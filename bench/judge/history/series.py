@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -54,8 +53,6 @@ class Night:
     """Rows with a time."""
     remarks: tuple[str, ...] = ()
     """What is odd about it, a sentence each: it was cut short, it began in the second of another ..."""
-    file: Path | None = None
-    """File of its rows; None for a night that was never written."""
 
     @property
     def run_id(self) -> str:
