@@ -70,7 +70,7 @@ def verdicts(entries: list[UsualRates]) -> Counter[tuple[str, float, str]]:
     counts: Counter[tuple[str, float, str]] = Counter()
     for entry in entries:
         sheet = find_datasheet(entry.device_name)
-        row = SimpleNamespace(kind=entry.kind, device_name=entry.device_name, pcie_generation_most=None)
+        row = SimpleNamespace(kind=entry.kind, device_name=entry.device_name)
         rest = [
             each for each in entries if (each.device_name, each.source) != (entry.device_name, entry.source)
         ]

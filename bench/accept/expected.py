@@ -4,7 +4,10 @@
    the highest end of their intervals, on GPUs UNITS more, since two cards of one model differ;
 2. what others have measured on this kind of device (bench/accept/usual.py): from BELOW under what is usual in
    the lowest source to the highest rate of all;
-3. the datasheet's figure times the shares that are usual on other kinds of GPU with such memory.
+3. the datasheet's figure times the shares that are usual on other kinds of GPU with such memory: rough, since
+   it may not be true of this kind, so that what is below it is LOW and no FAIL.
+
+Of launches, caches and the link to the host only earlier runs say anything.
 
 BELOW is by how much two sources on one kind of device mostly differ (studies/README.md has the figures).
 """
@@ -18,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bench.accept.readings import LINK, Kind, dtype_of, unit_of
+from bench.accept.readings import dtype_of, unit_of
 from bench.accept.usual import UsualRates
 from bench.device.datasheet import Datasheet, find_datasheet
 from bench.format import count_text, share_text
@@ -39,13 +42,6 @@ STAND_INS = {
     "memory, read": "narrow matrix multiplication",
 }
 """Kind of work -> another that the same part limits to the same rate, where nobody measured the first."""
-LANE_BYTE_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""Generation of PCIe -> what one lane carries in one direction, headers included."""
-LANES = 16
-FEWER_LANES = 8
-"""All that some cards have (NVIDIA A2); the driver does not say which, so this width alone fails nothing."""
-LINK_SHARES = (0.75, 0.95)
-"""What copies reach of that: a packet of 128 to 512 bytes has about 26 of headers, and credits cost more."""
 _CASE = (
     "sweep", "implementation", "parameters", "cache", "threads_asked", "protocol", "regime", "clock", "fill"
 )  # fmt: skip
@@ -60,8 +56,6 @@ class ExpectedRates:
     high: float
     source: str
     """Whose, how many: a clause."""
-    is_rough: bool = False
-    """Whether it may not be true of this kind of device: what is below it is LOW and no FAIL."""
 
 
 def expected(
@@ -82,20 +76,13 @@ def expected(
     return [each for each in candidates if each is not None]
 
 
-def promised(kind: Kind, sheet: Datasheet | None, row: Any = None) -> float | None:
-    """What the datasheet, or the standard of the link, promises in this kind of work; None if nothing."""
-    if kind.startswith(LINK):
-        lane = LANE_BYTE_PER_S.get(_whole(getattr(row, "pcie_generation_most", None)))
-        return lane and LANES * lane
+def promised(kind: str, sheet: Datasheet | None) -> float | None:
+    """What the datasheet promises in this kind of work; None if nothing."""
     if sheet is None:
         return None
     if dtype := dtype_of(kind):
         return sheet.peak_flop_per_s("matrix", dtype)
     return sheet.bandwidth_byte_per_s if kind.startswith(("memory", "narrow")) else None
-
-
-def _whole(value: Any) -> int:
-    return int(value) if value is not None and value == value else 0
 
 
 def _earlier(row: Any, earlier: pd.DataFrame) -> ExpectedRates | None:
@@ -127,7 +114,7 @@ def by_others(row: Any, others: Sequence[UsualRates]) -> ExpectedRates | None:
     )
 
 
-def _usual(kind: Kind, entries: Iterable[UsualRates]) -> list[UsualRates]:
+def _usual(kind: str, entries: Iterable[UsualRates]) -> list[UsualRates]:
     """The entries on this kind of work, else on the kind that stands in for it."""
     entries = list(entries)
     same = [each for each in entries if each.kind == kind]
@@ -136,25 +123,15 @@ def _usual(kind: Kind, entries: Iterable[UsualRates]) -> list[UsualRates]:
 
 def by_datasheet(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> ExpectedRates | None:
     """The range by the datasheet and the shares of it that others reach; None if either is unknown."""
-    peak = promised(row.kind, sheet, row)
+    peak = promised(row.kind, sheet)
     if not peak:
         return None
-    if row.kind.startswith(LINK):
-        low, high = LINK_SHARES
-        generation = _whole(row.pcie_generation_most)
-        return ExpectedRates(
-            "datasheet",
-            low * peak,
-            high * peak,
-            f"{share_text(low)} to {share_text(high)} of PCIe {generation}.0 x{LANES}",
-            is_rough=_whole(row.pcie_width) == FEWER_LANES,
-        )
     shares = _shares(row, sheet, others)
     if len(shares) < LEAST_DEVICES:
         return None
     low, high = np.quantile(list(shares.values()), [1 - MOST_DEVICES, 1.0])
     reach = f"{share_text(low)} to {share_text(high)} of it, as {len(shares)} other kinds of GPU reach"
-    return ExpectedRates("datasheet", float(low) * peak, float(high) * peak, reach, is_rough=True)
+    return ExpectedRates("datasheet", float(low) * peak, float(high) * peak, reach)
 
 
 def _shares(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> dict[str, float]:
@@ -174,6 +151,7 @@ def _shares(row: Any, sheet: Datasheet | None, others: Sequence[UsualRates]) -> 
 def own(rows: pd.DataFrame) -> Iterable[Any]:
     """A unit's fastest row of each kind of work, in the order in which people ask for them."""
     best = rows.sort_values("rate", kind="stable").drop_duplicates(["device", "kind"], keep="last")
+    best = best.astype(object).where(best.notna(), None)  # as in a Measurement, of which flags are read
     order: Mapping[str, int] = {"matrix": 0, "memory": 1, "narrow": 2, "cache": 3, "launch": 4, "link": 5}
     place = best["kind"].map(lambda kind: order.get(kind.replace(",", " ").split()[0], 9))
     return best.assign(place=place).sort_values(["place", "kind"], kind="stable").itertuples(index=False)

@@ -38,15 +38,11 @@ COLUMNS = (
     "device", "device_name", "device_kind", "device_id", "run_id", "utc", "source", "measured_in", "sweep",
     "role", "operator", "implementation", "arithmetic", "dtype", "parameters", "cache", "cache_byte",
     "threads_asked", "status", "median_s", "low_s", "high_s", "flop", "byte", "byte_written", "byte_moved",
-    "special_functions", "product_m", "product_n", "product_k", "clock_start_s", "clock", "protocol",
-    "regime", "fill", "set_aside_s", "pcie_generation", "pcie_width", "pcie_generation_most", "sm_clock_hz",
-    "temperature_c", "held_power", "held_thermal", "held_hardware", "foreign_processes", "pressure", "steal",
-    "power_limit_w", "ecc",
+    "clock_start_s", "clock", "protocol", "regime", "fill", "held_power", "held_thermal", "held_hardware",
+    "held_sync", "throttled", "limit_reasons", "foreign_processes", "mig", "pressure",
+    "on_processor", "steal",
 )  # fmt: skip
 """What is read of result files."""
-
-Kind = str
-"""A kind of work, by its name for people: `matrix multiplications in float16`, `memory, copy`, `launch`."""
 
 
 def read(paths: Iterable[Path], left_out: Callable[[str], object], ours: bool = False) -> pd.DataFrame:
@@ -122,13 +118,13 @@ def _direction(parameters: str) -> str:
     return f"{LINK}{direction.replace('-', ' ')}"
 
 
-def unit_of(kind: Kind) -> str:
+def unit_of(kind: str) -> str:
     """The unit of its rates. Those of launches are a second each, and shown as times."""
     if kind == "launch":
         return "1/s"
     return "FLOP/s" if kind.startswith(PRODUCT) else "byte/s"
 
 
-def dtype_of(kind: Kind) -> str:
+def dtype_of(kind: str) -> str:
     """The data type of products; empty for other kinds."""
     return kind.removeprefix(PRODUCT) if kind.startswith(PRODUCT) else ""

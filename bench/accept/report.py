@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from bench.accept.expected import ExpectedRates
 from bench.accept.judge import JudgedKind, Verdict
-from bench.accept.readings import Kind, unit_of
+from bench.accept.readings import unit_of
 from bench.case_name import row_name
 from bench.cli.table import table_lines
-from bench.format import amount_text, count_text, seconds_text, share_text
+from bench.format import amount_text, seconds_text, share_text
 
 
 def exit_code(judged: Sequence[JudgedKind]) -> int:
@@ -18,7 +18,7 @@ def exit_code(judged: Sequence[JudgedKind]) -> int:
 
 
 def lines(judged: Sequence[JudgedKind]) -> Iterator[str]:
-    """The verdict in a sentence, a row for each kind of work, the causes, and what the verdicts rest on."""
+    """The verdict in a sentence, a row for each kind of work, and what may be the cause."""
     yield headline(judged)
     names = ("kind of work", "verdict", ">measured", ">expected", ">promised", "by")
     rows = [
@@ -37,8 +37,7 @@ def lines(judged: Sequence[JudgedKind]) -> Iterator[str]:
         if each.causes:
             yield f"{each.kind}: {'; '.join(each.causes)}"
         elif each.verdict in ("LOW", "FAIL"):
-            yield f"{each.kind}: its row tells no cause: {row_name(each.row)}"
-    yield from _sources(judged)
+            yield f"{each.kind}: no flag tells a cause: {row_name(each.row)}"
 
 
 def overall(judged: Sequence[JudgedKind]) -> Verdict:
@@ -76,25 +75,16 @@ def _of_least(each: JudgedKind) -> float:
     return each.row.rate / each.expects.low if each.expects else 1.0
 
 
-def figure(kind: Kind, rate: float | None) -> str:
+def figure(kind: str, rate: float | None) -> str:
     """A rate, or of launches the time."""
     if rate is None:
         return ""
     return seconds_text(1 / rate) if unit_of(kind) == "1/s" else amount_text(rate, unit_of(kind))
 
 
-def range_text(kind: Kind, expects: ExpectedRates | None) -> str:
+def range_text(kind: str, expects: ExpectedRates | None) -> str:
     """`650 TFLOP/s to 790 TFLOP/s`; `unknown` if nothing says what to expect."""
     if expects is None:
         return "unknown"
     ends = (expects.high, expects.low) if unit_of(kind) == "1/s" else (expects.low, expects.high)
     return " to ".join(figure(kind, end) for end in ends)
-
-
-def _sources(judged: Sequence[JudgedKind]) -> Iterator[str]:
-    names_by_sentence: dict[str, list[str]] = {}
-    for each in judged:
-        if each.expects:
-            names_by_sentence.setdefault(f"{each.expects.by}: {each.expects.source}", []).append(each.kind)
-    for source, kinds in names_by_sentence.items():
-        yield f"{source} ({', '.join(kinds) if len(kinds) < 4 else count_text(len(kinds), 'kind')})"

@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 import yaml
 
-from bench.accept.readings import Kind
-
 FILE = Path(__file__).with_name("usual.yaml")
 
 
@@ -27,7 +25,7 @@ class UsualRates(NamedTuple):
     """One kind of work on one kind of device by one source; rates in FLOP/s or bytes/s."""
 
     device_name: str
-    kind: Kind
+    kind: str
     source: str
     rows: int
     usual: float
@@ -37,7 +35,7 @@ class UsualRates(NamedTuple):
 @cache
 def usual(file: Path = FILE) -> tuple[UsualRates, ...]:
     """The entries of the file."""
-    devices: Mapping[str, Mapping[Kind, Mapping[str, Mapping[str, float]]]] = yaml.safe_load(file.read_text())
+    devices: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]] = yaml.safe_load(file.read_text())
     return tuple(
         UsualRates(device, kind, source, int(entry["rows"]), entry["usual"], entry["best"])
         for device, kinds in devices.items()

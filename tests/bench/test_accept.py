@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.accept import judge
-from bench.accept.expected import LANE_BYTE_PER_S, ExpectedRates
+from bench.accept.expected import ExpectedRates
 from bench.accept.judge import JudgedKind, verdict_of
 from bench.accept.readings import read
 from bench.accept.report import exit_code, headline, lines
@@ -29,9 +29,7 @@ H100 = {"device": "nvidia-h100-80gb-hbm3", "device_name": "NVIDIA H100 80GB HBM3
 STATE: dict[str, Any] = {
     "device_id": "unit-1", "sweep": "fleet/memory", "utc": "2026-11-01T00:00:00Z",
     "device_kind": "cuda", "cache": "cold", "clock": "graph", "regime": "sustained", "protocol": "p",
-    "fill": "uniform", "threads_asked": None, "power_limit_w": 700.0, "sm_clock_hz": 1.75e9, "ecc": "on",
-    "foreign_processes": 0, "pcie_generation": 5, "pcie_width": 16, "pcie_generation_most": 5,
-    "held_power": 0.0, "held_thermal": 0.0,
+    "fill": "uniform", "threads_asked": None, "foreign_processes": 0, "held_power": 0.0, "held_thermal": 0.0,
 }  # fmt: skip
 
 
@@ -99,7 +97,7 @@ KINDS = (
     "link, host to device",
 )
 """The kinds of work of the cases."""
-HEALTHY = dict.fromkeys(KINDS, "PASS") | {"launch": "UNKNOWN"}
+HEALTHY = dict.fromkeys(KINDS, "PASS") | dict.fromkeys(KINDS[-2:], "UNKNOWN")
 
 
 def test_a_healthy_h100_passes_where_anything_is_known(tmp_path: Path) -> None:
@@ -108,30 +106,22 @@ def test_a_healthy_h100_passes_where_anything_is_known(tmp_path: Path) -> None:
     expects = found["matrix multiplications in bfloat16"].expects
     assert expects and expects.by == "others"
     assert all(not each.causes for each in found.values())
-    says = "NVIDIA H100 80GB HBM3: PASS: as fast as expected in 4 of 4 kinds"
+    says = "NVIDIA H100 80GB HBM3: PASS: as fast as expected in 3 of 3 kinds"
     assert headline(list(found.values())).startswith(says)
-
-
-HOT = "heat held its clock 40 % of the time at 91 °C"
 
 
 @pytest.mark.parametrize(
     ("slow", "facts", "verdict", "cause"),
     [
-        ({DECODE: 0.7, COPY: 0.7}, {}, "FAIL", "its row tells no cause"),
+        ({DECODE: 0.7, COPY: 0.7}, {}, "FAIL", "no flag tells a cause"),
         (
             {PRODUCT: 0.6},
-            {"power_limit_w": 350.0, "held_power": 0.9, "sm_clock_hz": 1.1e9},
+            {"held_power": 0.9},
             "FAIL",
-            "its power limit is 350 W, the datasheet's 700 W; the power limit held its clock 90 % of the "
-            "time; its SMs ran at 1.1 GHz",
+            "power_capped (the power limit alone held the clock",
         ),
-        ({PRODUCT: 0.88}, {"held_thermal": 0.4, "temperature_c": 91.0}, "LOW", HOT),
-        ({PRODUCT: 0.88}, {"held_thermal": 0.4}, "LOW", "heat held its clock 40 % of the time; its SMs"),
-        ({LINK: 0.25}, {"pcie_width": 4}, "FAIL", "its link is PCIe 5.0 x4; expected is 5.0 x16"),
-        # Eight lanes may be all that it has.
-        ({LINK: 0.5}, {"pcie_width": 8}, "LOW", "its link is PCIe 5.0 x8; expected is 5.0 x16"),
-        ({COPY: 0.75}, {"foreign_processes": 2}, "FAIL", "2 other programs were on the GPU"),
+        ({PRODUCT: 0.88}, {"held_thermal": 0.4}, "LOW", "throttled (heat or hardware held the clock"),
+        ({COPY: 0.75}, {"foreign_processes": 2}, "FAIL", "shared (another process had the GPU too"),
     ],
 )
 def test_a_faulty_device_is_told_by_kind_of_work_with_its_cause(
@@ -143,13 +133,11 @@ def test_a_faulty_device_is_told_by_kind_of_work_with_its_cause(
     assert cause in "\n".join(lines(list(found.values())))
 
 
-def test_an_unknown_gpu_is_not_judged_but_for_its_link(tmp_path: Path) -> None:
+def test_an_unknown_gpu_is_not_judged(tmp_path: Path) -> None:
     name = {"device": "acme-x1", "device_name": "ACME X1"}
     found = judged(device(tmp_path, **name))
-    assert verdicts(found) == dict.fromkeys(HEALTHY, "UNKNOWN") | {"link, host to device": "PASS"}
-    without = judged(device(tmp_path / "old", **name, pcie_generation_most=None))
-    assert set(verdicts(without).values()) == {"UNKNOWN"} and exit_code(list(without.values())) == 2
-    assert "UNKNOWN: no earlier run" in headline(list(without.values()))
+    assert verdicts(found) == dict.fromkeys(HEALTHY, "UNKNOWN") and exit_code(list(found.values())) == 2
+    assert "UNKNOWN: no earlier run" in headline(list(found.values()))
 
 
 def test_a_gpu_that_nobody_timed_is_judged_roughly_by_its_datasheet(tmp_path: Path) -> None:
@@ -167,7 +155,7 @@ def test_earlier_runs_of_the_very_case_decide_before_others(tmp_path: Path) -> N
     expects = found["memory, copy"].expects
     assert expects and expects.by == "earlier runs"
     assert expects.source == "3 earlier runs on 3 units of this kind"
-    assert verdicts(found) == {**HEALTHY, "memory, copy": "LOW", "launch": "PASS"}
+    assert verdicts(found) == dict.fromkeys(KINDS, "PASS") | {"memory, copy": "LOW"}
     others = [each for each in found["memory, copy"].evidence if each.by == "others"]
     assert others and others[0].low < expects.low  # by others it would have passed
 
@@ -185,15 +173,8 @@ def test_the_high_end_of_the_interval_is_judged() -> None:
     expects = ExpectedRates("others", 100.0, 200.0, "")
     ends = {100.0: "PASS", 99.9: "LOW", 90.0: "LOW", 89.9: "FAIL"}
     assert {rate: verdict_of(rate, expects) for rate in ends} == ends
-    rough = replace(expects, by="datasheet", is_rough=True)
+    rough = replace(expects, by="datasheet")
     assert {rate: verdict_of(rate, rough) for rate in ends} == {**ends, 89.9: "LOW"}
-
-
-def test_lanes_carry_what_the_standard_says() -> None:
-    """GT/s x coding: 8b/10b up to PCIe 2, 128b/130b from 3 on, 242/256 flits of PCIe 6."""
-    coded = {1: 2.5 * 0.8, 2: 5 * 0.8, 6: 64 * 242 / 256}
-    coded |= {generation: 2**generation * 128 / 130 for generation in (3, 4, 5)}
-    assert {g: pytest.approx(rate / 8 * 1e9, rel=1e-3) for g, rate in coded.items()} == LANE_BYTE_PER_S
 
 
 def test_rows_that_say_nothing_of_the_device_are_left_out(tmp_path: Path) -> None:
@@ -208,14 +189,14 @@ def test_rows_that_say_nothing_of_the_device_are_left_out(tmp_path: Path) -> Non
 def test_the_command_on_a_file_prints_the_table_and_fails(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["accept", str(device(tmp_path, {COPY: 0.7}))])
     assert result.exit_code == 1, result.output
-    assert " memory, copy " in result.output and "FAIL: slower than expected in 1 of 4" in result.output
+    assert " memory, copy " in result.output and "FAIL: slower than expected in 1 of 3" in result.output
 
 
 def test_a_device_faster_than_its_kind_can_be_is_as_suspect(tmp_path: Path) -> None:
     found = judged(device(tmp_path, {COPY: 1.5, PRODUCT: 1.3}))
     assert verdicts(found) == HEALTHY | {"memory, copy": "FAIL"}, "the product is below its peak"
     assert "times what its kind promises" in found["memory, copy"].causes[0]
-    says = "NVIDIA H100 80GB HBM3: FAIL: faster than its kind can be in 1 of 4 kinds"
+    says = "NVIDIA H100 80GB HBM3: FAIL: faster than its kind can be in 1 of 3 kinds"
     assert headline(list(found.values())).startswith(says)
 
 
