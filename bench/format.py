@@ -6,7 +6,7 @@ What is not known, None or NaN, or has no end, is written as nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -97,25 +97,14 @@ def count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def alike_texts(sentences: Iterable[str]) -> dict[str, str]:
-    """Each sentence -> the one for all that differ from it in numbers alone: `takes 1.5 to 3 s here`.
+def without_numbers(sentence: str) -> str:
+    """The sentence with N for each number: the same for all that differ in numbers alone.
 
     A number is no part of a name or a version: `m256` and `2.13.0` are words.
     """
-    groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
-    for sentence in sentences:
-        parts = _NUMBER.split(sentence)  # words at even places, numbers at odd ones
-        groups.setdefault(tuple(parts[::2]), {})[sentence] = parts
-    texts: dict[str, str] = {}
-    for group in groups.values():
-        text = "".join(map(_range_text, zip(*group.values(), strict=True)))
-        texts |= dict.fromkeys(group, text)
-    return texts
+    return _NUMBER.sub("N", sentence)
 
 
-def _range_text(values: Sequence[str]) -> str:
-    """The value that all share, or the lowest and highest of numbers."""
-    if len(set(values)) == 1:
-        return values[0]
-    low, *_, high = sorted(values, key=float)
-    return f"{low} to {high}"
+def in_common(alike: Sequence[str]) -> str:
+    """The sentence that all of these are, or what they have in common if they differ in numbers."""
+    return alike[0] if len(set(alike)) == 1 else without_numbers(alike[0])

@@ -54,7 +54,10 @@ def run_process(app: Callable[[], object]) -> None:
 
 
 class Commands(TyperGroup):
-    """Commands that end with a sentence and exit code 2 for a UserError, a traceback and 70 for a bug."""
+    """Commands that end with a sentence and exit code 2 for a UserError, a traceback and 70 for a bug.
+
+    Commands and options of earlier releases end so, too.
+    """
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of this name; UserError for one of earlier releases."""
@@ -63,18 +66,14 @@ class Commands(TyperGroup):
             raise UserError(FORMER[cmd_name])
         return command
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command of these words; UserError for an option, or a command within, of earlier releases."""
-        for word in args[1:]:
-            if said := FORMER.get(f"{args[0]} {word.partition('=')[0]}"):
-                raise UserError(said)
-        return super().resolve_command(ctx, args)
-
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run the command line; typer itself ends it for misspelt options, Ctrl-C and a closed pipe."""
         try:
-            words = (args[0] if args else extra.get("args")) or sys.argv[1:]
-            for word in {str(each).partition("=")[0] for each in words if str(each).startswith("--")}:
+            words = [
+                str(w).partition("=")[0] for w in (args[0] if args else extra.get("args")) or sys.argv[1:]
+            ]
+            former = [*words[:1], *(f"{words[0]} {word}" for word in words[1:])]
+            for word in (*former, *(word for word in words if word.startswith("--"))):
                 if word in FORMER:
                     raise UserError(FORMER[word])
             return super().main(*args, **extra)
@@ -90,19 +89,6 @@ class Commands(TyperGroup):
 def left_out(sentence: str) -> None:
     """Say that a result file cannot be read; it does not hide the others."""
     typer.echo(f"left out: {sentence}", err=True)
-
-
-def result_files(paths: list[Path]) -> list[Path]:
-    """Without files of other kinds, such as the README.md that `FOLDER/*` names; each is named in a remark.
-
-    If there is nothing else they stay, and whoever reads them refuses them.
-    """
-    others = [path for path in paths if path.is_file() and path.suffix != ".parquet"]
-    if len(others) == len(paths):
-        return paths
-    for path in others:
-        remark(f"passed over: {path} is no .parquet file")
-    return [path for path in paths if path not in others]
 
 
 def show(lines: Iterable[str]) -> None:

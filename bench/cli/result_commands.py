@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 import typer
 
 import kernels
-from bench.cli.application import Results, ResultsOption, left_out, remark, result_files, show
+from bench.cli.application import Results, ResultsOption, left_out, remark, show
 from bench.errors import UserError
 
 
@@ -70,7 +70,6 @@ def compare(
     waved(across)  # refuses what is no fact
     of_devices = "device" in across
     case_by_case = all_cases or not of_devices
-    results = result_files(results)
     if case_by_case and len(results) != 2:
         more = "leave out --all" if of_devices else "add --across device"
         hint = f"; to see what each of several devices gains, {more}" if len(results) > 2 else ", A and B"

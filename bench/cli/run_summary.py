@@ -12,13 +12,14 @@ from bench.case_name import row_name
 from bench.cli.table import table_lines
 from bench.device.datasheet import find_datasheet
 from bench.format import (
-    alike_texts,
     amount_text,
     count_text,
     duration_text,
     half_text,
+    in_common,
     seconds_text,
     share_text,
+    without_numbers,
 )
 from bench.judge.flags import FLAGS, SUSPECT, disturbances
 from bench.judge.frame import DeviceRun, runs
@@ -100,11 +101,12 @@ def account(rows: Sequence[Measurement], wall_s: float, parts_s: Mapping[str, fl
     have = "has" if len(able) == 1 else "have"
     yield f"{timed:,} of {count_text(len(able), 'case')} {have} a time{others}"
     untimed = [row for row in able if row.status != "ok"]
-    texts = alike_texts(row.reason for row in untimed)
-    reasons = Counter((row.status, texts[row.reason]) for row in untimed)
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in untimed:
+        reasons.setdefault((row.status, without_numbers(row.reason)), []).append(row.reason)
     # What failed comes before what nobody tried.
-    order = sorted(reasons.items(), key=lambda item: (item[0][0] == "skipped", -item[1]))
-    yield from (f"  {n} {status}: {reason}" for (status, reason), n in order[:REASONS])
+    order = sorted(reasons.items(), key=lambda item: (item[0][0] == "skipped", -len(item[1])))
+    yield from (f"  {len(of)} {status}: {in_common(of)}" for (status, _), of in order[:REASONS])
     if len(reasons) > REASONS:
         yield f"  ... and {count_text(len(reasons) - REASONS, 'more reason')}, in the rows"
     named = {"measure_s": "measuring", "setup_s": "set-up", "check_s": "checking"}

@@ -19,7 +19,7 @@ import pandas as pd
 from bench.case_name import row_name
 from bench.cli.explain import command_again
 from bench.errors import UserError
-from bench.format import alike_texts, count_text
+from bench.format import count_text, in_common, without_numbers
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun
 from plots.base import prediction_lines
@@ -140,12 +140,19 @@ def _rounded(values: Iterable[float]) -> list[float | None]:
 
 
 def _untimed(runs: Sequence[DeviceRun]) -> list[tuple[str, str, str, int, list[str]]]:
-    """(device, status, reason, cases, their sweeps) of cases without a time, the commonest reason first."""
-    rows = [(run.device, row) for run in runs for row in run.rows if not row.is_timed]
-    texts = alike_texts(row.reason for _, row in rows)
-    sweeps: dict[tuple[str, str, str], list[str]] = {}
-    for device, row in rows:
-        reason = re.sub(r"\s+", " ", texts[row.reason])
-        sweeps.setdefault((device, row.status, reason), []).append(row.sweep)
-    commonest = sorted(sweeps.items(), key=lambda pair: -len(pair[1]))
-    return [(*key, len(names), list(dict.fromkeys(names))) for key, names in commonest]
+    """(device, status, reason, cases, their sweeps) of cases without a time, the commonest reason first.
+
+    Reasons that differ in numbers alone are one.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for run in runs:
+        for row in run.rows:
+            if not row.is_timed:
+                key = run.device, row.status, without_numbers(row.reason)
+                groups.setdefault(key, []).append((row.reason, row.sweep))
+    found = []
+    for (device, status, _), of in sorted(groups.items(), key=lambda pair: -len(pair[1])):
+        reasons, sweeps = zip(*of, strict=True)
+        text = re.sub(r"\s+", " ", in_common(reasons))
+        found.append((device, status, text, len(of), list(dict.fromkeys(sweeps))))
+    return found

@@ -152,14 +152,12 @@ def test_runs_without_a_case_in_common_are_said_to_have_none(chance: Chance, tmp
     assert listed.count(" NEW ") + listed.count(" GONE ") == 7
 
 
-def test_a_file_that_is_no_result_is_passed_over_among_results(written: tuple[Path, Path]) -> None:
+def test_what_is_no_result_or_too_many_is_refused(written: tuple[Path, Path]) -> None:
     readme = written[1].with_name("README.md")
     readme.write_text("# Results\n")
-    code, out, err = said(*written, readme)
-    assert (code, out) == said(*written)[:2] and err == f"passed over: {readme} is no .parquet file\n"
     code, out, err = said(readme, readme)
     assert (code, out) == (2, "") and err.startswith(f"error: {readme}: ")
-    code, _, err = said(readme, *written, written[1])
+    code, _, err = said(*written, written[1])
     assert code == 2 and "give two results, not 3; to see what each of several devices gains, add" in err
 
 
