@@ -21,8 +21,8 @@ from tests.plots.synthetic import H100 as H100_MACHINE
 from tests.plots.synthetic import ceilings
 
 CEILINGS = Tally(82, 7, 84.0)
-SOME = Forecast(Tally(1445, 62, 504.0), Tally(14201, 62, 25000.0), CEILINGS, {}, {}, frozenset(), 12.0)
-ALL = Forecast(Tally(20, 1, 30.0), Tally(20, 1, 30.0), CEILINGS, {}, {}, frozenset(), 12.0)
+SOME = Forecast(Tally(1445, 62, 504.0), Tally(14201, 62, 25000.0), CEILINGS, frozenset(), 12.0)
+ALL = Forecast(Tally(20, 1, 30.0), Tally(20, 1, 30.0), CEILINGS, frozenset(), 12.0)
 
 
 def test_how_many_cases_of_how_many_and_both_times_come_first() -> None:
