@@ -24,6 +24,7 @@ import pandas as pd
 from bench.accept.readings import dtype_of, unit_of
 from bench.accept.usual import UsualRates
 from bench.device.datasheet import Datasheet, find_datasheet
+from bench.fleet.observed import CASE
 from bench.format import count_text, share_text
 
 Basis = Literal["earlier runs", "others", "datasheet"]
@@ -42,9 +43,6 @@ STAND_INS = {
     "memory, read": "narrow matrix multiplication",
 }
 """Kind of work -> another that the same part limits to the same rate, where nobody measured the first."""
-_CASE = (
-    "sweep", "implementation", "parameters", "cache", "threads_asked", "protocol", "regime", "clock", "fill"
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def promised(kind: str, sheet: Datasheet | None) -> float | None:
 
 def _earlier(row: Any, earlier: pd.DataFrame) -> ExpectedRates | None:
     alike = earlier[(earlier["device"] == row.device) & (earlier["run_id"] != row.run_id)]
-    for name in _CASE:
+    for name in CASE:
         value = getattr(row, name)
         column = alike[name]
         alike = alike[column.isna() if value is None or value != value else column == value]

@@ -27,13 +27,14 @@ from bench.store import parquet
 
 EXPECTED = "expected.txt"
 """The file in a folder of results that lists the expected nodes: `node017`, or `node017 8` (units)."""
-_CASE = (
+CASE = (
     "sweep", "implementation", "parameters", "cache", "threads_asked", "protocol", "regime", "clock", "fill",
 )  # fmt: skip
+"""Columns that are equal where times of two units can be compared."""
 _COLUMNS = (
     "device", "device_kind", "device_id", "run_id", "utc", "host", "pci_bus", "gpu_uuid", "serial", "tags",
     "source", "measured_in", "operator", "arithmetic", "dtype", "status", "median_s",
-    "flop", "byte", "concurrent_gpus", *_CASE,
+    "flop", "byte", "concurrent_gpus", *CASE,
 )  # fmt: skip
 _TOLD = ["unit", "kind", "case", "status", "class", "together", "utc", "log_s", "name"]
 
@@ -108,7 +109,7 @@ def read(paths: Sequence[Path], expected: Path | None = None) -> Fleet:
     unit = unit.where(frame["device_kind"] != "cpu", unit + "-" + node)
     frame = frame.assign(node=node, unit=unit).rename(columns={"device": "kind"})
     # Equal where times can be compared: sweep, implementation, parameters, and how they were measured.
-    frame["case"] = ["\n".join(map(str, row)) for row in frame[list(_CASE)].to_numpy()]
+    frame["case"] = ["\n".join(map(str, row)) for row in frame[list(CASE)].to_numpy()]
     frame["class"] = class_of(frame)
     frame["together"] = frame["concurrent_gpus"].fillna(1) > 1
     frame["log_s"] = np.log(frame["median_s"].where(frame["status"] == "ok"))

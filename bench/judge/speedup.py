@@ -22,7 +22,7 @@ CASE = ("operator", "parameters", "cache", "threads_asked")
 """Columns in which two rows must agree; and in the regime, if all rows have one."""
 KEPT = ("flop", "byte", "intensity", "arithmetic", "dtype", "bound_by")
 """Columns of the base's row that stay with a case."""
-CARRIED = {"median_s": "s", "source": "source", "power_w": "w"}
+CARRIED = {"median_s": "s", "source": "source"}
 """Columns of the two rows that a case compares -> how they end in the case's, after `base_` and `device_`."""
 LINKED = ("collective",)
 """Operators whose bytes cross links between devices, which no datasheet here has the rate of."""
@@ -49,11 +49,6 @@ class Gain:
     stated: float | None
     """The ratio that the datasheets promise these cases: of bandwidths where memory bounds them, of peaks
     where compute does. None where they say nothing, of cases of several arithmetic units, and of LINKED."""
-    per_joule: float | None = None
-    """The gain in work for each joule: by the power of the rows if all tell it, else by what the datasheets
-    limit it to; None where neither is known."""
-    watts: str = ""
-    """Origin of the power: measured or datasheet."""
     sources: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Author of the device's rows -> (cases, their median): how far the sources are apart."""
 
@@ -70,25 +65,13 @@ def gains(cases: Mapping[str, pd.DataFrame], base: str, sheets: Mapping[str, Dat
             if len(units) == 1 and place is not None and operator not in LINKED:
                 stated = stated_gain(sheets[base], sheets[device], str(units[0]), str(dtype))[place]
             numbers = (len(alike), float(median), float(low), float(high), stated)
-            energy = _per_joule(alike, float(median), sheets[base], sheets[device])
             by = alike.groupby(alike["device_source"].fillna("measured here").str.partition(";")[0])[
                 "speedup"
             ]
             sources = {str(source): (len(of), float(of.median())) for source, of in by}
-            gained.append(Gain(str(operator), str(dtype), str(bound_by), device, *numbers, *energy, sources))
+            gained.append(Gain(str(operator), str(dtype), str(bound_by), device, *numbers, sources))
     order = {name: place for place, name in enumerate(("", *BOUNDS))}
     return sorted(gained, key=lambda gain: (gain.operator, gain.dtype, -order[gain.bound_by]))
-
-
-def _per_joule(
-    cases: pd.DataFrame, median: float, base: Datasheet | None, device: Datasheet | None
-) -> tuple[float | None, str]:
-    """(gain in work for each joule, whose power it is by)."""
-    watts = cases["base_w"].astype(float) / cases["device_w"].astype(float)
-    if watts.notna().all():
-        return float((cases["speedup"] * watts).median()), "measured"
-    limits = _ratio(base.power_w, device.power_w) if base and device else None
-    return (median * limits, "datasheet") if limits else (None, "")
 
 
 def speedups(rows: pd.DataFrame, base: str) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -106,8 +106,7 @@ class Tonight:
         """Series, ceilings apart, that have a time tonight and usual times to compare it with."""
         if self.judged is None:
             return 0
-        known = np.isfinite(self.judged.own[:, -1]) & np.isfinite(self.judged.usual.centre)
-        return int((known & ~self.judged.history.series["ceiling"].to_numpy(dtype=bool)).sum())
+        return int((self.judged.compared & ~self.judged.history.series["ceiling"].to_numpy(dtype=bool)).sum())
 
     @property
     def is_learning(self) -> bool:

@@ -92,7 +92,6 @@ def made(
     return History(
         device=device,
         device_name="NVIDIA H100 80GB HBM3",
-        device_kind="cuda",
         unit=unit,
         nights=tuple(_night(which, segments, len(table)) for which in range(nights)),
         series=table,
@@ -178,7 +177,7 @@ def _series(which: int, per_class: int) -> tuple[object, ...]:
     return (*case, *MANNER, bound, False)
 
 
-def _night(which: int, segments: Sequence[int], asked: int) -> Night:
+def _night(which: int, segments: Sequence[int], timed: int) -> Night:
     segment = sum(which >= begin for begin in segments)
     utc = (FIRST + timedelta(days=which)).strftime("%Y-%m-%dT%H:%M:%SZ")
     commit = f"{which * 2654435761 % 2**48:012x}"
@@ -193,6 +192,5 @@ def _night(which: int, segments: Sequence[int], asked: int) -> Night:
         facts={"driver": f"550.{segment}", "torch": "2.13.0", "triton": "3.7.1", "power_limit_w": "700.0"},
         segment=segment,
         changed=tuple(changed),
-        asked=asked,
-        timed=asked,
+        timed=timed,
     )

@@ -93,8 +93,8 @@ def test_too_few_nights_before(chance: Chance) -> None:
     """A night is judged from the sixth earlier one on."""
     found = judged(stepped(quiet(chance, nights=9), [12], 2, 0.3))
     assert found.steps == (), "when judging began, most nights had been slow"
-    assert np.isnan(judged(quiet(chance, nights=LEAST)).usual.centre).all()
-    assert not np.isnan(judged(quiet(chance, nights=LEAST + 1)).usual.centre).any()
+    assert not judged(quiet(chance, nights=LEAST)).compared.any()
+    assert judged(quiet(chance, nights=LEAST + 1)).compared.all()
     assert only(judged(stepped(quiet(chance, nights=12), [12], LEAST + 1, 0.3))).began == near(LEAST + 1)
 
 

@@ -54,7 +54,6 @@ class _Nights:
     """What has been gathered of one device."""
 
     name: str
-    kind: str
     nights: list[_Gathered] = field(default_factory=list)
     series: dict[_Key, int] = field(default_factory=dict)
     described: list[dict[str, Any]] = field(default_factory=list)
@@ -78,16 +77,13 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
         table = table.filter(pc.is_null(table["measured_in"]))  # the others are in the run that measured them
         for run in _runs_of(table):
             whose = RunKey(*(run[name][0].as_py() for name in _RUN))
-            run_id, rest = (
-                whose.run_id,
-                "".join(path.stem.partition(".rest")[1:]),
-            )  # what a killed run's file lacked
+            rest = "".join(path.stem.partition(".rest")[1:])  # what a killed run's file lacked
             known = seen.setdefault((whose, rest), path)
             if known is not path:
                 if path.read_bytes() != known.read_bytes():
-                    left_out(f"{path}: holds the run {run_id}, which {known} holds too")
-            elif not (_began(run_id) or _is_time(run["utc"][0].as_py())):
-                left_out(f"{path}: nothing in it tells when the run {run_id} began")
+                    left_out(f"{path}: holds the run {whose.run_id}, which {known} holds too")
+            elif not (_began(whose.run_id) or _is_time(run["utc"][0].as_py())):
+                left_out(f"{path}: nothing in it tells when the run {whose.run_id} began")
             else:
                 _add(devices, path, whose, run, whole)
     return [_history(device, unit, gathered) for (device, unit), gathered in sorted(devices.items())]
@@ -129,8 +125,7 @@ def _add(
     """One run's rows."""
     first = run.slice(0, 1).to_pylist()[0]
     unit = whose.device_id if first["device_kind"] == "cuda" else ""
-    new = _Nights(first["device_name"], first["device_kind"])
-    into = devices.setdefault((whose.device, unit), new)
+    into = devices.setdefault((whose.device, unit), _Nights(first["device_name"]))
     median_s = run["median_s"].to_numpy()
     timed = run.filter(np.asarray(pc.equal(run["status"], "ok")) & (median_s > 0) & np.isfinite(median_s))
     keys = list(zip(*(_key_column(timed, name) for name in KEY), strict=True))
@@ -188,7 +183,6 @@ def _night(whose: RunKey, run: pa.Table, timed: pa.Table) -> Night:
         facts=facts,
         segment=0,
         changed=(),
-        asked=len(run) - run["status"].to_pylist().count("unsupported"),
         timed=len(timed),
         remarks=("it was cut short: no ceiling was measured again at its end",) if cut_short else (),
     )
@@ -230,7 +224,7 @@ def _history(device: str, unit: str, gathered: _Nights) -> History:
         doubted[run.series, place] = run.doubted
     described = pd.DataFrame(gathered.described, columns=["dtype", "bound", "ceiling"])
     series = pd.concat([pd.DataFrame(list(gathered.series), columns=[*KEY]), described], axis=1)
-    return History(device, gathered.name, gathered.kind, unit, nights, series, log_s, half, doubted)
+    return History(device, gathered.name, unit, nights, series, log_s, half, doubted)
 
 
 def _in_order(nights: Sequence[Night]) -> tuple[Night, ...]:

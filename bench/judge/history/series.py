@@ -47,8 +47,6 @@ class Night:
     """0 for the first nights; one more whenever a fact differs from the night before."""
     changed: tuple[Difference, ...]
     """What differs from the night before: what makes segments, and the commit. Empty on the first night."""
-    asked: int
-    """Cases that this device could have run: rows but for those `unsupported`."""
     timed: int
     """Rows with a time."""
     remarks: tuple[str, ...] = ()
@@ -67,8 +65,6 @@ class History:
     device: str
     """Slug, the folder's name."""
     device_name: str
-    device_kind: str
-    """cpu | cuda"""
     unit: str
     """Hash of the GPU's UUID; empty for a CPU, whose host has a name and no identity."""
     nights: tuple[Night, ...]

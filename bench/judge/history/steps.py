@@ -28,7 +28,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy import stats
 
 from bench.case_name import row_name
@@ -114,16 +113,6 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Usual:
-    """What rows usually took by the end of a night; [rows]."""
-
-    centre: Floats
-    """Median, ln; NaN with fewer nights than LEAST."""
-    band: Floats
-    """Half of the band of usual times, ln."""
-
-
-@dataclass(frozen=True)
 class Rows:
     """The last nights of some rows of one kind, the newest in the last column."""
 
@@ -152,12 +141,6 @@ class Rows:
         known = own[count >= LEAST]
         typical = float(np.median(known)) if known.size else 0.0
         return np.asarray(np.sqrt((count * own**2 + USUAL * typical**2) / (count + USUAL)))
-
-    def usual(self) -> Usual:
-        """The usual times of these rows."""
-        known = (~np.isnan(self.log)).sum(axis=1) >= LEAST
-        centre = np.where(known, _median(self.log), np.nan)
-        return Usual(centre, np.maximum(FLOORS[self.kind], BAND * self.spread))
 
 
 def _median(values: Floats) -> Floats:
@@ -241,12 +224,10 @@ class JudgedHistory:
     """A history, and what is to be said of it."""
 
     history: History
-    classes: pd.DataFrame
-    """A row for each: operator, implementation, count (of its series)."""
     steps: tuple[Step, ...]
     """The changes, in the order they were raised, the largest of a night first."""
-    usual: Usual
-    """What the series took before the last night."""
+    compared: Flags
+    """[series] whether the last night has a time of it, and LEAST nights like it before."""
     own: Floats
     """[series, nights] ln seconds by which series were judged on the last night: less what the machine moved,
     NaN where doubted, or where the segment is another."""
@@ -381,13 +362,12 @@ class _Judge:
     def result(self, steps: Sequence[Step]) -> JudgedHistory:
         """All of it, with what the last night was judged by."""
         own, machine = np.full_like(self.values, np.nan), np.full((2, self.values.shape[1]), np.nan)
-        usual = Usual(*(np.full(len(own), np.nan) for _ in range(2)))
+        compared = np.zeros(len(own), dtype=np.bool_)
         if last := len(self.history.nights):
             first = self._first(last - 1)
             own[:, first:], machine[:, first:], _ = self._own(first, last - 1)
-            before = own[:, first:-1]
-            usual = Rows.last("series", before, np.full_like(before, np.nan), first).usual()
-        return JudgedHistory(self.history, self.classes, tuple(steps), usual, own, machine)
+            compared = np.isfinite(own[:, -1]) & (np.isfinite(own[:, first:-1]).sum(axis=1) >= LEAST)
+        return JudgedHistory(self.history, tuple(steps), compared, own, machine)
 
 
 def _explains(of_class: Found, one: Found) -> bool:
