@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bench.fleet.observed import class_of
 from bench.format import memory_text
@@ -53,9 +52,12 @@ def read(paths: Iterable[Path], left_out: Callable[[str], object], ours: bool = 
     thread, that were taken from an earlier run, of others whose time is mostly the launch (with `ours` all of
     others), and what no single part of the device limits. UserError as for `bench.store.parquet.tables`.
     """
-    every = (table.select(COLUMNS) for _, table in parquet.tables(paths, left_out, COLUMNS))
-    tables = [_sound(table, ours) for table in every]
-    rows: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas(use_threads=False)
+    every = [table.select(COLUMNS) for _, table in parquet.tables(paths, left_out, COLUMNS)]
+    rows: pd.DataFrame = pa.concat_tables(every, promote_options="permissive").to_pandas(use_threads=False)
+    sound = (rows["status"] == "ok") & (rows["median_s"] > 0) & (rows["threads_asked"] != "one")
+    sound &= rows["operator"].isin([*PRODUCTS, *STREAMING, "launch", "transfer"])
+    sound &= rows["role"].isin(["measurement", "roof", "calibration"]) & rows["measured_in"].isna()
+    rows = rows[sound & rows["source"].isna() if ours else sound]
     launched = rows["median_s"] < OVERHEAD * rows["clock_start_s"].astype(float).fillna(0.0)
     rows = rows[~(launched & rows["source"].notna())].reset_index(drop=True)
     # A warm cache holds none of what is much larger than it, and matters little to a product of many sums.
@@ -69,19 +71,6 @@ def read(paths: Iterable[Path], left_out: Callable[[str], object], ours: bool = 
     for end, other in (("low", "high_s"), ("high", "low_s")):
         rows[f"rate_{end}"] = rows["rate"] * (rows["median_s"] / rows[other].astype(float)).fillna(1.0)
     return rows[rows["kind"] != ""].reset_index(drop=True)
-
-
-def _sound(table: pa.Table, ours: bool) -> pa.Table:
-    """The rows with a time that may be of one of our kinds of work: most of what others measured is not."""
-    wanted = pc.is_in(table["operator"], pa.array([*PRODUCTS, *STREAMING, "launch", "transfer"]))
-    for column, values in (("status", ["ok"]), ("role", ["measurement", "roof", "calibration"])):
-        wanted = pc.and_(wanted, pc.is_in(table[column], pa.array(values)))
-    for column in ("measured_in", *(("source",) if ours else ())):
-        wanted = pc.and_(wanted, pc.is_null(table[column]))
-    one_thread = pc.fill_null(pc.equal(table["threads_asked"], "one"), False)
-    return table.filter(
-        pc.and_(wanted, pc.and_not(pc.fill_null(pc.greater(table["median_s"], 0.0), False), one_thread))
-    )
 
 
 def _kinds(rows: pd.DataFrame) -> pd.Series:
