@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
-LOOKS = pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
-"""A width decides what stands where, a theme the colours."""
+LOOKS = ((1280, False), (1280, True), (390, False))
+"""Widths, which decide what stands where, and whether it is dark, which decides the colours."""
 CHROMIUM = shutil.which("chromium")
 _ARGUMENTS = (
     "--no-sandbox",

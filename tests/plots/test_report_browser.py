@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from bench.store.parquet import read_rows, read_sweeps
 from plots.__main__ import app
-from tests.drawing import is_deep
+from tests.drawing import covering, is_deep
 from tests.plots import fleet_made
 from tests.plots.browser import LOOKS, Browsing
 from tests.plots.report_made import CORE, column, content, few, written
@@ -98,8 +98,15 @@ def counted(page: Page) -> int:
     return int(number[0])
 
 
-@LOOKS
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize(
+    ("name", "width", "dark"),
+    covering(
+        [(name, *look) for name in MADE for look in LOOKS],
+        "pages and how they are looked at",
+        lambda opening: opening[0],
+        lambda opening: opening[1:],
+    ),
+)
 def test_it_opens_without_errors_requests_or_barriers(
     browsing: Browsing, pages: dict[str, Path], name: str, width: int, dark: bool
 ) -> None:
