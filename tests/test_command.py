@@ -184,18 +184,6 @@ def test_a_run_ends_with_table_results_and_pytest_benchmarks_own_numbers(
         assert isinstance(one["params"]["case"], str)
 
 
-def test_the_command_as_it_is_typed_times_and_checks_with_torch(sweep: Path, tmp_path: Path) -> None:
-    """In processes of their own, all of which the other tests have stand-ins for."""
-    done = python("-m", "pytest", *measuring(tmp_path, sweep, "-k", "small and n8 and float32", *QUIETLY))
-    assert done.returncode == 0, done.stdout + done.stderr
-    (path,) = (tmp_path / "results").rglob("*.parquet")
-    frame = read_frame([path])
-    small = frame[frame["sweep"] == "small"]
-    assert len(small) == 1 and (frame["status"] == "ok").all()
-    assert (small["relative_error"] <= small["tolerance"]).all() and (small["samples_s"].str.len() > 1).all()
-    assert "1 of 1 case has a time" in done.stdout and f"figures: python -m plots {path}" in done.stdout
-
-
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose workers are processes without torch: see tests/bench/several.py."""

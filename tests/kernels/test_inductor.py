@@ -18,13 +18,13 @@ OPERATORS = [name for name in names() if any(i.cpp_on_cpu for i in problem(name)
 
 
 def compiled_here() -> list[Problem]:
-    """Two examples, of seconds each, that this machine compiles; in a deep run forty of each operator.
+    """An example, of many seconds, that this machine compiles; in a deep run forty of each operator.
 
     A layer takes a minute.
     """
     every = [operator(name).examples for name in OPERATORS if is_deep() or name != "layer"]
     examples = [example for of in every for example in of[:: math.ceil(len(of) / 40)]]
-    return drawn([e for e in examples if not e.missing("inductor", "cpu", None)], 2, "examples of Inductor")
+    return drawn([e for e in examples if not e.missing("inductor", "cpu", None)], 1, "examples of Inductor")
 
 
 @pytest.mark.parametrize("example", compiled_here(), ids=lambda example: f"{example.operator}-{example}")

@@ -12,7 +12,7 @@ import kernels
 from bench.cli.claims import verdicts
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
-from plots.figures.every_figure import pages
+from plots.figures.every_figure import of_sweeps, pages
 from tests.our_sweeps import declared
 from tests.plots.drawn import loaded, opened, said
 from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, row
@@ -41,14 +41,17 @@ def aligned(machine: Machine = H100, sweep: str = "gemm/mine", **facts: Any) -> 
 
 
 def drawn(folder: Path, rows: list[Measurement], sweeps: dict[str, Any]) -> dict[str, str]:
-    """Name -> words of each figure of a result file with these rows and sweeps."""
+    """Name -> words of each figure of the sweeps in a result file with these rows and sweeps."""
     run = loaded(folder, rows, sweeps)
-    return {stem: said(figure) for stem, figure in opened(pages(run, sweeps)).items()}
+    of = (page for sweep, _, drawings in of_sweeps(run, sweeps) if sweep in sweeps for page in drawings)
+    return {stem: said(figure) for stem, figure in opened(of).items()}
 
 
 def test_a_figure_says_what_the_command_says(tmp_path: Path) -> None:
     sweep = "gemm/aligned_k"
-    figures = drawn(tmp_path, aligned(sweep=sweep), {sweep: declared()[sweep]})
+    sweeps = {sweep: declared()[sweep]}
+    drawings = opened(pages(loaded(tmp_path, aligned(sweep=sweep), sweeps), sweeps))
+    figures = {stem: said(figure) for stem, figure in drawings.items()}
     judged = verdicts([tmp_path], kernels.problem, lambda line: None, lambda line: None)
     (of,) = [each for each in judged if each.declared.name == sweep and each.claim.id == "MM-01"]
     assert of.verdict == "SUPPORTED" and of.effect is not None
