@@ -78,11 +78,6 @@ class DeviceRun:
         """The device as its driver or the kernel calls it."""
         return self.rows[0].device_name
 
-    @property
-    def caches(self) -> list[str]:
-        """The states of the cache that its rows were measured with: cold, warm."""
-        return sorted({row.cache for row in self.rows})
-
     @cached_property
     def imported(self) -> bool:
         """Whether somebody else measured it."""
