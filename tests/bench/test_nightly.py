@@ -297,7 +297,8 @@ def test_each_device_has_a_night_of_its_own(
     if interrupted:
         machine.leaves = Mock(side_effect=KeyboardInterrupt())
     done = CliRunner().invoke(app, ["nightly", "--bench-results", str(machine.results)])
-    assert [asked.device for asked in machine.options] == ["cuda:1"] if interrupted else ["cuda:1", "cuda:2"]
+    begun = ["cuda:1"] if interrupted else ["cuda:1", "cuda:2"]
+    assert [asked.device for asked in machine.options] == begun
     assert done.exit_code == (3 if interrupted else 2), done.output
     assert done.output.count("\n# ") == (2 if interrupted else 3)
 
