@@ -274,14 +274,16 @@ def as_json(judged: Iterable[JudgedClaim]) -> str:
 
 def entry(judged: JudgedClaim) -> dict[str, Any]:
     """A verdict with its claim, for JSON."""
-    of_claim = judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"})
     numbers = {f.name: getattr(judged.effect, f.name, None) for f in dataclasses.fields(ClaimEffect)}
-    place = {"device": judged.device, "imported": judged.imported, "sweep": judged.declared.name}
-    return (
-        place
-        | {"claim": judged.claim.id}
-        | of_claim
-        | {"verdict": judged.verdict, "reason": judged.reason}
-        | numbers
-        | {"suspect": judged.suspect, "written": judged.declared.written}
-    )
+    return {
+        "device": judged.device,
+        "imported": judged.imported,
+        "sweep": judged.declared.name,
+        "claim": judged.claim.id,
+        **judged.claim.model_dump(mode="json", include={"rules", "says", "expect", "bar", "least"}),
+        "verdict": judged.verdict,
+        "reason": judged.reason,
+        **numbers,
+        "suspect": judged.suspect,
+        "written": judged.declared.written,
+    }

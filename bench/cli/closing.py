@@ -29,10 +29,15 @@ DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 
 def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
     """What to say at the end of a run; with `every_case` its table first."""
-    if every_case and (table := case_table(_in_order(run))):
-        yield from (table, "")
-    for line in _run_lines(run):
-        yield from wrapped(line, COLUMNS)
+    if rows := _in_order(run):
+        (judged_run,) = runs(rows, without_mixed=True)
+        judged_run = replace(judged_run, datasheet=find_datasheet(judged_run.device_name))
+        if every_case:
+            yield from (*case_table(judged_run), "")
+        for line in _run_lines(run, judged_run):
+            yield from wrapped(line, COLUMNS)
+    else:
+        yield "no case was measured"
     yield from _places(run)
     if run.stopped:
         yield run.stopped
@@ -53,14 +58,7 @@ def _in_order(run: Run) -> list[Measurement]:
     return sorted(run.rows(), key=lambda row: places.get(row.case, len(places)))
 
 
-def _run_lines(run: Run) -> Iterator[str]:
-    rows = _in_order(run)
-    if not rows:
-        yield "no case was measured"
-        return
-    (judged_run,) = runs(rows, without_mixed=True)
-    sheet = find_datasheet(judged_run.device_name)
-    judged_run = replace(judged_run, datasheet=sheet)
+def _run_lines(run: Run, judged_run: DeviceRun) -> Iterator[str]:
     facts = list(_facts(run, judged_run))
     if sentence := reached_sentence(judged_run):
         yield sentence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -26,6 +27,7 @@ def every_case(
     """Every case of each run: time, 95 % interval, rate, share of the roof, what bounds it, flags."""
     from bench.cli.result_tables import ceilings_lines, implementation_lines
     from bench.cli.run_summary import case_table
+    from bench.device.datasheet import find_datasheet
     from bench.judge.frame import read
 
     for option, given, known in (("--by", by, "implementation"), ("--role", role, "ceiling")):
@@ -40,7 +42,8 @@ def every_case(
         show(ceilings_lines(runs))
     else:
         for run in runs:
-            show([f"{run.device} {run.name}", *case_table(run.rows).splitlines()])
+            with_sheet = replace(run, datasheet=find_datasheet(run.device_name))
+            show([f"{run.device} {run.name}", *case_table(with_sheet)])
 
 
 def compare(

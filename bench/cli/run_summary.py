@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from bench.case_name import row_name
 from bench.cli.table import table_lines
-from bench.device.datasheet import find_datasheet
 from bench.format import (
     amount_text,
     count_text,
@@ -22,11 +20,11 @@ from bench.format import (
     without_numbers,
 )
 from bench.judge.flags import FLAGS, SUSPECT, disturbances
-from bench.judge.frame import DeviceRun, runs
+from bench.judge.frame import DeviceRun
 from bench.judge.noise import PUBLISHED, is_published, noise_of
 from bench.model.ceilings import VARIED, Ceiling, Ceilings
 from bench.model.predict import reached
-from bench.store.schema import Measurement, RunKey
+from bench.store.schema import Measurement
 
 DRIFTED = 0.02
 """Largest share by which a sentinel may move in a run."""
@@ -44,25 +42,23 @@ def rate_text(row: Measurement) -> str:
     return amount_text(amount / row.median_s, "FLOP/s" if row.rate == "flop" else "B/s")
 
 
-def case_table(rows: Sequence[Measurement]) -> str:
+def case_table(run: DeviceRun) -> Iterator[str]:
     """Every measured case: median, interval, visits, rate, share of the calibrated roof, bound, flags.
 
     A flag that most rows have says something of the run: it is named once, below.
     """
-    of_rows = [replace(run, datasheet=find_datasheet(run.device_name)) for run in runs(rows)]
-    run_of = {run.key: run for run in of_rows}
-    bound_of = {id(row): bound for run in of_rows for row, bound in zip(run.rows, run.bounds, strict=True)}
-    measured = [row for row in rows if row.status not in ("unsupported", "skipped")]
-    flags_of = [run_of[RunKey.of(row)].flags_of(row) for row in measured]
-    counts = Counter(name for flags in flags_of for name in flags)
+    every = zip(run.rows, run.flags, run.bounds, strict=True)
+    measured = [each for each in every if each[0].status not in ("unsupported", "skipped")]
+    counts = Counter(name for _, flags, _ in measured for name in flags)
     common = [flag for flag in FLAGS if counts[flag.name] > max(LEAST_COMMON, len(measured) / 2)]
     lines = []
-    for row, flags in zip(measured, flags_of, strict=True):
+    for row, flags, bound_by in measured:
         own = [name for name in flags if name not in {flag.name for flag in common}]
-        lines.append(_cells(row, run_of[RunKey.of(row)], bound_of[id(row)], own))
+        lines.append(_cells(row, run, bound_by, own))
     names = ("case", ">median", ">95 %", ">visits", ">rate", ">of roof", "bound by", "flags")
-    notes = [f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}" for flag in common]
-    return "\n".join([*table_lines(names, lines), *notes])
+    yield from table_lines(names, lines)
+    for flag in common:
+        yield f"{counts[flag.name]} of {len(measured)} rows are {flag.name}: {flag.means}"
 
 
 def _cells(row: Measurement, run: DeviceRun, bound_by: str, flags: Sequence[str]) -> list[str]:

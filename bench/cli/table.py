@@ -25,11 +25,8 @@ def table(*names: str) -> Table:
     return shown
 
 
-def table_lines(names: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = False) -> Iterator[str]:
-    """A table with these columns, as `table` takes them, and rows; as Markdown with empty lines around it."""
-    if markdown:
-        yield from ("", *markdown_lines(names, rows), "")
-        return
+def table_lines(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table with these columns, as `table` takes them, and rows."""
     shown = table(*names)
     for cells in rows:
         shown.add_row(*cells)

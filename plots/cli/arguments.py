@@ -26,10 +26,6 @@ def output(metavar: str, text: str) -> Any:
     return typer.Option("-o", "--output", metavar=metavar, help=text)
 
 
-Results = Annotated[
-    list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders of them.")
-]
-
 CalibrateBy = Annotated[
     list[Path] | None,
     typer.Option(

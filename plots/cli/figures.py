@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.application import remark
+from bench.cli.application import Results, remark
 from bench.cli.terminal import stages
 from bench.store import parquet
 from plots.base.saving import save_in
-from plots.cli.arguments import COMPARED, CalibrateBy, Results, figures, load_runs, newest, output, writing
+from plots.cli.arguments import COMPARED, CalibrateBy, figures, load_runs, newest, output, writing
 from plots.figures import achieved, generations, roofline
 from plots.figures.every_figure import save
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.application import remark
+from bench.cli.application import Results, remark
 from bench.cli.terminal import stages
 from bench.environment.dependencies import ROOT, demand
 from bench.errors import write_text
@@ -18,7 +18,6 @@ from bench.sweep.load import SWEEPS
 from plots.cli.arguments import (
     COMPARED,
     CalibrateBy,
-    Results,
     figures,
     load_runs,
     newest,

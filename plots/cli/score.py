@@ -11,11 +11,13 @@ import pandas as pd
 import typer
 from rich.markup import escape
 
+from bench.cli.application import Results
 from bench.cli.table import table_lines
+from bench.errors import write_text
 from bench.judge.frame import read
 from bench.judge.score import Score, Scorecard, scorecard, scores
 from bench.judge.timings import pool_of_runs, with_learned
-from plots.cli.arguments import CalibrateBy, Results, load_runs, writing
+from plots.cli.arguments import CalibrateBy, load_runs
 
 
 def score(
@@ -37,9 +39,7 @@ def score(
     for line in score_lines(card):
         typer.echo(line)
     if to is not None:
-        with writing("scores"):
-            every = [errors.as_json() for errors in scores(card)]
-            to.write_text(json.dumps(every, indent=1) + "\n", "utf-8")
+        write_text(to, json.dumps([errors.as_json() for errors in scores(card)], indent=1) + "\n")
 
 
 def score_lines(card: Scorecard) -> Iterator[str]:

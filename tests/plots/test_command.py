@@ -233,7 +233,7 @@ def test_refusals_are_one_sentence(tmp_path: Path) -> None:
     assert "no such file" in refused("score", tmp_path / "none.parquet")
     assert "no row has a time" in refused("score", tmp_path / "skipped.parquet")
     nowhere = invoke("score", file, "--json", tmp_path / "file" / "below")
-    assert nowhere.exit_code == 2 and "scores cannot be written here" in nowhere.stderr
+    assert nowhere.exit_code == 2 and "below: cannot be written: " in nowhere.stderr
 
 
 def test_parameters_of_one_name_may_differ_in_type(tmp_path: Path) -> None:
