@@ -93,13 +93,12 @@ class Requirement:
         return there
 
 
-def required(
-    extras: Collection[str] = (), pyproject: Path = ROOT / "pyproject.toml"
-) -> Iterator[Requirement]:
+def required(extras: Collection[str] = ()) -> Iterator[Requirement]:
     """What the project needs on this system, with these of its extras.
 
     KeyError for an unknown extra, ValueError for a line of unknown form.
     """
+    pyproject = ROOT / "pyproject.toml"
     project = tomllib.loads(pyproject.read_text())["project"]
     lines = list(project["dependencies"])
     for extra in extras:

@@ -29,17 +29,15 @@ class Columns(NamedTuple):
     high: str
 
 
-def placed(
-    rows: pd.DataFrame, at: np.ndarray, columns: Columns, factor: float = 1.0, most: float = REACH
-) -> pd.DataFrame:
+def placed(rows: pd.DataFrame, at: np.ndarray, columns: Columns, factor: float = 1.0) -> pd.DataFrame:
     """The rows with the numbers that are drawn: `at`, `y`, and `low` and `high`, the ends of its interval.
 
     Numbers of `columns` are times `factor`. `bottom` and `top` are the ends of the interval's bar: at most
-    `most` times the median away; NaN where neither end is known.
+    REACH times the median away; NaN where neither end is known.
     """
     y, low, high = (rows[name].to_numpy(dtype=float) * factor for name in columns)
     known = np.isfinite(low) | np.isfinite(high)
-    bottom, top = np.fmax(low, y / most), np.fmin(high, y * most)
+    bottom, top = np.fmax(low, y / REACH), np.fmin(high, y * REACH)
     bar = {"bottom": np.where(known, bottom, np.nan), "top": np.where(known, top, np.nan)}
     return rows.assign(at=at, y=y, low=low, high=high, **bar)
 
