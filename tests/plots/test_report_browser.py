@@ -53,7 +53,7 @@ def of_nights(folder: Path) -> Path:
 
 def of_units(folder: Path) -> Path:
     slow = [fleet_made.Slow(9, 1, "heat", 0.12, 3)]
-    fleet_made.write(folder / "results", 24, slow, 11, concurrent=False, without=[20])
+    fleet_made.write(folder / "results", 12, slow, 7, concurrent=False, without=[10])
     return reported(folder / "units.html", folder / "results")
 
 
