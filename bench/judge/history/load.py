@@ -90,11 +90,9 @@ def histories(paths: Iterable[Path], left_out: Callable[[str], object] = lambda 
 
 
 def _runs_of(table: pa.Table) -> Iterator[pa.Table]:
-    """The rows of each run: one after the other in a pack, and only sliced there."""
+    """The rows of each run, of which a pack holds many."""
     for places in table.select(_RUN).to_pandas(use_threads=False).groupby(_RUN, sort=False).indices.values():
-        begin, count = int(places[0]), len(places)
-        whole = places[-1] - begin + 1 == count
-        yield table.slice(begin, count) if whole else table.take(places)
+        yield table.take(places)
 
 
 def _with_samples(path: Path) -> pa.Table:
