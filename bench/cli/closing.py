@@ -97,7 +97,10 @@ def _case_line(row: Measurement, run: DeviceRun) -> str:
     of_roof = f"{share} of roof" if share else ""
     numbers = f"{times} {rate_text(row):>14} {of_roof:<14}"
     room = min(COLUMNS, columns() or COLUMNS) - len(numbers) - 1
-    return f"{end_of(row_name(row), room):<{room}} {numbers}".rstrip()
+    name = row_name(row)
+    if len(name) > room:  # implementations stand at the beginning, sizes at the end
+        name = f"{name[: room // 2]}…{end_of(name, room - room // 2)[1:]}"
+    return f"{name:<{room}} {numbers}".rstrip()
 
 
 def _verdict_line(judged: JudgedClaim) -> str:
