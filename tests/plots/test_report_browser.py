@@ -23,7 +23,7 @@ OPENED = (
     *("gemm/growing_k", "linear/batch", "softmax/rows"),
 )
 """Sweeps of the committed run whose page has each kind of element; `make test-deep` opens that of all."""
-NIGHTS = Path("results/reference/steps")
+NIGHTS = Path("results/reference/nights")
 
 
 def reported(page: Path, *results: Path) -> Path:
@@ -111,6 +111,7 @@ def test_it_opens_without_errors_requests_or_barriers(
     browsing: Browsing, pages: dict[str, Path], name: str, width: int, dark: bool
 ) -> None:
     page = ready(browsing.open_page(pages[name], width, dark))
+    assert name == "run" or page.locator(f"section#{name}").count() == 1, "the section that this page is for"
     for box in page.locator("details").all():
         box.evaluate("box => { box.open = true; }")
     assert browsing.faults(page) == [] and browsing.requests == [pages[name].as_uri()]
