@@ -85,6 +85,10 @@ def test_bad_input_is_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_new_operator_may_have_the_name_of_a_former_command() -> None:
+    assert CliRunner().invoke(bench_app, ["new", "operator", "gpu", "--help"]).exit_code == 0
+
+
 @pytest.mark.parametrize("name", FORMER)
 def test_a_former_name_is_answered_by_what_takes_its_place(name: str) -> None:
     if name.startswith("--"):

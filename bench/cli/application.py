@@ -72,8 +72,9 @@ class Commands(TyperGroup):
             words = [
                 str(w).partition("=")[0] for w in (args[0] if args else extra.get("args")) or sys.argv[1:]
             ]
-            former = [*words[:1], *(f"{words[0]} {word}" for word in words[1:])]
-            for word in (*former, *(word for word in words if word.startswith("--"))):
+            given = [word for word in words if word.startswith("--")]
+            former = [f"{words[0]} {word}" for word in (*words[1:2], *given)] if words else []
+            for word in (*words[:1], *former, *given):
                 if word in FORMER:
                     raise UserError(FORMER[word])
             return super().main(*args, **extra)

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bench.environment.dependencies import Requirement
 from bench.model.launch_features import START_S, Vocabulary, features, near, with_parameters
 from bench.model.roofline import Floats
 
@@ -56,11 +55,6 @@ STREAMING = ("activations", "elementwise")
 """Operators whose launches go through memory once, whatever they compute, but for a power."""
 USUAL_SHARE = 0.85
 """Share of the datasheet's bandwidth, where no GPU was timed."""
-
-
-def can_learn() -> bool:
-    """Whether scikit-learn is installed: without it no level is learned, and commands say so."""
-    return Requirement("scikit-learn", "").is_there
 
 
 def largest(rows: pd.DataFrame, sheets: Mapping[str, Datasheet]) -> pd.Index:
