@@ -18,7 +18,7 @@ FORMER: Mapping[str, str] = {
     "profile": "`profile CASE` is `run CASE --once`, which prints the command for Nsight",
     "plots history": "`plots history` is `plots report`",
     "plots caches": "`plots caches` is gone: `plots draw` shows each cache sweep over its footprint",
-    "plots accept": "`plots accept` is `bench accept RESULT`; `plots report` shows it of runs of fleet/",
+    "plots accept": "`plots accept` is `plots report` of runs of fleet/; `bench accept RESULT` judges one",
     "plots achieved": "`plots achieved` is gone: `plots draw` of several devices draws it in compared/",
     "plots buy": "`plots buy` is `plots report`: a page about several devices has what each gains",
     "plots fleet": "`plots fleet` is `plots report`: a page about several units names the slow ones",
