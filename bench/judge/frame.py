@@ -37,6 +37,7 @@ import numpy.typing as npt
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
 from bench.judge.flags import SUSPECT, flags
+from bench.judge.within_run import WithinRun, within_run
 from bench.model.bound import bounds
 from bench.model.calibrated_runs import Known, known
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run, condition
@@ -124,6 +125,11 @@ class DeviceRun:
         return [row for row, doubt in zip(self.rows, self.suspect, strict=True) if row.is_timed and not doubt]
 
     @cached_property
+    def within(self) -> Sequence[WithinRun | None]:
+        """The within-run interval of each row; None without a time."""
+        return within_run(self.rows)
+
+    @cached_property
     def bounds(self) -> Sequence[str]:
         """What bounds each row on this device: one of `bench.model.bound.BOUNDS`, or empty."""
         return bounds(self.columns, self.roof, self.datasheet)
@@ -151,6 +157,12 @@ class DeviceRun:
         for name in ("median_s", "low_s", "high_s"):
             pairs = zip(timed, stored[name], strict=True)
             stored[name] = [seconds if is_timed else None for is_timed, seconds in pairs]
+        ends = [
+            each.columns(row.median_s) if each and row.median_s else {}
+            for row, each in zip(self.rows, self.within, strict=True)
+        ]
+        for name in ("run_low_s", "run_high_s", "run_half", "run_by"):
+            stored[name] = [each.get(name) for each in ends]
         solved = list(zip(stored["operator"], stored["parameters"], strict=True))
         added = {of: kernels.problem(of).added for of in {*stored["operator"]} & {*kernels.names()}}
         known = {(of, text): {**added.get(of, {}), **json.loads(text)} for of, text in set(solved)}

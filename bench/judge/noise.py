@@ -115,7 +115,7 @@ class Noise:
 
     def of(self, row: Measurement) -> MedianSpread:
         """The spread of a row of this run."""
-        usual, work = _usual(row), work_of(row)
+        usual, work = usual_spread(row), work_of(row)
         visits = usual.visits * self.factors.get(work, self.factor)
         # That a run's visits agree does not say that the next run will agree with it.
         factor = self.typical.get(work, self.factor)
@@ -198,7 +198,7 @@ def between_runs(runs: Iterable[Iterable[Measurement]]) -> dict[WorkClass, float
             apart = math.log(row.median_s / other.median_s)
             # What differs from visit to visit is in the interval already, and is only a part of this.
             visits = math.hypot(_visits_half(row), _visits_half(other))
-            step = math.sqrt(max(0.0, apart**2 - visits**2) / 2) / _usual(row).runs
+            step = math.sqrt(max(0.0, apart**2 - visits**2) / 2) / usual_spread(row).runs
             steps[work_of(row)].append(step)
             changes[work_of(row)].add(number)
             kind = row.device_kind
@@ -221,11 +221,11 @@ def is_published(row: Measurement) -> bool:
 
     It is theirs to the digit unless the row's own run was restless, or the device's runs say more or less.
     """
-    runs = _usual(row).runs if row.noise_runs is None else row.noise_runs
-    return row.device_kind == "cuda" and math.isclose(runs, _usual(row).runs)
+    runs = usual_spread(row).runs if row.noise_runs is None else row.noise_runs
+    return row.device_kind == "cuda" and math.isclose(runs, usual_spread(row).runs)
 
 
-def _usual(row: Measurement) -> MedianSpread:
+def usual_spread(row: Measurement) -> MedianSpread:
     """The usual spread of a row's work; on a kind of device that nobody has measured, that on a CPU."""
     return USUAL.get(row.device_kind, USUAL["cpu"])[work_of(row)]
 
@@ -234,7 +234,7 @@ def _visits_half(row: Measurement) -> float:
     """The noise between visits in the row's median, |ln|: by its own account, else what is usual."""
     if row.noise_visits is not None:
         return row.noise_visits
-    return _usual(row).over(row.visits or 1).visits
+    return usual_spread(row).over(row.visits or 1).visits
 
 
 def noise_of(
@@ -301,4 +301,4 @@ def usual_half(row: Measurement) -> float:
     """How wide the interval of a row is by noise alone, |ln|: by its own account, else by what is usual."""
     if row.noise_visits is not None and row.noise_runs is not None:
         return MedianSpread(row.noise_visits, row.noise_runs).half
-    return _usual(row).over(visit_count(row)).half
+    return usual_spread(row).over(visit_count(row)).half

@@ -20,6 +20,7 @@ from typing import Any, cast, get_args
 from bench.device.detect import Device
 from bench.judge.flags import disturbances
 from bench.judge.noise import Noise, noise_of
+from bench.judge.within_run import within_run
 from bench.sampling.protocol import REGIME, Protocol, protocol
 from bench.sampling.publish import VisitSamples, publish, publish_ceiling
 from bench.spec import DeviceKind, parameters_text
@@ -89,7 +90,11 @@ def joined(rows: Iterable[Measurement], earlier: Iterable[Iterable[Measurement]]
     sound = [[row for row in run if not disturbances(row)] for run in before]
     disturbed = [bool(disturbances(row)) for row in made]
     noise = noise_of(made, disturbed, sound if any(sound) else before)
-    return [visits[0] if visits[0].measured_in else join(visits, noise) for visits in by_case.values()]
+    rows = [visits[0] if visits[0].measured_in else join(visits, noise) for visits in by_case.values()]
+    return [
+        replace(row, **cast(Any, within.columns(row.median_s))) if within and row.median_s else row
+        for row, within in zip(rows, within_run(rows), strict=True)
+    ]
 
 
 def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measurement:

@@ -153,6 +153,16 @@ class Measurement:
     median_s: float | None = nullable("median seconds of one launch")
     low_s: float | None = nullable("lower end of the 95 % interval of the median")
     high_s: float | None = nullable("upper end")
+    run_low_s: float | None = nullable(
+        "lower end of the within-run interval: where 95 of 100 further visits of this run would find the case"
+    )
+    run_high_s: float | None = nullable("its upper end")
+    run_half: float | None = nullable(
+        "natural logarithm: half of the 95 % interval of the median within the run, for rows of one run"
+    )
+    run_by: str | None = nullable(
+        "what tells these three: visits | assumed (no case was visited twice: the usual spread of such work)"
+    )
     noise_visits: float | None = nullable(
         "natural logarithm: the interval is at least so wide for the noise between visits; null: not in it"
     )
