@@ -150,58 +150,38 @@ def gradient(stored, stored_dy, FUNCTION: tl.constexpr):
         return dy * (s + saved * (TANH_2U_1 + 3 * TANH_2U_3 * square) * slope)
 
 
+@triton.jit
+def block(saved_pointer, dy_pointer, result_pointer, start, i, mask, FUNCTION: tl.constexpr):
+    """One block of the line, from `start`: f(x), or f' dy if there is a dy, of the elements `i` in `mask`."""
+    stored = tl.load(saved_pointer + start + i, mask=mask)
+    if dy_pointer is None:
+        result = value(stored, FUNCTION)
+    else:
+        result = gradient(stored, tl.load(dy_pointer + start + i, mask=mask), FUNCTION)
+    tl.store(result_pointer + start + i, result.to(result_pointer.dtype.element_ty), mask=mask)
+
+
 @triton.jit(do_not_specialize=["count"])
-def forward(
-    x_pointer,  # [count], contiguous
-    y_pointer,  # [count], contiguous, in the type of x; every element is written once
+def elementwise(
+    saved_pointer,  # forward x; backward y of relu, sigmoid and tanh, x of the others: [count], contiguous
+    dy_pointer,  # [count], contiguous; None forward
+    result_pointer,  # y or dx: [count], contiguous, in the type of x; every element is written once
     count,
     FUNCTION: tl.constexpr,
     EVEN: tl.constexpr,  # BLOCK divides count: no block is masked
     BLOCK: tl.constexpr,
 ):
-    """y = f(x), one block of BLOCK elements for each program."""
+    """y = f(x) or dx = f' dy, one block of BLOCK elements for each program."""
     # A tensor may have more than 2^31 elements: where a block starts is 64-bit, and that alone.
     start = tl.program_id(0).to(tl.int64) * BLOCK
-    x = x_pointer + start + tl.arange(0, BLOCK)
-    y = y_pointer + start + tl.arange(0, BLOCK)
-    kind: tl.constexpr = y_pointer.dtype.element_ty
+    i = tl.arange(0, BLOCK)
     if EVEN:
-        tl.store(y, value(tl.load(x), FUNCTION).to(kind))
+        block(saved_pointer, dy_pointer, result_pointer, start, i, None, FUNCTION)
+    elif count - start >= BLOCK:
+        block(saved_pointer, dy_pointer, result_pointer, start, i, None, FUNCTION)
     else:
-        left = count - start
-        if left >= BLOCK:
-            tl.store(y, value(tl.load(x), FUNCTION).to(kind))
-        else:
-            inside = tl.arange(0, BLOCK) < left.to(tl.int32)
-            tl.store(y, value(tl.load(x, mask=inside), FUNCTION).to(kind), mask=inside)
-
-
-@triton.jit(do_not_specialize=["count"])
-def backward(
-    saved_pointer,  # y of relu, sigmoid and tanh, x of the others: [count], contiguous
-    dy_pointer,  # [count], contiguous
-    dx_pointer,  # [count], contiguous; every element is written once
-    count,
-    FUNCTION: tl.constexpr,
-    EVEN: tl.constexpr,  # BLOCK divides count: no block is masked
-    BLOCK: tl.constexpr,
-):
-    """dx = f' dy, one block of BLOCK elements for each program."""
-    start = tl.program_id(0).to(tl.int64) * BLOCK
-    saved = saved_pointer + start + tl.arange(0, BLOCK)
-    dy = dy_pointer + start + tl.arange(0, BLOCK)
-    dx = dx_pointer + start + tl.arange(0, BLOCK)
-    kind: tl.constexpr = dx_pointer.dtype.element_ty
-    if EVEN:
-        tl.store(dx, gradient(tl.load(saved), tl.load(dy), FUNCTION).to(kind))
-    else:
-        left = count - start
-        if left >= BLOCK:
-            tl.store(dx, gradient(tl.load(saved), tl.load(dy), FUNCTION).to(kind))
-        else:
-            inside = tl.arange(0, BLOCK) < left.to(tl.int32)
-            of_saved = tl.load(saved, mask=inside)
-            tl.store(dx, gradient(of_saved, tl.load(dy, mask=inside), FUNCTION).to(kind), mask=inside)
+        inside = i < (count - start).to(tl.int32)
+        block(saved_pointer, dy_pointer, result_pointer, start, i, inside, FUNCTION)
 
 
 class Tile(NamedTuple):
@@ -238,8 +218,9 @@ def launch(problem: Activation, *inputs: torch.Tensor) -> Launch:
 def launch_with(tile: Tile, problem: Activation, *inputs: torch.Tensor) -> Launch:
     """The same with this tile; on CPU tensors if Triton interprets."""
     result = torch.empty_like(inputs[0])
-    kernel = forward if problem.direction == "forward" else backward
-    run = kernel[(-(-problem.elements // tile.block),)]
+    run = elementwise[(-(-problem.elements // tile.block),)]
     options = {"EVEN": problem.elements % tile.block == 0, "BLOCK": tile.block, "num_warps": tile.warps}
-    arguments = *inputs, result, problem.elements
-    return Launch.of(run, (result,), *arguments, FUNCTION=problem.function, **options)
+    saved, dy = (*inputs, None)[:2]
+    return Launch.of(
+        run, (result,), saved, dy, result, problem.elements, FUNCTION=problem.function, **options
+    )

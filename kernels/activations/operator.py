@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import torch
-from torch.nn import functional
 
 from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors
@@ -19,30 +18,22 @@ from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY
 from kernels.tensors import inputs
 
 _aten = torch.ops.aten
-_TORCH: Mapping[tuple[Function, Direction], tuple[Callable[..., Any], Callable[..., Any]]] = {
-    ("relu", "forward"): (torch.relu, functools.partial(torch.clamp_min, min=0)),  # what torch.relu calls
-    ("sigmoid", "forward"): (torch.sigmoid, torch.sigmoid),
-    ("tanh", "forward"): (torch.tanh, torch.tanh),
-    ("gelu", "forward"): (functional.gelu, _aten.gelu.out),
-    ("gelu-tanh", "forward"): (
-        functools.partial(functional.gelu, approximate="tanh"),
-        functools.partial(_aten.gelu.out, approximate="tanh"),
-    ),
-    ("silu", "forward"): (functional.silu, _aten.silu.out),
-    ("relu", "backward"): (
-        functools.partial(_aten.threshold_backward, threshold=0),
-        functools.partial(_aten.threshold_backward.grad_input, threshold=0),
-    ),
-    ("sigmoid", "backward"): (_aten.sigmoid_backward, _aten.sigmoid_backward.grad_input),
-    ("tanh", "backward"): (_aten.tanh_backward, _aten.tanh_backward.grad_input),
-    ("gelu", "backward"): (_aten.gelu_backward, _aten.gelu_backward.grad_input),
-    ("gelu-tanh", "backward"): (
-        functools.partial(_aten.gelu_backward, approximate="tanh"),
-        functools.partial(_aten.gelu_backward.grad_input, approximate="tanh"),
-    ),
-    ("silu", "backward"): (_aten.silu_backward, _aten.silu_backward.grad_input),
+_TANH = {"approximate": "tanh"}
+_TORCH: Mapping[tuple[Function, Direction], tuple[Any, dict[str, Any]]] = {
+    ("relu", "forward"): (_aten.clamp_min, {"min": 0}),  # what torch.relu calls
+    ("sigmoid", "forward"): (_aten.sigmoid, {}),
+    ("tanh", "forward"): (_aten.tanh, {}),
+    ("gelu", "forward"): (_aten.gelu, {}),
+    ("gelu-tanh", "forward"): (_aten.gelu, _TANH),
+    ("silu", "forward"): (_aten.silu, {}),
+    ("relu", "backward"): (_aten.threshold_backward, {"threshold": 0}),
+    ("sigmoid", "backward"): (_aten.sigmoid_backward, {}),
+    ("tanh", "backward"): (_aten.tanh_backward, {}),
+    ("gelu", "backward"): (_aten.gelu_backward, {}),
+    ("gelu-tanh", "backward"): (_aten.gelu_backward, _TANH),
+    ("silu", "backward"): (_aten.silu_backward, {}),
 }
-"""The call in a model, of x, or of dy and what was saved; and torch's kernel that writes into a tensor."""
+"""torch's operator, of x, or of dy and what was saved, and its options."""
 
 _ROUNDINGS: Mapping[Function, tuple[int, int]] = {
     "relu": (0, 0), "sigmoid": (8, 3), "tanh": (18, 3), "gelu": (8, 9), "gelu-tanh": (10, 15), "silu": (9, 12)
@@ -109,17 +100,16 @@ def _inner(x: torch.Tensor) -> torch.Tensor:
 def aten(problem: Activation, *tensors: torch.Tensor) -> Launch:
     """torch's kernel, writing y (dx) allocated here."""
     result = torch.empty_like(tensors[0])
-    _, kernel = _TORCH[problem.function, problem.direction]
+    run, options = _TORCH[problem.function, problem.direction]
     if problem.direction == "forward":
-        return Launch(functools.partial(kernel, *tensors, out=result), (result,))
-    saved, dy = tensors
-    return Launch(functools.partial(kernel, dy, saved, grad_input=result), (result,))
+        return Launch.of(run.out, (result,), *tensors, out=result, **options)
+    return Launch.of(run.grad_input, (result,), *reversed(tensors), grad_input=result, **options)
 
 
 def functional_form(problem: Activation, *tensors: torch.Tensor) -> torch.Tensor:
     """y or dx, as a model calls it: what Inductor compiles."""
-    call, _ = _TORCH[problem.function, problem.direction]
-    result: torch.Tensor = call(*reversed(tensors))
+    run, options = _TORCH[problem.function, problem.direction]
+    result: torch.Tensor = run(*reversed(tensors), **options)
     return result
 
 

@@ -40,12 +40,11 @@ class Cut(NamedTuple):
 
 
 @triton.jit
-def elements(block, channel, images, channels, CUT: tl.constexpr, WHOLE: tl.constexpr):
-    """Offsets of a block's elements, 64-bit, and which exist; WHOLE: all."""
+def elements(block, channel, images, channels, CUT: tl.constexpr):
+    """Offsets of a block's elements, 64-bit, and which exist."""
     j = block * CUT.rows + tl.arange(0, CUT.rows)
     plane = (j // CUT.plane).to(tl.int64) * channels + channel  # of all; times their size beyond 32 bits
-    inside = tl.full((CUT.rows,), 1, tl.int1) if WHOLE else j < images * CUT.plane
-    return plane * CUT.plane + j % CUT.plane, inside
+    return plane * CUT.plane + j % CUT.plane, j < images * CUT.plane
 
 
 @triton.jit

@@ -12,9 +12,7 @@ with what the cache still holds; it tells the cache to drop what it reads and wr
 channel for each program, and 16 for each of its partial sums.
 
 **Bytes in flight.** stages - 1 blocks are under way, by asynchronous copies where they have 4 bytes on end;
-2-byte elements of odd planes are loaded into registers (two_pass.py). Blocks that are whole have a
-loop of their own: without masks it has a tenth to a quarter fewer instructions. The ragged
-block is the last of its program either way.
+2-byte elements of odd planes are loaded into registers (two_pass.py).
 
 **Arithmetic** is float32 whatever the tensors hold, rounded once when stored.
 """
@@ -30,38 +28,38 @@ _SIZES = ["images", "channels", "parts"]
 
 
 @triton.jit
-def _terms(x_pointer, dy_pointer, centre, block, channel, sizes, CUT: tl.constexpr, WHOLE: tl.constexpr):
-    """What a block adds to both sums of its channels, with d = x - centre: d and d^2, or dy and dy d."""
-    images, channels, _ = sizes
-    offset, inside = elements(block, channel, images, channels, CUT, WHOLE)
-    d = tl.load(x_pointer + offset, mask=inside, other=0.0).to(tl.float32) - centre
-    if dy_pointer is None:
-        if not WHOLE:
+def _arrives_last(x_pointer, dy_pointer, centre, scratch, share, sizes, CUT: tl.constexpr):
+    """Store both sums of this program's blocks, with d = x - centre: of d and d^2, or of dy and dy d.
+
+    Whether all programs of the channel have now done so.
+    """
+    channel, part = share
+    images, channels, parts = sizes
+    partials_pointer, counter_pointer = scratch
+    firsts = tl.full((CUT.rows,), 0.0, tl.float32)
+    seconds = tl.full((CUT.rows,), 0.0, tl.float32)
+    for block in tl.range(part, tl.cdiv(images * CUT.plane, CUT.rows), parts, num_stages=CUT.stages):
+        offset, inside = elements(block, channel, images, channels, CUT)
+        d = tl.load(x_pointer + offset, mask=inside, other=0.0).to(tl.float32) - centre
+        if dy_pointer is None:
             d = tl.where(inside, d, 0.0)
-        terms = d, d * d
-    else:
-        dy = tl.load(dy_pointer + offset, mask=inside, other=0.0).to(tl.float32)
-        terms = dy, dy * d
-    return terms
+            firsts += d
+            seconds += d * d
+        else:
+            dy = tl.load(dy_pointer + offset, mask=inside, other=0.0).to(tl.float32)
+            firsts += dy
+            seconds += dy * d
+    mine = partials_pointer + channel.to(tl.int64) * parts + part
+    tl.store(mine, tl.sum(firsts, axis=0))
+    tl.store(mine + tl.cast(channels, tl.int64) * parts, tl.sum(seconds, axis=0))
+    return arrives_last(counter_pointer + channel, parts)
 
 
 @triton.jit
-def _sums(x_pointer, dy_pointer, centre, share, sizes, CUT: tl.constexpr):
-    """Both sums of the channels over this program's blocks."""
-    channel, part = share
-    images, _, parts = sizes
-    firsts = tl.full((CUT.rows,), 0.0, tl.float32)
-    seconds = tl.full((CUT.rows,), 0.0, tl.float32)
-    whole = images * CUT.plane // CUT.rows
-    for block in tl.range(part, whole, parts, num_stages=CUT.stages):
-        first, second = _terms(x_pointer, dy_pointer, centre, block, channel, sizes, CUT, True)
-        firsts += first
-        seconds += second
-    if whole % parts == part:
-        first, second = _terms(x_pointer, dy_pointer, centre, whole, channel, sizes, CUT, False)
-        firsts += first
-        seconds += second
-    return tl.sum(firsts, axis=0), tl.sum(seconds, axis=0)
+def _totals(partials_pointer, channel, channels, parts):
+    """Both sums of a channel over all of its programs."""
+    second = partials_pointer + tl.cast(channels, tl.int64) * parts
+    return total_of(partials_pointer, channel, parts), total_of(second, channel, parts)
 
 
 @triton.jit(do_not_specialize=_SIZES)
@@ -83,14 +81,9 @@ def statistics(
     """Mean, 1/deviation and running statistics of every channel. Grid: channels x parts, channels fastest."""
     channel, part = tl.program_id(0) % channels, tl.program_id(0) // channels
     shift = tl.load(x_pointer + channel.to(tl.int64) * CUT.plane).to(tl.float32)
-    sums = _sums(x_pointer, None, shift, (channel, part), (images, channels, parts), CUT)
-    mine = partials_pointer + channel.to(tl.int64) * parts + part
-    second = tl.cast(channels, tl.int64) * parts
-    tl.store(mine, sums[0])
-    tl.store(mine + second, sums[1])
-    if arrives_last(counter_pointer + channel, parts):
-        sum_d = total_of(partials_pointer, channel, parts)
-        sum_dd = total_of(partials_pointer + second, channel, parts)
+    scratch, sizes = (partials_pointer, counter_pointer), (images, channels, parts)
+    if _arrives_last(x_pointer, None, shift, scratch, (channel, part), sizes, CUT):
+        sum_d, sum_dd = _totals(partials_pointer, channel, channels, parts)
         pointers = mean_pointer, rstd_pointer, running_mean_pointer, running_variance_pointer
         count = images * CUT.plane
         finish_statistics(channel, shift, sum_d, sum_dd, count, pointers, EPSILON, MOMENTUM)
@@ -114,47 +107,32 @@ def gradient_sums(
     """dbias = sum dy, dweight = sum dy (x - mean) / deviation. Grid: as `statistics`."""
     channel, part = tl.program_id(0) % channels, tl.program_id(0) // channels
     mean = tl.load(mean_pointer + channel)
-    sums = _sums(x_pointer, dy_pointer, mean, (channel, part), (images, channels, parts), CUT)
-    mine = partials_pointer + channel.to(tl.int64) * parts + part
-    second = tl.cast(channels, tl.int64) * parts
-    tl.store(mine, sums[0])
-    tl.store(mine + second, sums[1])
-    if arrives_last(counter_pointer + channel, parts):
-        sum_dy = total_of(partials_pointer, channel, parts)
-        sum_dyx = total_of(partials_pointer + second, channel, parts)
+    scratch, sizes = (partials_pointer, counter_pointer), (images, channels, parts)
+    if _arrives_last(x_pointer, dy_pointer, mean, scratch, (channel, part), sizes, CUT):
+        sum_dy, sum_dyx = _totals(partials_pointer, channel, channels, parts)
         rstd = tl.load(rstd_pointer + channel)
         tl.store(dweight_pointer + channel, sum_dyx * rstd)
         tl.store(dbias_pointer + channel, sum_dy)
 
 
 @triton.jit
-def _store(pointers, factors, block, channel, sizes, CUT: tl.constexpr, WHOLE: tl.constexpr):
-    """A block of what `_store_backwards` stores."""
-    out_pointer, x_pointer, dy_pointer = pointers
-    mean, a, b, k = factors
-    images, channels, _ = sizes
-    offset, inside = elements(block, channel, images, channels, CUT, WHOLE)
-    x = tl.load(x_pointer + offset, mask=inside, other=0.0, eviction_policy="evict_first")
-    if dy_pointer is None:
-        out = (x.to(tl.float32) - mean) * a + b
-    else:
-        dy = tl.load(dy_pointer + offset, mask=inside, other=0.0, eviction_policy="evict_first")
-        out = a * (dy.to(tl.float32) - b - (x.to(tl.float32) - mean) * k)
-    out = out.to(out_pointer.dtype.element_ty)
-    tl.store(out_pointer + offset, out, mask=inside, eviction_policy="evict_first")
-
-
-@triton.jit
 def _store_backwards(pointers, factors, share, sizes, CUT: tl.constexpr):
     """y = (x - mean) a + b, or dx = a (dy - b - (x - mean) k): this program's blocks from the last on."""
+    out_pointer, x_pointer, dy_pointer = pointers
+    mean, a, b, k = factors
     channel, part = share
-    images, _, parts = sizes
-    whole = images * CUT.plane // CUT.rows
-    if whole % parts == part:
-        _store(pointers, factors, whole, channel, sizes, CUT, False)
-    steps = tl.cdiv(whole - part, parts)
+    images, channels, parts = sizes
+    steps = tl.cdiv(tl.cdiv(images * CUT.plane, CUT.rows) - part, parts)
     for step in tl.range(0, steps, num_stages=CUT.stages):
-        _store(pointers, factors, part + (steps - 1 - step) * parts, channel, sizes, CUT, True)
+        offset, inside = elements(part + (steps - 1 - step) * parts, channel, images, channels, CUT)
+        x = tl.load(x_pointer + offset, mask=inside, other=0.0, eviction_policy="evict_first")
+        if dy_pointer is None:
+            out = (x.to(tl.float32) - mean) * a + b
+        else:
+            dy = tl.load(dy_pointer + offset, mask=inside, other=0.0, eviction_policy="evict_first")
+            out = a * (dy.to(tl.float32) - b - (x.to(tl.float32) - mean) * k)
+        out = out.to(out_pointer.dtype.element_ty)
+        tl.store(out_pointer + offset, out, mask=inside, eviction_policy="evict_first")
 
 
 @triton.jit(do_not_specialize=_SIZES)

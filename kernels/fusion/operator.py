@@ -13,7 +13,7 @@ from torch.nn import functional
 from bench.autotune import inductor as torch_compile
 from bench.spec import Dtype, Launch, Operator, Tensors
 from kernels.excerpts import of_rows, one_of_each_block
-from kernels.fusion.problem import EPSILON, Chain, Fusion
+from kernels.fusion.problem import Chain, Fusion
 from kernels.optional import launched_by
 from kernels.rounding import FLOAT32, UNIT_ROUNDOFF, UNLIKELY
 from kernels.tensors import inputs
@@ -22,28 +22,25 @@ _CHECKED = 1 << 20
 """Elements of x above which only some rows are checked."""
 
 
-def chain(problem: Fusion, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
-    """y [rows, length], or y and h with layernorm, in the type of the inputs, as a model would write it."""
-    value, *addends = tensors[: problem.sums]
+def chain(problem: Fusion, *tensors: torch.Tensor) -> torch.Tensor:
+    """y [rows, length] in the type of the inputs, as a model would write it."""
+    value, *addends = tensors
     for addend in addends:
         value = value + addend
-    if problem.normalized:
-        weight, shift = tensors[problem.sums :]
-        return functional.layer_norm(value, (problem.length,), weight, shift, EPSILON), value
     return functional.gelu(value, approximate="tanh") if "gelu" in problem.steps else value
 
 
-def reference(problem: Fusion, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
-    """y [rows, length] in float64; with layernorm y and h."""
+def reference(problem: Fusion, *tensors: torch.Tensor) -> torch.Tensor:
+    """y [rows, length] in float64."""
     return chain(problem, *(tensor.double() for tensor in tensors))
 
 
 def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
-    """One kernel of torch a step: y [rows, length], or y and h.
+    """One kernel of torch a step: y [rows, length].
 
     Each launch has its own buffer for what passes from step to step, so that a cold ring leaves it cold.
     """
-    value, *addends = tensors[: problem.sums]
+    value, *addends = tensors
     result = torch.empty_like(value)
     steps: list[Callable[[], object]] = []
     if len(addends) == 2 or "gelu" in problem.steps:
@@ -56,22 +53,12 @@ def aten(problem: Fusion, *tensors: torch.Tensor) -> Launch:
     else:
         steps.append(partial(torch.add, value, addends[-1], out=result))
 
-    def pointwise() -> torch.Tensor:
+    def call() -> torch.Tensor:
         for step in steps:
             step()
         return result
 
-    if not problem.normalized:
-        return Launch(pointwise, (result,))
-    weight, shift = tensors[problem.sums :]
-
-    def normalized() -> Tensors:
-        # Its variant with out= is made by torchgen: it calls this one, then copies all of y.
-        h = pointwise()
-        y, _, _ = torch.native_layer_norm(h, (problem.length,), weight, shift, EPSILON)
-        return y, h
-
-    return Launch(normalized)
+    return Launch(call, (result,))
 
 
 def tolerance(problem: Fusion, implementation: str) -> float:
@@ -83,14 +70,13 @@ def tolerance(problem: Fusion, implementation: str) -> float:
     * The last step loses s of each y. That is all of bias and of residual.
     * Between steps, an unfused chain loses s of the intermediate value, a fused one v. A sum of two inputs
       is below 2, so it is off by at most half the distance of numbers below 2, s (v) itself; one of three
-      is below 4, by at most 2 s (2 v). h is an output too, and Inductor may read it back: as unfused.
+      is below 4, by at most 2 s (2 v).
     * bias-residual: that, over the largest |y|. See `_largest_sum`.
-    * gelu, layernorm: the value between enters a function. See `_gelu`, `_layernorm`.
+    * gelu: the value between enters a function. See `_gelu`.
     """
     u = UNIT_ROUNDOFF[problem.dtype]
     stored = u if problem.dtype == "float32" else u + FLOAT32
-    unfused = implementation == "aten" or (implementation == "inductor" and problem.normalized)
-    between = stored if unfused else FLOAT32
+    between = stored if implementation == "aten" else FLOAT32
     match problem.chain:
         case "bias" | "residual":
             return stored
@@ -98,10 +84,6 @@ def tolerance(problem: Fusion, implementation: str) -> float:
             return stored + between / _largest_sum(problem.elements)
         case "bias-gelu":
             return stored + _gelu(problem, between)
-        case "residual-layernorm":
-            return stored + _layernorm(problem, between, 2)
-        case "bias-residual-layernorm":
-            return stored + _layernorm(problem, 3 * between, 3)
 
 
 def _largest_sum(elements: int) -> float:
@@ -150,32 +132,6 @@ def _largest_biased(rows: int, length: int) -> float:
     return low
 
 
-def _layernorm(problem: Fusion, between: float, addends: int) -> float:
-    """What layernorm makes of an h off by `between`, the sum of two or three inputs; and its arithmetic.
-
-    * h has variance 2/3 (1), a row of `length` of them once in 10,000 runs a smaller one. The mean of the
-      squares, which are not negative, lies t below its expectation with probability at most
-      exp(-length t^2 / 2 E[h^4]); the square of the mean is taken off, and that of sums of uniform values
-      is bounded as a normal variable's. So the standard deviation is at least d.
-    * (h - mean) / d is off by between / d; the errors of a row's other elements reach it through the mean
-      and the deviation. They are independent, so their means are small: Hoeffding's inequality.
-    * Six roundings from h to y, and the sum of squares, summed as a tree: log2(length) roundings, half of
-      which its root sees. They are relative to |y - shift|, at most the largest |y| and 1.
-    * y = weight (...) + shift. In half of the cases the signs agree and |y| is at least |shift|; so the
-      largest |y| of a row is below t with probability ((1 + t) / 2)^length at most.
-    """
-    rows, length = problem.rows, problem.length
-    mean_square, mean_fourth = addends / 3, addends**2 / 3 - 2 * addends / 15
-    below = math.sqrt(2 * mean_fourth * math.log(rows / UNLIKELY) / length)
-    mean = 2 * mean_square * math.log(2 * rows / UNLIKELY) / length
-    deviation = math.sqrt(max(mean_square - below - mean, 0.0) + EPSILON)
-    drift = math.sqrt(2 * math.log(4 * rows / UNLIKELY) / length)
-    largest = 2 * math.pow(UNLIKELY, 1 / length) - 1
-    reached = between / deviation * (1 + drift * (1 + addends / deviation))
-    arithmetic = (6 + math.log2(length) / 2) * FLOAT32
-    return reached / largest + arithmetic * (1 + 1 / largest)
-
-
 def excerpt(problem: Fusion, tensors: Tensors, outputs: Tensors) -> tuple[Fusion, Tensors, Tensors]:
     """Some whole rows of a large problem, about a million elements; a small one whole.
 
@@ -190,13 +146,12 @@ def excerpt(problem: Fusion, tensors: Tensors, outputs: Tensors) -> tuple[Fusion
 def _examples() -> list[Fusion]:
     # Nothing to speak of, one row, one column, primes, a row that is aligned and ends within a block.
     sizes = ((1, 1), (1, 37), (131, 1), (13, 997), (5, 1032))
-    rows_of_norm = ((1, 256), (7, 257), (3, 1000))
     chains: tuple[Chain, ...] = get_args(Chain)
     dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
     return [
         Fusion(chain=chain, rows=rows, length=length, dtype=dtype)
         for chain in chains
-        for rows, length in (rows_of_norm if "layernorm" in chain else sizes)
+        for rows, length in sizes
         for dtype in dtypes
         # One sum of three numbers may be as small as its own rounding: no relative error bounds it.
         if not (chain == "bias-residual" and rows == length == 1)

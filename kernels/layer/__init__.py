@@ -1,1 +1,1 @@
-"""Whole layers and one training step of them: Transformer layers, a perceptron, a ResNet bottleneck."""
+"""Whole layers and one training step of them: a Transformer's encoder layer, a ResNet bottleneck."""

@@ -49,13 +49,8 @@ class Part(NamedTuple):
 def parts(layer: Layer, implementation: str) -> tuple[Part, ...]:
     """The parts of the forward pass, of a step the others too."""
     fused = implementation in ("sdpa", "inductor")
-    of_kind = {
-        "transformer": _transformer,
-        "transformer-modern": _transformer,
-        "mlp": _mlp,
-        "bottleneck": _bottleneck,
-    }[layer.kind]
-    launched = [part for part in of_kind(layer, fused) if implementation != "inductor" or not part.joins]
+    of_kind = _transformer(layer, fused) if layer.kind == "transformer" else _bottleneck(layer)
+    launched = [part for part in of_kind if implementation != "inductor" or not part.joins]
     if layer.direction == "step" and layer.dtype == "float16":
         count = layer.weight_count
         launched.append(Part("elementwise", 2 * count, 4 * count, 4 * count))  # unscaled and checked
@@ -75,21 +70,19 @@ def _point(layer: Layer, count: int, forward: str, backward: str, flop: int = 1)
             yield Part("elementwise", flop * count, read, written, joins=True)
 
 
-def _linear(layer: Layer, inputs: int, outputs: int, bias: bool) -> Iterator[Part]:
-    """One linear layer. In mixed precision its weights are rounded first, their gradients converted last."""
+def _linear(layer: Layer, inputs: int, outputs: int) -> Iterator[Part]:
+    """One linear layer with bias, in mixed precision its weights rounded first, gradients converted last."""
     sizes = {"batch": layer.tokens, "inputs": inputs, "outputs": outputs, "dtype": layer.dtype}
-    added = inputs * outputs + bias * outputs
-    yield from _rounded(layer, added)
-    y = Linear.model_validate({"direction": "forward", "bias": bias, **sizes})
+    yield from _rounded(layer, (inputs + 1) * outputs)
+    y = Linear.model_validate({"direction": "forward", "bias": True, **sizes})
     yield Part("contraction", y.flop, y.byte_read, y.byte_written)
     if layer.direction == "forward":
         return
     for direction in ("activation_gradient", "weight_gradient"):
         gradient = Linear.model_validate({"direction": direction, **sizes})
         yield Part("contraction", gradient.flop, gradient.byte_read, gradient.byte_written)
-    if bias:
-        of_y = layer.tokens * outputs
-        yield Part("elementwise", of_y, layer.item_byte * of_y, layer.item_byte * outputs, joins=True)
+    of_y = layer.tokens * outputs
+    yield Part("elementwise", of_y, layer.item_byte * of_y, layer.item_byte * outputs, joins=True)
 
 
 def _rounded(layer: Layer, weights: int) -> Iterator[Part]:
@@ -100,17 +93,16 @@ def _rounded(layer: Layer, weights: int) -> Iterator[Part]:
 
 
 def _norm(layer: Layer) -> Iterator[Part]:
-    """LayerNorm or RMSNorm of float32 rows; backward a kernel for dx and one for the weights."""
-    count, shifted = layer.tokens * layer.width, layer.kind == "transformer"
-    yield Part("normalization", (7 if shifted else 4) * count, 4 * count, 4 * count)
+    """LayerNorm of float32 rows; backward a kernel for dx and one for the weights."""
+    count = layer.tokens * layer.width
+    yield Part("normalization", 7 * count, 4 * count, 4 * count)
     if layer.direction == "step":
-        yield Part("normalization", (9 if shifted else 7) * count, 8 * count, 4 * count)
-        yield Part("normalization", (4 if shifted else 3) * count, 8 * count, 4 * (1 + shifted) * layer.width)
+        yield Part("normalization", 9 * count, 8 * count, 4 * count)
+        yield Part("normalization", 4 * count, 8 * count, 8 * layer.width)
 
 
 def _transformer(layer: Layer, fused: bool) -> Iterator[Part]:
-    biased, count = layer.kind == "transformer", layer.tokens * layer.width
-    of_keys = layer.tokens * layer.kv_heads * layer.head_width
+    count, inner = layer.tokens * layer.width, layer.tokens * layer.inner
     cast = ("4>i", "i>4") if layer.mixed else ("", "")
     for _ in range(2):  # the halves: norm, what the products take, the sum with the residual
         yield from _norm(layer)
@@ -118,47 +110,43 @@ def _transformer(layer: Layer, fused: bool) -> Iterator[Part]:
         yield from _point(layer, count, "4i>4", "44>4")
         if layer.mixed:  # the gradient of the half's result
             yield from _point(layer, count, "", "4>i", flop=0)
-    yield from _linear(layer, layer.width, layer.width + 2 * of_keys // layer.tokens, biased)
-    yield from (_fused_attention if fused else _attention)(layer, count, of_keys)
-    yield from _linear(layer, layer.width, layer.width, biased)
-    inner = layer.tokens * layer.inner
-    yield from _linear(layer, layer.width, layer.inner, biased)
-    if biased:
-        yield from _point(layer, inner, "i>i", "ii>i", flop=8)
-    else:
-        yield from _linear(layer, layer.width, layer.inner, biased)
-        yield from _point(layer, inner, "i>i", "ii>i", flop=4)  # silu
-        yield from _point(layer, inner, "ii>i", "iii>ii")  # times the other product
-        yield from _point(layer, count, "", "ii>i")  # both gradients of their input
-    yield from _linear(layer, layer.inner, layer.width, biased)
+    yield from _linear(layer, layer.width, 3 * layer.width)
+    yield from (_fused_attention if fused else _attention)(layer, count)
+    yield from _linear(layer, layer.width, layer.width)
+    yield from _linear(layer, layer.width, layer.inner)
+    yield from _point(layer, inner, "i>i", "ii>i", flop=8)
+    yield from _linear(layer, layer.inner, layer.width)
 
 
-def _attention(layer: Layer, of_queries: int, of_keys: int) -> Iterator[Part]:
-    """Scores and p in memory, p in float32 until it is multiplied: 2 products forward, 4 backward."""
+def _attention(layer: Layer, count: int) -> Iterator[Part]:
+    """Scores and p in memory, p in float32 until it is multiplied: 2 products forward, 4 backward.
+
+    `count` are the elements of q, as of k and of v.
+    """
     i, step = layer.item_byte, layer.direction == "step"
     pairs = layer.tokens * layer.length * layer.heads
     product = 2 * pairs * layer.head_width
-    yield from _point(layer, of_queries + 2 * of_keys, "i>i", "i>i", flop=0)  # heads apart
-    yield from _point(layer, of_queries, "i>i", "i>i")  # q scaled
-    yield Part("contraction", product, i * (of_queries + of_keys), i * pairs)
+    yield from _point(layer, 3 * count, "i>i", "i>i", flop=0)  # heads apart
+    yield from _point(layer, count, "i>i", "i>i")  # q scaled
+    yield Part("contraction", product, 2 * i * count, i * pairs)
     yield Part("normalization", 5 * pairs, i * pairs, 4 * pairs)
     if layer.mixed:
         yield from _point(layer, pairs, "4>i", "i>4", flop=0)
-    yield Part("contraction", product, i * (pairs + of_keys), i * of_queries)
-    yield from _point(layer, of_queries, "i>i", "i>i", flop=0)  # heads together
+    yield Part("contraction", product, i * (pairs + count), i * count)
+    yield from _point(layer, count, "i>i", "i>i", flop=0)  # heads together
     if step:
-        yield Part("contraction", product, i * (of_queries + of_keys), i * pairs)  # dp
+        yield Part("contraction", product, 2 * i * count, i * pairs)  # dp
         yield Part("normalization", 4 * pairs, 8 * pairs, i * pairs)
-        yield Part("contraction", product, i * (pairs + of_keys), i * of_queries)  # dq
+        yield Part("contraction", product, i * (pairs + count), i * count)  # dq
         for _ in range(2):  # dk, dv
-            yield Part("contraction", product, i * (pairs + of_queries), i * of_keys)
+            yield Part("contraction", product, i * (pairs + count), i * count)
 
 
-def _fused_attention(layer: Layer, of_queries: int, of_keys: int) -> Iterator[Part]:
+def _fused_attention(layer: Layer, count: int) -> Iterator[Part]:
     """Traffic of kernels.attention; products as if p were kept: the scores again are not counted."""
     pairs = layer.tokens * layer.length * layer.heads
     sizes = {
-        "batch": layer.batch, "heads": layer.heads, "kv_heads": layer.kv_heads, "q_length": layer.length,
+        "batch": layer.batch, "heads": layer.heads, "kv_heads": layer.heads, "q_length": layer.length,
         "head_width": layer.head_width, "dtype": "float32" if layer.dtype == "tf32" else layer.dtype,
     }  # fmt: skip
     directions = {"forward": 2, "backward": 4} if layer.direction == "step" else {"forward": 2}
@@ -166,16 +154,10 @@ def _fused_attention(layer: Layer, of_queries: int, of_keys: int) -> Iterator[Pa
         of = Attention.model_validate({"direction": direction, **sizes})
         written = of.byte_written + (of.lse_byte if direction == "forward" else 0)
         yield Part("contraction", products * 2 * pairs * layer.head_width, of.byte_read, written)
-    yield from _point(layer, of_queries + 2 * of_keys, "", "i>i", flop=0)  # dq, dk, dv side by side
+    yield from _point(layer, 3 * count, "", "i>i", flop=0)  # dq, dk, dv side by side
 
 
-def _mlp(layer: Layer, fused: bool) -> Iterator[Part]:
-    for _ in range(layer.depth):
-        yield from _linear(layer, layer.width, layer.width, bias=True)
-        yield from _point(layer, layer.tokens * layer.width, "i>i", "ii>i", flop=8)
-
-
-def _bottleneck(layer: Layer, fused: bool) -> Iterator[Part]:
+def _bottleneck(layer: Layer) -> Iterator[Part]:
     wide, narrow, i = layer.width, layer.inner, layer.item_byte
     for c, k, window in ((wide, narrow, 1), (narrow, narrow, 3), (narrow, wide, 1)):
         yield from _rounded(layer, c * k * window**2)

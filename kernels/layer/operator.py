@@ -21,7 +21,7 @@ from bench.autotune import inductor as torch_compile
 from bench.spec import Launch, Operator, Tensors, Uniform
 from kernels.layer import formula
 from kernels.layer import reference as by_formula
-from kernels.layer.problem import LOSS_SCALE, TRANSFORMERS, Direction, Kind, Layer, Weight
+from kernels.layer.problem import LOSS_SCALE, Direction, Kind, Layer, Weight
 from kernels.precision import cublas_precision, cudnn_precision
 from kernels.rounding import FLOAT32, TF32_CUT, UNIT_ROUNDOFF, reach
 from kernels.tensors import inputs as declared
@@ -30,20 +30,19 @@ from kernels.tensors import inputs as declared
 def inputs(problem: Layer, uniform: Uniform) -> Tensors:
     """x [batch, length, width] or [batch, width, length, length] in NHWC, the weights in float32, dy like x.
 
-    x has variance 1, matrices keep the variance of what they multiply, with GELU behind them a half of it.
+    x has variance 1, and matrices keep the variance of what they multiply.
     Factors of norms are near 1, shifts and biases small.
     """
     x, *others = declared(problem, uniform)
     count = len(problem.weights)
-    weights = map(functools.partial(_weight, problem), problem.weights, others[:count])
+    weights = map(_weight, problem.weights, others[:count])
     return x * math.sqrt(3), *weights, *others[count:]
 
 
-def _weight(problem: Layer, weight: Weight, random: torch.Tensor) -> torch.Tensor:
+def _weight(weight: Weight, random: torch.Tensor) -> torch.Tensor:
     if weight.role != "matrix":
         return 0.1 * random + (weight.role == "factor")
-    gain = 2 if problem.kind == "mlp" else 1
-    made = random * math.sqrt(3 * gain / math.prod(weight.shape[1:]))
+    made = random * math.sqrt(3 / math.prod(weight.shape[1:]))
     return made.contiguous(memory_format=torch.channels_last) if made.dim() == 4 else made
 
 
@@ -66,15 +65,11 @@ def reference(problem: Layer, *tensors: torch.Tensor) -> torch.Tensor | Tensors:
 _ROUNDINGS: Mapping[Kind, int] = {
     # x, 4 weights, q k v, q scaled, scores, p, o, its projection, the sum, the middle, h, gelu, the result
     "transformer": 16,
-    # the same with gate and up apart, silu and its product, and two norms before the products
-    "transformer-modern": 20,
-    # of each of its layers: weights, bias, z, gelu
-    "mlp": 4,
     # x and dy; of each convolution: the weights, z, what is normalized; the sum
     "bottleneck": 12,
 }
 """Times that numbers are rounded on the longest way from x to y."""
-_CONTRACTIONS: Mapping[Kind, int] = {"transformer": 6, "transformer-modern": 6, "mlp": 1, "bottleneck": 3}
+_CONTRACTIONS: Mapping[Kind, int] = {"transformer": 6, "bottleneck": 3}
 """Products or convolutions on that way."""
 _WINOGRAD = 8
 """What cuDNN's algorithms for 3x3 may add to the errors of sums (kernels/convolution/operator.py)."""
@@ -105,9 +100,8 @@ def tolerance(problem: Layer, implementation: str) -> float | list[float]:
 
 def _error(problem: Layer, ways: int) -> float:
     """Deviation of the relative error after one way through the layer, or there and back."""
-    layers = problem.depth if problem.kind == "mlp" else 1
-    contractions = ways * layers * _CONTRACTIONS[problem.kind]
-    roundings = ways**2 * layers * _ROUNDINGS[problem.kind]
+    contractions = ways * _CONTRACTIONS[problem.kind]
+    roundings = ways**2 * _ROUNDINGS[problem.kind]
     window = 9 if problem.kind == "bottleneck" else 1
     terms = max(problem.width, window * problem.inner, problem.length, problem.tokens * (ways - 1))
     of_sum = math.sqrt(terms) / 3 * (_WINOGRAD if problem.kind == "bottleneck" else 1)
@@ -209,7 +203,7 @@ def deterministic(problem: Layer, *tensors: torch.Tensor) -> Launch:
 
 
 def _as_fused(problem: Layer, *leaves: torch.Tensor) -> Tensors:
-    return _forward(problem.kind in TRANSFORMERS, problem, *leaves)
+    return _forward(problem.kind == "transformer", problem, *leaves)
 
 
 def inductor(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Launch:
@@ -220,14 +214,10 @@ def inductor(problem: Layer, x: torch.Tensor, *others: torch.Tensor) -> Launch:
 
 
 def _examples() -> list[Layer]:
-    # Widths and lengths that no tile divides, heads of no usual width, shared heads of keys.
+    # Widths and lengths that no tile divides, heads of no usual width.
     sizes: list[dict[str, Any]] = [
         {"kind": "transformer", "batch": 3, "length": 37, "width": 60, "head_width": 20},
         {"kind": "transformer", "batch": 1, "length": 65, "width": 96, "head_width": 48},
-        {"kind": "transformer-modern", "batch": 2, "length": 33, "width": 72, "head_width": 12, "group": 3},
-        {"kind": "transformer-modern", "batch": 5, "length": 13, "width": 88, "head_width": 44, "group": 2},
-        {"kind": "mlp", "batch": 67, "width": 51, "depth": 3},
-        {"kind": "mlp", "batch": 3, "length": 19, "width": 130},
         {"kind": "bottleneck", "batch": 3, "length": 9, "width": 52},
         {"kind": "bottleneck", "batch": 2, "length": 15, "width": 128},
     ]

@@ -4,10 +4,6 @@
     transformer          BERT's encoder layer, normalized after each sum (post-norm): attention of heads that
                          are `head_width` wide, linear layers to 4 width and back with GELU between them, all
                          with bias; BERT-large has width 1024 and heads of 64
-    transformer-modern   the same two halves, normalized before each (pre-norm) by RMSNorm, without biases:
-                         `group` heads of queries share one of keys and values, and SwiGLU, whose inner width
-                         is 8/3 of the width, rounded up to a multiple of 64
-    mlp                  `depth` linear layers of width x width with bias, GELU after each
     bottleneck           ResNet's: convolutions 1x1 to width / 4 channels, 3x3, 1x1 back to width, each with
                          batch normalization and ReLU, the last ReLU after the sum with the input; NHWC
 
@@ -20,8 +16,8 @@ Tensors are [batch, length, width]; of a bottleneck images [batch, width, length
 
 **Data types.** `dtype` is that in which products are computed. float32 and tf32: everything is float32.
 float16 and bfloat16 are mixed precision, as torch.amp.autocast does it: weights stay float32 and are
-rounded at each use, and their gradients come out in float32. In Transformers x, y, dy, sums of residuals
-and normalization are float32, in the other two kinds of the 16-bit type.
+rounded at each use, and their gradients come out in float32. In a Transformer x, y, dy, sums of residuals
+and normalization are float32, in a bottleneck of the 16-bit type.
 
 **Loss scaling** (float16). dy is taken to come from a loss that was multiplied by 2^16, GradScaler's first
 scale; that is one product of two numbers in a model and nothing here. The step then divides the gradients
@@ -38,7 +34,6 @@ layers, which are not raced here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
@@ -48,19 +43,11 @@ from kernels.implementations import AMPERE, ANY, PRODUCTS, inductor, on_both, on
 from kernels.layer import kernel_counts
 from kernels.layer.kernel_counts import Part, Work
 
-Kind = Literal["transformer", "transformer-modern", "mlp", "bottleneck"]
+Kind = Literal["transformer", "bottleneck"]
 Direction = Literal["forward", "step"]
 
 LOSS_SCALE = 2.0**16
 """What the loss of a float16 step was multiplied by; GradScaler begins with it."""
-TRANSFORMERS = ("transformer", "transformer-modern")
-SPEAKS_OF: Mapping[Kind, tuple[str, ...]] = {
-    "transformer": ("head_width",),
-    "transformer-modern": ("head_width", "group"),
-    "mlp": ("depth",),
-    "bottleneck": (),
-}
-"""Kind -> the parameters that only some kinds have, as far as it has them."""
 
 _WHOLE: Dtypes = {"float32": ANY, "tf32": AMPERE}
 _MIXED: Dtypes = {"float16": (5, 3), "bfloat16": AMPERE}
@@ -83,10 +70,10 @@ def _norm(width: int) -> tuple[Weight, ...]:
 
 
 class Layer(Problem):
-    """One layer: `kind`, `direction`, `batch`, `length`, `width`, `head_width`, `group`, `depth`, `dtype`.
+    """One layer: `kind`, `direction`, `batch`, `length`, `width`, a Transformer's `head_width`, `dtype`.
 
-    Raises ValueError for a head_width that does not divide the width, a group that does not divide the heads,
-    a parameter that the kind does not have, and a bottleneck whose width 4 does not divide.
+    Raises ValueError for a head_width that does not divide the width, for one of a bottleneck, and for a
+    bottleneck whose width 4 does not divide.
     """
 
     operator: ClassVar[str] = "layer"
@@ -103,32 +90,24 @@ class Layer(Problem):
     kind: Kind
     direction: Direction
     batch: Size
-    length: Size = 1
+    length: Size
     width: Size
     head_width: Size = 1
-    group: Size = 1
-    depth: Size = 1
 
     @model_validator(mode="after")
     def _possible(self) -> Layer:
-        for name in ("head_width", "group", "depth"):
-            if name not in SPEAKS_OF[self.kind] and getattr(self, name) != 1:
-                raise ValueError(f"a layer of kind {self.kind} has no {name}; given {getattr(self, name)}")
+        if self.kind == "bottleneck" and self.head_width != 1:
+            raise ValueError(f"a layer of kind bottleneck has no head_width; given {self.head_width}")
         if self.width % self.head_width:
             raise ValueError(f"head_width {self.head_width} does not divide width {self.width}")
-        if self.heads % self.group:
-            raise ValueError(f"group {self.group} does not divide the {self.heads} heads")
         if self.kind == "bottleneck" and self.width % 4:
             raise ValueError(f"4 does not divide width {self.width} of a bottleneck")
         return self
 
     def parameters(self) -> dict[str, int | float | bool | str]:
-        """The parameters that the kind has; an mlp's length only where it is not 1."""
+        """The parameters that the kind has."""
         given = super().parameters()
-        left_out = {name for names in SPEAKS_OF.values() for name in names} - {*SPEAKS_OF[self.kind]}
-        if self.kind == "mlp" and self.length == 1:
-            left_out.add("length")
-        return {name: value for name, value in given.items() if name not in left_out}
+        return {n: v for n, v in given.items() if n != "head_width" or self.kind == "transformer"}
 
     # ---- sizes
 
@@ -140,7 +119,7 @@ class Layer(Problem):
     @property
     def x_byte(self) -> int:
         """Bytes of an element of x, y, dx and dy."""
-        return 4 if self.kind in TRANSFORMERS else self.item_byte
+        return 4 if self.kind == "transformer" else self.item_byte
 
     @property
     def tokens(self) -> int:
@@ -149,38 +128,23 @@ class Layer(Problem):
 
     @property
     def heads(self) -> int:
-        """Heads of queries."""
+        """Heads of attention."""
         return self.width // self.head_width
-
-    @property
-    def kv_heads(self) -> int:
-        """Heads of keys and values."""
-        return self.heads // self.group
 
     @property
     def inner(self) -> int:
         """Width between the two halves of a feed-forward network; channels of a 3x3 convolution."""
-        if self.kind == "transformer-modern":
-            return -(-8 * self.width // (3 * 64)) * 64
-        return {"transformer": 4 * self.width, "bottleneck": self.width // 4}.get(self.kind, self.width)
+        return 4 * self.width if self.kind == "transformer" else self.width // 4
 
     @property
     def weights(self) -> tuple[Weight, ...]:
         """Every weight, in the order of the inputs."""
         w, inner = self.width, self.inner
-        if self.kind == "mlp":
-            return _linear(w, w) * self.depth
         if self.kind == "transformer":
             return (
                 *(*_linear(w, 3 * w), *_linear(w, w), *_norm(w)),
                 *(*_linear(w, inner), *_linear(inner, w), *_norm(w)),
             )
-        if self.kind == "transformer-modern":
-            of_keys = 2 * self.kv_heads * self.head_width
-            matrices = ((w + of_keys, w), (w, w), (inner, w), (inner, w), (w, inner))
-            qkv, out, gate, up, down = (Weight("matrix", shape) for shape in matrices)
-            factor, _ = _norm(w)
-            return factor, qkv, out, factor, gate, up, down
         matrices_of = ((inner, w, 1, 1), (inner, inner, 3, 3), (w, inner, 1, 1))
         return tuple(each for shape in matrices_of for each in (Weight("matrix", shape), *_norm(shape[0])))
 
@@ -234,17 +198,16 @@ class Layer(Problem):
         return sum(part.byte for part in self.parts(implementation) if part.work != "contraction")
 
     def refusal(self, implementation: str) -> str:
-        """Only Transformers have attention to fuse, only a bottleneck has cuDNN's algorithms."""
-        if implementation == "sdpa" and self.kind not in TRANSFORMERS:
-            return f"sdpa fuses attention, of which a layer of kind {self.kind} has none"
-        if implementation == "cudnn-deterministic" and self.kind != "bottleneck":
-            return f"cudnn-deterministic chooses cuDNN's convolutions, of which kind {self.kind} has none"
+        """Only a Transformer has attention to fuse, only a bottleneck has cuDNN's algorithms."""
+        if implementation == "sdpa" and self.kind == "bottleneck":
+            return "sdpa fuses attention, of which a layer of kind bottleneck has none"
+        if implementation == "cudnn-deterministic" and self.kind == "transformer":
+            return "cudnn-deterministic chooses cuDNN's convolutions, of which kind transformer has none"
         return ""
 
     def probe(self) -> Layer:
         """The same layer for one sequence or image, of up to 64 tokens or 14 pixels a side."""
-        longest = 14 if self.kind == "bottleneck" else 64
-        return self.at_most(batch=64 if self.kind == "mlp" else 1, length=longest)
+        return self.at_most(batch=1, length=14 if self.kind == "bottleneck" else 64)
 
 
 PROBLEM = Layer

@@ -23,16 +23,6 @@ def layer(problem: Layer, masks: Tensors, x: torch.Tensor, *weights: torch.Tenso
         middle = _standardized(x + o) * norm + shift
         y = middle + _gelu(middle @ up.T + up_bias) @ down.T + down_bias
         return (_standardized(y) * norm_2 + shift_2,)
-    if problem.kind == "transformer-modern":
-        norm, qkv, out, norm_2, gate, up, down = weights
-        middle = x + _attend(problem, _scaled(x) * norm @ qkv.T) @ out.T
-        normed = _scaled(middle) * norm_2
-        z = normed @ gate.T
-        return (middle + (z / (1 + torch.exp(-z)) * (normed @ up.T)) @ down.T,)
-    if problem.kind == "mlp":
-        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-            x = _gelu(x @ weight.T + bias)
-        return (x,)
     z, results = x, list[torch.Tensor]()
     for place in range(3):
         weight, norm, shift = weights[3 * place : 3 * place + 3]
@@ -53,25 +43,16 @@ def _standardized(x: torch.Tensor) -> torch.Tensor:
     return centered / ((centered**2).mean(-1, keepdim=True) + EPSILON).sqrt()
 
 
-def _scaled(x: torch.Tensor) -> torch.Tensor:
-    return x / ((x**2).mean(-1, keepdim=True) + EPSILON).sqrt()
-
-
 def _gelu(z: torch.Tensor) -> torch.Tensor:
     return z * (1 + torch.erf(z / math.sqrt(2))) / 2
 
 
 def _attend(problem: Layer, qkv: torch.Tensor) -> torch.Tensor:
-    """Each head of queries paired with its own head of keys, one after the other."""
-    d, of_queries = problem.head_width, problem.width
-    of_keys = problem.kv_heads * d
-    q, k, v = torch.split(qkv, [of_queries, of_keys, of_keys], -1)
+    """Head by head."""
     results = []
-    for head in range(problem.heads):
-        mine = slice(head * d, (head + 1) * d)
-        shared = head * problem.kv_heads // problem.heads
-        theirs = slice(shared * d, (shared + 1) * d)
-        scores = q[..., mine] @ k[..., theirs].mT / math.sqrt(d)
+    heads = qkv.view(*qkv.shape[:-1], 3, problem.heads, problem.head_width).unbind(-3)
+    for q, k, v in zip(*(part.unbind(-2) for part in heads), strict=True):
+        scores = q @ k.mT / math.sqrt(problem.head_width)
         weight = torch.exp(scores - scores.amax(-1, keepdim=True).detach())
-        results.append(weight / weight.sum(-1, keepdim=True) @ v[..., theirs])
+        results.append(weight / weight.sum(-1, keepdim=True) @ v)
     return torch.cat(results, -1)

@@ -21,23 +21,7 @@ loads of neighbours often coincide; stores are wide if a plane of dx is a multip
 import triton
 import triton.language as tl
 
-from kernels.pooling.windows import SIZES, aligned, divisor, first, offset, tile
-
-
-@triton.jit
-def window(dy, place, row, column, held, h, w, wide, lanes, WINDOW: tl.constexpr, TILE: tl.constexpr):
-    """dy of the windows at (row, column), divided if averages may be cut off; and their places."""
-    at = offset(row * wide + column, lanes, TILE)
-    gradient = tl.load(dy + at, mask=held, other=0.0).to(tl.float32)
-    number = 0
-    if WINDOW.kind != "average":
-        number = tl.load(place + at, mask=held, other=0).to(tl.int32)
-    elif not WINDOW.whole:
-        top = row * WINDOW.stride_h - WINDOW.padding_h
-        left = column * WINDOW.stride_w - WINDOW.padding_w
-        share = 1.0 / divisor(top, left, h, w, WINDOW)
-        gradient = tl.where(held, gradient * share, 0.0)
-    return gradient, number
+from kernels.pooling.windows import SIZES, aligned, first, offset, tile
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -72,12 +56,14 @@ def gather(
             tap_column = column + WINDOW.padding_w - from_column * WINDOW.stride_w
             held = inside & (from_row >= 0) & (from_row < high) & (from_column >= 0) & (from_column < wide)
             held = held & (tap_row < WINDOW.h) & (tap_column < WINDOW.w)
-            gradient, number = window(dy, place, from_row, from_column, held, h, w, wide, lanes, WINDOW, TILE)
+            at = offset(from_row * wide + from_column, lanes, TILE)
+            gradient = tl.load(dy + at, mask=held, other=0.0).to(tl.float32)
             if WINDOW.kind == "max":
+                number = tl.load(place + at, mask=held, other=0).to(tl.int32)
                 gradient = tl.where(number == row * w + column, gradient, 0.0)
             total += gradient
 
-    if WINDOW.kind == "average" and WINDOW.whole:
+    if WINDOW.kind == "average":
         total = total / (WINDOW.h * WINDOW.w)
     dx = first(dx_pointer, image, lane, area, lanes, TILE) + offset(row * w + column, lanes, TILE)
     tl.store(dx, total.to(dx_pointer.dtype.element_ty), mask=inside)

@@ -24,7 +24,7 @@ which an image of minus infinity keeps. All as PyTorch does, bit for bit.
 import triton
 import triton.language as tl
 
-from kernels.pooling.windows import SIZES, aligned, divisor, first, load, offset, taken, tile
+from kernels.pooling.windows import SIZES, aligned, first, load, offset, taken, tile
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -60,10 +60,7 @@ def pool(
 
     at = offset(row * wide + column, lanes, TILE)
     if WINDOW.kind == "average":
-        if WINDOW.whole:
-            best = best / (WINDOW.h * WINDOW.w)
-        else:
-            best = best / divisor(top, left, h, w, WINDOW)
+        best = best / (WINDOW.h * WINDOW.w)
     else:
         place = first(place_pointer, image, lane, area, lanes, TILE) + at
         index = (top + code // WINDOW.w) * w + left + code % WINDOW.w

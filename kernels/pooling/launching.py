@@ -69,11 +69,7 @@ def constants(problem: Pooling, tile: Tile) -> dict[str, Any]:
     window = Windows(
         problem.kind,
         *(problem.window, problem.window_w, problem.stride, problem.stride_w),
-        *(problem.padding, problem.padding_w, problem.count_include_pad),
-        whole=all(
-            set(along) == {window}
-            for along, window in zip(problem.divisors, (problem.window, problem.window_w), strict=True)
-        ),
+        *(problem.padding, problem.padding_w),
     )
     channels_last = problem.layout == "NHWC"
     area = math.prod(computed(problem))

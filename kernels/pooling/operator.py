@@ -94,21 +94,16 @@ def _average(problem: Pooling, x: torch.Tensor) -> torch.Tensor:
     total = x.new_zeros(problem.n, problem.c, problem.high, problem.wide)
     for value in _taps(problem, x, 0.0):
         total += value
-    return total / _divisors(problem, x.device)
+    return total / problem.window_taps
 
 
 def _average_backward(problem: Pooling, dy: torch.Tensor) -> torch.Tensor:
-    share = dy / _divisors(problem, dy.device)
+    share = dy / problem.window_taps
     padded = _padded(problem, dy.new_zeros(problem.n, problem.c, problem.h, problem.w), 0.0)
     for rows, columns in _tap_slices(problem):
         padded[:, :, rows, columns] += share
     top, left = problem.padding, problem.padding_w
     return padded[:, :, top : top + problem.h, left : left + problem.w]
-
-
-def _divisors(problem: Pooling, device: torch.device) -> torch.Tensor:
-    rows, columns = (torch.tensor(along, dtype=torch.float64, device=device) for along in problem.divisors)
-    return rows[:, None] * columns
 
 
 def _taps(problem: Pooling, x: torch.Tensor, fill: float) -> list[torch.Tensor]:
@@ -126,11 +121,8 @@ def _tap_slices(problem: Pooling) -> list[tuple[slice, slice]]:
 
 
 def _padded(problem: Pooling, x: torch.Tensor, fill: float) -> torch.Tensor:
-    """x with padding on all sides, and at the end room for an overhanging window."""
-    sides = []
-    for axis in (problem.across, problem.down):
-        reach = (axis.windows - 1) * axis.stride + axis.window - axis.padding - axis.size
-        sides += [axis.padding, max(axis.padding, reach)]
+    """x with padding on all sides."""
+    sides = [problem.padding_w] * 2 + [problem.padding] * 2
     return torch.nn.functional.pad(x, sides, value=fill)
 
 
@@ -143,9 +135,9 @@ def _called(problem: Pooling, *tensors: torch.Tensor) -> tuple[Any, tuple[Any, .
     window = (down.window, across.window), (down.stride, across.stride), (down.padding, across.padding)
     if problem.kind == "average":
         average = op.avg_pool2d if forward else op.avg_pool2d_backward
-        return average, (*tensors, *window, problem.ceil_mode, problem.count_include_pad, None)
+        return average, (*tensors, *window, False, True, None)
     maximum = op.max_pool2d_with_indices if forward else op.max_pool2d_with_indices_backward
-    return maximum, (*tensors[:2], *window, (1, 1), problem.ceil_mode, *tensors[2:])
+    return maximum, (*tensors[:2], *window, (1, 1), False, *tensors[2:])
 
 
 def aten(problem: Pooling, *tensors: torch.Tensor) -> Launch:
@@ -264,28 +256,27 @@ def excerpt(problem: Pooling, inputs: Tensors, outputs: Tensors) -> tuple[Poolin
 
 
 def _examples() -> list[Pooling]:
-    # (h, w, window, stride, padding, ceil_mode), the middle three a pair where the width's differ: one point,
-    # primes, remainders never read, overlap, gaps between windows, an overhanging window, a window that is
-    # the whole image, one wider than our kernels unroll, a row, a column, a whole image that is not square.
-    shapes: list[
-        tuple[int, int, int | tuple[int, int], int | tuple[int, int], int | tuple[int, int], bool]
-    ] = [
-        (1, 1, 1, 1, 0, False),
-        (7, 7, 2, 2, 0, False),
-        (13, 11, 3, 2, 1, False),
-        (9, 17, 3, 1, 1, False),
-        (8, 6, 3, 2, 1, True),
-        (10, 7, 2, 3, 0, True),
-        (7, 7, 7, 1, 0, False),
-        (12, 15, 5, 3, 2, False),
-        (5, 19, (1, 7), (1, 2), (0, 3), True),
-        (14, 9, (3, 1), (2, 3), (1, 0), False),
-        (3, 8, (3, 8), 1, 0, False),
+    # (h, w, window, stride, padding), the last three a pair where the width's differ: one point, primes,
+    # remainders never read, overlap, gaps between windows, a window that is the whole image, one wider than
+    # our kernels unroll, a row, a column, a whole image that is not square.
+    Size = int | tuple[int, int]
+    shapes: list[tuple[int, int, Size, Size, Size]] = [
+        (1, 1, 1, 1, 0),
+        (7, 7, 2, 2, 0),
+        (13, 11, 3, 2, 1),
+        (9, 17, 3, 1, 1),
+        (8, 6, 3, 2, 1),
+        (10, 7, 2, 3, 0),
+        (7, 7, 7, 1, 0),
+        (12, 15, 5, 3, 2),
+        (5, 19, (1, 7), (1, 2), (0, 3)),
+        (14, 9, (3, 1), (2, 3), (1, 0)),
+        (3, 8, (3, 8), 1, 0),
     ]
     sizes = [(2, 3), (1, 64), (3, 17)]
     dtypes: tuple[Dtype, ...] = ("float16", "bfloat16", "float32")
     problems = []
-    for place, (h, w, *windows, ceil_mode) in enumerate(shapes):
+    for place, (h, w, *windows) in enumerate(shapes):
         pairs = [size if isinstance(size, tuple) else (size, size) for size in windows]
         (window, window_w), (stride, stride_w), (padding, padding_w) = pairs
         for turn, (kind, direction, layout) in enumerate(
@@ -297,8 +288,7 @@ def _examples() -> list[Pooling]:
             problem = Pooling(
                 kind=kind, direction=direction, layout=layout, dtype=dtypes[(place + turn + turn // 3) % 3],
                 n=n, c=c, h=h, w=w, window=window, window_w=window_w, stride=stride, stride_w=stride_w,
-                padding=padding, padding_w=padding_w, ceil_mode=ceil_mode,
-                count_include_pad=kind == "max" or place % 2 == 0,
+                padding=padding, padding_w=padding_w,
             )  # fmt: skip
             problems.append(problem)
     return problems

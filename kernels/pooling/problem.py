@@ -3,9 +3,9 @@
 x and dx are [n, c, h, w], y and dy [n, c, high, wide]; `layout` says how both lie in memory: NCHW is torch's
 contiguous, NHWC its channels_last. Windows are `window` x `window_w`, `stride` and `stride_w` apart, over an
 image with `padding` rows above and below and `padding_w` columns at either side, which count as minus
-infinity for a maximum and as zero for an average. Where the width's are not given they are the height's.
-Sizes, divisors and the choice among equal maxima (the first; a NaN before all, of these the last) are
-PyTorch's.
+infinity for a maximum and as zero for an average, which divides by all points of its window. Where the
+width's are not given they are the height's. Sizes and the choice among equal maxima (the first; a NaN before
+all, of these the last) are PyTorch's.
 
 The maximum's place is kept for the backward pass: how is each implementation's own affair.
 
@@ -43,28 +43,17 @@ class Axis(NamedTuple):
     window: int
     stride: int
     padding: int
-    ceil_mode: bool
 
     @property
     def windows(self) -> int:
-        """Number of windows, by PyTorch's rule: with ceil_mode one more, unless it began in the padding."""
-        room = self.size + 2 * self.padding - self.window
-        count = (room + (self.stride - 1 if self.ceil_mode else 0)) // self.stride + 1
-        if self.ceil_mode and (count - 1) * self.stride >= self.size + self.padding:
-            count -= 1
-        return count
+        """Number of windows that fit into the padded image; what remains at its end is not read."""
+        return (self.size + 2 * self.padding - self.window) // self.stride + 1
 
     @property
     def taps(self) -> list[int]:
         """How many points each window covers, padding left out; in order."""
         starts = (i * self.stride - self.padding for i in range(self.windows))
         return [min(start + self.window, self.size) - max(start, 0) for start in starts]
-
-    @property
-    def padded_taps(self) -> list[int]:
-        """How many points each window covers, with the padding."""
-        starts = (i * self.stride - self.padding for i in range(self.windows))
-        return [min(start + self.window, self.size + self.padding) - start for start in starts]
 
     @property
     def read(self) -> int:
@@ -82,9 +71,9 @@ class Axis(NamedTuple):
 class Pooling(Problem):
     """One pass: `kind`, `direction`, `n`, `c`, `h`, `w`, `window`, `stride`, `padding`, `layout`, `dtype`.
 
-    `window_w`, `stride_w` and `padding_w` are the width's where they differ from the height's. `ceil_mode`
-    adds a last, overhanging window; `count_include_pad` says whether an average divides by what it covers of
-    the padding too. Raises ValueError where PyTorch would refuse the window or has no output.
+    `window_w`, `stride_w` and `padding_w` are the width's where they differ from the height's. PyTorch's
+    `ceil_mode` and `count_include_pad` have one value each, which rows and names of cases carry. Raises
+    ValueError where PyTorch would refuse the window or has no output.
     """
 
     operator: ClassVar[str] = "pooling"
@@ -106,8 +95,8 @@ class Pooling(Problem):
     stride_w: Size = 1
     padding: Padding = 0
     padding_w: Padding = 0
-    ceil_mode: bool = False
-    count_include_pad: bool = True
+    ceil_mode: Literal[False] = False
+    count_include_pad: Literal[True] = True
     layout: Layout
 
     @model_validator(mode="before")
@@ -127,8 +116,6 @@ class Pooling(Problem):
             h, w = (axis.size + 2 * axis.padding for axis in (self.down, self.across))
             window = f"{self.window}" if self.window == self.window_w else f"{self.window} x {self.window_w}"
             raise ValueError(f"no window of {window} fits into the padded input of {h} x {w}")
-        if self.kind == "max" and not self.count_include_pad:
-            raise ValueError("count_include_pad: false is for kind: average; a maximum divides by nothing")
         return self
 
     def parameters(self) -> dict[str, int | float | bool | str]:
@@ -140,12 +127,12 @@ class Pooling(Problem):
     @property
     def down(self) -> Axis:
         """The rows."""
-        return Axis(self.h, self.window, self.stride, self.padding, self.ceil_mode)
+        return Axis(self.h, self.window, self.stride, self.padding)
 
     @property
     def across(self) -> Axis:
         """The columns."""
-        return Axis(self.w, self.window_w, self.stride_w, self.padding_w, self.ceil_mode)
+        return Axis(self.w, self.window_w, self.stride_w, self.padding_w)
 
     @property
     def high(self) -> int:
@@ -161,13 +148,6 @@ class Pooling(Problem):
     def window_taps(self) -> int:
         """Points of a whole window."""
         return self.window * self.window_w
-
-    @property
-    def divisors(self) -> tuple[list[int], list[int]]:
-        """What each window counts as its height and as its width when an average divides by their product."""
-        if self.count_include_pad:
-            return self.down.padded_taps, self.across.padded_taps
-        return self.down.taps, self.across.taps
 
     @property
     def input_elements(self) -> int:
@@ -220,14 +200,7 @@ class Pooling(Problem):
         return INDEX_BYTE * self.output_elements if self.kind == "max" else 0
 
     def refusal(self, implementation: str) -> str:
-        """Ours need 32 bits to suffice in an image.
-
-        What Inductor gets wrong, pytorch/pytorch#198119, would be a row without a time.
-        """
-        if implementation == "inductor" and self.kind == "average" and self.direction == "backward":
-            overhangs = any(min(axis.padded_taps) < axis.window for axis in (self.down, self.across))
-            if overhangs and self.count_include_pad:
-                return "inductor shares an overhanging average over a whole window, which is wrong"
+        """Ours need 32 bits to suffice in an image."""
         if implementation != "triton":
             return ""
         largest = max(self.h * self.w, self.high * self.wide) * (self.c if self.layout == "NHWC" else 1)

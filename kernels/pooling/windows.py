@@ -34,9 +34,6 @@ class Windows(NamedTuple):
     stride_w: int
     padding_h: int
     padding_w: int
-    include_padding: bool
-    whole: bool
-    """Whether every average is over h w points."""
 
 
 class Points(NamedTuple):
@@ -105,18 +102,6 @@ def first(pointer, image, lane, area, lanes, TILE: tl.constexpr):
 def offset(point, lanes, TILE: tl.constexpr):
     """Offset of a lane's point of this number from its point 0."""
     return point * lanes if TILE.channels_last else point
-
-
-@triton.jit
-def divisor(row, column, h, w, WINDOW: tl.constexpr):
-    """Points that the window at (row, column) averages over, float32; the window may start in the padding."""
-    if WINDOW.include_padding:
-        down = tl.minimum(row + WINDOW.h, h + WINDOW.padding_h) - row
-        across = tl.minimum(column + WINDOW.w, w + WINDOW.padding_w) - column
-    else:
-        down = tl.minimum(row + WINDOW.h, h) - tl.maximum(row, 0)
-        across = tl.minimum(column + WINDOW.w, w) - tl.maximum(column, 0)
-    return (down * across).to(tl.float32)
 
 
 @triton.jit

@@ -41,26 +41,19 @@ def kernel(us: float) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "normalizes"),
-    [
-        ({"kind": "transformer", "length": 16, "head_width": 32}, True),
-        ({"kind": "transformer-modern", "length": 16, "head_width": 32}, True),
-        ({"kind": "mlp", "depth": 2}, False),
-        ({"kind": "bottleneck", "length": 8}, True),
-    ],
+    "given", [{"kind": "transformer", "length": 16, "head_width": 32}, {"kind": "bottleneck", "length": 8}]
 )
-def test_a_step_on_a_cpu_has_the_classes_that_its_layer_has(given: Any, normalizes: bool) -> None:
+def test_a_step_on_a_cpu_has_the_classes_that_its_layer_has(given: Any) -> None:
     found = of_a_step(**given)
     assert set(found) == {*time_by_class.COLUMNS, "parts_by"} and "operators" in found["parts_by"]
-    assert found["contraction_s"] > 0 and found["elementwise_s"] > 0
-    assert (found["normalization_s"] > 0) is normalizes
+    assert all(found[name] > 0 for name in ("contraction_s", "normalization_s", "elementwise_s"))
 
 
-@pytest.mark.parametrize("kind", ["transformer", "transformer-modern", "mlp", "bottleneck"])
+@pytest.mark.parametrize("kind", ["transformer", "bottleneck"])
 def test_every_operator_that_a_layer_calls_has_a_class_or_only_makes_views(kind: str) -> None:
     """What is new to a version of torch would silently be left out."""
     views = {
-        "view", "_unsafe_view", "transpose", "t", "as_strided", "reshape", "_reshape_alias", "split",
+        "view", "_unsafe_view", "chunk", "transpose", "t", "as_strided", "reshape", "_reshape_alias", "split",
         "split_with_sizes", "expand", "select", "slice", "narrow", "unsqueeze", "squeeze", "permute",
         "detach", "mT", "result_type", "resolve_conj", "resolve_neg", "is_nonzero", "to", "_to_copy",
         "type_as", "contiguous", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
@@ -72,9 +65,8 @@ def test_every_operator_that_a_layer_calls_has_a_class_or_only_makes_views(kind:
         "conv2d", "convolution", "_convolution", "_nnpack_available", "scaled_dot_product_attention",
         "relu",
     }  # fmt: skip
-    sizes: dict[str, Any] = {"kind": kind, "direction": "step", "batch": 2, "width": 64}
-    sizes |= {"length": 8} if kind != "mlp" else {}
-    sizes |= {"head_width": 32} if kind.startswith("transformer") else {}
+    sizes: dict[str, Any] = {"kind": kind, "direction": "step", "batch": 2, "width": 64, "length": 8}
+    sizes |= {"head_width": 32} if kind == "transformer" else {}
     for dtype, name in (("float32", "eager"), ("bfloat16", "amp"), ("float16", "amp")):
         problem = Layer.model_validate({**sizes, "dtype": dtype})
         launch = OPERATOR.implementations[name](problem, *OPERATOR.inputs(problem, uniform(problem, 1)))

@@ -22,7 +22,7 @@ from tests.kernels.tensors import uniform, used
 overflowing = pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
 """What NumPy, which interprets, warns of and a GPU does not."""
 TINY = Tile(16, 1)
-STREAMS = [p for p in OPERATOR.examples if isinstance(p, Fusion) and not p.normalized]
+STREAMS = [p for p in OPERATOR.examples if isinstance(p, Fusion)]
 
 # Rows on, one short of and one past TINY's block; n on, one short of and one past several; sizes that 2 or 4
 # divide, and not what 16 bytes hold; n that this divides, and rows that it does not.
@@ -86,7 +86,8 @@ def test_a_block_never_run_is_found(seed: int) -> None:
 def test_columns_of_16_bytes_are_contiguous() -> None:
     """What the kernel tells the compiler of the bias's columns, which the interpreter takes no notice of."""
     for problem in [*STREAMS, *STRADDLING]:
-        align = stream.arguments(problem, TINY, *[torch.empty(0)] * (1 + problem.sums))["ALIGN_LENGTH"]
+        tensors = [torch.empty(0)] * (1 + len(problem.tensors[0]))
+        align = stream.arguments(problem, TINY, *tensors)["ALIGN_LENGTH"]
         column = torch.arange(-(-problem.elements // align) * align).reshape(-1, align) % problem.length
         assert (column[:, 0] % align == 0).all() and (column.diff(dim=1) == 1).all()
         assert all(block.block % align == 0 for block in stream.CANDIDATES)

@@ -30,9 +30,8 @@ def launched(problem: Pooling, inputs: tuple[torch.Tensor, ...], tile: Tile | No
 
 
 def case(kind: str, direction: str, layout: str, **sizes: object) -> Pooling:
-    """Five channels of float32; padding counts where there is a maximum."""
-    of = {"kind": kind, "direction": direction, "layout": layout, "c": 5, "count_include_pad": kind == "max"}
-    return pooling(**of | {"ceil_mode": True} | sizes)
+    """Five channels of float32."""
+    return pooling(**{"kind": kind, "direction": direction, "layout": layout, "c": 5} | sizes)
 
 
 def cases() -> list[tuple[Pooling, Tile]]:
@@ -126,7 +125,7 @@ def test_nan_and_infinity_spread_no_further_than_in_pytorch(
     layout: Layout, kind: Kind, direction: Direction, w: int, seed: int
 ) -> None:
     """Into the averages of their windows, and back into the points that those came from."""
-    problem = case(kind, direction, layout, h=9, w=w, ceil_mode=False)
+    problem = case(kind, direction, layout, h=9, w=w)
     first, *rest = inputs_of(problem, seed)
     chance = torch.rand(first.shape, generator=torch.Generator().manual_seed(seed))
     first[chance < 0.05], first[chance > 0.95] = math.nan, math.inf

@@ -76,7 +76,7 @@ LARGE: dict[str, list[Block]] = {
     ],
     "fma": [dict(length=(1 << 21) + 5, flop_per_byte=1, block_threads=256)],
     "fusion": [
-        dict(chain=["residual", "bias-residual-layernorm"], rows=rows, length=length)
+        dict(chain=["residual", "bias-residual"], rows=rows, length=length)
         for rows, length in ((9001, 300), (70, 40_001))
     ],
     "gemm": [dict(m=1000, n=417, k=301, layout=["NN", "NT", "TN", "TT"], batch=[1, 3])],

@@ -9,7 +9,7 @@ from torch.nn import functional
 from bench.spec import Dtype
 from bench.worker.check import outputs_of
 from kernels.fusion.operator import OPERATOR, tolerance
-from kernels.fusion.problem import EPSILON, Chain, Fusion
+from kernels.fusion.problem import Chain, Fusion
 from tests.drawing import covering
 from tests.kernels.problems import inputs_of
 from tests.kernels.tensors import Dispatches, relative_error
@@ -35,17 +35,9 @@ def test_reference_is_the_chain_step_by_step(chain: Chain, seed: int) -> None:
                 value = value + rest.pop(0)
             case "gelu":
                 value = value / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3)))
-            case "layernorm":
-                h = value
-                centred = h - h.mean(dim=1, keepdim=True)
-                variance = centred.square().mean(dim=1, keepdim=True)
-                value = centred / torch.sqrt(variance + EPSILON) * rest.pop(0) + rest.pop(0)
     assert not rest
-    outputs = outputs_of(OPERATOR.reference(problem, *inputs))
-    torch.testing.assert_close(outputs[0], value)
-    if problem.normalized:
-        torch.testing.assert_close(outputs[1], h)
-    assert len(outputs) == 1 + problem.normalized
+    (y,) = outputs_of(OPERATOR.reference(problem, *inputs))
+    torch.testing.assert_close(y, value)
 
 
 @pytest.mark.parametrize("fused", ["triton", "inductor"])
@@ -70,7 +62,7 @@ def test_aten_moves_what_its_kernels_read_and_write(chain: Chain, seed: int) -> 
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("chain", ["bias-gelu", "bias-residual", "bias-residual-layernorm"])
+@pytest.mark.parametrize("chain", ["bias-gelu", "bias-residual"])
 def test_a_fused_chain_may_not_round_between_its_steps(chain: Chain, dtype: Dtype, seed: int) -> None:
     problem = Fusion(chain=chain, rows=300, length=1024, dtype=dtype)
     inputs = inputs_of(problem, seed)
@@ -93,17 +85,3 @@ def test_the_other_gelu_is_noticed_in_float32(seed: int) -> None:
     x, bias = inputs_of(problem, seed)
     wrong = functional.gelu(x + bias)
     assert relative_error(OPERATOR, problem, (x, bias), (wrong,)) > tolerance(problem, "triton")
-
-
-def test_16_bit_statistics_are_noticed(seed: int) -> None:
-    problem = Fusion(chain="residual-layernorm", rows=300, length=1024, dtype="float16")
-    x, residual, weight, shift = inputs_of(problem, seed)
-    h = x + residual
-    mean, square = torch.zeros(300, 1).half(), torch.zeros(300, 1).half()
-    for i in range(1024):
-        mean += h[:, i : i + 1] / 1024
-        square += h[:, i : i + 1] ** 2 / 1024
-    y = (h.float() - mean) / torch.sqrt(square.float() - mean.float() ** 2 + EPSILON) * weight + shift
-    wrong = (y.half(), h)
-    inputs = x, residual, weight, shift
-    assert relative_error(OPERATOR, problem, inputs, wrong) > tolerance(problem, "aten")

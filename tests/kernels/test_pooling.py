@@ -17,13 +17,13 @@ pooling = partial(usual, "pooling")
 
 
 def geometries() -> list[dict[str, object]]:
-    """Every window, stride, padding and rounding that PyTorch allows, on odd, prime and tiny images."""
+    """Every window, stride and padding that PyTorch allows, on odd, prime and tiny images."""
     found = []
-    for window, stride, ceil_mode in itertools.product((1, 2, 3, 5, 7), (1, 2, 3), (False, True)):
+    for window, stride in itertools.product((1, 2, 3, 5, 7), (1, 2, 3)):
         for padding in range(window // 2 + 1):
             for h, w in ((7, 7), (13, 10), (1, 6)):
                 given: dict[str, object] = {"window": window, "stride": stride, "padding": padding}
-                given |= {"h": h, "w": w, "ceil_mode": ceil_mode}
+                given |= {"h": h, "w": w}
                 try:
                     pooling(**given)
                 except ValidationError:
@@ -31,8 +31,8 @@ def geometries() -> list[dict[str, object]]:
                 found.append(given)
     rows = ((1, 1, 0), (2, 3, 1), (3, 1, 0), (3, 2, 1))
     columns = ((1, 2, 0), (4, 1, 2), (5, 3, 1), (7, 1, 3))
-    for (window, stride, padding), across, ceil_mode in itertools.product(rows, columns, (False, True)):
-        given = {"window": window, "stride": stride, "padding": padding, "ceil_mode": ceil_mode}
+    for (window, stride, padding), across in itertools.product(rows, columns):
+        given = {"window": window, "stride": stride, "padding": padding}
         given |= dict(zip(("window_w", "stride_w", "padding_w"), across, strict=True))
         found += [{**given, "h": h, "w": w} for h, w in ((7, 7), (5, 12), (4, 5))]
     return found
@@ -46,20 +46,13 @@ def both_axes(problem: Pooling) -> list[tuple[int, int]]:
 
 def test_sizes_are_pytorchs_and_what_is_refused_pytorch_refuses() -> None:
     tried = refused = 0
-    sizes = itertools.product(range(1, 6), range(1, 5), (0, 1, 2), (1, 2, 3, 8), (1, 7), (False, True))
-    for window, stride, padding, h, w, ceil_mode in sizes:
+    sizes = itertools.product(range(1, 6), range(1, 5), (0, 1, 2), (1, 2, 3, 8), (1, 7))
+    for window, stride, padding, h, w in sizes:
         tried += 1
-        given = {
-            "window": window,
-            "stride": stride,
-            "padding": padding,
-            "h": h,
-            "w": w,
-            "ceil_mode": ceil_mode,
-        }
+        given = {"window": window, "stride": stride, "padding": padding, "h": h, "w": w}
         x = torch.empty(1, 1, h, w, device="meta")
         try:
-            want = torch.nn.functional.max_pool2d(x, window, stride, padding, ceil_mode=ceil_mode).shape[2:]
+            want = torch.nn.functional.max_pool2d(x, window, stride, padding).shape[2:]
         except RuntimeError:
             refused += 1
             with pytest.raises(ValidationError):
@@ -120,7 +113,7 @@ def test_reference_is_pytorchs_in_float64_for_every_geometry(place: int, seed: i
         x = x.double().requires_grad_()
         forward = pooling(**given)
         window = both_axes(forward)
-        y, indices = torch.ops.aten.max_pool2d_with_indices(x, *window, [1, 1], given["ceil_mode"])
+        y, indices = torch.ops.aten.max_pool2d_with_indices(x, *window, [1, 1])
         got = OPERATOR.reference(forward, x.detach())
         assert torch.equal(got[0], y) and torch.equal(got[1], indices), str(forward)
         dy = torch.rand_like(y) - 0.5
@@ -128,12 +121,11 @@ def test_reference_is_pytorchs_in_float64_for_every_geometry(place: int, seed: i
         torch.testing.assert_close(
             OPERATOR.reference(pooling(**given, direction="backward"), dy, indices), dx
         )
-        for include in (True, False):
-            y = torch.nn.functional.avg_pool2d(x, *window, given["ceil_mode"], include)
-            average = {**given, "kind": "average", "count_include_pad": include}
-            torch.testing.assert_close(OPERATOR.reference(pooling(**average), x.detach()), y)
-            (dx,) = torch.autograd.grad(y, x, dy)
-            torch.testing.assert_close(OPERATOR.reference(pooling(**average, direction="backward"), dy), dx)
+        y = torch.nn.functional.avg_pool2d(x, *window)
+        average = {**given, "kind": "average"}
+        torch.testing.assert_close(OPERATOR.reference(pooling(**average), x.detach()), y)
+        (dx,) = torch.autograd.grad(y, x, dy)
+        torch.testing.assert_close(OPERATOR.reference(pooling(**average, direction="backward"), dy), dx)
 
 
 def test_reference_prefers_the_last_nan_and_keeps_the_first_of_minus_infinity() -> None:
