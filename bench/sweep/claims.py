@@ -186,17 +186,18 @@ def _valid_pair(text: str) -> str:
 class Ratio(Strict):
     """Seconds, or bytes, of some rows over those of others that differ from them in nothing else."""
 
-    of: Select = Field({}, description="The rows above the line")
-    to: Select = Field({}, description="The rows below it")
-    pair: Annotated[str, AfterValidator(_valid_pair)] = Field(
-        "same",
-        description="Which are compared: same, nearest k, nearest m=n=k, within 10% m=n=k, swap m=n, x2 k",
-    )
-    per: str = Field("", description="A number by which each time is divided first: flop or a parameter")
-    y: Literal["median_s", "peak_byte"] = Field(
-        "median_s", description="What is compared: median_s, seconds; peak_byte, memory"
-    )
-    less: Ratio | None = Field(None, description="Another ratio by which this one is divided")
+    of: Select = Field({})
+    """The rows above the line."""
+    to: Select = Field({})
+    """The rows below it."""
+    pair: Annotated[str, AfterValidator(_valid_pair)] = "same"
+    """Which are compared: same, nearest k, nearest m=n=k, within 10% m=n=k, swap m=n, x2 k."""
+    per: str = ""
+    """A number by which each time is divided first: flop or a parameter."""
+    y: Literal["median_s", "peak_byte"] = "median_s"
+    """What is compared: median_s, seconds; peak_byte, memory."""
+    less: Ratio | None = None
+    """Another ratio by which this one is divided."""
 
     @property
     def pairing(self) -> Pair:
@@ -217,12 +218,11 @@ class Ratio(Strict):
 class Slope(Strict):
     """The exponent of seconds, bytes or a share over x: 1 if it grows as x does, one for each line."""
 
-    x: str = Field(description="The parameter along the line; `a=b`: a, and b may move with it")
-    of: Literal["median_s", "peak_byte", "rest_share"] = Field(
-        "median_s",
-        description="What grows or falls: median_s, seconds; peak_byte, memory; rest_share, the share of a "
-        "layer's time in what is no product or convolution",
-    )
+    x: str
+    """The parameter along the line; `a=b`: a, and b may move with it."""
+    of: Literal["median_s", "peak_byte", "rest_share"] = "median_s"
+    """What grows or falls: median_s, seconds; peak_byte, memory; rest_share, the share of a layer's time in
+    what is no product or convolution."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -233,23 +233,26 @@ class Slope(Strict):
 class Spread(Strict):
     """The slowest over the quickest of rows that differ in one column only."""
 
-    over: str = Field(description="That column")
+    over: str
+    """That column."""
 
 
 class Bound(Strict):
     """Seconds over a term of the roofline, or over those of the peak's formula at the observed clock."""
 
-    by: Literal["memory", "compute", "formula"] = Field(description="The term")
+    by: Literal["memory", "compute", "formula"]
+    """The term."""
 
 
 class Jumps(Strict):
     """How time changes across, or within, the columns of tiles or waves."""
 
-    x: str = Field(description="m or n, or another parameter with a step in numbers")
-    every: str | int = Field(description="What a column ends with: tile, wave, or a number of x")
-    of: Literal["across", "within"] = Field(
-        description="across: a column's first row over the last of the one before; within: last over first"
-    )
+    x: str
+    """m or n, or another parameter with a step in numbers."""
+    every: str | int
+    """What a column ends with: tile, wave, or a number of x."""
+    of: Literal["across", "within"]
+    """across: a column's first row over the last of the one before; within: last over first."""
 
     @model_validator(mode="after")
     def _has_columns(self) -> Jumps:
@@ -263,8 +266,10 @@ class Jumps(Strict):
 class Knee(Strict):
     """The intensity at which the line of memory meets that of arithmetic, over the expected one."""
 
-    x: str = Field(description="The parameter along the line")
-    to: str | int = Field(description="Where it should be: ridge, or a number of x")
+    x: str
+    """The parameter along the line."""
+    to: str | int
+    """Where it should be: ridge, or a number of x."""
 
     @model_validator(mode="after")
     def _has_a_place(self) -> Knee:
@@ -276,14 +281,17 @@ class Knee(Strict):
 class Share(Strict):
     """The share of rows that a selection holds for."""
 
-    of: Select = Field(description="The selection")
+    of: Select
+    """The selection."""
 
 
 class Devices(Strict):
     """The devices that a claim is about."""
 
-    kind: Literal["cpu", "cuda"] | None = Field(None, description="Kind of device")
-    capability: str | None = Field(None, description='The least compute capability, as ">=8.0"')
+    kind: Literal["cpu", "cuda"] | None = None
+    """Kind of device."""
+    capability: str | None = None
+    """The least compute capability, as ">=8.0"."""
 
     @model_validator(mode="after")
     def _is_a_least(self) -> Devices:
@@ -326,13 +334,16 @@ TESTS: Mapping[str, type[Strict]] = {
 class Claim(Strict):
     """A statement of the document and the test by which rows decide it."""
 
-    id: str = Field(
-        pattern=r"^[A-Z]{2}-[0-9]{2}[a-z]?$", description="An experiment, such as MM-01 or MM-11b"
-    )
-    rules: List[int] = Field((), description="Rules of the guides that it speaks to")
-    says: Text = Field(description="The claim in our own words")
-    device: Devices = Field(Devices(), description="The devices that it is about; all if left out")
-    where: Select = Field({}, description="The rows that take part; all if left out")
+    id: str = Field(pattern=r"^[A-Z]{2}-[0-9]{2}[a-z]?$")
+    """An experiment, such as MM-01 or MM-11b."""
+    rules: List[int] = ()
+    """Rules of the guides that it speaks to."""
+    says: Text
+    """The claim in our own words."""
+    device: Devices = Devices()
+    """The devices that it is about; all if left out."""
+    where: Select = Field({})
+    """The rows that take part; all if left out."""
     ratio: Ratio | None = None
     slope: Slope | None = None
     spread: Spread | None = None
@@ -340,11 +351,12 @@ class Claim(Strict):
     jumps: Jumps | None = None
     knee: Knee | None = None
     share: Share | None = None
-    expect: str = Field(description="above X, below X, between X and Y, or outside X and Y")
-    bar: Text = Field(
-        "ours", description="Where the numbers of `expect` stand: the document's place, or ours"
-    )
-    least: int = Field(3, ge=2, description="The least number of clusters for a verdict")
+    expect: str
+    """above X, below X, between X and Y, or outside X and Y."""
+    bar: Text = "ours"
+    """Where the numbers of `expect` stand: the document's place, or ours."""
+    least: int = Field(3, ge=2)
+    """The least number of clusters for a verdict."""
 
     @property
     def test(self) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""Grammar of sweep files: pydantic models, from which the JSON Schema is made too, and their messages."""
+"""Grammar of sweep files: pydantic models, and the messages about what breaks it."""
 
 from __future__ import annotations
 
@@ -36,16 +36,22 @@ FORMER_KINDS = ("accuracy", "shares", "memory")
 class Source(Strict):
     """The document that a sweep reproduces, and the GPU and library of that document."""
 
-    document: Text = Field(description="Title of the document")
-    section: Label = Field("", description="Section, as the document numbers it")
-    figure: Label = Field("", description="Figure, as the document numbers it")
-    table: Label = Field("", description="Table, as the document numbers it")
-    gpu: Text = Field("", description="GPU on which the document measured")
-    library: Text = Field("", description="Library and version with which the document measured")
-    range: Literal["document", "ours"] = Field(
-        "document", description="Whose values the cases are: `ours` where the document prints no axis"
-    )
-    note: Text = Field("", description="What differs from the document, or what it leaves open")
+    document: Text
+    """Title of the document."""
+    section: Label = ""
+    """Section, as the document numbers it."""
+    figure: Label = ""
+    """Figure, as the document numbers it."""
+    table: Label = ""
+    """Table, as the document numbers it."""
+    gpu: Text = ""
+    """GPU on which the document measured."""
+    library: Text = ""
+    """Library and version with which the document measured."""
+    range: Literal["document", "ours"] = "document"
+    """Whose values the cases are: `ours` where the document prints no axis."""
+    note: Text = ""
+    """What differs from the document, or what it leaves open."""
 
 
 class Plot(Strict):
@@ -54,23 +60,22 @@ class Plot(Strict):
     kind: Annotated[
         Literal["curve", "quantization", "heatmap"],
         BeforeValidator(lambda kind: "curve" if kind in FORMER_KINDS else kind),
-    ] = Field(
-        "curve",
-        description="quantization: rate and duration over m or n of kernels held to one tile, beside the "
-        "staircase that tiles and waves predict; heatmap: measured / predicted over two parameters",
-    )
-    x: Text = Field(description="The parameter along the horizontal axis")
-    y: Text = Field(
-        "median_s",
-        description="median_s: seconds of one launch; rate: FLOP/s or bytes/s as the operator is quoted; of "
-        "a heatmap, the parameter along the vertical axis",
-    )
-    lines: OneOrList[Text] = Field(("implementation",), description="Columns that tell the lines apart")
-    panels: OneOrList[Text] = Field((), description="Columns that tell the panels apart")
-    log: OneOrList[Literal["x", "y"]] = Field((), description="Axes drawn logarithmically")
-    per: OneOrList[Text] = Field(
-        (), description="Parameters whose product the duration is divided by: [n, c, h, w] for each element"
-    )
+    ] = "curve"
+    """quantization: rate and duration over m or n of kernels held to one tile, beside the staircase that
+    tiles and waves predict; heatmap: measured / predicted over two parameters."""
+    x: Text
+    """The parameter along the horizontal axis."""
+    y: Text = "median_s"
+    """median_s: seconds of one launch; rate: FLOP/s or bytes/s as the operator is quoted; of a heatmap, the
+    parameter along the vertical axis."""
+    lines: OneOrList[Text] = ("implementation",)
+    """Columns that tell the lines apart."""
+    panels: OneOrList[Text] = ()
+    """Columns that tell the panels apart."""
+    log: OneOrList[Literal["x", "y"]] = ()
+    """Axes drawn logarithmically."""
+    per: OneOrList[Text] = ()
+    """Parameters whose product the duration is divided by: [n, c, h, w] for each element."""
 
     @model_validator(mode="after")
     def _is_drawn_in_one_way(self) -> Plot:
@@ -91,28 +96,26 @@ class Plot(Strict):
 class Sweep(Strict):
     """One experiment: an operator at many sizes."""
 
-    title: Text = Field(description="What is measured, as a heading")
+    title: Text
+    """What is measured, as a heading."""
     source: Source
-    role: Role = Field(
-        "measurement",
-        description="What the rows are for: measurement, roof (bounds what others can reach), probe (says "
-        "more of the device), or calibration (the model of tiles and waves is fitted to them)",
-    )
-    operator: str = Field(description="A folder of kernels/")
-    implementations: OneOrList[str] = Field(
-        (), description="Those to run; if left out, all but those on request"
-    )
-    cache: OneOrList[Cache] = Field(
-        ("cold",), description="cold: each launch finds its data in memory; warm: in cache if they fit"
-    )
-    threads: OneOrList[Threads] = Field(
-        ("all",), description="Cores of a CPU that compute: all, or one; a GPU has only `all`"
-    )
-    cases: List[dict[str, Any]] = Field(
-        description="Blocks of parameters: the lists of a block multiply, the blocks follow one another"
-    )
-    plot: OneOrList[Plot] = Field((), description="The figures drawn from the rows")
-    claims: List[Claim] = Field((), description="What the document says about the rows")
+    role: Role = "measurement"
+    """What the rows are for: measurement, roof (bounds what others can reach), probe (says more of the
+    device), or calibration (the model of tiles and waves is fitted to them)."""
+    operator: str
+    """A folder of kernels/."""
+    implementations: OneOrList[str] = ()
+    """Those to run; if left out, all but those on request."""
+    cache: OneOrList[Cache] = ("cold",)
+    """cold: each launch finds its data in memory; warm: in cache if they fit."""
+    threads: OneOrList[Threads] = ("all",)
+    """Cores of a CPU that compute: all, or one; a GPU has only `all`."""
+    cases: List[dict[str, Any]]
+    """Blocks of parameters: the lists of a block multiply, the blocks follow one another."""
+    plot: OneOrList[Plot] = ()
+    """The figures drawn from the rows."""
+    claims: List[Claim] = ()
+    """What the document says about the rows."""
 
     @property
     def declared(self) -> dict[str, Any]:
@@ -123,21 +126,27 @@ class Sweep(Strict):
 class TableClaims(Strict):
     """Claims about the rows of an imported table, which no sweep of ours has measured."""
 
-    title: Text = Field(description="What the table holds")
-    operator: str = Field(description="A folder of kernels/, or an operator of imported rows alone")
-    rows: OneOrList[str] = Field(description="The names that its rows have in the column `sweep`")
-    claims: List[Claim] = Field(description="What the documents say about such rows")
+    title: Text
+    """What the table holds."""
+    operator: str
+    """A folder of kernels/, or an operator of imported rows alone."""
+    rows: OneOrList[str]
+    """The names that its rows have in the column `sweep`."""
+    claims: List[Claim]
+    """What the documents say about such rows."""
 
 
 class Range(Strict):
     """Whole numbers from `from` to `to`; both are included if the steps meet them."""
 
-    start: int = Field(alias="from", description="The first number")
-    end: int = Field(alias="to", description="The last number, if a step meets it")
-    step: int = Field(1, ge=1, description="Distance from each to the next")
-    factor: float | None = Field(
-        None, gt=1, description="Ratio of each to the one before, rounded to whole numbers"
-    )
+    start: int = Field(alias="from")
+    """The first number."""
+    end: int = Field(alias="to")
+    """The last number, if a step meets it."""
+    step: int = Field(1, ge=1)
+    """Distance from each to the next."""
+    factor: float | None = Field(None, gt=1)
+    """Ratio of each to the one before, rounded to whole numbers."""
 
     @model_validator(mode="after")
     def _not_empty(self) -> Range:

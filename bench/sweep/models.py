@@ -40,5 +40,7 @@ class Strict(BaseModel):
 class PerSm(Strict):
     """A multiple of the device's SM count (on a CPU: of its cores)."""
 
-    per_sm: int = Field(ge=1, description="How many for each SM")
-    plus: int = Field(0, description="How many more (fewer, if negative) in all")
+    per_sm: int = Field(ge=1)
+    """How many for each SM."""
+    plus: int = 0
+    """How many more (fewer, if negative) in all."""

@@ -52,21 +52,27 @@ KNOWN = ("implementation", "cache", "threads_asked", "intensity", "flop", "byte"
 class Seconds(Strict):
     """Wall seconds of a run."""
 
-    cpu: float = Field(gt=0, description="On a CPU")
-    cuda: float = Field(gt=0, description="On a GPU")
+    cpu: float = Field(gt=0)
+    """On a CPU."""
+    cuda: float = Field(gt=0)
+    """On a GPU."""
 
 
 class Entry(Strict):
     """Cases of some sweeps."""
 
-    sweeps: OneOrList[str] = Field(description="As for --bench-sweep, or all")
-    device: Devices = Field(Devices(), description="The devices that it is for; all if left out")
-    where: Select = Field({}, description="Only cases of which this holds")
-    lines: int | None = Field(None, ge=1, description="The first so many lines of each plot")
-    points: int | None = Field(None, ge=2, description="So many points of each line, ends included")
-    claims: OneOrList[str] = Field(
-        (), description="Only cases that decide these claims of the sweeps, or all"
-    )
+    sweeps: OneOrList[str]
+    """As for --bench-sweep, or all."""
+    device: Devices = Devices()
+    """The devices that it is for; all if left out."""
+    where: Select = Field({})
+    """Only cases of which this holds."""
+    lines: int | None = Field(None, ge=1)
+    """The first so many lines of each plot."""
+    points: int | None = Field(None, ge=2)
+    """So many points of each line, ends included."""
+    claims: OneOrList[str] = ()
+    """Only cases that decide these claims of the sweeps, or all."""
 
     @model_validator(mode="after")
     def _narrows_in_one_way(self) -> Entry:
@@ -82,8 +88,10 @@ class Entry(Strict):
 class Visits(Strict):
     """How often each case is visited."""
 
-    cpu: int = Field(1, ge=1, le=9, description="On a CPU")
-    cuda: int = Field(1, ge=1, le=9, description="On a GPU")
+    cpu: int = Field(1, ge=1, le=9)
+    """On a CPU."""
+    cuda: int = Field(1, ge=1, le=9)
+    """On a GPU."""
 
     def of(self, kind: DeviceKind) -> int:
         """Visits on this kind of device."""
@@ -93,13 +101,16 @@ class Visits(Strict):
 class Suite(Strict):
     """A choice among the sweeps."""
 
-    title: Text = Field(description="What it is for")
-    budget_s: Seconds | None = Field(None, description="Wall time of a run; no limit if left out")
-    visits: Visits = Field(Visits(), description="Visits of each case, unless the run says how many")
-    ceilings: List[str] | None = Field(
-        None, description="The sweeps of ceilings/ that come along, such as launch; all if left out"
-    )
-    entries: List[Entry] = Field(description="What it measures in addition to the ceilings")
+    title: Text
+    """What it is for."""
+    budget_s: Seconds | None = None
+    """Wall time of a run; no limit if left out."""
+    visits: Visits = Visits()
+    """Visits of each case, unless the run says how many."""
+    ceilings: List[str] | None = None
+    """The sweeps of ceilings/ that come along, such as launch; all if left out."""
+    entries: List[Entry]
+    """What it measures in addition to the ceilings."""
 
     def limit_s(self, kind: DeviceKind) -> float | None:
         """Wall seconds of a run on this kind of device; None for no limit."""
