@@ -18,13 +18,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 QUIETLY = ("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 """Nothing is left behind, and the modules that the outer run has imported are no matter."""
-DIES_WITH_PARENT = """
-import ctypes, signal
-told = ctypes.c_int()
-ctypes.CDLL(None).prctl(2, ctypes.byref(told))  # PR_GET_PDEATHSIG
-assert told.value == signal.SIGKILL
-"""
-"""The first lines of a program that fails unless it dies with the process that started it."""
 
 
 def python(

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -13,13 +11,10 @@ from bench.__main__ import app as bench_app
 from bench.cli.former_commands import FORMER
 from bench.errors import BUG
 from bench.runner.run import Run
-from bench.store.parquet import write
-from bench.store.schema import SCHEMA
 from plots.__main__ import app as plots_app
 from studies.__main__ import app as studies_app
 from tests.bench.test_sweep import MISTAKES, find
 from tests.drawing import drawn
-from tests.plots.synthetic import small
 from tests.processes import pytested
 
 ROOT = Path(__file__).parents[1]
@@ -134,17 +129,6 @@ def test_a_refusal_suggests_what_was_meant_before_it_lists_all(
     sentence = refused(*words)
     before, _, rest = sentence.partition(f" (did you mean {meant}")
     assert rest and not any(words in before for words in ("it has", "there is", "one of")), sentence
-
-
-@pytest.mark.parametrize("command", [["table"], ["compare", "whole"]])
-def test_a_parquet_file_of_ours_without_its_columns_is_one_sentence(
-    command: list[str], tmp_path: Path
-) -> None:
-    path, whole = tmp_path / "cut.parquet", tmp_path / "whole.parquet"
-    pq.write_table(pa.table({"x": [1]}).replace_schema_metadata({"roofbench.schema": str(SCHEMA)}), path)
-    write(whole, small())
-    words = [str(whole) if word == "whole" else word for word in command]
-    assert f"{path}: lacks the column" in refused("bench", *words, path)
 
 
 def broken(*_: object, **__: object) -> None:

@@ -9,8 +9,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import kernels
 
 ROOT = Path(__file__).parents[1]
@@ -43,9 +41,3 @@ def test_from_a_sweep_to_its_row_no_module_names_an_operator() -> None:
     assert len(paths) > 40 and set(kernels.names()) >= OPERATORS
     named = {path.relative_to(ROOT).as_posix(): naming_operators(path.read_text()) for path in paths}
     assert {path: names for path, names in named.items() if names} == {}
-
-
-@pytest.mark.parametrize("source", ['row.operator == "gemm"', 'FIRST = ("pooling/intensity",)'])
-def test_a_module_that_names_one_is_seen(source: str) -> None:
-    assert naming_operators(source)
-    assert not naming_operators('"""gemm"""\nclock = "stream"\n')

@@ -23,7 +23,6 @@ from bench.environment.dependencies import (
     IMPORT_NAMES,
     ROOT,
     Requirement,
-    child_environment,
     missing,
     required,
     sentence,
@@ -267,20 +266,6 @@ def test_a_version_that_is_too_old_counts_as_missing(monkeypatch: pytest.MonkeyP
 
 
 # ---- what a child process finds
-
-
-def test_a_child_finds_what_its_parent_finds_and_this_checkout_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("carried", "kernels"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    code = "import carried, kernels, pytest; print(carried.__file__, kernels.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd="/", env=child_environment(), capture_output=True, text=True
-    )
-    assert done.stdout.split() == [str(tmp_path / "carried/__init__.py"), str(ROOT / "kernels/__init__.py")]
 
 
 def test_whatever_the_source_imports_is_declared() -> None:

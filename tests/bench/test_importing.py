@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,51 +199,6 @@ def test_a_bad_table_does_not_hide_the_others(
     (line,) = [line for line in (told + err).splitlines() if says in line]
     assert code == 0 and (line.startswith(f"left out {bad}: ") or line == says)
     assert set(read_frame([tmp_path / "out"])["device"]) == {"nvidia-h200"}
-
-
-def test_rows_without_a_time_or_a_size_are_counted(
-    folder: Path, tmp_path: Path, chance: np.random.Generator
-) -> None:
-    made = shapes(chance, 40).astype({"m": float, "n": float, "k": float})
-    spoilt = chance.permutation(40)[:9]
-    for place, bad in zip(spoilt[:4], (0.0, -1.0, math.nan, math.inf), strict=True):
-        made.loc[place, "latency"] = bad
-    for place, (name, bad) in zip(
-        spoilt[4:], (("m", 0.0), ("n", -3.0), ("k", math.nan), ("m", 2.5), ("k", math.inf)), strict=True
-    ):
-        made.loc[place, name] = bad
-    put(folder, "h200_sxm", table(made, H200))
-    code, told, err = said("--bench-results", tmp_path / "out")
-    aside = re.findall(r"set aside (\d+): gemm: (.*)", told)
-    assert (code, err) == (0, "") and ("4", "no time above zero") in aside
-    assert sum(int(count) for count, _ in aside) == 9, told
-    rows = read_frame([tmp_path / "out"])
-    kept = made.drop(index=spoilt)
-    assert sorted(map(their_size, rows.itertuples())) == sorted(kept[["m", "n", "k"]].itertuples(index=False))
-    assert np.isfinite(rows["median_s"]).all()
-
-
-def test_of_a_shape_that_is_there_several_times_the_median_counts(
-    folder: Path, tmp_path: Path, chance: np.random.Generator
-) -> None:
-    made = shapes(chance, 10)
-    again = [made.assign(latency=made["latency"] * by) for by in (1.0, 4.0, 1.5)]
-    put(folder, "h200_sxm", table(pd.concat(again), H200))
-    code, told, _ = said("--bench-results", tmp_path / "out")
-    assert code == 0 and "set aside 20: gemm: repeats a case: the median of its times counts\n" in told
-    rows = read_frame([tmp_path / "out"])
-    assert len(rows) == 10
-    middle = {(one.m, one.n, one.k): 1.5 * one.latency / 1e3 for one in made.itertuples()}
-    assert all(row.median_s == pytest.approx(middle[their_size(row)]) for row in rows.itertuples())
-
-
-def test_a_gpu_without_a_datasheet(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
-    put(folder, "x", table(shapes(chance, 3), "NVIDIA X9000"))
-    code, _, err = said("--bench-results", tmp_path / "out")
-    assert code == 0 and err.startswith("NVIDIA X9000: no file in bench/device/datasheets has this name")
-    rows = read_frame([tmp_path / "out"])
-    assert set(rows["device"]) == {"nvidia-x9000"}
-    assert (rows["sm_count"] == 0).all() and (rows["cache_byte"] == 0).all()
 
 
 def test_a_sample_holds_what_calibrates_and_the_same_others_every_time(

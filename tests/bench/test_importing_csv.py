@@ -166,27 +166,20 @@ def changed(column: str, value: str) -> str:
     ("line", "says"),
     [
         (changed("operator", "gem"), "no operator 'gem' (did you mean gemm?); it has activations, attention"),
-        (changed("operator", ""), "a line needs operator"),
         (changed("implementation", "cudnn"), "gemm has no implementation 'cudnn'; it has cublas"),
         (
             changed("implementation", "cublaslt-512x512"),
             "no implementation 'cublaslt-512x512' (did you mean cublaslt-",
         ),
-        (changed("implementation", ""), "a line needs implementation"),
         (changed("implementation", "onednn"), "onednn runs on cpu, not on cuda"),
         (changed("dtype", "bf16"), "dtype cannot be 'bf16'; it is one of float16, bfloat16"),
-        (changed("dtype", ""), "gemm needs dtype"),
         (changed("m", ""), "gemm needs m"),
         (changed("m", "0"), "m must be at least 1, not 0"),
-        (changed("m", "64.5"), "m must be a whole number, not 64.5"),
         (changed("m", "64.0"), "m must be a whole number, not 64.0: write 64"),
-        (changed("m", "many"), "m must be a whole number, not 'many'"),
         (changed("layout", "XY"), "layout cannot be 'XY'; it is one of NN, NT, TN, TT"),
         (changed("seconds", ""), "has no time"),
         (changed("seconds", "0"), "seconds must be above 0, not '0'"),
-        (changed("seconds", "-1e-5"), "seconds must be above 0, not '-1e-5'"),
         (changed("seconds", "nan"), "seconds: Input should be a finite number; given 'nan'"),
-        (changed("seconds", "inf"), "seconds: Input should be a finite number; given 'inf'"),
         (changed("seconds", "quick"), "seconds must be a number, not 'quick'"),
         (changed("device", ""), "a line needs device"),
         (changed("device", "???"), "device '???' has no letter or digit"),
@@ -195,9 +188,7 @@ def changed(column: str, value: str) -> str:
             "'nvidia-h200' was 'NVIDIA H200' further up",
         ),
         (LINE, "is the case of line 2 again; one line a case"),
-        (LINE.replace("1e-5", "2e-5"), "is the case of line 2 again; one line a case"),
         (LINE + ",", "has 10 cells; the first line names 9"),
-        (LINE.removesuffix(",1e-5"), "has 8 cells; the first line names 9"),
         ('"NVIDIA H200', "unexpected end of data"),
     ],
 )
@@ -212,20 +203,13 @@ def test_a_mistake_in_a_line(tmp_path: Path, line: str, says: str) -> None:
     [
         ("low_s", "1e-6", "an interval has two ends"),
         ("low_s,high_s", "2e-5,3e-5", "do not enclose the time"),
-        ("low_s,high_s", "1e-6,9e-6", "do not enclose the time"),
         ("low_s,high_s", "0,1", "low_s must be above 0, not '0'"),
-        ("sweep", "my sweep", "sweep 'my sweep': a name is letters"),
         ("sweep", "../x", "sweep '../x': a name is letters"),
-        ("role", "ceiling", "role cannot be 'ceiling'; it is one of measurement, roof, probe, calibration"),
         ("cache", "hot", "cache cannot be 'hot'; it is one of cold, warm"),
         ("date", "yesterday", "date must be a date like 2026-11-21, not 'yesterday'"),
-        ("threads", "two", "threads must be a whole number, not 'two'"),
         ("threads", "0", "threads must be at least 1, not '0'"),
-        ("threads", "2.5", "threads must be a whole number, not '2.5'"),
-        ("device_kind", "gpu", "device_kind cannot be 'gpu'; it is one of cpu, cuda"),
         ("device_kind", "cpu", "NVIDIA H200 SXM 141 GB is a GPU"),
         ("window", "3", "gemm has no parameter 'window'; it has dtype, m, n, k"),
-        ("beta", "2", "beta cannot be 2; it is one of 0, 1"),
     ],
 )
 def test_a_mistake_in_a_further_column(tmp_path: Path, head: str, cell: str, says: str) -> None:
@@ -233,19 +217,11 @@ def test_a_mistake_in_a_further_column(tmp_path: Path, head: str, cell: str, say
     assert sentence.startswith("numbers.csv:2: ") and says in sentence
 
 
-def test_both_ends_of_what_is_allowed(tmp_path: Path) -> None:
-    head = f"{HEAD},low_s,high_s,threads"
-    (row,) = rows(tmp_path, head, f"{LINE},1e-5,1e-5,1")
-    assert row.low_s == row.median_s == row.high_s == 1e-5 and row.threads == 1
-
-
 @pytest.mark.parametrize(
     ("head", "says"),
     [
         (HEAD.replace("seconds", "second"), "such a file has no column 'second' (did you mean seconds"),
-        (HEAD.replace("seconds", "second"), "it has device, operator, implementation"),
         (HEAD.replace("device", "driver"), "lacks the column device; every file has device, operator"),
-        (HEAD.replace("dtype", "note"), "lacks the column dtype"),
         (HEAD.replace("seconds", "note"), "one column is the time, seconds or microseconds"),
         (HEAD.replace("layout", "microseconds"), "one column is the time, seconds or microseconds"),
         (HEAD.replace("layout", "m"), "the column m is there twice"),

@@ -247,28 +247,6 @@ def test_two_runs_cannot_resume_the_same_journal(tmp_path: Path) -> None:
     assert unfinished(tmp_path) == [old] and len(recover(old).rows) == 2
 
 
-def test_what_was_opened_and_then_finished_by_another_is_not_claimed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between opening a journal and locking it, another run may make a result file of it."""
-    path = tmp_path / "r.journal"
-    really = fcntl.flock
-    for after in ("nothing", "another run of that name"):
-        written(path, rows(1))
-
-        def slow(file: Any, how: int, after: str = after) -> None:
-            path.unlink()
-            if after != "nothing":
-                path.write_bytes(b"")
-            really(file, how)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(fcntl, "flock", slow)
-            with claimed(path) as ended:
-                assert not ended
-        path.unlink(missing_ok=True)
-
-
 def test_a_journal_that_was_taken_before_it_was_locked_is_not_written_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,22 +281,6 @@ def test_of_runs_that_ask_for_one_name_each_gets_another(tmp_path: Path) -> None
             third.path.unlink()
         assert finish(first.path, recover(first.path).rows) == tmp_path / "r.parquet"
     assert sorted(os.listdir(tmp_path)) == ["r-2.parquet", "r.parquet"]
-
-
-def test_a_run_that_ends_between_the_look_and_the_opening_keeps_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, really = rows(2), Journal.__init__
-
-    def begun(journal: Journal, path: Path, sweeps: parquet.Sweeps) -> None:
-        if path.name == "r.journal":
-            parquet.write(tmp_path / "r.parquet", made)
-        really(journal, path, sweeps)
-
-    monkeypatch.setattr(Journal, "__init__", begun)
-    with Journal.named(tmp_path, "r") as journal:
-        assert journal.path.name == "r-2.journal"
-    assert sorted(os.listdir(tmp_path)) == ["r-2.journal", "r.parquet"]
 
 
 def test_an_empty_journal_leaves_nothing(tmp_path: Path) -> None:

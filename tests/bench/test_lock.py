@@ -105,15 +105,6 @@ def test_a_second_run_is_told_who_has_the_device_since_when_and_what_to_do(
     assert refused(tmp_path) == said, "the one refused took nothing away"
 
 
-def test_nothing_stays_open(held: Holder, tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    assert refused(tmp_path) and taken(tmp_path / "nowhere")
-    assert taken(tmp_path, UUID[:-1] + "c") == "", "another device's is another lock"
-    os.mkfifo(tmp_path / "roofbench-GPU-pipe.lock")
-    assert taken(tmp_path, "GPU-pipe")
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
 def test_a_holder_that_ends_or_is_killed_frees_the_device(tmp_path: Path) -> None:
     for end in (Holder.end, Holder.kill, Holder.kill, Holder.end):
         holder = Holder(tmp_path)
@@ -121,32 +112,6 @@ def test_a_holder_that_ends_or_is_killed_frees_the_device(tmp_path: Path) -> Non
         assert refused(tmp_path)
         end(holder)
         assert taken(tmp_path) == ""
-
-
-def test_within_one_process_it_is_refused_as_well_and_freed_at_the_end_of_the_block(tmp_path: Path) -> None:
-    with device_lock(UUID, GPU, "results in r", tmp_path) as why:
-        assert why == ""
-        assert f"process {os.getpid()} since" in refused(tmp_path)
-    assert taken(tmp_path) == ""
-    with pytest.raises(ZeroDivisionError), device_lock(UUID, GPU, "results in r", tmp_path):
-        raise ZeroDivisionError
-    assert taken(tmp_path) == ""
-
-
-def test_a_child_that_has_a_copy_of_the_descriptor_does_not_keep_the_lock(tmp_path: Path) -> None:
-    told, tell = os.pipe()
-    with device_lock(UUID, GPU, "results in r", tmp_path):
-        child = os.fork()
-        if not child:
-            os.read(told, 1)
-            os._exit(0)
-    try:
-        assert taken(tmp_path) == ""
-    finally:
-        os.write(tell, b"x")
-        assert os.waitpid(child, 0)[1] == 0
-        os.close(told)
-        os.close(tell)
 
 
 def test_a_child_that_outlives_a_killed_run_does_not_keep_the_lock(tmp_path: Path) -> None:
@@ -233,15 +198,6 @@ def test_the_note_of_a_holder_that_was_killed_is_replaced(tmp_path: Path) -> Non
         assert file(tmp_path).read_text() == ""
 
 
-def test_everyone_may_take_it_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        assert taken(tmp_path) == ""
-    finally:
-        os.umask(before)
-    assert file(tmp_path).stat().st_mode & 0o777 == 0o666
-
-
 def test_a_file_removed_under_its_holder_is_no_lock_for_the_next(tmp_path: Path) -> None:
     """The next one makes another file, which then is the lock; the first is not waited for."""
     with device_lock(UUID, GPU, "results in r", tmp_path):
@@ -318,15 +274,6 @@ class TestAnotherUser:
         assert f"process {other.pid} since" in refused(folder)
         other.end()
         assert taken(folder) == ""
-
-    def test_theirs_is_ours_and_they_are_refused(self, folder: Path) -> None:
-        Holder(folder, NOBODY_USER).end()
-        assert file(folder).stat().st_uid == NOBODY_USER
-        with device_lock(UUID, GPU, "results in r", folder) as why:
-            assert why == ""
-            other = Holder(folder, NOBODY_USER)
-            assert f"process {os.getpid()} since" in other.said
-            other.end()
 
     def test_a_file_that_they_may_only_read_is_locked_without_a_note(self, folder: Path) -> None:
         file(folder).write_text(note(pid=NOBODY))

@@ -215,10 +215,8 @@ OF_BLOCKS = {
     "k: x": "5: k must be a whole number, not 'x'",
     "k: '64'": "5: k must be a whole number, not '64': leave out the quotes",
     "k: 1.0e+3": "5: k must be a whole number, not 1000.0: write 1000",
-    "k: [1, true]": "5: k must be a whole number, not true",
     "k: [1,\n    0]": "6: k must be at least 1, not 0",
     "k: 1, layout: nn": "5: layout cannot be 'nn' (did you mean NN?); it is one of NN, NT",
-    "k: 1, eps: x": "5: eps must be a number, not 'x'",
     "k: 1, eps: '0,5'": "5: eps must be a number, not '0,5': the decimal sign is a point",
     "k: 1, causal: 1": "5: causal must be true or false, not 1",
     "k: 999999999999999999": "5: float32-NN-m64-n64-k999999999999999999-eps0.5 "
@@ -228,17 +226,13 @@ OF_BLOCKS = {
     "k: [[1]]": "5: k has a list within its list; write one list",
     "k: [1,\n    {from: 1, to: 3}]": "6: 1 stands twice in k",
     "k: {from: 9, to: 3}": "5: empty range: from 9 is above to 3",
-    "k: {from: 1, to: 3, step: -1}": "5: step must be at least 1, not -1",
     "k: {from: 1, to: 3, step: 0}": "5: step must be at least 1, not 0",
     "k: {from: 1, to: 3, factor: 1}": "5: factor must be above 1, not 1",
-    "k: {from: 1, to: 3, factor: 2x}": "5: factor must be a number, not '2x'",
     "k: {from: 0, to: 3, factor: 2}": "5: a range with a factor begins at 1 or above, not at 0",
     "k: {from: 1, to: 3, factor: 2, step: 1}": "5: a range has a step or a factor, not both",
     "k: {form: 1, to: 3}": "5: a range has no key 'form' (did you mean from?); it has from, to, step, factor",
     "k: {to: 3}": "5: a range needs the key 'from'",
     "k: {}": "5: k has a mapping that is none of {from, to, step}, {from, to, factor} and {per_sm}",
-    "k: {per_sm: 0}": "5: per_sm must be at least 1, not 0",
-    "k: {per_sm: 1, plus: half}": "5: plus must be a whole number, not 'half'",
     "k: {per_sm: 1, plus: -132}": "5: k must be at least 1, not 0",
     "k: {per_sm: 900000000000000000}": "5: 118800000000000000000 (132 SMs) is too large: "
     "it has over 18 digits",
@@ -247,12 +241,10 @@ OF_BLOCKS = {
     # scalars that YAML reads as something else than they look like
     "k: 1e3": "5: `1e3` is text to YAML: write 1000 or 1.0e+3, or quote it",
     "k: 3.35e12": "5: `3.35e12` is text to YAML: write 3350000000000 or 3.35e+12, or quote it",
-    "k: 2.5e-7": "5: k must be a whole number, not 2.5e-07",
     "k: 1, layout: no": "5: `no` is true or false to YAML: write true or false, or quote it",
     "k: null": "5: key 'k' has no value",
     "k: [1, ~]": "5: an item of this list has no value",
     "k: .nan": "5: `.nan` is no number that can be used here: write one, or quote it",
-    "k: -.inf": "5: `-.inf` is no number that can be used here: write one, or quote it",
     "k: 1.0e+999": "5: `1.0e+999` is too large for a number",
     "k: 0100": "5: `0100` is not decimal to YAML: write a plain number, or quote it",
     "k: 1:30": "5: `1:30` is not decimal to YAML: write a plain number, or quote it",
@@ -262,11 +254,8 @@ OF_PLOTS = {
     "{y: rate}": "plot needs the key 'x'",
     "{x: q}": f"toy has no parameter 'q'; it has {FIELDS}",
     "{x: k, per: layout}": "toy has no number 'layout'; it has m, n, k",
-    "{x: k, per: [m, q]}": "toy has no number 'q'; it has m, n, k",
     "{x: k, y: rate, per: m}": "per divides a duration; a rate is for each second already",
     "{x: k, y: speed}": "y cannot be 'speed'; it is one of median_s, rate",
-    "{x: m, y: k}": "y cannot be 'k'; it is one of median_s, rate",
-    "{x: m, y: rat}": "y cannot be 'rat' (did you mean rate?); it is one of median_s, rate",
     "{x: n, kind: quantisation}": "kind cannot be 'quantisation' (did you mean quantization?); "
     "it is one of curve, quantization, heatmap",
     "{x: n, kind: quantization, y: rate, panels: m}": "kind: quantization is drawn one way: "
@@ -274,10 +263,7 @@ OF_PLOTS = {
     "{kind: heatmap, x: m}": "kind: heatmap needs y, the parameter along the vertical axis",
     "{kind: heatmap, x: m, y: m}": "a heatmap has two parameters; x and y are both m",
     "{kind: heatmap, x: m, y: median_s}": "toy has no number 'median_s'; it has m, n, k",
-    "{kind: heatmap, x: m, y: layout}": "toy has no number 'layout'; it has m, n, k",
     "{kind: heatmap, x: causal, y: m}": "toy has no number 'causal'; it has m, n, k",
-    "{kind: heatmap, x: m, y: kk}": "toy has no number 'kk'; it has m, n, k",
-    "{kind: heatmap, x: m, y: k, log: x}": "kind: heatmap is drawn one way: leave out log",
     "{kind: heatmap, x: m, y: k, per: n, lines: n}": "kind: heatmap is drawn one way: leave out lines, per",
     "{kind: heatmap, x: m, y: k, panels: o}": f"a plot of toy has no column 'o'; it has {COLUMNS}",
 }
@@ -297,7 +283,6 @@ OF_TOPS = {
     "cache: [cold,\n  cold]": "5: cache has 'cold' twice",
     "implementations: [one,\n  twoo]": "5: toy has no implementation 'twoo' "
     "(did you mean two?); it has one, two",
-    "implementations: [one, one]": "4: implementations has 'one' twice",
     "claims: [MM-01]": "4: a claim must be a mapping, not 'MM-01'",
     f"claims: [{LESS}]": f"4: a claim about toy has no column 'q'; it has {', '.join(FACTS)}, {FIELDS}",
 }
@@ -307,13 +292,10 @@ CHANGED = {
     "float16, bfloat16, tf32, float32, float64, float8_e4m3, int8, float8_e5m2, mxfp8, nvfp4",
     ("m: 64", "m: 13"): "5: m = 13 is unlucky (at m=13 n=64 dtype=float32 k=1)",
     ("A sweep", "5"): "1: title must be text, not 5: quote it",
-    ("A sweep", "' '"): "1: title must be visible text, not ' '",
     ("{document: A guide}", "A guide"): "2: source must be a mapping, not 'A guide'",
     ("document", "documnt"): "2: source has no key 'documnt' (did you mean document?); it has "
     "document, section, figure, table, gpu, library, range, note",
-    ("guide", "guide, library: 11.0"): "2: library must be text, not 11.0: quote it",
     ("toy", "tyo"): "3: no operator 'tyo'; kernels/ has toy",
-    ("toy", "[toy]"): "3: operator must be text, not a list",
 }
 """What stands in a right sweep, and what instead."""
 NO_ALIASES = "anchors (&name) and aliases (*name) are not used here: write the value out"
@@ -331,15 +313,12 @@ MISTAKES = {
     HEAD + "cases:\n  - 5": "5: a block of cases must be a mapping, not 5",
     # what is hardly a sweep at all
     "": "1: this file is empty; a sweep begins with `title:`",
-    "# only\n# words\n": "1: this file is empty; a sweep begins with `title:`",
     "- title: x\n": "1: a sweep is a mapping that begins with `title:`, not a list",
-    "just text": "1: a sweep is a mapping that begins with `title:`, not 'just text'",
     HEAD + "cases: [\n": "5: this is not YAML: while parsing a flow node, did not find expected node content",
     HEAD + "a: b: c\n": "4: this is not YAML: mapping values are not allowed in this context",
     HEAD + "cases:\n\t- {m: 1}\n": "5: this is not YAML: indent with spaces, not with a tab",
     HEAD + "---\ntitle: y\n": "4: a second document begins here; one file holds one sweep",
     HEAD + "cases: &a [*a]": f"4: {NO_ALIASES}",
-    HEAD + "cases: [*a]": f"4: {NO_ALIASES}",
     HEAD + "<<: {a: 1}": "4: merge keys (<<) are not used here: write the values out",
     HEAD
     + "cases: !!python/name:os.system []": "4: tags (!name) are not used here: quote what is meant as text",

@@ -60,32 +60,6 @@ def test_an_absent_name_or_argument_is_seen(source: str, said: str) -> None:
     assert said in text
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import torch\ntry:\n    torch.no_such\nexcept AttributeError:\n    pass",
-        "import torch\nif hasattr(torch, 'no_such'):\n    torch.no_such()",
-        "import torch\ngetattr(torch, 'no_such', None)",
-        "try:\n    import nvmath.no_such\nexcept (ImportError, OSError):\n    pass",
-    ],
-)
-def test_a_guard_makes_a_name_optional(source: str) -> None:
-    findings = found(source)
-    assert not findings.missing and len(findings.optional) == 1
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import torch\ntry:\n    torch.no_such\nexcept RuntimeError:\n    pass",
-        "import torch\nif hasattr(torch, 'other'):\n    torch.no_such()",
-        "try:\n    import nvmath.no_such\nexcept OSError:\n    pass",
-    ],
-)
-def test_another_guard_does_not(source: str) -> None:
-    assert found(source).missing
-
-
 METHODS = {
     "CUDAGraph": "capture_begin capture_end replay raw_cuda_graph",
     "Event": "record synchronize elapsed_time query",
@@ -126,37 +100,6 @@ def test_nvml_arguments(count: Callable[[str, int], None]) -> None:
                         signature = inspect.signature(getattr(pynvml, name))
                         signature.bind(None, *[None] * given)  # TypeError says what is wrong
                         count("NVML calls bound to signatures", 1)
-
-
-def test_nvml_field_numbers() -> None:
-    """Those of fields that the source names by number."""
-    from bench.worker import telemetry_cuda
-
-    assert {
-        pynvml.NVML_FI_DEV_PERF_POLICY_POWER: "held_power",
-        pynvml.NVML_FI_DEV_PERF_POLICY_THERMAL: "held_thermal",
-        pynvml.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST: "held_sync",
-    } == telemetry_cuda.HELD_BY_POLICY
-    assert pynvml.NVML_FI_DEV_POWER_INSTANT == telemetry_cuda.POWER_INSTANT
-
-
-def test_nvml_bits_and_value_kinds() -> None:
-    from bench.device import nvml
-
-    bits = {
-        "software power cap": pynvml.nvmlClocksEventReasonSwPowerCap,
-        "hardware slowdown": pynvml.nvmlClocksThrottleReasonHwSlowdown,
-        "sync boost": pynvml.nvmlClocksEventReasonSyncBoost,
-        "software thermal slowdown": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
-        "hardware thermal slowdown": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
-        "hardware power brake": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
-        "display clock setting": pynvml.nvmlClocksEventReasonDisplayClockSetting,
-    }
-    assert {name: bit for bit, name in nvml.CLOCK_EVENTS.items()} == bits
-    kinds = "DOUBLE UNSIGNED_INT UNSIGNED_LONG UNSIGNED_LONG_LONG SIGNED_LONG_LONG SIGNED_INT UNSIGNED_SHORT"
-    for place, kind in enumerate(kinds.split()):
-        assert getattr(pynvml, f"NVML_VALUE_TYPE_{kind}") == place, kind
-    assert set(nvml.VALUE_KINDS) <= {name for name, _ in pynvml.c_nvmlValue_t._fields_}
 
 
 def test_versions_of_what_makes_a_kernel(count: Callable[[str, int], None]) -> None:

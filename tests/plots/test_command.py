@@ -135,16 +135,6 @@ def test_hosts_that_began_in_the_same_second_are_drawn_in_folders_of_their_own(t
     assert {path.name for path in (tmp_path / "out").iterdir()} == {device}
 
 
-def test_a_report_shows_hosts_that_began_in_the_same_second_beside_each_other(tmp_path: Path) -> None:
-    files, page = two_hosts(tmp_path / "results"), tmp_path / "report.html"
-    done = invoke("report", *files, "-o", page)
-    assert done.exit_code == 0, done.output
-    text, run = page.read_text(), small()[0].run_id
-    assert all(f"{run}-{host}" in text for host in ("1f3c9a02", "9b2e00c1"))
-    done = invoke("score", *files)
-    assert done.exit_code == 0, done.output
-
-
 def test_devices_without_a_common_case_are_told_of(tmp_path: Path) -> None:
     files = [
         write(

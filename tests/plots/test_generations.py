@@ -161,14 +161,6 @@ def test_many_cases_are_a_band_around_the_medians_of_neighbours(chance: np.rando
     assert place[4] == pytest.approx(np.exp(np.log(x[inside]).mean()))
 
 
-def test_runs_without_a_common_case_say_so(tmp_path: Path, runs: list[DeviceRun]) -> None:
-    alone = scored(tmp_path, [row(H200, "gemm/some", Gemm(m=8, n=8, k=8, dtype="float16"), "cublas")])
-    told: list[str] = []
-    stems = list(opened(generations.draw([runs[0], alone], "h100-sxm", told.append)))
-    assert told == ["nvidia-h200 has no case in common with h100-sxm: no speed-ups are drawn"]
-    assert not any(stem.startswith("generations") for stem in stems)
-
-
 def test_a_cpu_has_no_datasheet_and_says_so(tmp_path: Path) -> None:
     problems = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (64, 256, 1024)]
     figure = figures_of(both(tmp_path, problems, CPU, H100))["generations"]

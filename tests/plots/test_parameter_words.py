@@ -25,13 +25,3 @@ def test_every_column_that_a_sweep_plots_has_words() -> None:
 
     assert plots
     assert bare <= {"kind", "layers", "rate", "rows"}
-
-
-def test_the_same_name_means_different_things_to_different_operators() -> None:
-    assert axis_words("n", "gemm") == "columns of B and C, n"
-    assert axis_words("n", "pooling") == "batch size, n (images)"
-    assert axis_words("window", "pooling") != axis_words("window", "convolution_block")
-
-
-def test_an_unknown_parameter_keeps_its_name() -> None:
-    assert axis_words("rank") == axis_words("rank", "gemm") == "rank"

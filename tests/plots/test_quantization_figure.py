@@ -48,17 +48,6 @@ def figures(waves: DeviceRun) -> list[Captioned]:
     return drawn(waves)
 
 
-STAIRCASE = """\
-gemm/waves: tiles of 256x128, float16, k=4096, NT, m=3072
-legend: cublas | cublaslt-256x128 | triton | triton-256x128 | suspect (flagged) | predicted: waves x \
-seconds fitted to the ringed points
-[] - x rate (TFLOP/s): 108 line, 108 measured, 1060 predicted, 11 fitted, 4 wave_edge, 22 tile_edge, 108 \
-interval
-[] - x duration (µs): 108 line, 108 measured, 1060 predicted, 11 fitted, 4 wave_edge, 22 tile_edge, 108 \
-interval
-[] columns of B and C, n x share: 530 last_wave, 530 useful, 4 wave_edge, 22 tile_edge"""
-
-
 def test_points_and_intervals_are_the_rows(waves: DeviceRun, figures: list[Captioned]) -> None:
     rows = waves.frame[waves.frame["implementation"].isin([*TILED, *PLAIN])]
     tera = 2e-12 * rows["m"] * rows["n"] * rows["k"]

@@ -179,15 +179,6 @@ def test_operators_have_marks_of_their_own_and_one_alone_shows_its_implementatio
     assert legend(figure)[:2] == ["linear", "softmax"] and legend(drawn(plain))[:2] == ["cublas", "triton"]
 
 
-def test_each_type_is_held_against_its_own_peak(plain: DeviceRun) -> None:
-    rows = plain.frame[plain.frame["dtype"].isin(["float16", "float64"]) & (plain.frame["flop"] > 0)]
-    share = roofs.above(plain, rows, "cold")["measured"]
-    for dtype in ("float16", "float64"):
-        peak = plain.roof("cold").peak("matrix", dtype)
-        large = (rows["dtype"] == dtype) & (rows["m"] == 4096)
-        assert peak and share[large].to_numpy() == pytest.approx(rows["flop_per_s"][large] / peak)
-
-
 def test_thousands_of_points_are_a_picture_in_the_svg(plain: DeviceRun, tmp_path: Path) -> None:
     many = tiled(plain, 1 + roofline.MOST_DRAWN // (2 * len(SIZES)))
     with style.look():
