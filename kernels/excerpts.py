@@ -47,7 +47,9 @@ def one_of_each_block(total: int, width: int) -> torch.Tensor:
     """Numbers below `total`: the ends, and a random one of every block of `width`."""
     starts = torch.arange(0, total, width)
     inside = (starts + torch.randint(width, starts.shape)).clamp(max=total - 1)
-    numbers: torch.Tensor = torch.unique(torch.cat([torch.tensor([0, total - 1]), inside]))
+    numbers: torch.Tensor = torch.unique_consecutive(
+        torch.cat([torch.tensor([0]), inside, torch.tensor([total - 1])])
+    )
     return numbers
 
 

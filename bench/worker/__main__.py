@@ -261,12 +261,13 @@ def main() -> None:
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
     bench = make_bench(settings["kind"], settings["cache_byte"], settings["seed"], settings["uuid"])
-    gc.collect()
-    gc.freeze()  # torch's own objects live on: collecting after a case need not look at them
     with torch.no_grad():
         for line in sys.stdin:
             answers.write(json.dumps(respond(bench, json.loads(line))) + "\n")
             answers.flush()
+            # While the parent writes the row. What is left lives on: the next time need not look at it.
+            gc.collect()
+            gc.freeze()
 
 
 if __name__ == "__main__":

@@ -169,12 +169,17 @@ class RingSampler:
         return slot, self.batches[self._last].written[-1]
 
 
+def least_sample_s(clock: Clock, protocol: Protocol) -> float:
+    """Seconds of the shortest sample that this clock tells well enough."""
+    return max(protocol.least_sample_s, min(LONG_SAMPLE_S, protocol.steps * clock.resolution_s))
+
+
 def launches_per_sample(clock: Clock, calls: Calls, protocol: Protocol) -> int:
     """Number of launches that make a sample long enough for this clock.
 
     It times growing batches from the ring, each once. Where batches are whole turns it starts from one turn.
     """
-    least = max(protocol.least_sample_s, min(LONG_SAMPLE_S, protocol.steps * clock.resolution_s))
+    least = least_sample_s(clock, protocol)
     count = len(calls) if clock.whole_turns else 1
     while True:
         took = clock.batch([calls[i % len(calls)] for i in range(count)], False)()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,8 +19,15 @@ from bench.sampling.stopping import collect
 from bench.spec import Launch, Operator, Problem, cause
 from bench.worker import time_by_class
 from bench.worker.buffer_ring import BufferRing
-from bench.worker.cache_ring import LARGEST_INTEGER, Arena, RingSampler, launches_per_sample, plan
-from bench.worker.check import judged, of_tolerance, outputs_of, within
+from bench.worker.cache_ring import (
+    LARGEST_INTEGER,
+    Arena,
+    RingSampler,
+    launches_per_sample,
+    least_sample_s,
+    plan,
+)
+from bench.worker.check import of_tolerance, outputs_of, within
 from bench.worker.clock import Calls, CaptureError, Clock
 from bench.worker.failure import failure
 from bench.worker.memory import Counting
@@ -40,6 +47,25 @@ def fill(dtype: str) -> str:
     """The distribution of the inputs, as a text."""
     of_integers = stored_dtype(dtype) == torch.int8
     return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]" if of_integers else "uniform[-1,1]"
+
+
+@dataclass
+class Prepared:
+    """What the first visit to a case in this process finds out for those after it."""
+
+    clock: Clock
+    """The clock that can time its launch."""
+    launch_s: float
+    """Wall seconds of a launch."""
+    peak_byte: int | None
+    per_sample: int | None = None
+    """Launches of a sample."""
+
+    def learn(self, median_s: float, protocol: SamplingProtocol) -> None:
+        """Take in what a visit measured: a launch timed once may have been disturbed."""
+        self.launch_s = min(self.launch_s, median_s)
+        needed = math.ceil(least_sample_s(self.clock, protocol) / median_s)
+        self.per_sample = max(self.per_sample or 1, min(self.clock.most_launches, needed))
 
 
 @dataclass
@@ -67,6 +93,10 @@ class Bench:
     """The wall clock for budgets."""
     probed_flop_per_s: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """(operator, implementation, dtype) -> best rate of its probes; infinite: one was too quick to tell."""
+    judged: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
+    """A slot of a problem and what was written there -> (relative error, tolerance)."""
+    prepared: dict[Hashable, Prepared] = field(default_factory=dict)
+    """A case that this process has visited -> what another visit need not find out."""
 
     def __post_init__(self) -> None:
         self._arenas: dict[torch.dtype, Arena] = {}
@@ -152,9 +182,6 @@ def measure(bench: Bench, operator: Operator, problem: Problem, visit: Visit) ->
         result.status, result.reason = "skipped", str(reason)
     except Exception as error:
         result = replace(result, **failure(error), uncaptured=isinstance(error, CaptureError))
-    finally:
-        with watch("setup_s"):
-            gc.collect()
     for part, seconds in watch.spent.items():
         setattr(result, part, seconds)
     return result
@@ -171,31 +198,40 @@ def _measure(
 ) -> None:
     """Build, check, time and check again; `result` is filled in as far as it goes."""
     slots = partial(BufferRing, bench, operator, visit.implementation)
+    case = (problem, visit.implementation, visit.cache, visit.threads, clock.name)
+    known = None if visit.first else bench.prepared.get(case)
     with watch("setup_s"):
         cold = visit.cache == "cold"
         ring = plan(problem.byte, bench.cache_byte, cold, bench.usable_byte, bench.protocol)
         if visit.first:
             probe(bench, clock, slots, visit.implementation, problem, visit.launch_s)
-        single = slots(problem, 1)
-        clock = bench.clock_for(single.launches[0], clock)
-        _describe(single.launches[0], clock, result)
-        first_s = first_launch_s(single, visit.launch_s)
-        result.peak_byte = single.peak_byte()
+        if known is None:
+            single = slots(problem, 1)
+            clock = bench.clock_for(single.launches[0], clock)
+            _describe(single.launches[0], clock, result)
+            known = Prepared(clock, first_launch_s(single, visit.launch_s), single.peak_byte())
     if visit.first:
         with watch("check_s"):
             _judge(result, single.judged_when_poisoned(), "before timing")
         if result.status != "ok":
             return
     with watch("setup_s"):
+        clock, again = known.clock, known.per_sample is not None
         if not clock.whole_turns:  # slots that no launch will use need not be built
-            ring = ring.within(math.ceil(4 * visit.budget_s / first_s) + 2)
+            ring = ring.within(math.ceil(4 * visit.budget_s / known.launch_s) + 2)
         several = slots(problem, ring.slots)
-        per_sample = launches_per_sample(clock, several.calls, bench.protocol)
-        turns = RingSampler(clock, several.calls, per_sample, ring.flushed)
+        if again:
+            _describe(several.launches[0], clock, result)
+            if clock.whole_turns:
+                several.launch_s()  # what was built anew may compile or load, which no capture allows
+        known.per_sample = known.per_sample or launches_per_sample(clock, several.calls, bench.protocol)
+        turns = RingSampler(clock, several.calls, known.per_sample, ring.flushed)
         several.poison(turns)
         if cold:
             clock.flush()  # the poison must not leave outputs in the cache
         bench.synchronize()
+    bench.prepared[case] = known
+    result.peak_byte = known.peak_byte
     result.ring_slots, result.flushed = ring.slots, ring.flushed
     result.ring_byte = ring.slots * problem.byte
     with watch("measure_s"), _no_collector():
@@ -206,8 +242,7 @@ def _measure(
             result.reason = f"{left} timed launches wrote nothing: they escaped the {clock.name} clock"
             return
         slot, written = turns.last
-        inputs, outputs = several.inputs[slot], outputs_of(written)
-        _judge(result, judged(operator, visit.implementation, problem, inputs, outputs), "after timing")
+        _judge(result, several.judged(slot, outputs_of(written)), "after timing")
         if result.status != "ok":
             return
     with watch("setup_s"):
@@ -215,6 +250,7 @@ def _measure(
         result.kernels = clock.kernels(several.calls[0])
         result.launches = turns.per_sample
         _tell(samples, bench.protocol, result)
+        known.learn(result.median_s or math.inf, bench.protocol)
         del turns, several  # freeing thousands of slots takes a while, which counts as set-up
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -356,6 +357,64 @@ def test_the_configuration_and_what_was_passed_over_for_it_are_in_the_row() -> N
     assert facts.status == "ok" and facts.passed_over == "; ".join(said)
     assert facts.configuration == "64x64 w8"
     assert run("good", 4096).passed_over is None
+
+
+@pytest.mark.parametrize("later", ["right", "wrong", "otherwise rounded"])
+def test_another_visit_repeats_no_set_up_and_finds_a_kernel_that_has_gone_wrong(
+    later: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random numbers are drawn once; a slot is judged by float64 once, unless it is written otherwise."""
+    cuda, counts = SimulatedCuda(), Counter[str]()
+    bench, made = simulated_bench(cuda), doubling(cuda)
+    factor, draw = [2.0], torch.Tensor.uniform_
+
+    def counted_draw(tensor: torch.Tensor, *args: Any, **more: Any) -> torch.Tensor:
+        counts["drawn"] += 1
+        return draw(tensor, *args, **more)
+
+    def reference(problem: Doubling, x: torch.Tensor) -> Any:
+        counts["references"] += 1
+        return made.reference(problem, x)
+
+    def build(problem: Doubling, x: torch.Tensor) -> Launch:
+        counts["built"] += 1
+        y = torch.empty_like(x)
+
+        def kernel() -> float:
+            torch.mul(x, factor[0], out=y)
+            return COLD_S
+
+        def call() -> torch.Tensor:
+            cuda.launch(kernel)
+            return y
+
+        return Launch(call, (y,))
+
+    monkeypatch.setattr(torch.Tensor, "uniform_", counted_draw)
+    operator, problem = with_implementation(cuda, build, reference), Doubling(dtype="float32", size=4096)
+    first = measure(bench, operator, problem, visit("good", problem))
+    assert first.status == "ok" and counts["drawn"] and 1 <= counts["references"] <= 2
+    counts.clear()
+    factor[0] = {"right": 2.0, "wrong": 2.1, "otherwise rounded": 2.000001}[later]
+    result = measure(bench, operator, problem, visit("good", problem, first=False))
+    assert result.status == ("wrong" if later == "wrong" else "ok"), result.reason
+    assert counts == Counter(built=result.ring_slots, references=int(later != "right"))
+    if later == "right":
+        assert (result.ring_slots, result.launches) == (first.ring_slots, first.launches)
+        assert result.median_s == pytest.approx(COLD_S, rel=0.01)
+    elif later == "wrong":
+        assert "after timing" in result.reason and result.median_s is None
+
+
+def test_samples_that_a_disturbed_first_launch_made_too_short_are_longer_in_the_next_visit() -> None:
+    cuda, disturbed = SimulatedCuda(), itertools.chain([1.0] * 4, [100.0] * 4, itertools.repeat(1.0))
+    bench, problem = simulated_bench(cuda), Product(dtype="float32", size=64, speed=2 * 64**3 / 20e-6)
+    operator = of_products(cuda, disturbed=lambda: next(disturbed))
+    asked = visit("good", problem, cache="warm")
+    short, long = (measure(bench, operator, problem, replace(asked, first=first)) for first in (True, False))
+    assert (short.status, long.status) == ("ok", "ok")
+    least_s = bench.protocol.least_sample_s
+    assert short.launches * 20e-6 < least_s <= long.launches * 20e-6
 
 
 def uncompilable(problem: Doubling, x: torch.Tensor) -> Launch:
