@@ -40,7 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "case": {"metavar": "NAME", "dest": "bench_cases", "action": "append", "default": []},
     "device": {"metavar": "DEVICE", "default": "auto"},
     "budget": {"metavar": "SECONDS"},
-    "visits": {"metavar": "N"},
+    "precision": {"metavar": "SHARE"},
     "results": {"metavar": "DIR"},
     "shard": {"metavar": "I/N"},
     "resume": {"action": "store_true"},
@@ -60,8 +60,8 @@ HELP = {
     "repeatable.",
     "device": "cpu, cuda or cuda:N; auto (default): the first GPU, else the CPU. A run is on one device.",
     "budget": "Wall time of the run; or inf. Default: the suite's; without one 120 on a CPU, 600 on a GPU.",
-    "visits": "Visits of each case, spread over the run: 3 for numbers to decide by. Default: the suite's "
-    "number, usually 1: a look.",
+    "precision": "Half-width of an interval that is narrow enough; default 1%%. What the budget leaves after "
+    "three visits to each case narrows wider ones.",
     "results": "Where to write results; default results/ of the checkout.",
     "shard": "Only part I of N of the cases, for runs that share a suite; ceilings are in each part.",
     "resume": "Go on with the run of this shard that was interrupted last: only the rest is measured.",

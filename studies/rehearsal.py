@@ -1,6 +1,6 @@
 """A rehearsal of suites on GPUs that are not there: the real parent and worker, in virtual time.
 
-Planner, supervisor, journal, claims, closing screen; probe, ring, settling, sampling, checking: all of it is
+Rounds, supervisor, journal, claims, closing screen; probe, ring, settling, sampling, checking: all of it is
 the code that runs on a GPU. Simulated are the device (studies/rehearsed_gpu.py), behind `Bench`, and `time`;
 the worker answers in this process. A case that is refused though the device can run it, or a run that takes
 10 % more than its budget, is a bug.
@@ -35,9 +35,9 @@ from bench.errors import UserError, unknown
 from bench.judge.claims import Declared, judge
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import runs
+from bench.runner.limits import launch_limit_s
 from bench.runner.options import TAGS, Options, runs_for
 from bench.runner.run import Run, RunResult
-from bench.runner.schedule import launch_limit_s
 from bench.runner.worker_process import WorkerDied
 from bench.worker.clock import HostClock
 from bench.worker.measure_case import Bench

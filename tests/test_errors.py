@@ -49,7 +49,10 @@ PRODUCT = ("gemm", "m=n=k=64", "dtype=float16", "layout=NN")
 BAD_INPUT: list[tuple[list[object], str]] = [
     (["bench", "list", "nowhere.yaml"], "no sweep 'nowhere.yaml'"),
     (["bench", "list", "--bench-device", "tpu"], "--bench-device tpu: give auto, cpu, cuda"),
-    (["bench", "list", "--bench-budget", "soon"], "--bench-budget soon: give seconds"),
+    (
+        ["bench", "run", "softmax", "rows=1", "length=1", "--bench-budget", "soon"],
+        "--bench-budget soon: give seconds",
+    ),
     (
         ["bench", "list", "--on", "abacus"],
         "--on: bench/device/datasheets has no CUDA GPU 'abacus'; it has a10, ",

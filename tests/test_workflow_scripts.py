@@ -178,7 +178,7 @@ def test_the_exit_code_of_the_night_is_the_step_s(runner: Runner, code: int, say
     temp = str(runner.temp)
     assert json.loads(words.read_text()) == [
         *("-m", "bench", "nightly", "--bench-results", "results/nightly", "--bench-device", "cuda"),
-        *("--bench-budget", "60", "--bench-visits", "3"),
+        *("--bench-budget", "60"),
         *("--summary", f"{temp}/night.md"),
     ]
 

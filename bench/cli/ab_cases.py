@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,17 +14,15 @@ from bench.device.detect import Device
 from bench.errors import UserError
 from bench.runner.ab import SAMPLING_S
 from bench.runner.comparisons import CPU_BYTE_PER_S, CPU_FLOP_PER_S, cases_of_suite
-from bench.runner.forecast import Prices, impossible, interleaved
-from bench.sampling.protocol import protocol
+from bench.runner.limits import impossible
 from bench.sweep import load as sweep
 from bench.sweep.load import Case
 from bench.sweep.suites import TOUR, load_suite
 
 BENEATH_ALL = ("bench/autotune/", "bench/sampling/", "bench/worker/")
 """Folders on which every time depends."""
-VISIT_S, LAUNCHES = 1.0, 10
-"""Among so many cases on a CPU: most seconds that a visit may be expected to take, and launches that have to
-have room in it."""
+LAUNCHES, COMPILED = 10, "inductor"
+"""Launches that must have room in a visit on a CPU, and implementations that take seconds to compile."""
 
 
 class Touched(NamedTuple):
@@ -90,23 +88,19 @@ def chosen(change: Touched, device: Device, count: int) -> tuple[list[Case], int
     The cases are `count` of those that can run on the device, as `_spread` orders them. On a CPU those with
     long visits are left out: in each round new processes would have to compile them.
     """
-    prices = Prices(device, protocol(device.kind, 1), None)
     whole: list[Case] = []
     if change.operators or change.sweeps:
         for each in sweep.load_all(sweep.every_sweep(), kernels.problem, device.sm_count):
             if each.sweep.operator in change.operators or each.name in change.sweeps:
                 whole += each.cases
     if change.tour:
-        of_suite = cases_of_suite(load_suite(TOUR, kernels.problem, device.sm_count), prices)
+        of_suite = cases_of_suite(load_suite(TOUR, kernels.problem, device.sm_count), device)
         whole += [case for case in of_suite if case.role == "measurement"]
     whole = list({case.key: case for case in whole}.values())
     able = [case for case in whole if impossible(case, device) is None]
     if device.kind == "cpu":
-        able = [
-            case
-            for case in able
-            if _launch_s(case) <= SAMPLING_S["cpu"] / LAUNCHES and prices.visit_s(case) <= VISIT_S
-        ]
+        short = (case for case in able if _launch_s(case) <= SAMPLING_S["cpu"] / LAUNCHES)
+        able = [case for case in short if not case.implementation.startswith(COMPILED)]
     return list(islice(_spread(able), count)), len(whole)
 
 
@@ -128,5 +122,10 @@ def _spread(cases: Iterable[Case]) -> Iterator[Case]:
     for of_sweep in lines.values():
         drawn = [chance.sample(line, len(line)) for line in of_sweep.values()]
         chance.shuffle(drawn)
-        of_sweeps.append(list(interleaved(drawn)))
-    return interleaved(of_sweeps)
+        of_sweeps.append(list(_in_turns(drawn)))
+    return _in_turns(of_sweeps)
+
+
+def _in_turns(queues: Iterable[Sequence[Case]]) -> Iterator[Case]:
+    """The cases of all queues, which take turns, so that a cut at the end leaves out each of them evenly."""
+    return (case for case in chain.from_iterable(zip_longest(*queues)) if case is not None)

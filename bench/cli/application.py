@@ -26,6 +26,9 @@ DeviceOption = Annotated[
     ),
 ]
 WallTimeOption = Annotated[str | None, typer.Option(metavar="SECONDS", help="Wall time, as for pytest.")]
+PrecisionOption = Annotated[
+    str | None, typer.Option(metavar="SHARE", help="Half-width that is narrow enough, as for pytest: 1%.")
+]
 ResultsOption = Annotated[Path | None, typer.Option(help="Folder of results; default: results/.")]
 Results = Annotated[list[Path], typer.Argument(metavar="RESULT...", help="Parquet files, or folders.")]
 

@@ -33,7 +33,7 @@ SHOWN: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW
 OPEN = SHOWN[2:]
 """Verdicts that more rows or visits may change."""
 MOST_LINES = 28
-VISITS, MOST_SWEEPS = 3, 3
+MOST_SWEEPS = 3
 """Visits that narrow an interval, and most sweeps of a command to be copied."""
 Say = Callable[[str], object]
 By = Literal["claim", "rule", "experiment"]
@@ -197,7 +197,7 @@ def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iter
         if chosen_sweeps := [name for name, _ in sweeps.most_common(MOST_SWEEPS)]:
             words = " ".join(f"--bench-sweep {name}" for name in chosen_sweeps)
             yield (
-                f"next: pytest bench/ --benchmark --bench-visits {VISITS} --bench-budget inf {words}   (on "
+                f"next: pytest bench/ --benchmark --bench-budget inf {words}   (on "
                 f"{run.device}: more rows and visits for {sum(sweeps[name] for name in chosen_sweeps)} of "
                 f"{count_text(sweeps.total(), 'claim')} that are open)"
             )

@@ -116,8 +116,8 @@ def _facts(run: Run, judged_run: DeviceRun) -> Iterator[str]:
     yield from account(rows, run.elapsed_s, run.parts_s)
     yield from trust_lines(judged_run)
     if _journal(run) is None:
-        yield from left_out_lines(run.planner.left_out)
-    yield from run.planner.failure_limit.lines
+        yield from left_out_lines(run.rounds.left_out)
+    yield from run.rounds.failure_limit.lines
     for cause, count in run.worker.renewed.most_common():
         yield f"worker replaced {'once' if count == 1 else f'{count} times'}: {cause}"
     there = {row.case for row in rows if row.status != "skipped"}

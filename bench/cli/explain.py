@@ -25,7 +25,6 @@ from bench.judge.history.series import CASE
 from bench.judge.tensor_cores import tensor_cores
 from bench.model import roofline
 from bench.model.predict import cached_share
-from bench.runner.merge_visits import protocol_of
 from bench.spec import is_custom
 from bench.store.parquet import read_rows, tables
 from bench.store.schema import Measurement, RunKey, run_names
@@ -118,9 +117,6 @@ def command_again(row: Measurement, here: bool) -> str:
         words = ["pytest", "bench/", "--benchmark", *([] if here else ["--bench-sweep", f"{row.sweep}.yaml"])]
         words += ["--bench-case", row_name(row)]
     words += ["--bench-device", "cpu"] if row.device_kind == "cpu" else []
-    settings = protocol_of(row)  # a row may publish more or fewer visits than were asked for
-    visits = settings.visits if settings else row.visits or 1
-    words += ["--bench-visits", str(visits)] if visits > 1 else []
     return shlex.join(words)
 
 

@@ -10,7 +10,7 @@ from bench.device.datasheet import Datasheet
 from bench.device.detect import Device
 from bench.format import count_text, duration_text, seconds_text
 from bench.model.roofline import datasheet_s
-from bench.runner.forecast import Prices, impossible
+from bench.runner.limits import impossible
 from bench.sweep.load import Case, Loaded
 
 if TYPE_CHECKING:
@@ -80,33 +80,23 @@ def of_datasheet(sheet: Datasheet) -> Device:
     )
 
 
-def planned(
-    device: Device, cases: Sequence[Case], claims: Claims, prices: Prices, *, named: bool = False
-) -> Iterator[str]:
-    """The plan of a run over these cases, by the prices with which runs begin; `named`: each case too."""
+def planned(device: Device, cases: Sequence[Case], claims: Claims, *, named: bool = False) -> Iterator[str]:
+    """What a run over these cases measures, in order, as far as its budget goes; `named`: each case too."""
     # A plan imports more than listing needs.
-    from bench.cli.run_lines import claims_line, forecast_line, left_out_lines
+    from bench.cli.run_lines import asked_text, claims_line
     from bench.runner.comparisons import comparisons
 
-    prices.limit_ceilings(cases)
     ceilings = [case for case in cases if case.role != "measurement"]
     able = [case for case in cases if impossible(case, device) is None and case.role == "measurement"]
-    compared = comparisons(able, claims, prices)
+    compared = comparisons(able, claims, device)
     ordered = list({case.key: case for each in compared for case in each.cases}.values())
-    forecast = prices.forecast([*ceilings, *ordered], comparisons=[each.keys for each in compared])
     if named:
-        for case in (*ceilings, *ordered):
-            yield _line(case, device) + (
-                "" if case.key in forecast.keys or case in ceilings else "   no time"
-            )
-    visits = prices.settings.visits
-    yield f"{device.name}, {visits} visit{'s' * (visits > 1)} of each case"
-    yield forecast_line(forecast, prices.budget_s)
-    operators = Counter(case.problem.operator for case in ordered if case.key in forecast.keys)
+        yield from (_line(case, device) for case in (*ceilings, *ordered))
+    yield f"{device.name}: {asked_text([*ceilings, *ordered])}"
+    operators = Counter(case.problem.operator for case in ordered)
     yield f"by operator: {', '.join(f'{count:,} {name}' for name, count in operators.items())}"
-    if line := claims_line(compared, forecast.keys, named=True):
+    if line := claims_line(compared):
         yield line
-    yield from left_out_lines([each for each in compared if not forecast.keys.issuperset(each.keys)])
 
 
 def _least_s(case: Case, device: Device) -> float | None:

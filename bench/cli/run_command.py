@@ -13,7 +13,7 @@ import typer
 import yaml
 
 import kernels
-from bench.cli.application import DeviceOption, ResultsOption, WallTimeOption
+from bench.cli.application import DeviceOption, PrecisionOption, ResultsOption, WallTimeOption
 from bench.errors import UserError, unknown
 from bench.spec import DeviceKind, is_custom
 from bench.sweep.load import Find, load
@@ -68,7 +68,7 @@ def run(
     cache: Annotated[str, typer.Option(metavar="cold|warm", help="Where a launch finds its data.")] = "cold",
     bench_device: DeviceOption = "auto",
     bench_budget: WallTimeOption = None,
-    bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case.")] = 1,
+    bench_precision: PrecisionOption = None,
     bench_results: ResultsOption = None,
 ) -> None:
     """Measure an operator at sizes given here, without a sweep; then as any run: rows, flags, figures.
@@ -98,7 +98,7 @@ def run(
             device=bench_device,
             sweeps=[str(path)],
             budget=bench_budget,
-            visits=str(bench_visits),
+            precision=bench_precision,
             results=(bench_results or RESULTS).absolute(),
         )
         results = measure(options, find)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bench.case_name import row_name
 from bench.cli.run_summary import rate_text
@@ -12,9 +12,9 @@ from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
 from bench.format import count_text, duration_text, end_of, half_text, seconds_text
 from bench.runner.comparisons import CaseGroup, reachable
-from bench.runner.forecast import Forecast, Tally
 from bench.runner.run import Run
 from bench.store.schema import Measurement
+from bench.sweep.load import Case
 
 WHILE_BUSY = "times come out longer, intervals wider, and rows flagged; measure when it is quiet"
 """What a busy device does to the numbers."""
@@ -34,13 +34,12 @@ def opening_lines(run: Run) -> list[str]:
     if busy := busy or (busy_line(run, device) if device.kind == "cpu" else ""):
         lines.append(busy)
     limit = "no limit" if run.budget_s is None else duration_text(run.budget_s)
-    times = {1: "once", 2: "twice"}.get(run.visits, f"{run.visits} times")
     if run.suite:
         lines.append(f"suite {run.suite}")
-    lines.append(f"budget: {limit}; each case visited {times}; results: {run.folder}")
-    forecast = run.forecast()
-    lines.append(forecast_line(forecast, run.budget_s))
-    lines += filter(None, [claims_line(run.planner.comparisons, forecast.keys), run.unlocked])
+    rounds = f"{run.visits} rounds, then more until intervals are ±{100 * run.precision:g} %"
+    lines.append(f"budget: {limit}; {rounds}; results: {run.folder}")
+    lines.append(f"asked for: {asked_text(run.requested)}")
+    lines += filter(None, [run.unlocked])
     if run.resume and not any(left.resumed for left in run.left):
         lines.append(f"nothing to resume: no unfinished run in {run.folder}; a new one begins")
     for left in run.left:
@@ -75,13 +74,14 @@ class Progress:
 
     def show(self, row: Measurement) -> None:
         """Say what the visit of this row brought, and what follows from it."""
-        planner = self._run.planner
+        rounds = self._run.rounds
         if row.status not in ("unsupported", "skipped"):
             self._number += 1
-            total, left_s = self._number + planner.visits_left(), planner.left_s(self._run.elapsed_s)
+            left, left_s = rounds.left(self._run.elapsed_s)
+            total = self._number + left
             room = (columns() or LOG_COLUMNS) - 1
             self._progress(progress_line(self._number, total, row, left_s, room))
-        notes, self._notes = planner.failure_limit.lines[self._notes :], len(planner.failure_limit.lines)
+        notes, self._notes = rounds.failure_limit.lines[self._notes :], len(rounds.failure_limit.lines)
         for sentence in notes:
             self._say(sentence)
 
@@ -103,33 +103,22 @@ def progress_line(number: int, total: int, row: Measurement, left_s: float | Non
     return f"{head}{end_of(name, room):<{room}}{tail}{left}".rstrip()
 
 
-def forecast_line(forecast: Forecast, budget_s: float | None) -> str:
-    """What the run will visit and how long it takes, and what all of it would take."""
-    planned, possible, ceilings = forecast.planned, forecast.possible, forecast.ceilings
-    cases = _cases(planned)
-    if all_of_it := budget_s is None or planned.cases == possible.cases:
-        cases = f"all {cases}"
-    elif possible.sweeps == 1:
-        cases = f"{planned.cases:,} of {_cases(possible)}"
-    else:
-        cases = (
-            f"{planned.cases:,} of {possible.cases:,} cases, of {planned.sweeps} of {possible.sweeps} sweeps"
-        )
-    roofs = f"{count_text(ceilings.cases, 'ceiling')}" if ceilings.cases else "no ceilings"
-    line = f"planned: {cases}, and {roofs}, in about {duration_text(forecast.seconds)}"
-    if not all_of_it:
-        line += f"; all of them would take about {duration_text(forecast.all_s)} (--bench-budget inf)"
-    return line
+def asked_text(cases: Sequence[Case]) -> str:
+    """`89 cases of 12 sweeps, and 14 ceilings`."""
+    others = [case for case in cases if case.role == "measurement"]
+    sweeps, ceilings = len({case.sweep for case in others}), len(cases) - len(others)
+    roofs = count_text(ceilings, "ceiling") if ceilings else "no ceilings"
+    return f"{count_text(len(others), 'case')} of {count_text(sweeps, 'sweep')}, and {roofs}"
 
 
-def claims_line(compared: Sequence[CaseGroup], keys: Collection[str], named: bool = False) -> str:
-    """How many claims these planned cases can decide, with `named` which; empty if their sweeps have none."""
+def claims_line(compared: Sequence[CaseGroup]) -> str:
+    """Which claims these cases can decide; empty if their sweeps have none."""
     if all(each.claim is None for each in compared):
         return ""
-    claims = reachable(compared, keys)
-    listed = "; ".join(f"{sweep} {', '.join(ids)}" for sweep, ids in claims.items()) if named else ""
+    claims = reachable(compared)
+    listed = "; ".join(f"{sweep} {', '.join(ids)}" for sweep, ids in claims.items())
     count = count_text(sum(map(len, claims.values())), "claim")
-    return f"the planned cases are enough for verdicts on {count}{listed and ': '}{listed}"
+    return f"these cases are enough for verdicts on {count}{listed and ': '}{listed}"
 
 
 def left_out_lines(comparisons: Sequence[CaseGroup]) -> Iterator[str]:
@@ -144,7 +133,3 @@ def left_out_lines(comparisons: Sequence[CaseGroup]) -> Iterator[str]:
         sweeps = ", ".join(f"{count} of {sweep}" for sweep, count in lines.most_common(SHOWN))
         rest = f", and of {len(lines) - SHOWN} more sweeps" if len(lines) > SHOWN else ""
         yield f"no time for {count_text(sum(lines.values()), 'line')} of plots: {sweeps}{rest}"
-
-
-def _cases(tally: Tally) -> str:
-    return f"{count_text(tally.cases, 'case')} of {count_text(tally.sweeps, 'sweep')}"

@@ -30,10 +30,6 @@ def list_cases(
             metavar="GPU", help="The plan for a GPU that is not here: a file of bench/device/datasheets."
         ),
     ] = "",
-    bench_budget: Annotated[
-        str | None,
-        typer.Option(metavar="SECONDS", help="The plan of a run: what it would visit in this time."),
-    ] = None,
     suite: Annotated[
         str,
         typer.Option(
@@ -43,11 +39,7 @@ def list_cases(
 ) -> None:
     """The sweeps and their cases, with the least time that the device's datasheet allows; or a run's plan."""
     from bench.cli.list_cases import listing, of_datasheet, planned
-    from bench.runner.cases import with_ceilings, without_idle_roofs
-    from bench.runner.comparisons import cases_of_suite
-    from bench.runner.forecast import Prices, budget_s
-    from bench.sampling.protocol import protocol
-    from bench.sweep.suites import load_suite
+    from bench.runner.cases import chosen_cases
 
     if on:  # what predicts takes its time to import
         from bench.cli.predict import datasheet_named
@@ -57,24 +49,13 @@ def list_cases(
         device = detect(bench_device)
     if suite and sweeps:
         raise UserError(f"--suite {suite} chooses among all sweeps: leave it out, or {', '.join(sweeps)}")
-    of_suite = load_suite(suite, kernels.problem, device.sm_count) if suite else None
-    loaded = of_suite.loaded if of_suite else _loaded(sweeps or [], device.sm_count)
-    if not (on or suite or bench_budget is not None):
-        show(listing(device, loaded, cases=cases, folders=not (sweeps or every or cases)))
+    if on or suite:
+        chosen = chosen_cases(suite or None, sweeps or (), (), device, kernels.problem)
+        show(planned(device, chosen.cases, chosen.claims, named=cases))
         return
-    budget = budget_s(bench_budget, device.kind, of_suite.suite if of_suite else None)
-    visits = of_suite.suite.visits.of(device.kind) if of_suite else 1
-    prices = Prices(device, protocol(device.kind, visits), budget)
-    selected = [case for each in loaded for case in each.cases]
-    if of_suite:
-        selected = cases_of_suite(of_suite, prices)
-    if sweeps:  # a run measures the ceilings that they need, too
-        ceilings = [case for each in _loaded(["ceilings"], device.sm_count) for case in each.cases]
-        selected = with_ceilings(selected, ceilings, device)
-    else:
-        selected = without_idle_roofs(selected)
-    claims = {each.name: each.sweep.claims for each in loaded}
-    show(planned(device, selected, claims, prices, named=cases))
+    paths = [path for name in sweeps or () for path in sweep.select(name)]
+    loaded = sweep.load_all(paths or sweep.SWEEPS, kernels.problem, device.sm_count)
+    show(listing(device, loaded, cases=cases, folders=not (sweeps or every or cases)))
 
 
 def predict(
@@ -107,9 +88,3 @@ def predict(
     wanted = predicting.datasheet_named(on)
     cases = predicting.cases_of(operator, given, wanted)
     show(predicting.learned_lines(read_pool(results or [RESULTS], left_out), cases, wanted))
-
-
-def _loaded(names: list[str], sm_count: int) -> list[sweep.Loaded]:
-    """The sweeps of these names for a device of `sm_count` SMs; without names all of them."""
-    paths = [path for name in names for path in sweep.select(name)]
-    return sweep.load_all(paths or sweep.SWEEPS, kernels.problem, sm_count)

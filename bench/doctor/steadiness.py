@@ -41,8 +41,8 @@ COLUMNS = (
     *("power_w", "power_limit_w", "temperature_c", "foreign_processes"),
 )
 """Columns of a row that only NVML fills."""
-MEMORY_REMEDY = "Expect wide intervals from memory; measure with --bench-visits 3, compare by ab (in turns)."
-PRODUCTS_REMEDY = "Stop what else runs here, and look at power and heat; measure with --bench-visits 3."
+MEMORY_REMEDY = "Expect wide intervals from memory; measure with a longer --bench-budget, compare by ab."
+PRODUCTS_REMEDY = "Stop what else runs here; look at power and heat; measure with a longer --bench-budget."
 RATE_REMEDY = (
     "Look at the clock, the power limit and the neighbours: a GPU that is held back measures its brake."
 )

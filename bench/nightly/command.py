@@ -42,7 +42,6 @@ def nightly(
     bench_budget: Annotated[
         str | None, typer.Option(metavar="SECONDS", help="Wall time of the measuring, as for pytest.")
     ] = None,
-    bench_visits: Annotated[int, typer.Option(metavar="N", help="Visits of each case.")] = 3,
     bench_shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="The I-th of N parts of the cases: for array jobs.")
     ] = None,
@@ -78,7 +77,6 @@ def nightly(
         cases=bench_case or (),
         suite=bench_suite or (None if bench_sweep or bench_case else CORE),
         budget=bench_budget,
-        visits=str(bench_visits),
         results=(bench_results or RESULTS).absolute(),
         shard=bench_shard,
         resume=bench_resume,

@@ -9,7 +9,6 @@ from typing import Any
 from bench.device.detect import Device
 from bench.runner.ceilings import needed_ceilings
 from bench.runner.comparisons import cases_of_suite
-from bench.runner.forecast import Prices
 from bench.sweep import load as sweep
 from bench.sweep.claims import Claim
 from bench.sweep.load import Case, Find
@@ -30,17 +29,17 @@ class ChosenCases:
 
 
 def chosen_cases(
-    suite: str | None, sweeps: Sequence[str], names: Sequence[str], prices: Prices, find: Find
+    suite: str | None, sweeps: Sequence[str], names: Sequence[str], device: Device, find: Find
 ) -> ChosenCases:
     """The cases of a suite, or those of these sweeps, or of these names, or all; and their ceilings.
 
-    No row can be judged without its roof: there are all ceilings, or those of the suite; of named sweeps and
-    cases those that these need. `prices` are of the run's device. UserError.
+    No row can be judged without its roof: there are the ceilings that the cases need, of a suite those among
+    its own. UserError.
     """
-    device = prices.device
     if suite is not None:
         of_suite = load_suite(suite, find, device.sm_count)
-        paths, loaded, cases = [], of_suite.loaded, cases_of_suite(of_suite, prices)
+        paths, loaded, cases = [], of_suite.loaded, cases_of_suite(of_suite, device)
+        requested = [case for case in cases if case.sweep not in of_suite.ceilings]
     else:
         paths = [path for name in sweeps for path in sweep.select(name)]
         every = dict.fromkeys([*(paths or sweep.every_sweep()), *sweep.select("ceilings")])
@@ -48,25 +47,18 @@ def chosen_cases(
         cases = [case for each in loaded for case in each.cases]
     declared = {each.name: each.sweep.declared for each in loaded}
     claims = {each.name: each.sweep.claims for each in loaded}
-    if suite is not None or not (sweeps or names):
-        return ChosenCases(without_idle_roofs(cases), declared, claims)
-    of_paths = {sweep.sweep_name(path) for path in paths}
-    requested = sweep.pick(cases, names) or [case for case in cases if case.sweep in of_paths]
+    if suite is None:
+        of_paths = {sweep.sweep_name(path) for path in paths}
+        requested = sweep.pick(cases, names) or [c for c in cases if c.sweep in of_paths] or cases
     measured = with_ceilings(requested, cases, device)
     added = {case.key for case in measured} - {case.key for case in requested}
     return ChosenCases(measured, declared, claims, added)
 
 
 def with_ceilings(requested: Sequence[Case], every: Sequence[Case], device: Device) -> list[Case]:
-    """The requested cases, ceilings first, among them those of `every` that the others need."""
+    """The requested cases, after the ceilings among `every` that they need and those requested themselves."""
     measured = [case for case in requested if case.role == "measurement"]
-    own = [case for case in requested if case.role != "measurement"]
-    there = {case.key for case in own}
-    ceilings = (case for case in every if case.role != "measurement" and case.key not in there)
-    return [*own, *needed_ceilings(measured, ceilings, device), *measured]
-
-
-def without_idle_roofs(cases: list[Case]) -> list[Case]:
-    """These cases but for roofs of one thread, which cost time, unless a case is of one thread."""
-    few = any(case.threads == "one" and case.role == "measurement" for case in cases)
-    return [case for case in cases if few or case.threads == "all" or case.role == "measurement"]
+    own = {case.key: case for case in requested if case.role != "measurement"}
+    ceilings = own | {case.key: case for case in every if case.role != "measurement"}
+    needed = {case.key: case for case in needed_ceilings(measured, ceilings.values(), device)}
+    return [*(needed | own).values(), *measured]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from bench.device.detect import Device
-from bench.runner.forecast import case_traffic, impossible
+from bench.runner.limits import case_traffic, impossible
 from bench.sweep.load import Case
 
 COPY = 0.5

@@ -2,11 +2,11 @@
 
 A comparison is the pairs, lines or edges of one claim, a few more than it needs for a verdict, with those
 that are compared next to each other; or evenly spread points of one line of a plot, ends included; or a whole
-line. A case may stand in several. Sweeps take turns by the time that their comparisons cost, claims before
-lines, so when time runs out no comparison is left half measured.
+line. A case may stand in several. Sweeps take turns by the size of their comparisons, claims before lines, so
+when time runs out no comparison is left half measured.
 
 What is known of a case before it is measured comes from the datasheet; of a CPU, which has none, it is
-assumed.
+assumed. It chooses among cases, and decides nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -24,10 +24,8 @@ import numpy as np
 from bench.errors import UserError
 from bench.judge.claim_rows import ERRORS, case_columns, compacted, holds, selected
 from bench.judge.claim_tests import both_sides, cluster_count, observed
-from bench.model.roofline import WITHOUT_ROOF, datasheet_s
-from bench.runner.forecast import Prices, impossible, kind_of, stated_s
-from bench.runner.price import ASSUMED
-from bench.runner.schedule import LAUNCHES
+from bench.model.roofline import LINK, WITHOUT_ROOF, datasheet_s
+from bench.runner.limits import impossible
 from bench.store.schema import RunKey
 from bench.sweep.claims import SHARES, Claim, Ratio
 
@@ -53,6 +51,11 @@ ENOUGH = {"slope": 5, "jumps": 5, "knee": POINTS}
 CPU_FLOP_PER_S, CPU_BYTE_PER_S = 1e11, 1e10
 """What a CPU is taken to reach before its ceilings are measured, to choose among cases and for nothing else:
 the committed CPU runs have 35 to 1,400 GFLOP/s, by data type, and 8 to 20 GB/s on two cores."""
+LAUNCH_S, LINK_BYTE_PER_S = 2e-6, 25e9
+"""The same of a launch (1.0 to 2.3 us are fitted to nine GPUs' public timings) and of the link to the host
+(PCIe 4.0 x16 carries 31.5 in each direction)."""
+VISIT_S, LAUNCHES = 0.6, 16
+"""Seconds that a visit is taken to last however small its case, and launches that it makes however large."""
 UNSURE = {False: ((8.0, 1 / 4, 1.0), (8.0, 4.0, 1.0)), True: ((1.0, 0.7, 1.5), (1.0, 1.15, 1.5))}
 """Whether a device has a datasheet -> how far off what is expected of it may be: times as fast, times the
 ridge, and times the launch floor. None is faster than its datasheet, but it may reach less of its
@@ -85,27 +88,36 @@ class CaseGroup:
         return tuple(case.key for case in self.cases)
 
 
-def comparisons(cases: Sequence[Case], claims: Claims, prices: Prices) -> list[CaseGroup]:
+def comparisons(cases: Sequence[Case], claims: Claims, device: Device) -> list[CaseGroup]:
     """Every comparison among these cases, in the order in which they should be measured."""
     of_sweep: dict[str, list[Case]] = {}
     for case in cases:
         of_sweep.setdefault(case.sweep, []).append(case)
-    queues = [_of_sweep(mine, claims.get(name, ()), prices) for name, mine in of_sweep.items()]
-    return list(_in_turns(queues, prices))
+    rows = {name: expected_rows(mine, device) for name, mine in of_sweep.items()}
+    queues = [_of_sweep(mine, claims.get(name, ()), device, rows[name]) for name, mine in of_sweep.items()]
+    return list(_in_turns(queues, _costs_s(rows.values())))
 
 
-def reachable(compared: Iterable[CaseGroup], keys: Collection[str]) -> dict[str, list[str]]:
-    """Sweep -> the ids of its claims that the cases of these keys are enough to decide."""
+def _costs_s(rows: Iterable[pd.DataFrame]) -> dict[str, float]:
+    """Key -> the seconds that a visit is taken to cost, to choose among cases."""
+    return {
+        key: VISIT_S + LAUNCHES * seconds
+        for each in rows
+        for key, seconds in zip(each["key"], each["median_s"], strict=True)
+    }
+
+
+def reachable(compared: Iterable[CaseGroup]) -> dict[str, list[str]]:
+    """Sweep -> the ids of its claims that these cases are enough to decide."""
     claims: dict[str, list[str]] = {}
     for each in compared:
-        if each.claim is not None and each.is_sure and all(key in keys for key in each.keys):
+        if each.claim is not None and each.is_sure:
             claims.setdefault(each.sweep, []).append(each.claim.id)
     return claims
 
 
-def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
+def cases_of_suite(suite: LoadedSuite, device: Device) -> list[Case]:
     """The ceilings, and the cases of a suite for one device. UserError if a selection holds for no case."""
-    device = prices.device
     kept: set[str] = set()
     applicable = [each for each in suite.taken if each[0].device.include(device.kind, device.capability)]
     needed = {name for _, names, _ in applicable for name in names}
@@ -116,29 +128,31 @@ def cases_of_suite(suite: LoadedSuite, prices: Prices) -> list[Case]:
         if not any(map(len, held.values())):
             raise UserError(f"{place}: where holds for no case of {', '.join(sorted(names))}")
         for each in every:
-            kept |= {case.key for case in _narrowed(each, held[each.name], entry, prices)}
+            kept |= {case.key for case in _narrowed(each, held[each.name], entry, device)}
     cases = [case for each in suite.loaded for case in each.cases]
     return [case for case in cases if case.sweep in suite.ceilings or case.key in kept]
 
 
-def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, prices: Prices) -> Iterable[Case]:
+def _narrowed(loaded: Loaded, held: pd.DataFrame, entry: Entry, device: Device) -> Iterable[Case]:
     """The cases that an entry takes of a sweep, of those that are `held` by its selection."""
     if not (entry.claims or entry.lines or entry.points):
         return [loaded.cases[place] for place in held.index]
-    places = [place for place in held.index if impossible(loaded.cases[place], prices.device) is None]
+    places = [place for place in held.index if impossible(loaded.cases[place], device) is None]
     able = [loaded.cases[place] for place in places]
     if entry.claims:
         wanted = filter(entry.wants, loaded.sweep.claims)
-        decided = decisive(able, wanted, prices, held.loc[places])
+        decided = decisive(able, wanted, device, held.loc[places])
         return [case for each in decided for case in each.cases]
     lines = _lines(able)[: entry.lines]
     return [case for line in lines for case in evenly(line, entry.points or len(line))]
 
 
-def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], prices: Prices) -> Iterator[CaseGroup]:
+def _of_sweep(
+    cases: Sequence[Case], claims: Sequence[Claim], device: Device, rows: pd.DataFrame
+) -> Iterator[CaseGroup]:
     """The groups of one sweep: of its claims, of the course of its lines, and of the rest of the lines."""
     if claims:
-        yield from decisive(cases, claims, prices, expected_rows(cases, prices.device))
+        yield from decisive(cases, claims, device, rows)
     # Every other one backwards: the largest cases, which heat a device, follow each other.
     lines = [line[:: -1 if number % 2 else 1] for number, line in enumerate(_lines(cases))]
     for line in lines:
@@ -149,13 +163,13 @@ def _of_sweep(cases: Sequence[Case], claims: Sequence[Claim], prices: Prices) ->
 
 
 def decisive(
-    cases: Sequence[Case], claims: Iterable[Claim], prices: Prices, rows: pd.DataFrame
+    cases: Sequence[Case], claims: Iterable[Claim], device: Device, rows: pd.DataFrame
 ) -> Iterator[CaseGroup]:
     """The cases of one sweep that decide its claims, claim by claim; none of one that they cannot decide.
 
     `rows`: what is expected of each of them.
     """
-    by_key, device = {case.key: case for case in cases}, prices.device
+    by_key = {case.key: case for case in cases}
     applicable = [claim for claim in claims if claim.device.include(device.kind, device.capability)]
     if not (applicable and cases):
         return
@@ -168,15 +182,10 @@ def decisive(
         )
         for faster, ridge, launch in UNSURE[device.datasheet is not None]
     ]
-    expected_s = dict(zip(by_key, rows["median_s"], strict=True))
-    taken: set[str] = set()
-
-    @cache
-    def price_s(key: str) -> float:
-        return prices.visit_s(by_key[key]) + (0.0 if device.datasheet else LAUNCHES * expected_s[key])
+    costs_s, taken = _costs_s([rows]), set[str]()
 
     def cost_s(key: str) -> float:
-        return 0.0 if key in taken else price_s(key)  # another claim had better use what is there
+        return 0.0 if key in taken else costs_s[key]  # another claim had better use what is there
 
     for claim in applicable:
         wanted = holds(rows, claim.where)
@@ -198,8 +207,14 @@ def _lines(cases: Sequence[Case]) -> list[list[Case]]:
         series.setdefault(case.series, []).append(case)
     lines: dict[Hashable, list[Case]] = {}
     for name, line in series.items():
-        lines.setdefault(name if len(line) > 1 else kind_of(line[0]), []).extend(line)
+        lines.setdefault(name if len(line) > 1 else _kind_of(line[0]), []).extend(line)
     return list(lines.values())
+
+
+def _kind_of(case: Case) -> Hashable:
+    """Kind of a case: everything it computes but for the numbers."""
+    words = {k: v for k, v in case.problem.parameters().items() if isinstance(v, str | bool)}
+    return case.problem.operator, case.implementation, case.cache, case.threads, tuple(words.items())
 
 
 def evenly(line: Sequence[T], count: int) -> list[T]:
@@ -275,9 +290,8 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
         intensity = columns["flop"] / columns["byte"]
     ridge = np.full(len(cases), math.inf)
     np.divide(intensity * memory_s, compute_s, out=ridge, where=compute_s > 0)
-    launch_s = ASSUMED["launch_s"].value
     same = {
-        "launch_s": launch_s,
+        "launch_s": LAUNCH_S,
         "cache_byte": device.cache_byte,
         "peak_byte": 1,  # of what counts its memory
         **dict.fromkeys(SHARES, 0.5),  # of a time that is divided into classes
@@ -291,7 +305,7 @@ def expected_rows(cases: Sequence[Case], device: Device) -> pd.DataFrame:
             "memory_s": memory_s,
             "compute_s": compute_s,
             "formula_s": compute_s,  # at the clock that the datasheet states
-            "median_s": launch_s + np.fmax(memory_s, compute_s),
+            "median_s": LAUNCH_S + np.fmax(memory_s, compute_s),
             "intensity": intensity,
             "ridge": ridge,
         }
@@ -302,21 +316,23 @@ def _terms(problem: Problem, sheet: Datasheet | None) -> tuple[float, float]:
     """Expected seconds of a problem's memory traffic, and of its arithmetic."""
     if sheet is None:
         return problem.byte / CPU_BYTE_PER_S, problem.flop / CPU_FLOP_PER_S
+    if problem.arithmetic == LINK:
+        return problem.byte / LINK_BYTE_PER_S, 0.0
     if problem.arithmetic in WITHOUT_ROOF:
-        return stated_s(problem, sheet) or math.nan, 0.0
+        return math.nan, 0.0
     of = (problem.arithmetic, problem.dtype, sheet)
     seconds = datasheet_s(0, problem.byte, *of), datasheet_s(problem.flop, 0, *of)
     return seconds[0] or math.nan, seconds[1] or 0.0
 
 
-def _in_turns(queues: Sequence[Iterator[CaseGroup]], prices: Prices) -> Iterator[CaseGroup]:
+def _in_turns(queues: Sequence[Iterator[CaseGroup]], costs_s: Mapping[str, float]) -> Iterator[CaseGroup]:
     """Sweeps take turns: the next comparison is of the sweep that will have had the least time after it."""
     seen: set[str] = set()
     waiting: list[tuple[float, int, CaseGroup]] = []
 
     def await_next(number: int, had_s: float) -> None:
         if (each := next(queues[number], None)) is not None:
-            cost_s = sum(prices.visit_s(case) for case in each.cases if case.key not in seen)
+            cost_s = sum(costs_s[key] for key in each.keys if key not in seen)
             heapq.heappush(waiting, (had_s + cost_s, number, each))
 
     for number in range(len(queues)):
@@ -324,5 +340,5 @@ def _in_turns(queues: Sequence[Iterator[CaseGroup]], prices: Prices) -> Iterator
     while waiting:
         had_s, number, each = heapq.heappop(waiting)
         yield each
-        seen |= {case.key for case in each.cases}
+        seen |= {*each.keys}
         await_next(number, had_s)

@@ -3,7 +3,7 @@
 A journal holds a row for each visit; a result file holds a row for each case. It publishes the median over
 the last few visits that the machine did not disturb (bench/sampling/publish.py: `publish`). The others are
 named in the row (`set_aside`), with their medians. How other columns are joined is declared with each of them
-(`over` in bench/store/schema.py). Whether a case needs another visit is decided here, too.
+(`over` in bench/store/schema.py).
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ SEED = 20_231_115
 """Seed of the inputs and of the order of visits."""
 MAX_VISITS = 9
 """The most visits that can be requested."""
-EXTRA_VISITS = 1
-"""Visits beyond those requested, to make up for disturbed ones."""
 INVALID = ("wrong", "escaped", "error")
 """Statuses of a visit that make all visits of its case invalid."""
 
@@ -139,31 +137,6 @@ def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measureme
         "set_aside_s": [math.nan if row.median_s is None else row.median_s for _, row in aside] or None,
     }
     return replace(kept[0], **values)
-
-
-def wants_another(visits: Sequence[Measurement], settings: Protocol) -> bool:
-    """Whether a case with these visits should be visited again, time permitting.
-
-    It should until the requested visits are made; once more if the machine disturbed one or one crashed; and,
-    where several are requested, until they agree and their interval is narrow, but no more than the
-    protocol's `most_visits`.
-    """
-    if not visits:
-        return True
-    crashes = sum(row.status == "crashed" for row in visits)
-    if crashes == 1 and visits[-1].status == "crashed":  # an earlier case may have left the worker broken
-        return True
-    if visits[-1].status != "ok":
-        return False
-    timed = [row for row in visits if row.status == "ok"]
-    sound = [row for row in timed if not disturbances(row)]
-    if len(visits) < settings.visits:
-        return True
-    if len(sound) < settings.visits and len(visits) < settings.visits + EXTRA_VISITS:
-        return True
-    if settings.visits == 1 or len(visits) >= settings.most_visits:
-        return False
-    return publish([_samples(row) for row in sound or timed], settings).stop != "converged"
 
 
 def _samples(row: Measurement) -> VisitSamples:

@@ -12,13 +12,11 @@ from bench.device.detect import Device, chosen, unusable_gpu
 from bench.device.other_processes import OtherProcesses
 from bench.errors import UserError
 from bench.runner.cases import chosen_cases
-from bench.runner.forecast import budget_s
-from bench.runner.merge_visits import MAX_VISITS
+from bench.runner.limits import budget_s, precision
 from bench.runner.run import RESULTS, Run
 from bench.runner.shard import Shard
-from bench.spec import DeviceKind
 from bench.sweep.load import Find
-from bench.sweep.suites import Suite, suites
+from bench.sweep.suites import suites
 
 TAGS = "ROOFBENCH_TAGS"
 """Environment variable of what is said of a run in its rows: `rack=b12,cooling=liquid`."""
@@ -37,8 +35,8 @@ class Options:
     suite: str | None = None
     """Name of the suite; None for whatever `sweeps` and `cases` say."""
     budget: str | None = None
-    visits: str | None = None
-    """Visits to each case; None for the suite's number, without a suite 1."""
+    precision: str | None = None
+    """Half-width with which a case has visits enough, `1%`; None for the usual one."""
     results: Path = RESULTS
     shard: str | None = None
     resume: bool = False
@@ -78,8 +76,8 @@ def _run(
         device,
         options.results,
         budget_s(options.budget, device.kind, suite),
+        precision(options.precision),
         options.resume,
-        _visits(options.visits, suite, device.kind),
         shard=shard,
         concurrent_gpus=concurrent_gpus(),
         tags=tags_of(os.environ.get(TAGS, "")),
@@ -89,8 +87,7 @@ def _run(
         others=others,
     )
     if timing:
-        prices = run.planner.prices
-        run.choose(chosen_cases(options.suite, options.sweeps, options.cases, prices, find))
+        run.choose(chosen_cases(options.suite, options.sweeps, options.cases, device, find))
     return run
 
 
@@ -117,12 +114,3 @@ def tags_of(text: str) -> Mapping[str, str]:
         if tags.setdefault(key, value) != value:
             raise UserError(f"{TAGS}: {each!r}: {key} is {tags[key]} already; give each key once")
     return tags
-
-
-def _visits(given: str | None, suite: Suite | None, kind: DeviceKind) -> int:
-    if given is None:
-        return suite.visits.of(kind) if suite else 1
-    visits = int(given) if given.isdecimal() else 0
-    if not 1 <= visits <= MAX_VISITS:
-        raise UserError(f"--bench-visits {given}: give a number from 1 to {MAX_VISITS}")
-    return visits

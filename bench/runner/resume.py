@@ -53,7 +53,7 @@ class RunFacts:
         if others := {row.protocol for row in rows} - {self.protocol}:
             raise UserError(
                 f"{journal}: was measured under protocol {min(others)}, this is {self.protocol}: "
-                "resume with the --bench-visits it began with, or leave out --bench-resume"
+                "resume it with the version that began it, or leave out --bench-resume"
             )
         ours = self.concurrent_gpus or 1
         if counts := {row.concurrent_gpus or 1 for row in rows} - {ours}:

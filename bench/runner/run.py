@@ -1,6 +1,6 @@
 """A run on one device: its cases are planned, visited, joined into rows and written. It prints nothing.
 
-It holds the device, asks the worker for the visits that the planner chooses, and keeps the journal. It knows
+It holds the device, asks the worker for the visits that its rounds choose, and keeps the journal. It knows
 no operator and needs no torch: computing is the worker's part.
 """
 
@@ -23,15 +23,15 @@ from bench.errors import UserError
 from bench.judge.frame import DeviceRun, runs
 from bench.runner.cases import ChosenCases
 from bench.runner.comparisons import CaseGroup, comparisons
-from bench.runner.forecast import Forecast, impossible
+from bench.runner.limits import PRECISION, impossible
 from bench.runner.merge_visits import joined, visit_row
-from bench.runner.planner import Planner
 from bench.runner.provenance import UNIT, commit, origin
 from bench.runner.resume import RunFacts, UnfinishedRun, begin, earlier_runs, go_on
+from bench.runner.rounds import Rounds
 from bench.runner.shard import Shard
 from bench.runner.supervisor import GRACE_S, WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
-from bench.sampling.protocol import Protocol, protocol
+from bench.sampling.protocol import SEVERAL, Protocol, protocol
 from bench.spec import DeviceKind
 from bench.store.journal import Journal, finish
 from bench.store.schema import FIELDS, Measurement, RunKey
@@ -70,15 +70,17 @@ class Run:
     results: Path = RESULTS
     budget_s: float | None = None
     """Wall seconds for the whole run; None for as long as every case needs."""
+    precision: float = PRECISION
+    """Half-width of the interval within the run with which a case has visits enough, as a share."""
     resume: bool = False
-    visits: int = 1
-    """How often each case is visited; more if its visits disagree."""
     grace_s: float | None = None
     """Seconds that a visit may take beyond its sampling before it counts as hung; None: see supervisor.py."""
     shard: Shard | None = None
     """The part of the cases that this run is for; None for all of them."""
     concurrent_gpus: int = 1
     """GPUs that are timed at the same time, this one among them."""
+    visits: int = SEVERAL
+    """Visits to each case, before what is left narrows intervals; of one none is narrowed."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """The user's tags for this run."""
     suffix: str = ""
@@ -92,7 +94,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.protocol: Protocol = protocol(self.device.kind, self.visits)
-        self.planner = Planner(self.device, self.protocol, self.budget_s)
+        self.rounds = Rounds(self.device, self.protocol, self.budget_s, self.precision)
         self.choose(ChosenCases())
         self.requested: list[Case] = []
         """The cases to visit, once planned."""
@@ -173,7 +175,7 @@ class Run:
         else:
             begun = begin(self.folder, name, self.chosen.sweeps)
         self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
-        self.planner.resume(begun.rows)
+        self.rounds.resume(begun.rows)
         if begun.rows:
             # All rows must agree on the unit's names and the tags: this part's own tags come first.
             kept = UNIT if self.tags else (*UNIT, "tags")
@@ -195,11 +197,11 @@ class Run:
         """
         asked = [self.cases[name] for name in names]
         ours = [c for c in asked if not self.shard or c.role != "measurement" or c.sweep in self.shard]
-        here = {case.key: case for case in ours if not self.planner.missing(case)}
+        here = {case.key: case for case in ours if not self.rounds.missing(case)}
         self.other_shards = len(asked) - len(ours)
         self.elsewhere = [case for case in ours if case.key not in here]
         between = [case for case in here.values() if case.role == "measurement"]
-        self.comparisons = comparisons(between, self.chosen.claims, self.planner.prices)
+        self.comparisons = comparisons(between, self.chosen.claims, self.device)
         ceilings = [case.key for case in here.values() if case.role != "measurement"]
         compared = dict.fromkeys(key for each in self.comparisons for key in each.keys)
         return [here[key].name for key in (*ceilings, *compared)]
@@ -218,11 +220,7 @@ class Run:
                 f"none of the {len(measurements)} cases that are asked for can run on {self.device}: "
                 f"{reason} ({count} of them)"
             )
-        self.planner.plan(self.requested, self.comparisons)
-
-    def forecast(self) -> Forecast:
-        """The forecast of the run, or of the rest of it."""
-        return self.planner.forecast(self.elapsed_s, self.worker.starting_s > 0)
+        self.rounds.plan(self.requested, self.comparisons)
 
     def libraries(self) -> str:
         """The libraries of the device, with versions; starts its worker. UserError if it does not start."""
@@ -235,14 +233,14 @@ class Run:
     # ---- visit
 
     def walk(self, most_failures: int | None = None) -> Iterator[tuple[Case, Measurement]]:
-        """Visit every case as often as the planner says; each visit's row is safe before it is yielded.
+        """Visit every case in rounds (bench/runner/rounds.py); each visit's row is safe before it is yielded.
 
         Once `most_failures` cases have failed (None or 0: no limit) no more are visited. UserError if results
         can no longer be written.
         """
         self._refuse_elsewhere()
         failures = 0
-        while (case := self.planner.next(self.elapsed_s, self.worker.restart_s)) is not None:
+        while (case := self.rounds.next(self.elapsed_s, self.worker.restart_s)) is not None:
             row = self.visit(case)
             yield case, row
             failures += row.status not in ("ok", "unsupported", "skipped")
@@ -256,7 +254,7 @@ class Run:
         UserError if the row cannot be written.
         """
         begin, starting_s = time.perf_counter(), self.worker.starting_s
-        step = self.planner.step(case, self.elapsed_s)
+        step = self.rounds.step(case, self.elapsed_s)
         if step.refusal is None:
             threads = self.worker.threads(case.threads)
             words = (case, self.protocol, self.budget_s, step.sampling_s, threads, step.is_first)
@@ -268,19 +266,19 @@ class Run:
         self._append(row, sync=step.refusal is None)  # a lost refusal costs nothing to repeat
         # A worker that had to be started is no part of what such a visit costs.
         taken_s = time.perf_counter() - begin - (self.worker.starting_s - starting_s)
-        self.planner.visited(case, row, taken_s if step.refusal is None else None)
+        self.rounds.visited(case, row, taken_s if step.refusal is None else None)
         return row
 
     def _refuse_elsewhere(self) -> None:
         """Write the rows of cases that this device cannot run, all at once: without a GPU, thousands."""
-        there = {row.case for row in self.planner.rows}
+        there = {row.case for row in self.rounds.rows}
         rows = [
-            self._row(case, VisitResult("unsupported", self.planner.missing(case)), 0)
+            self._row(case, VisitResult("unsupported", self.rounds.missing(case)), 0)
             for case in self.elsewhere
             if case.key not in there
         ]
         self._append(*rows, sync=False)
-        self.planner.resume(rows)
+        self.rounds.resume(rows)
 
     def _row(self, case: Case, result: VisitResult, number: int) -> Measurement:
         """The row of a visit, before which so many were made."""
@@ -303,7 +301,7 @@ class Run:
 
     def rows(self) -> list[Measurement]:
         """One row for each case visited so far."""
-        visits = self.planner.rows
+        visits = self.rounds.rows
         if len(visits) != self._joined[0]:
             self._joined = len(visits), joined(visits, self._earlier)
         return self._joined[1]

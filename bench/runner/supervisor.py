@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.device.detect import Device
+from bench.runner.limits import ROOF_TIMED_S, launch_limit_s
 from bench.runner.merge_visits import SEED
-from bench.runner.schedule import ROOF_TIMED_S, launch_limit_s
 from bench.runner.worker_process import Worker, WorkerDied
 from bench.sampling.protocol import Protocol
 from bench.spec import Problem, is_custom

@@ -19,7 +19,7 @@ OF_BOOST = {"regime": REGIME, "burst_s": 0.02, "rest_s": 0.3}
 class Protocol:
     """Every setting that can change a published time. Rows of different protocols are not compared.
 
-    The defaults are those of one visit to a case on a GPU; `protocol` makes the others.
+    The defaults are a GPU's; `protocol` makes the others.
     """
 
     version: str = "p3"
@@ -103,17 +103,4 @@ def protocol(kind: Literal["cpu", "cuda"], visits: int = 1) -> Protocol:
             settle_share=0.3,
             light_window_s=None,
         )
-    if visits == 1:
-        return Protocol()
-    # Other cases keep the card loaded in between: a visit has only its own data and clock to get back to, and
-    # a clock that still falls shows as visits that disagree.
-    return replace(
-        several,
-        half_width=0.005 if visits >= SEVERAL else 0.01,
-        least_timed_s=0.1,
-        settle_window_s=0.035,
-        settle_span=0.01,
-        settle_trend=0.005,
-        settle_most_s=0.5,
-        light_window_s=None,
-    )
+    return replace(several, half_width=0.005 if visits >= SEVERAL else 0.01)

@@ -85,19 +85,6 @@ class Entry(Strict):
         return ALL in self.claims or claim.id in self.claims
 
 
-class Visits(Strict):
-    """How often each case is visited."""
-
-    cpu: int = Field(1, ge=1, le=9)
-    """On a CPU."""
-    cuda: int = Field(1, ge=1, le=9)
-    """On a GPU."""
-
-    def of(self, kind: DeviceKind) -> int:
-        """Visits on this kind of device."""
-        return int(getattr(self, kind))
-
-
 class Suite(Strict):
     """A choice among the sweeps."""
 
@@ -105,8 +92,6 @@ class Suite(Strict):
     """What it is for."""
     budget_s: Seconds | None = None
     """Wall time of a run; no limit if left out."""
-    visits: Visits = Visits()
-    """Visits of each case, unless the run says how many."""
     ceilings: List[str] | None = None
     """The sweeps of ceilings/ that come along, such as launch; all if left out."""
     entries: List[Entry]
@@ -120,7 +105,6 @@ class Suite(Strict):
 _OWNERS: dict[str, tuple[str, type[BaseModel]]] = {
     "entries": ("an entry", Entry),
     "budget_s": ("budget_s", Seconds),
-    "visits": ("visits", Visits),
     "device": ("device", Devices),
 }
 

@@ -68,7 +68,7 @@ class KilledRun:
         """The command, going on with what there is."""
         words = [sys.executable, "-m", "pytest", str(ROOT / "bench"), "-p", "no:cacheprovider", "--benchmark"]
         words += ["-k", "small", "--bench-sweep", str(self.sweep), "--bench-results", str(self.folder / "r")]
-        words += ["--bench-budget", str(BUDGET_S), "--bench-visits", "1", "--bench-resume"]
+        words += ["--bench-budget", str(BUDGET_S), "--bench-resume"]
         with self.said.open("wb") as said:
             return subprocess.Popen(words, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shutil
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kernels
+from bench.cli.list_cases import of_datasheet
+from bench.device.datasheet import datasheets
 from bench.device.detect import Device
-from bench.runner import forecast, schedule, worker_process
 from bench.runner import options as asked
+from bench.runner import rounds, worker_process
 from bench.runner import run as runs
 from bench.runner.cases import ChosenCases
 from bench.runner.options import Options, runs_for
@@ -20,6 +23,7 @@ from bench.runner.run import Run
 from bench.sweep.load import Case, load
 
 ROOT = Path(__file__).parents[2]
+H100 = of_datasheet(next(sheet for sheet in datasheets() if sheet.slug == "h100_sxm5"))
 
 STAND_IN = """
 import json, os, signal, sys
@@ -85,8 +89,8 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def quick(patch: pytest.MonkeyPatch) -> None:
     """No visit is made again for what else runs on this machine, none samples until it knows all it could."""
     patch.setattr("bench.runner.merge_visits.disturbances", lambda row: [])
-    for limits in (schedule.ONE_VISIT, forecast.ROOF_S):
-        patch.setitem(limits, "cpu", schedule.SamplingLimits(0.05, 0.05))  # type: ignore[arg-type]
+    patch.setitem(rounds.SAMPLING_S, "cpu", (0.05, 0.05))  # type: ignore[arg-type]
+    patch.setitem(rounds.CEILING_S, "cpu", {"roof": 0.05, "probe": 0.05})  # type: ignore[arg-type]
 
 
 def small(folder: Path, sizes: list[int]) -> list[Case]:
@@ -97,17 +101,18 @@ def small(folder: Path, sizes: list[int]) -> list[Case]:
 
 
 def opened(folder: Path, cases: list[Case], index: int = 0, **settings: Any) -> Run:
-    """A run on a GPU, planned."""
-    run = Run(gpu(index), folder / "results", **settings)
+    """A run on a GPU, planned; of one visit a case, unless the settings say how many."""
+    run = Run(gpu(index), folder / "results", **{"visits": 1} | settings)
     run.open()
-    run.planner.plan(cases)
+    run.rounds.plan(cases)
     return run
 
 
 def begun(
     folder: Path, monkeypatch: pytest.MonkeyPatch, cases: list[Case], count: int = 1, **options: Any
 ) -> list[Run]:
-    """Runs of these cases on as many GPUs, planned. There is no GPU to have ceilings."""
+    """Runs of one visit to these cases on as many GPUs, planned. There is no GPU to have ceilings."""
+    monkeypatch.setattr(asked, "Run", partial(Run, visits=1))
     monkeypatch.setattr(asked, "chosen", lambda wanted: [gpu(index) for index in range(count)])
     monkeypatch.setattr(asked, "chosen_cases", lambda *_: ChosenCases(cases))
     made = runs_for(Options("all", results=folder / "results", **options), kernels.problem)

@@ -100,7 +100,7 @@ def test_what_is_decided_comes_first_and_then_the_command_that_decides_more(tmp_
     listed = json.loads(bench("claims", tmp_path, "--json").stdout)
     assert sum(map(int, re.findall(r"(\d+) [A-Z]", counts))) == len(listed)
     open_ids = [line for line in lines if line.startswith(("UNDECIDED", "TOO FEW"))]
-    assert bool(open_ids) == lines[-1].startswith("next: pytest bench/ --benchmark --bench-visits 3 ")
+    assert bool(open_ids) == lines[-1].startswith("next: pytest bench/ --benchmark --bench-budget inf ")
 
 
 @pytest.mark.usefixtures("one_sweep")

@@ -137,7 +137,7 @@ def test_the_rest_of_its_cases_are_skipped_at_no_cost(folder: Path) -> None:
     by_status = [found.status for found in rows if found.implementation == "triton"]
     assert by_status == ["error"] * 3 + ["skipped"] * (len(only(made, "triton")) - 3)
     assert {found.status for found in rows if found.implementation == "cublas"} == {"ok"}
-    assert len(run.planner.failure_limit.lines) == 1
+    assert len(run.rounds.failure_limit.lines) == 1
     run.close()
 
 
@@ -146,13 +146,13 @@ def test_a_run_that_is_resumed_counts_anew(folder: Path) -> None:
     run = opened(folder, made)
     answering(run, "triton", [])
     walk = run.walk()
-    while not run.planner.failure_limit.lines:
+    while not run.rounds.failure_limit.lines:
         next(walk)
     run.interrupted()
     again = opened(folder, made, resume=True)
     answering(again, "nothing", asked := [])
     rows = [found for _, found in again.walk()]
-    assert not again.planner.failure_limit.lines and {found.status for found in rows} == {"ok"}
+    assert not again.rounds.failure_limit.lines and {found.status for found in rows} == {"ok"}
     assert asked.count("triton") == len(only(made, "triton")) - 3
     again.close()
 

@@ -62,10 +62,10 @@ that is not there is seen at once (`far`), and what hits the heap's own notes so
 
 QUICK = """
 import sys, pytest, bench.runner.merge_visits
-from bench.runner import forecast, schedule
+from bench.runner import rounds
 bench.runner.merge_visits.disturbances = lambda row: []
-for limits in (schedule.ONE_VISIT, forecast.ROOF_S):
-    limits["cpu"] = schedule.SamplingLimits(0.05, 0.05)
+rounds.SAMPLING_S["cpu"] = 0.05, 0.05
+rounds.CEILING_S["cpu"] = {"roof": 0.05, "probe": 0.05}
 """
 """For `python -c`, what `quick` (several.py) does, before one of the commands that follow."""
 PYTEST = f"{QUICK}sys.exit(pytest.main(sys.argv[1:]))"
@@ -135,10 +135,10 @@ import kernels
 from bench.device.detect import detect
 from bench.runner.run import Run
 from bench.sweep.load import load
-session = Run(detect("cpu"), Path("r"))
+session = Run(detect("cpu"), Path("r"), visits=1)
 session.open()
 cases = load(Path("hang.yaml"), kernels.problem, 2).cases
-session.planner.plan(cases)
+session.rounds.plan(cases)
 for case in cases:
     session.worker.grace_s = 1.0 if case.implementation == "hang" else 300.0
     session.visit(case)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.runner.schedule import launch_limit_s
+from bench.runner.limits import launch_limit_s
 from bench.sampling.protocol import Protocol
 from bench.spec import Launch, Operator, Uniform
 from bench.store.schema import FIELDS

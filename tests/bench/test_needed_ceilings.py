@@ -11,8 +11,7 @@ import kernels
 from bench.device.detect import Device
 from bench.runner.ceilings import needed_ceilings
 from bench.sweep.load import SWEEPS, Case, load_all
-from tests.bench.several import gpu
-from tests.bench.test_forecast import H100
+from tests.bench.several import H100, gpu
 
 CPU = replace(gpu(0), kind="cpu", index=None, capability=None)
 

@@ -312,7 +312,7 @@ def test_the_command_writes_its_page_and_ends_with_the_code(commanded: Machine, 
     assert done.exit_code == 0, done.output
     assert summary.read_text() in done.output
     (asked,) = machine.options
-    assert (asked.results, asked.budget, asked.visits) == (machine.results, "9", "3")
+    assert (asked.results, asked.budget) == (machine.results, "9")
     assert (list(asked.sweeps), asked.shard, asked.resume) == (["gemm"], "1/2", True)
 
 
@@ -324,7 +324,7 @@ def test_a_night_measures_judges_and_ends_with_the_rows_of_its_run(
     monkeypatch.setattr("bench.nightly.night.fitness", lambda device: [])
     monkeypatch.setattr(run_options, "chosen", lambda wanted: [several.gpu(0)])
     monkeypatch.setattr(run_options, "chosen_cases", lambda *_: ChosenCases(several.small(folder, [1, 2, 3])))
-    options = Options(results=folder / "results", visits="3", budget="inf")
+    options = Options(results=folder / "results", budget="inf")
 
     def tonight(options: Options) -> Tonight:
         found = night(several.gpu(0), None, options, whole_run.measure, print)

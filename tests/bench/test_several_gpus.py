@@ -105,7 +105,7 @@ def test_what_is_timed_beside_other_gpus_says_so_and_is_not_gone_on_with_alone(
         opened(folder, cases, resume=True)
     assert journal is not None and len(recover(journal).rows) == 1
     again = opened(folder, cases, resume=True, concurrent_gpus=8)
-    assert [row.configuration for _, row in again.walk()] == ["GPU-0"] and len(again.planner.rows) == 2
+    assert [row.configuration for _, row in again.walk()] == ["GPU-0"] and len(again.rounds.rows) == 2
     again.interrupted()
     monkeypatch.setenv(CONCURRENT, "all")
     with pytest.raises(UserError, match=f"{CONCURRENT}=all: give the number of GPUs"):
@@ -135,5 +135,5 @@ def test_enough_failures_end_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_cases_without_room_are_no_failures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = begun(folder, monkeypatch, small(folder, [1, 2, 3]), budget="0.001")
-    assert not list(run.walk(1)) and not run.stopped and len(run.planner.left_out) == 1
+    assert not list(run.walk(1)) and not run.stopped and len(run.rounds.left_out) == 1
     run.interrupted()

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pytest
 
 from bench.runner import supervisor
+from bench.runner.limits import launch_limit_s
 from bench.runner.run import Run
-from bench.runner.schedule import launch_limit_s
 from bench.runner.supervisor import WorkerSupervisor, visit_to
 from bench.runner.worker_process import WorkerDied
 from bench.sampling.protocol import protocol

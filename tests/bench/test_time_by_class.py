@@ -8,7 +8,6 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
 import kernels
-from bench.runner.price import PricedWork, price
 from bench.runner.supervisor import visit_to
 from bench.sampling.protocol import protocol
 from bench.sweep.load import load, select
@@ -113,9 +112,3 @@ def test_only_a_sweep_with_a_claim_on_shares_asks_for_them() -> None:
         case = load(path, kernels.problem, 132).cases[0]
         asked[name] = visit_to(case, protocol("cpu"), None, 1.0, None, first=True).divided
     assert asked == {"layer/width": True, "layer/batch": False}
-
-
-def test_on_a_gpu_a_new_worker_after_the_profiler_is_paid_for() -> None:
-    work = PricedWork("amp", 10**6, True, 1e-3, 1e-4)
-    one, other = (price(each, "cuda", 10**7, protocol("cuda")) for each in (work, work._replace(renews=True)))
-    assert other.first_s - one.first_s > 5 and other.beside_s == one.beside_s

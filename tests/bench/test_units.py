@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -102,14 +103,15 @@ def test_runs_of_two_devices_that_have_one_id_are_told_apart(
     devices = [gpu(0), dataclasses.replace(gpu(1), slug="made-up-too")]
     cases = small(folder, [1, 2])
     for device in devices:
-        begun = Run(device, folder / "results")
+        begun = Run(device, folder / "results", visits=1)
         begun.run_id = RUN
         begun.open()
-        begun.planner.plan(cases)
+        begun.rounds.plan(cases)
         next(begun.walk())
         assert begun.interrupted() is not None
     monkeypatch.setattr(options, "chosen", lambda wanted: devices)
     monkeypatch.setattr(options, "chosen_cases", lambda *_: ChosenCases(cases))
+    monkeypatch.setattr(options, "Run", partial(Run, visits=1))
     results = measure(options.Options("all", results=folder / "results", resume=True))
     assert [each.device.slug for each in results] == ["made-up", "made-up-too"]
     for each in results:

@@ -11,7 +11,7 @@ import pytest
 
 from bench.judge.noise import USUAL, Noise, Repeated
 from bench.judge.work_class import WorkClass
-from bench.runner.merge_visits import join, joined, wants_another
+from bench.runner.merge_visits import join, joined
 from bench.sampling.protocol import protocol
 from bench.sampling.publish import VisitSamples, publish
 from bench.store.schema import Measurement
@@ -196,37 +196,9 @@ def test_a_ceiling_s_interval_spans_its_visits() -> None:
     assert row.visits == 2
 
 
-def test_another_visit_is_wanted_until_those_asked_for_are_made_and_agree() -> None:
-    assert wants_another([], CPU3)
-    assert wants_another([visit(0)], CPU3) and wants_another([visit(0), visit(1)], CPU3)
-    assert not wants_another([visit(i) for i in range(3)], CPU3)
-    apart = [visit(i, 1e-3 * (1 + 0.1 * (i % 2))) for i in range(CPU3.most_visits)]
-    assert all(wants_another(apart[:count], CPU3) for count in range(3, CPU3.most_visits))
-    assert not wants_another(apart, CPU3)
-
-
-def test_one_visit_is_one_visit_unless_it_was_disturbed() -> None:
-    assert not wants_another([visit(0)], CPU1)
-    disturbed = [visit(0, pressure=0.5), visit(1, pressure=0.5)]
-    assert wants_another(disturbed[:1], CPU1) and not wants_another(disturbed, CPU1)
-
-
-@pytest.mark.parametrize("status", ["wrong", "skipped", "unsupported", "timeout", "error"])
-def test_what_ended_without_a_time_is_not_visited_again(status: str) -> None:
-    assert not wants_another([visit(0), visit(1, status=status)], CPU3)
-
-
-def test_a_crash_may_be_another_case_s_doing_so_the_first_is_followed_by_a_visit() -> None:
-    crash = visit(0, status="crashed", samples_s=None, median_s=None)
-    assert wants_another([crash], CPU1) and wants_another([visit(0), crash], CPU3)
-    assert not wants_another([crash, crash], CPU1) and not wants_another([crash, visit(1)], CPU1)
-    assert wants_another([crash, visit(1), visit(2)], CPU3), "it is no part of what is published"
-    assert not wants_another([crash, *(visit(i) for i in range(1, 4))], CPU3)
-
-
 def test_a_gpu_s_visits_are_joined_by_a_gpu_s_protocol() -> None:
     """Visits 2 % apart: agreeing by a CPU's measure, not by a GPU's."""
     levels = (1e-3, 1.02e-3, 1.01e-3)
     assert join([visit(i, s) for i, s in enumerate(levels)]).stop in ("converged", "visits")
     made = [visit(i, s, protocol=CUDA3.hash, clock="graph") for i, s in enumerate(levels)]
-    assert join(made).stop == "visits" and wants_another(made, CUDA3)
+    assert join(made).stop == "visits"

@@ -92,8 +92,8 @@ def machine(tmp_path: Path) -> Machine:
     [
         ("NODE_NAME", 3, "", ["--bench-suite fleet"]),
         # Only an option that says what to measure replaces the suite; one unit is measured once.
-        ("SLURMD_NODENAME", 1, "--bench-visits 3", ["--bench-suite fleet --bench-visits 3"]),
-        ("NODE_NAME", 1, "--bench-sweep activations/relu --bench-visits 3", None),
+        ("SLURMD_NODENAME", 1, "--bench-budget 60", ["--bench-suite fleet --bench-budget 60"]),
+        ("NODE_NAME", 1, "--bench-sweep activations/relu --bench-budget 60", None),
         ("NODE_NAME", 1, "--bench-case a/b", None),
         ("NODE_NAME", 1, "--bench-suite=core", None),
     ],
