@@ -19,14 +19,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 
 from bench.autotune.tuning import TIMED, tuned
 from bench.spec import Launch, Unsupported
-from kernels.gemm import pointer, split_k, tiles, tma
+from kernels.gemm import pointer, split_k, tma
 from kernels.gemm.operands import Operands, has_wide_loads
 from kernels.gemm.problem import FORCED_TILES, Gemm
 from kernels.gemm.tiles import Tile, tiles_of
@@ -34,13 +33,6 @@ from kernels.prepared import Prepared
 
 Capability = tuple[int, int]
 
-VARIANTS: Mapping[str, str] = {
-    "pointer": "any size, alignment, architecture and batch: whatever bulk copies cannot move",
-    "tma": "bulk copies where small tiles share an SM, so that one block writes while another multiplies",
-    "persistent": "bulk copies where tiles are large and many: a pipeline filled once an SM, not once a tile",
-    "split-k": "fewer tiles than SMs and a long K",
-}
-"""Our kernels and what each is for."""
 OCCUPIED = 0.75
 """Share of the SMs that a tile must occupy to be tried before smaller ones; assumed, and only an order."""
 
@@ -171,16 +163,10 @@ def prepare(of: Operands, choice: Choice, sm_count: int) -> Prepared:
 
 def _forced(problem: Gemm, tile: str, capability: Capability) -> list[Choice]:
     """This tile, one program each; by bulk copies where possible, as the best that this tile can do."""
-    m, n = map(int, tile.split("x"))
-    if not problem.missing("triton-tma", "cuda", capability):
-        found = tma.forced(problem, capability, m, n)
-        if found:
-            return [Choice("tma", one) for one in found]
-    wide = has_wide_loads(problem)
-    return [
-        Choice("pointer", one)
-        for one in tiles.forced(capability, problem.dtype, problem.layout, m, n, wide=wide)
-    ]
+    kernels = ("pointer",) if problem.missing("triton-tma", "cuda", capability) else ("tma", "pointer")
+    shape = tuple(map(int, tile.split("x")))
+    found = ([Choice(k, one) for one in _tiles(problem, k, capability) if one[:2] == shape] for k in kernels)
+    return next(filter(None, found), [])
 
 
 def shape_class(problem: Gemm) -> str:

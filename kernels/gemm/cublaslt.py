@@ -1,8 +1,8 @@
 """cuBLASLt called directly: the algorithm can be seen, chosen and held to a tile, and C is added on the way.
 
 torch.mm asks cuBLAS, which asks this library's heuristic and does not tell what came of it. Here the same
-heuristic is asked in the open, for its first answer, for the quickest of its answers, or for those with a
-certain tile: the guide's figures of tile and wave quantization hold cuBLAS to 256 x 128.
+heuristic is asked in the open, for its first answer, or for the quickest of those with a certain tile: the
+guide's figures of tile and wave quantization hold cuBLAS to 256 x 128.
 
 Nothing is turned around: the documents' column-major D = op(A) op(B) + C, which is what cuBLASLt computes,
 is our row-major one in memory (problem.py), so the letters of the layout and the lengths of rows are passed
@@ -28,7 +28,7 @@ from bench.spec import Launch, Unsupported
 from kernels.gemm.cublaslt_library import Algorithm, Held, Library, Question, algorithms, loaded
 from kernels.gemm.operands import Operands
 
-FIRST, BEST = "first", "best"
+FIRST = "first"
 """What to take besides a tile such as `256x128`."""
 
 _TYPE = {
@@ -65,7 +65,7 @@ _ALL = 256
 
 
 def launch(of: Operands, which: str, library: Library | None = None) -> Launch:
-    """D in `of.d` on torch's current stream, by the `first` or `best` algorithm or by one with a tile.
+    """D in `of.d` on torch's current stream, by the `first` algorithm or by one with a tile.
 
     The first launch of a problem asks the heuristic and, unless it wants the `first`, times its answers. Its
     configuration is the algorithm, its tile (M x N), stages, split of K, and cluster.
@@ -197,8 +197,8 @@ def _quickest(asked: tuple[object, ...], found: list[_Chosen], of: Operands) -> 
 
 
 def _candidates(product: _Product, question: Question, which: str, problem: str) -> list[Algorithm]:
-    if which in (FIRST, BEST):
-        return question.heuristic(1 if which == FIRST else TIMED)
+    if which == FIRST:
+        return question.heuristic(1)
     try:
         offered = question.heuristic(_ALL)
     except Unsupported:  # so says a heuristic that has no answer; there may be algorithms all the same

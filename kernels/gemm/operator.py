@@ -285,7 +285,7 @@ def _examples() -> list[Gemm]:
 
 OURS = tuple(one.name for one in Gemm.implementations if one.name.startswith("triton"))
 
-CUBLASLT = {"cublaslt": "first", "cublaslt-best": "best"} | {f"cublaslt-{t}": t for t in FORCED_TILES}
+CUBLASLT = {"cublaslt": "first"} | {f"cublaslt-{t}": t for t in FORCED_TILES}
 """What each of them takes of cuBLASLt's answers (cublaslt.py)."""
 
 OPERATOR = Operator(

@@ -37,7 +37,7 @@ Strongest known: cuBLAS, measured as `cublas` and `cublaslt`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -64,8 +64,8 @@ _TRITON: Dtypes = {
 _TMA: Dtypes = dict.fromkeys(("float16", "bfloat16", "tf32", "float8_e4m3", "int8"), HOPPER)
 _SPARSE: Dtypes = dict.fromkeys(("float16", "bfloat16", "int8"), AMPERE)
 
-FORCED_TILES = ("256x128", "128x256", "128x128", "256x64", "64x256", "128x64", "64x128", "64x64")
-"""M x N of the tiles that have a name: those of the guide's section 2.3, largest first."""
+FORCED_TILES = ("256x128", "128x128", "64x64")
+"""M x N of the tiles that have a name, largest first: those that statements of the guides are about."""
 
 BLOCK_SCALED: Mapping[Dtype, int] = {"mxfp8": 32, "nvfp4": 16}
 """Types with scales for blocks -> elements of a block."""
@@ -80,18 +80,6 @@ INT8_LARGEST_K = (2**31 - 1) // 127**2
 """Beyond it a sum of int8 products could pass int32."""
 
 
-class _Moved(NamedTuple):
-    """Bytes of one launch; as `bench.spec.Problem` has them: byte_moved, byte_again and so on."""
-
-    byte: int
-    again: int
-    written: int
-
-
-def _triton(name: str, summary: str, dtypes: Dtypes = _TRITON) -> Implementation:
-    return on_cuda(name, summary, dtypes)
-
-
 class Gemm(Problem):
     """Matrix multiplications of one size: `m`, `n`, `k`, `layout`, `dtype`; and `beta`, `pitch`, `batch`."""
 
@@ -102,7 +90,6 @@ class Gemm(Problem):
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_cuda("cublas", "torch.mm, addmm, bmm, _scaled_mm or _int_mm with out=", _TORCH_CUDA),
         on_cuda("cublaslt", "cuBLASLt called directly, the algorithm that its heuristic puts first", _CUBLAS),
-        on_cuda("cublaslt-best", "the quickest of the algorithms that its heuristic names", _CUBLAS),
         *(
             on_cuda(
                 f"cublaslt-{tile}",
@@ -118,11 +105,11 @@ class Gemm(Problem):
         on_cuda(
             "inductor", "max-autotune: the quickest of cuBLAS and its templates", {**LIBRARY, "float64": ANY}
         ),
-        _triton("triton", "our kernel for this shape and device, by the rule in choosing.py"),
-        _triton("triton-pointer", "a grid of tiles addressed by pointers: any size, any architecture"),
-        _triton("triton-tma", "a grid of tiles moved by bulk tensor copies", _TMA),
-        _triton("triton-persistent", "one program an SM that walks over tiles, by bulk copies", _TMA),
-        _triton("triton-split-k", "K cut into parts for more programs, summed by the last to arrive"),
+        on_cuda("triton", "our kernel for this shape and device, by the rule in choosing.py", _TRITON),
+        on_cuda("triton-pointer", "a grid of tiles addressed by pointers: any size, anywhere", _TRITON),
+        on_cuda("triton-tma", "a grid of tiles moved by bulk tensor copies", _TMA),
+        on_cuda("triton-persistent", "one program an SM that walks over tiles, by bulk copies", _TMA),
+        on_cuda("triton-split-k", "K cut into parts for more programs, summed by the last one", _TRITON),
         *(
             on_cuda(
                 f"triton-{tile}",
@@ -217,37 +204,29 @@ class Gemm(Problem):
         """D once: m n batch elements of its own type."""
         return self.m * self.n * self.batch * self.output_item_byte
 
-    def byte_moved(self, implementation: str) -> int:
-        """`byte`, more where something is copied first, less where zeros are left out (`_moved`)."""
-        return self._moved(implementation).byte
+    def read_once(self, implementation: str) -> int:
+        """The inputs, but of cuSPARSELt's A half the elements, and two bits for each that say where it was.
+
+        Quantising leaves A with one byte for each of its elements.
+        """
+        of_a = self.m * self.k
+        less = {"cusparselt": of_a * self.item_byte // 2 - of_a // 8, "cublas-quantized": of_a}
+        return self.byte_read - less.get(implementation, 0)
 
     def byte_again(self, implementation: str) -> int:
-        """What is read again right after it was read or written (`_moved`)."""
-        return self._moved(implementation).again
+        """D right after torch.addmm copied C into it; what quantising reads: B twice, and its bytes."""
+        if implementation == "cublas-quantized":
+            return self.n * self.k * (self.item_byte + 1)
+        return self.byte_written if self._copies_c(implementation) else 0
 
     def moved_written(self, implementation: str) -> int:
-        """D, and what else is written on the way (`_moved`)."""
-        return self._moved(implementation).written
-
-    def _moved(self, implementation: str) -> _Moved:
-        """What one launch moves.
-
-        * torch.addmm with out= copies C to D before it adds to D: m n written, and read again right after.
-        * cuSPARSELt reads half of A's elements, and two bits for each of those that say where it was.
-        * Quantising reads B twice and writes a byte for each element, which is read again; A has one byte
-          each.
-        """
-        byte, written = self.byte, self.byte_written
-        if implementation == "cusparselt":
-            of_a = self.m * self.k
-            return _Moved(byte - of_a * self.item_byte // 2 + of_a // 8, 0, written)
+        """D, twice where C is copied to it first; and B as bytes, where it is quantised."""
         if implementation == "cublas-quantized":
-            of_a, of_b = self.m * self.k, self.n * self.k
-            again = of_b * (self.item_byte + 1)
-            return _Moved(byte - of_a + again + of_b, again, written + of_b)
-        if self.beta and implementation in ("cublas", "onednn"):
-            return _Moved(byte + 2 * written, written, 2 * written)
-        return _Moved(byte, 0, written)
+            return self.byte_written + self.n * self.k
+        return self.byte_written * (2 if self._copies_c(implementation) else 1)
+
+    def _copies_c(self, implementation: str) -> bool:
+        return self.beta == 1 and implementation in ("cublas", "onednn")
 
     def facts(self, implementation: str) -> dict[str, Any]:
         """Facts, with the units that bound what skips zeros or multiplies 16 bits as 8, unlike `dtype`."""

@@ -72,22 +72,6 @@ def pointer_tiles(capability: tuple[int, int], dtype: str, layout: str, *, wide:
     return tiles
 
 
-def forced(
-    capability: tuple[int, int], dtype: str, layout: str, m: int, n: int, *, wide: bool
-) -> tuple[Tile, ...]:
-    """Tiles of exactly m x n: a few depths and warps, so that it is the tile that is measured; or none.
-
-    How many elements 4 or 8 warps hold without spilling is in `_FORCED`; four stages where they fit.
-    """
-    kind, generation = kind_of(dtype), generation_of(capability)
-    if not wide:
-        return tuple(tile for tile in _NARROW[kind] if (tile.m, tile.n) == (m, n))
-    of = of_generation(_FORCED, kind, capability)
-    eight = 128 * 128 if (kind, generation, layout) == ("tf32", "hopper", "NT") else of.eight
-    warps = [4] * (m * n <= of.four) + [8] * (128 * 128 <= m * n <= eight)
-    return tuple(Tile(m, n, of.k, w, stages) for w in warps for stages in (3, 4))
-
-
 def kind_of(dtype: str) -> str:
     """What the lists of tiles call a data type: by its width where that is all that counts."""
     widths = {"float16": "16-bit", "bfloat16": "16-bit", "float8_e4m3": "8-bit", "int8": "8-bit"}
@@ -152,26 +136,6 @@ _WIDE: Mapping[tuple[str, str], tuple[Tile, ...]] = {
     ),
 }
 
-
-class _Most(NamedTuple):
-    """BLOCK_K, and the most elements of a tile that 4 and 8 warps hold."""
-
-    k: int
-    four: int
-    eight: int
-
-
-_FORCED: Mapping[tuple[str, str], _Most] = {
-    ("16-bit", "ampere"): _Most(64, 128 * 64, 256 * 128),
-    ("16-bit", "any"): _Most(64, 128 * 128, 256 * 128),
-    ("8-bit", "hopper"): _Most(128, 128 * 128, 256 * 128),
-    ("8-bit", "any"): _Most(128, 128 * 64, 256 * 128),
-    ("tf32", "ampere"): _Most(32, 128 * 128, 256 * 128),
-    ("tf32", "hopper"): _Most(32, 128 * 64, 256 * 128),
-    ("tf32", "any"): _Most(32, 128 * 64, 128 * 128),
-    ("float32", "any"): _Most(16, 128 * 64, 128 * 128),
-    ("float64", "any"): _Most(16, 128 * 64, 128 * 128),
-}
 
 _NARROW: Mapping[str, tuple[Tile, ...]] = {
     "16-bit": tile_list(

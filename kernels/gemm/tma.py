@@ -6,6 +6,11 @@ thread: addresses, bounds and the pattern in which shared memory is laid out are
 other threads do nothing but start matrix instructions, and no size needs a mask. It takes rows that begin at
 multiples of 16 bytes, of any length.
 
+**Descriptors** say what a copy must know of a tensor: address, shape, row length, and the block that one
+copy moves. They are made on the host, at each launch, and are parameters of the kernel: on Triton 3.6 a
+program that makes them itself has 260 to 400 instructions more to go through before its first copy, and needs
+memory for them.
+
 **One program a tile, or one an SM.** With a program a tile (`triton-tma`) a tile's way out overlaps with the
 arithmetic of other blocks on the same SM, where small tiles leave room for more than one, and the hardware
 hands out tiles as blocks end; but each block begins with an empty pipeline. With one an SM (`persistent`,
@@ -46,11 +51,11 @@ depends on the problem, so the device decides (choosing.py). Large tiles come fi
 
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.gemm import descriptors
 from kernels.gemm.blocks import grouped, walk_descriptors
 from kernels.gemm.operands import Operands
-from kernels.gemm.problem import FORCED_TILES, Gemm
+from kernels.gemm.problem import Gemm
 from kernels.gemm.tiles import Tile, tiles_of
 from kernels.prepared import Prepared
 
@@ -139,28 +144,23 @@ def candidates(problem: Gemm, capability: tuple[int, int], *, persistent: bool) 
 def prepare(of: Operands, tile: Tile, sm_count: int, *, persistent: bool) -> Prepared:
     """D in `of.d`, in tiles of this size, by a program each or by one an SM.
 
-    The tensors' device must be the current one. ValueError for rows that do not begin at 16 bytes.
+    The tensors' device must be the current one.
     """
     count = tiles_of(of.problem, tile)
-    a, b = descriptors.operands(of, tile)
-    half = [tile.n, tile.m // 2]
+    described, (of_a, of_b), half = TensorDescriptor.from_tensor, of.blocks(tile), [tile.n, tile.m // 2]
+    c = None if of.c is None else described(of.c, half if of.addend == "matrix" else half[1:])
     arguments = of.arguments(multiply, tile) | tile.options
-    arguments |= {"a": a, "b": b, "c": None, "d": descriptors.described("d", of.d, half), "WALKS": persistent}
-    if of.c is not None:
-        arguments["c"] = descriptors.described("c", of.c, half if of.addend == "matrix" else half[1:])
+    arguments |= {"a": described(of.a, of_a), "b": described(of.b, of_b), "c": c, "d": described(of.d, half)}
+    arguments["WALKS"] = persistent
     return Prepared(multiply, (min(count, sm_count) if persistent else count,), arguments, of.d)
 
 
-_FORCED = tuple((int(m), int(n)) for m, n in (shape.split("x") for shape in FORCED_TILES))
-_SHAPES = (*_FORCED, (32, 128))
+_SHAPES: tuple[tuple[int, int], ...] = (
+    *((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64), (32, 128)),
+)
 """M x N. Of N, the rows of the product, Hopper's and Blackwell's instructions take no fewer than 64."""
 _SLACK_BYTE = 2048
 """Shared memory of one block for barriers, and to begin on a multiple of 1024 bytes."""
-
-
-def forced(problem: Gemm, capability: tuple[int, int], m: int, n: int) -> tuple[Tile, ...]:
-    """The ways to compute tiles of exactly m x n, one program each."""
-    return _of_shape(problem, capability, m, n, persistent=False)
 
 
 def _of_shape(

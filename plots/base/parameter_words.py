@@ -1,4 +1,4 @@
-"""Words for columns and parameters on axes and in titles: `rows of A and C, m` instead of `m`.
+"""Words for parameters on axes: `rows of A and C, m` instead of `m`.
 
 The same parameter means different things to different operators: n is a width to a matrix product and a
 batch to a pooling layer. Words that hold for one operator alone stand under its name.
@@ -9,26 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 WORDS: Mapping[str, str] = {
-    # Columns of every row
-    "dtype": "data type",
-    "cache": "state of the cache",
-    "threads_asked": "threads",
-    "device": "device",
-    "median_s": "duration, s",
-    "intensity": "arithmetic intensity, FLOP/byte",
-    # Parameters
     "batch": "batch size",
     "byte": "memory that a launch reads and writes (bytes)",
-    "beta": "beta (1: C is read and added)",
-    "bias": "with a bias",
     "c": "channels, c",
-    "ceil_mode": "output size rounded up",
-    "chain": "chain of operations",
-    "count_include_pad": "padding counts for the average",
-    "function": "function",
     "h": "height of an image, h (pixels)",
     "inputs": "input features",
-    "layout": "memory layout",
     "length": "row length (elements)",
     "n": "batch size, n (images)",
     "outputs": "output features",
@@ -40,7 +25,7 @@ WORDS: Mapping[str, str] = {
     "window": "pooling window (pixels a side)",
     "window_w": "width of the window (pixels)",
 }
-"""Name of a column or a parameter -> words, with the unit if it is not a count of what the words name."""
+"""Name of a parameter along an axis -> words, with the unit if it is not a count of what the words name."""
 
 PER: Mapping[tuple[str, ...], str] = {("n", "c", "h", "w"): "element of the input", ("steps",): "load"}
 """Parameters whose product durations are divided by -> what that counts."""
@@ -50,11 +35,7 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "m": "rows of A and C, m",
         "n": "columns of B and C, n",
         "k": "columns of A and rows of B, k",
-        "layout": "layout of A and B",
-        "pitch": "place of the next row",
         "batch": "products of one launch",
-        "data": "data of the operands",
-        "sparsity": "zeros of A (2of4: two of four)",
     },
     "activations": {"n": "batch size, n"},
     "convolution": {
@@ -66,15 +47,11 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "window_w": "window width (pixels)",
     },
     "convolution_block": {
-        "activation": "activation function",
         "c": "input channels, c",
         "k": "output channels, k",
-        "norm": "normalization",
         "window": "window (pixels a side)",
     },
     "layer": {
-        "depth": "linear layers, one after the other",
-        "group": "heads of queries that share keys",
         "head_width": "width of a head (elements)",
         "length": "tokens of a sequence, or pixels a side of an image",
         "width": "width of the layer (features or channels)",
@@ -85,14 +62,13 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "programs": "thread blocks",
         "block_threads": "threads of a block",
     },
-    "transfer": {"length": "elements of each copy", "memory": "memory of the host"},
+    "transfer": {"length": "elements of each copy"},
     "stream": {
         "kind": "kind of pass over memory",
         "length": "array length (elements)",
         "programs": "programs, one on each SM",
     },
     "attention": {
-        "causal": "causal mask",
         "head_width": "width of a head (elements)",
         "heads": "attention heads",
         "kv_length": "keys of a sequence",
@@ -100,17 +76,13 @@ OF_OPERATOR: Mapping[str, Mapping[str, str]] = {
         "kv_heads": "heads of keys and values",
     },
     "latency": {"footprint_byte": "memory that is visited (bytes)", "steps": "loads of a chain"},
-    "recurrent": {
-        "hidden": "hidden features",
-        "steps": "steps of a sequence",
-    },
+    "recurrent": {"hidden": "hidden features", "steps": "steps of a sequence"},
     "training": {
         "micro_batches": "micro-batches",
         "lora_rank": "rank of LoRA (0: all weights are trained)",
         "segments": "checkpoint segments",
         "width": "width of a layer (features)",
     },
-    "quantize": {"to": "type quantised to", "scaling": "what shares a scale"},
 }
 """Operator -> words for the parameters that only it has, or that mean something else to it.
 
@@ -119,5 +91,5 @@ Parameters of operators that only others' tables have keep their names.
 
 
 def axis_words(name: str, operator: str = "") -> str:
-    """Words for a column or a parameter of this operator; the name itself if there are none."""
+    """Words for a parameter of this operator along an axis; the name itself if there are none."""
     return OF_OPERATOR.get(operator, {}).get(name) or WORDS.get(name, name)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
+from itertools import cycle
 from typing import Any
 
 import pandas as pd
@@ -49,11 +50,8 @@ def _of_colors(markers: Mapping[str, str]) -> dict[str, LineStyle]:
 
 
 INDIGO, WINE, FOREST, OLIVE = "#332288", "#882255", "#117733", "#999933"
-TEAL, SAND, BROWN = "#44AA99", "#DDCC77", "#661100"
-_TILES: Mapping[str, str] = {
-    **{"256x128": "<", "128x256": ">", "128x128": "p", "256x64": "d"},
-    **{"64x256": "8", "128x64": "*", "64x128": "X", "64x64": "v"},
-}
+TEAL, BROWN = "#44AA99", "#661100"
+_TILES: Mapping[str, str] = {"256x128": "<", "128x128": "p", "64x64": "v"}
 """Marker of each forced tile."""
 
 IMPLEMENTATIONS: Mapping[str, LineStyle] = _of_colors(
@@ -61,7 +59,7 @@ IMPLEMENTATIONS: Mapping[str, LineStyle] = _of_colors(
         BLACK: "o aten, s unfused",
         VERMILLION: "s cublas, o flash, D flash-cpu",
         PURPLE: "d cublaslt, ^ cudnn",
-        WINE: "^ cublaslt-best, h cusparselt, s flash-4, D quack",
+        WINE: "h cusparselt, s flash-4, D quack",
         ORANGE: "s cublas-quantized, v inductor",
         SKY: "^ cudnn-folded, X triton-persistent",
         FOREST: "s cudnn-heuristic, d liger, h onednn-fused, o triton-pointer",
@@ -107,40 +105,11 @@ FAMILIES: Mapping[str, LineStyle] = {
     "our kernels": LineStyle(BLUE, "P"),
 }
 """Looks of all implementations of a kind, where they are too many to tell each apart."""
-DEVICES: Mapping[str, LineStyle] = _of_colors(
-    {
-        # By generation, from Maxwell to Blackwell, then AMD. A generation shares a hue where its cards are
-        # seldom side by side; Hopper's two have one each.
-        GREY: "o tesla-m40, s geforce-gtx-titan-x",
-        TEAL: "o tesla-p100-pcie-16gb, s tesla-p100-sxm2-16gb, ^ tesla-p4, D tesla-p40, "
-        "v geforce-gtx-1080-ti, P titan-x-pascal, X titan-xp",
-        WINE: "o tesla-v100-sxm2-16gb, s tesla-v100-sxm2-32gb, ^ tesla-v100-pcie-16gb, "
-        "D tesla-v100-pcie-32gb, v tesla-v100s-pcie-32gb, P titan-v",
-        OLIVE: "^ tesla-t4, o geforce-rtx-2070-super, s geforce-rtx-2080-ti, D titan-rtx, "
-        "v quadro-rtx-6000, P quadro-rtx-8000",
-        BLUE: "o nvidia-a100-sxm4-80gb, s nvidia-a100-sxm4-40gb, D nvidia-a100-80gb-pcie, "
-        "v nvidia-a100-pcie-40gb, ^ nvidia-a30",
-        SKY: "v nvidia-a2, < nvidia-a10, ^ nvidia-a10g, s nvidia-a40, p nvidia-rtx-a5000, "
-        "h nvidia-rtx-a6000, o nvidia-geforce-rtx-3080, > nvidia-geforce-rtx-3090, "
-        "D nvidia-geforce-rtx-3090-ti",
-        ORANGE: "^ nvidia-l4, s nvidia-l40, p nvidia-l40s, D nvidia-rtx-6000-ada-generation, "
-        "o nvidia-geforce-rtx-4080, h nvidia-geforce-rtx-4090",
-        VERMILLION: "s nvidia-h100-80gb-hbm3, v nvidia-h100-pcie, o nvidia-h100-nvl, P nvidia-gh200-480gb, "
-        "X nvidia-h800, ^ nvidia-h20",
-        PURPLE: "D nvidia-h200",
-        GREEN: "P nvidia-b200, ^ nvidia-gb200",
-        FOREST: "X nvidia-b300-sxm6-ac, v nvidia-gb300",
-        INDIGO: "o nvidia-geforce-rtx-5080, * nvidia-geforce-rtx-5090, "
-        "d nvidia-rtx-pro-6000-blackwell-server-edition, "
-        "s nvidia-rtx-pro-6000-blackwell-workstation-edition, "
-        "v nvidia-rtx-pro-6000-blackwell-max-q-workstation-edition",
-        SAND: "o amd-radeon-vega-frontier-edition, s amd-radeon-instinct-mi25, ^ amd-radeon-instinct-mi50, "
-        "D amd-radeon-instinct-mi60, v amd-radeon-rx-6900-xt, P amd-radeon-rx-7900-xtx",
-        BROWN: "o amd-instinct-mi100, s amd-instinct-mi210, ^ amd-instinct-mi250, D amd-instinct-mi250x",
-        BLACK: "v amd-instinct-mi300a, 8 amd-instinct-mi300x, ^ amd-instinct-mi325x",
-    }
-)
-"""Slug -> colour and marker, the same in every figure; for other devices see `device_looks`."""
+GENERATIONS: Mapping[str, str] = {
+    "5": GREY, "6": TEAL, "7.0": WINE, "7.5": OLIVE, "8.0": BLUE, "8.6": SKY, "8.9": ORANGE, "9": VERMILLION,
+    "10": GREEN, "12": INDIGO, "": BROWN,
+}  # fmt: skip
+"""How a GPU's compute capability begins, from Maxwell to Blackwell -> colour; AMD's have none."""
 
 COLORS = (SKY, VERMILLION, GREEN, PURPLE, ORANGE, BLUE, BLACK)
 """Colours for what has none of its own, in the order of its values."""
@@ -217,16 +186,17 @@ def _without_maker(slug: str) -> str:
 
 @cache
 def _device_looks() -> Mapping[str, LineStyle]:
-    return device_looks([slug_of(name) for sheet in datasheets() for name in sheet.match])
-
-
-def device_looks(slugs: Iterable[str]) -> Mapping[str, LineStyle]:
-    """Slug without the maker -> look, for DEVICES and these: unique as long as there are enough looks."""
-    looks = {_without_maker(slug): look for slug, look in DEVICES.items()}
-    for name in sorted({_without_maker(slug) for slug in slugs} - set(looks)):
-        free = [look for look in _OTHER_LOOKS if look not in looks.values()] or _OTHER_LOOKS
-        looks[name] = free[zlib.crc32(name.encode()) % len(free)]
-    return looks
+    """Slug without the maker -> look: the colour of its generation, in which each has a marker."""
+    generations: dict[str, dict[str, None]] = {color: {} for color in GENERATIONS.values()}
+    for sheet in datasheets():
+        capability = ".".join(map(str, sheet.capability or ()))
+        color = next(color for begin, color in GENERATIONS.items() if capability.startswith(begin))
+        generations[color] |= dict.fromkeys(_without_maker(slug_of(name)) for name in sheet.match)
+    return {
+        slug: LineStyle(color, marker)
+        for color, slugs in generations.items()
+        for slug, marker in zip(sorted(slugs), cycle(_LINE_MARKERS), strict=False)
+    }
 
 
 def _other(name: str) -> LineStyle:

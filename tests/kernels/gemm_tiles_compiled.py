@@ -19,8 +19,8 @@ import triton
 
 from bench.spec import ITEM_BYTE, Dtype
 from kernels.gemm import pointer, tma
-from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
-from kernels.gemm.tiles import Tile, forced, pointer_tiles
+from kernels.gemm.problem import Gemm, Layout
+from kernels.gemm.tiles import Tile, pointer_tiles
 from tests.kernels.compiled import (
     CAPABILITIES,
     PARKED_ANYWHERE_BYTE,
@@ -100,9 +100,6 @@ def chosen_by_pointers() -> Iterator[Form]:
     addends = itertools.cycle(("bias", "matrix"))
     for capability, dtype in _types():
         full = 16 // ITEM_BYTE[dtype]
-        if dtype != "bfloat16":
-            for tile in _forced(capability, dtype, "NN", wide=True):
-                yield by_pointers(capability, dtype, tile, "NN", full, False)
         for tile in pointer_tiles((capability // 10, 0), dtype, "NN", wide=True):
             # The two 16-bit types compile to the same but for one letter, so they share the work.
             if dtype != "bfloat16":
@@ -124,20 +121,8 @@ def every_by_pointers() -> Iterator[Form]:
         for layout in LAYOUTS if alignment <= full else ():
             wide = alignment == full
             listed = pointer_tiles((capability // 10, 0), dtype, layout, wide=wide)
-            tiles = (*listed, *_forced(capability, dtype, layout, wide=wide))
-            for tile, even_k in itertools.product(tiles, (True, False)):
+            for tile, even_k in itertools.product(listed, (True, False)):
                 yield by_pointers(capability, dtype, tile, layout, alignment, even_k, spills_in_loops=3)
-
-
-def _forced(capability: int, dtype: Dtype, layout: str, *, wide: bool) -> list[Tile]:
-    """The tiles that can be asked for by name and stand in no list, in their shallowest form."""
-    listed = pointer_tiles((capability // 10, 0), dtype, layout, wide=wide)
-    return [
-        tile
-        for m, n in (map(int, name.split("x")) for name in FORCED_TILES)
-        for tile in forced((capability // 10, 0), dtype, layout, m, n, wide=wide)
-        if tile.stages == 3 and tile not in listed
-    ]
 
 
 def _types() -> Iterator[tuple[int, Dtype]]:

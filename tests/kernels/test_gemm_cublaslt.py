@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from bench.autotune.tuning import TIMED, timed_by
+from bench.autotune.tuning import timed_by
 from bench.spec import Launch, Unsupported
 from kernels.gemm import cublaslt, cublaslt_library
 from kernels.gemm.cublaslt_library import Library
@@ -148,29 +148,31 @@ def test_the_first_is_the_heuristics_first_and_is_not_timed(seed: int, quickest:
     assert cublaslt.launch(of, "first", shared).tuning_s == 0
 
 
-def test_the_best_is_the_quickest_of_those_that_run(seed: int, quickest: list[list[str]]) -> None:
+def test_a_tile_is_the_quickest_of_those_that_run(seed: int, quickest: list[list[str]]) -> None:
     ways = [Way(1), Way(2, breaks=1), Way(3, state=15), Way(1), Way(4), Way(5)]
     fake = FakeCublasLt(*ways)
     inputs, of = given(SMALL, seed)
     shared = library(fake)
-    said = cublaslt.launch(of, "best", shared).configuration
-    assert fake.asked == [TIMED] and said.startswith("algo 5 ")
+    said = cublaslt.launch(of, "128x128", shared).configuration
+    assert len(fake.asked) == 1 and said.startswith("algo 5 ")
     # Neither the one that fails when run, nor the one marked as failed, nor one twice.
     assert [[text.split()[1] for text in texts] for texts in quickest] == [["1", "4", "5"]]
     fake.ran.clear()
-    cublaslt.launch(of, "best", shared).call()
+    cublaslt.launch(of, "128x128", shared).call()
     assert [number for number, _ in fake.ran] == [5]
-    assert error(SMALL, inputs, of.d) <= tolerance(SMALL, "cublaslt-best")
+    assert error(SMALL, inputs, of.d) <= tolerance(SMALL, "cublaslt-128x128")
 
 
-def test_what_a_check_takes_first_is_not_remembered_as_the_best(seed: int, quickest: list[list[str]]) -> None:
+def test_what_a_check_takes_first_is_not_remembered_as_the_quickest(
+    seed: int, quickest: list[list[str]]
+) -> None:
     shared = library(FakeCublasLt(Way(1), Way(2)))
     _, of = given(SMALL, seed)
     with timed_by(None):
-        cublaslt.launch(of, "best", shared)
-        cublaslt.launch(of, "best", shared)
-    cublaslt.launch(of, "best", shared)
-    cublaslt.launch(of, "best", shared)
+        cublaslt.launch(of, "128x128", shared)
+        cublaslt.launch(of, "128x128", shared)
+    cublaslt.launch(of, "128x128", shared)
+    cublaslt.launch(of, "128x128", shared)
     assert len(quickest) == 3
 
 
@@ -178,7 +180,7 @@ def test_slots_of_a_ring_ask_once_and_share_what_they_can(seed: int, quickest: l
     fake = FakeCublasLt(Way(1), Way(2))
     shared = library(fake)
     slots = [_as_on_a_gpu(SMALL, seed + i) for i in range(5)]
-    launches = [cublaslt.launch(of, "best", shared) for _, of in slots]
+    launches = [cublaslt.launch(of, "128x128", shared) for _, of in slots]
     gc.collect()
     assert len(fake.asked) == len(quickest) == 1
     kinds = [kind for kind, _ in fake.alive.values()]
@@ -192,10 +194,10 @@ def test_slots_of_a_ring_ask_once_and_share_what_they_can(seed: int, quickest: l
     for other in ({"n": 8}, {"layout": "TT"}, {"dtype": "tf32"}):  # n is the length of no row
         problem = SMALL.model_copy(update=other)
         inputs, of = _as_on_a_gpu(problem, seed)
-        cublaslt.launch(of, "best", shared).call()
+        cublaslt.launch(of, "128x128", shared).call()
         assert error(problem, inputs, of.d) <= tolerance(problem, "cublaslt")
     cublaslt.launch(slots[0][1], "first", shared)
-    assert fake.asked == [TIMED] * 4 + [1]
+    assert len(fake.asked) == 5 and fake.asked[-1] == 1
     del launches, launch
     gc.collect()
     assert [kind for kind, _ in fake.alive.values()] == ["matrix_layout"] * 20
@@ -255,11 +257,11 @@ def test_a_tile_that_nobody_has_is_unsupported_and_says_which_there_are(seed: in
 
 def test_what_cublaslt_declines_is_unsupported(seed: int) -> None:
     _, of = given(SMALL, seed)
-    for which in ("first", "best"):
-        with pytest.raises(Unsupported, match="matmul_algo_get_heuristic: CUBLAS_STATUS_NOT_SUPPORTED"):
-            cublaslt.launch(of, which, library(FakeCublasLt()))
-        with pytest.raises(Unsupported, match="names no algorithm for float32-NN-m12"):
-            cublaslt.launch(of, which, library(FakeCublasLt(Way(1, state=15))))
+    with pytest.raises(Unsupported, match="matmul_algo_get_heuristic: CUBLAS_STATUS_NOT_SUPPORTED"):
+        cublaslt.launch(of, "first", library(FakeCublasLt()))
+    with pytest.raises(Unsupported, match="names no algorithm for float32-NN-m12"):
+        cublaslt.launch(of, "first", library(FakeCublasLt(Way(1, state=15))))
+    for which in ("first", "128x128"):
         with pytest.raises(Unsupported, match="declines, matmul: CUBLAS_STATUS_INVALID_VALUE"):
             cublaslt.launch(of, which, library(FakeCublasLt(Way(1, breaks=1))))
     eight = Gemm(m=16, n=16, k=16, dtype="int8", layout="NN")

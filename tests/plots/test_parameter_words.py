@@ -1,27 +1,28 @@
-"""Words on axes: no figure of a sweep of this checkout names a bare parameter."""
+"""Words on axes: no figure of a sweep of this checkout has a bare parameter along an axis."""
 
 import pytest
 
 import kernels
-from bench.sweep.grammar import QUANTITIES
+from bench.sweep.grammar import whole_numbers
 from plots.base.parameter_words import axis_words
 from tests.our_sweeps import declared
 
 
 @pytest.mark.parametrize("operator", kernels.names())
-def test_every_parameter_of_an_operator_has_words(operator: str) -> None:
-    bare = {name for name in kernels.problem(operator).model_fields if axis_words(name, operator) == name}
+def test_every_number_of_an_operator_has_words(operator: str) -> None:
+    numbers = whole_numbers(kernels.problem(operator))
+    bare = {name for name in numbers if axis_words(name, operator) == name}
 
-    # These names are words already.
-    assert bare <= {"cell", "direction", "function", "kind", "layers", "optimizer", "rows"}
+    # These names are words already; beta is 0 or 1.
+    assert bare <= {"layers", "rows", "beta"}
 
 
-def test_every_column_that_a_sweep_plots_has_words() -> None:
+def test_every_parameter_along_an_axis_of_a_sweep_has_words() -> None:
     plots = [plot for sweep in declared().values() for plot in sweep.get("plot", ())]
-    columns = {column for plot in plots for column in (plot["x"], plot.get("y", "median_s"), *QUANTITIES)}
+    along = {plot[axis] for plot in plots for axis in ("x", "y") if plot.get(axis)} - {"median_s", "rate"}
     operators = kernels.names()
 
-    bare = {name for name in columns if all(axis_words(name, operator) == name for operator in operators)}
+    bare = {name for name in along if all(axis_words(name, operator) == name for operator in operators)}
 
     assert plots
-    assert bare <= {"kind", "layers", "rate", "rows"}
+    assert bare <= {"layers", "rows", "peak_byte"}
