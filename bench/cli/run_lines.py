@@ -11,7 +11,7 @@ from bench.cli.terminal import columns, wrapped
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
 from bench.format import count_text, duration_text, end_of, half_text, seconds_text
-from bench.runner.comparisons import CaseGroup, reachable
+from bench.runner.comparisons import CaseGroup
 from bench.runner.run import Run
 from bench.store.schema import Measurement
 from bench.sweep.load import Case
@@ -112,13 +112,14 @@ def asked_text(cases: Sequence[Case]) -> str:
 
 
 def claims_line(compared: Sequence[CaseGroup]) -> str:
-    """Which claims these cases can decide; empty if their sweeps have none."""
-    if all(each.claim is None for each in compared):
-        return ""
-    claims = reachable(compared)
+    """Which claims these cases can decide; empty if none."""
+    claims: dict[str, list[str]] = {}
+    for each in compared:
+        if each.claim is not None:
+            claims.setdefault(each.sweep, []).append(each.claim.id)
     listed = "; ".join(f"{sweep} {', '.join(ids)}" for sweep, ids in claims.items())
     count = count_text(sum(map(len, claims.values())), "claim")
-    return f"these cases are enough for verdicts on {count}{listed and ': '}{listed}"
+    return listed and f"these cases are enough for verdicts on {count}: {listed}"
 
 
 def left_out_lines(comparisons: Sequence[CaseGroup]) -> Iterator[str]:

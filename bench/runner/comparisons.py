@@ -69,13 +69,6 @@ class CaseGroup:
     cases: tuple[Case, ...]
     claim: Claim | None = None
     """The claim that they decide; None of a line."""
-    enough: Callable[[], bool] = lambda: True
-    """Whether they are enough for a verdict however far off what is expected of the device is."""
-
-    @cached_property
-    def is_sure(self) -> bool:
-        """What `enough` says."""
-        return self.enough()
 
     @property
     def sweep(self) -> str:
@@ -105,15 +98,6 @@ def _costs_s(rows: Iterable[pd.DataFrame]) -> dict[str, float]:
         for each in rows
         for key, seconds in zip(each["key"], each["median_s"], strict=True)
     }
-
-
-def reachable(compared: Iterable[CaseGroup]) -> dict[str, list[str]]:
-    """Sweep -> the ids of its claims that these cases are enough to decide."""
-    claims: dict[str, list[str]] = {}
-    for each in compared:
-        if each.claim is not None and each.is_sure:
-            claims.setdefault(each.sweep, []).append(each.claim.id)
-    return claims
 
 
 def cases_of_suite(suite: LoadedSuite, device: Device) -> list[Case]:
@@ -197,7 +181,7 @@ def decisive(
             keys = _needed(claim, rows[wanted], cost_s, count)
         if keys:
             taken |= {*keys}
-            yield CaseGroup(tuple(by_key[key] for key in keys), claim, partial(_enough, claim, keys, others))
+            yield CaseGroup(tuple(by_key[key] for key in keys), claim)
 
 
 def _lines(cases: Sequence[Case]) -> list[list[Case]]:
@@ -252,24 +236,6 @@ def _needed(claim: Claim, rows: pd.DataFrame, cost_s: Callable[[str], float], co
 def clusters(claim: Claim, rows: pd.DataFrame) -> int:
     """How many clusters of these rows a verdict on the claim would rest on."""
     return cluster_count(claim.test[1], *both_sides(claim, rows))
-
-
-def _enough(claim: Claim, keys: Sequence[str], others: Sequence[pd.DataFrame]) -> bool:
-    """Whether these rows decide the claim on each of these devices, and would without any one of them."""
-    return all(_left(claim, rows[rows["key"].isin(keys)]) >= claim.least for rows in others)
-
-
-def _left(claim: Claim, rows: pd.DataFrame) -> int:
-    """How many clusters are left if a flag makes any one of these rows suspect."""
-    name, count = claim.test[0], clusters(claim, rows)
-    if name == "jumps":  # the next row ends the column
-        return count
-    if name != "slope":
-        return count - 1
-    lines = [seen.keys for seen in both_sides(claim, rows)[0]]
-    # A longer line spans enough without any of its points, and a row is in one line only.
-    ends = (key for line in lines if len(line) < ENOUGH[name] for key in line)
-    return count - any(clusters(claim, rows[rows["key"] != key]) < count for key in ends)
 
 
 def _affordable(costs_s: Sequence[float], count: int, chance: random.Random) -> list[int]:

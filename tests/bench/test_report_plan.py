@@ -49,15 +49,14 @@ def test_only_claims_that_the_cases_are_enough_for_are_named() -> None:
     (run,) = runs([*ceilings(H100_MACHINE), *rows])
     cases = tuple(cast(Case, SimpleNamespace(sweep=SWEEP, key=row.case)) for row in rows)
     claim = {"says": "s", "expect": "above 0.2", "slope": {"x": "n"}}
-    decided, few, part, unsure = (
+    decided, few, part = (
         Claim.model_validate(claim | {"id": f"MM-0{number}", "least": least})
-        for number, least in enumerate((3, 99, 99, 99), start=1)
+        for number, least in enumerate((3, 99, 99), start=1)
     )
     unmeasured = cast(Case, SimpleNamespace(sweep=SWEEP, key="unmeasured"))
     compared = [CaseGroup(cases, decided), CaseGroup(cases, few)]
-    compared += [CaseGroup(cases, unsure, enough=lambda: False)]
     compared += [CaseGroup((*cases, unmeasured), part), CaseGroup(cases)]
-    chosen = SimpleNamespace(claims={SWEEP: [decided, few, part, unsure]})
+    chosen = SimpleNamespace(claims={SWEEP: [decided, few, part]})
     measured = SimpleNamespace(chosen=chosen, comparisons=compared, path=None)
     lines = list(_results(cast(Run, measured), run, 20))
     assert "MM-01" in lines[2] and "SUPPORTED" in lines[2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -22,10 +21,6 @@ from bench.model.roofline import datasheet_s
 from bench.runner.comparisons import (
     LAUNCH_S,
     cases_of_suite,
-    clusters,
-    comparisons,
-    expected_rows,
-    reachable,
 )
 from bench.runner.limits import impossible
 from bench.runner.options import Options, runs_for
@@ -131,37 +126,6 @@ def test_our_suites_find_cases_on_a_processor(name: str) -> None:
     _, cases = chosen(name, CPU)
     mine = [case for case in cases if case.role == "measurement"]
     assert len({case.sweep for case in mine}) >= 6 and not any(case.missing("cpu", None) for case in mine)
-
-
-MISTAKEN = [(4.0, 0.3, 1.0), (4.0, 3.0, 1.0)], [(1.0, 0.75, 1.4), (1.0, 1.1, 1.4), (0.6, 0.9, 1.0)]
-"""What a device without and with a datasheet may be instead of what is expected: times as fast, and times the
-ridge and the launch floor."""
-
-
-@pytest.mark.parametrize(
-    "device",
-    [CPU, *map(of_datasheet, drawn(MEASURED, 1, "GPUs of tours"))],
-    ids=lambda device: device.slug,
-)
-def test_the_plan_of_the_tour_is_enough_for_every_claim_that_it_counts(device: Device, seed: int) -> None:
-    """Also if the device is not as expected, and if a flag makes any one time suspect."""
-    suite, cases = chosen(TOUR, device)
-    between = [case for case in cases if case.role == "measurement" and not impossible(case, device)]
-    compared = comparisons(between, {each.name: each.sweep.claims for each in suite.loaded}, device)
-    keys = {case.key for case in between}
-    chance = random.Random(seed)
-    for sweep, ids in reachable(compared).items():
-        (loaded,) = [each for each in suite.loaded if each.name == sweep]
-        rows = expected_rows([case for case in loaded.cases if case.key in keys], device)
-        for claim in [each for each in loaded.sweep.claims if each.id in ids]:
-            for faster, ridge, launch in MISTAKEN[device.datasheet is not None]:
-                really = rows.assign(
-                    median_s=rows["median_s"] / faster,
-                    ridge=rows["ridge"] * ridge,
-                    launch_s=rows["launch_s"] * launch,
-                )
-                left = really[really["key"] != chance.choice(list(really["key"]))]
-                assert clusters(claim, left) >= claim.least, (sweep, claim.id, faster, ridge, launch)
 
 
 def of(slug: str) -> Device:
