@@ -2,8 +2,7 @@
 
 RESULT... are the imported timings (`make public` puts them into results/imported; results/reference/public is
 committed). Printed is what each source would be told if it were a unit: its usual rate against the other
-sources on the same kind of device, and against the datasheet's shares of other kinds, as it is and at 85 and
-70 % of its speed.
+sources on the same kind of device, as it is and at 85 and 70 % of its speed.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from typing import cast
 
 import pandas as pd
 
-from bench.accept.expected import by_datasheet, by_others
+from bench.accept.expected import by_others
 from bench.accept.judge import verdict_of
 from bench.accept.readings import CACHE, dtype_of, read, unit_of
 from bench.accept.usual import FILE, UsualRates
-from bench.device.datasheet import find_datasheet
 
 QUANTILE = {"FLOP/s": 0.5, "byte/s": 0.9}
 """Unit -> the quantile of a source's rates that is usual."""
@@ -65,18 +63,16 @@ def usual_text(entries: Iterable[UsualRates]) -> str:
     return "\n".join([*lines, ""])
 
 
-def verdicts(entries: list[UsualRates]) -> Counter[tuple[str, float, str]]:
-    """(evidence, speed, verdict) -> how many sources on how many devices would be told so."""
-    counts: Counter[tuple[str, float, str]] = Counter()
+def verdicts(entries: list[UsualRates]) -> Counter[tuple[float, str]]:
+    """(speed, verdict) -> how many sources on how many devices would be told so."""
+    counts: Counter[tuple[float, str]] = Counter()
     for entry in entries:
-        sheet = find_datasheet(entry.device_name)
         row = SimpleNamespace(kind=entry.kind, device_name=entry.device_name)
         rest = [
             each for each in entries if (each.device_name, each.source) != (entry.device_name, entry.source)
         ]
-        for expects in (by_others(row, rest), by_datasheet(row, sheet, rest)):
-            for speed in SPEEDS if expects else ():
-                counts[expects.by, speed, verdict_of(speed * entry.usual, expects)] += 1
+        if expects := by_others(row, rest):
+            counts.update((speed, verdict_of((speed * entry.usual,) * 3, expects)) for speed in SPEEDS)
     return counts
 
 
@@ -86,10 +82,9 @@ def main(paths: list[Path]) -> None:
     FILE.write_text(usual_text(entries))
     print(f"{FILE}: {len(entries)} entries, {len({each.device_name for each in entries})} devices")
     counts = verdicts(entries)
-    for by in ("others", "datasheet"):
-        for speed in SPEEDS:
-            told = {verdict: counts[by, speed, verdict] for verdict in ("PASS", "LOW", "FAIL")}
-            print(f"{by}, at {speed:.0%} of its speed: {told}")
+    for speed in SPEEDS:
+        told = {verdict: counts[speed, verdict] for verdict in ("PASS", "LOW", "FAIL", "UNKNOWN")}
+        print(f"at {speed:.0%} of its speed: {told}")
 
 
 if __name__ == "__main__":

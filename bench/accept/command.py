@@ -31,9 +31,10 @@ def accept(
 ) -> None:
     """Is this device as fast as its kind should be? Two minutes on a GPU: PASS, LOW or FAIL by kind of work.
 
-    Compared with earlier runs on this kind of device, with what others have measured on it and
-    with the datasheet; the strongest that there is decides. Exit code 0: everything that could
-    be judged passes. 1: something is slower than expected. 2: nothing could be judged, or bad input.
+    Compared with earlier runs on this kind of device, else with what others have measured on it.
+    UNKNOWN: its rows are not fit to be judged, or too little is known. IMPLAUSIBLE: faster than it
+    can be. Exit code 0: everything that could be judged passes. 1: something is LOW, FAIL or
+    IMPLAUSIBLE. 2: nothing could be judged, rows were not fit for it, or bad input.
     """
     from bench.accept.report import exit_code, lines
 
@@ -51,16 +52,10 @@ def _measured(device: str, budget: str | None, results: Path | None) -> list[Pat
     from bench.runner.options import Options
     from bench.runner.run import RESULTS
 
-    options = Options(
-        device=device,
-        suite=SUITE,
-        budget=budget,
-        results=(results or RESULTS).absolute(),
-    )
-    made = measure(options)
-    for result in made:
-        if result.reason:
-            raise UserError(f"accept: {result.reason}")
+    folder = (results or RESULTS).absolute()
+    made = measure(Options(device=device, suite=SUITE, budget=budget, results=folder))
+    if why := next((result.reason for result in made if result.reason), ""):
+        raise UserError(f"accept: {why}")
     return [result.path for result in made if result.path is not None]
 
 

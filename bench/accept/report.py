@@ -6,15 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from bench.accept.expected import ExpectedRates
 from bench.accept.judge import JudgedKind, Verdict
-from bench.accept.readings import unit_of
-from bench.case_name import row_name
+from bench.accept.readings import NO_INTERVAL, unit_of
 from bench.cli.table import table_lines
 from bench.format import amount_text, seconds_text, share_text
 
 
 def exit_code(judged: Sequence[JudgedKind]) -> int:
-    """0: all that could be judged passes. 1: something is LOW or FAIL. 2: nothing could be judged."""
-    return {"PASS": 0, "LOW": 1, "FAIL": 1, "UNKNOWN": 2}[overall(judged)]
+    """0: all that could be judged passes. 1: something is LOW, FAIL or IMPLAUSIBLE. 2: rows were not fit."""
+    return {"PASS": 0, "UNKNOWN": 2}.get(overall(judged), 1)
 
 
 def lines(judged: Sequence[JudgedKind]) -> Iterator[str]:
@@ -36,34 +35,41 @@ def lines(judged: Sequence[JudgedKind]) -> Iterator[str]:
     for each in judged:
         if each.causes:
             yield f"{each.kind}: {'; '.join(each.causes)}"
-        elif each.verdict in ("LOW", "FAIL"):
-            yield f"{each.kind}: no flag tells a cause: {row_name(each.row)}"
 
 
 def overall(judged: Sequence[JudgedKind]) -> Verdict:
-    """The worst verdict of those that could be judged."""
+    """The worst verdict of those that could be judged; UNKNOWN if none could, or one was disturbed."""
     verdicts = {each.verdict for each in judged}
-    order: tuple[Verdict, ...] = ("FAIL", "LOW", "PASS")
-    return next((verdict for verdict in order if verdict in verdicts), "UNKNOWN")
+    order: tuple[Verdict, ...] = ("IMPLAUSIBLE", "FAIL", "LOW", "PASS")
+    worst: Verdict = next((verdict for verdict in order if verdict in verdicts), "UNKNOWN")
+    return "UNKNOWN" if worst == "PASS" and _disturbed(judged) else worst
+
+
+def _disturbed(judged: Sequence[JudgedKind]) -> list[str]:
+    """Kinds of work that could have been judged on a quiet machine."""
+    return [each.kind for each in judged if each.row.unfit not in ("", NO_INTERVAL)]
 
 
 def sentence(judged: Sequence[JudgedKind]) -> str:
     """How many kinds of work are slower than expected, or faster than possible, and which most of all."""
-    bad = [each for each in judged if each.verdict in ("FAIL", "LOW")]
-    unknown = sum(each.verdict == "UNKNOWN" for each in judged)
-    known = len(judged) - unknown
+    slow = [each for each in judged if each.verdict in ("FAIL", "LOW")]
+    fast = [each.kind for each in judged if each.verdict == "IMPLAUSIBLE"]
+    unfit = _disturbed(judged)
+    known = sum(each.verdict != "UNKNOWN" for each in judged)
+    if fast:
+        return f"faster than its kind can be in {len(fast)} of {known} kinds of work, as in {fast[0]}"
+    if slow:
+        worst = min(slow, key=_of_least)
+        return (
+            f"slower than expected in {len(slow)} of {known} kinds of work, most of all in {worst.kind}, at "
+            f"{share_text(_of_least(worst))} of the least that is expected"
+        )
+    if unfit:
+        return f"no row is fit to be judged in {len(unfit)} of {len(judged)} kinds of work, as in {unfit[0]}"
     if not known:
-        return "no earlier run, no timing of others and no datasheet says what to expect"
-    if not bad:
-        rest = f", nothing is known of {unknown} more" if unknown else ""
-        return f"as fast as expected in {known} of {known} kinds of work{rest}"
-    worst = min(bad, key=_of_least)
-    if _of_least(worst) >= 1:
-        return f"faster than its kind can be in {len(bad)} of {known} kinds of work, as in {worst.kind}"
-    return (
-        f"slower than expected in {len(bad)} of {known} kinds of work, most of all in {worst.kind}, at "
-        f"{share_text(_of_least(worst))} of the least that is expected"
-    )
+        return "too little is known: of what to expect, or of how fast it is"
+    rest = f", nothing is known of {len(judged) - known} more" if known < len(judged) else ""
+    return f"as fast as expected in {known} of {known} kinds of work{rest}"
 
 
 def headline(judged: Sequence[JudgedKind]) -> str:
