@@ -175,6 +175,8 @@ class Run:
         else:
             begun = begin(self.folder, name, self.chosen.sweeps)
         self._journal, self.run_id, self.left = begun.journal, begun.run_id, begun.left
+        if self.device.kind == "cpu":  # while it imports torch; a GPU is first looked at without our worker
+            self.worker.begin()
         self.rounds.resume(begun.rows)
         if begun.rows:
             # All rows must agree on the unit's names and the tags: this part's own tags come first.
