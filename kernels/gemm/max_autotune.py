@@ -71,7 +71,7 @@ class Product:
         try:
             self(*inputs)
         finally:
-            algorithms.clear_feedback_savers()  # type: ignore[no-untyped-call]
+            algorithms.clear_feedback_savers()
         self.chosen = _in_words(min(told[-1], key=told[-1].__getitem__)) if told and told[-1] else ""
 
 

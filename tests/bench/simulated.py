@@ -248,20 +248,37 @@ class Doubling(Problem):
         return 4 * self.size
 
 
-def doubling(cuda: SimulatedCuda, cold_s: float = COLD_S, warm_s: float = WARM_S) -> Operator:
-    """The operator, its kernels on this simulated device."""
-    runs = itertools.count(1)
+Run = Callable[[Doubling, torch.Tensor, torch.Tensor], None]
+"""What each call of a launch does, of its problem, x and y."""
 
-    def kernel(x: torch.Tensor, y: torch.Tensor, factor: float = 2.0) -> Callable[[], float]:
+
+class Kernels:
+    """Implementations of the operator on a simulated device, most of which misbehave."""
+
+    of_calls = ("good", "wrong", "breaking", "slow", "escaping", "uncapturable", "exhausting")
+    """Those of which a method is what each call does; the others build their launch."""
+    whole = ("allocating", "raising", "faulting", "stuck", "stuck_at_first", "declining")
+
+    def __init__(self, cuda: SimulatedCuda, cold_s: float, warm_s: float) -> None:
+        self.cuda, self.cold_s, self.warm_s = cuda, cold_s, warm_s
+        self.runs = itertools.count(1)
+
+    def implementations(self) -> dict[str, Any]:
+        """Name -> what builds a launch."""
+        built = {name: self.built(getattr(self, name)) for name in self.of_calls}
+        whole = {name: getattr(self, name) for name in self.whole}
+        return built | whole | {"blocking": self.built(self.blocking, blocks=True)}
+
+    def kernel(self, x: torch.Tensor, y: torch.Tensor, factor: float = 2.0) -> Callable[[], float]:
         def operation() -> float:
             torch.mul(x, factor, out=y)
-            slow = 1.3 if cuda.device_s > cuda.slow_after_s else 1.0
-            return slow * (warm_s if cuda.touch(x.data_ptr(), 2 * x.nbytes) else cold_s)
+            slow = 1.3 if self.cuda.device_s > self.cuda.slow_after_s else 1.0
+            return slow * (self.warm_s if self.cuda.touch(x.data_ptr(), 2 * x.nbytes) else self.cold_s)
 
         return operation
 
-    def built(run: Callable[[Doubling, torch.Tensor, torch.Tensor], None], **facts: Any) -> Any:
-        """The implementation of which each call is `run`, of its problem, x and y."""
+    def built(self, run: Run, **facts: Any) -> Any:
+        """The implementation of which each call is `run`."""
 
         def build(problem: Doubling, x: torch.Tensor) -> Launch:
             y = torch.empty_like(x)
@@ -274,93 +291,90 @@ def doubling(cuda: SimulatedCuda, cold_s: float = COLD_S, warm_s: float = WARM_S
 
         return build
 
-    def good(_: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
-        cuda.launch(kernel(x, y))
+    def good(self, _: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.cuda.launch(self.kernel(x, y))
 
-    def wrong(_: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
-        cuda.launch(kernel(x, y, 2.001))
+    def wrong(self, _: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.cuda.launch(self.kernel(x, y, 2.001))
 
-    def breaking(_: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+    def breaking(self, _: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
         """Right at first, wrong once it has run a while."""
-        cuda.launch(lambda: kernel(x, y, 2.0 if next(runs) < 50 else 3.0)())
+        self.cuda.launch(lambda: self.kernel(x, y, 2.0 if next(self.runs) < 50 else 3.0)())
 
-    def slow(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+    def slow(self, problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
         """A fixed time for each element, as where a type has no fast path."""
 
         def operation() -> float:
-            cuda.largest = max(cuda.largest, x.numel())
+            self.cuda.largest = max(self.cuda.largest, x.numel())
             torch.mul(x, 2, out=y)
             return problem.seconds_each * x.numel()
 
-        cuda.launch(operation)
+        self.cuda.launch(operation)
 
-    def escaping(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+    def escaping(self, problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
         """Runs on another stream, which a capture does not see."""
-        if cuda.capturing is None:
-            good(problem, x, y)
+        if self.cuda.capturing is None:
+            self.good(problem, x, y)
 
-    def uncapturable(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
-        if cuda.capturing is not None:
-            cuda.refuse()
-        good(problem, x, y)
+    def uncapturable(self, problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+        if self.cuda.capturing is not None:
+            self.cuda.refuse()
+        self.good(problem, x, y)
 
-    def blocking(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+    def blocking(self, problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
         """The host waits until it is done, as for a copy of pageable memory; in a capture it may not."""
-        uncapturable(problem, x, y)
-        cuda.synchronize()
+        self.uncapturable(problem, x, y)
+        self.cuda.synchronize()
 
-    def exhausting(problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
+    def exhausting(self, problem: Doubling, x: torch.Tensor, y: torch.Tensor) -> None:
         """Memory runs out while it is captured; whether that breaks the capture, too, is up to the device."""
-        if cuda.capturing is not None:
-            cuda.broken = cuda.broken_by_shortage
+        if self.cuda.capturing is not None:
+            self.cuda.broken = self.cuda.broken_by_shortage
             raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate 2.00 GiB.\n{ADVICE}")
-        good(problem, x, y)
+        self.good(problem, x, y)
 
-    def allocating(problem: Doubling, x: torch.Tensor) -> Launch:
+    def allocating(self, problem: Doubling, x: torch.Tensor) -> Launch:
         """Each call writes memory of its own."""
 
         def call() -> torch.Tensor:
             y = torch.empty_like(x)
-            good(problem, x, y)
+            self.good(problem, x, y)
             return y
 
         return Launch(call)
 
-    def raising(problem: Doubling, x: torch.Tensor) -> Launch:
+    def raising(self, problem: Doubling, x: torch.Tensor) -> Launch:
         raise RuntimeError("no tile fits")
 
-    def faulting(problem: Doubling, x: torch.Tensor) -> Launch:
+    def faulting(self, problem: Doubling, x: torch.Tensor) -> Launch:
         def call() -> torch.Tensor:
-            cuda.faulty = True
+            self.cuda.faulty = True
             return x
 
         return Launch(call, (x,))
 
-    def stuck(problem: Doubling, x: torch.Tensor, kernels: Sequence[str] = ("young",)) -> Launch:
+    def stuck(self, problem: Doubling, x: torch.Tensor, kernels: Sequence[str] = ("young",)) -> Launch:
         """As the tuner does with kernels of these names, of which only `old` ever ends."""
         (name, *_), given_up = trusted([SimpleNamespace(kernel=kernel) for kernel in kernels])
         if name.kernel != "old":
-            cuda.faulty = True
+            self.cuda.faulty = True
             raise Stuck(name.kernel, f"{name.kernel} has not ended after 30 s", "timeout")
-        return replace(built(good)(problem, x), passed_over=tuple(given_up))
+        return replace(self.built(self.good)(problem, x), passed_over=tuple(given_up))
 
-    def stuck_at_first(problem: Doubling, x: torch.Tensor) -> Launch:
-        return stuck(problem, x, ("young", "new", "old"))
+    def stuck_at_first(self, problem: Doubling, x: torch.Tensor) -> Launch:
+        return self.stuck(problem, x, ("young", "new", "old"))
 
-    def declining(problem: Doubling, x: torch.Tensor) -> Launch:
+    def declining(self, problem: Doubling, x: torch.Tensor) -> Launch:
         raise Unsupported(f"the library takes no {problem.size} elements")
 
-    of_calls = (good, wrong, breaking, slow, escaping, uncapturable, exhausting)
-    whole = (allocating, raising, faulting, stuck, stuck_at_first, declining)
+
+def doubling(cuda: SimulatedCuda, cold_s: float = COLD_S, warm_s: float = WARM_S) -> Operator:
+    """The operator, its kernels on this simulated device."""
     return Operator(
         problem=Doubling,
         inputs=lambda problem, uniform: (uniform(problem.size),),
         reference=lambda problem, x: 2 * x.double(),
-        implementations={
-            **{run.__name__: built(run) for run in of_calls},
-            **{build.__name__: build for build in whole},
-            "blocking": built(blocking, blocks=True),
-        },
+        implementations=Kernels(cuda, cold_s, warm_s).implementations(),
         tolerance=lambda problem, implementation: 1e-6,
         examples=[],
     )

@@ -197,19 +197,6 @@ def test_the_command_predicts_any_gpu_and_says_on_what_that_rests(
     assert "no prediction: fewer than 16 timings are among the results of inductor, " in text
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["predict", "softmaks", "rows=1"], "kernels/ has no operator 'softmaks'"),
-        (["predict", "softmax", "rows=1"], "softmax needs dtype, direction, rows, length"),
-    ],
-)
-def test_bad_words_are_one_sentence(words: list[str], says: str) -> None:
-    more = ["--on", "l4"] if words[0] == "predict" else []
-    code, text = said(*words, *more)
-    assert code == 2 and says in text and "Traceback" not in text
-
-
 def test_times_near_a_launch_and_gpus_without_a_datasheet_teach_nothing(tmp_path: Path) -> None:
     sound = [softmax(OWN, two_passes, rows) for rows in distinct_rows(3)]
     near = replace(sound[0], clock_start_s=0.2 * sound[0].median_s)

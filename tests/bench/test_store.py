@@ -8,7 +8,6 @@ import random
 import shutil
 import stat
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -53,23 +52,6 @@ def test_files_of_different_operators_and_newer_columns_join(tmp_path: Path) -> 
     assert frame["later"].isna().tolist() == [True, True, False]
     assert frame["moved_written"].isna().all() and list(frame["byte"]) == [row().byte] * 3
     pd.testing.assert_frame_equal(read_frame([tmp_path / f"{name}.parquet" for name in "abc"]), frame)
-
-
-@pytest.mark.parametrize(
-    ("name", "make", "says"),
-    [
-        ("no.parquet", lambda p: None, "no such file"),
-        ("no", lambda p: p.mkdir(), "no .parquet file in this folder"),
-        ("text.parquet", lambda p: p.write_text("x"), "not a whole parquet file"),
-        ("empty.parquet", lambda p: p.write_bytes(b""), "not a whole parquet file"),
-        ("foreign.parquet", lambda p: pd.DataFrame({"a": [1]}).to_parquet(p), "no roofbench schema"),
-    ],
-)
-def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, make: Any, says: str) -> None:
-    make(tmp_path / name)
-    with pytest.raises(UserError, match=says) as error:
-        read_frame([tmp_path / name])
-    assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("schema", ["99", "1"])

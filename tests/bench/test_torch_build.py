@@ -189,7 +189,7 @@ def test_after_setup_the_environment_has_our_commands_in_any_folder(tmp_path: Pa
         assert done.stdout == "ours a b\n", done.stderr
 
 
-@pytest.mark.parametrize("target", ["setup", "bench", "test", "figures", "public"])
+@pytest.mark.parametrize("target", ["bench", "test", "public"])
 def test_a_python_as_it_is_gets_nothing_installed(tmp_path: Path, target: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     folder = tmp_path / "checkout"

@@ -22,12 +22,8 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize("asked", EVERYTHING, ids=str)
-def test_compiles(
-    asked: Compilation, compilers: Compilers, count: Callable[[str, int], None], note: Callable[[str], None]
-) -> None:
+def test_compiles(asked: Compilation, compilers: Compilers, note: Callable[[str], None]) -> None:
     outcome = compilers.outcome(asked)
-    count("kernels compiled and launched", outcome.compiled)
-    count("configurations passed over", len(outcome.passed_over))
     for text in outcome.passed_over:
         note(f"{GPUS[asked.gpu]} {asked.operator} {asked.implementation}: passed over {text}")
     if outcome.unsupported:

@@ -22,12 +22,10 @@ def found(source: str) -> Findings:
     return findings
 
 
-def test_every_name_and_call(count: Callable[[str, int], None], note: Callable[[str], None]) -> None:
+def test_every_name_and_call(note: Callable[[str], None]) -> None:
     findings = Findings()
     for path, source in sources(ROOT):
         find(path, source, findings)
-    count("names", len(findings.resolved))
-    count("calls bound to signatures", len(findings.calls))
     for text in findings.optional:
         note(f"absent, and the source does without: {text}")
     assert not findings.missing, "\n".join(findings.missing)
@@ -46,12 +44,9 @@ def test_every_name_and_call(count: Callable[[str, int], None], note: Callable[[
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("import torch\ntorch._C._cuda_getDriver()", ":2: torch._C._cuda_getDriver does not exist"),
-        ("import torch\ndef f():\n    return torch.cuda.no_such", ":3: torch.cuda.no_such does not exist"),
         ("from torch.cuda import no_such", ":1: import of torch.cuda"),
         ("import triton.language as tl\n@jit\ndef k(x):\n    tl.no_such(x)", ":4: triton.language.no_such"),
         ("import triton.testing\ntriton.testing.do_bench(f, repetitions=2)", ":2: triton.testing.do_bench("),
-        ("import torch\ngetattr(torch, 'no_such')", ":2: torch.no_such"),
         ("def f(cuda):\n    cuda.no_such()", ":2: torch.cuda.no_such"),
     ],
 )
@@ -73,14 +68,13 @@ def test_methods_of_objects_of_torch(kind: str) -> None:
     assert all(hasattr(getattr(torch.cuda, kind), name) for name in METHODS[kind].split())
 
 
-def test_nvml_functions_and_constants(count: Callable[[str, int], None]) -> None:
+def test_nvml_functions_and_constants() -> None:
     """Also those that are asked for by their names as text, which no guard may make a mistake of."""
     named = {
         (word, f"{path}:{line}")
         for path, source in sources(ROOT)
         for line, word in words(source, r"nvml[A-Z]\w+|NVML_[A-Z]\w+")
     }
-    count("NVML names", len({word for word, _ in named}))
     members = {name for name, _ in pynvml.c_nvmlFieldValue_t._fields_}
     there = members | set(dir(pynvml))
     assert not [f"{at}: pynvml has no {word}" for word, at in named if word not in there]
@@ -88,7 +82,7 @@ def test_nvml_functions_and_constants(count: Callable[[str, int], None]) -> None
     assert known <= {word for word, _ in named}
 
 
-def test_nvml_arguments(count: Callable[[str, int], None]) -> None:
+def test_nvml_arguments() -> None:
     """Functions that NvmlGpu calls by name: what is given after the name, and the handle before it."""
     first = {"scaled": 2, "ask": 1, "mode": 1}
     for _, source in sources(ROOT):
@@ -99,14 +93,12 @@ def test_nvml_arguments(count: Callable[[str, int], None]) -> None:
                         given = len(node.args) - first[how]
                         signature = inspect.signature(getattr(pynvml, name))
                         signature.bind(None, *[None] * given)  # TypeError says what is wrong
-                        count("NVML calls bound to signatures", 1)
 
 
-def test_versions_of_what_makes_a_kernel(count: Callable[[str, int], None]) -> None:
+def test_versions_of_what_makes_a_kernel() -> None:
     """Answers without a GPU."""
     text = choices.versions(90)
     assert text.startswith("triton ") and ", ptxas " in text, text
-    count("versions() answered", 1)
 
 
 def test_options_of_inductor() -> None:
@@ -128,5 +120,5 @@ def test_the_feedback_of_inductor() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "feedback_fn"
     ]
     assert calls and all(ast.unparse(call.args[0]) == "timings" and not call.keywords for call in calls)
-    choice = ir.ChoiceCaller("mm", [], None, "BLOCK_M=64, num_warps=4")  # type: ignore[arg-type]
+    choice = ir.ChoiceCaller("mm", [], None, "BLOCK_M=64, num_warps=4")
     assert (choice.name, choice.description) == ("mm", "BLOCK_M=64, num_warps=4")

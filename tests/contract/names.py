@@ -43,8 +43,6 @@ class Findings:
 
     resolved: set[str] = field(default_factory=set)
     """Full names that exist."""
-    calls: set[tuple[str, int]] = field(default_factory=set)
-    """Calls that were bound to a signature: `file:line` and column."""
     missing: list[str] = field(default_factory=list)
     """`file:line: what is wrong`."""
     optional: list[str] = field(default_factory=list)
@@ -131,8 +129,6 @@ class _File(ast.NodeVisitor):
             bind(*[None] * (0 if open_ended else len(node.args)), **keywords)
         except TypeError as error:
             self._absent(node, f"{function.name}{signature}: {error}", {"TypeError", "Exception"})
-            return
-        self.into.calls.add((self._at(node), node.col_offset))
 
     def visit_Try(self, node: ast.Try) -> None:
         self._guards.append({n for handler in node.handlers for n in _names(handler.type)})

@@ -1,11 +1,10 @@
-"""Fixtures and report of the contract suite: counts, notes, and a pool of processes that compile."""
+"""Fixtures and report of the contract suite: notes, and a pool of processes that compile."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import platform
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -16,25 +15,13 @@ import pytest
 
 from tests.contract.compiling import Compilation, Outcome, compile_one
 
-COUNTS = pytest.StashKey[Counter[str]]()
 NOTES: pytest.StashKey[list[str]] = pytest.StashKey()
 ROOT = Path(__file__).parents[2]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start counting."""
-    config.stash[COUNTS] = Counter()
+    """Nothing is noted yet."""
     config.stash[NOTES] = []
-
-
-@pytest.fixture
-def count(pytestconfig: pytest.Config) -> Callable[[str, int], None]:
-    """Adds to a number of the last line: `count("kernels compiled", 1)`."""
-
-    def add(what: str, number: int) -> None:
-        pytestconfig.stash[COUNTS][what] += number
-
-    return add
 
 
 @pytest.fixture
@@ -84,16 +71,15 @@ def compilers(request: pytest.FixtureRequest) -> Iterator[Compilers]:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The line of counts, last."""
+    """The notes, and the versions last."""
     import torch
     import triton
 
     noted = config.stash[NOTES]
     for line in dict.fromkeys(noted):
         terminalreporter.write_line(f"note: {line}")
-    counts = ", ".join(f"{number} {what}" for what, number in sorted(config.stash[COUNTS].items()))
     failures = sum(len(terminalreporter.stats.get(kind, ())) for kind in ("failed", "error"))
     terminalreporter.write_line(
         f"contract: torch {torch.__version__} (CUDA {torch.version.cuda}), Triton {triton.__version__}, "
-        f"Python {platform.python_version()}: {counts}; {failures} failures"
+        f"Python {platform.python_version()}: {failures} failures"
     )

@@ -182,19 +182,6 @@ def test_a_file_called_score_needs_its_folder(tmp_path: Path, monkeypatch: pytes
     assert "Scored: " in invoke("score", "score").output
 
 
-def test_help_tells_both_ways() -> None:
-    told = " ".join(invoke("--help").output.split())
-    assert (
-        "[draw] RESULT... [-o DIR] | report RESULT... | score RESULT..." in told
-        and "draw" in told
-        and "./score" in told
-    )
-    assert "--json" in invoke("score", "--help").output and "--output" in invoke("draw", "--help").output
-    for wrong in ((), ("--nonsense",), ("score",)):
-        done = invoke(*wrong)
-        assert done.exit_code == 2 and "Usage: " in done.stderr
-
-
 def refused(*arguments: object) -> str:
     done = invoke(*arguments)
     assert done.exit_code == 2, done.output
@@ -203,27 +190,18 @@ def refused(*arguments: object) -> str:
 
 
 def test_refusals_are_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "text.parquet").write_text("not parquet")
-    assert "text.parquet: not a whole parquet file" in refused(tmp_path / "text.parquet")
-    assert "no such file" in refused(tmp_path / "none.parquet")
-    (tmp_path / "empty").mkdir()
-    assert "no .parquet file" in refused(tmp_path / "empty")
+    """Of files that are none of ours: test_refusals.py."""
     table = pa.table({"x": [1]})
-    pq.write_table(table.replace_schema_metadata({"roofbench.schema": "99"}), tmp_path / "other.parquet")
-    assert "schema 99" in refused(tmp_path / "other.parquet")
     pq.write_table(
         table.replace_schema_metadata({"roofbench.schema": str(SCHEMA)}), tmp_path / "torn.parquet"
     )
     assert "lacks the column" in refused(tmp_path / "torn.parquet")
-    skipped = [dataclasses.replace(r, **NO_TIME) for r in small()]
-    said_ = refused(write(tmp_path / "skipped.parquet", skipped))
-    assert "no row has a time" in said_ and "10 skipped" in said_
-    assert "nothing to draw" in refused(write(tmp_path / "no_rows.parquet", []))
+    skipped = write(tmp_path / "skipped.parquet", [dataclasses.replace(r, **NO_TIME) for r in small()])
+    for words in ((), ("score",)):
+        assert "no row has a time" in refused(*words, skipped)
     (tmp_path / "file").write_text("")
     file = write(tmp_path / "run.parquet", small())
     assert "cannot be written" in refused(file, "-o", tmp_path / "file" / "below")
-    assert "no such file" in refused("score", tmp_path / "none.parquet")
-    assert "no row has a time" in refused("score", tmp_path / "skipped.parquet")
     nowhere = invoke("score", file, "--json", tmp_path / "file" / "below")
     assert nowhere.exit_code == 2 and "below: cannot be written: " in nowhere.stderr
 

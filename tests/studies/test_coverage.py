@@ -24,13 +24,11 @@ from studies.interval_coverage import (
     coverage_lines,
     do_bench,
     least,
-    per_sample,
     simulate,
     standard_error,
     stdrel,
-    true_noise,
 )
-from studies.simulated_streams import RUN_S, STREAMS, Launches, Stream, jitter, steady, two_states
+from studies.simulated_streams import STREAMS
 from tests.drawing import run_seed
 
 PROMISED = 0.93
@@ -99,83 +97,6 @@ def test_short_visits_to_a_loaded_device_replace_one_long_settling(scores: list[
 
 
 # ---- streams
-
-
-def test_two_states_last_as_long_as_they_say(seed: int) -> None:
-    """The quick one 70 % of the time: of 40 runs, each of some 2,100 stays, within a fiftieth."""
-    at_s = np.linspace(0, RUN_S, 20_000)
-    levels = np.array([two_states(0.05, 0.075)(np.random.default_rng([seed, i]))(at_s) for i in range(40)])
-    assert set(np.unique(levels)) == {1.0, 1.05}
-    assert np.mean(levels == 1.0) == pytest.approx(0.7, abs=0.02)
-    changes = np.mean(np.abs(np.diff(levels, axis=1)) > 0) * 20_000
-    assert RUN_S / changes == pytest.approx(0.075, rel=0.15)
-
-
-def test_every_level_is_defined_all_over_the_run_and_after(seed: int) -> None:
-    for stream in STREAMS:
-        level = stream.level(np.random.default_rng(seed))
-        found = level(np.linspace(0, RUN_S + 50, 1000))
-        assert found.shape == (1000,) and np.all((found > 0.8) & (found < 1.2)), stream.name
-
-
-def test_noise_is_as_it_says(seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    count = 100_000
-    slow = BY_NAME["5 % stragglers, 3 times as long"].noise(chance)(count)
-    assert np.mean(slow > 2) == pytest.approx(0.05, abs=0.005)
-    remembered = BY_NAME["AR 0.95 from launch to launch, 1 %"].noise(chance)
-    values = np.concatenate([remembered(7) for _ in range(count // 7)])
-    assert np.std(values) == pytest.approx(0.01, rel=0.15)
-    assert np.corrcoef(values[1:], values[:-1])[0, 1] == pytest.approx(0.95, abs=0.01)
-
-
-def test_launches_are_read_in_steps_while_the_run_goes_on() -> None:
-    stream = Stream("", 30.04e-6, steady, jitter(0.0))
-    launches = Launches(stream, lambda at_s: np.where(at_s < 1.0, 1.0, 2.0), 0.9, 9, np.random.default_rng(0))
-    per_launch, took = launches.sample()
-    assert took == pytest.approx(270.5e-6) and per_launch == pytest.approx(270.5e-6 / 9)
-    assert launches.now() == pytest.approx(0.9 + took)
-    while launches.now() < 1.1:
-        per_launch, took = launches.sample()
-        assert took / launches.step_s == pytest.approx(round(took / launches.step_s), abs=1e-6)
-    assert per_launch == pytest.approx(60.06e-6, rel=1e-3)
-    assert launches.samples == pytest.approx(0.1 / 270e-6 + 0.1 / 540e-6, rel=0.3)
-
-
-def test_the_error_is_held_against_where_the_run_is_for_longest() -> None:
-    run = SimulatedRun(LONG_STATES, np.random.default_rng(0))
-    run.case = lambda at_s: np.where(at_s < 0.4 * RUN_S, 1.05, 1.0)
-    assert run.typical_level == 1.0
-    run.case = lambda at_s: np.where(at_s < 0.6 * RUN_S, 1.05, 1.0)
-    assert run.typical_level == 1.05
-
-
-def test_samples_last_as_long_as_their_clock_needs() -> None:
-    assert per_sample(BY_NAME["5 us, 1 % of the launches doubled"]) == 50
-    assert per_sample(BY_NAME["a clock that reads in 10 us"]) == 40
-
-
-def test_a_launchs_true_time_is_the_middle_of_its_noise(seed: int) -> None:
-    stream = BY_NAME["5 us, 1 % of the launches doubled"]
-    assert true_noise(stream, np.random.default_rng(seed)) == pytest.approx(1.0, abs=7e-4)
-
-
-def test_the_ceilings_of_a_run_tell_how_restless_it_is(seed: int) -> None:
-    quiet = SimulatedRun(QUIET, np.random.default_rng(seed)).noise()
-    drifting = SimulatedRun(BY_NAME["slow drift, 2 % up and down"], np.random.default_rng(seed)).noise()
-    assert quiet.factor < 0.3 and quiet.steps > 12
-    # Its steps are at most 4 % where 1.8 to 2.8 % are usual; which of them the sentinels meet, the phase
-    # decides: 0.91 to 1.60 over 400 seeds, and 5 times that of a quiet one or more.
-    assert 3 * quiet.factor < drifting.factor < 2.3
-
-
-def test_a_gpu_has_a_clock_and_a_processor_none() -> None:
-    """A visit waits for a clock that falls; whether there is one, the kind of device says."""
-    for name in ("clock settles by 12 % in 3 s", "CPU, two speeds 9 % apart, 5 s each"):
-        run = SimulatedRun(replace(BY_NAME[name], level=steady), np.random.default_rng(3))
-        visit, launches = run.visit(10.0, interval_coverage.protocol(run.stream.kind))
-        assert launches >= len(visit.samples_s) and visit.settled
-        assert float(np.median(visit.samples_s)) == pytest.approx(1e-3, rel=0.01)
 
 
 def test_what_a_row_says_alone_and_in_its_run() -> None:
