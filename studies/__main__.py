@@ -19,7 +19,7 @@ app = typer.Typer(
 def coverage(
     repetitions: Annotated[int, typer.Option(help="Simulated runs for each kind of kernel.")] = 120,
 ) -> None:
-    """How often intervals cover the truth, ours beside other tools' rules: simulated, a minute on one core.
+    """How often our intervals cover the truth: simulated, a minute on one core.
 
     `error` is the distance from a launch's true time, its median and its 95th percentile. `either`: the
     interval covers the truth, or a flag is raised. Truth is defined in studies/interval_coverage.py.
@@ -73,6 +73,30 @@ def published_repeats(
     from studies.published_repeats import repeats_lines
 
     show(repeats_lines(folder))
+
+
+@app.command()
+def peers(
+    folder: Annotated[Path, typer.Argument(help="Keeps each turn: what was interrupted goes on.")],
+    minutes: Annotated[float, typer.Option(help="Of all turns together.")] = 20.0,
+    rounds: Annotated[int, typer.Option(help="Turns of each tool.")] = 5,
+    device: Annotated[str, typer.Option("--bench-device", help="cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """The same ten launches by our runs and by other harnesses at equal wall time: how well each repeats.
+
+    A table in Markdown. Five rounds of half a minute a tool tell little beyond a percent.
+    """
+    from bench.device.detect import chosen
+    from studies.peers import peers_lines, tools, turns
+
+    (of, *_) = chosen(device)
+    seconds = round(60 * minutes / (max(rounds, 1) * len(tools(of))), 1)
+    made = []
+    for turn in turns(folder, of, seconds, rounds):
+        remark(f"round {turn.number + 1} of {rounds}: {turn.tool}, {turn.took_s:.0f} s")
+        made.append(turn)
+    for line in peers_lines(made):
+        typer.echo(line)  # whole: a table in Markdown
 
 
 @app.command()

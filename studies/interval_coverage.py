@@ -1,4 +1,4 @@
-"""Do the published intervals cover the truth? Rules of sampling on simulated streams, side by side.
+"""Do the published intervals cover the truth? Our rules of sampling on simulated streams.
 
 `python -m studies coverage`. Per stream and rule, over many repetitions: how many launches it took, how far
 the published value is from a launch's true time, how often its interval covers the truth or a flag is raised.
@@ -12,14 +12,13 @@ second. The rows "alone" show it: there most intervals miss, and no flag says so
 alone: a run's repeated cases tell how restless the machine is (bench/judge/noise.py). The rows "in a run" are
 what is published.
 
-The other tools' rules are written anew from their sources. Their clocks are perfect here. They print no
-interval of what they publish; the standard error's is that on which it stops.
+What other tools make of real launches, `python -m studies peers` measures.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
@@ -30,15 +29,13 @@ from bench.judge.flags import flags
 from bench.judge.noise import Noise, Repeated
 from bench.judge.work_class import WorkClass
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import Floats, VisitSamples, publish
+from bench.sampling.publish import VisitSamples, publish
 from bench.sampling.stopping import collect
 from bench.store.schema import FIELDS, Measurement
 from studies.simulated_streams import RUN_S, STREAMS, Launches, Level, Stream
 
 SEED = 1
 """Of the printed table: it is the same every time."""
-MOST_LAUNCHES = 40_000
-"""Most launches that other tools' rules are given."""
 ROUND_S = 20.0
 """The visits of a case lie in rounds of this length, one at any time of each."""
 MATRIX = {"cache": "cold", "flop": 1, "byte": 1, "arithmetic": "matrix"}
@@ -126,68 +123,6 @@ def true_noise(stream: Stream, chance: Generator) -> float:
     return float(np.median(stream.noise(chance)(200_000)))
 
 
-# ---- other tools' rules: of each launch's seconds, in order
-
-
-def do_bench(each_s: Floats) -> Told:
-    """Triton: as many launches as fit into 100 ms by an estimate from five; their mean."""
-    count = max(1, int(0.1 / each_s[:5].mean()))
-    return Told(float(each_s[:count].mean()), len(each_s[:count]))
-
-
-def least(each_s: Floats) -> Told:
-    """Inductor: a hundred launches, or those that fit into 25 ms; the quickest."""
-    count = max(1, min(100, int(0.025 / each_s[:5].mean())))
-    return Told(float(each_s[:count].min()), count)
-
-
-def _running(each_s: Floats) -> tuple[Floats, Floats, Floats]:
-    """(mean, standard deviation over the mean, seconds) of the first 1, 2, 3 ... launches."""
-    count = np.arange(1, len(each_s) + 1)
-    spent_s = np.cumsum(each_s)
-    mean = spent_s / count
-    square = np.maximum(np.cumsum(each_s**2) / count - mean**2, 0)
-    return mean, np.sqrt(square * count / np.maximum(count - 1, 1)) / mean, spent_s
-
-
-def stdrel(each_s: Floats) -> Told:
-    """nvbench: half a second at least, until the spread is below 0.5 % or no longer changes; the mean."""
-    mean, noise, spent_s = _running(each_s)
-    allowed = int(np.searchsorted(spent_s, 15.0))
-    sums, squares = (np.concatenate([[0.0], np.cumsum(values)]) for values in (noise, noise**2))
-    for index in range(10, min(len(each_s), allowed)):
-        if spent_s[index] <= 0.5:
-            continue
-        if noise[index] < 0.005:
-            return Told(float(mean[index]), index + 1)
-        if index > 74 and (index + 1) % 16 == 0:
-            begin = max(10, index - 511)
-            window = index + 1 - begin
-            average = (sums[index + 1] - sums[begin]) / window
-            variance = (squares[index + 1] - squares[begin]) / window - average**2
-            if variance < (0.05 * average) ** 2:
-                return Told(float(mean[index]), index + 1)
-    return Told(float(mean[allowed - 1]), allowed)
-
-
-def standard_error(each_s: Floats) -> Told:
-    """hipBLASLt's --adaptive and others: until the mean's 99 % interval is within 0.5 %; the mean."""
-    mean, noise, spent_s = _running(each_s)
-    share = 2.576 * noise / np.sqrt(np.arange(1, len(each_s) + 1))
-    narrow = np.flatnonzero((share[29::10] <= 0.005) & (spent_s[29::10] > 0.05))
-    last = 29 + 10 * int(narrow[0]) if len(narrow) else len(each_s) - 1
-    value_s, half_s = float(mean[last]), float(share[last] * mean[last])
-    return Told(value_s, last + 1, (value_s - half_s, value_s + half_s))
-
-
-OTHERS: tuple[tuple[str, Callable[[Floats], Told]], ...] = (
-    ("do_bench, mean of 100 ms", do_bench),
-    ("Inductor, least of 100", least),
-    ("nvbench stdrel, mean", stdrel),
-    ("standard error 0.5 %, mean", standard_error),
-)
-
-
 # ---- ours
 
 
@@ -265,19 +200,15 @@ class CoverageScore:
     covered_or_flagged: float | None
 
 
-def simulate(stream: Stream, repetitions: int, seed: int, with_others: bool = True) -> list[CoverageScore]:
-    """The rules on one stream, each with the same runs; without other tools' if so wished."""
+def simulate(stream: Stream, repetitions: int, seed: int) -> list[CoverageScore]:
+    """The rules on one stream, each with the same runs."""
     published: dict[str, list[tuple[Told, float]]] = {}
     place = STREAMS.index(stream) if stream in STREAMS else len(STREAMS)
     launch = true_noise(stream, default_rng([seed, place]))
     for repetition in range(repetitions):
         run = SimulatedRun(stream, default_rng([seed, place, repetition]))
         level_s = stream.launch_s * run.typical_level
-        rules = list(ours(run))
-        if with_others:
-            each_s = run.launches(run.at_s).each_s(MOST_LAUNCHES)
-            rules = [(name, rule(each_s)) for name, rule in OTHERS] + rules
-        for name, outcome in rules:
+        for name, outcome in ours(run):
             published.setdefault(name, []).append((outcome, level_s))
     return [_score(stream.name, name, outcomes, launch) for name, outcomes in published.items()]
 

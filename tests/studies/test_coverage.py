@@ -22,11 +22,7 @@ from studies.interval_coverage import (
     CoverageScore,
     SimulatedRun,
     coverage_lines,
-    do_bench,
-    least,
     simulate,
-    standard_error,
-    stdrel,
 )
 from studies.simulated_streams import STREAMS
 from tests.drawing import run_seed
@@ -53,7 +49,7 @@ def seed() -> int:
 
 @pytest.fixture(scope="module")
 def scores(seed: int) -> list[CoverageScore]:
-    return [score for stream in STREAMS for score in simulate(stream, REPETITIONS, seed, with_others=False)]
+    return [score for stream in STREAMS for score in simulate(stream, REPETITIONS, seed)]
 
 
 # ---- what it says of ours
@@ -133,44 +129,6 @@ def test_flags_are_those_of_the_visits_that_are_published() -> None:
     assert "drifting" in (told(ramp, ramp, ramp) or ())
 
 
-# ---- other tools' rules, by hand
-
-
-def test_do_bench_is_the_mean_of_a_tenth_of_a_second() -> None:
-    told = do_bench(np.array([1e-3] * 50 + [3e-3] * 50 + [9.0] * 100))
-    assert told.value_s == pytest.approx(2e-3)
-    assert (told.launches, told.interval_s, told.flags) == (100, None, None)
-    assert do_bench(np.array([0.5] * 10)).launches == 1
-
-
-def test_inductor_is_the_least_of_a_hundred_or_of_25_ms() -> None:
-    each_s = np.array([1e-4] * 99 + [0.5e-4] + [0.1e-4] * 100)
-    assert (least(each_s).value_s, least(each_s).launches) == (0.5e-4, 100)
-    assert least(10 * each_s).launches == 25
-    assert least(np.array([1.0] * 5)).launches == 1
-
-
-def test_stdrel_waits_for_half_a_second_and_a_small_or_steady_spread() -> None:
-    quiet = stdrel(np.full(2000, 1e-3))
-    assert quiet.launches == pytest.approx(500, abs=1) and quiet.value_s == pytest.approx(1e-3)
-    loud = np.tile([1e-3, 3e-3], 20_000)  # a spread of half the mean that never shrinks, but is steady
-    found = stdrel(loud)
-    assert 250 < found.launches <= 300 and found.value_s == pytest.approx(2e-3, rel=0.01)
-    growing = 1e-3 * 1.005 ** np.arange(2000)  # its spread changes for as long as it goes: 15 s
-    assert stdrel(growing).launches == int(np.searchsorted(np.cumsum(growing), 15.0))
-
-
-def test_the_standard_error_shrinks_until_it_is_half_a_percent() -> None:
-    each_s = np.tile([0.9e-3, 1.1e-3], 5000)
-    told = standard_error(each_s)
-    assert told.interval_s is not None
-    exact = (2.576 * 0.1 / 0.005) ** 2  # 2654 launches, rounded up to the next look
-    assert exact <= told.launches <= exact + 10
-    assert told.interval_s[1] - told.value_s == pytest.approx(0.005e-3, rel=0.01)
-    assert told.value_s - told.interval_s[0] == pytest.approx(0.005e-3, rel=0.01)
-    assert standard_error(np.tile([1e-3, 9e-3], 100)).launches == 200, "never"
-
-
 # ---- the table
 
 
@@ -178,10 +136,10 @@ def test_a_seed_gives_the_same_table_again_and_another_gives_another() -> None:
     stream = replace(LONG_STATES, name="two states")
     tables = [list(coverage_lines(simulate(stream, 3, seed), 3, seed)) for seed in (5, 5, 6)]
     assert tables[0] == tables[1] != tables[2]
-    of_many = simulate(BY_NAME["slow drift, 2 % up and down"], 4, 5, with_others=False)
+    of_many = simulate(BY_NAME["slow drift, 2 % up and down"], 4, 5)
     assert all(score.error < score.error_95 for score in of_many)  # no run is another's double
     assert tables[0][0].startswith("3 repetitions of each, seed 5")
-    assert len(tables[0]) == 3 + 8 and all(len(line) <= 110 for line in tables[0])
+    assert len(tables[0]) == 3 + 4 and all(len(line) <= 110 for line in tables[0])
 
 
 def test_shares_are_counted_by_hand() -> None:
@@ -203,4 +161,4 @@ def test_shares_are_counted_by_hand() -> None:
 def test_the_command_prints_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interval_coverage, "STREAMS", (QUIET,))
     done = CliRunner().invoke(app, ["coverage", "--repetitions", "1"])
-    assert done.exit_code == 0 and "do_bench" in done.output and "ours, 1 visit, in a run" in done.output
+    assert done.exit_code == 0 and "ours, 1 visit, in a run" in done.output
