@@ -1,15 +1,13 @@
 """Ray driver that measures every node of a Ray cluster and writes all results where it runs.
 
-    python fleet/ray_fleet.py RESULTS [--by gpu] [--within-s 7200] [option of node.sh...]
+    python fleet/ray_fleet.py RESULTS [--within-s 7200] [option of node.sh...]
 
-By node (the default) a task takes all GPUs of a node: each is measured alone, then all at the same time.
-By GPU a task takes one GPU, beside other people's tasks on the other GPUs; ours measure one after the other.
-A task whose worker died is started once more. All nodes have this checkout under the same path.
+A task takes all GPUs of a node: each is measured alone, then all at the same time. A task whose worker died
+is started once more. All nodes have this checkout under the same path.
 """
 
 import argparse
 import ctypes
-import fcntl
 import os
 import signal
 import subprocess
@@ -34,9 +32,7 @@ def end_with_worker():
 @ray.remote(max_retries=1)
 def measure(node, options):
     """The GPUs that Ray lends, the exit code and output of node.sh, and the bytes of each result file."""
-    turn_file = Path(tempfile.gettempdir(), f"roofbench-{os.getuid()}-{node}.turn")
-    with tempfile.TemporaryDirectory() as folder, turn_file.open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)  # for tasks by GPU; released when the worker ends, however it ends
+    with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [CHECKOUT / "fleet" / "node.sh", folder, *options],
             env={**os.environ, "NODE_NAME": node},
@@ -54,16 +50,11 @@ def name_of(node):
     return node["NodeManagerHostname" if node["NodeName"] == node["NodeManagerAddress"] else "NodeName"]
 
 
-def submit(node, by, options):
-    """The tasks of a node, each with a name for messages."""
-    name, gpus = name_of(node), int(node["Resources"].get("GPU", 0))
-    count = gpus if by == "gpu" and gpus else 1
-    task = measure.options(
-        num_gpus=gpus / count,
-        num_cpus=0,  # all tasks of a node begin at once, so that no two get the same GPU
-        scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-    )
-    return {task.remote(name, options): f"{name} task {number} of {count}" for number in range(1, count + 1)}
+def submit(node, options):
+    """The task of a node."""
+    here = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    asked = measure.options(num_gpus=node["Resources"].get("GPU", 0), num_cpus=0, scheduling_strategy=here)
+    return asked.remote(name_of(node), options)
 
 
 def keep(results, task, answer):
@@ -82,7 +73,6 @@ def main():
     """Measure, and hand over to `python -m bench fleet`, which names what is missing; exits with its code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("results", type=Path)
-    parser.add_argument("--by", choices=("node", "gpu"), default="node")
     parser.add_argument(
         "--within-s", type=float, default=7200, help="seconds after which nothing is waited for"
     )
@@ -97,7 +87,7 @@ def main():
         expected.write_text(
             "".join(f"{name} {count}\n" if count else f"{name}\n" for name, count in counts.items())
         )
-    tasks = {ref: task for node in nodes for ref, task in submit(node, given.by, options).items()}
+    tasks = {submit(node, options): name_of(node) for node in nodes}
     deadline = time.monotonic() + given.within_s
     while tasks:
         ended, _ = ray.wait(list(tasks), timeout=max(0, deadline - time.monotonic()))

@@ -138,15 +138,12 @@ def explain(
 def import_csv(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="As results/README.md describes it.")],
     bench_results: ResultsOption = None,
-    new_device: Annotated[
-        bool, typer.Option("--new-device", help="A device whose name is nearly a known one is another.")
-    ] = False,
 ) -> None:
     """Anybody's own numbers from a CSV file. Nothing is written unless every line is right."""
     from bench.interop.import_csv import imported
     from bench.runner.run import RESULTS
 
-    devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem, new_device)
+    devices, remarks = imported(file, bench_results or RESULTS, kernels.names(), kernels.problem)
     if all(device.path.exists() for device in devices):
         raise UserError(f"{file}: already imported as {devices[0].path}")
     for device in devices:  # the files that are missing after an interrupted import

@@ -9,11 +9,9 @@ imported. Arguments for pip are printed on standard output, a notice for the use
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from ctypes.util import find_library
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,16 +65,6 @@ https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.ht
 """
 
 
-def hidden_gpu(device: Path = Path("/dev/nvidia0"), find: Callable[[str], str | None] = find_library) -> str:
-    """What says that a GPU may be here although nvidia-smi is not there to list it; empty if nothing does.
-
-    `find` gives the file of a library.
-    """
-    if device.exists():
-        return str(device)
-    return "" if shutil.which("nvidia-smi") else find("cuda") or ""
-
-
 def gpus_here() -> list[Gpu]:
     """The GPUs that nvidia-smi lists; none without it, or if it fails: the CPU is then measured."""
     try:
@@ -101,21 +89,15 @@ def offered(tag: str) -> str:
 
 
 def pip_words(
-    release: str, gpus: Sequence[Gpu], look: Callable[[str], str] = offered, hidden: str = ""
+    release: str, gpus: Sequence[Gpu], look: Callable[[str], str] = offered
 ) -> tuple[list[str], str]:
     """The arguments for pip, and a notice for the user, empty if PyPI's build is installed as is.
 
-    With a GPU they include the package that calls cuBLASLt (extra `cublaslt`). `hidden` is what speaks for a
-    GPU that is not among `gpus`. UserError if no torch would run here.
+    With a GPU they include the package that calls cuBLASLt (extra `cublaslt`). UserError if no torch would
+    run here.
     """
     if not gpus:
-        words, notice = _for_cpu(release, look)
-        if hidden:
-            notice = (
-                f"{hidden} is here, but nvidia-smi lists no GPU, so torch is installed for the CPU; if there "
-                "is a GPU, put nvidia-smi on the PATH (it comes with the driver) and run `make clean setup`."
-            )
-        return words, notice
+        return _for_cpu(release, look)
     words = [".[dev,cublaslt]"]
     usual, *others = BUILDS[release]
     if not (lacks := usual.lacks(gpus)):
@@ -139,10 +121,11 @@ def _for_cpu(release: str, look: Callable[[str], str]) -> tuple[list[str], str]:
     for tag in ("", "cpu"):
         if re.search(rf"\b{re.escape(wheel)}(?![\w.])", look(tag)):  # pip prefers it to PyPI's build
             index = ["--extra-index-url", f"{INDEX}{tag}"] if tag else []
-            return [*words, *index], f"No CUDA GPU here: torch {wheel} is installed, which has no CUDA."
+            notice = f"nvidia-smi lists no GPU: torch {wheel}, which has no CUDA, is installed."
+            return [*words, *index], notice
     return words, (
-        f"No CUDA GPU here, but neither pip's own index nor {INDEX}cpu offers torch {wheel} for this Python: "
-        "PyPI's build is installed, with gigabytes of CUDA libraries that stay unused."
+        f"nvidia-smi lists no GPU, but neither pip's own index nor {INDEX}cpu offers torch {wheel} for this "
+        "Python: PyPI's build is installed, with gigabytes of CUDA libraries that stay unused."
     )
 
 
@@ -155,7 +138,7 @@ def pinned() -> str:
 
 if __name__ == "__main__":
     try:
-        words, notice = pip_words(pinned(), gpus_here(), hidden=hidden_gpu())
+        words, notice = pip_words(pinned(), gpus_here())
     except UserError as reason:
         print(f"error: {reason}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -9,23 +9,23 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from bench.device.datasheet import Datasheet, datasheets, find_datasheet, slug_of
-from bench.errors import UserError, closest, suggestion, unknown
+from bench.device.datasheet import Datasheet, find_datasheet, slug_of
+from bench.errors import UserError, suggestion, unknown
 from bench.interop.imported_rows import (
     FOLDER,
     Imported,
     declared,
     device_columns,
     foreign_row,
+    near_gpus,
     problem_from,
     source_text,
     without_datasheet,
@@ -37,7 +37,6 @@ from bench.sweep.grammar import Cache, Role
 from bench.sweep.load import SWEEP_NAME, Find
 
 NEEDED = ("device", "operator", "implementation", "dtype")
-_MAKER = re.compile(r"^(nvidia|amd) ", re.IGNORECASE)
 
 
 def value(cell: str) -> int | float | bool | str:
@@ -118,12 +117,11 @@ class CsvLine(BaseModel, extra="allow"):
 
 
 def imported(
-    file: Path, results: Path, operators: Collection[str], find: Find, new_device: bool = False
+    file: Path, results: Path, operators: Collection[str], find: Find
 ) -> tuple[list[Imported], list[str]]:
     """(each device's rows with their file below `results`, remarks for the user).
 
-    The run's name is a hash of the file, so that importing it again is noticed. UserError names the line. A
-    device that is not known, and whose name is nearly one that is, is refused unless it is a `new_device`.
+    The run's name is a hash of the file, so that importing it again is noticed. UserError names the line.
     """
     data, records = _read(file)
     if not records:
@@ -144,8 +142,6 @@ def imported(
             by_device[row.device].append(row)
             if (other := by_device[row.device][0].device_name) != row.device_name:
                 raise UserError(f"{row.device_name!r} was {other!r} further up; write one device one way")
-            if not new_device and len(by_device[row.device]) == 1:
-                _refuse_slip(row, [rows[0].device_name for rows in by_device.values() if rows[0] is not row])
             if (first := seen.setdefault((row.device, row.case), number)) != number:
                 raise UserError(f"is the case of line {first} again; one line a case")
         except ValidationError as error:
@@ -160,32 +156,6 @@ def imported(
     ]
     firsts = [rows[0] for rows in by_device.values()]
     return devices, without_datasheet(row.device_name for row in firsts if row.device_kind == "cuda")
-
-
-def _refuse_slip(row: Measurement, before: Iterable[str]) -> None:
-    """UserError if the name of a device that is not known is nearly that of a GPU, or of a device further up.
-
-    Two devices further up whose names have other digits are two models.
-    """
-    if find_datasheet(row.device_name) is not None:
-        return
-    near = _near_gpus(row.device_name) if row.device_kind == "cuda" else []
-    alike = [name for name in before if _digits(name) == _digits(row.device_name)]
-    if near := near or closest(row.device_name, alike):
-        raise UserError(
-            f"{row.device_name!r} is no known device{suggestion(near)}: write its driver's name for it, or "
-            "give --new-device if it is another"
-        )
-
-
-def _near_gpus(device: str) -> list[str]:
-    """GPUs with a datasheet whose names, without their maker, are similar to this one."""
-    by_model = {_MAKER.sub("", name): name for sheet in datasheets() for name in sheet.match}
-    return [by_model[model] for model in closest(_MAKER.sub("", device), by_model)]
-
-
-def _digits(name: str) -> str:
-    return re.sub(r"\D", "", name)
 
 
 def _read(file: Path) -> tuple[bytes, list[tuple[int, list[str]]]]:
@@ -254,6 +224,6 @@ def _kind(line: CsvLine, runs_on: Sequence[DeviceKind], sheet: Datasheet | None)
     if len(runs_on) > 1:
         raise UserError(
             f"{line.implementation} runs on {' and '.join(runs_on)}, and bench/device/datasheets knows no "
-            f"{line.device!r}{suggestion(_near_gpus(line.device))}: say which it is in a column device_kind"
+            f"{line.device!r}{suggestion(near_gpus(line.device))}: say which it is in a column device_kind"
         )
     return runs_on[0]

@@ -6,6 +6,7 @@ who measured it. An unknown value is null, or an empty text where a column must 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bench.device.datasheet import Datasheet, find_datasheet, slug_of
-from bench.errors import unknown
+from bench.device.datasheet import Datasheet, datasheets, find_datasheet, slug_of
+from bench.errors import closest, suggestion, unknown
 from bench.format import count_text
 from bench.spec import DeviceKind, Problem
 from bench.store.parquet import Sweeps, write
@@ -26,6 +27,7 @@ FOLDER = "imported"
 """Folder below a folder of results, apart from what was measured there."""
 CLAIMS = Path(__file__).with_name("claims")
 """Folder of the claims about imported tables, a file each (`bench.sweep.load.table_claims`)."""
+_MAKER = re.compile(r"^(nvidia|amd) ", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,19 @@ def foreign_row(columns: Mapping[str, Any]) -> Measurement:
 
 
 def without_datasheet(gpus: Iterable[str]) -> list[str]:
-    """A remark on each GPU whose name no datasheet has."""
-    unknown_here = "no file in bench/device/datasheets has this name: SMs, cache and peaks are unknown"
-    return [f"{name}: {unknown_here}" for name in dict.fromkeys(gpus) if find_datasheet(name) is None]
+    """A remark on each GPU whose name no datasheet has, with names that are nearly so."""
+    unknown_here = "no file in bench/device/datasheets has this name"
+    return [
+        f"{name}: {unknown_here}{suggestion(near_gpus(name))}: SMs, cache and peaks are unknown"
+        for name in dict.fromkeys(gpus)
+        if find_datasheet(name) is None
+    ]
+
+
+def near_gpus(device: str) -> list[str]:
+    """GPUs with a datasheet whose names, without their maker, are similar to this one."""
+    by_model = {_MAKER.sub("", name): name for sheet in datasheets() for name in sheet.match}
+    return [by_model[model] for model in closest(_MAKER.sub("", device), by_model)]
 
 
 def problem_from(kind: type[Problem], parameters: Mapping[str, Any]) -> Problem | str:

@@ -239,15 +239,15 @@ def test_the_files_of_a_node_arrive_where_the_driver_runs(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5")
     visible, status, output, files = driver.measure("n7", ["--bench-suite", "fleet"])
     assert (visible, status, output) == ("GPU-5", 3, "measured\n")
-    driver.keep(tmp_path / "results", "n7 task 1 of 1", (visible, status, output, files))
+    driver.keep(tmp_path / "results", "n7", (visible, status, output, files))
     content = (tmp_path / "results" / "n7" / "gpu" / "run.parquet").read_text()
     assert content.endswith("/n7 --bench-device cuda:0 --bench-suite fleet\n")
     said = capsys.readouterr().out
-    assert said == "n7 task 1 of 1: 1 result files, CUDA_VISIBLE_DEVICES=GPU-5, exit code 3\n"
+    assert said == "n7: 1 result files, CUDA_VISIBLE_DEVICES=GPU-5, exit code 3\n"
 
 
 def test_why_a_node_gave_no_file_is_said(driver: Any, capsys: pytest.CaptureFixture[str]) -> None:
     lines = "".join(f"line {number}\n" for number in range(30))
-    driver.keep(Path(os.devnull), "n7 task 1 of 1", ("", 2, lines, {}))
+    driver.keep(Path(os.devnull), "n7", ("", 2, lines, {}))
     said = capsys.readouterr().out.splitlines()
     assert said[1:] == [f"line {number}" for number in range(20, 30)]
