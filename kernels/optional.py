@@ -5,7 +5,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from bench.spec import Launch, Unsupported, first_line
+from bench.causes import first_line
+from bench.spec import Launch, Unsupported
 
 
 def launched_by(module: str) -> Callable[..., Launch]:

@@ -18,7 +18,7 @@ USE_KERNELS = {
 }
 """Who may import operators: what runs in a process of its own, and the commands that hand them on."""
 
-KERNELS_USE = {"kernels", "bench/spec.py", "bench/autotune"}
+KERNELS_USE = {"kernels", "bench/spec.py", "bench/causes.py", "bench/autotune"}
 """What operators may import."""
 
 NEED_TORCH = ("bench.autotune", "bench.worker")

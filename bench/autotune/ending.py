@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import torch
 
-from bench.spec import cause
+from bench.causes import cause
 
 C = TypeVar("C")
 

@@ -24,7 +24,8 @@ import torch
 
 from bench.autotune.choices import choices_of, sources
 from bench.autotune.ending import await_end, trusted
-from bench.spec import Launch, Unsupported, cause
+from bench.causes import cause
+from bench.spec import Launch, Unsupported
 
 C = TypeVar("C")
 

@@ -14,7 +14,7 @@ FORMER: Mapping[str, str] = {
     "--bench-tag": "`--bench-tag` is the environment variable ROOFBENCH_TAGS=key=value,key=value",
     "--bench-fresh-ceilings": "`--bench-fresh-ceilings` is gone: every run measures the ceilings it needs",
     "completion": "`completion` is `roofbench --install-completion`; `make setup` puts it into .venv/bin",
-    "dev": "`dev schema` is gone: `list FILE` checks; `dev columns` is `python -m bench.store.schema`",
+    "dev": "`dev schema` is gone: `list FILE` checks; `dev columns` is `python -m bench.store.columns`",
     "one": "`one CASE` is `run CASE --once`",
     "profile": "`profile CASE` is `run CASE --once`, which prints the command for Nsight",
     "plots history": "`plots history` is `plots report`",

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from bench.causes import cause
 from bench.device.detect import Device
 from bench.doctor.clocks import clocks
 from bench.doctor.faults import faults
@@ -14,7 +15,6 @@ from bench.doctor.installation import driver, packages
 from bench.doctor.operators import operators
 from bench.doctor.steadiness import steadiness
 from bench.runner.provenance import commit
-from bench.spec import cause
 
 # The driver first: it looks for neighbours, and every process that is started afterwards is one more.
 QUICK = (driver, packages)

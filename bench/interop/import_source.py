@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
-from string import Formatter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.device.datasheet import Datasheet, find_datasheet, slug_of
 from bench.environment.dependencies import demand
 from bench.errors import UserError, quoted
+from bench.interop.expressions import as_numbers_or_nan, as_text, evaluated, holds, plain, values_of
 from bench.interop.imported_rows import (
     FOLDER,
     Imported,
@@ -179,7 +179,7 @@ class _Import:
         lacking = {name: math.nan for name in table.known if name not in frame.columns}
         frame = frame.assign(**lacking, **named, release=self.source.commit)
         frame = self._derived(table, frame, path)
-        device = _text(_column(frame, table.device, path)).map(
+        device = as_text(values_of(frame, table.device, path)).map(
             lambda name: self.source.devices.get(name, name)
         )
         frame["l2_byte"] = device.map(lambda name: sheet.l2_byte if (sheet := _sheet(name)) else 0)
@@ -187,12 +187,12 @@ class _Import:
         lines: list[tuple[ImportedTiming, float, str]] = []
         taken = frame.index != frame.index  # nothing yet
         for reason, condition in table.left_out.items():
-            out = _where(frame, condition, path) & ~taken
+            out = holds(frame, condition, path) & ~taken
             aside += _counted(device[out], reason)
             taken |= out
         rest, used = ~taken, taken
         for entry in table.rows:
-            chosen = rest & _where(frame, entry.where, path)
+            chosen = rest & holds(frame, entry.where, path)
             used = used | chosen
             if chosen.any() and self.operator in ("", entry.operator):
                 part = frame[chosen].sort_values(list(entry.order)) if entry.order else frame[chosen]
@@ -220,7 +220,7 @@ class _Import:
         for name, lookup in table.lookup.items():
             frame[name] = frame[lookup.of].map(lookup.values)
         for name, expression in table.let.items():
-            frame[name] = _evaluated(frame, expression, path)
+            frame[name] = evaluated(frame, expression, path)
         return frame
 
     def _entry(
@@ -235,21 +235,21 @@ class _Import:
         """The case, seconds and kernels of each line; those that are none are added to `aside`."""
         names = list(entry.parameters)
         values = [
-            _column(frame, value, path) for value in (*entry.parameters.values(), *entry.result.values())
+            values_of(frame, value, path) for value in (*entry.parameters.values(), *entry.result.values())
         ]
         # Divided: a power of ten is exact as a float, its inverse is not.
-        seconds = _times(_column(frame, entry.time, path)) / IN_A_SECOND[entry.unit]
-        fewer = _where(frame, entry.fewer_flop, path) if entry.fewer_flop else seconds != seconds
+        seconds = as_numbers_or_nan(values_of(frame, entry.time, path)) / IN_A_SECOND[entry.unit]
+        fewer = holds(frame, entry.fewer_flop, path) if entry.fewer_flop else seconds != seconds
         timing = table.timing or self.source.timing
         texts = (entry.implementation, table.libraries, entry.kernels)
-        described = (_text(_column(frame, value, path)) for value in texts)
+        described = (as_text(values_of(frame, value, path)) for value in texts)
         columns = (device, *described, seconds, fewer, *values)
         kind = self.find(entry.operator)
         problem_of = cache(lambda values: problem_from(kind, dict(zip(names, values, strict=True))))
         result_of = cache(lambda values: tuple(zip(entry.result, values, strict=True)))
         lines = zip(*(column.tolist() for column in columns), strict=True)
         for name, implementation, library, kernel, second, is_fewer, *cells in lines:
-            given = tuple(map(_plain, cells))
+            given = tuple(map(plain, cells))
             problem = problem_of(given[: len(names)])
             if isinstance(problem, str):
                 aside[Aside(name, entry.operator, problem)] += 1
@@ -366,61 +366,3 @@ def _implausible(
 def _counted(devices: pd.Series, reason: str) -> Counter[Aside]:
     """Lines of no operator, by device."""
     return Counter({Aside(name, "", reason): count for name, count in Counter(devices.tolist()).items()})
-
-
-# ---- values and expressions
-
-
-def _column(frame: pd.DataFrame, value: Any, path: Path) -> pd.Series:
-    """A value for each line: that of the expression, the text with the line's columns, or the constant."""
-    import pandas as pd
-
-    if isinstance(value, str) and value.startswith("="):
-        value = _evaluated(frame, value[1:], path)
-        if isinstance(value, pd.Series):
-            return value
-    elif isinstance(value, str) and "{" in value:
-        names = [name for _, name, *_ in Formatter().parse(value) if name]
-        try:
-            lines = zip(*(frame[name].tolist() for name in names), strict=True)
-            # What is not known of a line leaves its whole text empty.
-            texts = [
-                "" if _lacks(line) else value.format(**dict(zip(names, line, strict=True))) for line in lines
-            ]
-        except (KeyError, ValueError) as error:  # no such column, or no number
-            raise UserError(f"{path}: {quoted(value)} cannot be written: {error}") from error
-        return pd.Series(texts, index=frame.index, dtype=object)
-    return pd.Series([value] * len(frame), index=frame.index, dtype=object)
-
-
-def _lacks(cells: tuple[Any, ...]) -> bool:
-    return any(cell is None or cell != cell for cell in cells)
-
-
-def _where(frame: pd.DataFrame, condition: str, path: Path) -> pd.Series:
-    column = _column(frame, f"={condition}" if condition else True, path)
-    return column.fillna(value=False).astype(bool)
-
-
-def _evaluated(frame: pd.DataFrame, expression: str, path: Path) -> Any:
-    try:
-        return frame.eval(expression, engine="python")
-    except Exception as error:  # pandas lets every error of an expression through
-        raise UserError(f"{path}: {quoted(expression)} cannot be computed: {error}") from error
-
-
-def _text(column: pd.Series) -> pd.Series:
-    return column.fillna("").astype(str)
-
-
-def _times(column: pd.Series) -> pd.Series:
-    """The column as numbers; NaN, which is no time, where a cell says in words why there is none."""
-    import pandas as pd
-
-    return pd.to_numeric(column, errors="coerce").astype(float)
-
-
-def _plain(value: Any) -> Any:
-    """A cell as a parameter: whole numbers are int, whatever their column's type."""
-    value = value.item() if hasattr(value, "item") else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -43,10 +43,8 @@ from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
 from bench.spec import ITEM_BYTE, parameters_text
 from bench.store.schema import FIELDS, RunKey
-from bench.sweep.claims import (
-    FACTS,
-    MEASURED,
-    SHARES,
+from bench.sweep.claims import FACTS, MEASURED, SHARES
+from bench.sweep.conditions import (
     UNITS,
     Compare,
     Condition,

@@ -13,7 +13,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,8 +37,8 @@ Status = Literal[
 
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "GITHUB_RUN_ID", "CI_JOB_ID")
 """Environment variables in which schedulers and CI services put the number of a job."""
-BEGIN, END = "<!-- columns -->\n", "<!-- /columns -->"
-"""Marks before and after the table of columns in results/README.md."""
+
+
 _PARTS = 5
 """Parts that the time of a visit is cut into for `quickest_s`."""
 Over = Literal["first", "last", "least", "middle", "most", "mean", "sum", "every"]
@@ -402,28 +401,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):  # of one type each; most have a thousand numbers
         return [_plain(item) for item in value] if value and isinstance(value[0], str) else list(value)
     return value
-
-
-# ---- documentation
-
-
-def columns_markdown() -> str:
-    """A Markdown table with a row for each column: name, type, what it says."""
-    lines = ["| column | type | what it says |", "|---|---|---|"]
-    for name, field in FIELDS.items():
-        kind = str(ARROW.field(name).type).replace("list<item: ", "list of ").rstrip(">")
-        null = ", nullable" if ARROW.field(name).nullable else ""
-        says = field.metadata["says"].replace("|", "or")
-        lines.append(f"| `{name}` | {kind}{null} | {says} |")
-    return "\n".join(lines) + "\n"
-
-
-def readme_with_columns(text: str) -> str:
-    """The text of results/README.md with a new table of columns."""
-    head, rest = text.split(BEGIN, 1)
-    return head + BEGIN + columns_markdown() + rest[rest.index(END) :]
-
-
-if __name__ == "__main__":  # python -m bench.store.schema
-    readme = Path(__file__).parents[2] / "results" / "README.md"
-    readme.write_text(readme_with_columns(readme.read_text("utf-8")), "utf-8")

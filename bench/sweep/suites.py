@@ -22,13 +22,14 @@ from pydantic import BaseModel, Field, model_validator
 
 from bench.errors import UserError, unknown
 from bench.spec import DeviceKind
-from bench.sweep.claims import Claim, Devices, Select
+from bench.sweep.checks import check_condition
+from bench.sweep.claims import Claim, Devices
+from bench.sweep.conditions import Select
 from bench.sweep.grammar import validated
 from bench.sweep.load import (
     SUITES,
     Find,
     Loaded,
-    check_condition,
     every_sweep,
     load_all,
     reading,

@@ -47,8 +47,9 @@ import torch
 import kernels
 from bench.autotune.ending import passing_over
 from bench.autotune.tuning import timed_by
+from bench.causes import cause
 from bench.sampling.protocol import protocol
-from bench.spec import Unsupported, cause, operator_file, without_function
+from bench.spec import Unsupported, operator_file, without_function
 from bench.worker import custom_kernel
 from bench.worker.clock import GraphClock, HostClock, StreamClock
 from bench.worker.fault_operator import OPERATOR as FAULT

@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
+from bench.causes import first_line
 from bench.device.cuda_driver import LIBRARY, CudaError
-from bench.spec import first_line
 from bench.worker import graph_kernels
 from bench.worker.blocking_kernel import BlockedBatch, BlockingKernel
 from bench.worker.failure import chain, out_of_memory

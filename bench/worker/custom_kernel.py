@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from bench.causes import cause
 from bench.errors import unknown
-from bench.spec import Launch, Operator, Problem, Unsupported, cause, parameter_words
+from bench.spec import Launch, Operator, Problem, Unsupported, parameter_words
 from bench.worker.check import outputs_of, poison
 from kernels.tensors import stored_dtype
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from bench.autotune.ending import Stuck
-from bench.spec import Unsupported, cause, first_line
+from bench.causes import cause, first_line
+from bench.spec import Unsupported
 from bench.worker.custom_kernel import BadKernel, place
 
 MESSAGES = ("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "can't allocate memory")

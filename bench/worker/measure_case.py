@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.causes import cause
 from bench.sampling.protocol import Protocol as SamplingProtocol
 from bench.sampling.publish import VisitSamples, interval
 from bench.sampling.stopping import collect
-from bench.spec import Launch, Operator, Problem, cause
+from bench.spec import Launch, Operator, Problem
 from bench.worker import time_by_class
 from bench.worker.buffer_ring import BufferRing
 from bench.worker.cache_ring import (

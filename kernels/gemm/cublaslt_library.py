@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.spec import Unsupported, first_line
+from bench.causes import first_line
+from bench.spec import Unsupported
 from kernels.optional import lacking
 
 _WORKSPACE_BYTE = 32 * 2**20

@@ -19,7 +19,8 @@ from bench.errors import UserError
 from bench.judge.claims import kept
 from bench.judge.frame import parameter_names
 from bench.model.quantization import forced_tile
-from bench.sweep.claims import Claim, In, Ratio, Spread, conditions
+from bench.sweep.claims import Claim, Ratio, Spread
+from bench.sweep.conditions import In, conditions
 from bench.sweep.grammar import Plot
 
 IDENTITY = ("operator", "implementation", "dtype", "cache", "threads_asked")

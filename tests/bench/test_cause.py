@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from bench.spec import cause
+from bench.causes import cause
 
 
 def chained() -> Exception:

@@ -16,8 +16,9 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import parquet
+from bench.store.columns import readme_with_columns
 from bench.store.parquet import read_frame
-from bench.store.schema import FIELDS, readme_with_columns
+from bench.store.schema import FIELDS
 from tests.bench.rows import row, rows
 
 ROOT = Path(__file__).parents[2]
@@ -199,7 +200,7 @@ def test_the_name_of_a_file_is_on_the_disk_too(tmp_path: Path, monkeypatch: pyte
 
 def test_the_readme_of_results_lists_the_columns_as_they_are() -> None:
     text = (ROOT / "results" / "README.md").read_text()
-    assert readme_with_columns(text) == text, "run `python -m bench.store.schema`"
+    assert readme_with_columns(text) == text, "run `python -m bench.store.columns`"
 
 
 def test_the_way_to_read_a_folder_keeps_every_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

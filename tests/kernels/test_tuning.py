@@ -15,7 +15,8 @@ import torch
 from bench.autotune import choices, ending, inductor
 from bench.autotune.ending import TRIED, Stuck, passing_over
 from bench.autotune.tuning import TIMED, tuned
-from bench.spec import Unsupported, cause
+from bench.causes import cause
+from bench.spec import Unsupported
 from kernels.stream.problem import Stream
 from tests.kernels.devices import Gpu
 
