@@ -9,8 +9,8 @@ level that its run was above for half of the time: so a rule that is the same wr
 
 **What one visit cannot know.** A level that lasts for seconds looks like any other to a visit of half a
 second. The rows "alone" show it: there most intervals miss, and no flag says so. Hence no row is judged
-alone: a run's repeated cases tell how restless the machine is (bench/judge/noise.py). The rows "in a run" are
-what is published.
+alone: a run's repeated cases tell how restless the machine is (bench/judge/within_run.py). The rows "in a
+run" are what is published.
 
 What other tools make of real launches, `python -m studies peers` measures.
 """
@@ -26,8 +26,8 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from bench.judge.flags import flags
-from bench.judge.noise import Noise, Repeated
-from bench.judge.work_class import WorkClass
+from bench.judge.noise import published
+from bench.judge.within_run import within_run
 from bench.sampling.protocol import Protocol, protocol
 from bench.sampling.publish import VisitSamples, publish
 from bench.sampling.stopping import collect
@@ -93,23 +93,37 @@ class SimulatedRun:
         visit = collect(launches.sample, settings, budget_s, launches.now, step_s, clock_hz=clock_hz)
         return visit, launches.samples * launches.per_sample
 
-    def noise(self) -> Noise:
-        """What the run's ceilings, visited first, last and some of them in between, tell of it.
+    def ceilings(self) -> list[Measurement]:
+        """The run's ceilings, visited first, last and some of them in between, which tell how restless it is.
 
-        Their first visits are those after the clock has settled: an unsettled one counts for nothing.
+        Their first visits are those after the clock has settled.
         """
         begin_s = 5 * ROUND_S / 4 if self.stream.first else 0.0
-        repeated = []
+        made = []
         for index in range(CEILINGS):
             at_s = [begin_s + CEILING_S * index, RUN_S - CEILING_S * (CEILINGS - index)]
             if index < SENTINELS:
                 at_s += [RUN_S * part + CEILING_S * index for part in LOOKS]
             levels = self.machine(np.array(sorted(at_s)))
-            medians_s = levels * (1 + 3e-4 * self.chance.standard_normal(len(at_s)))
-            repeated.append(
-                Repeated(WorkClass.MEMORY if index % 2 else WorkClass.COMPUTE, medians_s.tolist(), True)
+            medians_s = (levels * (1 + 3e-4 * self.chance.standard_normal(len(at_s)))).tolist()
+            made.append(
+                row_of(self.stream, [[each_s] for each_s in medians_s], sorted(at_s), f"ceiling {index}")
             )
-        return Noise.seen(self.stream.kind, repeated)
+        return made
+
+
+def row_of(
+    stream: Stream, samples_s: Sequence[Sequence[float]], at_s: Sequence[float], name: str, **columns: Any
+) -> Measurement:
+    """A row of these visits to a matrix product, the quietest work there is, from a warm cache (no roof)."""
+    nothing: dict[str, Any] = {
+        field.name: 0 if field.type == "int" else "" for field in FIELDS.values() if field.default is MISSING
+    }
+    nothing |= MATRIX | {"status": "ok", "cache": "warm", "device_kind": stream.kind, "parameters": name}
+    each_s = [sample for visit in samples_s for sample in visit]
+    nothing |= {"median_s": float(np.median(each_s)), "samples_s": each_s, "visits": len(samples_s)}
+    nothing |= {"visit_samples": [len(visit) for visit in samples_s], "visit_at_s": list(at_s)}
+    return Measurement(**nothing | columns)
 
 
 def per_sample(stream: Stream) -> int:
@@ -126,58 +140,46 @@ def true_noise(stream: Stream, chance: Generator) -> float:
 # ---- ours
 
 
+Look = tuple[VisitSamples, int, float]
+"""A visit, its launches, and when it was, seconds from the run's start."""
+
+
 def _told(
-    looks: Sequence[tuple[VisitSamples, int]], settings: Protocol, run: SimulatedRun, noise: Noise | None
+    looks: Sequence[Look], settings: Protocol, run: SimulatedRun, others: Sequence[Measurement] | None
 ) -> Told:
-    """What the row says of these visits; in a run of this noise, or alone."""
-    visits = [visit for visit, _ in looks]
-    # The case is a matrix product, the quietest work there is: its usual noise helps it least.
-    columns: dict[str, Any] = {
-        **{
-            field.name: 0 if field.type == "int" else ""
-            for field in FIELDS.values()
-            if field.default is MISSING
-        },
-        **{
-            "status": "ok",
-            "cache": "warm",
-            "device_kind": run.stream.kind,
-        },  # from a warm cache no roof is asked
-    }
-    spread = noise.of(Measurement(**columns | MATRIX)) if noise else None
-    row = publish(visits, settings, spread)
-    kept = [visits[index] for index in row.kept]
-    columns |= {
-        **row.columns(),
-        "settled": all(visit.settled for visit in kept),
-        "samples_s": [sample for visit in kept for sample in visit.samples_s],
-        "visit_samples": [len(visit.samples_s) for visit in kept],
-    }
-    raised = tuple(flags(Measurement(**columns), None))
-    launches = sum(taken for _, taken in looks)
-    return Told(row.median_s, launches, (row.low_s, row.high_s), raised)
+    """What the row says of these visits, in a run with these other rows; None: alone."""
+    visits = [visit for visit, _, _ in looks]
+    said = publish(visits, settings)
+    columns = said.columns() | {"settled": all(visit.settled for visit in visits)}
+    row = row_of(
+        run.stream, [visit.samples_s for visit in visits], [at_s for *_, at_s in looks], "it", **columns
+    )
+    interval_s = said.low_s, said.high_s
+    if others is not None:
+        row = published(row, within_run([row, *others])[0])
+        interval_s = row.low_s or 0.0, row.high_s or math.inf
+    return Told(said.median_s, sum(taken for _, taken, _ in looks), interval_s, tuple(flags(row, None)))
 
 
 def ours(run: SimulatedRun) -> Iterator[tuple[str, Told]]:
     """(name, result) of our protocol with one visit and with several, alone and in a run."""
-    kind, noise = run.stream.kind, run.noise()
+    kind, others = run.stream.kind, run.ceilings()
     settings = protocol(kind)
-    single = [run.visit(run.at_s, settings)]
+    single = [(*run.visit(run.at_s, settings), run.at_s)]
     yield "ours, 1 visit, alone", _told(single, settings, run, None)
-    yield "ours, 1 visit, in a run", _told(single, settings, run, noise)
+    yield "ours, 1 visit, in a run", _told(single, settings, run, others)
 
     settings = protocol(kind, visits=3)
-    several: list[tuple[VisitSamples, int]] = []
+    several: list[Look] = []
     while len(several) < settings.most_visits:
         begin_s = ROUND_S * len(several)
         at_first = run.stream.first and not several
         at_s = 0.0 if at_first else float(run.chance.uniform(begin_s, begin_s + 0.75 * ROUND_S))
-        several.append(run.visit(at_s, settings))
-        visits = [visit for visit, _ in several]
-        if publish(visits, settings).stop == "converged":
+        several.append((*run.visit(at_s, settings), at_s))
+        if publish([visit for visit, _, _ in several], settings).stop == "converged":
             break
     yield "ours, 3 to 8 visits, alone", _told(several, settings, run, None)
-    yield "ours, 3 to 8 visits, in a run", _told(several, settings, run, noise)
+    yield "ours, 3 to 8 visits, in a run", _told(several, settings, run, others)
 
 
 # ---- the table

@@ -3,8 +3,8 @@
 Nothing changed between the runs, so every FASTER and SLOWER is a false alarm, and UNDECIDED says nothing.
 Then the measurements (not the ceilings) of the second run are multiplied by a known factor: how many of
 these slowdowns are found. Intervals are made from the samples by the rule of this checkout
-(bench/judge/noise.py), not as published. Its constants were chosen on the even runs; LEAST_INTENSITY on all
-tours.
+(bench/judge/noise.py), not as published. Its constants were chosen on every second pair of the committed
+nights and tours; LEAST_INTENSITY on all tours.
 
 Last, how far two runs of a measurement are apart where most visits of either had not settled, and elsewhere.
 
@@ -37,7 +37,7 @@ MANY_S = 1e-3
 
 def unpublished(row: Measurement) -> Measurement:
     """The row as if no interval had been published, so that it is made anew from its samples."""
-    return replace(row, noise_visits=None, noise_runs=None) if row.samples_s else row
+    return replace(row, run_half=None, noise_runs=None) if row.samples_s else row
 
 
 def slower(run: DeviceRun, factor: float) -> DeviceRun:
@@ -112,21 +112,20 @@ def settled_lines(pairs: Sequence[tuple[DeviceRun, DeviceRun]]) -> Iterator[str]
 
 
 def main(folders: Sequence[Path]) -> None:
-    """Of each folder, all pairs of its runs on one device whose order is even, then those of odd order."""
+    """Of all pairs of runs of one commit on a device, every second one from the first, then the others."""
+    pairs: list[tuple[DeviceRun, DeviceRun]] = []
     for folder in folders:
-        by_device: dict[str, list[DeviceRun]] = defaultdict(list)
+        alike: dict[tuple[str, str], list[DeviceRun]] = defaultdict(list)
         for path in sorted(folder.rglob("*.parquet")):
             for run in runs([unpublished(row) for row in read_rows(path)]):
-                by_device[run.device].append(run)
-        for device, of in by_device.items():
-            for half, name in enumerate(("even runs", "odd runs")):
-                pairs = list(combinations(of[half::2], 2))
-                if pairs:
-                    print(f"\n{folder}, {device}: {name}, {len(pairs)} pairs")
-                    for line in lines(pairs):
-                        print(line)
-            for line in settled_lines(list(combinations(of, 2))):
-                print(line)
+                alike[run.device, run.rows[0].commit].append(run)
+        pairs += [pair for of in alike.values() for pair in combinations(of, 2)]
+    for half, name in enumerate(("one half", "the other half")):
+        print(f"\n{name}, {len(pairs[half::2])} of {len(pairs)} pairs")
+        for line in lines(pairs[half::2]):
+            print(line)
+    for line in settled_lines(pairs):
+        print(line)
 
 
 if __name__ == "__main__":

@@ -34,18 +34,17 @@ from bench.interop.imported_problems import with_imported
 from bench.interop.source_file import described
 from bench.judge.compare import Compared, compare
 from bench.judge.frame import runs
-from bench.judge.noise import USUAL
+from bench.judge.noise import USUAL, Spread
 from bench.judge.work_class import WorkClass, work_of
-from bench.sampling.publish import MedianSpread
 from bench.store.schema import Measurement
 
 CHOSEN = "nvidia-a100-sxm4-80gb"
 LEAST_S = 2e-5
-ASSUMED: Mapping[WorkClass, MedianSpread] = {
-    WorkClass.COMPUTE: MedianSpread(0.006, 0.003),
-    WorkClass.MEMORY: MedianSpread(0.005, 0.002),
-    WorkClass.SMALL: MedianSpread(0.01, 0.005),
-    WorkClass.CACHE: MedianSpread(0.006, 0.003),
+ASSUMED: Mapping[WorkClass, Spread] = {
+    WorkClass.COMPUTE: Spread(0.006, 0.003),
+    WorkClass.MEMORY: Spread(0.005, 0.002),
+    WorkClass.SMALL: Spread(0.01, 0.005),
+    WorkClass.CACHE: Spread(0.006, 0.003),
 }
 """What USUAL["cuda"] was while nothing was known of a GPU."""
 FILES = {
@@ -110,20 +109,19 @@ def apart(before: Sequence[Measurement], after: Sequence[Measurement]) -> Iterat
             yield work_of(row), abs(math.log(seconds / (row.median_s or math.nan)))
 
 
-def with_spread(rows: Sequence[Measurement], spreads: Mapping[WorkClass, MedianSpread]) -> list[Measurement]:
+def with_spread(rows: Sequence[Measurement], spreads: Mapping[WorkClass, Spread]) -> list[Measurement]:
     """The rows as one visit publishes them on a device of these spreads, whose samples do not scatter."""
     made = []
     for row in rows:
         spread, median_s = spreads[work_of(row)], row.median_s or math.nan
-        low_s, high_s = spread.widen(median_s, median_s, median_s)
-        ends = replace(row, low_s=low_s, high_s=high_s)
-        made.append(replace(ends, noise_visits=spread.visits, noise_runs=spread.runs))
+        visit = spread.visits / math.sqrt(2)  # of the two visits that a step is between
+        factor = math.exp(math.hypot(visit, spread.runs))
+        ends = replace(row, low_s=median_s / factor, high_s=median_s * factor)
+        made.append(replace(ends, run_half=visit, noise_visits=visit, noise_runs=spread.runs))
     return made
 
 
-def judged(
-    pair: tuple[Run, Run], spreads: Mapping[WorkClass, MedianSpread]
-) -> Iterator[tuple[str, Compared]]:
+def judged(pair: tuple[Run, Run], spreads: Mapping[WorkClass, Spread]) -> Iterator[tuple[str, Compared]]:
     """(kind of work, verdict) of every launch of a pair."""
     before, after = (runs(with_spread(run.rows, spreads)) for run in pair)
     works = {(row.operator, row.implementation, row.parameters): work_of(row) for row in pair[0].rows}

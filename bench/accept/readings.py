@@ -20,7 +20,7 @@ import pyarrow as pa
 from bench.fleet.observed import CASE, class_of
 from bench.format import memory_text
 from bench.judge.flags import OVERHEAD, disturbances
-from bench.judge.noise import usual_spread
+from bench.judge.noise import usual_half
 from bench.judge.work_class import LEAST_INTENSITY, WorkClass
 from bench.store import parquet
 
@@ -42,8 +42,9 @@ NO_INTERVAL = "no interval: too few samples"
 COLUMNS = (
     "device", "device_name", "device_kind", "device_id", "run_id", "utc", "source", "measured_in", "sweep",
     "role", "operator", "implementation", "arithmetic", "dtype", "parameters", "cache", "cache_byte",
-    "threads_asked", "status", "median_s", "low_s", "high_s", "noise_runs", "visits", "flop", "byte",
-    "byte_written", "byte_moved", "clock_start_s", "clock", "driver", "protocol", "regime", "fill",
+    "threads_asked", "status", "median_s", "low_s", "high_s", "noise_runs", "noise_visits", "visits",
+    "flop", "byte", "byte_written", "byte_moved", "clock_start_s", "clock", "driver", "protocol", "regime",
+    "fill",
     "held_power", "held_thermal", "held_hardware", "held_sync", "throttled", "limit_reasons",
     "foreign_processes", "mig", "pressure", "on_processor", "steal",
 )  # fmt: skip
@@ -92,7 +93,8 @@ def _fitness(row: Any) -> tuple[float, float, str]:
     if row.low_s and row.high_s and row.low_s <= row.median_s <= row.high_s < math.inf:
         ends_s = row.low_s, row.high_s
         if row.noise_runs is None:  # older: what its visits differ by, and nothing of other runs
-            ends_s = usual_spread(row).over(row.visits or 1).widen(row.median_s, *ends_s)
+            most = math.exp(usual_half(row))
+            ends_s = min(row.low_s, row.median_s / most), max(row.high_s, row.median_s * most)
     why = disturbances(row) or [NO_INTERVAL] * math.isnan(ends_s[0])
     return *ends_s, ", ".join(why)
 

@@ -94,7 +94,7 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
     for name, side in (("A", comparison.before), ("B", comparison.after)):
         if imported := [who for who in side.facts["source"] if who != OURS]:
             yield f"{name} holds imported rows, not measured by roofbench: {', '.join(imported)}"
-        for text in filter(None, (run.noise.text for run in side.runs.values())):
+        for text in filter(None, (run.scatter for run in side.runs.values())):
             yield f"from visit to visit of {name}, 95 of 100 times changed by at most: {text}"
         if side.older:
             older = count_text(side.older, "older row")

@@ -19,9 +19,10 @@ from bench.format import (
     share_text,
     without_numbers,
 )
-from bench.judge.flags import FLAGS, SUSPECT, disturbances
+from bench.judge.flags import FLAGS, SUSPECT
 from bench.judge.frame import DeviceRun
-from bench.judge.noise import PUBLISHED, is_published, noise_of
+from bench.judge.noise import PUBLISHED, is_published
+from bench.judge.within_run import scatter_text
 from bench.model.ceilings import VARIED, Ceiling, Ceilings
 from bench.model.predict import reached
 from bench.store.schema import Measurement
@@ -158,16 +159,15 @@ def trust_lines(run: DeviceRun) -> Iterator[str]:
     are = "is" if len(timed) == 1 else "are"
     by = f" ({', '.join(f'{count} {name}' for name, count in names.most_common())})" if names else ""
     yield f"{suspect} of {count_text(len(timed), 'time')} {are} suspect{by}"
-    yield from noise_lines(run.rows)
+    yield from noise_lines(run)
     yield from sentinel_lines(run.rows)
 
 
-def noise_lines(rows: Sequence[Measurement]) -> list[str]:
-    """How much the machine varied in this run, which every interval holds."""
-    timed = [row for row in rows if row.is_timed]
-    noise = noise_of(timed, [bool(disturbances(row)) for row in timed])
-    lines = [f"from visit to visit, 95 of 100 times changed by at most: {noise.text}"] if noise.text else []
-    if published := sum(map(is_published, timed)):
+def noise_lines(run: DeviceRun) -> list[str]:
+    """How much the machine varied in this run, and whose noise between runs its intervals hold."""
+    text = scatter_text(zip(run.rows, run.within, strict=True))
+    lines = [f"from visit to visit, 95 of 100 times changed by at most: {text}"] if text else []
+    if published := sum(is_published(row) for row in run.rows if row.is_timed):
         lines.append(f"noise between runs of {count_text(published, 'time')}: {PUBLISHED}")
     return lines
 

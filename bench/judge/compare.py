@@ -292,13 +292,14 @@ def _judged(
     known = Compared(case, "UNDECIDED", before_s=before_s, after_s=after_s, role=before.row.role)
     for name, look in (("A", before), ("B", after)):
         if not look.has_interval:
-            return replace(known, reason=f"no interval in {name}: too few samples")
-    if one_device:  # of its two runs the one that knows more of how they differ speaks for both
-        own = [look.runs for look in (before, after) if not is_published(look.row)]
-        runs = max(own or (before.runs, after.runs))
+            why = "it waited for a processor" if look.flags else "too few samples"
+            return replace(known, reason=f"no interval in {name}: {why}")
+    if one_device:  # where the device's own runs tell how they differ they do so for both
+        own = [look.runs for look in (before, after) if look.by_history]
+        times = 1.0
         if _seconds_apart(before.row, after.row) > HOUR_S:
-            runs *= HOURS_APART.get(before.row.device_kind, 1.0)
-        before, after = before.among_runs(runs), after.among_runs(runs)
+            times = HOURS_APART.get(before.row.device_kind, 1.0)
+        before, after = (look.among_runs(times * max(own or [look.runs])) for look in (before, after))
     apart = math.log(after_s / before_s)
     work = work_of(before.row)
     shift = shifts.get((RunKey.of(before.row), RunKey.of(after.row)))
@@ -324,7 +325,7 @@ def _judged(
         moved = shift if alike is None else alike
         what = "the machine as a whole" if alike is None else f"the machine's {work.text}"
         # What is left of the effect must have its sign, beyond all that is not known of either.
-        if math.copysign(1, apart) * (apart - moved.by) <= needed + moved.error:
+        if math.copysign(1, apart) * (apart - moved.by) <= math.hypot(needed, moved.error):
             moved_text = f"{change_text(math.exp(moved.by))} in {moved.ceilings} ceilings"
             return replace(known, reason=f"{what} may have moved as far", detail=moved_text)
     if one_device and work is WorkClass.COMPUTE:

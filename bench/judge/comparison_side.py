@@ -15,7 +15,8 @@ from bench.errors import UserError
 from bench.judge import frame
 from bench.judge.comparability import FACTS, SOFTWARE, differing, value
 from bench.judge.flags import FLAGS, explained
-from bench.judge.noise import OURS, Noise, interval, noise_of
+from bench.judge.noise import OURS, interval
+from bench.judge.within_run import WithinRun, scatter_text
 from bench.judge.work_class import WorkClass, work_of
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated, calibrated_row
@@ -65,7 +66,9 @@ class CaseInRun(NamedTuple):
     """The flags whose causes are in `down` and `up`."""
 
     runs: float
-    """The noise between runs alone."""
+    """The noise between runs alone ..."""
+    by_history: bool
+    """... and whether earlier runs of the device told it."""
 
     @property
     def has_interval(self) -> bool:
@@ -84,7 +87,8 @@ class SideRun:
     """What one run measured."""
 
     looks: Mapping[CaseKey, CaseInRun]
-    noise: Noise
+    scatter: str
+    """How far visits to the same case differed, by kind of work; empty if none say so."""
 
 
 @dataclass(frozen=True)
@@ -133,23 +137,22 @@ def side(runs: Sequence[frame.DeviceRun], name: str) -> Side:
 
 def _run(run: frame.DeviceRun) -> SideRun:
     rows = [
-        (row, flags)
-        for row, flags in zip(run.rows, run.flags, strict=True)
+        (row, flags, within)
+        for row, flags, within in zip(run.rows, run.flags, run.within, strict=True)
         if row.status not in NOT_MEASURED and row.measured_in is None
     ]
-    noise = noise_of([row for row, _ in rows], [not DISTURBING.isdisjoint(flags) for _, flags in rows])
-    return SideRun({case_of(row): _look(row, flags, noise) for row, flags in rows if not row.visit}, noise)
+    looks = {case_of(row): _look(row, flags, within) for row, flags, within in rows if not row.visit}
+    return SideRun(looks, scatter_text((row, within) for row, _, within in rows))
 
 
-def _look(row: Measurement, flags: Sequence[str], noise: Noise) -> CaseInRun:
+def _look(row: Measurement, flags: Sequence[str], within: WithinRun | None) -> CaseInRun:
     cause = explained(row, flags)
     causing = tuple(name for name in flags if explained(row, [name]))
-    ends = interval(row, noise) if row.is_timed else None
-    if ends is None or row.median_s is None:
-        return CaseInRun(row, math.nan, math.nan, 0.0, causing, 0.0)
-    down, up = math.log(row.median_s / ends[0]), math.log(ends[1] / row.median_s)
-    runs = noise.of(row).runs if row.noise_runs is None else row.noise_runs
-    return CaseInRun(row, down + cause, up, runs + cause, causing, runs)
+    if (ends := interval(row, within)) is None or not math.isfinite(cause):
+        return CaseInRun(row, math.nan, math.nan, 0.0, causing, 0.0, False)
+    down, up, runs = ends
+    known = runs.by == "history"
+    return CaseInRun(row, down + cause, up, runs.half + cause, causing, runs.half, known)
 
 
 class Shift(NamedTuple):
@@ -165,11 +168,11 @@ class Shift(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Whether the machine became slower or faster: by more than twice that error.
+        """Whether the machine became slower or faster: by more than 2.5 times that error.
 
-        In the 45 pairs of ten committed nights, between which nothing changed, it was at most 1.5 times.
+        In the 67 pairs of committed nights and tours between which nothing changed it was at most 2.0 times.
         """
-        return abs(self.by) > 2 * self.error
+        return abs(self.by) > 2.5 * self.error
 
 
 def between_runs(before: SideRun, after: SideRun) -> Shift | None:
@@ -184,7 +187,8 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
         first, second = before.looks[case].row, after.looks[case].row
         if case.implementation.startswith(OURS) or first.role == "measurement":
             continue
-        if not (before.looks[case].has_interval and after.looks[case].has_interval):
+        looks = before.looks[case], after.looks[case]
+        if not all(look.has_interval and DISTURBING.isdisjoint(look.flags) for look in looks):
             continue
         if any(value(first, fact) != value(second, fact) for fact in SOFTWARE):
             return None
@@ -194,20 +198,16 @@ def between_runs(before: SideRun, after: SideRun) -> Shift | None:
     every = [move for of_work in moves.values() for move in of_work]
     if len(every) < LEAST_CEILINGS:
         return None
-    by_work = {}
-    for work in WorkClass:
-        of_work = moves[work]
-        if len(of_work) >= LEAST_ALIKE:
-            # So few may agree by chance, which Student's t allows for.
-            error = student(len(of_work) - 1, 0.95) * float(np.std(of_work, ddof=1)) / len(of_work) ** 0.5
-            by_work[work] = _shift(of_work)._replace(error=error)
-    return _shift(every)._replace(by_work=by_work)
+    by_work = {work: _alike(of_work) for work, of_work in moves.items() if len(of_work) >= LEAST_ALIKE}
+    by = float(np.median(every))
+    spread = 1.4826 * float(np.median(np.abs(np.array(every) - by)))
+    return Shift(by, 2 * 1.2533 * spread / len(every) ** 0.5, len(every), by_work)
 
 
-def _shift(moves: Sequence[float]) -> Shift:
-    by = float(np.median(moves))
-    spread = 1.4826 * float(np.median(np.abs(np.array(moves) - by)))
-    return Shift(by, 2 * 1.2533 * spread / len(moves) ** 0.5, len(moves))
+def _alike(moves: Sequence[float]) -> Shift:
+    """What ceilings of one kind did: so few may agree by chance, which Student's t allows for."""
+    error = student(len(moves) - 1, 0.95) * float(np.std(moves, ddof=1)) / len(moves) ** 0.5
+    return Shift(float(np.median(moves)), error, len(moves))
 
 
 def case_of(row: Measurement) -> CaseKey:

@@ -26,11 +26,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from bench.format import share_text
 from bench.judge.flags import disturbances
-from bench.judge.noise import STEP, own_interval, usual_spread
+from bench.judge.noise import STEP, usual_spread
 from bench.judge.work_class import WorkClass, work_of
 from bench.sampling.protocol import protocol
-from bench.sampling.publish import median_of, student
+from bench.sampling.publish import interval, median_of, student
 from bench.store.schema import Measurement
 
 MOMENT = 0.2
@@ -41,8 +42,8 @@ LEAST_FREEDOM = 4
 """Degrees of freedom from which a kind of work speaks for itself; with fewer all of the run's cases do."""
 
 
-LEAST_VARIANCE = 1e-6
-"""That of visits, ln, which agree by chance or by the clock's step: a tenth of a percent."""
+LEAST_VARIANCE = 1e-7
+"""That of visits, ln, which agree by chance or by the clock's step: three hundredths of a percent."""
 
 
 class WithinRun(NamedTuple):
@@ -54,6 +55,10 @@ class WithinRun(NamedTuple):
     """Between the row's median and the level of the case in this run: narrower the more visits there are."""
     by: Literal["visits", "assumed"]
     """Whether visits of the run tell it, or only what such work usually does."""
+    usual: float
+    """`half` as the run's other cases of the kind of work have it, whatever this row's visits say."""
+    scatter: float
+    """Standard deviation of visits to such work in this run; 0 where only the row's columns are known."""
 
     def columns(self, median_s: float) -> dict[str, float | str]:
         """The columns of a row with this median."""
@@ -64,25 +69,20 @@ class WithinRun(NamedTuple):
 def within_run(rows: Sequence[Measurement]) -> list[WithinRun | None]:
     """The within-run interval of each row of one run; None for a row without a time.
 
-    A row that was published with it is taken at its word.
+    A row without its samples that was published with it is taken at its word.
     """
-    by_case: dict[str, list[float]] = defaultdict(list)
-    here = [row for row in rows if not row.measured_in]
+    here = [row for row in rows if row.is_timed and not row.measured_in]
     length_s = max((at_s for row in here for at_s in row.visit_at_s or ()), default=0.0)
+    by_case: dict[str, list[float]] = defaultdict(list)
     for row in here:
-        if row.is_timed:
-            by_case[row.case] += moments(row, length_s)
-    known: list[WithinRun | None] = []
-    scatter: Mapping[WorkClass | None, float] | None = None
-    for row in rows:
-        if not row.is_timed:
-            known.append(None)
-        elif (published := _published(row)) is not None:
-            known.append(published)
-        else:
-            scatter = scatter if scatter is not None else _scatter(rows, by_case)
-            known.append(_within(row, by_case[row.case] or moments(row, length_s), scatter))
-    return known
+        by_case[row.case] += moments(row, length_s)
+    scatter = _scatter(here, by_case)
+    return [
+        (_told(row) or _within(row, by_case[row.case] or moments(row, length_s), scatter))
+        if row.is_timed
+        else None
+        for row in rows
+    ]
 
 
 def moments(row: Measurement, run_s: float) -> list[float]:
@@ -105,11 +105,13 @@ def moments(row: Measurement, run_s: float) -> list[float]:
     return [float(np.mean(each)) for each in together]
 
 
-def _published(row: Measurement) -> WithinRun | None:
-    if row.run_half is None or row.run_high_s is None or row.median_s is None:
+def _told(row: Measurement) -> WithinRun | None:
+    """What the columns of a row say of it."""
+    if row.samples_s or row.run_half is None or row.run_high_s is None or row.median_s is None:
         return None
     by: Literal["visits", "assumed"] = "assumed" if row.run_by == "assumed" else "visits"
-    return WithinRun(math.log(row.run_high_s / row.median_s), row.run_half, by)
+    visit = math.log(row.run_high_s / row.median_s)
+    return WithinRun(visit, row.run_half, by, row.noise_visits or row.run_half, 0.0)
 
 
 def _scatter(
@@ -141,17 +143,32 @@ def _scatter(
 def _within(row: Measurement, logs: Sequence[float], scatter: Mapping[WorkClass | None, float]) -> WithinRun:
     settings = protocol("cuda" if row.device_kind == "cuda" else "cpu", len(logs))
     assert row.median_s is not None
-    least = max(settings.floor, (row.step_s or 0.0) / row.median_s)
-    if len(logs) == 1 and row.samples_s and math.isfinite(high_s := own_interval(row)[1]):
-        least = max(least, math.log(high_s / row.median_s))
+    own, count = float(np.var(logs)), len(logs)
     variance = scatter.get(work_of(row), scatter.get(None))
     if variance is None:
-        deviation, freedom = usual_spread(row).visits / STEP, math.inf
+        usual = deviation = usual_spread(row).visits / STEP
+        freedom = math.inf
     else:
-        freedom = PRIOR_FREEDOM + len(logs) - 1
-        squares = PRIOR_FREEDOM * variance + len(logs) * float(np.var(logs))
-        deviation = math.sqrt(squares / freedom)
-    errors = student(freedom, settings.confidence)
-    half = errors * deviation / math.sqrt(len(logs))
-    visit = errors * deviation * math.sqrt(1 + 1 / len(logs))
-    return WithinRun(max(least, visit), max(least, half), "assumed" if variance is None else "visits")
+        freedom = PRIOR_FREEDOM + count - 1
+        usual = math.sqrt(variance)
+        deviation = math.sqrt((PRIOR_FREEDOM * variance + count * own) / freedom)
+    errors, shrinks = student(freedom, settings.confidence), 1 / math.sqrt(count)
+    least = max(settings.floor, (row.step_s or 0.0) / row.median_s)
+    if count == 1 and row.samples_s:
+        low_s, high_s = interval(row.samples_s, settings, row.step_s or 0.0)[1:]
+        if 0 < low_s and high_s < math.inf:
+            least = max(least, math.log(high_s / low_s) / 2)
+    return WithinRun(
+        max(least, errors * deviation * math.sqrt(1 + 1 / count)),
+        max(least, errors * deviation * shrinks),
+        "assumed" if variance is None else "visits",
+        max(settings.floor, errors * usual * shrinks),
+        0.0 if variance is None else usual,
+    )
+
+
+def scatter_text(rows: Iterable[tuple[Measurement, WithinRun | None]]) -> str:
+    """How far visits to the same case differed, by kind of work; empty if no visits say so."""
+    of_work = {work_of(row): within.scatter for row, within in rows if within and within.scatter}
+    known = [work for work in WorkClass if work in of_work]
+    return ", ".join(f"{work.text} {share_text(math.expm1(STEP * of_work[work]))}" for work in known)

@@ -1,7 +1,7 @@
 """Rows of a run: one for each visit, joined into one for each case.
 
 A journal holds a row for each visit; a result file holds a row for each case. It publishes the median over
-the last few visits that the machine did not disturb (bench/sampling/publish.py: `publish`). The others are
+all visits that the machine did not disturb (bench/sampling/publish.py: `publish`). The others are
 named in the row (`set_aside`), with their medians. How other columns are joined is declared with each of them
 (`over` in bench/store/schema.py).
 """
@@ -19,7 +19,7 @@ from typing import Any, cast, get_args
 
 from bench.device.detect import Device
 from bench.judge.flags import disturbances
-from bench.judge.noise import Noise, noise_of
+from bench.judge.noise import history, published
 from bench.judge.within_run import within_run
 from bench.sampling.protocol import REGIME, Protocol, protocol
 from bench.sampling.publish import VisitSamples, publish, publish_ceiling
@@ -82,23 +82,21 @@ def joined(rows: Iterable[Measurement], earlier: Iterable[Iterable[Measurement]]
     by_case: dict[str, list[Measurement]] = {}
     for row in every:
         by_case.setdefault(row.case, []).append(row)
-    made = [row for row in every if row.measured_in is None]
     before = [list(run) for run in earlier]
     # What a neighbour did to an earlier run is no noise of this one, unless no run was without.
     sound = [[row for row in run if not disturbances(row)] for run in before]
-    disturbed = [bool(disturbances(row)) for row in made]
-    noise = noise_of(made, disturbed, sound if any(sound) else before)
-    rows = [visits[0] if visits[0].measured_in else join(visits, noise) for visits in by_case.values()]
+    differ = history(sound if any(sound) else before)
+    rows = [visits[0] if visits[0].measured_in else join(visits) for visits in by_case.values()]
     return [
-        replace(row, **cast(Any, within.columns(row.median_s))) if within and row.median_s else row
+        row if row.measured_in else published(row, within, differ)
         for row, within in zip(rows, within_run(rows), strict=True)
     ]
 
 
-def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measurement:
+def join(visits: Sequence[Measurement]) -> Measurement:
     """The row of a case from the rows of its visits, in order; at least one.
 
-    `noise` is that of the run, which widens the interval; None leaves it at what the visits themselves tell.
+    Its interval is what the visits themselves tell; `joined` adds what the run knows of the noise.
 
     One visit with a wrong result makes the case wrong. Visits that crashed, or ran out of time or memory, are
     set aside; earlier ones keep their time.
@@ -112,19 +110,16 @@ def join(visits: Sequence[Measurement], noise: Noise | None = None) -> Measureme
     alike = [row for row in timed if (row.clock, row.protocol) == (timed[-1].clock, timed[-1].protocol)]
     sound = [row for row in alike if not disturbances(row)] or alike
     settings = protocol_of(timed[-1])
+    kept, said = sound, None
     if settings is None:  # of another version of the protocol: its row is kept as it is
-        sound = sound[-1:]
-        published = None
-        kept = sound
+        kept = sound[-1:]
     else:
-        looks = [_samples(row) for row in sound]
         publishing = publish if timed[0].role == "measurement" else publish_ceiling
-        published = publishing(looks, settings, noise.of(timed[0]) if noise else None)
-        kept = [sound[index] for index in published.kept]
+        said = publishing([_samples(row) for row in kept], settings)
     aside = [(_why_not(row, kept, alike), row) for row in visits if row not in kept]
     values: dict[str, Any] = {name: _over(name, kept, visits) for name in FIELDS}
-    if published is not None:
-        values |= published.columns()
+    if said is not None:
+        values |= said.columns()
     values |= {
         "visit": 0,
         "status": "ok",

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,44 +22,8 @@ from bench.sampling.protocol import Protocol
 
 Floats = npt.NDArray[np.float64]
 Stop = Literal["converged", "budget", "samples", "visits"]
-MODERATED, PRIOR_FREEDOM = 3, 4
-"""From so many visits on their own scatter is moderated by that of the run's other cases, which counts as so
-many degrees of freedom (Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004): three visits may agree by chance."""
-
-
-class MedianSpread(NamedTuple):
-    """What the medians of a case differ by, 95 times in 100: natural logarithms."""
-
-    visits: float
-    """Spread from one visit of a run to another."""
-    runs: float
-    """Spread from one run to another, beyond that."""
-    deviation: float = 0.0
-    """Standard deviation of a visit from the level of its case, robust against rare visits that are far off;
-    0 where it is not known. Several visits say by themselves whether one of them is."""
-
-    def over(self, visits: int) -> MedianSpread:
-        """The spread of the median over so many visits of a run, relative to that of all its visits.
-
-        One visit may be a whole step from the usual level (a clock with two states), not only 1 / sqrt(2) of
-        it, and two visits may both be in the rarer state.
-        """
-        return self._replace(visits=self.visits / math.sqrt(max(1, visits - 1)))
-
-    @property
-    def half(self) -> float:
-        """Both together: natural logarithm."""
-        return math.hypot(self.visits, self.runs)
-
-    def widen(self, median_s: float, low_s: float, high_s: float) -> tuple[float, float]:
-        """(low, high): an interval with the noise of this spread.
-
-        What its own samples tell and what visits differ by are not added up: visits differ by what their
-        samples scatter, too, and several visits' own interval holds what they differ by. The wider counts.
-        """
-        down = math.hypot(max(math.log(median_s / low_s), self.visits), self.runs)
-        up = math.hypot(max(math.log(high_s / median_s), self.visits), self.runs)
-        return median_s * math.exp(-down), median_s * math.exp(up)
+MODERATED = 3
+"""Visits from which on they tell by themselves how far off a row may be."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +50,6 @@ class Published:
     high_s: float
     """Ends of the 95 % interval of the median; 0 and infinite where there is too little to tell."""
     stop: Stop
-    kept: tuple[int, ...]
-    """Indices of the visits whose samples are published; the others came earlier."""
-    noise: MedianSpread | None = None
-    """What the interval holds of the noise between visits, those published taken together, and between runs;
-    None: nothing."""
 
     def columns(self) -> dict[str, Any]:
         """Columns of a row; an interval that too few samples leave unknown is null, not infinite."""
@@ -100,8 +59,6 @@ class Published:
             "low_s": self.low_s if known else None,
             "high_s": self.high_s if known else None,
             "stop": self.stop,
-            "noise_visits": self.noise.visits if known and self.noise else None,
-            "noise_runs": self.noise.runs if known and self.noise else None,
         }
 
 
@@ -122,91 +79,47 @@ def interval(
     return median_interval(values, effective_count(values), blocks_s, least, settings.confidence)
 
 
-def publish(
-    visits: Sequence[VisitSamples],
-    settings: Protocol,
-    spread: MedianSpread | None = None,
-    outvoted: bool = False,
-) -> Published:
-    """What the row of a case says of its visits, at least one, in the order they were made.
+def publish(visits: Sequence[VisitSamples], settings: Protocol) -> Published:
+    """What the visits to a case, at least one, in the order they were made, say by themselves.
 
-    Published are the last `keep` visits, and those before them from the first that was at their level: what
-    came earlier may have been settling, what left the level and came back is a second state. The median is
-    that of all their samples together. Its interval is `interval` for one visit; for several, Student's t is
-    over their medians. It has converged if that is narrow enough and the last `keep` visits agree.
-
-    `spread` is what the run knows of the machine (bench/judge/noise.py). It widens the interval further; it
-    moves no median and undoes no convergence. `outvoted`: earlier visits, not among these, were elsewhere.
+    The median is that of all their samples together. Its interval is `interval` for one visit; for several,
+    Student's t is over their medians. It has converged if that is narrow enough and the last `keep` visits
+    agree. What other cases of the run tell of the noise is no part of it (bench/judge/within_run.py).
     """
     each_s = [median_of(visit.samples_s) for visit in visits]
-    level_s = median_of(each_s[-settings.keep :])
-    near_s = settings.agree * level_s
-    at_level = [abs(value_s - level_s) <= near_s for value_s in each_s]
-    first = min(max(0, len(visits) - settings.keep), [*at_level, True].index(True))
-    kept = tuple(range(first, len(visits)))
-    taken = [visits[index] for index in kept]
-    step_s = max(visit.step_s for visit in taken)
-    if len(taken) == 1:
-        median, low, high = interval(taken[0].samples_s, settings, step_s)
+    step_s = max(visit.step_s for visit in visits)
+    if len(visits) == 1:
+        median, low, high = interval(visits[0].samples_s, settings, step_s)
     else:
-        parts = [np.asarray(visit.samples_s, dtype=np.float64) for visit in taken]
+        parts = [np.asarray(visit.samples_s, dtype=np.float64) for visit in visits]
         worth, values = sum(effective_count(part) for part in parts), np.concatenate(parts)
         least = max(step_s, settings.floor * median_of(values))
-        median, low, high = median_interval(values, worth, each_s[first:], least, settings.confidence)
+        median, low, high = median_interval(values, worth, each_s, least, settings.confidence)
 
     last_s = each_s[-settings.keep :]
     stop: Stop = "converged"
     if len(visits) < settings.visits:
         stop = "budget"
-    elif max(last_s) - min(last_s) > near_s:
+    elif max(last_s) - min(last_s) > settings.agree * median_of(last_s):
         stop = "visits"
     else:
-        stop = _stop(max(high - median, median - low), median, settings, taken[-1].stop)
-
-    noise = None
-    if spread is not None and low > 0:
-        # Visits that agree after others did not may all be in the rarer of two states.
-        outvoted = outvoted or first > 0
-        noise = spread.over(1 if outvoted else len(taken))
-        if spread.deviation and not outvoted and len(taken) >= MODERATED:
-            half = _moderated(each_s, spread.deviation, settings.confidence)
-            noise = noise._replace(visits=half)
-            low, high = _of_order(values, worth, least, settings.confidence)
-        low, high = noise.widen(median, low, high)
-    return Published(median, low, high, stop, kept, noise)
+        stop = _stop(max(high - median, median - low), median, settings, visits[-1].stop)
+    return Published(median, low, high, stop)
 
 
-def _moderated(each_s: Sequence[float], deviation: float, confidence: float) -> float:
-    """Half of the interval of these visits' level, natural logarithm: by their scatter and other cases'."""
-    own = len(each_s) - 1
-    freedom = PRIOR_FREEDOM + own
-    variance = (PRIOR_FREEDOM * deviation**2 + own * float(np.var(np.log(each_s), ddof=1))) / freedom
-    return student(freedom, confidence) * math.sqrt(variance / len(each_s))
+def publish_ceiling(visits: Sequence[VisitSamples], settings: Protocol) -> Published:
+    """What the visits to a ceiling say: its interval spans those of its visits, each taken alone.
 
-
-def publish_ceiling(
-    visits: Sequence[VisitSamples],
-    settings: Protocol,
-    spread: MedianSpread | None = None,
-    outvoted: bool = False,
-) -> Published:
-    """What the row of a ceiling says: its interval spans those of its visits, each taken alone.
-
-    It is visited at the run's ends, however often others are. Of two visits Student's t would make an
-    interval nine times as wide as they are apart; and a roof is what was reached at either end, not the mean.
-    `spread` and `outvoted` as `publish` takes them.
+    Of two visits Student's t would make an interval nine times as wide as they are apart; and a roof is what
+    was reached at some time, not the mean.
     """
     settings = replace(settings, visits=1)
     together = publish(visits, settings)
     median_s = together.median_s
-    alone = [publish([visits[index]], settings) for index in together.kept]
+    alone = [publish([visit], settings) for visit in visits]
     low_s, high_s = min(each.low_s for each in alone), max(each.high_s for each in alone)
     stop = _stop(max(high_s - median_s, median_s - low_s), median_s, settings, alone[-1].stop)
-    noise = None
-    if spread is not None and low_s > 0:
-        noise = spread.over(1 if outvoted or together.kept[0] else len(alone))
-        low_s, high_s = noise.widen(median_s, low_s, high_s)
-    return replace(together, low_s=low_s, high_s=high_s, stop=stop, noise=noise)
+    return Published(median_s, low_s, high_s, stop)
 
 
 def _stop(half_s: float, median_s: float, settings: Protocol, last: Stop) -> Stop:

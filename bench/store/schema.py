@@ -150,8 +150,10 @@ class Measurement:
     )
     # timing; null without a time
     median_s: float | None = nullable("median seconds of one launch")
-    low_s: float | None = nullable("lower end of the 95 % interval of the median")
-    high_s: float | None = nullable("upper end")
+    low_s: float | None = nullable(
+        "lower end of the published interval: where 95 of 100 other runs would find the median"
+    )
+    high_s: float | None = nullable("its upper end")
     run_low_s: float | None = nullable(
         "lower end of the within-run interval: where 95 of 100 further visits of this run would find the case"
     )
@@ -163,10 +165,13 @@ class Measurement:
         "what tells these three: visits | assumed (no case was visited twice: the usual spread of such work)"
     )
     noise_visits: float | None = nullable(
-        "natural logarithm: the interval is at least so wide for the noise between visits; null: not in it"
+        "natural logarithm: what run_half would be by the scatter of the run's other cases of such work alone"
     )
     noise_runs: float | None = nullable(
-        "natural logarithm: what the interval holds, as squares, of the noise between runs; null: nothing"
+        "natural logarithm: what low_s and high_s hold, as squares, of the noise between runs; null: nothing"
+    )
+    noise_by: str | None = nullable(
+        "what tells it: history (earlier runs of the device) | assumed (the usual spread of such work)"
     )
     samples_s: list[float] | None = nullable("every sample, seconds per launch, in time order")
     launches: int | None = nullable("launches in one sample")

@@ -20,8 +20,6 @@ from scipy.signal import lfilter
 from bench.judge import frame
 from bench.judge.compare import Compared, Comparison, compare
 from bench.judge.comparison_side import Bound
-from bench.judge.noise import Noise
-from bench.judge.work_class import WorkClass
 from bench.runner.merge_visits import join, joined
 from bench.sampling.protocol import protocol
 from bench.store.schema import Measurement
@@ -142,12 +140,12 @@ def row(
     seen: Sequence[Seen],
     bound: Bound = "core",
     scale: float = 1.0,
-    noise: Noise | None = None,
     **changes: Any,
 ) -> Measurement:
-    """The row of these visits, with the noise of its run; `changes` as `visits_to` takes them."""
+    """The row of these visits, of a run that has no noise beside it; `changes` as `visits_to` takes them."""
     visits = {name: changes.pop(name) for name in ("asked", "device_kind", "sweep") if name in changes}
-    return replace(join(visits_to(case, seen, bound, scale, **visits), noise), **changes)
+    none = {"run_half": 0.0, "noise_visits": 0.0, "noise_runs": 0.0, "noise_by": "history"}
+    return replace(join(visits_to(case, seen, bound, scale, **visits)), **none | changes)
 
 
 def run(
@@ -204,12 +202,7 @@ def timed(
     """A row of one case, on a GPU unless said otherwise, of a run that had no noise of its own."""
     columns = (CPU if changes.get("device_kind") == "cpu" else GPU) | changes
     seen = [machine(chance, bound, 60) for _ in range(visits)]
-    return row(case, seen, bound, scale, none(columns["device_kind"]), **columns)
-
-
-def none(kind: str) -> Noise:
-    """The noise of a run that had none."""
-    return Noise(kind, 0.0, runs_factors=dict.fromkeys(WorkClass, 0.0))
+    return row(case, seen, bound, scale, **columns)
 
 
 def compared(before: Sequence[Measurement], after: Sequence[Measurement], *across: str) -> Comparison:

@@ -77,6 +77,12 @@ def lasting(one: Measurement, factor: float) -> Measurement:
     return dataclasses.replace(one, samples_s=samples_s, **times)
 
 
+NOT_YET: dict[str, None] = dict.fromkeys(
+    ("run_low_s", "run_high_s", "run_half", "run_by", "noise_visits", "noise_runs", "noise_by")
+)
+"""Columns that older files lack."""
+
+
 def without_time(one: Measurement, status: str, reason: str = "it says why") -> Measurement:
     gone = dict.fromkeys(("median_s", "low_s", "high_s", "samples_s", "stop", "settled"))
     return dataclasses.replace(one, status=status, reason=reason, clock="", **gone)  # type: ignore[arg-type]
@@ -84,4 +90,4 @@ def without_time(one: Measurement, status: str, reason: str = "it says why") -> 
 
 def older(one: Measurement) -> Measurement:
     """The row as earlier versions published it: with an interval that says nothing of the run's noise."""
-    return dataclasses.replace(one, protocol_version="p2", noise_visits=None, noise_runs=None)
+    return dataclasses.replace(one, protocol_version="p2", **NOT_YET)

@@ -50,7 +50,7 @@ def test_with_the_noise_of_measured_runs_few_verdicts_are_wrong(machine: str, na
         assert found.wrong(beyond) * RUNS <= most(0.05), (seed, beyond, found.at)
 
 
-OF_RUN: dict[str, Any] = {"noise_visits": 0.04, "noise_runs": 0.0}
+OF_RUN: dict[str, Any] = {"run_half": 0.04, "noise_visits": 0.04, "noise_runs": 0.0}
 """Columns of a row whose interval holds all noise of its run already, and is not noisier than that."""
 
 
@@ -120,7 +120,7 @@ def test_the_level_of_a_run_is_as_unsure_for_many_rows_as_for_one(
     kind: str, sides: int, chance: np.random.Generator
 ) -> None:
     """Where rows are not held against others of the run that it moved as far."""
-    rows = again(KINDS[kind][0](chance, 0.0), noise_visits=0.0, noise_runs=0.1)
+    rows = again(KINDS[kind][0](chance, 0.0), run_half=0.0, noise_visits=0.0, noise_runs=0.1)
     effect = judged(claim(kind, "above 0"), rows).effect
     assert effect.clusters >= 8
     assert 0.1 < np.log(effect.high / effect.value) / math.sqrt(sides) < 0.12

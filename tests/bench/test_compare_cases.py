@@ -15,8 +15,6 @@ from bench.judge.comparability import BLOCKING, NEVER_BLOCKING, value
 from bench.judge.compare import Comparison
 from bench.judge.comparison_side import side
 from bench.judge.frame import runs
-from bench.judge.noise import USUAL
-from bench.judge.work_class import WorkClass
 from bench.store.schema import Measurement
 from tests.bench.comparable import GPU, Seen, compared, judged, run, still, timed
 from tests.bench.comparable import row as row_of
@@ -240,10 +238,8 @@ def test_older_files_hold_a_ceilings_second_visit_as_a_row(chance: np.random.Gen
         rows.append(replace(slow, low_s=None, high_s=None, visits=None, visit_samples=None))
     found = compared(rows, rows)
     assert len(found.cases) == 9 and found.before.older == 0
-    (noise,) = (run.noise for run in found.before.runs.values())
-    # Of nine, six tenths of the way from the next to the largest.
-    between = 0.066 / USUAL["cuda"][WorkClass.COMPUTE].visits
-    assert noise.steps == 9 and noise.factor == pytest.approx(between, rel=0.01)
+    (told,) = {run.scatter for run in found.before.runs.values()}
+    assert told.startswith("matrix multiplications ")
 
 
 # --- summing up -------------------------------------------------------------------------------------
@@ -253,7 +249,7 @@ def known(case: int, scale: float, own: float, shared: float, **columns: Any) ->
     """A row with an interval of these halves, ln: its own, and what all rows of its run may share."""
     one = row_of(case, [Seen(np.ones(60), 1.0)], scale=scale, **(GPU | columns))
     half = math.exp(math.hypot(own, shared))
-    return with_ends(replace(one, noise_visits=own, noise_runs=shared), 1 / half, half)
+    return with_ends(replace(one, noise_visits=own, noise_runs=shared, run_half=own), 1 / half, half)
 
 
 def test_the_mean_of_an_operator(chance: np.random.Generator) -> None:

@@ -51,10 +51,9 @@ def visit(change: float, count: int = 30) -> list[float]:
 
 WORK = {"flop": 0, "byte": 0, "byte_moved": 0}
 CPU = {"device_kind": "cpu"}
-PUBLISHED_BAR = tuple(
-    share * math.hypot(0.02, USUAL["cuda"][WorkClass.COMPUTE].half) for share in (0.999, 1.001)
-)
-KNOWN = {"noise_visits": 1e-3, "noise_runs": 1e-3}
+PUBLISHED_BAR = tuple(share * math.hypot(0.02, *USUAL["cuda"][WorkClass.COMPUTE]) for share in (0.999, 1.001))
+USUAL_BAR = tuple(share * 2 * math.hypot(*USUAL["cpu"][WorkClass.COMPUTE]) for share in (0.999, 1.001))
+KNOWN = {"noise_visits": 1e-3, "noise_runs": 1e-3, "noise_by": "history"}
 """Columns of a row of a device whose own noise is known, and small."""
 BARS: dict[str, tuple[dict[str, Any], ...]] = {
     "noisy": tuple(KNOWN | {"low_s": 2e-3 - half, "high_s": 2e-3 + half} for half in (3.99e-5, 4.01e-5)),
@@ -86,7 +85,7 @@ MORE_BARS: list[tuple[Any, ...]] = [
     ("throttled", *({"limit_reasons": w} for w in ("sync boost", "software power cap, hardware slowdown"))),
     ("power_capped", {"limit_reasons": ""}, {"limit_reasons": "software power cap"}),
     # Where the noise that is usual is wide, an interval may be twice as wide as that.
-    ("noisy", *(CPU | {"low_s": 2e-3 - half, "high_s": 2e-3 + half} for half in (1.978e-4, 1.982e-4))),
+    ("noisy", *(CPU | {"low_s": 2e-3 * (1 - half), "high_s": 2e-3 * (1 + half)} for half in USUAL_BAR)),
     # What is published of other GPUs is wide, and excuses but 2 % of scatter beside it.
     ("noisy", *({"low_s": 2e-3 * (1 - half), "high_s": 2e-3 * (1 + half)} for half in PUBLISHED_BAR)),
 ]

@@ -15,14 +15,9 @@ import pytest
 from bench.runner.rounds import SAMPLING_S
 from bench.sampling.protocol import Protocol, protocol
 from bench.sampling.publish import (
-    PRIOR_FREEDOM,
-    MedianSpread,
-    Published,
     VisitSamples,
     interval,
     publish,
-    publish_ceiling,
-    student,
 )
 from bench.sampling.stopping import LEAST_WORTH, collect, settle
 
@@ -154,7 +149,7 @@ def test_clocks_that_stand_still_hang_nothing(settings: Protocol, took_s: float,
 
     found = collect(sample, settings, 1.0, lambda: tick_s * next(ticks))
     assert found.stop in ("samples", "budget", "converged")
-    assert not math.isnan(publish([found], settings, MedianSpread(0.01, 0.01)).high_s)
+    assert not math.isnan(publish([found], settings).high_s)
 
 
 def test_what_never_agrees_is_accepted_all_the_same_and_says_so(seed: int) -> None:
@@ -300,13 +295,13 @@ def test_protocols_that_differ_are_never_one() -> None:
 # ---- what a row says of its visits
 
 
-def test_the_median_is_that_of_the_samples_of_all_kept_visits(seed: int) -> None:
+def test_the_median_is_that_of_the_samples_of_all_visits(seed: int) -> None:
     row = publish([one := visit(1e-3, seed)], CUDA)
     assert (row.median_s, row.low_s, row.high_s) == interval(one.samples_s, CUDA)
-    assert row.kept == (0,) and row.stop == "converged"
+    assert row.stop == "converged"
     visits = [visit(level, seed + i, 30 + i) for i, level in enumerate((1.0, 1.001, 0.999))]
     row = publish(visits, NIGHTLY)
-    assert row.kept == (0, 1, 2) and row.stop == "converged"
+    assert row.stop == "converged"
     assert row.median_s == np.median(np.concatenate([one.samples_s for one in visits]))
 
 
@@ -324,39 +319,31 @@ LOOSE = replace(NIGHTLY, half_width=0.5)
 
 
 @pytest.mark.parametrize(
-    ("levels", "settings", "kept", "stop"),
+    ("levels", "settings", "stop"),
     [
         # Visits agree within a percent; one of three that disagrees is enough.
-        ((1.0, 1.0, 1.0099), LOOSE, 3, "converged"),
-        ((1.0, 1.0, 1.0101), LOOSE, 3, "visits"),
-        ((1.02, 1.0, 1.0), LOOSE, 3, "visits"),
-        ((1.0, 1.02, 1.0), LOOSE, 3, "visits"),
+        ((1.0, 1.0, 1.0099), LOOSE, "converged"),
+        ((1.0, 1.0, 1.0101), LOOSE, "visits"),
+        ((1.02, 1.0, 1.0), LOOSE, "visits"),
+        ((1.0, 1.02, 1.0), LOOSE, "visits"),
         # The width decides, too: a spread of 0.0017, t 4.3 / sqrt 3: 0.43 % about a mean that is 0.1 % above.
-        ((1.0, 1.003, 1.0), replace(NIGHTLY, half_width=0.0055), 3, "converged"),
-        ((1.0, 1.003, 1.0), replace(NIGHTLY, half_width=0.0045), 3, "visits"),
-        # Fewer visits than asked for have not converged; many that agree are all published.
-        ((1.0,), NIGHTLY, 1, "budget"),
-        ((1.0, 1.0), NIGHTLY, 2, "budget"),
-        ((1.0, 1.002, 0.998, 1.001, 0.999, 1.002, 0.998, 1.0), NIGHTLY, 8, "converged"),
-        # Visits that were still settling are earlier; the last are published even if they disagree.
-        ((0.88, 0.95, 1.0, 1.0, 1.0), NIGHTLY, 3, "converged"),
-        ((1.05, 1.0, 1.0, 1.0), NIGHTLY, 3, "converged"),
-        ((0.8, 1.0, 1.1, 1.2), NIGHTLY, 3, "visits"),
+        ((1.0, 1.003, 1.0), replace(NIGHTLY, half_width=0.0055), "converged"),
+        ((1.0, 1.003, 1.0), replace(NIGHTLY, half_width=0.0045), "visits"),
+        # Fewer visits than asked for have not converged.
+        ((1.0,), NIGHTLY, "budget"),
+        ((1.0, 1.0), NIGHTLY, "budget"),
+        ((1.0, 1.002, 0.998, 1.001, 0.999, 1.002, 0.998, 1.0), NIGHTLY, "converged"),
+        ((0.8, 1.0, 1.1, 1.2), NIGHTLY, "visits"),
         # A level that was left and found again is two states.
-        ((1.0, 1.05, 1.0, 1.0, 1.0), NIGHTLY, 5, "visits"),
+        ((1.0, 1.05, 1.0, 1.0, 1.0), NIGHTLY, "visits"),
     ],
 )
-def test_which_visits_are_published_and_whether_they_have_converged(
-    levels: tuple[float, ...], settings: Protocol, kept: int, stop: str
-) -> None:
-    row = publish([visit(level) for level in levels], settings)
-    assert row.kept == tuple(range(len(levels)))[-kept:] and row.stop == stop
+def test_whether_visits_have_converged(levels: tuple[float, ...], settings: Protocol, stop: str) -> None:
+    assert publish([visit(level) for level in levels], settings).stop == stop
 
 
-def test_the_interval_reaches_every_published_visit_and_no_other() -> None:
-    """Two states are both in it, and what was still settling is not; many visits narrow it."""
-    settled = publish([visit(level) for level in (0.88, 0.95, 1.0, 1.0, 1.0)], NIGHTLY)
-    assert settled.median_s == pytest.approx(1.0) and settled.low_s > 0.99
+def test_the_interval_reaches_every_visit() -> None:
+    """Two states are both in it; many visits narrow it."""
     assert publish([visit(level) for level in (1.0, 1.1, 1.2)], NIGHTLY).high_s > 1.3
     states = publish([visit(level) for level in (1.0, 1.05, 1.0, 1.0, 1.0)], NIGHTLY)
     assert states.median_s == pytest.approx(1.0, abs=1e-3) and states.high_s > 1.035
@@ -370,82 +357,6 @@ def test_the_interval_reaches_every_published_visit_and_no_other() -> None:
 def test_the_clocks_step_of_the_coarsest_visit_counts() -> None:
     row = publish([visit(1.0), visit(1.0, step_s=0.03), visit(1.0)], NIGHTLY)
     assert row.high_s == pytest.approx(1.03) and row.low_s == pytest.approx(0.97)
-
-
-# ---- what the run knows
-
-
-SPREAD = MedianSpread(visits=0.04, runs=0.03)
-
-
-@pytest.mark.parametrize(
-    ("visits", "apart"),
-    [(1, 0.04), (2, 0.04), (3, 0.04 / 2**0.5), (5, 0.02)],
-    ids=lambda value: f"{value:.3f}",
-)
-def test_more_visits_lessen_what_visits_differ_by_and_not_what_runs_do(visits: int, apart: float) -> None:
-    """One visit may be a whole step off, and two may both be in the rarer of two states."""
-    assert SPREAD.over(visits)[:2] == pytest.approx((apart, 0.03))
-    assert SPREAD.over(visits).half == pytest.approx(math.hypot(apart, 0.03))
-    low, high = SPREAD.over(visits).widen(2.0, 2.0 * (1 - 1e-9), 2.0 * (1 + 1e-9))
-    assert math.log(high / 2.0) == math.log(2.0 / low) == pytest.approx(SPREAD.over(visits).half)
-
-
-def test_the_wider_of_an_interval_s_own_half_and_the_noise_counts_on_either_side() -> None:
-    """Visits differ by what their samples scatter, too: the two are not added up. Runs come on top."""
-    low, high = SPREAD.over(5).widen(1.0, math.exp(-0.01), math.exp(0.5))
-    assert -math.log(low) == pytest.approx(math.hypot(0.02, 0.03))
-    assert math.log(high) == pytest.approx(math.hypot(0.5, 0.03))
-
-
-@pytest.mark.parametrize("publishing", [publish, publish_ceiling])
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_row_and_a_ceiling_take_in_the_noise_of_the_run(
-    publishing: Callable[..., Published], count: int, seed: int
-) -> None:
-    visits = [visit(1.0, seed + i) for i in range(count)]
-    alone, row = publishing(visits, NIGHTLY), publishing(visits, NIGHTLY, SPREAD)
-    assert (row.low_s, row.high_s) == SPREAD.over(count).widen(alone.median_s, alone.low_s, alone.high_s)
-    assert math.log(row.high_s / row.median_s) == pytest.approx(SPREAD.over(count).half, rel=0.01)
-    assert row.columns()["noise_visits"] == SPREAD.over(count).visits
-    assert alone.columns()["noise_runs"] is None
-    # It moves no median and undoes no convergence.
-    assert (row.median_s, row.stop, row.kept) == (alone.median_s, alone.stop, alone.kept)
-    assert publishing(visits, NIGHTLY, MedianSpread(0.0, 0.0)).high_s == pytest.approx(alone.high_s)
-
-
-@pytest.mark.parametrize(("far", "wider"), [(1.0, 1.0), (1.3, 5.0)])
-def test_three_visits_and_the_scatter_of_other_cases_say_how_far_off_a_row_may_be(
-    far: float, wider: float
-) -> None:
-    """A visit in a burst widens its own row, and not those whose visits agree (Smyth's variance)."""
-    deviation, freedom = 0.01, PRIOR_FREEDOM + 2
-    row = publish([visit(1.0, 1), visit(1.0, 2), visit(far, 3)], NIGHTLY, MedianSpread(0.5, 0.0, deviation))
-    own = np.var([0.0, 0.0, math.log(far)], ddof=1)
-    variance = (PRIOR_FREEDOM * deviation**2 + 2 * own) / freedom
-    half = student(freedom, 0.95) * math.sqrt(variance / 3)
-    assert math.log(row.high_s / row.median_s) == pytest.approx(half, rel=0.05)
-    assert (half > wider * 0.01) and half < 0.5, "the rare large step of other cases is not in it"
-
-
-def test_visits_that_agree_after_others_did_not_narrow_nothing() -> None:
-    """They may all be in the rarer of two states."""
-    agreeing = [visit(1.0, seed) for seed in range(3)]
-    outvoting = publish([visit(1.2), *agreeing], NIGHTLY, SPREAD)
-    assert outvoting.kept == (1, 2, 3)
-    assert math.log(outvoting.high_s / outvoting.median_s) == pytest.approx(SPREAD.over(1).half, rel=0.01)
-    row = publish(agreeing, NIGHTLY, SPREAD)
-    assert math.log(row.high_s / row.median_s) == pytest.approx(SPREAD.over(3).half, rel=0.01)
-
-
-@pytest.mark.parametrize("publishing", [publish, publish_ceiling])
-def test_too_few_samples_have_no_interval_whatever_the_run_knows(
-    publishing: Callable[..., Published],
-) -> None:
-    row = publishing([visit(1.0, count=5)], CUDA, SPREAD)
-    assert (row.low_s, row.high_s) == (0.0, math.inf)
-    columns = row.columns()
-    assert columns["low_s"] is columns["noise_visits"] is columns["noise_runs"] is None
 
 
 # ---- one visit's interval
@@ -505,11 +416,3 @@ def test_samples_that_remember_each_other_are_watched_until_they_are_worth_enoug
     assert max(quiet) <= 1.1 * CUDA.least_timed_s / 1e-3 + 1
     worth = (1 - 0.95) / (1 + 0.95)
     assert np.median(dependent) > LEAST_WORTH * 0.5 / worth > 1.5 * np.median(quiet)
-
-
-@pytest.mark.parametrize("publishing", [publish, publish_ceiling])
-def test_an_interval_that_reaches_zero_claims_no_noise(publishing: Callable[..., Published]) -> None:
-    """A clock that reads in more than the launch takes: nothing was widened, so nothing is said to be."""
-    coarse, fine = (publishing([visit(1.0, step_s=step_s)], CPU, SPREAD) for step_s in (2.0, 1e-6))
-    assert coarse.low_s <= 0 and coarse.noise is None and coarse.columns()["noise_runs"] is None
-    assert fine.low_s > 0 and fine.noise == SPREAD.over(1)

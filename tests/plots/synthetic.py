@@ -100,7 +100,7 @@ def row(machine: Machine, where: str, problem: Problem, implementation: str, **f
     base |= {"moved_written": problem.moved_written(implementation)}
     base |= {"median_s": median_s, "low_s": median_s - half, "high_s": median_s + half, "stop": "converged"}
     if machine.facts["device_kind"] == "cuda":  # its earlier runs told its noise, which is small
-        base |= {"noise_visits": 0.002, "noise_runs": 0.001}
+        base |= {"run_half": 0.002, "noise_visits": 0.002, "noise_runs": 0.001}
     return Measurement(**(machine.facts | base | {"settled": True} | facts))
 
 
