@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from yaml.resolver import Resolver
 
 from bench.errors import UserError, quoted
 
@@ -102,13 +101,18 @@ def shown(value: object) -> str:
 
 def tree(raw: bytes) -> Node:
     """The file's only document, a mapping or not. Raises Mistake."""
-    text = _text(raw)
+    text, loader = _text(raw), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _document(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        _refuse(yaml.parse(text, Loader=loader))
+        composed = yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text) from error
     except yaml.YAMLError as error:
         raise Mistake(1, f"this is not YAML: {error}") from error
+    node = None if composed is None else _node(composed)
+    if node is None:
+        raise Mistake(1, "this file is empty; a sweep begins with `title:`")
+    return node
 
 
 def _text(raw: bytes) -> str:
@@ -137,59 +141,45 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> Mistake:
     return Mistake(line, f"this is not YAML: {says}")
 
 
-def _document(events: Iterator[yaml.Event]) -> Node:
-    next(events)  # the stream begins
-    if isinstance(next(events), yaml.StreamEndEvent):
-        raise Mistake(1, "this file is empty; a sweep begins with `title:`")
-    node = _node(next(events), events, 1)
-    next(events)  # the document ends
-    after = next(events)
-    if not isinstance(after, yaml.StreamEndEvent):
-        raise Mistake(_line(after), "a second document begins here; one file holds one sweep")
-    if node is None:
-        raise Mistake(1, "this file is empty; a sweep begins with `title:`")
-    return node
+def _refuse(events: Iterable[yaml.Event]) -> None:
+    """Mistake at the first thing that YAML has and a sweep has not."""
+    depth = documents = 0
+    for event in events:
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            says = "anchors (&name) and aliases (*name) are not used here: write the value out"
+            raise Mistake(_line(event), says)
+        if getattr(event, "tag", None):
+            raise Mistake(_line(event), "tags (!name) are not used here: quote what is meant as text")
+        if isinstance(event, yaml.NodeEvent) and depth >= MAX_DEPTH:
+            raise Mistake(_line(event), TOO_DEEP)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise Mistake(_line(event), "a second document begins here; one file holds one sweep")
 
 
-def _line(event: yaml.Event) -> int:
-    return 1 if event.start_mark is None else event.start_mark.line + 1
+def _line(of: yaml.Event | yaml.Node) -> int:
+    return 1 if of.start_mark is None else of.start_mark.line + 1
 
 
-def _node(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node | None:
-    """The node that `event` begins; None for an empty value."""
-    line = _line(event)
-    if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-        raise Mistake(line, "anchors (&name) and aliases (*name) are not used here: write the value out")
-    if getattr(event, "tag", None):
-        raise Mistake(line, "tags (!name) are not used here: quote what is meant as text")
-    if depth > MAX_DEPTH:
-        raise Mistake(line, TOO_DEEP)
-    if isinstance(event, yaml.ScalarEvent):
-        value = _scalar(event.value, line) if event.implicit[0] else str(event.value)
+def _node(of: yaml.Node) -> Node | None:
+    """None for an empty value."""
+    line = _line(of)
+    if isinstance(of, yaml.ScalarNode):
+        value = str(of.value) if of.style else _scalar(of, line)
         return None if value is None else Node(value, line)
-    if isinstance(event, yaml.SequenceStartEvent):
-        return Node(_list(events, depth), line)
-    return _mapping(line, events, depth)
-
-
-def _list(events: Iterator[yaml.Event], depth: int) -> list[Node]:
-    nodes: list[Node] = []
-    while not isinstance(event := next(events), yaml.SequenceEndEvent):
-        node = _node(event, events, depth + 1)
-        if node is None:
-            raise Mistake(_line(event), "an item of this list has no value")
-        nodes.append(node)
-    return nodes
-
-
-def _mapping(line: int, events: Iterator[yaml.Event], depth: int) -> Node:
+    if isinstance(of, yaml.SequenceNode):
+        items = [(each, _node(each)) for each in of.value]
+        if empty := [each for each, item in items if item is None]:
+            raise Mistake(_line(empty[0]), "an item of this list has no value")
+        return Node([item for _, item in items if item is not None], line)
     entries: dict[str, Node] = {}
     key_lines: dict[str, int] = {}
-    while not isinstance(event := next(events), yaml.MappingEndEvent):
-        key, at = _key(event, events, depth), _line(event)
+    for name, given in of.value:
+        key, at = _key(name), _line(name)
         if key in entries:
             raise Mistake(at, f"key {shown(key)} is given twice, first on line {key_lines[key]}")
-        node = _node(next(events), events, depth + 1)
+        node = _node(given)
         if node is None:
             raise Mistake(at, f"key {shown(key)} has no value")
         if node.value == []:
@@ -198,19 +188,18 @@ def _mapping(line: int, events: Iterator[yaml.Event], depth: int) -> Node:
     return Node(entries, line, key_lines)
 
 
-def _key(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> str:
-    node = _node(event, events, depth + 1)
+def _key(of: yaml.Node) -> str:
+    node = _node(of)
     if node is None:
-        raise Mistake(_line(event), "a key is missing before the colon")
+        raise Mistake(_line(of), "a key is missing before the colon")
     if not isinstance(node.value, str):
         raise Mistake(node.line, f"a key is a name, not {shown(node.data())}")
     return node.value
 
 
-def _scalar(text: str, line: int) -> str | int | float | bool | None:
+def _scalar(of: yaml.ScalarNode, line: int) -> str | int | float | bool | None:
     """The value of an unquoted scalar; None if empty or null. Mistake if YAML reads it unexpectedly."""
-    tag: str = Resolver().resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
-    kind = tag.rpartition(":")[2]
+    text, kind = str(of.value), of.tag.rpartition(":")[2]
     if kind == "null":
         return None
     if kind == "merge":
