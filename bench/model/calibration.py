@@ -3,7 +3,7 @@
 Two calibrations, both reported. Without a fit: what the run's probes measured, and for the rest priors that
 are the same rule for every device. Fitted: those as a starting point, and the rows whose role is calibration
 (sweeps/ceilings/gemm_shapes.yaml), to whose times all nine numbers are drawn in logarithms, each as far as
-its spread allows. Bandwidth is measured, so it hardly moves; what nobody measured moves most. Shapes that
+its spread allows. Bandwidth is measured, so it hardly moves; what was not measured moves most. Shapes that
 calibrate are never scored.
 
 Each data type is calibrated by its own shapes. The peak of another type says too little of it: bfloat16's
@@ -60,7 +60,7 @@ class Calibration:
     dtype: str
     peaks: Mapping[str, float]
     """dtype -> FLOP/s of the largest products, measured, or else the same share of what is stated: for L1 of
-    data types that nobody measured."""
+    data types that were not measured."""
     fitted: bool
     shapes: int = 0
     """How many it was fitted to."""

@@ -373,7 +373,7 @@ def _beside(rows: pd.DataFrame) -> Floats:
 
 
 def _kernels(rows: pd.DataFrame) -> Floats:
-    """Kernels that one launch runs, as its captured graph says; 1 where nobody knows."""
+    """Kernels that one launch runs, as its captured graph says; 1 where it is unknown."""
     return np.array(
         [max(1, len(t.split(";"))) if isinstance(t, str) and t else 1 for t in rows["kernels"]], dtype=float
     )

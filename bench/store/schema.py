@@ -341,7 +341,7 @@ class RunKey(NamedTuple):
 
     device: str
     device_id: str
-    """Empty where nobody knows it, as of imported rows."""
+    """Empty where it is unknown, as of imported rows."""
     run_id: str
 
     @classmethod

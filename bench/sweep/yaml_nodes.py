@@ -18,7 +18,7 @@ import yaml
 from bench.errors import UserError, quoted
 
 MAX_BYTE = 1_000_000
-"""Longest file: nobody writes a longer one by hand, and libyaml is not meant for hostile megabytes."""
+"""Longest file: far longer than what is written by hand; libyaml is not meant for hostile megabytes."""
 MAX_DEPTH = 8
 """Deepest nesting; a sweep nests four deep: cases, a block, a list, a range."""
 TOO_DEEP = f"nested more than {MAX_DEPTH} deep; no sweep is"

@@ -13,7 +13,7 @@ and the input x of gelu and silu.
 
 Sources: Hendrycks and Gimpel, "Gaussian Error Linear Units" (gelu, both forms, and silu).
 
-Strongest known: torch's own kernels, raced as `aten`; no more than a copy can be asked for, but of gelu.
+Strongest known: torch's own kernels, measured as `aten`; but for gelu a copy of as many bytes is the limit.
 """
 
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ lse is what a forward pass leaves to the backward pass so that p need not be kep
 gradients, but no output of the forward pass here, since inference has no use for it; bytes of implementations
 that write it nevertheless are counted.
 
-Strongest known: FlashAttention 4 on Hopper and Blackwell, raced as `flash-4`, and cuDNN, as `cudnn`.
+Strongest known: FlashAttention 4 on Hopper and Blackwell, measured as `flash-4`, and cuDNN, as `cudnn`.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Attention(Problem):
 
         Products are of q and k scaled, and k and v repeated for groups; 16-bit inputs are converted before,
         and o after. s is masked (with `causal`), goes through a softmax and beside it a search for rows of
-        -inf only (a byte each), which are then set to zero. 16-bit p are converted too, for nobody.
+        -inf only (a byte each), which are then set to zero. 16-bit p are converted too, which nothing reads.
         """
         float32, sixteen = 4, self.item_byte == 2
         q = self.q_byte // self.item_byte

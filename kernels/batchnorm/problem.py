@@ -12,8 +12,8 @@ channels_last). What belongs to a channel (weight, bias, mean, variance, 1/devia
 A CPU's oneDNN also has a batch normalization, but torch reaches it only through tensors in its own opaque
 layout, allocated anew by every call; that would time conversions and allocations, so it is left out.
 
-Strongest known: cuDNN in NHWC, raced as `cudnn-persistent`; for 4 x 128 x 1024 x 1024 in float16 on an H200
-912 us forward (TileOPs#2056).
+Strongest known: cuDNN in NHWC, measured as `cudnn-persistent`; for 4 x 128 x 1024 x 1024 in float16 on an
+H200 912 us forward (TileOPs#2056).
 """
 
 from typing import ClassVar, Literal

@@ -22,7 +22,7 @@ Two additions are ours. Groups are as many smaller products, of c / groups and k
 stacked along M. And where p q is less than h w, as with a stride, a point of dx has fewer terms than k r s: K
 is then their mean, so that 2 M N K stays the FLOP of the pass.
 
-Strongest known: cuDNN, raced as `cudnn`.
+Strongest known: cuDNN, measured as `cudnn`.
 """
 
 from __future__ import annotations

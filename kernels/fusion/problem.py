@@ -23,10 +23,10 @@ All tensors have one data type; arithmetic is float32.
     bias-residual               3 n                 2 + 3 = 5 n                1.67
 
 Dropout, which often stands before the residual, is left out: its random numbers have no float64
-reference to be held against. So is working in place. It destroys its input, so a launch could not be
+reference to be compared with. So is working in place. It destroys its input, so a launch could not be
 repeated; and it saves memory, not traffic: x += r reads x and r and writes x, the same 3 n.
 
-Strongest known: Inductor, raced as `inductor`; it is ahead of QuACK in RMSNorm on a B200
+Strongest known: Inductor, measured as `inductor`; it is ahead of QuACK in RMSNorm on a B200
 (meta-pytorch/tritonbench#1130).
 """
 

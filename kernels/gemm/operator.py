@@ -299,7 +299,7 @@ OPERATOR = Operator(
         "cublas-quantized": cublas_quantized,
         "cusparselt": cusparselt,
         **{name: _of_operands("cublaslt", which) for name, which in CUBLASLT.items()},
-        **{name: _of_operands("choosing", name) for name in OURS},
+        **{name: _of_operands("autotune", name) for name in OURS},
     },
     tolerance=tolerance,
     examples=_examples(),

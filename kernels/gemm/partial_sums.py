@@ -1,4 +1,4 @@
-"""One tile of D computed by several programs: how they bring their sums together, and where those lie.
+"""One tile of D computed by several programs: how their sums are added up, and where those lie.
 
 Each program stores its sums as a *part* of the tile in a workspace and counts itself. Whoever finds that all
 are there adds them, in the order of the parts and not of their arrival, so the result is the same bits every

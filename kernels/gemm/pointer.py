@@ -115,7 +115,7 @@ def multiply(  # type: ignore[no-untyped-def]
 
 
 def candidates(problem: Gemm, capability: tuple[int, int]) -> tuple[Tile, ...]:
-    """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
+    """The tiles to try on a device of this compute capability; it decides (autotune.py)."""
     return pointer_tiles(capability, problem.dtype, problem.layout, wide=has_wide_loads(problem))
 
 

@@ -105,7 +105,7 @@ class Gemm(Problem):
         on_cuda(
             "inductor", "max-autotune: the quickest of cuBLAS and its templates", {**LIBRARY, "float64": ANY}
         ),
-        on_cuda("triton", "our kernel for this shape and device, by the rule in choosing.py", _TRITON),
+        on_cuda("triton", "our kernel for this shape and device, by the rule in autotune.py", _TRITON),
         on_cuda("triton-pointer", "a grid of tiles addressed by pointers: any size, anywhere", _TRITON),
         on_cuda("triton-tma", "a grid of tiles moved by bulk tensor copies", _TMA),
         on_cuda("triton-persistent", "one program an SM that walks over tiles, by bulk copies", _TMA),
@@ -300,9 +300,9 @@ class Gemm(Problem):
     def missing(self, implementation: str, device: DeviceKind, capability: tuple[int, int] | None) -> str:
         """Also: on all but Blackwell cuBLASLt multiplies 8-bit types in layout TN alone."""
         reason = super().missing(implementation, device, capability)
-        turned = self.dtype in ("float8_e4m3", "int8") and self.layout != "TN"
+        transposed = self.dtype in ("float8_e4m3", "int8") and self.layout != "TN"
         by_cublaslt = implementation.startswith("cublaslt")
-        if not reason and by_cublaslt and turned and (capability or ANY) < _BLACKWELL:
+        if not reason and by_cublaslt and transposed and (capability or ANY) < _BLACKWELL:
             return f"cuBLASLt does {self.dtype} in layout TN here, not {self.layout}"
         return reason
 

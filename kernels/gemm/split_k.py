@@ -19,7 +19,7 @@ Besides, with T tiles and more than one part,
 **Tiles.** As in tiles.py every tile is one that fits: it spills no register, in any layout that it is listed
 for, with and without a mask along K; tests/kernels holds the lists to that. Adding up parts takes registers
 beside the accumulator's, so the largest tiles of tiles.py are missing here where they leave none. Tensor
-cores want tf32 and 8-bit operands with K contiguous (layout TN): others are turned on their way through
+cores want tf32 and 8-bit operands with K contiguous (layout TN): others are transposed on their way through
 registers, which large tiles do not have.
 """
 
@@ -50,13 +50,13 @@ def parts(problem: Gemm, tile: Tile, sm_count: int) -> int:
 
 
 def candidates(problem: Gemm, capability: tuple[int, int]) -> tuple[Tile, ...]:
-    """The tiles to try on a device of this compute capability; it decides (choosing.py)."""
+    """The tiles to try on a device of this compute capability; it decides (autotune.py)."""
     kind = kind_of(problem.dtype)
     if not has_wide_loads(problem):
         return _NARROW[kind]
     tiles = of_generation(_WIDE, kind, capability)
     if kind in ("tf32", "8-bit") and problem.layout != "TN":
-        tiles = tuple(tile for tile in tiles if _has_room_to_turn(kind, tile))
+        tiles = tuple(tile for tile in tiles if _has_room_to_transpose(kind, tile))
     return tiles
 
 
@@ -108,8 +108,8 @@ def _registers(tile: Tile) -> int:
     return min(255, 65_536 // (32 * tile.warps * _per_sm(tile)) // 8 * 8)
 
 
-def _has_room_to_turn(kind: str, tile: Tile) -> bool:
-    """Whether registers are left to turn operands on their way: 64 sums a thread at most, few bytes."""
+def _has_room_to_transpose(kind: str, tile: Tile) -> bool:
+    """Whether registers are left to transpose operands on their way: 64 sums a thread at most, few bytes."""
     sums = tile.m * tile.n // (32 * tile.warps)
     return sums <= 64 and not (kind == "8-bit" and tile.k > 64)
 
@@ -127,7 +127,7 @@ _WIDE: Mapping[tuple[str, str], tuple[Tile, ...]] = {
         "256x128x64 w8 s3, 128x128x64 w8 s4, 128x64x64 w4 s4, 64x128x64 w4 s4, 64x64x128 w4 s3, "
         "64x64x64 w4 s6"
     ),
-    # The last two, not 128 bytes along K, are for the layouts that are turned.
+    # The last two, not 128 bytes along K, are for the layouts that are transposed.
     ("8-bit", "any"): tile_list(
         "128x256x128 w8 s3, 256x128x128 w8 s3, 128x128x128 w8 s3, 128x64x128 w4 s4, 64x128x128 w4 s4, "
         "64x64x128 w4 s4, 128x128x64 w8 s4, 64x64x64 w4 s4"

@@ -66,7 +66,7 @@ def pointer_tiles(capability: tuple[int, int], dtype: str, layout: str, *, wide:
         return _NARROW[kind]
     tiles = of_generation(_WIDE, kind, capability)
     if (kind, generation_of(capability), layout) == ("tf32", "hopper", "NT"):
-        # Hopper multiplies tf32 only from operands with K contiguous. Here neither is: both are turned on
+        # Hopper multiplies tf32 only from operands with K contiguous. Here neither is: both are transposed on
         # their way, 4 bytes at a time, and large tiles spill.
         return tuple(tile for tile in tiles if (tile.m + tile.n) * tile.k <= 256 * 32)
     return tiles

@@ -1,7 +1,7 @@
-"""GEMM as a grid of tiles that bulk copies (TMA) bring and take away, on Hopper and later.
+"""GEMM as a grid of tiles that bulk copies (TMA) load and store, on Hopper and later.
 
 **Why this algorithm.** As in pointer.py, one program computes one tile of D by walking along K, a step of
-BLOCK_K at a time, `stages` steps ahead. But here a step's two blocks are brought by two instructions of one
+BLOCK_K at a time, `stages` steps ahead. But here a step's two blocks are loaded by two instructions of one
 thread: addresses, bounds and the pattern in which shared memory is laid out are the hardware's work, so all
 other threads do nothing but start matrix instructions, and no size needs a mask. It takes rows that begin at
 multiples of 16 bytes, of any length.
@@ -28,7 +28,7 @@ tiles, however few are in the last round (MM-13).
 in grouped order, as in pointer.py, so that the tiles which run at the same time share operands in L2.
 
 **Layouts.** 16-bit types are multiplied as they are stored. Of the others Hopper multiplies only blocks that
-are contiguous along K (TN); the rest pass through registers to be turned, between copy and arithmetic.
+are contiguous along K (TN); the rest pass through registers to be transposed, between copy and arithmetic.
 
 **Arithmetic.** As in pointer.py.
 
@@ -46,7 +46,7 @@ if there are enough of it to fill the device (small). Registers and shared memor
 So the list is computed: of each shape and step the most stages that fit, and for small tiles also the most
 with which two blocks share a multiprocessor, one of which computes while the other writes. Every tile fits
 in every layout, for every type; tests/kernels compiles them all and holds the formula to it. Which is fastest
-depends on the problem, so the device decides (choosing.py). Large tiles come first.
+depends on the problem, so the device decides (autotune.py). Large tiles come first.
 """
 
 import triton
@@ -129,7 +129,7 @@ def with_addend(half, c, at_m, at_n, ADD: tl.constexpr):  # type: ignore[no-unty
 
 
 def candidates(problem: Gemm, capability: tuple[int, int], *, persistent: bool) -> tuple[Tile, ...]:
-    """The tiles to try on a device of this compute capability; it decides (choosing.py).
+    """The tiles to try on a device of this compute capability; it decides (autotune.py).
 
     `persistent`: by one program an SM, so that the steps of the next tile are in flight while one leaves. To
     walk over tiles pays where they are large; the small ones are left to a program each.
@@ -195,7 +195,7 @@ def shared_byte(problem: Gemm, capability: tuple[int, int], tile: Tile, *, persi
     """The most shared memory that the compiler takes for this tile, of one block.
 
     The steps along K in flight; half of D, for which those make room if nothing else is in flight; and half
-    of C. On Blackwell blocks of tf32 that are turned are kept besides, and so is part of D where its sums
+    of C. On Blackwell blocks of tf32 that are transposed are kept besides, and so is part of D where its sums
     come from tensor memory in another order than they leave.
     """
     by_registers = _by_registers(problem, capability)

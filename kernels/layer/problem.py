@@ -27,8 +27,8 @@ scale is adapted, and a step left out, is the optimizer's part.
 **Counts** are sums over the parts of kernels/layer/kernel_counts.py. `flop` are those of the contractions
 (products and convolutions), which the documents count: a step has 3 times those of the forward pass.
 
-Strongest known: torch.compile with fused attention, raced as `inductor`; on a GPU Transformer Engine's
-layers, which are not raced here.
+Strongest known: torch.compile with fused attention, measured as `inductor`; on a GPU Transformer Engine's
+layers, which are not measured here.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ x, dy, y, dx are [rows, length]; weight, bias and their gradients [length], all 
 as nn.LayerNorm of that type holds them. mean and rstd, [rows, 1], are float32 as on a GPU; float64 counts
 them 8 bytes each. (torch on a CPU keeps them in 16 bits where x has 16: four bytes a row fewer.)
 
-Strongest known: QuACK up to rows of 128 Ki and beyond, through clusters of SMs; raced as `quack`.
+Strongest known: QuACK up to rows of 128 Ki and beyond, through clusters of SMs; measured as `quack`.
 """
 
 from typing import ClassVar

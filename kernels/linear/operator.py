@@ -80,9 +80,9 @@ def cublaslt(problem: Linear, *inputs: torch.Tensor) -> Launch:
 
 def triton(problem: Linear, *inputs: torch.Tensor) -> Launch:
     """Our GEMM, tuned for this problem on first use, outputs preallocated; a bias gradient by torch."""
-    from kernels.gemm import choosing  # Triton is not everywhere, and a run on a CPU needs none.
+    from kernels.gemm import autotune  # Triton is not everywhere, and a run on a CPU needs none.
 
-    return _with_bias_gradient(problem, choosing.launch(_operands(problem, *inputs), "triton"), inputs[0])
+    return _with_bias_gradient(problem, autotune.launch(_operands(problem, *inputs), "triton"), inputs[0])
 
 
 def _with_bias_gradient(problem: Linear, product: Launch, dy: torch.Tensor) -> Launch:

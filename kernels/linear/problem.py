@@ -16,7 +16,7 @@ So batch is the length of no row in memory: an odd one misaligns nothing.
 
 `bias` adds the vector to y, forward, and sums its gradient along with dw. dx knows no bias.
 
-Strongest known: cuBLASLt, which adds the bias as it stores; raced as `cublaslt`.
+Strongest known: cuBLASLt, which adds the bias as it stores; measured as `cublaslt`.
 """
 
 from __future__ import annotations

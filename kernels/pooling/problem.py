@@ -13,7 +13,7 @@ cuDNN, which the documents measured, is not here, since torch calls none for poo
 CPU's library: torch reaches it only through tensors in oneDNN's own opaque format, in which no result can be
 allocated beforehand.
 
-Strongest known: torch's own kernels, raced as `aten`; nobody has published faster ones.
+Strongest known: torch's own kernels, measured as `aten`; no faster ones are published.
 """
 
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple

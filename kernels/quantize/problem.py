@@ -9,7 +9,7 @@
 y = x / scale, rounded to nearest. A power of two is that of the largest |x| over that of the largest number,
 so that some quotients lie beyond the largest number and become it; stored is its exponent plus 127, 8 bits.
 
-Strongest known: what torch.compile fuses into one kernel, raced as `inductor`.
+Strongest known: what torch.compile fuses into one kernel, measured as `inductor`.
 """
 
 from __future__ import annotations

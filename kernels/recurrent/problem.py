@@ -22,7 +22,7 @@ batch, K = inputs. Those with the state are `steps` of them one after the other,
 N = batch, K = hidden. Such a chain is no single product, so a layer has no `product`: the model of tiles and
 waves does not speak of it, the roofline does.
 
-Strongest known: cuDNN, which keeps the recurrent weights on chip where it can; raced as `cudnn`.
+Strongest known: cuDNN, which keeps the recurrent weights on chip where it can; measured as `cudnn`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 All tensors are [rows, length] in the problem's data type.
 
 Strongest known: QuACK, 3.01 TB/s for 16,384 rows of 131,072 on an H100, about its copy (its README, by the
-repository Dao-AILab/quack); raced as `quack`.
+repository Dao-AILab/quack); measured as `quack`.
 """
 
 from typing import ClassVar

@@ -25,7 +25,7 @@ does it: weights, gradients and moments float32, products and activations bfloat
 `flop` are those of products that run: no gradient of x is computed.
 
 Strongest known: `fused`, torch's own optimizers in one kernel. Apex and DeepSpeed have others, which are
-not raced here.
+not measured here.
 """
 
 from __future__ import annotations
@@ -171,11 +171,11 @@ class Training(Problem):
         return self.byte_written + passes * self._activation_byte
 
     def refusal(self, implementation: str) -> str:
-        """Only an optimizer can be fused, and bitsandbytes is raced for AdamW."""
+        """Only an optimizer can be fused, and only AdamW has an implementation by bitsandbytes."""
         if implementation in OF_OPTIMIZER and self.optimizer == "none":
             return f"{implementation} is a way to run the optimizer, and there is none"
         if implementation == "bitsandbytes" and self.optimizer != "adamw":
-            return f"bitsandbytes is raced for adamw, not for {self.optimizer}"
+            return f"bitsandbytes is here for adamw, not for {self.optimizer}"
         return ""
 
     def probe(self) -> Training:

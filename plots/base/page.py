@@ -16,7 +16,7 @@ from matplotlib.legend_handler import HandlerTuple
 
 T = TypeVar("T")
 MOST_ENTRIES = 8
-"""Most entries of a legend: more looks than these nobody tells apart."""
+"""Most entries of a legend: more looks than these cannot be told apart."""
 _INDENT = 4 * "\N{NO-BREAK SPACE}"
 
 

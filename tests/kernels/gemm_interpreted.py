@@ -14,9 +14,9 @@ from triton.runtime.errors import InterpreterError
 
 from bench.spec import Launch
 from bench.worker.check import poison
-from kernels.gemm import choosing, pointer
+from kernels.gemm import autotune, pointer
+from kernels.gemm.autotune import Choice
 from kernels.gemm.blocks import store, walk_pointers
-from kernels.gemm.choosing import Choice
 from kernels.gemm.operands import Operands, new_output, operands
 from kernels.gemm.operator import OPERATOR, tolerance
 from kernels.gemm.problem import Gemm, Layout
@@ -126,7 +126,7 @@ class TestTiles(GemmKernels):
 
     def launch(self, problem: Gemm, inputs: Tensors, configuration: By) -> Launch:
         variant, tile, sm_count = configuration
-        return choosing.prepare(self.operands(problem, inputs), Choice(variant, tile), sm_count).launch()
+        return autotune.prepare(self.operands(problem, inputs), Choice(variant, tile), sm_count).launch()
 
     def counted(self, problem: Gemm, configuration: By, inputs: Tensors, done: Ran) -> None:
         """Loads as many as the formulas of pointer.py, whose ragged tiles wrap around, and tma.py."""
@@ -167,7 +167,7 @@ class TestTiles(GemmKernels):
         d = new_output(problem, a).fill_(math.nan)
         of = Operands(problem, a, b, d, c=bias)
         with repaired(), watched() as watch:
-            choosing.prepare(of, Choice(variant, SMALL), 3).launch().call()
+            autotune.prepare(of, Choice(variant, SMALL), 3).launch().call()
         assert error(problem, inputs, d, bias) <= 2 * tolerance(problem, "triton")
         assert watch.loads.within(bias).byte == math.ceil(45 / SMALL.n) * bias.nbytes
 

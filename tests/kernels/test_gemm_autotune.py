@@ -14,17 +14,17 @@ from kernels.gemm.operands import Operands
 from kernels.gemm.problem import FORCED_TILES, Gemm, Layout
 
 pytest.importorskip("triton", minversion="3.7")
-from kernels.gemm import choosing
+from kernels.gemm import autotune
 from tests.kernels.devices import Gpu
 
 AMPERE, HOPPER = (8, 0), (9, 0)
 SM_COUNT = 132
-H100 = choosing.Device(HOPPER, SM_COUNT)
+H100 = autotune.Device(HOPPER, SM_COUNT)
 
 
 def proposed(m: int, n: int, k: int, capability: tuple[int, int] = HOPPER, **more: Any) -> tuple[str, ...]:
     problem = Gemm(m=m, n=n, k=k, **{"dtype": "bfloat16", "layout": "TN"} | more)
-    return choosing.variants(problem, capability, SM_COUNT)
+    return autotune.variants(problem, capability, SM_COUNT)
 
 
 FEW = ("tma", "pointer")
@@ -73,7 +73,7 @@ def test_every_kernel_has_a_name_of_its_own_and_is_timed_for_some_shape() -> Non
     names = ours - {f"triton-{tile}" for tile in FORCED_TILES}
     shapes = ((8192, 8192, 8192), (1024, 1024, 4096))
     every = [Gemm(m=m, n=n, k=k, dtype=d) for m, n, k in shapes for d in ("bfloat16", "float64")]
-    found = {one.kernel for problem in every for one in choosing.choices_of(problem, "triton", H100)[:TIMED]}
+    found = {one.kernel for problem in every for one in autotune.choices_of(problem, "triton", H100)[:TIMED]}
     assert {f"triton-{kernel}" for kernel in found} == names
 
 
@@ -87,13 +87,13 @@ def test_where_triton_is_declared_something_is_proposed_and_told_apart(
             problem = Gemm(m=m, n=n, k=k, layout=layout, dtype=dtype)
             if problem.missing("triton", "cuda", capability):
                 continue
-            choices = choosing.choices_of(problem, "triton", choosing.Device(capability, SM_COUNT))
+            choices = autotune.choices_of(problem, "triton", autotune.Device(capability, SM_COUNT))
             assert choices and len({str(choice) for choice in choices}) == len(choices), problem
 
 
-def proposals(m: int, n: int, k: int, name: str = "triton", at: choosing.Device = H100) -> list[Any]:
+def proposals(m: int, n: int, k: int, name: str = "triton", at: autotune.Device = H100) -> list[Any]:
     problem = Gemm(m=m, n=n, k=k, dtype="bfloat16", layout="TN")
-    return list(choosing.choices_of(problem, name, at)[:TIMED])
+    return list(autotune.choices_of(problem, name, at)[:TIMED])
 
 
 @pytest.mark.parametrize("m, n, k", [(8192, 8192, 8192), (2048, 2048, 2048), (1024, 1024, 4096)])
@@ -117,12 +117,12 @@ def test_plain_rules_put_the_largest_tiles_that_occupy_the_device_first() -> Non
 
 def test_tiles_that_would_lie_outside_the_matrix_are_left_out() -> None:
     for m, n in ((4096, 1), (4096, 16), (1, 4096), (33, 65), (8192, 128)):
-        for at in (H100, choosing.Device(AMPERE, 108)):
+        for at in (H100, autotune.Device(AMPERE, 108)):
             for name in ("triton-pointer", "triton-split-k"):
                 problem = Gemm(m=m, n=n, k=4096, dtype="bfloat16", layout="TN")
-                listed = choosing._tiles(problem, name.removeprefix("triton-"), at.capability)
+                listed = autotune._tiles(problem, name.removeprefix("triton-"), at.capability)
                 least_m, least_n = min(tile.m for tile in listed), min(tile.n for tile in listed)
-                found = choosing.choices_of(problem, name, at)
+                found = autotune.choices_of(problem, name, at)
                 assert found and {one.tile for one in found} <= {*listed}
                 assert all(one.tile.m < 2 * max(m, least_m) for one in found)
                 assert all(one.tile.n < 2 * max(n, least_n) for one in found)
@@ -132,10 +132,10 @@ def test_tiles_that_would_lie_outside_the_matrix_are_left_out() -> None:
 def test_a_forced_tile_is_that_tile_and_no_other(tile: str) -> None:
     m, n = map(int, tile.split("x"))
     for capability, variant in ((HOPPER, "tma"), (AMPERE, "pointer")):
-        found = choosing.choices_of(
+        found = autotune.choices_of(
             Gemm(m=27648, n=120, k=4096, dtype="float16", layout="NT"),
             f"triton-{tile}",
-            choosing.Device(capability, SM_COUNT),
+            autotune.Device(capability, SM_COUNT),
         )
         assert found
         assert {(one.kernel, one.tile.m, one.tile.n) for one in found} == {(variant, m, n)}
@@ -154,7 +154,7 @@ def test_a_tile_that_no_list_has_is_unsupported_with_the_reason(monkeypatch: pyt
 
 def test_shapes_of_a_class_differ_by_a_quarter_at_most_and_not_in_alignment() -> None:
     def of(m: int, n: int, k: int, **more: Any) -> str:
-        return str(choosing.shape_class(Gemm(m=m, n=n, k=k, **{"dtype": "float16"} | more)))
+        return str(autotune.shape_class(Gemm(m=m, n=n, k=k, **{"dtype": "float16"} | more)))
 
     assert of(1024, 1024, 1008) == of(1024, 1024, 1024) == of(1000, 904, 1016)
     assert of(1024, 1024, 1024) != of(1024, 1024, 1032)
@@ -170,7 +170,7 @@ def test_shapes_of_a_class_differ_by_a_quarter_at_most_and_not_in_alignment() ->
 
 def size_in_class(k: int) -> int:
     """What k is rounded up to, as the class of a product says it."""
-    _, _, sizes, *_ = choosing.shape_class(Gemm(m=1, n=1, k=k, dtype="float16")).split()
+    _, _, sizes, *_ = autotune.shape_class(Gemm(m=1, n=1, k=k, dtype="float16")).split()
     return int(sizes.split("x")[2])
 
 
@@ -180,17 +180,17 @@ def test_a_class_of_shapes_is_timed_once_and_the_row_that_asked_says_so(
     """On a device that computes nothing."""
     gpu = Gpu(monkeypatch, tmp_path / "tuned")
     monkeypatch.setattr(
-        choosing,
+        autotune,
         "prepare",
         lambda of, choice, sm_count: SimpleNamespace(launch=lambda: gpu.launch(choice), compile=lambda: None),
     )
 
     def seconds(**more: Any) -> float:
-        """Of choosing, for tensors as wide as one element, whatever the problem."""
+        """Of the autotuner, for tensors as wide as one element, whatever the problem."""
         tensor = torch.zeros(1, 1)
         problem = Gemm(**{"m": 8192, "n": 8192, "k": 8192, "dtype": "float16", "layout": "NT"} | more)
         with timed_by(gpu):
-            return choosing.launch(Operands(problem, tensor, tensor, torch.zeros(4, 4)), "triton").tuning_s
+            return autotune.launch(Operands(problem, tensor, tensor, torch.zeros(4, 4)), "triton").tuning_s
 
     assert seconds() > 0 == seconds() == seconds(n=8192 - 8) == seconds(dtype="bfloat16")
     assert seconds(dtype="tf32") > 0
