@@ -93,7 +93,7 @@ def _results(run: Run, judged_run: DeviceRun, most: int) -> Iterator[str]:
 
 def _case_line(row: Measurement, run: DeviceRun) -> str:
     share = reached_text(row, run.roof_of(row))
-    times = f"{seconds_text(row.median_s):>8} {half_text(row.median_s, row.low_s, row.high_s):>8}"
+    times = f"{seconds_text(row.median_s):>8} {half_text(row.median_s, *run.run_ends_s(row)):>8}"
     of_roof = f"{share} of roof" if share else ""
     numbers = f"{times} {rate_text(row):>14} {of_roof:<14}"
     room = min(COLUMNS, columns() or COLUMNS) - len(numbers) - 1

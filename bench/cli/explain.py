@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from bench.format import amount_text, half_text, seconds_text, share_text
 from bench.judge.flags import FLAGS
 from bench.judge.frame import DeviceRun, runs
 from bench.judge.history.series import CASE
+from bench.judge.noise import interval
 from bench.judge.tensor_cores import tensor_cores
 from bench.model import roofline
 from bench.model.predict import cached_share
@@ -201,6 +203,23 @@ def _calibrated(row: Measurement, run: DeviceRun) -> Facts:
         yield "", f"memory   {took:>8} at {bandwidth}, {share_text(share)} of it written, from {probes}"
 
 
+def _intervals(row: Measurement, run: DeviceRun) -> Facts:
+    """Where other visits of the run would find the row, and where other runs."""
+    within = run.within[next(place for place, each in enumerate(run.rows) if each is row)]
+    if within is not None:
+        by = "its visits" if within.by == "visits" else "assumed: no case was visited twice"
+        text = f"95 of 100 visits within {half_text(row.median_s, *run.run_ends_s(row))} ({by})"
+        yield "in this run", text
+    if (found := interval(row, within)) is None or row.median_s is None:
+        yield "in other runs", "no interval: too few samples" if row.samples_s else "no interval is known"
+        return
+    down, up, runs = found
+    ends_s = row.median_s * math.exp(-down), row.median_s * math.exp(up)
+    by = "earlier runs of the device" if runs.by == "history" else "the usual spread of such work, assumed"
+    text = f"95 of 100 between {seconds_text(ends_s[0])} and {seconds_text(ends_s[1])}"
+    yield "in other runs", f"{text} ({half_text(row.median_s, *ends_s)}; by {by})"
+
+
 def _measured(row: Measurement, run: DeviceRun, derived: pd.Series) -> Facts:
     system = "driver" if row.device_kind == "cuda" else "kernel"
     versions = ((system, row.driver), ("torch", row.torch), ("Triton", row.triton))
@@ -219,11 +238,8 @@ def _measured(row: Measurement, run: DeviceRun, derived: pd.Series) -> Facts:
         yield f"visit {number}", f"{median:>8}, median of {len(samples_s)} samples{launches}"
     for why, seconds in zip(row.set_aside or (), row.set_aside_s or (), strict=False):
         yield "set aside", f"{seconds_text(seconds) or 'no time':>8}: {why}"
-    ends = "no interval: too few samples" if row.samples_s else "no interval is known"
-    if row.low_s is not None and row.high_s is not None:
-        ends = f"95 % interval {seconds_text(row.low_s)} to {seconds_text(row.high_s)}"
-        ends += f" ({half_text(row.median_s, row.low_s, row.high_s)})"
-    yield "published", f"{seconds_text(row.median_s)}, {ends}"
+    yield "published", f"{seconds_text(row.median_s)}"
+    yield from _intervals(row, run)
     if rate := rate_text(row):
         yield "", rate
     for level, column in (("L1", "predicted_s"), ("L2", "structured_s")):

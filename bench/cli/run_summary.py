@@ -69,7 +69,7 @@ def _cells(row: Measurement, run: DeviceRun, bound_by: str, flags: Sequence[str]
     return [
         name,
         seconds_text(row.median_s),
-        half_text(row.median_s, row.low_s, row.high_s),
+        half_text(row.median_s, *run.run_ends_s(row)),
         _visits_text(row),
         rate_text(row),
         reached_text(row, run.roof_of(row)),

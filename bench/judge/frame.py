@@ -23,6 +23,7 @@ interval or a ceiling is missing:
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -128,6 +129,18 @@ class DeviceRun:
     def within(self) -> Sequence[WithinRun | None]:
         """The within-run interval of each row; None without a time."""
         return within_run(self.rows)
+
+    def run_ends_s(self, row: Measurement) -> tuple[float, float] | tuple[None, None]:
+        """(low, high) in seconds: where 95 of 100 further visits of the run would find this row of it."""
+        within = self._within_by_row.get(id(row))
+        if within is None or row.median_s is None:
+            return None, None
+        factor = math.exp(within.visit)
+        return row.median_s / factor, row.median_s * factor
+
+    @cached_property
+    def _within_by_row(self) -> Mapping[int, WithinRun | None]:
+        return {id(row): within for row, within in zip(self.rows, self.within, strict=True)}
 
     @cached_property
     def bounds(self) -> Sequence[str]:

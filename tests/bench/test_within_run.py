@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench.judge.frame import runs
+from bench.case_name import row_name
+from bench.cli.explain import explanation
+from bench.cli.run_summary import case_table
+from bench.format import half_text
+from bench.judge.frame import read, runs
 from bench.judge.noise import USUAL
 from bench.judge.within_run import WithinRun, within_run
 from bench.judge.work_class import WorkClass
@@ -16,6 +21,7 @@ from bench.store.schema import Measurement
 from tests.bench.comparable import GPU, timed
 from tests.bench.rows import Chance, row
 
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 RUN_S = 100.0
 """Length of the runs made here."""
 
@@ -97,3 +103,16 @@ def test_an_older_file_has_it_in_its_columns() -> None:
     assert (columns["run_low_s"] < columns["median_s"])[:5].all()
     ends = np.log(columns["run_high_s"] / columns["median_s"]).tolist()
     assert ends[:5] == pytest.approx([each.visit for each in intervals(rows)]) and math.isnan(ends[5])
+
+
+def test_the_table_shows_the_first_interval_and_explain_says_both() -> None:
+    """Each in words, with what tells it."""
+    night = sorted((REFERENCE / "nights").glob("*/*.parquet"))[0]
+    (run,) = read([night])
+    row = next(row for row in run.rows if row.role == "measurement" and row.is_timed)
+    shown = half_text(row.median_s, *run.run_ends_s(row))
+    (line,) = (line for line in case_table(run) if line.startswith(f" {row_name(row)} "))
+    assert f" {shown} " in line
+    told = "\n".join(explanation(row_name(row), night))
+    assert f"95 of 100 visits within {shown} (its visits)" in told
+    assert "by the usual spread of such work, assumed" in told
