@@ -45,9 +45,3 @@ def test_a_shell_completes_commands_without_torch_in_any_folder(tmp_path: Path) 
         text=True,
     )
     assert done.stdout.split() == ["operator", "accept"], done.stderr
-
-
-def test_the_program_runs_the_commands_anywhere_under_its_name(tmp_path: Path) -> None:
-    words = ["roofbench", "run", "--help"]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
-    assert done.returncode == 0 and "Usage: roofbench run " in done.stdout, done.stderr

@@ -90,21 +90,6 @@ def git(repository: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_runners_are_labels(runner: Runner) -> None:
-    if shutil.which("jq") is None:
-        pytest.skip("jq is not installed; every hosted runner has it")
-    step = ("history", "Which runners")
-    runner.done(*step, ONE="", ALL='["h200", "a-100_x.2"]')
-    runner.done(*step, ONE="b200", ALL="[]")
-    assert runner.output.read_text() == 'runners=["h200","a-100_x.2"]\nrunners=["b200"]\n'
-    no_label = ('["a/b"]', '["a b"]', '["a", 1]', '[""]', '["a\\nb"]', '["a\\n"]')
-    for bad in ("", "[]", '"h200"', "h200", *no_label):
-        done = runner.run(*step, ONE="", ALL=bad)
-        assert done.returncode == 1 and "::error title=Runners::" in done.stdout, bad
-    assert runner.run(*step, ONE='x", "y', ALL='["h200"]').returncode == 1
-    assert runner.output.read_text().count("\n") == 2
-
-
 def test_the_first_night_has_no_history_and_a_fault_is_no_first_night(runner: Runner, remote: Path) -> None:
     step = ("history", "From the data branch")
     assert "there is no branch results yet" in runner.done(*step)
@@ -195,20 +180,6 @@ def test_a_night_knows_its_history_its_sweeps_and_that_it_is_tried_again(runner:
         *("--baseline", ".history", "--bench-resume"),
     ]
     assert not (runner.folder / "bad").exists()
-
-
-def test_the_summary_is_shown_whatever_became_of_the_night(runner: Runner) -> None:
-    step = ("measure", "Summary")
-    runner.done(*step)
-    assert not runner.summary.exists()
-    (runner.temp / "night.md").write_text("# Night\n")
-    runner.done(*step)
-    assert runner.summary.read_text() == "# Night\n"
-    measure = jobs(NIGHTLY.read_text())["measure"]["steps"]
-    after = measure[[step.get("name") for step in measure].index("Measure and judge") + 1 :]
-    assert len(after) == 5 and all(step["if"].startswith("always()") for step in after)
-    said = measure[-1]["with"]["path"].split()
-    assert {name.rpartition("/")[2] for name in said} >= {"night.md", "page.html"}
 
 
 def test_clocks_are_locked_and_let_go(runner: Runner) -> None:

@@ -79,11 +79,6 @@ def test_three_gross_outliers_do_not_rule_it(chance: np.random.Generator, shapes
     assert error(fit(USUAL, shapes, wild), other, exact) < 0.05
 
 
-def test_a_fit_is_the_same_twice(chance: np.random.Generator, shapes: Products) -> None:
-    seconds = tile_wave.predict(device(chance), shapes).seconds * np.exp(chance.normal(0.0, 0.05, 64))
-    assert fit(USUAL, shapes, seconds) == fit(USUAL, shapes, seconds)
-
-
 # ---- the launch floor of shapes
 
 

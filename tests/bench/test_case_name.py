@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from _pytest.mark.expression import Expression
 from typer.testing import CliRunner
 
 import kernels
@@ -52,17 +51,6 @@ def test_no_name_is_part_of_another(ours: dict[str, Case]) -> None:
     # A name ends with its cache, which stands nowhere else: it can only be the end of another.
     assert all(len(re.findall("-cold|-warm", name)) == 1 for name in lower)
     assert not [name for name in lower if any(name[at:] in lower for at in range(1, len(name)))]
-
-
-def test_pytest_reads_a_name_as_one_word(ours: dict[str, Case]) -> None:
-    for name in random.Random(0).sample(sorted(ours), 300):
-        words: list[str] = []
-
-        def seen(word: str, words: list[str] = words) -> bool:
-            words.append(word)
-            return True
-
-        assert Expression.compile(name).evaluate(seen) and words == [name]  # type: ignore[arg-type]
 
 
 def test_a_name_in_full() -> None:

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kernels
 from bench.errors import UserError
 from bench.model.ceilings import Ceilings, MixedCeilings, by_run
 from bench.spec import parameters_text
 from bench.store.schema import Measurement, RunKey
-from bench.sweep.load import load, select
 from tests.bench.rows import row as any_row
 from tests.bench.rows import stored
 from tests.our_sweeps import role
@@ -346,13 +344,3 @@ def test_of_two_copies_the_roof_is_the_better() -> None:
     times = {"aten": 1.06e-3, "triton": 1e-3}
     twins = [by_programs(0, s, implementation=name, sweep="ceilings/stream") for name, s in times.items()]
     assert cold(twins).copy_byte_per_s == pytest.approx(2**29 / 1e-3)
-
-
-def test_a_gpus_copies_are_the_drivers_and_a_kernels() -> None:
-    for name, kinds in (("ceilings/stream", {"cuda", "cpu"}), ("ceilings/cache_kernel", {"cuda"})):
-        (path,) = select(name)
-        cases = [case for case in load(path, kernels.problem, 132).cases if case.problem.kind == "copy"]
-        able = {
-            kind: {c.implementation for c in cases if not c.missing(kind, (9, 0))} for kind in ("cuda", "cpu")
-        }
-        assert "triton" in able["cuda"] and able["cpu"] == ({"aten"} if "cpu" in kinds else set())

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
-from bench.cli.pytest_fixture import kernel_text
 from bench.cli.run_command import cases_of
 from bench.device.detect import Device, detect
 from bench.errors import UserError
@@ -29,8 +28,6 @@ from bench.worker import custom_kernel
 from bench.worker.__main__ import make_bench, respond
 from tests.bench import several
 from tests.processes import pytested
-
-ROOT = Path(__file__).parents[2]
 
 KERNELS = """
 import ctypes, pathlib, time
@@ -342,12 +339,3 @@ def test_the_fixture_measures_a_function_of_the_users_own_test_file(mine: Path) 
     assert code == 1 and "1 failed, 1 passed" in said, said
     assert re.search(r"^test_mine .* \d", said, re.MULTILINE)  # pytest-benchmark's table
     assert "--kernel mine:wrong: wrong at softmax" in said
-
-
-def test_a_function_within_another_is_refused() -> None:
-    def within(x: Any) -> Any:
-        return x
-
-    with pytest.raises(UserError, match="is no function at the top of a file"):
-        kernel_text(within)
-    assert kernel_text(detect) == f"{ROOT / 'bench' / 'device' / 'detect.py'}:detect"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import os
 import re
 import shlex
 import subprocess
@@ -190,38 +189,6 @@ def test_the_doctor_finds_a_machine_that_only_measures_in_order(hiding) -> None:
     assert done.returncode < 2 and "PASS" in done.stdout and not done.stderr, done.stdout + done.stderr
     said = " ".join(done.stdout.split())
     assert "Measuring has every package it needs. Drawing, importing or predicting lacks matplotlib," in said
-
-
-THERE = {
-    "numpy",
-    "nvidia-ml-py",
-    "pandas",
-    "pyarrow",
-    "pytest",
-    "pytest-benchmark",
-    "PyYAML",
-    "rich",
-    "scipy",
-}
-THERE |= {"torch", "triton", "typer"}
-"""Packages that the environment of a GPU machine without a network had."""
-WHEEL_BYTE = {
-    "pydantic": 494_865 + 2_264_846 + 13_427 + 14_874,
-    "liger-kernel": 910_117,
-    "nvmath-python": 5_320_781,
-}
-"""The wheels to carry there for Python 3.12 on x86-64, as PyPI has them: pydantic 2.14.4 with pydantic-core,
-annotated-types and typing-inspection, and what makes two more implementations run."""
-ARCHIVE_BYTE = 60_000_000
-
-
-def test_what_travels_to_a_machine_without_a_network_is_small() -> None:
-    needed = MEASURING - THERE
-    assert needed <= WHEEL_BYTE.keys(), "the wheel of a new dependency has a size that counts"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
-    paths = [ROOT / os.fsdecode(name) for name in listed.split(b"\0") if name]
-    tracked_byte = sum(path.stat().st_size for path in paths if path.is_file())
-    assert 1_000_000 < tracked_byte < ARCHIVE_BYTE - sum(WHEEL_BYTE.values())
 
 
 def test_what_only_the_worker_lacks_ends_the_run_at_once(hiding, tmp_path: Path) -> None:

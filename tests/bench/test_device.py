@@ -17,40 +17,7 @@ from tests.bench.nvml_fake import FakeNvml
 
 # ---- GPUs: a CUDA driver of our own
 
-LIBCUDA = r"""
-#include <string.h>
-#ifndef INIT
-#define INIT 0
-#endif
-static const char *names[] = {"NVIDIA H100 80GB HBM3", NAME};
-static const size_t memory[] = {85520809984u, 25757220864u};
-typedef struct { unsigned char bytes[16]; } Uuid;
-int cuInit(unsigned flags) { return INIT; }
-int cuDriverGetVersion(int *v) { *v = 12080; return 0; }
-int cuDeviceGetCount(int *n) { *n = 2; return 0; }
-int cuDeviceGet(int *d, int i) { *d = i; return i < 2 ? 0 : 101; }
-int cuDeviceGetName(char *s, int n, int d) { strncpy(s, names[d], n); return 0; }
-static const char *addresses[] = {"0000:1B:00.0", "0000:AF:00.0"};
-int PCI(char *s, int n, int d) { strncpy(s, addresses[d], n); return 0; }
-int cuDeviceTotalMem_v2(size_t *m, int d) { *m = memory[d]; return 0; }
-#define FILL(first) for (int i = 0; i < 16; i++) u->bytes[i] = (first) + i; return 0
-int UUID(Uuid *u, int d) { FILL(16 * d); }
-#ifdef PART /* of a divided GPU, whose UUID the older function still gives */
-int cuDeviceGetUuid_v2(Uuid *u, int d) { FILL(PART * 16); }
-#endif
-int cuDeviceGetAttribute(int *v, int a, int d) {
-    switch (a) {
-        case 16: *v = d ? 84 : H100_SM; return 0;
-        case 13: if (NO_CLOCKS) return 1; *v = d ? 1860000 : 1980000; return 0;
-        case 36: if (NO_CLOCKS) return 1; *v = d ? 10501000 : 2619000; return 0;
-        case 37: *v = d ? 384 : 5120; return 0;
-        case 38: *v = d ? 6291456 : 52428800; return 0;
-        case 75: *v = d ? MAJOR : 9; return 0;
-        case 76: *v = d ? 6 : 0; return 0;
-    }
-    return 1;
-}
-"""
+LIBCUDA = Path(__file__).with_name("libcuda_devices.c")
 GIVEN = {
     "NAME": '"NVIDIA GeForce RTX 3090 SUPER"',
     "UUID": "cuDeviceGetUuid",
@@ -71,9 +38,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def make(**changed: object) -> str:
         library = tmp_path / f"libcuda-{len(list(tmp_path.iterdir()))}.so"
         defines = [f"-D{k}={v}" for k, v in {**GIVEN, **changed}.items()]
-        source = ["-x", "c", "-", "-o", str(library)]
-        command = [compiler, "-shared", "-fPIC", *defines, *source]
-        subprocess.run(command, input=LIBCUDA, text=True, check=True)
+        subprocess.run([compiler, "-shared", "-fPIC", *defines, LIBCUDA, "-o", library], check=True)
         return str(library)
 
     return make
@@ -184,18 +149,6 @@ def test_without_a_driver() -> None:
         detect("cuda:1", "libno-such-driver.so.1")
     assert str(raised.value) == "--bench-device cuda:1: this machine has no CUDA GPU; there is cpu"
     assert detect("auto", "libno-such-driver.so.1").kind == "cpu"
-
-
-NO_DEVICES = {"tpu": "", "gpu": "", "": "", "CPU": "cpu", "cud": "cuda", "cuda:": "cuda", "cuda:x": "cuda"}
-
-
-@pytest.mark.parametrize("wanted", NO_DEVICES)
-def test_a_word_that_names_no_device(wanted: str) -> None:
-    with pytest.raises(UserError) as raised:
-        detect(wanted, "libno-such-driver.so.1")
-    meant = f" (did you mean {NO_DEVICES[wanted]}?)" if NO_DEVICES[wanted] else ""
-    possible = "give auto, cpu, cuda, cuda:N or, to measure, all; there is cpu"
-    assert str(raised.value) == f"--bench-device {wanted}{meant}: {possible}"
 
 
 # ---- the CPU

@@ -15,10 +15,8 @@ from typer.testing import CliRunner
 
 import kernels
 from bench.__main__ import app
-from bench.device.datasheet import find_datasheet
 from bench.interop.import_source import calibration_shapes
 from bench.interop.sampling import SAMPLE
-from bench.sampling.protocol import protocol
 from bench.store.parquet import read_frame
 from tests.bench.public_tables import OTHERS, VERSION, VLLM, package, put, shapes, table
 
@@ -71,28 +69,6 @@ def test_times_sizes_and_counts(folder: Path, tmp_path: Path, chance: np.random.
         # Six weights [m, k] take turns; x and the output stay.
         assert row.ring_byte == problem.byte + 5 * row.m * row.k * 2
     assert not took_ms
-
-
-def test_who_measured_and_what_is_unknown(folder: Path, tmp_path: Path, chance: np.random.Generator) -> None:
-    path = put(folder, "h200_sxm", table(shapes(chance, 5), H200))
-    rows = imported(tmp_path / "out")
-    sheet = find_datasheet(H200)
-    assert sheet is not None
-    for row in rows.itertuples():
-        who, where, licence = row.source.split("; ")
-        assert who == row.protocol == f"aiconfigurator-core {VERSION}, vLLM {VLLM}"
-        assert where == str(path.relative_to(folder))
-        assert licence == "Apache-2.0, NVIDIA"
-        assert (row.device, row.device_name, row.device_kind) == ("nvidia-h200", H200, "cuda")
-        assert (row.sm_count, row.cache_byte) == (sheet.sm_count, sheet.l2_byte)
-        assert (row.clock, row.cache, row.ring_slots) == ("graph", "warm", 6)
-        assert "uninitialised" in row.fill
-        assert row.utc == row.commit == row.driver == row.torch == row.device_id == ""
-    unknown = ("low_s", "high_s", "samples_s", "sm_clock_hz", "relative_error", "stop", "visits", "regime")
-    for name in (*unknown, "timed_by", "statistic", "clocks", "time_includes"):
-        assert rows[name].isna().all(), name
-    ours = {protocol(kind, visits).hash for kind in ("cpu", "cuda") for visits in (1, 3)}
-    assert not ours & set(rows["protocol"])
 
 
 def test_shapes_that_calibrate_are_rows_of_that_sweep(

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import kernels
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
-from bench.interop.imported_problems import PROBLEMS, with_imported
+from bench.interop.imported_problems import with_imported
 from bench.store.parquet import read_frame
 from tests.bench.public_tables import package, shapes
 
@@ -183,15 +183,6 @@ def test_rows_that_mean_nothing_here_are_counted(
     rows, told = imported("collective", tmp_path / "out")
     assert f"set aside 1: {why}" in told
     assert rows["median_s"].tolist() == [pytest.approx(0.5e-3)], "of two times of a case the median counts"
-
-
-def test_an_operator_of_imported_rows_alone_is_none_of_kernels() -> None:
-    assert not set(PROBLEMS) & set(kernels.names())
-    find = with_imported(kernels.problem)
-    assert find("collective") is PROBLEMS["collective"]
-    assert find("attention") is kernels.problem("attention")
-    with pytest.raises(LookupError, match="kernels/ has no operator 'gossip'; it has "):
-        find("gossip")
 
 
 # ---- the committed sample

@@ -31,68 +31,7 @@ from bench.store.schema import Measurement
 FIND = with_imported(kernels.problem)
 PUBLISHED = Path(__file__).parents[3] / "shared" / "published_gpu"
 A100 = "NVIDIA A100-SXM4-80GB"
-MADE = """
-who: Somebody
-repository: https://example.org/timings
-commit: 0123456789abcdef
-licence: MIT
-paths: [data]
-timing: {by: events, statistic: mean, cache: warm, includes: [launch]}
-devices: {a100: NVIDIA A100-SXM4-80GB}
-tables:
-- files: '(?:data__)?vector__(?P<gpu>\\w+)\\.csv'
-  reader: {kind: csv}
-  columns: [op, B, H, Latency, "note?"]
-  device: =gpu
-  libraries: "their {note}"
-  rows:
-  - where: op in ('relu', 'tanh')
-    operator: activations
-    implementation: aten
-    parameters: {dtype: float32, function: =op, direction: forward, n: =B, c: =H, h: 1, w: 1}
-    kernels: "{op} [{B:.0f}]"
-    time: =Latency
-    unit: ms
-  - where: op == 'add'
-    operator: elementwise
-    implementation: aten
-    parameters: {dtype: float32, function: add, operands: tensors, elements: =B * H}
-    time: =Latency * 1000
-    unit: us
-  left_out: {"a whole network, which has no counted work": op == 'network'}
-- files: 'nested\\.json'
-  reader: {kind: json, levels: [shape, pass]}
-  columns: [shape, pass, device, value]
-  extract: {shape: '(?P<rows>\\d+), (?P<length>\\d+)'}
-  device: =device
-  timing: {by: kernel, statistic: median, cache: cold}
-  rows:
-  - operator: softmax
-    implementation: aten
-    parameters: {dtype: float16, direction: =`pass`, rows: =rows, length: =length}
-    time: =value
-    unit: ns
-- files: 'printed\\.txt'
-  reader: {kind: text, heading: '\\[(?P<op>\\w+)', line: '^(?P<n>\\d+) *\\| *(?P<ms>[\\d.]+)'}
-  device: NVIDIA A100-SXM4-80GB
-  lookup: {function: {of: op, values: {RELU: relu}}}
-  rows:
-  - operator: activations
-    implementation: aten
-    parameters: {dtype: float32, function: =function, direction: forward, n: =n, c: 1024, h: 1, w: 1}
-    time: =ms
-    unit: ms
-- files: 'book\\.xlsx'
-  reader: {kind: workbook, heading: 'Results (?P<precision>\\w+)'}
-  device: =`specs.gpu model`
-  rows:
-  - where: section == 'Dense'
-    operator: gemm
-    implementation: cublas
-    parameters: {dtype: float32, layout: NN, m: =m, n: =n, k: =k}
-    time: =`time (msec)`
-    unit: ms
-"""
+MADE = Path(__file__).with_name("made_source.yaml").read_text()
 
 
 def outcome_of(tmp_path: Path, **files: bytes) -> SourceOutcome:

@@ -195,26 +195,6 @@ def test_a_running_journal_is_not_recovered_by_another_run(tmp_path: Path) -> No
     assert list(unfinished(tmp_path)) == [tmp_path / "a.journal", tmp_path / "live.journal"]
 
 
-def test_what_is_gone_or_another_users_is_nobodys_to_recover(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("ours", "theirs"):
-        written(tmp_path / f"{name}.journal", rows(1))
-    (tmp_path / "gone.journal").symlink_to(tmp_path / "none")
-    really = Path.open
-
-    def refused(path: Path, *how: Any, **more: Any) -> Any:
-        if path.name == "theirs.journal":
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return really(path, *how, **more)
-
-    monkeypatch.setattr(Path, "open", refused)
-    assert list(unfinished(tmp_path)) == [tmp_path / "ours.journal"]
-    for name in ("theirs", "gone", "never"):
-        with claimed(tmp_path / f"{name}.journal") as ended:
-            assert not ended
-
-
 def test_a_resumed_journal_takes_the_old_ones_place(tmp_path: Path) -> None:
     made = rows(3)
     old = tmp_path / "r.journal"
@@ -283,13 +263,6 @@ def test_of_runs_that_ask_for_one_name_each_gets_another(tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["r-2.parquet", "r.parquet"]
 
 
-def test_an_empty_journal_leaves_nothing(tmp_path: Path) -> None:
-    Journal(tmp_path / "r.journal").close()
-    assert recover(tmp_path / "r.journal") == Recovered()
-    assert finish(tmp_path / "r.journal", []) is None
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_damaged_journal_is_kept_beside_its_rows(tmp_path: Path) -> None:
     made = rows(3)
     for again in range(1, 4):
@@ -322,18 +295,6 @@ def test_a_run_killed_between_its_file_and_its_journals_end_has_each_row_once(tm
         written(journal, unit)
         assert finish(journal, unit) == tmp_path / "r.rest-3.parquet", "nor are another unit's"
     assert parquet.read_rows(tmp_path / "r.rest-3.parquet") == unit
-
-
-def test_a_damaged_file_does_not_stand_for_the_journals_rows(tmp_path: Path) -> None:
-    made = rows(3)
-    journal, path = tmp_path / "r.journal", tmp_path / "r.parquet"
-    written(journal, made)
-    parquet.write(path, made)
-    data = bytearray(path.read_bytes())
-    data[random.randrange(4, len(data) - 12)] ^= 255
-    path.write_bytes(data)
-    assert finish(journal, made) == tmp_path / "r.rest.parquet"
-    assert parquet.read_rows(tmp_path / "r.rest.parquet") == made and path.read_bytes() == data
 
 
 def test_a_full_disk_at_the_end_leaves_the_journal(tmp_path: Path) -> None:

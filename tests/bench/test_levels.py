@@ -220,16 +220,6 @@ def test_where_the_data_lie(sheet: Datasheet) -> None:
     assert products(framed([again])).byte == pytest.approx([2.5e8])
 
 
-def test_nothing_is_said_without_sms_or_cache(sheet: Datasheet) -> None:
-    for missing in ("sm_count", "cache_byte"):
-        rows = [timed(gemm(64, 64, 64), "cublas", 1e-5, **{missing: 0}) for _ in range(3)]
-        rows.append(timed(Stream(kind="copy", length=2**20, dtype="float32"), "aten", 1e-5, **{missing: 0}))
-        found = told(rows, sheet=sheet)
-        assert found["structured_s"].isna().tolist() == [True] * 3 + [False]
-        assert list(found["structured_limiter"])[:3] == [""] * 3
-        assert calibrated(framed(rows), ROOF, sheet) == ()
-
-
 def test_a_peak_and_a_bandwidth_are_needed(sheet: Datasheet) -> None:
     rows = [timed(gemm(64, 64, 64), "cublas", 1e-5), *shape_rows(start(ROOF, sheet))]
     rows.append(timed(Stream(kind="copy", length=2**20, dtype="float32"), "aten", 1e-5))

@@ -188,16 +188,6 @@ def test_whatever_the_file_says_the_sentence_names_nobody_wrongly(
     assert refused(tmp_path) == f"{GPU} is being measured by {who}{WAY_OUT}"
 
 
-def test_the_note_of_a_holder_that_was_killed_is_replaced(tmp_path: Path) -> None:
-    """By its own, shorter or longer: nothing of the old text stays behind."""
-    for text in (note(doing=4000 * "x"), "x"):
-        file(tmp_path).write_text(text)
-        with device_lock(UUID, GPU, "mine", tmp_path):
-            assert json.loads(file(tmp_path).read_text())["doing"] == "mine"
-            assert f"process {os.getpid()} since" in refused(tmp_path)
-        assert file(tmp_path).read_text() == ""
-
-
 def test_a_file_removed_under_its_holder_is_no_lock_for_the_next(tmp_path: Path) -> None:
     """The next one makes another file, which then is the lock; the first is not waited for."""
     with device_lock(UUID, GPU, "results in r", tmp_path):
@@ -272,15 +262,6 @@ class TestAnotherUser:
         other = Holder(folder, NOBODY_USER)
         assert other.said == "held"
         assert f"process {other.pid} since" in refused(folder)
-        other.end()
-        assert taken(folder) == ""
-
-    def test_a_file_that_they_may_only_read_is_locked_without_a_note(self, folder: Path) -> None:
-        file(folder).write_text(note(pid=NOBODY))
-        file(folder).chmod(0o644)
-        other = Holder(folder, NOBODY_USER)
-        assert other.said == "held"
-        assert refused(folder) == f"{GPU} is being measured by another process{WAY_OUT}"
         other.end()
         assert taken(folder) == ""
 

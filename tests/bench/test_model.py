@@ -1,14 +1,11 @@
 """Ceilings read back from rows, and predictions against sums done by hand."""
 
 import math
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bench.model import ceilings as ceilings_module
 from bench.model.ceilings import Ceilings, by_run
 from bench.model.roofline import (
     calibrated,
@@ -230,16 +227,6 @@ def test_the_share_of_the_roof_is_never_clipped() -> None:
     assert of_roof(1.0, 2.5) == 2.5
     assert of_roof(4.0, 1.0) == 0.25
     assert of_roof(None, 1.0) is None and of_roof(1.0, None) is None
-
-
-def test_predicting_needs_neither_pandas_nor_torch() -> None:
-    program = (
-        "import sys, bench.model.roofline, bench.judge.flags\n"
-        "print([m for m in ('pandas', 'torch', 'triton', 'matplotlib', 'kernels') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-    assert ceilings_module.__doc__
 
 
 def test_a_roof_is_what_was_kept_up_in_the_quicker_of_two_states() -> None:

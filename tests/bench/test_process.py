@@ -6,7 +6,6 @@ The worker here is a stand-in without torch: it runs the Python text that a requ
 from __future__ import annotations
 
 import os
-import resource
 import select
 import shutil
 import signal
@@ -157,12 +156,6 @@ def test_of_endless_errors_the_end_is_kept(worker: Worker) -> None:
     assert len(worker._errors) <= worker_process.ERRORS_KEPT_BYTE
 
 
-def test_a_worker_that_floods_as_it_ends_does_not_hold_up_the_parent(worker: Worker) -> None:
-    worker.ask({"do": "import atexit; atexit.register(print, 'x' * 10_000_000); answer({})"}, LONG_S)
-    worker.close()
-    assert worker._process.returncode == 0
-
-
 @pytest.mark.parametrize(
     ("do", "says"),
     [
@@ -185,22 +178,6 @@ def test_how_a_worker_died_is_said(worker: Worker, do: str, says: str) -> None:
     assert died.status == "crashed"
     assert str(died).startswith(f"the worker {says}"), died
     assert "of another case" not in str(died)
-
-
-def test_no_core_is_dumped(stand_in: Path) -> None:
-    """By a process that would otherwise dump as much as it is allowed to."""
-    core = resource.RLIMIT_CORE
-    before = resource.getrlimit(core)
-    program = (
-        "import os, resource; from bench.worker.lifeline import die_with;"
-        "die_with(os.getppid()); print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
-    )
-    resource.setrlimit(core, (before[1], before[1]))
-    try:
-        done = subprocess.run([sys.executable, "-c", program], cwd=stand_in, capture_output=True, text=True)
-    finally:
-        resource.setrlimit(core, before)
-    assert done.stdout == "0\n", done.stderr
 
 
 def test_a_worker_that_hangs_is_stopped_and_says_where(worker: Worker) -> None:

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import pytest
 
 from bench.device.datasheet import find_datasheet
 from bench.environment.dependencies import IMPORT_NAMES
-from bench.errors import UserError
 from bench.judge.frame import load
 from bench.read import read_frame
 
@@ -33,13 +31,6 @@ def test_the_table_has_the_columns_that_commands_derive_and_those_that_are_store
     stored = read_frame(FILES, derived=False)
     assert len(stored) == len(rows) and set(stored.columns) <= set(rows.columns) - set(DERIVED)
     assert pa.Table.from_pandas(rows).num_rows == len(rows)  # as Polars takes it
-
-
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_text("none")
-    for derived in (False, True):
-        with pytest.raises(UserError, match=r"a\.parquet"):
-            read_frame([tmp_path], derived)
 
 
 WITHOUT = """

@@ -55,15 +55,6 @@ def test_a_part_is_told_from_the_run_it_measured() -> None:
         Shard(0, 3)
 
 
-def test_each_key_is_in_one_part_and_parts_are_alike_in_size() -> None:
-    keys = [f"sweep|gemm|cublas|{random.random()}|cold" for _ in range(20_000)]
-    for parts in (1, 2, 3, 7):
-        counts = Counter(part for key in keys for part in range(1, parts + 1) if key in Shard(part, parts))
-        assert sum(counts.values()) == len(keys) and len(counts) == parts
-        # eight standard deviations of a fair draw
-        assert all(abs(n - 20_000 / parts) < 8 * (20_000 / parts) ** 0.5 for n in counts.values())
-
-
 def test_a_case_keeps_its_part_from_one_version_to_the_next() -> None:
     """Else the history of a sharded suite would begin anew. Blake2b of 8 bytes, big-endian, modulo 7."""
     parts = [next(p for p in range(1, 8) if f"case {n}" in Shard(p, 7)) for n in range(12)]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app
 from bench.device.datasheet import find_datasheet
-from bench.judge.speedup import gains, speedups, stated_gain
+from bench.judge.speedup import speedups, stated_gain
 from bench.store import parquet
 from bench.store.schema import Measurement
 from tests.bench.claims_made import timed
@@ -88,14 +88,6 @@ def test_another_problem_or_an_unsound_time_is_no_case(differs: dict[str, Any]) 
     assert gained(rows) == {"b": {"m=2": 1.0}}
 
 
-def test_a_case_keeps_the_source_of_the_rows_that_it_compares() -> None:
-    rows = [row("a", "lib", 1, 8.0), row("a", "other", 1, 1.0)]
-    rows += [row("b", "lib", 1, 4.0, source="somebody; of a file")]
-    (_, cases) = next(speedups(pd.DataFrame(rows), "a"))
-    (gain,) = gains({"b": cases}, "a", {"a": None, "b": None})
-    assert gain.sources == {"somebody": (1, 2.0)}
-
-
 def test_regimes_part_cases_where_all_rows_have_one() -> None:
     rows = [row("a", "lib", 1, 8.0, regime="sustained"), row("b", "lib", 1, 4.0, regime="boost")]
     assert gained(rows) == {"b": {}}
@@ -109,11 +101,6 @@ def test_of_two_runs_the_newer_row_stands() -> None:
     old, new = row("b", "lib", 1, 1.0, utc="2026-01-01"), row("b", "lib", 1, 4.0, utc="2026-01-02")
     for rows in ([old, new], [new, old]):
         assert gained([row("a", "lib", 1, 8.0), *rows]) == {"b": {"m=1": 2.0}}
-
-
-def test_devices_come_in_the_order_given_and_those_without_a_common_case_are_empty() -> None:
-    rows = [row("c", "lib", 3, 1.0), row("a", "lib", 1, 8.0), row("b", "lib", 1, 4.0)]
-    assert list(gained(rows).items()) == [("c", {}), ("b", {"m=1": 2.0})]
 
 
 def test_what_datasheets_promise() -> None:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from bench.model import tile_wave
-from bench.model.tile_wave import SPLITS, TILES, Machine, PredictedGemms, Products, predict, resident
+from bench.model.tile_wave import SPLITS, TILES, Machine, Products, predict, resident
 from tests.bench.machines import bfloat16, machine, products, sizes
 
 
@@ -70,11 +69,6 @@ def ways(of: Machine, m: float, n: float, k: float, item_byte: float) -> list[tu
 
 def launches(of: Products) -> list[tuple[float, ...]]:
     return [tuple(float(part[i]) for part in of) for i in range(len(of.m))]
-
-
-def same(found: PredictedGemms, other: PredictedGemms) -> None:
-    for name, a, b in zip(PredictedGemms._fields, found, other, strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name)
 
 
 # ---- the formula
@@ -153,17 +147,6 @@ def test_more_of_anything_is_never_slower(chance: np.random.Generator) -> None:
 
 
 # ---- arrays
-
-
-@pytest.mark.parametrize("rows", [1, 7, 99, 100, 101])
-def test_how_many_go_together_changes_nothing(
-    rows: int, chance: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of = machine(chance)
-    some = products(chance, sizes(chance, 100))
-    whole = predict(of, some)
-    monkeypatch.setattr(tile_wave, "_ROWS", rows)
-    same(whole, predict(of, some))
 
 
 # ---- caches

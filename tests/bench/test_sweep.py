@@ -155,38 +155,6 @@ def test_a_series_is_a_line_of_the_plot(tmp_path: Path) -> None:
     ]
 
 
-def test_what_kind_a_plot_is(tmp_path: Path) -> None:
-    text = head("plot: [{x: k}, {kind: quantization, x: n}, {kind: curve, x: m}]")
-    curve, quantization, other = read(tmp_path, text).sweep.plot
-    assert (curve.kind, quantization.kind, other.kind) == ("curve", "quantization", "curve")
-    assert quantization.x == "n"
-
-
-class Row(Problem):
-    """An operator without m and n."""
-
-    operator: ClassVar[str] = "row"
-    implementations: ClassVar[tuple[Implementation, ...]] = Toy.implementations
-    n: Size
-
-    @property
-    def byte_read(self) -> int:
-        return 0
-
-    @property
-    def byte_written(self) -> int:
-        return 0
-
-
-def test_only_what_has_m_and_n_has_tiles(tmp_path: Path) -> None:
-    path = tmp_path / "x.yaml"
-    cases = "cases:\n  - {n: 1, dtype: float32}\n"
-    path.write_text(HEAD.replace("toy", "row") + "plot:\n  x: n\n  kind: quantization\n" + cases)
-    with pytest.raises(UserError) as refused:
-        sweep.load(path, lambda _: Row, 1, root=tmp_path)
-    assert str(refused.value).endswith("/x.yaml:6: row has no m and n, so no tiles to draw quantization of")
-
-
 def test_the_top_of_a_sweep(tmp_path: Path) -> None:
     text = head(
         "plot: {x: k, y: rate, lines: [implementation, m], panels: dtype, log: x}\n"

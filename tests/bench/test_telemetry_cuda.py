@@ -182,16 +182,6 @@ def test_foreign_processes(pids: list[int] | None, wanted: int | None) -> None:
     assert window(gpu, clock, 0.1).get("foreign_processes") == wanted
 
 
-@pytest.mark.parametrize("comes", [False, True])
-def test_one_who_comes_or_leaves_while_timing_is_counted(comes: bool) -> None:
-    alone, beside = [os.getpid()], [os.getpid(), 88]
-    gpu, clock = pair(pids=alone if comes else beside)
-    telemetry = CudaTelemetry(gpu.uuid, gpu, clock)
-    telemetry.start()
-    gpu.pids = beside if comes else alone
-    assert telemetry.stop()["foreign_processes"] == 1
-
-
 READINGS = {
     "sm_mhz": {"sm_clock_before_hz", "sm_clock_hz"},
     "memory_mhz": {"memory_clock_hz"},
@@ -228,14 +218,6 @@ def test_a_binding_without_a_function_breaks_no_row(function: str, monkeypatch: 
     assert len(window(gpu, clock, 2.0, energy_mj=5)) >= 8
 
 
-def test_old_drivers_name_the_reasons_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, clock = pair(bits=0x008)
-    new = FakeNvml.nvmlDeviceGetCurrentClocksEventReasons
-    monkeypatch.delattr(FakeNvml, "nvmlDeviceGetCurrentClocksEventReasons")
-    monkeypatch.setattr(FakeNvml, "nvmlDeviceGetCurrentClocksThrottleReasons", new, raising=False)
-    assert window(gpu, clock, 0.1)["limit_reasons"] == "hardware slowdown"
-
-
 def test_a_gpu_that_falls_off_the_bus_breaks_no_row() -> None:
     gpu, clock = pair()
     gpu.counters(74)
@@ -252,17 +234,6 @@ def test_a_gpu_that_falls_off_the_bus_breaks_no_row() -> None:
     assert telemetry.light() is False and telemetry.clock_hz() is None
 
 
-@pytest.mark.parametrize("readings", [{"initialised": False}, {"uuid": "GPU-another"}])
-def test_a_gpu_that_nvml_does_not_know_tells_nothing(readings: dict[str, Any]) -> None:
-    gpu, clock = pair(**readings)
-    telemetry = CudaTelemetry("GPU-5ba8", gpu, clock)
-    telemetry.start()
-    clock.now_s += 1
-    assert telemetry.stop() == {}
-    assert telemetry.light() is False and telemetry.clock_hz() is None
-    assert not gpu.asked or set(gpu.asked) == {"driver"}
-
-
 @pytest.mark.parametrize("prefix", ["GPU-", "MIG-", ""])
 def test_a_part_of_a_gpu_tells_of_its_gpu(prefix: str) -> None:
     """torch gives a part's number without saying that it is one."""
@@ -271,16 +242,6 @@ def test_a_part_of_a_gpu_tells_of_its_gpu(prefix: str) -> None:
     telemetry.start()
     facts = telemetry.stop()
     assert facts["mig"] == "on" and facts["temperature_c"] == 61.0
-
-
-@pytest.mark.parametrize(
-    ("persistence", "ecc", "mig"), [(0, [0, 1], [1, 0]), (1, [1, 0], [0, 1])], ids=["pending", "current"]
-)
-def test_modes_are_the_current_ones(persistence: int, ecc: list[int], mig: list[int]) -> None:
-    gpu, clock = pair(persistence=persistence, ecc=ecc, mig=mig)
-    facts = window(gpu, clock, 0.1)
-    wanted = ["on" if on else "off" for on in (persistence, ecc[0], mig[0])]
-    assert [facts[name] for name in ("persistence", "ecc", "mig")] == wanted
 
 
 def test_a_field_of_an_unknown_type_is_not_guessed() -> None:

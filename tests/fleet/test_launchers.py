@@ -244,10 +244,3 @@ def test_the_files_of_a_node_arrive_where_the_driver_runs(
     assert content.endswith("/n7 --bench-device cuda:0 --bench-suite fleet\n")
     said = capsys.readouterr().out
     assert said == "n7: 1 result files, CUDA_VISIBLE_DEVICES=GPU-5, exit code 3\n"
-
-
-def test_why_a_node_gave_no_file_is_said(driver: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = "".join(f"line {number}\n" for number in range(30))
-    driver.keep(Path(os.devnull), "n7", ("", 2, lines, {}))
-    said = capsys.readouterr().out.splitlines()
-    assert said[1:] == [f"line {number}" for number in range(20, 30)]

@@ -20,7 +20,6 @@ from bench.store.schema import SCHEMA
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
 from plots.__main__ import app
-from plots.cli.arguments import figures
 from plots.figures.every_figure import save
 from tests.plots.synthetic import CPU, H100, H200, NO_TIME, Machine, ceilings, row, small
 
@@ -88,16 +87,6 @@ def test_several_runs_are_drawn_apart_and_compared_with_the_first(
     assert f"{compared}: {len(stems)} figures of 2 runs together, PNG and SVG" in done.output
     for device in ("nvidia-h200", "h100-sxm"):
         assert Path("figures", device, "2026-11-21T10-00-00Z-4f2a91c", "gemm", "some-rate.svg").exists()
-
-
-@pytest.mark.parametrize(
-    ("folder", "expected"), [("docs", "../figures"), (".", "figures"), ("..", "figures"), ("/", "figures")]
-)
-def test_figures_go_to_the_checkout_from_inside_it_and_are_of_the_folder_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, folder: str, expected: str
-) -> None:
-    monkeypatch.chdir(ROOT / folder)
-    assert str(figures()) == expected
 
 
 def two_hosts(folder: Path) -> list[Path]:

@@ -14,7 +14,6 @@ from bench.judge.frame import DeviceRun
 from bench.store.parquet import Sweeps
 from bench.store.schema import Measurement
 from bench.sweep.load import Case, Loaded, every_sweep, load_all
-from kernels.batchnorm.problem import BatchNorm
 from kernels.gemm.problem import Gemm
 from kernels.pooling.problem import Pooling
 from plots.base.page import MOST_ENTRIES, Captioned
@@ -22,7 +21,7 @@ from plots.base.plot_spec import sections
 from plots.figures.every_figure import pages
 from tests.drawing import drawn
 from tests.our_sweeps import declared_of
-from tests.plots.drawn import assert_readable, legend, loaded, opened, points
+from tests.plots.drawn import assert_readable, legend, loaded, opened
 from tests.plots.synthetic import CPU, H100, NO_TIME, Machine, ceilings, only, row
 
 PANELS = ["kind", "direction", "layout"]
@@ -87,15 +86,6 @@ def test_what_a_claim_compares_is_lines_and_nothing_else(
     assert in_lines(tmp_path / "none") == ({"implementation", "layout"}, {"kind", "direction"})
 
 
-def test_too_many_lines_stay_in_panels(tmp_path: Path) -> None:
-    names = ("aten", "inductor", "triton", "cudnn")
-    size = {"c": 64, "h": 28, "w": 28, "dtype": "float16"}
-    problems = [BatchNorm(n=n, layout=layout, **size) for n in (8, 64) for layout in ("NCHW", "NHWC")]  # type: ignore[arg-type]
-    run = loaded(tmp_path, [row(H100, "batchnorm/x", each, name) for each in problems for name in names])
-    (section,) = sections(run.frame, {"plot": [{"x": "n", "panels": "layout"}]})
-    assert (section.lines, section.panels) == (("implementation",), ("layout",))
-
-
 def test_the_two_sides_of_a_claim_are_on_one_page_however_many_lines(tmp_path: Path) -> None:
     names = [f"cublaslt-{tile}" for tile in ("128x128", "128x256", "128x64", "256x128", "256x64", "64x128")]
     names += ["cublaslt-64x256", "cublaslt-64x64", "cublas"]
@@ -137,16 +127,6 @@ def test_axes_are_in_words_and_say_what_else_grows(tmp_path: Path) -> None:
     assert square.axes[-1].get_xlabel() == "rows of A and C, m = n = k"
     assert long.axes[-1].get_xlabel() == "columns of A and rows of B, k"
     assert square.texts[0].get_text() == "Squares (gemm/square): duration"
-
-
-def test_points_that_calibrate_are_ringed(tmp_path: Path) -> None:
-    run = loaded(tmp_path, products((512, 1024, 2048, 4096)))
-    run.frame.loc[(run.frame["sweep"] == "gemm/x") & run.frame["k"].isin([1024, 4096]), "calibrating"] = True
-    drawn = figures(run, {})
-    assert [x for x, _ in points(drawn["gemm/x-duration"], "_fitted")] == [1024, 4096]
-    assert "calibrates the prediction" in legend(drawn["gemm/x-duration"])
-    # Of ceilings every point calibrates: a ring around each would tell nothing.
-    assert "calibrates the prediction" not in legend(drawn["ceilings/gemm-rate"])
 
 
 # ---- every sweep of the checkout

@@ -19,9 +19,8 @@ from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.base.page import Captioned
 from plots.figures import generations
-from plots.figures.generations import BINS, binned
 from tests.drawing import run_seed
-from tests.plots.drawn import described, heights, lines, loaded, opened, said, spans, titled
+from tests.plots.drawn import described, heights, lines, loaded, opened, spans, titled
 from tests.plots.synthetic import CPU, H100, H200, Machine, ceilings, row
 
 SIZES = (16, 64, 256, 1024, 4096, 8192)
@@ -146,36 +145,6 @@ stream, float32: speed-up over h100-sxm
 legend:
 [bound by memory: median 1.43, n = 8] bytes of a launch of 268.4 M, 536.9 M, 805.3 M, 1.074 G, 2.147 G, \
 3.221 G x nvidia h200 speed-up (log): 2 base, 2 bandwidth, 8 case"""
-
-
-def test_many_cases_are_a_band_around_the_medians_of_neighbours(chance: np.random.Generator) -> None:
-    x = 10 ** chance.uniform(0, 3, 5000)
-    y = np.exp(chance.normal(0, 0.2, x.size)) * x
-    place, low, middle, high = binned(x, y)
-    assert place.size == BINS and (np.diff(place) > 0).all()
-    assert (low < middle).all() and (middle < high).all()
-    edges = np.geomspace(x.min(), x.max(), BINS + 1)
-    inside = (x >= edges[4]) & (x < edges[5])
-    fifth = (low[4], middle[4], high[4])
-    assert fifth == pytest.approx(np.quantile(y[inside], (0.1, 0.5, 0.9)))
-    assert place[4] == pytest.approx(np.exp(np.log(x[inside]).mean()))
-
-
-def test_a_cpu_has_no_datasheet_and_says_so(tmp_path: Path) -> None:
-    problems = [Gemm(m=s, n=s, k=s, dtype="float32") for s in (64, 256, 1024)]
-    figure = figures_of(both(tmp_path, problems, CPU, H100))["generations"]
-    axes = titled(figure, "gemm, float32, bound by compute")
-    assert lines(axes, "_median") and not lines(axes, "_bandwidth") and not lines(axes, "_peak")
-    assert "No datasheet of amd-epyc-9r14." in said(figure) and "their clocks differ" in said(figure)
-
-
-def test_imported_rows_are_named_in_the_title(tmp_path: Path) -> None:
-    two = [
-        scored(tmp_path, measured(machine, source=f"somebody 1.0; their file {name}"))
-        for machine, name in ((H100, "a"), (H200, "b"))
-    ]
-    for stem, figure in opened(generations.draw(two, "h100-sxm", print)).items():
-        assert "imported: somebody 1.0" in said(figure) and "their file" not in said(figure), stem
 
 
 def test_figure_command_and_readme_say_the_same_of_public_gpus() -> None:

@@ -15,7 +15,7 @@ from bench.judge.frame import DeviceRun
 from bench.store.schema import Measurement
 from kernels.gemm.problem import Gemm
 from plots.base.page import Captioned
-from plots.base.plot_spec import MOST_GUESSED, Section, sections
+from plots.base.plot_spec import Section, sections
 from plots.figures import heatmap
 from plots.figures.every_figure import pages
 from tests.drawing import run_seed
@@ -147,12 +147,6 @@ def test_ways_of_running_are_panels(tmp_path: Path) -> None:
         assert sorted(cells(figure, i).compressed()) == pytest.approx(sorted(wanted))
 
 
-@pytest.mark.parametrize("plot", ["{kind: heatmap, x: k, y: dtype}", "{kind: heatmap, x: k, y: n}"])
-def test_a_map_without_two_swept_numbers_is_not_drawn(plot: str, tmp_path: Path) -> None:
-    found = sections(swept(run_of(tmp_path, grid((256, 512)))), asked(plot))
-    assert [one.kind for one in found] == ["curve"]
-
-
 # --- many rows --------------------------------------------------------------------------------------
 
 
@@ -188,10 +182,3 @@ def test_sizes_without_end_share_cells_by_powers_of_two(tmp_path: Path) -> None:
     assert labels(figure) == (texts([2**i for i in wanted.columns]), texts([int(k) for k in wanted.index]))
     assert cells(figure).filled(np.nan) == pytest.approx(np.log2(wanted.to_numpy()), nan_ok=True)
     assert "A cell of n reaches from its label to below twice it." in said(figure)
-
-
-@pytest.mark.parametrize("count", [2, 40])
-def test_a_few_scattered_problems_are_no_figure(count: int, tmp_path: Path) -> None:
-    assert count < MOST_GUESSED
-    found = sections(swept(many(tmp_path, count)), {})
-    assert [one.kind for one in found] == (["curve"] if count == 2 else [])

@@ -9,13 +9,13 @@ import pytest
 
 from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
-from plots.base import measured_points, prediction_lines, style
+from plots.base import prediction_lines, style
 from plots.base.page import Captioned
 from plots.base.plot_spec import Section
 from plots.figures import sweep
 from tests.drawing import run_seed
 from tests.plots import drawn as reading
-from tests.plots.drawn import described, legend, lines, loaded, points, said, spans
+from tests.plots.drawn import described, legend, lines, loaded, said, spans
 from tests.plots.synthetic import H100, ceilings, row, with_frame
 
 SEED = run_seed()
@@ -109,33 +109,12 @@ def test_a_level_that_says_nothing_is_nowhere(plain: DeviceRun) -> None:
     assert lines(figure, "_structured") and not lines(figure, "_predicted")
 
 
-def test_a_normalised_duration_divides_every_level(plain: DeviceRun) -> None:
-    run = structured(plain, 1.5, 1.7)
-    figure = drawn(run, per=("n",))
-    found, measured = (
-        [y for line in lines(figure, label) for y in line.get_ydata()] for label in ("_structured", "_line")
-    )
-    ordered = swept(run).sort_values(["implementation", "m"])
-    assert np.divide(found, measured) == pytest.approx(ordered["structured_s"] / ordered["median_s"])
-
-
 # --- imported ---------------------------------------------------------------------------------------
 
 
 def without_interval(rows: pd.DataFrame, which: pd.Series) -> pd.DataFrame:
     ends = ["low_s", "high_s", "rate_low_per_s", "rate_high_per_s"]
     return rows.assign(**{name: rows[name].mask(which) for name in ends})
-
-
-def test_imported_points_are_crosses_without_bars(plain: DeviceRun) -> None:
-    every = plain.frame["operator"].notna()
-    rows = without_interval(plain.frame.assign(imported=True, source="somebody 1.0"), every)
-    figure = drawn(with_frame(plain, rows))
-    assert len(points(figure, "_imported")) == 10 and not points(figure, "_measured") and not spans(figure)
-    assert {line.get_marker() for line in lines(figure, "_imported")} == {measured_points.IMPORTED}
-    assert "no interval" in said(figure) and "imported: somebody 1.0" in said(figure)
-    assert {"cublas (imported)", "triton (imported)"} <= set(legend(figure))
-    assert measured_points.IMPORTED not in {look.marker for look in style.IMPLEMENTATIONS.values()}
 
 
 @pytest.mark.parametrize("quantity", ["duration", "rate"])

@@ -67,16 +67,6 @@ def test_derived_columns_by_hand(tmp_path: Path) -> None:
     assert first["flags"] == "noisy" and first["suspect"]
 
 
-def test_predictions_come_from_the_same_run(tmp_path: Path) -> None:
-    run = loaded(tmp_path, small())
-    gemm = run.frame[run.frame["sweep"] == "gemm/some"].iloc[-1]
-    roof = run.roof("cold")
-    assert roof.launch_s is not None
-    assert gemm["predicted_s"] == pytest.approx(roof.launch_s + gemm["flop"] / roof.peak("matrix", "float32"))
-    assert gemm["of_roof"] == pytest.approx(gemm["predicted_s"] / gemm["median_s"])
-    assert gemm["limiter"] == "compute" and math.isnan(gemm["datasheet_s"])
-
-
 # --- nothing is lost between rows and picture -------------------------------------------------------
 
 

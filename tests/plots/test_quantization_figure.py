@@ -19,7 +19,7 @@ from plots.figures import quantization
 from plots.figures.every_figure import pages
 from tests.plots import drawn as reading
 from tests.plots.drawn import heights, lines, loaded, opened, points, said, spans
-from tests.plots.synthetic import CPU, H100, NO_TIME, ceilings, quantized, row, with_frame
+from tests.plots.synthetic import CPU, H100, ceilings, quantized, row, with_frame
 
 SMS = 132
 WAVES = [Gemm(m=3072, n=n, k=4096, dtype="float16", layout="NT") for n in range(1344, 3009, 64)]
@@ -98,24 +98,6 @@ def test_verticals_stand_where_a_wave_or_a_tile_ends(figures: list[Captioned]) -
         assert [line.get_xdata()[0] for line in lines(axes, "_wave_edge")] == [1408, 2816]
         tiles = [line.get_xdata()[0] for line in lines(axes, "_tile_edge")]
         assert tiles == [n for n in EDGES if n not in (1408, 2816)]
-
-
-def test_m_and_n_that_grow_together(tmp_path: Path) -> None:
-    problems = [Gemm(m=s, n=s, k=4096, dtype="float16") for s in range(512, 6145, 512)]
-    figure = drawn(loaded(tmp_path, staircase(problems)), x="m")[0]
-    assert figure.axes[2].get_xlabel() == "rows of A and C, m = n"
-    waves = {s: math.ceil(math.ceil(s / 256) * math.ceil(s / 128) / SMS) for s in range(512, 6146)}
-    edges = [s for s in range(512, 6144) if waves[s + 1] > waves[s]]
-    assert [line.get_xdata()[0] for line in lines(figure.axes[0], "_wave_edge")] == edges
-    (step,) = [line for line in lines(figure.axes[1], "_predicted") if line.get_color() == style.INDIGO]
-    ratios = step.get_ydata() / step.get_ydata()[0]
-    assert ratios == pytest.approx([waves[x] for x in step.get_xdata()])
-
-
-def test_a_case_without_a_time_is_counted(tmp_path: Path) -> None:
-    first, *rows = staircase()
-    figure = drawn(loaded(tmp_path, [dataclasses.replace(first, **NO_TIME), *rows]))[0]
-    assert "1 further cases have no time." in said(figure)
 
 
 # --- which sweeps want it ---------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import gzip
 import re
 import shlex
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from bench.cli.claims import verdicts
 from kernels.stream.problem import Stream
 from plots.__main__ import app
 from plots.report import cases as every_case
-from plots.report import claims, devices, experiments, implementations
+from plots.report import claims, devices, experiments
 from plots.report import machine as the_machine
 from tests.plots.report_made import CORE, column, content, few, many, read, written
 from tests.plots.report_made import page as page_of
@@ -124,14 +123,6 @@ def test_two_devices_stand_side_by_side_and_their_differences_are_marked(tmp_pat
     known = content(text)
     assert set(column(known["cases"], "device")) == {"h100-sxm", "nvidia-h200"}
     assert 'data-column="device"' in text
-
-
-def test_implementations_stand_beside_each_other_where_there_are_several(tmp_path: Path) -> None:
-    sampled = [replace(one, samples_s=[one.median_s] * 9) if one.median_s else one for one in few(H100)]
-    part = section(page_of(written(tmp_path / "gpu.parquet", sampled)), "against")
-    assert ">triton<" in part and ">cublas<" in part
-    cpu = page_of(written(tmp_path / "cpu.parquet", few(CPU)), (implementations.section,))
-    assert "Implementations compared" not in cpu
 
 
 def test_too_many_cases_are_refused_with_the_number_that_fits(
@@ -273,9 +264,3 @@ def test_a_site_is_an_index_over_reports_and_deletes_nothing_else(tmp_path: Path
     assert not (site / "nvidia-h200.html").exists()
     done = invoke("site", *files, "-o", tmp_path)
     assert done.exit_code == 2 and "no site of ours" in done.stderr and files[0].is_file()
-
-
-@pytest.mark.parametrize("command", ["accept", "buy"])
-def test_a_command_that_went_is_answered_in_a_sentence(command: str) -> None:
-    done = invoke(command, "results")
-    assert done.exit_code == 2 and f"`plots {command}` is `plots report`" in done.stderr

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from bench.store.parquet import write
-from plots.__main__ import app
 from plots.report.nights import section
 from plots.report.section import Results
 from tests.bench.test_gathering import case, run_id
@@ -51,8 +49,3 @@ def test_one_night_has_no_section_and_a_new_driver_is_told(
     night(1, driver="<b>560")
     html = str(section(results(tmp_path)))
     assert "&lt;b&gt;560" in html and "<b>560" not in html and "in 2 segments" in html
-
-
-def test_the_former_command_is_answered() -> None:
-    done = CliRunner().invoke(app, ["history", "x"])
-    assert done.exit_code == 2 and "`plots history` is `plots report`" in done.output

@@ -170,15 +170,6 @@ def test_the_farthest_point_is_that_from_the_drawn_roof_which_has_no_launch(plai
     assert f"{words} ({share_text(far['of_roof'])} with the launch counted)" in said(drawn(plain))
 
 
-def test_operators_have_marks_of_their_own_and_one_alone_shows_its_implementations(plain: DeviceRun) -> None:
-    rows = plain.frame[plain.frame["sweep"] == "gemm/x"]
-    names = np.where(rows["implementation"] == "cublas", "linear", "softmax")
-    figure = drawn(with_frame(plain, rows.assign(operator=names)))
-    looks = {(line.get_color(), line.get_marker()) for line in lines(figure, "_measured")}
-    assert looks == {(look.color, look.marker) for look in map(style.of_operator, ("linear", "softmax"))}
-    assert legend(figure)[:2] == ["linear", "softmax"] and legend(drawn(plain))[:2] == ["cublas", "triton"]
-
-
 def test_thousands_of_points_are_a_picture_in_the_svg(plain: DeviceRun, tmp_path: Path) -> None:
     many = tiled(plain, 1 + roofline.MOST_DRAWN // (2 * len(SIZES)))
     with style.look():

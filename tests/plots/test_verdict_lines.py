@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import kernels
 from bench.cli.claims import verdicts
 from bench.store.schema import Measurement
@@ -67,12 +65,6 @@ def test_the_claims_of_the_result_count_and_not_those_of_the_checkout(tmp_path: 
     text = drawn(tmp_path, aligned(sweep=sweep), {sweep: other})[f"{sweep}-duration"]
     contradicted = r"CONTRADICTED, 1\.2\d\d \[.*\], n = \d+, expected below 1\.1\. K div"
     assert re.search(f"MM-01, rule 7: {contradicted}", text)
-
-
-@pytest.mark.parametrize("kept", [{}, {"claims": [{"id": "MM-01", "says": "x"}]}], ids=["none", "no test"])
-def test_an_old_result_gets_no_line(kept: dict[str, Any], tmp_path: Path) -> None:
-    old = drawn(tmp_path, aligned(), {"gemm/mine": {"title": "x"} | kept})
-    assert "MM-01" not in old["gemm/mine-duration"]
 
 
 def test_few_missing_and_suspect_rows_and_other_devices_are_told(tmp_path: Path) -> None:
