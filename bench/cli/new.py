@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -38,44 +38,35 @@ def operator(name: Annotated[str, typer.Argument(help="Folder in kernels/, such 
     if keyword.iskeyword(name) or name in sys.stdlib_module_names or hasattr(spec, class_name):
         raise UserError(f"new operator {name}: Python or bench/spec.py has this name already; give another")
     folder, test = ROOT / "kernels" / name, ROOT / "tests" / "kernels" / f"test_{name}.py"
-    refuse_taken(f"new operator {name}", folder, folder.with_suffix(".py"), ROOT / "sweeps" / name, test)
+    sweeps = ROOT / "sweeps" / name
+    for path in (folder, folder.with_suffix(".py"), sweeps, test):
+        if path.exists():
+            raise UserError(f"new operator {name}: {path.relative_to(ROOT)} exists; give another name")
     files = {
         "operator_package.py.j2": folder / "__init__.py",
         "operator_problem.py.j2": folder / "problem.py",
         "operator.py.j2": folder / "operator.py",
         "operator_test.py.j2": test,
-        "operator_sweep.yaml.j2": ROOT / "sweeps" / name / "rows.yaml",
+        "operator_sweep.yaml.j2": sweeps / "rows.yaml",
     }
-    write_new(files, {"name": name, "class": class_name, "title": name.replace("_", " ").capitalize()})
+    _write(files, {"name": name, "class": class_name, "title": name.replace("_", " ").capitalize()})
     run = f"run:     python -m bench run {name} rows=256..16384 length=1024 dtype=float32"
     show([run, f"check:   pytest bench -k {name}; pytest tests/kernels/test_{name}.py"])
 
 
-def refuse_taken(what: str, *paths: Path) -> None:
-    """UserError if one of these paths exists."""
-    for path in paths:
-        if path.exists():
-            raise UserError(f"{what}: {path.relative_to(ROOT)} exists; give another name")
-
-
-def write_new(files: Mapping[str, Path], facts: Mapping[str, Any]) -> None:
+def _write(files: Mapping[str, Path], facts: Mapping[str, str]) -> None:
     """Write a file from each of these templates and show where they are to be filled in. UserError."""
     demand("new", "jinja2")
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    texts = {path: environment.get_template(name).render(facts) for name, path in files.items()}
-    for path, text in texts.items():
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    environment = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
+    places = []
+    for name, path in files.items():
+        text = environment.get_template(name).render(facts)
         write_text(path, text)
-    shown = {path: os.path.relpath(path) for path in texts}
-    show(f"written: {shown[path]}" for path in texts)
-    for path, text in texts.items():
+        show([f"written: {(shown := os.path.relpath(path))}"])
         for number, line in enumerate(text.splitlines(), 1):
             if PLACE in line:
-                show([f"fill in: {shown[path]}:{number}: {line.partition(PLACE)[2]}"])
+                places.append(f"fill in: {shown}:{number}: {line.partition(PLACE)[2]}")
+    show(places)
