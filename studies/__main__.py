@@ -77,25 +77,19 @@ def published_repeats(
 
 @app.command()
 def peers(
-    folder: Annotated[Path, typer.Argument(help="Keeps each turn: what was interrupted goes on.")],
+    file: Annotated[Path, typer.Argument(help="Keeps each turn: what was interrupted goes on.")],
     minutes: Annotated[float, typer.Option(help="Of all turns together.")] = 20.0,
     rounds: Annotated[int, typer.Option(help="Turns of each tool.")] = 5,
     device: Annotated[str, typer.Option("--bench-device", help="cpu, cuda or cuda:N.")] = "auto",
 ) -> None:
-    """The same ten launches by our runs and by other harnesses at equal wall time: how well each repeats.
-
-    A table in Markdown. Five rounds of half a minute a tool tell little beyond a percent.
-    """
+    """The same ten launches by our runs and by other harnesses at equal wall time: how well each repeats."""
     from bench.device.detect import chosen
-    from studies.peers import peers_lines, tools, turns
+    from studies import peers
 
     (of, *_) = chosen(device)
-    seconds = round(60 * minutes / (max(rounds, 1) * len(tools(of))), 1)
-    made = []
-    for turn in turns(folder, of, seconds, rounds):
-        remark(f"round {turn.number + 1} of {rounds}: {turn.tool}, {turn.took_s:.0f} s")
-        made.append(turn)
-    for line in peers_lines(made):
+    tools = 1 + len(peers.OTHERS) + (len(peers.ON_GPU) if of.kind == "cuda" else 0)
+    seconds = round(60 * minutes / (max(rounds, 1) * tools), 1)
+    for line in peers.peers_lines(peers.turns(file, of, seconds, rounds)):
         typer.echo(line)  # whole: a table in Markdown
 
 

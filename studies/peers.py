@@ -1,4 +1,4 @@
-"""The same ten warm launches by our runs and by other harnesses: `python -m studies peers FOLDER`.
+"""The same ten warm launches by our runs and by other harnesses: `python -m studies peers FILE`.
 
 GEMM, softmax and ReLU in float32, built by the same code for all. Each tool in turn has a process of its own
 and the same wall seconds in it, imports included; one round after the other, each begun by the next tool, so
@@ -9,29 +9,32 @@ Repeatability is how far the medians of two rounds are apart, over all cases and
 is right if it holds the medians of the other rounds (ours alone publishes one). That within the run is made
 without the last visit to each case, which it should hold.
 
-FOLDER keeps each turn (turns.jsonl): what was interrupted goes on with the next. nvbench and the clocks of
-Triton are for GPUs, and untried.
+FILE keeps what was told in each turn: what was interrupted goes on with the next. The clocks of Triton and
+nvbench are for GPUs, and untried.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
+import importlib
+import itertools
 import json
 import math
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import kernels
+from bench.case_name import row_name
+from bench.cli.application import remark
 from bench.device.detect import Device
 from bench.environment.dependencies import ROOT
 from bench.errors import UserError
@@ -39,7 +42,6 @@ from bench.judge.within_run import within_run
 from bench.runner.merge_visits import SEED
 from bench.runner.worker_process import device_environment
 from bench.sampling.publish import median_of
-from bench.spec import parameters_text
 from bench.store.parquet import read_rows
 from bench.store.schema import Measurement
 from bench.sweep.load import load_all
@@ -49,190 +51,140 @@ SWEEPS: Mapping[str, Mapping[str, Any]] = {
     "softmax": {"direction": "forward", "rows": [256, 1024], "length": [1024, 4096]},
     "activations": {"direction": "forward", "function": "relu", "n": [1 << 18, 1 << 20]},
 }
-LEAST_S = 6.0
-"""Seconds of a turn, of which importing torch takes two or three."""
 COLUMNS = (
     *("tool", "seconds", "cases", "two rounds apart: median", "nine of ten"),
     *("published: half-width", "holds another round", "within the run: half-width", "holds the next visit"),
 )
+LEAST_S = 6.0
+"""Seconds of a turn, of which importing torch takes two or three."""
 OURS, OTHERS = "ours", ("adaptive_autorange", "blocked_autorange", "pytest-benchmark")
-ON_GPU = ("do_bench", "do_bench_cudagraph")
-
-Told = Mapping[str, float | bool | None]
-"""What a tool says of a case: `median_s`, and ours `low_s` ... `run_high_s` and `next_visit`."""
-
-
-class Turn(NamedTuple):
-    """What a tool said of all cases in one round."""
-
-    device: str
-    seconds: float
-    """Those that it was given."""
-    number: int
-    tool: str
-    took_s: float
-    cases: Mapping[str, Told]
+ON_GPU = ("do_bench", "do_bench_cudagraph", "nvbench")
+Calls = Mapping[str, Callable[[], Any]]
+"""Name of a case -> its launch."""
 
 
-def tools(device: Device) -> list[str]:
-    """Those that there are for this device."""
-    if device.kind == "cpu":
-        return [OURS, *OTHERS]
-    return [OURS, *OTHERS, *ON_GPU, *(["nvbench"] if _nvbench() else [])]
+def turns(kept: Path, device: Device, seconds: float, rounds: int) -> pd.DataFrame:
+    """What every tool says of each case in each round, a row each. UserError if the file holds other turns.
 
-
-def _nvbench() -> str:
-    """The module of nvbench that is installed; empty if none is."""
-    for name in ("cuda.bench", "cuda.nvbench"):
-        with contextlib.suppress(ModuleNotFoundError):
-            if importlib.util.find_spec(name):
-                return name
-    return ""
-
-
-def turns(folder: Path, device: Device, seconds: float, rounds: int) -> Iterator[Turn]:
-    """Every turn of these rounds, those first that the folder holds. UserError if they were others."""
+    Columns: device, seconds (that a turn was given), round, tool, took_s, case, median_s; of ours also the
+    ends of both intervals and next_visit, whether that within the run holds the next visit.
+    """
     if rounds < 2 or seconds < LEAST_S:
         raise UserError(
             f"{rounds} rounds of {seconds:.3g} s a tool: give 2 rounds and {LEAST_S:g} s at least"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / "turns.jsonl"
-    done = [Turn(**json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
-    if any((turn.device, turn.seconds) != (str(device), seconds) for turn in done):
-        raise UserError(
-            f"{kept}: turns of {done[0].device}, {done[0].seconds:.3g} s each; give another folder"
-        )
-    sweeps, of_device = _written(folder, device.kind), tools(device)
-    known = {(turn.number, turn.tool): turn for turn in done}
-    for number in range(rounds):
-        first = number % len(of_device)
-        for tool in of_device[first:] + of_device[:first]:
-            if (number, tool) not in known:
-                began = time.time()
-                cases = (
-                    _ours(folder, sweeps, device, seconds, number)
-                    if tool == OURS
-                    else (_theirs(tool, sweeps, device, began + seconds))
-                )
-                known[number, tool] = Turn(str(device), seconds, number, tool, time.time() - began, cases)
-                with kept.open("a") as file:
-                    file.write(json.dumps(known[number, tool]._asdict()) + "\n")
-            yield known[number, tool]
+    told = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    for one in told:
+        if (one["device"], one["seconds"]) != (str(device), seconds):
+            raise UserError(f"{kept}: turns of {one['seconds']:g} s on {one['device']}; give another file")
+    done = {(one["round"], one["tool"]) for one in told}
+    tools = [OURS, *OTHERS, *(ON_GPU if device.kind == "cuda" else ())]
+    for number, place in itertools.product(range(rounds), range(len(tools))):
+        tool = tools[(number + place) % len(tools)]
+        if (number, tool) not in done:
+            began = time.time()
+            cases = turn(tool, device, began + seconds)
+            facts = {"device": str(device), "seconds": seconds, "round": number, "tool": tool}
+            facts["took_s"] = time.time() - began
+            told += (lines := [facts | one for one in cases or [{"case": None}]])
+            with kept.open("a") as file:
+                file.write("".join(json.dumps(line) + "\n" for line in lines))
+            remark(f"round {number + 1} of {rounds}: {tool}, {facts['took_s']:.0f} s")
+    return pd.DataFrame(told)
 
 
-def _written(folder: Path, kind: str) -> list[Path]:
-    paths, gemm = [], "onednn" if kind == "cpu" else "cublas"
-    for operator, case in SWEEPS.items():
-        used = gemm if operator == "gemm" else "aten"
-        facts = {"title": operator, "operator": operator, "implementations": used, "cache": "warm"}
-        facts["source"] = {"document": "none: studies/peers.py", "range": "ours"}
-        path = folder / f"{operator}.yaml"
-        path.write_text(json.dumps({**facts, "cases": [{"dtype": "float32", **case}]}))  # which is YAML, too
-        paths.append(path)
-    return paths
+def turn(tool: str, device: Device, until: float) -> list[dict[str, Any]]:
+    """`case`, `median_s` and more of each case, by this tool in a process that should end by then."""
+    with TemporaryDirectory() as name:
+        sweeps = [Path(name) / f"{operator}.yaml" for operator in SWEEPS]
+        for path, (operator, case) in zip(sweeps, SWEEPS.items(), strict=True):
+            library = "aten" if operator != "gemm" else "onednn" if device.kind == "cpu" else "cublas"
+            facts = {"operator": operator, "title": operator, "source": {"document": "none", "range": "ours"}}
+            facts |= {"implementations": library, "cache": "warm", "cases": [{"dtype": "float32", **case}]}
+            path.write_text(json.dumps(facts))  # which is YAML, too
+        if tool == OURS:
+            return _ours(sweeps, device, until - time.time(), Path(name))
+        loaded = load_all(sweeps, kernels.problem, device.sm_count)
+    asked: dict[str, Any] = {"tool": tool, "until": until, "kind": device.kind, "uuid": device.uuid or None}
+    asked |= {"threads": device.sm_count, "cache_byte": device.cache_byte}
+    asked["cases"] = [
+        (case.name, case.problem.operator, case.implementation, case.problem.parameters())
+        for sweep in loaded
+        for case in sweep.cases
+    ]
+    program = ("-c", "from studies.peers import answer; answer()", json.dumps(asked))
+    printed = _printed(program, device_environment(device.kind, device.uuid or None))
+    said = json.loads(printed.splitlines()[-1])
+    return [{"case": case, "median_s": median_s} for case, median_s in said.items()]
 
 
-def _name(operator: str, parameters: str) -> str:
-    return f"{operator} {parameters}"
-
-
-def _finished(
-    words: Sequence[str], environment: Mapping[str, str] | None = None, fine: Sequence[int] = (0,)
-) -> str:
-    """What this Python prints; UserError if it ends otherwise than with a code that is fine."""
+def _printed(words: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """What this Python prints; UserError if it fails, unless because there was time for no case (3)."""
     done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
-    if done.returncode not in fine:
-        raise UserError(f"{' '.join(words)}: {[*done.stderr.splitlines(), *done.stdout.splitlines()][-1:]}")
+    if done.returncode not in (0, 3):
+        last = (done.stderr.splitlines() or done.stdout.splitlines() or [""])[-1]
+        raise UserError(f"{' '.join(words[:3])} ...: {last}")
     return done.stdout
 
 
 # ---- ours
 
 
-def _ours(
-    folder: Path, sweeps: Sequence[Path], device: Device, seconds: float, number: int
-) -> dict[str, Told]:
-    results = folder / f"round-{number}"
-    chosen = (f"--bench-sweep={path.absolute()}" for path in sweeps)
+def _ours(sweeps: Sequence[Path], device: Device, seconds: float, results: Path) -> list[dict[str, Any]]:
     where = "cpu" if device.index is None else f"cuda:{device.index}"
-    settings = (
-        f"--bench-budget={seconds}",
-        f"--bench-device={where}",
-        f"--bench-results={results.absolute()}",
-    )
-    words = ("-m", "pytest", "bench/", "--benchmark", "-q", "-p", "no:cacheprovider", *chosen, *settings)
-    _finished(words, fine=(0, 3))  # 3: there was time for no case
-    rows = [row for path in results.rglob("*.parquet") for row in read_rows(path)]
-    without_last = within_run([_without_last(row) for row in rows])
-    told: dict[str, Told] = {}
-    for row, within in zip(rows, without_last, strict=True):
-        if row.role == "measurement" and row.is_timed:
+    settings = (f"--bench-budget={seconds}", f"--bench-device={where}", f"--bench-results={results}")
+    chosen = (f"--bench-sweep={path}" for path in sweeps)
+    _printed(["-m", "pytest", "bench/", "--benchmark", "-p", "no:cacheprovider", *chosen, *settings])
+    rows = [row for path in results.rglob("*.parquet") for row in read_rows(path) if row.is_timed]
+    told = []
+    for row, within in zip(rows, within_run([_without_last(row) for row in rows]), strict=True):
+        if row.role == "measurement":
             names = ("median_s", "low_s", "high_s", "run_low_s", "run_high_s")
-            facts: dict[str, float | bool | None] = {name: getattr(row, name) for name in names}
-            if within is not None and within.by == "visits" and len(row.visit_samples_s) > 1:
-                *others, last = row.visit_samples_s
+            told.append({"case": row_name(row), **{name: getattr(row, name) for name in names}})
+            *others, last = row.visit_samples_s
+            if others and within is not None and within.by == "visits":
                 off = math.log(median_of(last) / median_of(np.concatenate(others)))
-                facts["next_visit"] = abs(off) <= within.visit
-            told[_name(row.operator, row.parameters)] = facts
+                told[-1]["next_visit"] = abs(off) <= within.visit
     return told
 
 
 def _without_last(row: Measurement) -> Measurement:
     """The row as if its last visit had not been made."""
-    *others, last = row.visit_samples_s or [[]]
-    unpublished = replace(row, run_low_s=None, run_high_s=None, run_half=None, run_by=None)
-    if not others or row.visit_at_s is None:
-        return unpublished
-    samples_s = list(row.samples_s or [])[: -len(last)]
-    counts, at_s = [len(each) for each in others], row.visit_at_s[: len(others)]
-    facts: dict[str, Any] = {"samples_s": samples_s, "visit_samples": counts, "visit_at_s": at_s}
-    return replace(unpublished, median_s=median_of(samples_s), **facts)
+    *others, _ = row.visit_samples_s
+    facts: dict[str, Any] = dict.fromkeys(("run_low_s", "run_high_s", "run_half", "run_by"))
+    if others:
+        facts["samples_s"] = [sample for each in others for sample in each]
+        facts |= {"visit_samples": [len(each) for each in others], "median_s": median_of(facts["samples_s"])}
+        facts["visit_at_s"] = (row.visit_at_s or [])[: len(others)]
+    return replace(row, **facts)
 
 
 # ---- theirs, in the process that has torch
 
 
-def _theirs(tool: str, sweeps: Sequence[Path], device: Device, until: float) -> dict[str, Told]:
-    asked = {"tool": tool, "sweeps": [str(path.absolute()) for path in sweeps], "until": until}
-    asked |= {"kind": device.kind, "capability": device.capability, "sm_count": device.sm_count}
-    asked |= {"cache_byte": device.cache_byte, "uuid": device.uuid or None}
-    program = ("-c", "from studies.peers import answer; answer()", json.dumps(asked))
-    printed = _finished(program, device_environment(device.kind, device.uuid or None))
-    return {name: {"median_s": median_s} for name, median_s in json.loads(printed.splitlines()[-1]).items()}
-
-
 def answer() -> None:
-    """Print the median seconds of each case, by the tool that the command line names."""
+    """Print the median seconds of each case by the tool that the command line names."""
     import torch
 
     from bench.worker.__main__ import make_bench
     from bench.worker.buffer_ring import BufferRing
 
     asked = json.loads(sys.argv[1])
-    on_gpu = asked["kind"] == "cuda"
-    if not on_gpu:
-        torch.set_num_threads(asked["sm_count"])
-    capability = tuple(asked["capability"]) if asked["capability"] else None
-    loaded = load_all(map(Path, asked["sweeps"]), kernels.problem, asked["sm_count"])
+    if asked["kind"] == "cpu":
+        torch.set_num_threads(asked["threads"])
     bench = make_bench(asked["kind"], asked["cache_byte"], SEED, asked["uuid"])
-    calls = {}
+    told, calls = {}, {}
     with torch.no_grad():
-        for case in (case for sweep in loaded for case in sweep.cases):
-            if not case.missing(asked["kind"], capability):
-                slots = BufferRing(
-                    bench, kernels.operator(case.problem.operator), case.implementation, case.problem, 1
-                )
-                slots.warm_launch_s()
-                parameters = parameters_text(case.problem.parameters())
-                calls[_name(case.problem.operator, parameters)] = slots.calls[0]
-        if asked["tool"] in ("pytest-benchmark", "nvbench"):
-            of_all = _by_pytest_benchmark if asked["tool"] == "pytest-benchmark" else _by_nvbench
+        for case, operator, implementation, parameters in asked["cases"]:
+            problem = kernels.problem(operator)(**parameters)
+            slots = BufferRing(bench, kernels.operator(operator), implementation, problem, 1)
+            slots.warm_launch_s()
+            calls[case] = slots.calls[0]
+        if of_all := {"pytest-benchmark": _by_pytest_benchmark, "nvbench": _by_nvbench}.get(asked["tool"]):
             told = of_all(calls, (asked["until"] - time.time()) / len(calls), bench.synchronize)
         else:
-            told = {}
-            for left, (name, call) in zip(range(len(calls), 0, -1), calls.items(), strict=True):
-                told[name] = _seconds(asked["tool"], call, max(0.1, (asked["until"] - time.time()) / left))
+            for left, (case, call) in zip(range(len(calls), 0, -1), calls.items(), strict=True):
+                told[case] = _seconds(asked["tool"], call, max(0.1, (asked["until"] - time.time()) / left))
     print(json.dumps(told))
 
 
@@ -263,63 +215,54 @@ def test_case(benchmark, name):
 """
 
 
-def _by_pytest_benchmark(
-    calls: Mapping[str, Callable[[], Any]], each_s: float, synchronize: Callable[[], None]
-) -> dict[str, float]:
+def _by_pytest_benchmark(calls: Calls, each_s: float, synchronize: Callable[[], None]) -> dict[str, float]:
     """Median seconds by pytest-benchmark as it is installed, of so many seconds a case."""
     import pytest
 
     CALLS.update({name: lambda call=call: (call(), synchronize()) for name, call in calls.items()})
-    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(sys.stderr):
+    with TemporaryDirectory() as name, redirect_stdout(sys.stderr):
         test, out = Path(name) / "test_peers.py", Path(name) / "out.json"
         test.write_text(TEST)
         (Path(name) / "pytest.ini").write_text("[pytest]\n")  # no settings and no plugin of this checkout
-        words = ("-q", "-p", "no:cacheprovider", f"--benchmark-max-time={each_s}", f"--benchmark-json={out}")
+        words = ("-p", "no:cacheprovider", f"--benchmark-max-time={each_s}", f"--benchmark-json={out}")
         pytest.main([str(test), f"--rootdir={name}", *words])
         found = json.loads(out.read_text())["benchmarks"]
     return {each["params"]["name"]: each["stats"]["median"] for each in found}
 
 
-def _by_nvbench(
-    calls: Mapping[str, Callable[[], Any]], each_s: float, synchronize: Callable[[], None]
-) -> dict[str, float]:
-    """Mean seconds by nvbench, which tells no median; untried."""
+def _by_nvbench(calls: Calls, each_s: float, synchronize: Callable[[], None]) -> dict[str, float]:
+    """Mean seconds by nvbench, which tells no median; of no case where it is not installed."""
     import torch
 
-    nvbench = importlib.import_module(_nvbench())
+    try:
+        nvbench = importlib.import_module("cuda.bench")
+    except ModuleNotFoundError:
+        return {}
 
     def timed(state: Any) -> None:
-        call = calls[state.get_string("case")]
-
         def launch(of: Any) -> None:
             with torch.cuda.stream(torch.cuda.ExternalStream(of.get_stream().addressof())):
-                call()
+                calls[state.get_string("case")]()
 
         state.exec(launch)
 
     nvbench.register(timed).add_string_axis("case", list(calls))
-    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(sys.stderr):
+    with TemporaryDirectory() as name, redirect_stdout(sys.stderr):
         out = Path(name) / "out.json"
         nvbench.run_all_benchmarks(["peers", "--json", str(out), "--timeout", str(each_s)])
         (found,) = json.loads(out.read_text())["benchmarks"]
     told = {}
     for state in found["states"]:
-        (case,) = (axis["value"] for axis in state["axis_values"] if axis["name"] == "case")
-        data = next(each["data"] for each in state["summaries"] if each["tag"] == "nv/cold/time/gpu/mean")
-        told[case] = float(next(each["value"] for each in data if each["name"] == "value"))
+        summaries = {each["tag"]: each["data"][0]["value"] for each in state["summaries"] if each["data"]}
+        told[state["axis_values"][0]["value"]] = float(summaries["nv/cold/time/gpu/mean"])
     return told
 
 
 # ---- the table
 
 
-def peers_lines(every: Iterable[Turn]) -> Iterator[str]:
-    """The table, in Markdown, tool by tool."""
-    told = pd.DataFrame(
-        {"tool": turn.tool, "number": turn.number, "took_s": turn.took_s, "case": case, **facts}
-        for turn in every
-        for case, facts in turn.cases.items()
-    )
+def peers_lines(told: pd.DataFrame) -> Iterator[str]:
+    """The table of `turns`, in Markdown, tool by tool."""
     yield f"| {' | '.join(COLUMNS)} |"
     yield f"|---|{'---:|' * (len(COLUMNS) - 1)}"
     for tool, of in told.groupby("tool", sort=False):
@@ -328,19 +271,20 @@ def peers_lines(every: Iterable[Turn]) -> Iterator[str]:
 
 def _cells(of: pd.DataFrame) -> Iterator[str]:
     """The cells of a tool, by what it said of each case in each round."""
-    pairs = of.merge(of, on="case", suffixes=("", "_other"))
-    pairs = pairs[pairs["number"] != pairs["number_other"]]
-    apart = np.abs(np.log(pairs["median_s"] / pairs["median_s_other"]))
-    yield f"{of.groupby('number')['took_s'].first().median():.0f}"
+    yield f"{of.groupby('round')['took_s'].first().median():.0f}"
+    of = of.dropna(subset=["case"])
     yield str(of["case"].nunique())
-    yield from (f"{100 * np.expm1(apart.quantile(share)):.1f} %" for share in (0.5, 0.9))
+    pairs = of.merge(of, on="case", suffixes=("", "_other"))
+    pairs = pairs[pairs["round"] != pairs["round_other"]]
+    apart = np.abs(np.log(pairs["median_s"] / pairs["median_s_other"]))
+    shares = [f"{100 * np.expm1(apart.quantile(share)):.1f} %" for share in (0.5, 0.9)]
+    yield from shares if len(apart) else "--"
     if "low_s" not in of or of["low_s"].isna().all():
         yield from "----"
         return
-    low_s, high_s, other_s = pairs["low_s"], pairs["high_s"], pairs["median_s_other"]
-    for low, high, held in (
-        ("low_s", "high_s", ((low_s <= other_s) & (other_s <= high_s))[low_s.notna()]),
-        ("run_low_s", "run_high_s", of["next_visit"].dropna() if "next_visit" in of else pd.Series()),
-    ):
+    known = pairs.dropna(subset=["low_s"])
+    holds = (known["low_s"] <= known["median_s_other"]) & (known["median_s_other"] <= known["high_s"])
+    next_visit = of["next_visit"].dropna() if "next_visit" in of else holds[:0]
+    for low, high, held in (("low_s", "high_s", holds), ("run_low_s", "run_high_s", next_visit)):
         yield f"{100 * np.expm1(np.log(of[high] / of[low]).median() / 2):.1f} %"
         yield f"{100 * held.mean():.0f} % of {len(held)}" if len(held) else "-"

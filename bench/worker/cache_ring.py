@@ -27,6 +27,11 @@ LARGEST_INTEGER = 127
 """Random integers lie between minus this and this."""
 
 
+def fill(dtype: torch.dtype) -> str:
+    """The distribution of an arena's numbers, as a text."""
+    return "uniform[-1,1]" if dtype.is_floating_point else f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]"
+
+
 @dataclass(frozen=True)
 class Plan:
     """The number of slots, and whether the cache must be flushed before each turn."""

@@ -127,9 +127,11 @@ def checksum(outputs: Tensors) -> tuple[object, ...] | None:
     """
     if any(output.device.type != "cpu" for output in outputs):
         return None
-    flat = (_in_memory_order(output).contiguous().view(-1).view(torch.uint8) for output in outputs)
-    form = [(output.dtype, output.shape, output.stride()) for output in outputs]
-    return (*form, *(zlib.crc32(each.numpy().data) for each in flat))
+    flat = [_in_memory_order(output).contiguous().view(-1).view(torch.uint8) for output in outputs]
+    return tuple(
+        (output.shape, output.stride(), zlib.crc32(each.numpy().data))
+        for output, each in zip(outputs, flat, strict=True)
+    )
 
 
 def _in_memory_order(output: torch.Tensor) -> torch.Tensor:

@@ -159,11 +159,6 @@ class _CudaClock(Clock):
         self._blocking = BlockingKernel(cuda)
 
     @property
-    def cycles_per_s(self) -> float:
-        """Clock rate of the blocking kernel on a loaded device, as measured when the clock was made."""
-        return self._blocking.cycles_per_s
-
-    @property
     def late(self) -> int:
         """Number of samples discarded so far because they began before the host had queued all launches."""
         return self._blocking.late
@@ -288,10 +283,9 @@ class GraphClock(_CudaClock):
         torch.cuda.graph restores the stream only if `capture_end` succeeds, and torch does not track what
         else a failed capture leaves behind (memory pools, random generators).
         """
-        collecting = gc.isenabled()
-        gc.disable()  # a finaliser that frees device memory would break the capture
         try:
-            yield
+            with no_collector():  # a finaliser that frees device memory would break the capture
+                yield
         except RuntimeError as error:
             if short := out_of_memory(error):
                 raise torch.OutOfMemoryError(first_line(short)) from error
@@ -299,9 +293,18 @@ class GraphClock(_CudaClock):
             reason = first_line(broke_it)
             self.distrust = f"a capture failed: {reason}"
             raise CaptureError(reason) from error
-        finally:
-            if collecting:
-                gc.enable()
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Collect no garbage meanwhile."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _nothing() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,18 +19,11 @@ from bench.sampling.stopping import collect
 from bench.spec import Launch, Operator, Problem
 from bench.worker import time_by_class
 from bench.worker.buffer_ring import BufferRing
-from bench.worker.cache_ring import (
-    LARGEST_INTEGER,
-    Arena,
-    RingSampler,
-    launches_per_sample,
-    least_sample_s,
-    plan,
-)
+from bench.worker.cache_ring import Arena, RingSampler, fill, launches_per_sample, least_sample_s, plan
 from bench.worker.check import of_tolerance, outputs_of, within
-from bench.worker.clock import Calls, CaptureError, Clock
+from bench.worker.clock import Calls, CaptureError, Clock, no_collector
 from bench.worker.failure import failure
-from bench.worker.memory import Counting
+from bench.worker.memory import HostMemory, Memory
 from bench.worker.too_slow import TooSlow, first_launch_s, probe
 from bench.worker.visit import Visit, VisitResult
 from kernels.tensors import stored_dtype
@@ -42,12 +34,6 @@ if TYPE_CHECKING:
 
 WARM = 3
 """Pairs of launches before one that a profiler sees: the first ones compile, tune and allocate."""
-
-
-def fill(dtype: str) -> str:
-    """The distribution of the inputs, as a text."""
-    of_integers = stored_dtype(dtype) == torch.int8
-    return f"uniform[-{LARGEST_INTEGER},{LARGEST_INTEGER}]" if of_integers else "uniform[-1,1]"
 
 
 @dataclass
@@ -61,6 +47,9 @@ class Prepared:
     peak_byte: int | None
     per_sample: int | None = None
     """Launches of a sample."""
+    enqueue_s: float | None = None
+    kernels: str | None = None
+    """What `Clock.enqueue_s` and `Clock.kernels` say; None before they were asked."""
 
     def learn(self, median_s: float, protocol: SamplingProtocol) -> None:
         """Take in what a visit measured: a launch timed once may have been disturbed."""
@@ -86,7 +75,7 @@ class Bench:
     seed: int
     host_clock: Clock | None = None
     """Clock for launches that block the host (`Launch.blocks`); None on a CPU, whose usual clock it is."""
-    memory: Counting | None = None
+    memory: Memory | HostMemory | None = None
     """Counts what a launch allocates; None on a CPU, where only `Operator.counted_on_cpu` is counted."""
     alive: Callable[[], None] = lambda: None
     """Raises if this process can no longer compute, as after an illegal address."""
@@ -149,20 +138,17 @@ class Bench:
         return arena
 
 
-class Stopwatch:
-    """Adds up the wall time of a visit by its parts."""
+Watch = Callable[[str], AbstractContextManager[None]]
+"""Charges the wall time of a block to a part of the visit: setup_s, check_s or measure_s."""
 
-    def __init__(self) -> None:
-        self.spent = {"setup_s": 0.0, "check_s": 0.0, "measure_s": 0.0}
 
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Charge the block's time to `name`."""
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.spent[name] += time.perf_counter() - begin
+@contextmanager
+def _charged(spent_s: dict[str, float], part: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        spent_s[part] += time.perf_counter() - begin
 
 
 def measure(bench: Bench, operator: Operator, problem: Problem, visit: Visit) -> VisitResult:
@@ -170,11 +156,13 @@ def measure(bench: Bench, operator: Operator, problem: Problem, visit: Visit) ->
 
     A first visit is probed and checked before it is timed; every visit is checked afterwards.
     """
-    watch, clock = Stopwatch(), bench.clock_named(visit.clock)
-    result = VisitResult(seed=bench.seed, fill=fill(problem.dtype), clock=clock.name)
+    spent_s = {"setup_s": 0.0, "check_s": 0.0, "measure_s": 0.0}
+    watch = partial(_charged, spent_s)
+    clock = bench.clock_named(visit.clock).name
+    result = VisitResult(seed=bench.seed, fill=fill(stored_dtype(problem.dtype)), clock=clock)
     try:
         measured = replace(result, more={})
-        _measure(bench, clock, operator, problem, visit, watch, measured)
+        _measure(bench, operator, problem, visit, watch, measured)
         result = measured
         if visit.divided and result.status == "ok" and (visit.first or bench.device.type == "cpu"):
             with watch("setup_s"):
@@ -183,22 +171,17 @@ def measure(bench: Bench, operator: Operator, problem: Problem, visit: Visit) ->
         result.status, result.reason = "skipped", str(reason)
     except Exception as error:
         result = replace(result, **failure(error), uncaptured=isinstance(error, CaptureError))
-    for part, seconds in watch.spent.items():
+    for part, seconds in spent_s.items():
         setattr(result, part, seconds)
     return result
 
 
 def _measure(
-    bench: Bench,
-    clock: Clock,
-    operator: Operator,
-    problem: Problem,
-    visit: Visit,
-    watch: Stopwatch,
-    result: VisitResult,
+    bench: Bench, operator: Operator, problem: Problem, visit: Visit, watch: Watch, result: VisitResult
 ) -> None:
     """Build, check, time and check again; `result` is filled in as far as it goes."""
     slots = partial(BufferRing, bench, operator, visit.implementation)
+    clock = bench.clock_named(visit.clock)
     case = (problem, visit.implementation, visit.cache, visit.threads, clock.name)
     known = None if visit.first else bench.prepared.get(case)
     with watch("setup_s"):
@@ -235,7 +218,7 @@ def _measure(
     result.peak_byte = known.peak_byte
     result.ring_slots, result.flushed = ring.slots, ring.flushed
     result.ring_byte = ring.slots * problem.byte
-    with watch("measure_s"), _no_collector():
+    with watch("measure_s"), no_collector():
         samples = _timed(bench, clock, turns, visit, result)
     with watch("check_s"):
         if left := several.escaped(turns):
@@ -247,8 +230,10 @@ def _measure(
         if result.status != "ok":
             return
     with watch("setup_s"):
-        result.enqueue_s = clock.enqueue_s(several.calls[0])
-        result.kernels = clock.kernels(several.calls[0])
+        if known.kernels is None:
+            known.enqueue_s = clock.enqueue_s(several.calls[0])
+            known.kernels = clock.kernels(several.calls[0])
+        result.enqueue_s, result.kernels = known.enqueue_s, known.kernels
         result.launches = turns.per_sample
         _tell(samples, bench.protocol, result)
         known.learn(result.median_s or math.inf, bench.protocol)
@@ -316,15 +301,6 @@ def _tell(samples: VisitSamples, protocol: SamplingProtocol, result: VisitResult
         result.low_s, result.high_s = low_s, high_s
     result.samples_s, result.stop = list(samples.samples_s), samples.stop
     result.settled, result.settle_s, result.step_s = samples.settled, samples.settle_s, samples.step_s
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def check(bench: Bench, operator: Operator, implementation: str, problem: Problem) -> VisitResult:

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 T = TypeVar("T")
-
-
-class Counting(Protocol):
-    """Counts what there is while launches are built and called."""
-
-    def kept_by(self, build: Callable[[], T]) -> tuple[T, int]:
-        """What `build` returns, and the bytes that it has allocated and not freed."""
-        ...
-
-    def raised_by(self, call: Callable[[], object]) -> int:
-        """Bytes that `call` adds to those at most while it runs, what it returns included."""
-        ...
 
 
 class Memory:
@@ -36,13 +24,13 @@ class Memory:
         return int(self._cuda.memory_allocated())
 
     def kept_by(self, build: Callable[[], T]) -> tuple[T, int]:
-        """See `Counting`."""
+        """What `build` returns, and the bytes that it has allocated and not freed."""
         before = self._allocated()
         built = build()
         return built, self._allocated() - before
 
     def raised_by(self, call: Callable[[], object]) -> int:
-        """See `Counting`."""
+        """Bytes that `call` adds to those at most while it runs, what it returns included."""
         self._cuda.reset_peak_memory_stats()
         before = self._allocated()
         written = call()
@@ -64,14 +52,14 @@ class HostMemory:
         self._held = self._peak = 0
 
     def kept_by(self, build: Callable[[], T]) -> tuple[T, int]:
-        """See `Counting`."""
+        """As of `Memory`."""
         before = self._held
         with _Watching(self._found):
             built = build()
         return built, self._held - before
 
     def raised_by(self, call: Callable[[], object]) -> int:
-        """See `Counting`."""
+        """As of `Memory`."""
         before = self._peak = self._held
         with _Watching(self._found):
             written = call()

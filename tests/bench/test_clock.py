@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from bench.sampling.protocol import Protocol
-from bench.worker.blocking_kernel import LateError
+from bench.worker.blocking_kernel import BlockingKernel, LateError
 from bench.worker.cache_ring import RingSampler, launches_per_sample
 from bench.worker.clock import CaptureError, GraphClock, HostClock, StreamClock
 from tests.bench.simulated import CLOCK_HZ, UPLOAD_S, SimulatedCuda
@@ -87,8 +87,9 @@ def test_no_sample_has_more_launches_than_the_clock_takes(make: Make) -> None:
 @pytest.mark.parametrize("rise_s", [0.0, 0.02, 0.06, 0.3])
 def test_the_spin_rate_is_that_of_a_loaded_device(rise_s: float) -> None:
     """An idle H100 runs at 345 of its 1980 MHz, and takes a while to leave them."""
-    clock = clock_of(GraphClock, idle_hz=0.17 * CLOCK_HZ, rise_s=rise_s)
-    assert clock.cycles_per_s == pytest.approx(CLOCK_HZ, rel=0.03)
+    cuda = SimulatedCuda()
+    cuda.idle_hz, cuda.rise_s = 0.17 * CLOCK_HZ, rise_s
+    assert BlockingKernel(cuda).cycles_per_s == pytest.approx(CLOCK_HZ, rel=0.03)
 
 
 def test_calibrating_ends_though_the_clock_never_comes_to_rest() -> None:
@@ -97,7 +98,7 @@ def test_calibrating_ends_though_the_clock_never_comes_to_rest() -> None:
     cuda.idle_hz, cuda.rise_s = 0.5 * CLOCK_HZ, 1e9
     spin = cuda._sleep
     cuda._sleep = lambda cycles: spin(int(cycles * chance.uniform(0.7, 1.3)))  # type: ignore[method-assign]
-    rate = GraphClock(cuda, cuda.flush, cuda.host_now).cycles_per_s
+    rate = BlockingKernel(cuda).cycles_per_s
     assert CLOCK_HZ / 2 < rate < CLOCK_HZ, "the highest that was seen: a spin too long is no harm"
     assert cuda.device_s < 3.0
 
