@@ -112,19 +112,21 @@ def settled_lines(pairs: Sequence[tuple[DeviceRun, DeviceRun]]) -> Iterator[str]
 
 
 def main(folders: Sequence[Path]) -> None:
-    """Of all pairs of runs of one commit on a device, every second one from the first, then the others."""
-    pairs: list[tuple[DeviceRun, DeviceRun]] = []
+    """Of each folder all pairs of runs of one commit: every second one of all, then the others."""
+    pairs: list[tuple[Path, tuple[DeviceRun, DeviceRun]]] = []
     for folder in folders:
         alike: dict[tuple[str, str], list[DeviceRun]] = defaultdict(list)
         for path in sorted(folder.rglob("*.parquet")):
             for run in runs([unpublished(row) for row in read_rows(path)]):
                 alike[run.device, run.rows[0].commit].append(run)
-        pairs += [pair for of in alike.values() for pair in combinations(of, 2)]
+        pairs += [(folder, pair) for of in alike.values() for pair in combinations(of, 2)]
     for half, name in enumerate(("one half", "the other half")):
-        print(f"\n{name}, {len(pairs[half::2])} of {len(pairs)} pairs")
-        for line in lines(pairs[half::2]):
-            print(line)
-    for line in settled_lines(pairs):
+        for folder in folders:
+            chosen = [pair for of, pair in pairs[half::2] if of == folder]
+            print(f"\n{folder}, {name}: {len(chosen)} pairs")
+            for line in lines(chosen):
+                print(line)
+    for line in settled_lines([pair for _, pair in pairs]):
         print(line)
 
 
