@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from math import isfinite
 
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+NOT_MEASURABLE = "not measurable here"
+"""In place of an interval that says nothing."""
+MOST_APART = 10
+"""Times the lower end that the upper end of a ratio's interval may be (assumed)."""
 _NUMBER = re.compile(r"(?<![\w=.])(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?!\w|\.\d)")
 
 
@@ -67,13 +71,27 @@ def change_text(ratio: float) -> str:
     return f"{round(100 * (ratio - 1), 1) + 0.0:+.1f} %" if 0.5 < ratio < 2 else f"x {ratio:.3g}"
 
 
+def change_cells(ratio: float, low: float, high: float) -> tuple[str, str]:
+    """What became of 1, and its interval: `+8.1 %` and `+7.0 % to +9.2 %`.
+
+    Nothing and `not measurable here` where the ends are more than MOST_APART apart.
+    """
+    if not low * MOST_APART >= high:
+        return "", NOT_MEASURABLE
+    return change_text(ratio), f"{change_text(low)} to {change_text(high)}"
+
+
 def half_text(middle: float | None, low: float | None, high: float | None) -> str:
-    """Half of an interval's width as a share of the median: `±0.4 %`; `unknown` without the interval."""
+    """Half of an interval's width as a share of the median: `±0.4 %`; `unknown` without the interval.
+
+    `not measurable here` where the median lies below half of the interval's width.
+    """
     if not middle or not isfinite(middle):
         return ""
     if low is None or high is None or not isfinite(high - low):
         return "unknown"
-    return f"±{50 * (high - low) / middle:.1f} %"
+    half = 50 * (high - low) / middle
+    return f"±{half:.1f} %" if half <= 100 else NOT_MEASURABLE
 
 
 def ends_text(low: float, high: float, unit: str) -> str:

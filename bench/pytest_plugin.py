@@ -243,10 +243,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     # A -k that pytest cannot read leaves all items here; it says so itself, later.
     given = (item.callspec.params for item in session.items if hasattr(item, "callspec"))
+    from bench.cli.quiet import wait_until_quiet
     from bench.cli.run_lines import opening_lines
 
     try:
         run.plan(params["case"] for params in given if "case" in params)
+        wait_until_quiet(run, _terminal(config).line)
         opening = opening_lines(run)
     except UserError as error:
         _refuse(str(error))

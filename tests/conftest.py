@@ -16,6 +16,8 @@ from collections.abc import Iterator
 # NumPy reads it as it is imported. Two threads wait for each other, busily, over matrices of 64 x 64, and
 # processes of xdist share the processors already.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Nor does a run wait a minute where the machine of the tests is busy.
+os.environ.setdefault("ROOFBENCH_WAIT", "0")
 
 import numpy as np
 import pytest

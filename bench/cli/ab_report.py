@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bench.format import change_text, count_text
+from bench.format import change_cells, count_text
 
 if TYPE_CHECKING:
     from bench.runner.ab import Contest
@@ -25,8 +25,8 @@ def line(contest: Contest) -> str:
     elif effect is None:
         numbers = f"after {count_text(len(contest.logs), 'round')}"
     else:
-        ends = f"{change_text(effect.low)} to {change_text(effect.high)}"
-        numbers = f"{change_text(effect.ratio):>7} ({ends})"
+        by, ends = change_cells(effect.ratio, effect.low, effect.high)
+        numbers = f"{by:>7} ({ends})"
     head = f"{contest.verdict:<9} {numbers:<28}"
     name = contest.case.name
     width = shutil.get_terminal_size().columns

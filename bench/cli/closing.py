@@ -12,10 +12,18 @@ from pathlib import Path
 
 from bench.case_name import row_name
 from bench.cli.run_lines import left_out_lines
-from bench.cli.run_summary import account, case_table, rate_text, reached_sentence, reached_text, trust_lines
+from bench.cli.run_summary import (
+    account,
+    case_table,
+    rate_text,
+    reached_sentence,
+    reached_text,
+    trust_lines,
+    unusable_line,
+)
 from bench.cli.terminal import columns, wrapped
 from bench.device.datasheet import find_datasheet
-from bench.format import end_of, half_text, seconds_text
+from bench.format import NOT_MEASURABLE, end_of, half_text, seconds_text
 from bench.judge.claims import Declared, JudgedClaim, judge
 from bench.judge.frame import DeviceRun, runs
 from bench.runner.run import Run
@@ -60,8 +68,7 @@ def _in_order(run: Run) -> list[Measurement]:
 
 def _run_lines(run: Run, judged_run: DeviceRun) -> Iterator[str]:
     facts = list(_facts(run, judged_run))
-    if sentence := reached_sentence(judged_run):
-        yield sentence
+    yield from filter(None, (unusable_line(judged_run), reached_sentence(judged_run)))
     yield from _results(run, judged_run, LINES - len(facts) - 5)
     yield ""
     yield from facts
@@ -69,7 +76,8 @@ def _run_lines(run: Run, judged_run: DeviceRun) -> Iterator[str]:
 
 def _results(run: Run, judged_run: DeviceRun, most: int) -> Iterator[str]:
     """The verdicts on the claims that the rows decide; of few cases their times."""
-    timed = [row for row in judged_run.rows if row.is_timed and row.role == "measurement"]
+    ran = (row for row in judged_run.rows if row.is_timed or row.reason.startswith(NOT_MEASURABLE))
+    timed = [row for row in ran if row.role == "measurement"]
     if 0 < len(timed) <= FEW:
         yield ""
         yield from (_case_line(row, judged_run) for row in timed)
@@ -95,7 +103,7 @@ def _case_line(row: Measurement, run: DeviceRun) -> str:
     share = reached_text(row, run.roof_of(row))
     times = f"{seconds_text(row.median_s):>8} {half_text(row.median_s, *run.run_ends_s(row)):>8}"
     of_roof = f"{share} of roof" if share else ""
-    numbers = f"{times} {rate_text(row):>14} {of_roof:<14}"
+    numbers = f"{times} {rate_text(row):>14} {of_roof:<14}" if row.is_timed else NOT_MEASURABLE
     room = min(COLUMNS, columns() or COLUMNS) - len(numbers) - 1
     name = row_name(row)
     if len(name) > room:  # implementations stand at the beginning, sizes at the end

@@ -12,7 +12,7 @@ from rich.markup import escape
 from bench.case_name import case_name
 from bench.cli.ab_report import default_budget_s
 from bench.cli.table import table_lines
-from bench.format import change_text, count_text, duration_text, seconds_text, share_text
+from bench.format import change_cells, change_text, count_text, duration_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, OURS
 from bench.judge.compare import SAME_WITHIN, Compared, Comparison, Verdict
 from bench.judge.comparison_side import Shift
@@ -140,11 +140,11 @@ def _listed(comparison: Comparison, all_cases: bool) -> Iterator[str]:
 def _cells(compared: Compared) -> list[str]:
     why = ": ".join(part for part in (compared.reason, compared.detail) if part)
     effect = compared.effect
-    ends = f"{change_text(effect.low)} to {change_text(effect.high)}" if effect else ""
+    by, ends = change_cells(effect.ratio, effect.low, effect.high) if effect else ("", "")
     return [
         seconds_text(compared.before_s),
         seconds_text(compared.after_s),
-        change_text(effect.ratio) if effect else "",
+        by,
         ends,
         escape(why),
     ]
@@ -177,8 +177,8 @@ def _means(comparison: Comparison, every: bool) -> Iterator[str]:
     lines = []
     decided_first = sorted(comparison.means, key=lambda mean: mean.verdict == "UNDECIDED")
     for mean in comparison.means if every else decided_first[:MOST_MEANS]:
-        ends = f"{change_text(mean.effect.low)} to {change_text(mean.effect.high)}"
-        lines.append((mean.operator, str(mean.cases), change_text(mean.effect.ratio), ends, mean.verdict))
+        cells = change_cells(mean.effect.ratio, mean.effect.low, mean.effect.high)
+        lines.append((mean.operator, str(mean.cases), *cells, mean.verdict))
     if lines:
         yield "seconds of B against seconds of A, over the comparable cases of each operator:"
         yield from table_lines(("operator", ">cases", ">geometric mean effect", "95 %", ""), lines)

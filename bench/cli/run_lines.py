@@ -11,6 +11,7 @@ from bench.cli.terminal import columns, wrapped
 from bench.device.detect import Device
 from bench.device.health import PASSING, fitness
 from bench.format import count_text, duration_text, end_of, half_text, seconds_text
+from bench.judge.flags import measurable
 from bench.runner.comparisons import CaseGroup
 from bench.runner.run import Run
 from bench.store.schema import Measurement
@@ -91,6 +92,7 @@ def progress_line(number: int, total: int, row: Measurement, left_s: float | Non
 
     The beginning of a long name is left out where the line would have more than `most` columns.
     """
+    row = measurable(row)
     head = f"[{number:{len(str(total))}}/{total}] "
     name = row_name(row) + (f" visit {row.visit + 1}" if row.visit else "")
     if row.status == "ok" and row.median_s is not None:

@@ -10,6 +10,7 @@ import numpy as np
 from bench.case_name import row_name
 from bench.cli.table import table_lines
 from bench.format import (
+    NOT_MEASURABLE,
     amount_text,
     count_text,
     duration_text,
@@ -19,7 +20,7 @@ from bench.format import (
     share_text,
     without_numbers,
 )
-from bench.judge.flags import FLAGS, SUSPECT
+from bench.judge.flags import CONTENDED, FLAGS, SUSPECT, waited_share
 from bench.judge.frame import DeviceRun
 from bench.judge.noise import PUBLISHED, is_published
 from bench.judge.within_run import scatter_text
@@ -82,6 +83,18 @@ def _visits_text(row: Measurement) -> str:
     """The number of visits that the median is taken over, and of all visits."""
     published, aside = row.visits or 1, len(row.set_aside or ())
     return f"{published} of {published + aside}" if aside else str(published)
+
+
+def unusable_line(run: DeviceRun) -> str:
+    """That others had the processors while most cases were measured; empty if they had not."""
+    ran = [row for row in run.rows if row.is_timed or row.reason.startswith(NOT_MEASURABLE)]
+    waited = [share for row in ran if (share := waited_share(row)) > CONTENDED]
+    if run.rows[0].device_kind != "cpu" or 2 * len(waited) <= len(ran):
+        return ""
+    taken = f"other programs took {share_text(float(np.median(waited)))} of the processors' time"
+    return (
+        f"Not usable: {taken} in {len(waited)} of {count_text(len(ran), 'case')}. Run again when it is quiet."
+    )
 
 
 def account(rows: Sequence[Measurement], wall_s: float, parts_s: Mapping[str, float]) -> Iterator[str]:

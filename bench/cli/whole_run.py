@@ -9,6 +9,7 @@ import typer
 
 import kernels
 from bench.cli.closing import closing_lines
+from bench.cli.quiet import wait_until_quiet
 from bench.cli.run_lines import Progress, opening_lines
 from bench.cli.terminal import Live
 from bench.errors import UserError
@@ -46,6 +47,7 @@ def _measured(run: Run) -> RunResult:
     """Measure the planned cases of one run."""
     terminal = Live(partial(typer.echo, nl=False), sys.stdout.isatty())
     try:
+        wait_until_quiet(run, terminal.line)
         for line in opening_lines(run):
             terminal.line(line)
         progress = Progress(run, terminal.line, terminal.progress)

@@ -33,9 +33,10 @@ LEAST_UNITS_OF_CASE = 3
 LEAST_NODES, MANY_NODES = 3, 8
 """Fewest nodes of several units to call a node slow, and how many show how far healthy ones are apart. Fewer
 are assumed to differ as much as units inside a node do."""
-LEAST_EFFECT, LEAST_SPREAD = 0.01, 5e-4
-"""No unit is named for less (ln), however quiet the others are: assumed to matter to nobody. And healthy
-units are assumed to be at least so far apart."""
+LEAST_EFFECT, LEAST_OF_NODE, LEAST_SPREAD = math.log(1.06), math.log(1.03), 5e-4
+"""No unit, and no node, is named for less (ln), however quiet the others are: of units with heavy tails the
+healthy ones among the named are then fewer than a tenth (studies/README.md); of nodes it is assumed. And
+healthy units are assumed to be at least so far apart."""
 DEVIATION, MEDIAN_ERROR = 1.4826, 1.2533
 """What makes a median distance from the median (MAD) a normal distribution's standard deviation, and how many
 times a mean's standard error a median's is."""
@@ -46,8 +47,6 @@ FAST_TAIL, STRETCH = 0.002, (1.2, 1.75)
 """Share of effects beyond the fast one from which the tails are read, and how much farther out than a normal
 distribution's they are taken to be: few units hardly show them, so never as light as that, and Student's
 t with three degrees of freedom has about 2. Chosen on seeds that studies/README.md leaves out."""
-ALARM = math.log(1.03)
-"""A unit slower by more than this (ln) fails the command."""
 FAILING = 0.5
 """A case that fails on more of the units than this is no unit's fault."""
 GATHERED = 0.01
@@ -116,13 +115,13 @@ def judge(fleet: Fleet) -> JudgedFleet:
             of_node = effect.loc[shared.index].groupby(shared).quantile(0.5, interpolation="lower")
             inside = effect.loc[shared.index] - of_node.loc[shared].set_axis(shared.index)
             within = DEVIATION * inside[inside != 0].abs().median()
-            known = (None, len(of_node)) if len(of_node) >= MANY_NODES else (within, len(shared))
-            verdicts = _verdicts(of_node, *known)
+            spread_of, count = (None, len(of_node)) if len(of_node) >= MANY_NODES else (within, len(shared))
+            verdicts = _verdicts(of_node, spread_of, count, LEAST_OF_NODE)
             mine = list(_slow(fleet, kind, half.groupby(nodes).median(), verdicts))
             shift = of_node.loc[[each.node for each in mine]].reindex(nodes).set_axis(nodes.index)
             effect = effect - shift.fillna(0.0)
             slow += mine
-        verdicts = _verdicts(effect, None, len(effect))
+        verdicts = _verdicts(effect, None, len(effect), LEAST_EFFECT)
         spread[kind] = verdicts[1].drop(ALL)
         slow += _slow(fleet, kind, half, verdicts)
     return JudgedFleet(fleet, effects, halves, spread, slow, remarks)
@@ -146,8 +145,8 @@ def _effects(times: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.DataFrame(effect), pd.DataFrame(half)
 
 
-def _verdicts(effect: pd.DataFrame, spread: pd.Series | None, count: int) -> Verdicts:
-    """Of rows (units or nodes) by their effects [row, work].
+def _verdicts(effect: pd.DataFrame, spread: pd.Series | None, count: int, least: float) -> Verdicts:
+    """Of rows (units or nodes) by their effects [row, work], of which less than `least` is nothing.
 
     `spread` of healthy rows, if others tell it, and by how many rows, or others, it is known.
 
@@ -157,11 +156,11 @@ def _verdicts(effect: pd.DataFrame, spread: pd.Series | None, count: int) -> Ver
     """
     whole = effect.assign(**{ALL: effect.mean(axis=1)})
     spread = _spread(whole) if spread is None else spread.reindex(whole.columns).fillna(spread.max())
-    tests = [_chance_of_slow(whole, spread, count)]
+    tests = [_chance_of_slow(whole, spread, count, least)]
     if len(effect.columns) > 2:
         beyond = pd.DataFrame({of: effect[of] - effect.drop(columns=of).median(axis=1) for of in effect})
-        p = _chance_of_slow(beyond, _spread(beyond), len(beyond))
-        tests.append(p.where((effect > LEAST_EFFECT) | p.isna(), 1.0))
+        p = _chance_of_slow(beyond, _spread(beyond), len(beyond), least)
+        tests.append(p.where((effect > least) | p.isna(), 1.0))
     each = pd.concat(tests, axis=1).apply(adjusted, axis=1, result_type="broadcast")
     of_row = each.min(axis=1)
     named = pd.Series(found(of_row, RATE), of_row.index)
@@ -176,12 +175,12 @@ def _spread(effect: pd.DataFrame) -> pd.Series:
     return away.where(away.abs() <= CLIP * deviation).std().clip(lower=LEAST_SPREAD)
 
 
-def _chance_of_slow(effect: pd.DataFrame, spread: pd.Series, count: int) -> pd.DataFrame:
-    """[row, work] the probability that a healthy row is so slow; NaN where there is no effect."""
+def _chance_of_slow(effect: pd.DataFrame, spread: pd.Series, count: int, least: float) -> pd.DataFrame:
+    """[row, work] the probability that a healthy row is so slow, by `least` or more; NaN if unknown."""
     z = (effect - effect.median()) / spread
     tail = np.nanquantile(z, FAST_TAIL) / norm.ppf(FAST_TAIL)
     p = chance(z, np.clip(tail, *STRETCH), FREEDOM * (count - 1)) / 2
-    return pd.DataFrame(p, effect.index, effect.columns).where((effect > LEAST_EFFECT) | effect.isna(), 1.0)
+    return pd.DataFrame(p, effect.index, effect.columns).where((effect > least) | effect.isna(), 1.0)
 
 
 def _slow(fleet: Fleet, kind: str, half: pd.DataFrame, verdicts: Verdicts) -> Iterator[Slow]:

@@ -6,15 +6,14 @@ import json
 from collections.abc import Iterator
 
 from bench.cli.table import table_lines
-from bench.fleet.judge import ALARM, ALL, TOGETHER, JudgedFleet, Slow, failed, gathered
+from bench.fleet.judge import ALL, TOGETHER, JudgedFleet, Slow, failed, gathered
 from bench.fleet.observed import missing
-from bench.format import change_text, count_text, share_text
+from bench.format import change_cells, count_text, share_text
 
 
 def exit_code(judged: JudgedFleet) -> int:
-    """1: something is slow by more than 3 %, missing, or fails what others can do; 3: none was judged."""
-    is_slow = any(each.change.log > ALARM for each in judged.slow)
-    if is_slow or any(missing(judged.fleet)) or len(failed(judged.fleet)):
+    """1: something is slow, missing, or fails what others can do; 3: none was judged."""
+    if judged.slow or any(missing(judged.fleet)) or len(failed(judged.fleet)):
         return 1
     return 0 if judged.spread else 3
 
@@ -57,8 +56,8 @@ def slow_cells(slow: Slow) -> tuple[str, str, str, str]:
     """Who is slow, in what, by how much, and between what ends."""
     others = {work.removesuffix(TOGETHER) for work in slow.slow_in} - {slow.work.removesuffix(TOGETHER), ALL}
     work = "all kinds" if slow.work == ALL else slow.work + (f" +{len(others)}" if others else "")
-    ratio, low, high = map(change_text, (slow.change.ratio, slow.change.low, slow.change.high))
-    return slow.name + ("" if slow.unit else " (whole node)"), work, ratio, f"{low} to {high}"
+    by, ends = change_cells(slow.change.ratio, slow.change.low, slow.change.high)
+    return slow.name + ("" if slow.unit else " (whole node)"), work, by, ends
 
 
 def as_json(judged: JudgedFleet) -> str:

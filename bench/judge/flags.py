@@ -1,18 +1,20 @@
 """What one row's number may not be used for without a second look: flags, each with its one rule.
 
-A flag never changes or hides a time. A row without a time says why itself; of those only the ones whose
-result was no good are flagged. Every rule is a function of the row, and of the ceilings of its run.
+A flag never changes or hides a time; a row that was off the processor for a quarter of it or more has none.
+A row without a time says why itself; of those only the ones whose result was no good are flagged. Every rule
+is a function of the row, and of the ceilings of its run.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from bench.format import NOT_MEASURABLE, share_text
 from bench.judge.noise import is_published, usual_half
 from bench.model.ceilings import Ceilings
 from bench.model.roofline import calibrated_row, of_roof
@@ -84,6 +86,21 @@ def disturbances(row: Measurement) -> list[str]:
     return [flag.name for flag in FLAGS if flag.disturbed and flag.rule(row, Ceilings())]
 
 
+def waited_share(row: Measurement) -> float:
+    """Share of the time in which work waited for a processor: the largest of the shares that say so."""
+    shares = (row.pressure, None if row.on_processor is None else 1 - row.on_processor, row.steal)
+    return max((share for share in shares if share is not None), default=0.0)
+
+
+def measurable(row: Measurement) -> Measurement:
+    """The row, or without a time, as one that was skipped, if it was off the processor for too long."""
+    if not row.is_timed or row.device_kind != "cpu" or not _below(row.on_processor, OFF_PROCESSOR):
+        return row
+    had = share_text(1 - (row.on_processor or 0.0))
+    reason = f"{NOT_MEASURABLE}: off the processor, which others had, for {had} of the time"
+    return replace(row, status="skipped", reason=reason, median_s=None, low_s=None, high_s=None)
+
+
 def _above(value: float | None, bar: float) -> bool:
     """Whether there is a value and it is beyond the bar."""
     return value is not None and value > bar
@@ -152,14 +169,11 @@ def _launch_bound(row: Measurement, ceilings: Ceilings) -> bool:
 
 
 def _waited(row: Measurement) -> float:
-    """What waiting for a processor may have added: the largest of the shares that say so.
+    """What waiting for a processor may have added.
 
     Without end where the timing thread waited for most of it: then a launch takes the scheduler's slices.
     """
-    if _below(row.on_processor, OFF_PROCESSOR):
-        return math.inf
-    shares = (row.pressure, None if row.on_processor is None else 1 - row.on_processor, row.steal)
-    return _lengthened(max((share for share in shares if share is not None), default=0.0))
+    return math.inf if _below(row.on_processor, OFF_PROCESSOR) else _lengthened(waited_share(row))
 
 
 def _held(row: Measurement) -> float:

@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from bench.device.datasheet import Datasheet
 from bench.errors import UserError
-from bench.judge.flags import SUSPECT, flags
+from bench.judge.flags import SUSPECT, flags, measurable
 from bench.judge.within_run import WithinRun, within_run
 from bench.model.bound import bounds
 from bench.model.calibrated_runs import Known, known
@@ -241,14 +241,14 @@ def of_one_unit(rows: Sequence[Measurement], say: Callable[[str], object]) -> li
 
 
 def runs(rows: Iterable[Measurement], without_mixed: bool = False) -> list[DeviceRun]:
-    """One Run for each run of a unit among these rows, by device and name.
+    """One Run for each run of a unit among these rows, by device and name; `measurable` takes times away.
 
     MixedCeilings if those of a run cannot be one calibration, say because a driver changed under it;
     `without_mixed`, such a run has none.
     """
     by_key: dict[RunKey, list[Measurement]] = defaultdict(list)
     for row in rows:
-        by_key[RunKey.of(row)].append(row)
+        by_key[RunKey.of(row)].append(measurable(row))
     names = run_names(by_key)
     order = sorted(by_key, key=attrgetter("device", "run_id", "device_id"))
     return [DeviceRun(key, names[key], by_key[key], _ceilings(by_key[key], without_mixed)) for key in order]

@@ -14,7 +14,7 @@ import numpy as np
 from bench.case_name import row_name
 from bench.cli.run_summary import account, sentinel_lines
 from bench.cli.table import markdown_lines
-from bench.format import change_text, count_text, share_text
+from bench.format import change_cells, change_text, count_text, share_text
 from bench.judge.comparability import Difference
 from bench.judge.history.series import COMMIT, History
 from bench.judge.history.steps import BOUNDS, LEAST, Step
@@ -145,8 +145,7 @@ def _row(history: History, step: Step, new: bool) -> tuple[str, ...]:
     return (
         ("SLOWER" if step.change.log > 0 else "FASTER") + (" (new)" if new else ""),
         what,
-        change_text(step.change.ratio),
-        f"{change_text(step.change.low)} to {change_text(step.change.high)}",
+        *change_cells(step.change.ratio, step.change.low, step.change.high),
         f"±{share_text(math.expm1(step.noise), 1)}",
         f"{began.utc[:10]} ({began.run_id})",
         _changes(began.changed) or "nothing that is known",

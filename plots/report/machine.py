@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from bench.cli.run_summary import reached_sentence, trust_lines
+from bench.cli.run_summary import reached_sentence, trust_lines, unusable_line
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import DeviceRun
@@ -67,9 +67,10 @@ def _heads(results: Results) -> list[Head]:
 
 def _head(run: DeviceRun, name: str, dtypes: Sequence[str]) -> Head:
     state = [f"imported, not measured by roofbench: {_sources(run)}"] if run.imported else []
+    reached = reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own."
     return Head(
         name=name,
-        sentence=reached_sentence(run) or f"{run.device_name}; this run measured no ceilings of its own.",
+        sentence=f"{unusable_line(run)} {reached}".strip(),
         numbers=dict(_numbers(run, dtypes)),
         state=(*state, *trust_lines(run)),
         ceilings=tuple(

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from bench.cli import run_lines
+from bench.__main__ import app
+from bench.cli import quiet, run_lines
+from bench.cli.run_summary import unusable_line
 from bench.device.detect import Device
 from bench.device.health import Unfit
 from bench.device.other_processes import OtherProcesses
+from bench.errors import UserError
+from bench.judge.frame import runs
+from bench.runner.run import Run
+from bench.store.parquet import write
+from plots.__main__ import app as plots
 from tests.bench import several
+from tests.bench.rows import row
 from tests.bench.several import begun, small
 
 ME, SHELL, OTHER = os.getpid(), 10, 4711
@@ -131,3 +143,78 @@ def test_a_run_warns_before_it_measures_and_asks_a_gpu_before_its_own_worker_is_
         f"for heat; {run_lines.WHILE_BUSY}"
     ]
     assert log == ["asked", "worker starts"]
+
+
+# ---- waiting for quiet, and what was measured without it
+
+
+@pytest.fixture
+def busy_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Run, list[str], list[str]]]:
+    """A run of 30 s on a device that is as busy as the list says, look by look, and what was said."""
+    folder = several.stand_in(tmp_path, monkeypatch)
+    (run,) = begun(folder, monkeypatch, small(folder, [1]), budget="30")
+    looks: list[str] = []
+    monkeypatch.setattr(quiet, "busy_line", lambda *_: looks.pop(0))
+    monkeypatch.setenv(quiet.WAIT, "60")
+    yield run, looks, []
+    run.finish()
+
+
+def test_a_run_waits_for_a_busy_machine_and_its_budget_begins_afterwards(
+    busy_run: tuple[Run, list[str], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, looks, said = busy_run
+    slept: list[float] = []
+    begun_again: list[bool] = []
+    monkeypatch.setattr(run, "begin", lambda: begun_again.append(True))
+    looks += ["busy", "busy", ""]
+    quiet.wait_until_quiet(run, said.append, slept.append)
+    assert (said, sum(slept), begun_again) == (
+        ["busy; waiting up to 10 s for it to be quiet"],
+        10.0,
+        [True],
+    ), "a third of its budget at most"
+    looks += [""]
+    quiet.wait_until_quiet(run, said.append, slept.append)
+    assert (len(said), len(slept), begun_again) == (1, 2, [True]), "a quiet machine is measured at once"
+
+
+def test_it_gives_up_waiting_and_on_a_terminal_it_asks(
+    busy_run: tuple[Run, list[str], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, looks, said = busy_run
+    slept: list[float] = []
+    looks += ["busy"] * 3
+    quiet.wait_until_quiet(run, said.append, slept.append)
+    assert sum(slept) == 10.0 and not looks
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer in (True, False):
+        looks += ["busy"]
+        monkeypatch.setattr("typer.confirm", lambda question, answer=answer: answer)
+        with pytest.raises(UserError, match="is busy") if not answer else nullcontext():
+            quiet.wait_until_quiet(run, said.append, slept.append)
+    assert sum(slept) == 10.0, "who answers need not wait"
+
+
+def test_times_off_the_processor_are_no_numbers_and_the_screen_and_the_page_begin_with_it(
+    tmp_path: Path,
+) -> None:
+    """Two cases of 8 ms each, which is the scheduler's slice, by other programs on all processors."""
+    facts = {"device_kind": "cpu", "median_s": 7.98e-3, "low_s": 7.6e-3, "high_s": 8.3e-3, "steal": 0.0}
+    facts |= {"role": "measurement", "pressure": 0.9}
+    lengths = [json.dumps({"length": length, "rows": 256}) for length in (1024, 4096)]
+    rows = [row(**facts, operator="softmax", parameters=text, on_processor=0.5) for text in lengths]
+    rows.append(
+        row(**facts, operator="softmax", parameters=lengths[0], on_processor=0.99, implementation="x")
+    )
+    (run,) = runs(rows)
+    assert [each.is_timed for each in run.rows] == [False, False, True]
+    text = unusable_line(run)
+    assert text.startswith("Not usable: other programs took 90 % of the processors' time in 3 of 3 cases.")
+    write(tmp_path / "run.parquet", rows)
+    output = CliRunner().invoke(app, ["table", str(tmp_path / "run.parquet")]).output
+    assert output.count("7.98 ms") == 1
+    written = CliRunner().invoke(plots, ["report", str(tmp_path / "run.parquet"), "-o", str(tmp_path)])
+    assert written.exit_code == 0, written.output
+    page = next(tmp_path.glob("*.html")).read_text()
+    assert '<p class="lead">Not usable: other programs took 90 %' in page
