@@ -1,7 +1,7 @@
-"""Operand types below 16 bits as tensors: how numbers are stored and scaled, decoded, and made of float64.
+"""Operand types below 16 bits as tensors: how numbers are stored, scaled and decoded.
 
 float8_e4m3, float8_e5m2   8-bit floats, one float32 scale for the whole tensor
-int8                       integers; the scale by which they were made of float64 is not kept
+int8                       integers, without a scale
 mxfp8                      float8_e4m3, and for each 32 elements along K a power of two, stored as its
                            exponent plus 127 (uint8)
 nvfp4                      4-bit floats (one bit of mantissa), two in a byte (int8), the first in the lower
@@ -10,8 +10,6 @@ nvfp4                      4-bit floats (one bit of mantissa), two in a byte (in
 
 from __future__ import annotations
 
-import itertools
-
 import torch
 
 from bench.spec import Dtype
@@ -19,8 +17,8 @@ from kernels.gemm.problem import BLOCK_SCALED
 
 _FOUR_BITS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """The numbers of nvfp4 that are not negative, by their code; 8 more is the same with a minus."""
-_LARGEST = {"float8_e4m3": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
-_EIGHT = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2, "int8": torch.int8}
+_LARGEST_8_BITS = 448.0
+"""The largest number of float8_e4m3."""
 
 
 def scale_of(dtype: Dtype, random: torch.Tensor) -> torch.Tensor:
@@ -45,29 +43,10 @@ def decoded(dtype: Dtype, stored: torch.Tensor, scale: torch.Tensor | None) -> t
     return numbers * scale.repeat_interleave(BLOCK_SCALED[dtype], dim=-1)
 
 
-def rounded(dtype: Dtype, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(x as it is stored, its scale if the type has one) for float64 x [rows, k], as quantisation makes them.
-
-    The largest |x| of what shares a scale becomes the type's largest number, or (mxfp8) lies in its binade.
-    """
-    if dtype in _EIGHT:
-        scale = x.abs().amax() / _LARGEST[dtype]
-        numbers = x / scale
-        stored = (numbers.round() if dtype == "int8" else numbers.float()).to(_EIGHT[dtype])
-        return stored, scale.float().view(1)
-    if dtype not in BLOCK_SCALED:
-        return x.to(torch.float32 if dtype == "tf32" else getattr(torch, dtype)), None
-    blocks = x.view(x.shape[0], -1, BLOCK_SCALED[dtype])
-    largest = blocks.abs().amax(-1, keepdim=True)
-    if dtype == "mxfp8":
-        exponent = torch.frexp(largest).exponent - 9  # 448 is the largest number, of 2^8 to 2^9
-        numbers = (blocks / 2.0 ** exponent.double()).clamp(-448, 448).flatten(-2)
-        return numbers.float().to(torch.float8_e4m3fn), (exponent + 127).to(torch.uint8).squeeze(-1)
-    scale = (largest / _FOUR_BITS[-1]).float().to(torch.float8_e4m3fn)
-    numbers = (blocks / scale.double()).flatten(-2)
-    middles = torch.tensor([(a + b) / 2 for a, b in itertools.pairwise(_FOUR_BITS)])
-    code = torch.bucketize(numbers.abs(), middles.double().to(x.device)) + 8 * (numbers < 0)
-    return (code[..., ::2] + 16 * code[..., 1::2]).to(torch.uint8).view(torch.int8), scale.squeeze(-1)
+def in_8_bits(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """x [rows, k] in float8_e4m3 and its scale [1], by which the largest |x| is the type's largest."""
+    scale = x.float().abs().amax() / _LARGEST_8_BITS
+    return (x / scale).to(torch.float8_e4m3fn), scale.view(1)
 
 
 def swizzled(scale: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ import torch
 from bench.spec import PACKED, Dtype, Launch, Operator, Tensors, Uniform, Unsupported
 from kernels.excerpts import one_of_each_block
 from kernels.gemm import max_autotune
-from kernels.gemm.number_types import decoded, rounded, scale_of, swizzled
+from kernels.gemm.number_types import decoded, in_8_bits, scale_of, swizzled
 from kernels.gemm.operands import factors, new_output, operands
 from kernels.gemm.problem import BLOCK_SCALED, FORCED_TILES, SCALED, Gemm, Layout
 from kernels.gemm.rounding import tolerance
@@ -39,9 +39,6 @@ def inputs(problem: Gemm, uniform: Uniform) -> Tensors:
     the type has some (number_types.py). Rows lie as far apart as `pitch` says. The b of float8_e5m2 has the
     bits of random numbers of that type, which as float8_e4m3 are numbers up to 1.5.
     """
-    if problem.data == "normal":
-        device = uniform(1, dtype=torch.float32).device
-        return tuple(tensor.to(device) for tensor in _rounded_normal(problem))
     m, n, k = problem.m, problem.n, problem.k
     row_a, row_b, row_d = problem.row_byte()
     item = problem.item_byte * PACKED.get(problem.dtype, 1)
@@ -63,46 +60,18 @@ def inputs(problem: Gemm, uniform: Uniform) -> Tensors:
     return a, b
 
 
-def _normal(problem: Gemm) -> Tensors:
-    """The A [m, k] and B [n, k] that every type rounds, in float64: the same at every call."""
-    generator = torch.Generator().manual_seed(problem.k)
-    return tuple(
-        torch.randn(rows, problem.k, dtype=torch.float64, generator=generator)
-        for rows in (problem.m, problem.n)
-    )
-
-
-def _rounded_normal(problem: Gemm) -> Tensors:
-    of_b: Dtype = "float8_e4m3" if problem.dtype == "float8_e5m2" else problem.dtype
-    a, b = _normal(problem)
-    (a, a_scale), (b, b_scale) = rounded(problem.dtype, a), rounded(of_b, b)
-    if problem.dtype not in SCALED:
-        return a, b
-    assert a_scale is not None and b_scale is not None
-    return a, b, a_scale, b_scale
-
-
 def _rows(uniform: Uniform, shape: tuple[int, ...], pitch: int) -> torch.Tensor:
     return uniform(*shape[:-1], pitch)[..., : shape[-1]]
 
 
 def reference(problem: Gemm, a: torch.Tensor, b: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     """D in float64, products and sums too. Takes four to eight bytes per byte of 16-bit input."""
-    if problem.data == "normal":
-        return _reference_of_normal(problem, a.device)
     a_scale, b_scale = more if problem.dtype in SCALED else (None, None)
     right_of_b: Dtype = "float8_e4m3" if problem.dtype == "float8_e5m2" else problem.dtype
     a, b = decoded(problem.dtype, a, a_scale), decoded(right_of_b, b, b_scale)
     left, right = factors(problem, a, b)
     d = torch.matmul(left, right)
     return d + more[0].double() if problem.beta else d
-
-
-def _reference_of_normal(problem: Gemm, device: torch.device) -> torch.Tensor:
-    """The product of the numbers before they were rounded; of int8 in units of the operands' scales."""
-    a, b = (operand.to(device) for operand in _normal(problem))
-    d = b @ a.t()
-    return d / (a.abs().amax() * b.abs().amax()) * 127**2 if problem.dtype == "int8" else d
 
 
 def cublas(problem: Gemm, *inputs: torch.Tensor) -> Launch:
@@ -196,8 +165,7 @@ def cublas_quantized(problem: Gemm, a: torch.Tensor, b: torch.Tensor) -> Launch:
     quantized, b_by = torch.empty_like(b, dtype=torch.float8_e4m3fn), torch.empty(1, device=b.device)
     of_b = Quantize(rows=problem.n, length=problem.k, dtype=problem.dtype, to="float8_e4m3", scaling="tensor")
     quantize = casting.launch(of_b, b, (quantized, b_by))
-    weights, a_by = rounded("float8_e4m3", a.float())
-    assert a_by is not None
+    weights, a_by = in_8_bits(a)
     d = new_output(problem, a)
 
     def call() -> torch.Tensor:
@@ -228,7 +196,7 @@ def excerpt(problem: Gemm, inputs: Tensors, outputs: Tensors) -> tuple[Gemm, Ten
     D is met, whichever implementation cut it. Above 8192 a side the blocks widen, to at most 258 rows and
     columns.
     """
-    if problem.flop < 1e8 or problem.data == "normal":
+    if problem.flop < 1e8:
         return problem, inputs, outputs
     a, b, *more = inputs
     (d,) = outputs
@@ -275,7 +243,6 @@ def _examples() -> list[Gemm]:
         for m, n, k, batch in [(1, 37, 29, 2), (33, 65, 1, 5), (65, 33, 40, 3)]:
             problems += products([(m, n, k)], layouts, [dtype], pitch=pitch, batch=batch)
     problems += products([(1, 1, 32), (33, 65, 96), (16, 37, 64), (144, 129, 256)], ["TN"], BLOCK_SCALED)
-    problems += products([(48, 33, 64)], ["TN"], Gemm.dtypes(), data="normal")
     pruned = Gemm.implementation("cusparselt").dtypes
     problems += products([(32, 16, 32), (33, 65, 100), (96, 48, 256)], ["TN"], pruned, sparsity="2of4")
     # One product of two such numbers may be too small for its type: no relative error bounds it.

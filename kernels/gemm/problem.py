@@ -23,10 +23,6 @@ is in training, where gradients need the range. `mxfp8` and `nvfp4` have a scale
 along K (number_types.py), exist in layout TN, and give bfloat16 too. `int8` multiplies integers and gives
 int32, exactly. The others give what they are given.
 
-`data` says what the operands hold. `uniform`: random numbers of the type; the reference multiplies the same,
-so the error is that of the arithmetic. `normal`: normal float64 numbers, rounded to the type; the reference
-multiplies the float64 ones, so the error is what the type costs.
-
 `sparsity` 2of4 says that of each four elements of A along K the two smaller ones are zero. All
 implementations compute the same product and all FLOP are counted; `cusparselt` alone stores and multiplies no
 zeros.
@@ -86,7 +82,7 @@ class Gemm(Problem):
     operator: ClassVar[str] = "gemm"
     arithmetic: ClassVar[Literal["matrix", "vector"]] = "matrix"
     rate: ClassVar[Literal["flop", "byte"]] = "flop"
-    added: ClassVar[Mapping[str, int | str]] = {"batch": 1, "data": "uniform", "sparsity": "none"}
+    added: ClassVar[Mapping[str, int | str]] = {"batch": 1, "sparsity": "none"}
     implementations: ClassVar[tuple[Implementation, ...]] = (
         on_cuda("cublas", "torch.mm, addmm, bmm, _scaled_mm or _int_mm with out=", _TORCH_CUDA),
         on_cuda("cublaslt", "cuBLASLt called directly, the algorithm that its heuristic puts first", _CUBLAS),
@@ -128,7 +124,6 @@ class Gemm(Problem):
     beta: Literal[0, 1] = 0
     pitch: Literal["tight", "padded"] = "tight"
     batch: Size = 1
-    data: Literal["uniform", "normal"] = "uniform"
     sparsity: Literal["none", "2of4"] = "none"
 
     @model_validator(mode="after")
@@ -145,12 +140,9 @@ class Gemm(Problem):
         if self.beta and self.batch > 1:
             raise ValueError(f"beta=1 is for a single product, not for batch={self.batch}")
         plain = (self.layout, self.pitch, self.batch, self.beta) == ("TN", "tight", 1, 0)
-        if self.data == "normal" and not plain:
-            raise ValueError("data=normal is for layout TN, rows without gaps, batch=1 and beta=0")
-        if self.sparsity == "2of4" and not (plain and self.data == "uniform" and self.dtype in _SPARSE):
+        if self.sparsity == "2of4" and not (plain and self.dtype in _SPARSE):
             raise ValueError(
-                f"sparsity=2of4 is for {', '.join(_SPARSE)} in layout TN, rows without gaps, batch=1, beta=0 "
-                "and data=uniform"
+                f"sparsity=2of4 is for {', '.join(_SPARSE)} in layout TN, rows without gaps, batch=1, beta=0"
             )
         if self.sparsity == "2of4" and self.k % 4:
             raise ValueError(f"sparsity=2of4 takes k in multiples of 4, not k={self.k}")
@@ -256,7 +248,7 @@ class Gemm(Problem):
             return self._refusal_of_sparsity()
         if implementation == "cublas-quantized":
             fits = self.layout == "TN" and not self.m % 16 and not self.k % 16
-            if not fits or self.pitch == "padded" or self.beta or self.data == "normal":
+            if not fits or self.pitch == "padded" or self.beta:
                 return f"{implementation} does layout TN with m and k in multiples of 16, tight and without C"
         if implementation == "inductor" and self.pitch == "padded":
             return "inductor chooses its own strides, so pitch=padded is not its to do"

@@ -5,15 +5,8 @@ import math
 from kernels.gemm.problem import SCALED, Gemm
 from kernels.rounding import UNIT_ROUNDOFF, UNLIKELY, high, low
 
-_OF_TYPE = {
-    "tf32": 2.0**-10,
-    "float8_e4m3": 2.0**-4,
-    "float8_e5m2": 2.0**-3,
-    "mxfp8": 2.0**-3,
-    "nvfp4": 0.25,
-    "int8": 0.02,
-}
-"""The most by which rounding a normal number to such a type is off, as a fraction of it (of int8 of 1)."""
+_TO_8_BITS = 2.0**-4
+"""The most by which rounding a normal number to float8_e4m3 is off, as a fraction of it."""
 
 
 def tolerance(problem: Gemm, implementation: str) -> float:
@@ -36,24 +29,21 @@ def tolerance(problem: Gemm, implementation: str) -> float:
       the mean of that, 6.3e-4, is a bias of D; what scatters about it, 2.8e-4 s, is normal: `high`.
     * Before C is added a library may round the product, at most `high` s, to D's type; ours does not.
     * int8 is exact.
-    * Of normal data each operand is rounded to its type, by at most `_OF_TYPE` of it, which over a random sum
-      is an error of at most sqrt(2) times as much of s; twice, since s of normal data is sqrt(k). So
-      too where an implementation rounds 16-bit operands to 8 bits.
+    * Where an implementation rounds 16-bit operands to 8 bits, each is off by at most `_TO_8_BITS` of it,
+      which over a random sum is an error of at most sqrt(2) times as much of s.
     """
-    if problem.dtype == "int8" and problem.data == "uniform":
+    if problem.dtype == "int8":
         return 0.0
     elements = problem.m * problem.n * problem.batch
     largest, of_largest = low(elements), high(elements) / low(elements)
 
     error = UNIT_ROUNDOFF.get(problem.output_dtype, 0.0)
-    if problem.data == "normal":
-        error += 2 * _OF_TYPE.get(problem.dtype, error) * of_largest
     of_sum = UNIT_ROUNDOFF["float64" if problem.dtype == "float64" else "float32"]
     if problem.beta:
         ours = implementation.startswith("triton")
         error += (of_sum if ours else error) * of_largest
     if implementation == "cublas-quantized":
-        error += 2 * _OF_TYPE["float8_e4m3"] * of_largest + 2.0**-13 * problem.k / 32
+        error += 2 * _TO_8_BITS * of_largest + 2.0**-13 * problem.k / 32
     if problem.k == 1:  # one product, no sum
         return error + 2.0**-9 * (problem.dtype == "tf32") + 3 * of_sum * (problem.dtype in SCALED)
     sums = 2 if problem.dtype == "float64" else 1

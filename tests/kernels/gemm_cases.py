@@ -18,7 +18,7 @@ ADDENDS = ("none", "matrix", "bias")
 """What may be added to a product."""
 KINDS = tuple(
     attrgetter(*names)
-    for names in (("m", "n", "k"), ("layout",), ("dtype",), ("beta", "pitch", "batch", "data", "sparsity"))
+    for names in (("m", "n", "k"), ("layout",), ("dtype",), ("beta", "pitch", "batch", "sparsity"))
 )
 """Properties of a problem of which every run of the tests meets every value (tests/drawing.py)."""
 
