@@ -16,23 +16,15 @@ each_sheet = pytest.mark.parametrize("sheet", SHEETS.values(), ids=SHEETS)
 
 NEAR_MISSES = [
     "Tesla M40 24GB",
-    "Tesla P100-PCIE-12GB",
     "TITAN X",
-    "NVIDIA GeForce RTX 3080 Ti",
     "NVIDIA GeForce RTX 4080 SUPER",
     "NVIDIA GH200 144G HBM3e",
-    "NVIDIA H20-3e",
-    "NVIDIA H800 PCIe",
     "AMD Instinct MI250X / MI250",
-    "NVIDIA H100 80GB HBM2e",
     "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
     "NVIDIA H200 NVL",
-    "NVIDIA GB10",
     "NVIDIA B300",
     "NVIDIA GeForce RTX 4090 D",
     "NVIDIA GeForce RTX 4090 Laptop GPU",
-    "NVIDIA GeForce RTX 5090 D",
-    "NVIDIA A100-SXM-64GB",
     "NVIDIA A100",
     "Tesla V100-SXM3-32GB",
     "nvidia l4",
@@ -195,19 +187,8 @@ def test_a_type_without_units_or_rate_has_no_peak() -> None:
     [
         ("power_w:", "watt:", "datasheets/one.yaml: power_w: Field required"),
         ("name: ", "colour: red\nname: ", "colour: unknown key; there is match, compute_capability"),
-        (
-            "{value: 132, source",
-            "{value: 132, origin: x, source",
-            "sm_count.origin: unknown key; there is value, source, note",
-        ),
-        (
-            "value: 132,",
-            "value: '132',",
-            "datasheets/one.yaml: sm_count.value: Input should be a valid integer",
-        ),
         ("value: 132,", "value: -1,", "sm_count.value: Input should be greater than 0"),
         ("989.4e+12", "989.4e12", "matrix.float16.flop_per_s: Input should be a valid number"),
-        ("float16: {fma", "half: {fma", "datasheets/one.yaml: matrix.half"),
         ("value: 132, source: whitepaper", "value: 132, source: hearsay", "source 'hearsay' is not among"),
         (
             "{value: 700, source: whitepaper}",

@@ -6,10 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import kernels
-from bench.__main__ import app
 from bench.errors import UserError
 from bench.model.quantization import tiles
 from bench.sweep import expand
@@ -142,35 +140,3 @@ def test_nothing_but_a_sweep_error_escapes(
             assert told.startswith(f"{tmp_path.name}/x.yaml:") and len(told.splitlines()) == 1, text
             refused += 1
     assert loaded > 0 and refused > 0
-
-
-SAME = "n: 1, c: 4, k: 4, h: 4, w: 4, layout: NHWC, dtype: float32"
-"""A convolution but for its direction and window, which a block below changes."""
-FORWARD = "direction: forward, window_h: 3, window_w: 3"
-BLOCK = "norm: layernorm, activation: relu"
-EMPTY = "the output is empty: no window of "
-
-
-@pytest.mark.parametrize(
-    ("operator", "rest", "says"),
-    [
-        (
-            "convolution",
-            "direction: forward, window_h: 9, window_w: 3, padding: 1",
-            f"{EMPTY}9 x 3 fits into the padded input of 6 x 6",
-        ),
-        ("convolution", f"{FORWARD}, dilation: 2", f"{EMPTY}5 x 5 (dilation 2) fits"),
-        ("convolution", f"{FORWARD}, groups: 3", "groups 3 does not divide c = 4"),
-        ("convolution", f"{FORWARD}, stride: 0", "stride must be at least 1, not 0"),
-        ("convolution_block", f"{BLOCK}, window: 5", f"{EMPTY}5 x 5 fits"),
-        ("convolution_block", f"{BLOCK}, window: 3", "layernorm needs at least 16 channels, not k = 4"),
-    ],
-)
-def test_an_impossible_convolution_is_one_sentence_with_its_line(
-    operator: str, rest: str, says: str, tmp_path: Path
-) -> None:
-    head = f"title: t\nsource: {{document: A guide}}\noperator: {operator}\nimplementations: [inductor]\n"
-    (tmp_path / "bad.yaml").write_text(f"{head}cases:\n  - {{{SAME}, {rest}}}\n")
-    done = CliRunner().invoke(app, ["list", str(tmp_path / "bad.yaml")])
-    assert done.exit_code == 2 and len(done.output.splitlines()) == 1
-    assert f"/bad.yaml:6: {says}" in done.output

@@ -188,18 +188,6 @@ def test_tables_in_markdown_are_read_and_code_is_not(tmp_path: Path) -> None:
     assert {aside.reason: n for aside, n in outcome.aside.items()} == {"no time of a product": 1}
 
 
-def test_a_table_reads_the_tables_with_its_headings_alone(tmp_path: Path) -> None:
-    step = {"header": ["NUM_NODES", "TPS/GPU"], "rows": [["4", "10000"]], "section": "Results"}
-    versions = {"header": ["repo", "commit"], "rows": [["torch", "1234567"]], "section": "Versions"}
-    (tmp_path / "nodes.md").write_text(document([step, versions]))
-
-    outcome = outcome_of("torchtitan", tmp_path)
-
-    assert list(times_of(outcome).values()) == [1e-4]
-    assert {aside.reason for aside in outcome.aside} == {"versions of the programs, no times"}
-    assert not [remark for remark in outcome.remarks if "left out" in remark]
-
-
 # ---- gpu-benches' printed tables: a rate for each pass beside the other, in an older form and a newer
 
 

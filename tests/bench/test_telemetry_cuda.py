@@ -208,16 +208,6 @@ def test_what_a_gpu_does_not_tell_is_null_and_the_rest_is_there(reading: str) ->
     assert everything - window(gpu, clock, 2.0, energy_mj=5).keys() == READINGS[reading]
 
 
-@pytest.mark.parametrize(
-    "function", [name for name in dir(FakeNvml) if name.startswith("nvmlDevice") and "ByUUID" not in name]
-)
-def test_a_binding_without_a_function_breaks_no_row(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, clock = pair()
-    gpu.counters(74)
-    monkeypatch.delattr(FakeNvml, function)
-    assert len(window(gpu, clock, 2.0, energy_mj=5)) >= 8
-
-
 def test_a_gpu_that_falls_off_the_bus_breaks_no_row() -> None:
     gpu, clock = pair()
     gpu.counters(74)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.errors import UserError
 from bench.judge.frame import DeviceRun
 from kernels.gemm.problem import Gemm
 from kernels.stream.problem import Stream
@@ -209,14 +208,6 @@ GUESSED = Section("k", ("implementation",), ("m", "dtype"))
 def test_the_sweeps_own_section_is_taken(cpu: Drawn, plots: Sequence[object], section: Section) -> None:
     rows = cpu.run.frame[cpu.run.frame["sweep"] == "gemm/growing_k"]
     assert sections(rows, {"plot": plots}) == [section]
-
-
-@pytest.mark.parametrize("plot", [{"lines": ["k"]}, {"x": "k", "kind": "pie"}, {"x": "k", "colour": "red"}])
-def test_a_plot_that_is_unknown_here_is_refused_by_its_title(cpu: Drawn, plot: dict[str, object]) -> None:
-    rows = cpu.run.frame[cpu.run.frame["sweep"] == "gemm/growing_k"]
-    says = "the plot of 'Growing K' in a result file is none this checkout draws"
-    with pytest.raises(UserError, match=says):
-        sections(rows, {"title": "Growing K", "plot": [plot]})
 
 
 def test_a_section_that_forgets_a_column_never_zigzags(h100: Drawn) -> None:
