@@ -271,7 +271,7 @@ def rows_of(chance: np.random.Generator, machine: Machine, made: Mapping[str, Fa
             samples_s = (row.median_s or math.nan) * samples
             looked: dict[str, Any] = {"visit": number, "samples_s": samples_s.tolist(), "step_s": 0.0}
             looked |= {"median_s": float(np.median(samples_s)), "visit_at_s": [time * RUN_S]}
-            yield dataclasses.replace(row, low_s=None, high_s=None, **facts, **looked)
+            yield dataclasses.replace(row, low_s=None, high_s=None, run_half=None, **facts, **looked)
 
     def roofs(whims: Whims) -> list[Measurement]:
         sentinel = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -32,7 +32,7 @@ from bench.cli.table import table_lines
 from bench.device.datasheet import datasheets
 from bench.device.detect import Device
 from bench.errors import UserError, unknown
-from bench.judge.claims import Declared, judge
+from bench.judge.claims import VERDICTS, Declared, judge
 from bench.judge.flags import SUSPECT
 from bench.judge.frame import runs
 from bench.runner.limits import launch_limit_s
@@ -189,7 +189,7 @@ def _judged(gpu: SimulatedGpu, run: Run, result: RunResult, screen: str) -> Rehe
         ">failed": sum(row.status in FAILED for row in rows.values()),
         ">seconds": f"{elapsed_s:.0f}",
         ">of": "inf" if budget_s is None else f"{budget_s:.0f}",
-        **{f">{word}": verdicts[word] for word in ("SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW")},
+        **{f">{word}": verdicts[word] for word in VERDICTS[:5]},
     }
     return Rehearsal({name: str(count) for name, count in counts.items()}, bugs, screen)
 

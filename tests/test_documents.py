@@ -9,10 +9,11 @@ import pytest
 
 import kernels
 from bench.cli.claims import verdicts
-from bench.cli.closing import COLUMNS, DECIDED, _verdict_line
+from bench.cli.closing import COLUMNS, _verdict_line
 from bench.cli.run_summary import reached_sentence
 from bench.cli.terminal import wrapped
 from bench.device.datasheet import find_datasheet
+from bench.judge.claims import WITH_EFFECT
 from bench.judge.frame import load
 
 ROOT = Path(__file__).parents[1]
@@ -44,4 +45,5 @@ def test_the_readmes_first_screen_is_what_the_rows_of_the_tour_say() -> None:
     sentences = wrapped(reached_sentence(run), COLUMNS)
     assert screen[:middle] == sentences
     judged = verdicts([tour], kernels.problem, lambda _: None, lambda _: None)
-    assert {*screen[middle + 2 : -1]} == {_verdict_line(each) for each in judged if each.verdict in DECIDED}
+    decided = [each for each in judged if each.verdict in WITH_EFFECT]
+    assert {*screen[middle + 2 : -1]} == {*map(_verdict_line, decided)}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import kernels
 from bench.cli.guide_tables import device, experiments, rules
@@ -19,8 +19,8 @@ from bench.errors import UserError
 from bench.format import count_text
 from bench.interop.imported_problems import with_imported
 from bench.interop.imported_rows import CLAIMS
-from bench.judge.claim_tests import ClaimEffect
-from bench.judge.claims import Declared, JudgedClaim, Verdict, Written, judge, kept
+from bench.judge.claim_lines import ClaimEffect, sizes
+from bench.judge.claims import VERDICTS, WITH_EFFECT, Declared, JudgedClaim, Verdict, Written, judge, kept
 from bench.judge.frame import DeviceRun, read
 from bench.judge.noise import PUBLISHED, is_published
 from bench.store.parquet import Sweeps, read_sweeps
@@ -28,9 +28,9 @@ from bench.store.schema import RunKey
 from bench.sweep.experiments import RULES
 from bench.sweep.load import SWEEPS, Find, Loaded, load_all, table_claims
 
-SHOWN: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW")
+SHOWN: tuple[Verdict, ...] = (*WITH_EFFECT, "TOO FEW")
 """Verdicts that are listed, in this order; the others are counted, unless --all is given."""
-OPEN = SHOWN[2:]
+OPEN = SHOWN[-2:]
 """Verdicts that more rows or visits may change."""
 MOST_LINES = 28
 MOST_SWEEPS = 3
@@ -161,7 +161,7 @@ def decided_lines(judged: Sequence[JudgedClaim], every: bool = False) -> Iterato
     groups: dict[tuple[Verdict, str, str], list[JudgedClaim]] = {}
     for each in judged:
         groups.setdefault((each.verdict, each.declared.name, each.claim.id), []).append(each)
-    order = get_args(Verdict) if every else SHOWN
+    order = VERDICTS if every else SHOWN
     listed = [of for verdict in order for (word, *_), of in groups.items() if word == verdict]
     several = len({device(each) for each in judged}) > 1
     for of in listed if every else listed[:MOST_LINES]:
@@ -170,7 +170,7 @@ def decided_lines(judged: Sequence[JudgedClaim], every: bool = False) -> Iterato
         expected = f"({first.declared.name}; expected {first.claim.expect})"
         why = f"; {'; '.join(dict.fromkeys(each.reason for each in of))}" if every and first.reason else ""
         yield (
-            f"{first.verdict:<14} {_effects(of):<22} {first.claim.id:<6} {where}"
+            f"{first.verdict:<14} {_effects(of):<40} {first.claim.id:<6} {where}"
             f"{first.claim.says} {expected}{why}"
         )
     if not every and len(listed) > MOST_LINES:
@@ -178,13 +178,11 @@ def decided_lines(judged: Sequence[JudgedClaim], every: bool = False) -> Iterato
 
 
 def _effects(of: Sequence[JudgedClaim]) -> str:
-    """The effect with its interval, or the lowest and highest of several devices; or how few clusters."""
+    """The effect, or its range over several devices; or how few lines."""
     if of[0].verdict == "TOO FEW":
         return " or ".join(dict.fromkeys(each.reason.split(";")[0] for each in of))
-    values = [each.effect.value for each in of if each.effect is not None]
-    if not values:
-        return ""
-    return str(of[0].effect) if len(of) == 1 else f"{min(values):.3f} to {max(values):.3f}"
+    effects = [each.effect for each in of if each.effect is not None]
+    return str(effects[0]) if len(effects) == 1 else sizes(effects) if effects else ""
 
 
 def next_lines(judged: Sequence[JudgedClaim], runs: Sequence[DeviceRun]) -> Iterator[str]:
@@ -223,7 +221,7 @@ def _totals(judged: Sequence[JudgedClaim]) -> Iterator[str]:
         suspect = sum(each.suspect for each in mine)
         yield (
             f"{name}: "
-            + ", ".join(f"{words[word]} {word}" for word in get_args(Verdict) if word in words)
+            + ", ".join(f"{words[word]} {word}" for word in VERDICTS if word in words)
             + (f"; {suspect} times a row was left out since a flag makes its time suspect" if suspect else "")
         )
     later = sum(each.declared.written == "after the run" and each.effect is not None for each in judged)
@@ -236,8 +234,9 @@ def _totals(judged: Sequence[JudgedClaim]) -> Iterator[str]:
         yield f"Not in this checkout, so by the result's own claims: {', '.join(own)}."
     if any(each.imported for each in judged):
         yield (
-            "(imported): measured by others, without intervals: theirs follow from how the pairs differ; "
-            "times over roofs are over the datasheet's."
+            "(imported): measured by others, without intervals: of each kind of work the usual spread is "
+            "assumed, or what a claim's lines differ by where that is less; times over roofs are over the "
+            "datasheet's."
         )
 
 
@@ -264,7 +263,7 @@ def _cell(each: JudgedClaim) -> str:
         return f"TOO FEW, {each.reason.split(';')[0]}"
     if each.effect is None:
         return each.verdict
-    return f"{each.verdict} {each.effect} n={each.effect.clusters}"
+    return f"{each.verdict} {each.effect}"
 
 
 def as_json(judged: Iterable[JudgedClaim]) -> str:

@@ -24,7 +24,7 @@ from bench.cli.run_summary import (
 from bench.cli.terminal import columns, wrapped
 from bench.device.datasheet import find_datasheet
 from bench.format import NOT_MEASURABLE, end_of, half_text, seconds_text
-from bench.judge.claims import Declared, JudgedClaim, judge
+from bench.judge.claims import VERDICTS, WITH_EFFECT, Declared, JudgedClaim, judge
 from bench.judge.frame import DeviceRun, runs
 from bench.runner.run import Run
 from bench.store.schema import Measurement
@@ -32,7 +32,6 @@ from bench.store.schema import Measurement
 LINES, COLUMNS = 25, 100
 FEW = 10
 """Cases that are shown one by one: of so few no claim can be judged."""
-DECIDED = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
 
 
 def closing_lines(run: Run, *, every_case: bool = False) -> Iterator[str]:
@@ -88,11 +87,11 @@ def _results(run: Run, judged_run: DeviceRun, most: int) -> Iterator[str]:
     ]
     judged = judge([judged_run], declared) if any(each.claims for each in declared) else []
     shown = sorted(
-        (each for each in judged if each.verdict in DECIDED), key=lambda e: DECIDED.index(e.verdict)
+        (each for each in judged if each.verdict in WITH_EFFECT), key=lambda e: VERDICTS.index(e.verdict)
     )
     if not shown:
         return
-    yield from ("", "What the guides say, and what these rows say of it (effect, 95 % interval):")
+    yield from ("", "What the guides say, and what these rows say of it:")
     yield from map(_verdict_line, shown[:most])
     rest = Counter(each.verdict for each in shown[most:])
     more = ", ".join(f"{count} {word}" for word, count in rest.items())
@@ -113,7 +112,7 @@ def _case_line(row: Measurement, run: DeviceRun) -> str:
 
 def _verdict_line(judged: JudgedClaim) -> str:
     rules = ", ".join(map(str, judged.claim.rules)) or judged.claim.id
-    line = f"{rules:<8.8} {judged.verdict:<12} {judged.effect!s:<23} {judged.claim.says}"
+    line = f"{rules:<8.8} {judged.verdict:<12} {judged.effect!s:<38} {judged.claim.says}"
     most = min(COLUMNS, columns() or COLUMNS)
     return line if len(line) <= most else f"{line[: most - 1]}…"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import get_args
 
-from bench.judge.claims import JudgedClaim, Verdict
+from bench.judge.claims import VERDICTS, JudgedClaim
 from bench.sweep.experiments import EXPERIMENTS, HALF, LACKING, RULES
 
 Table = tuple[list[str], list[list[str]]]
@@ -76,7 +75,7 @@ def summary(judged: Iterable[JudgedClaim]) -> str:
     """`SUPPORTED 3 of 4, UNDECIDED 1`: how many of the claims that are about a device have which verdict."""
     judged = list(judged)
     counts = Counter(each.verdict for each in judged if each.verdict != "NOT APPLICABLE")
-    words = sorted(counts, key=get_args(Verdict).index)
+    words = sorted(counts, key=VERDICTS.index)
     if not words:
         reasons = sorted({each.reason for each in judged})
         return f"NOT APPLICABLE: {'; '.join(reasons)}" if reasons else ""

@@ -3,9 +3,12 @@
 Columns in addition to those of a Measurement and the parameters:
 
     key       the case, equal in every run
-    half      half of the 95 % interval, |ln|, with all noise that the run knows; NaN without an interval
-    shared    the part of that which all rows of a run may share
-    suspect   whether a flag casts doubt on the time
+    run_half  half of the row's 95 % interval within its run, |ln|: what moves all of the run cancels
+    assumed   whether that is only what such work usually does
+    shared    how far its run may have moved all rows of a kind together
+    suspect   whether a flag casts doubt on the time, apart from above_roof and from a wide
+              interval, which `run_half` has already
+    above_roof  whether a flag casts doubt on the time or the roof
     ridge     FLOP for each byte at which the limit of the device changes for such a row
     launch_s  launch floor, seconds
     memory_s  compute_s   terms of the roofline
@@ -38,6 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.judge.comparison_side import case_of, side
+from bench.judge.flags import SUSPECT
 from bench.judge.tensor_cores import tensor_cores
 from bench.model.predict import cached_share
 from bench.model.roofline import datasheet_s, largest_term, nearest_term, row_terms
@@ -65,13 +69,15 @@ if TYPE_CHECKING:
     from bench.sweep.load import Case
 
 ROOF_ERRORS = ("memory_down", "memory_up", "compute_down", "compute_up")
-ERRORS = ("half", "shared", *ROOF_ERRORS)
+ERRORS = ("run_half", "shared", *ROOF_ERRORS)
 """Columns that say how far off a time or a roof may be."""
 ASKED = {
     *(*FACTS, *RunKey._fields, "byte_moved", "cache_byte", "dtype", "operator", "parameters", "peak_byte"),
-    *("sm_count", "sweep", "visit"),
+    *("sm_count", "sweep", "visit", "run_half", "run_by"),
 }
 """Columns of a Measurement that claims and their tests may ask for. Selecting rows copies every column."""
+DOUBTED = SUSPECT - {"noisy", "above_roof"}
+"""Flags of rows that no claim rests on."""
 UNKNOWN = (*MEASURED, "intensity", *UNITS)
 """What is not known of a case before it is measured."""
 _UNITS = {"ridge": "ridge", "cache": "cache_byte", "launches": "launch_s"}
@@ -92,9 +98,11 @@ def claim_rows(runs: Sequence[DeviceRun]) -> pd.DataFrame:
         frame = pd.concat([frame, pd.DataFrame(derived, index=frame.index)], axis=1)
         frame["key"] = [row.case for row in rows]
         frame["item_byte"] = frame["dtype"].map(ITEM_BYTE)
-        frame["suspect"] = run.suspect[frame.index]
+        frame["assumed"] = frame["run_by"] == "assumed"
+        names = [{*run.flags[place]} for place in frame.index]
+        frame["suspect"] = [not DOUBTED.isdisjoint(of_row) for of_row in names]
+        frame["above_roof"] = ["above_roof" in of_row for of_row in names]
         known = [looks.get(case_of(row)) for row in rows]
-        frame["half"] = [max(look.down, look.up) if look else math.nan for look in known]
         frame["shared"] = [look.shared if look else 0.0 for look in known]
         parts.append(frame)
     return compact(pd.concat(parts, ignore_index=True))

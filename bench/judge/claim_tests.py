@@ -1,12 +1,10 @@
-"""The tests of claims: from rows to observations, and from those to an effect with its 95 % interval.
+"""The tests of claims: from rows to observations, of which `bench.judge.claim_lines` makes lines.
 
 An observation is a pair of rows, a line of rows or a row. Those of one cluster (a row that several are
-compared with; a line; the same case in several runs) are no independent evidence: they count as one, with
-their mean. The interval is the wider of two: Student's t over the clusters, and what the rows' own intervals
-leave of their mean. Imported rows have no intervals, so that only the first is left. An error that all
-clusters share does not shrink with their number and is added to that: how far off the roof and the level of
-the run may be, where rows are compared with a roof, and what noise alone adds to the slowest over the
-quickest of several rows.
+compared with; a line; the same case in several runs) are no independent evidence: together they are one line.
+What several rows of an observation are wrong by together is told apart (`down`, `up`): how far off the roof
+may be, where rows are compared with one, and what noise alone adds to the slowest over the quickest of
+several rows.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,33 +47,15 @@ class Seen(NamedTuple):
     value: float
     """ln of a ratio; of a slope the exponent; of a share 0 or 1."""
     half: float
-    """Half of its own 95 % interval; NaN if it has none."""
+    """Half of its own 95 % interval."""
     cluster: Hashable
     keys: tuple[str, ...] = ()
     """The cases it is made of, in the order in which they are compared."""
     down: float = 0.0
     up: float = 0.0
     """How far below and above its value all observations may be wrong together, in the unit of `value`."""
-
-
-@dataclass(frozen=True)
-class ClaimEffect:
-    """What the rows say: a ratio, an exponent or a share, with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-    clusters: int
-    pairs: int
-    """Observations in all clusters together."""
-
-    @property
-    def interval(self) -> str:
-        """`[1.150, 1.280]`, of 95 %."""
-        return f"[{self.low:.3f}, {self.high:.3f}]"
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} {self.interval}"
+    half_to: float = 0.0
+    """Half of the interval of the row that all observations of the cluster share, which is not in `half`."""
 
 
 def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
@@ -84,7 +63,7 @@ def observed(name: str, test: Any, rows: pd.DataFrame) -> list[Seen]:
     needed = [name for key in ("x", "over", "per", "y") for name in getattr(test, key, "").split("=") if name]
     needed += test.pairing.columns if isinstance(test, Ratio) else []
     if counts_memory(test) and "peak_byte" in rows:
-        rows = rows[rows["peak_byte"] > 0].assign(half=0.0)
+        rows = rows[rows["peak_byte"] > 0].assign(run_half=0.0)
     if rows.empty or any(column not in rows for column in needed):
         return []
     return [seen for seen in _TESTS[name](rows, test) if math.isfinite(seen.value)]
@@ -111,46 +90,6 @@ def cluster_count(test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> i
     return min(counts) if getattr(test, "less", None) is not None else counts[0]
 
 
-def effect(name: str, test: Any, seen: Sequence[Seen], against: Sequence[Seen]) -> ClaimEffect | None:
-    """Their effect; None from fewer than two clusters. `against`: what a ratio with `less` is divided by."""
-    clusters = cluster_count(test, seen, against)
-    if clusters < 2:
-        return None
-    mean, half = _mean(seen)
-    if name == "share":
-        return _wilson(mean, clusters, len(seen))
-    if against:
-        other, other_half = _mean(against)
-        mean, half = mean - other, math.hypot(half, other_half)
-    down, up = (float(np.mean([getattr(each, side) for each in seen])) for side in ("down", "up"))
-    of = (mean, mean - half - down, mean + half + up)
-    if name != "slope":
-        of = (math.exp(of[0]), math.exp(of[1]), math.exp(of[2]))
-    return ClaimEffect(*of, clusters, len(seen) + len(against))
-
-
-def _mean(seen: Sequence[Seen]) -> tuple[float, float]:
-    """Mean over clusters, at least two, and half of its 95 % interval."""
-    clusters: dict[Hashable, list[Seen]] = defaultdict(list)
-    for each in seen:
-        clusters[each.cluster].append(each)
-    n = len(clusters)
-    means = np.array([np.mean([each.value for each in cluster]) for cluster in clusters.values()])
-    halves = np.array([np.fmax.reduce([each.half for each in cluster]) for cluster in clusters.values()])
-    if np.isfinite(halves).any():  # a row without an interval is no better known than the others
-        halves = np.where(np.isfinite(halves), halves, np.nanmax(halves))
-    apart = student(n - 1, 0.95) * float(means.std(ddof=1)) / math.sqrt(n)
-    own = math.sqrt(float((halves**2).sum())) / n
-    return float(means.mean()), max(apart, own) if math.isfinite(own) else apart
-
-
-def _wilson(share: float, n: int, pairs: int) -> ClaimEffect:
-    """The interval of Wilson, which a share of 0 or 1 has too."""
-    z = NORMAL**2 / n
-    middle, half = (share + z / 2) / (1 + z), NORMAL / (1 + z) * math.sqrt((share * (1 - share) + z / 4) / n)
-    return ClaimEffect(share, middle - half, middle + half, n, pairs)
-
-
 def _lines(rows: pd.DataFrame, moving: Collection[str]) -> Iterator[tuple[Hashable, pd.DataFrame]]:
     """(cluster, rows) of rows that are alike in all but these columns."""
     columns = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
@@ -165,7 +104,7 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
     alike = [name for name in (*ALIKE, *parameter_names(rows)) if name not in moving]
     # By a column that is the same in all rows none has to be compared.
     alike = [name for name in alike if _differs(rows[name].to_numpy())] or alike[:1]
-    kept = rows[[*alike, *pairing.columns, "key", "half"]]
+    kept = rows[[*alike, *pairing.columns, "key", "run_half"]]
     kept = kept.assign(log=np.log(rows[test.y].astype(float) / (rows[test.per] if test.per else 1.0)))
     above, below = kept[holds(rows, test.of)], kept[holds(rows, test.to)]
     if pairing.how == "times":
@@ -188,9 +127,10 @@ def _ratio(rows: pd.DataFrame, test: Ratio) -> Iterator[Seen]:
         of_run = [pairs[name] for name in RunKey._fields if name in pairs]
         least = far.groupby([*of_run, pairs["key"]]).transform("min")
         pairs = pairs[far <= least * (1 + 1e-9)]
-    half = np.hypot(pairs["half"], pairs["half_to"])
-    keys = zip(pairs["key"], pairs["key_to"], strict=True)
-    yield from map(Seen, pairs["log"] - pairs["log_to"], half, pairs["key_to"], keys)
+    log, keys = pairs["log"] - pairs["log_to"], zip(pairs["key"], pairs["key_to"], strict=True)
+    half, half_to = pairs["run_half"], pairs["run_half_to"]
+    for seen in zip(log, half, pairs["key_to"], keys, half_to, strict=True):
+        yield Seen(*seen[:4], half_to=seen[4])
 
 
 def _differs(values: npt.NDArray[Any]) -> bool:
@@ -224,11 +164,13 @@ def _slope(rows: pd.DataFrame, test: Slope) -> Iterator[Seen]:
         if line[along].max() >= SPAN * line[along].min():
             x, y = (np.log(line[name].to_numpy(float)) for name in (along, test.of))
             x -= x.mean()
-            # A share is one of a few calls, whose noise no row knows: lines differ by it.
-            halves = np.full(len(line), np.nan) if test.of == "rest_share" else line["half"].to_numpy()
-            half = math.sqrt(float(((x * halves) ** 2).sum()))
-            exponent = float((x * y).sum() / (x**2).sum())
-            yield Seen(exponent, half / float((x**2).sum()), cluster, tuple(line["key"]))
+            width = float((x**2).sum())
+            exponent = float((x * y).sum()) / width
+            half = math.sqrt(float(((x * line["run_half"].to_numpy()) ** 2).sum())) / width
+            if test.of == "rest_share":  # of a few calls, whose noise no row knows: its points scatter by it
+                apart, freedom = float(((y - y.mean() - exponent * x) ** 2).sum()), len(line) - 2
+                half = student(freedom, 0.95) * math.sqrt(apart / freedom / width) if freedom else math.inf
+            yield Seen(exponent, half, cluster, tuple(line["key"]))
 
 
 def _spread(rows: pd.DataFrame, test: Spread) -> Iterator[Seen]:
@@ -249,7 +191,7 @@ def _chance(ranked: pd.DataFrame) -> float:
     Those whose intervals reach its time may truly be as quick, or as slow, as it is. Of so many normal
     deviations the greatest is taken as Blom (1958) approximates it. 0 for rows without intervals.
     """
-    logs, half = np.log(ranked["median_s"].to_numpy()), ranked["half"].to_numpy()
+    logs, half = np.log(ranked["median_s"].to_numpy()), ranked["run_half"].to_numpy()
     tied = half[np.abs(logs - logs[0]) <= np.hypot(half, half[0])]
     if not len(tied):
         return 0.0
@@ -259,7 +201,7 @@ def _chance(ranked: pd.DataFrame) -> float:
 
 class _Point(NamedTuple):
     median_s: float
-    half: float
+    run_half: float
     key: str
 
 
@@ -269,15 +211,15 @@ def _points(line: pd.DataFrame) -> list[_Point]:
 
 def _over(above: _Point, below: _Point, cluster: Hashable, of: Sequence[_Point]) -> Seen:
     value = math.log(above.median_s / below.median_s)
-    return Seen(value, math.hypot(above.half, below.half), cluster, tuple(point.key for point in of))
+    return Seen(value, math.hypot(above.run_half, below.run_half), cluster, tuple(point.key for point in of))
 
 
 def _bound(rows: pd.DataFrame, test: Bound) -> Iterator[Seen]:
     rows = rows[rows[f"{test.by}_s"] > 0]
     logs = np.log(rows["median_s"] / rows[f"{test.by}_s"])
-    # A formula has no interval of its own.
+    # A formula has no interval of its own. Roofs are visited at other times than rows, and move with the run.
     down, up = (np.hypot(rows.get(f"{test.by}_{side}", 0.0), rows["shared"]) for side in ("down", "up"))
-    yield from map(Seen, logs, rows["half"], rows["key"], zip(rows["key"]), down, up)
+    yield from map(Seen, logs, rows["run_half"], rows["key"], zip(rows["key"]), down, up)
 
 
 def _jumps(rows: pd.DataFrame, test: Jumps) -> Iterator[Seen]:
@@ -318,7 +260,7 @@ def _knee(rows: pd.DataFrame, test: Knee) -> Iterator[Seen]:
         flat, steep = line[line[test.x] <= FLAT * ridge], line[line[test.x] >= STEEP * ridge]
         if len(flat) > 1 and len(steep) > 1:
             knee = flat["median_s"].median() / (steep["median_s"] / steep[test.x]).median()
-            half = math.hypot(flat["half"].max(), steep["half"].max())
+            half = math.hypot(flat["run_half"].max(), steep["run_half"].max())
             # The run may have had slow memory, and not slow arithmetic.
             down = up = math.hypot(flat["shared"].max(), steep["shared"].max())
             if isinstance(test.to, str):  # slower memory moves the ridge up, slower arithmetic down

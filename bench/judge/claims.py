@@ -1,13 +1,14 @@
 """Verdicts on claims: what the rows of a device say about the statements of the documents.
 
-*   SUPPORTED: the whole 95 % interval of the effect is where the claim expects it. CONTRADICTED: none of it.
-    UNDECIDED: it holds a bar.
-*   TOO FEW: fewer clusters of rows than the claim asks for.
+*   SUPPORTED: every line that is decided is as the claim expects. CONTRADICTED: most are not. PARTLY: some
+    are not, and the verdict says where. UNDECIDED: half of the lines or more are not decided.
+*   TOO FEW: fewer lines than the claim asks for.
 *   NOT MEASURED: not one, and the cases that are missing could be measured here.
 *   NOT APPLICABLE: the claim is about other devices, or nothing that it is about runs on this one.
 
-Bars, selections and least numbers stand in the sweep's file, which is older than the run. Rows whose time a
-flag makes suspect are left out, and counted.
+A line is decided by the noise of its own rows (`bench.judge.claim_lines`). Bars, selections and least numbers
+stand in the sweep's file, which is older than the run. Rows whose time a flag makes suspect are left out, and
+counted; a row that is quicker than its roof only where rows are compared with roofs.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from pydantic import ValidationError
 
+from bench.judge.claim_lines import ClaimEffect, effect
 from bench.judge.claim_rows import UNKNOWN, case_rows, claim_rows, compact, selected
-from bench.judge.claim_tests import ClaimEffect, both_sides, cluster_count, counts_memory, effect
+from bench.judge.claim_tests import both_sides, cluster_count, counts_memory
 from bench.spec import ITEM_BYTE
-from bench.sweep.claims import Claim, Ratio
+from bench.sweep.claims import Bound, Claim, Knee, Ratio, Share
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +32,12 @@ if TYPE_CHECKING:
     from bench.judge.frame import DeviceRun
     from bench.sweep.load import Case
 
-Verdict = Literal["SUPPORTED", "CONTRADICTED", "UNDECIDED", "TOO FEW", "NOT MEASURED", "NOT APPLICABLE"]
+WithEffect = Literal["SUPPORTED", "PARTLY", "CONTRADICTED", "UNDECIDED"]
+"""Verdicts that rest on enough rows."""
+Verdict = WithEffect | Literal["TOO FEW", "NOT MEASURED", "NOT APPLICABLE"]
+WITH_EFFECT: tuple[WithEffect, ...] = get_args(WithEffect)
+VERDICTS: tuple[Verdict, ...] = (*WITH_EFFECT, "TOO FEW", "NOT MEASURED", "NOT APPLICABLE")
+"""All, in the order in which they are shown."""
 
 Written = Literal["before the run", "after the run", "in the result"]
 """Whether the rows' own file has the same claims, so that they stood before the rows were measured; `in the
@@ -106,10 +113,11 @@ class _SweepRows:
 
 def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim:
     """The verdict on a claim."""
-    name, test = claim.test
-    rows, runs = sweep.timed, sweep.runs
+    test, rows, runs = claim.test[1], sweep.timed, sweep.runs
     if counts_memory(test):
         rows = rows.assign(suspect=False)  # whatever made a time doubtful, memory was counted
+    elif isinstance(test, Bound | Knee | Share):
+        rows = rows.assign(suspect=rows["suspect"] | rows["above_roof"])
     other = _other_device(claim, runs)
     suspect = 0 if other else int(_wanted(rows, claim)["suspect"].sum())
 
@@ -119,17 +127,25 @@ def _judged(claim: Claim, sweep: _SweepRows) -> JudgedClaim:
 
     if other:
         return verdict("NOT APPLICABLE", other)
-    seen, against = both_sides(claim, rows[~rows["suspect"]])
+    sound = rows[~rows["suspect"]]
+    seen, against = both_sides(claim, sound)
     clusters = cluster_count(test, seen, against)
-    of = effect(name, test, seen, against)
+    of = effect(claim, sound, seen, against)
     if of is not None and clusters >= claim.least:
-        answer = claim.expected.answer(of.low, of.high)
-        return verdict("UNDECIDED" if answer is None else "SUPPORTED" if answer else "CONTRADICTED", of=of)
+        return verdict(_word(of), of=of)
     untried = clusters == 0 and not suspect
     refusal, missing = _missing(claim, sweep) if untried or sweep.declared.cases else ("", "")
     if untried:
         return verdict("NOT APPLICABLE", refusal) if refusal else verdict("NOT MEASURED", missing)
     return verdict("TOO FEW", "; ".join(filter(None, [f"{clusters} of {claim.least}", missing])), of)
+
+
+def _word(of: ClaimEffect) -> Verdict:
+    if 2 * of.decided <= of.lines:
+        return "UNDECIDED"
+    if not of.failing:
+        return "SUPPORTED"
+    return "CONTRADICTED" if of.failing > of.holding else "PARTLY"
 
 
 def _wanted(rows: pd.DataFrame, claim: Claim) -> pd.DataFrame:

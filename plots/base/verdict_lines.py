@@ -55,7 +55,7 @@ def _lines(judged: Sequence[JudgedClaim]) -> list[str]:
 
 def _line(judged: JudgedClaim) -> str:
     claim = judged.claim
-    effect = f"{judged.effect}, n = {judged.effect.clusters}" if judged.effect is not None else ""
+    effect = str(judged.effect or "")
     decided = f"{judged.verdict}, {effect}, expected {claim.expect}{_suspect(judged)}"
     return f"{_named(judged)}: {decided}. {claim.says}."
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.judge.claims import JudgedClaim, Verdict
+from bench.judge.claims import VERDICTS, WITH_EFFECT, JudgedClaim
 from bench.sweep.experiments import RULES
 from plots.report.section import Results, Section, filled
-
-DECIDED: tuple[Verdict, ...] = ("SUPPORTED", "CONTRADICTED", "UNDECIDED")
-"""Verdicts with an effect, in the order of the page."""
 
 
 def section(results: Results) -> Section:
@@ -23,14 +20,14 @@ def section(results: Results) -> Section:
         parts=_claims([of_group for _, of_group in groups]),
         groups=[label_of[group[0].key] if len(group) == 1 else group[0].device for group, _ in groups],
         rules=RULES,
-        decided=DECIDED,
+        decided=WITH_EFFECT,
         imported=any(run.imported for run in runs),
     )
     return Section("What the guides say, and what these rows say of it", "rules", html)
 
 
 def _claims(judged: Sequence[Sequence[JudgedClaim]]) -> list[list[dict[str, Any]]]:
-    """Claims that some run decides, claims whose interval holds the bar, and those without an effect.
+    """Claims that some run decides, claims that too few lines decide, and those without an effect.
 
     Each has its sweep and its `verdicts` in the order of the groups, None where a group lacks the sweep.
     """
@@ -41,9 +38,11 @@ def _claims(judged: Sequence[Sequence[JudgedClaim]]) -> list[list[dict[str, Any]
     rows = []
     for (name, sweep), by_group in verdicts.items():
         claim = next(iter(by_group.values())).claim
-        words = (DECIDED.index(each.verdict) for each in by_group.values() if each.verdict in DECIDED)
+        first = min(VERDICTS.index(each.verdict) for each in by_group.values())
         of_groups = [by_group.get(number) for number in range(len(judged))]
         row = {"claim": claim, "sweep": sweep, "verdicts": of_groups}
-        rows.append((min(words, default=len(DECIDED)), name, row))
+        rows.append((first, name, row))
     rows.sort(key=lambda row: row[:2])
-    return [[row for first, _, row in rows if first in part] for part in ((0, 1), (2,), (3,))]
+    open_at, unjudged_at = VERDICTS.index("UNDECIDED"), len(WITH_EFFECT)
+    parts = (range(open_at), range(open_at, unjudged_at), range(unjudged_at, len(VERDICTS)))
+    return [[row for first, _, row in rows if first in part] for part in parts]

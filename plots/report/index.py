@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.errors import UserError
 from bench.judge.achieved import by_age
-from bench.judge.claims import JudgedClaim
+from bench.judge.claims import WITH_EFFECT, JudgedClaim
 from bench.judge.frame import DeviceRun
 from bench.sweep.experiments import LACKING, RULES
 from plots.report import cases, claims, devices, implementations, machine, page
@@ -87,7 +87,7 @@ def _rules(judged: Sequence[JudgedClaim]) -> list[tuple[int, str, str, str]]:
     for number, says in RULES.items():
         speaking = [each for each in judged if number in each.claim.rules]
         counts = Counter(each.verdict for each in speaking)
-        words = ", ".join(f"{counts[word]} {word}" for word in claims.DECIDED if counts[word])
+        words = ", ".join(f"{counts[word]} {word}" for word in WITH_EFFECT if counts[word])
         lacking = f"needs {LACKING[number]}" if number in LACKING else "not in these results"
         lines.append((number, says, words, "" if speaking else lacking))
     return lines

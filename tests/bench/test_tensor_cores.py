@@ -80,6 +80,6 @@ def test_a_claim_selects_by_it_and_what_is_unknown_counts_for_neither_side() -> 
     share = {"share": {"of": {"tensor_cores": "used"}}, "where": {"tensor_cores": ["used", "unused"]}}
     found = judged(claim_of("share", "above 0.3", **share), rows)
     assert found.verdict == "SUPPORTED"
-    assert (found.effect.value, found.effect.clusters) == (0.5, 60)
+    assert (found.effect.value, found.effect.lines) == (0.5, 60)
     none = judged(claim_of("share", "above 0.3", **share), rows[60:])
     assert none.verdict == "NOT MEASURED", "names that nobody knows are no evidence"

@@ -1,0 +1,293 @@
+"""The lines of a claim, each decided by the noise of its own rows: how many hold, where not, and by how much.
+
+A line is a pair, a line of rows, an edge or a row: whatever `bench.judge.claim_tests` makes one cluster of.
+Whether its effect is where the claim expects it is asked twice, in each direction, by Student's t with the
+freedom that the intervals of rows have. Of many lines some are off by chance: of those that are said to hold,
+and apart from them of those that are said not to, no more than `CHANCE` may be wrong (Benjamini and Hochberg,
+J. R. Stat. Soc. B 57, 1995). So one line of a true rule, that is off by chance, is left undecided.
+
+A share is one number, with the interval of Wilson.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.format import count_text
+from bench.judge.claim_tests import ALIKE, Seen
+from bench.judge.frame import parameter_names
+from bench.judge.within_run import PRIOR_FREEDOM
+from bench.sampling.publish import student
+from bench.store.schema import RunKey
+from bench.sweep.claims import Bound, Claim, ExpectedRange, Jumps, Knee, Ratio, Slope
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHANCE = 0.025
+"""Share of the lines that are said to hold, or not to, that may be wrong."""
+FREEDOM = PRIOR_FREEDOM + 2
+"""Degrees of freedom of the interval of a row that was visited three times."""
+MOST_NAMED = 4
+"""Exceptions of which one is named, if no parameter tells them from the others."""
+NOUNS: Mapping[str, str] = {
+    "ratio": "pair", "slope": "line", "spread": "group", "bound": "row", "across": "edge", "within": "column",
+    "knee": "line", "share": "row",
+}  # fmt: skip
+"""Kind of test, or of jump -> what its lines are called."""
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Line(NamedTuple):
+    """One line."""
+
+    value: float
+    """ln of a ratio; of a slope the exponent; of a share 0 or 1."""
+    half: float
+    """Half of the 95 % interval that its own rows leave."""
+    down: float
+    up: float
+    """How far below and above its value all lines may be wrong together."""
+    keys: tuple[str, ...]
+    """The cases of one of its observations."""
+
+
+@dataclass(frozen=True)
+class ClaimEffect:
+    """What the rows say: ratios, exponents or a share, and in how many lines they are as expected."""
+
+    value: float
+    """The median of all lines."""
+    low: float
+    high: float
+    """The least and the greatest of the lines that are decided, or of all if none is; of a share, the ends of
+    its 95 % interval."""
+    lines: int
+    holding: int
+    failing: int
+    """How many are as expected, and how many are not; of the others nothing can be said."""
+    exceptions: str = ""
+    """Where the fewer of the two are: `not at k of 2048 and more`."""
+    assumed: float = 0.0
+    """Half of the widest interval, as a share, that decided a line and was assumed; 0 if none was."""
+    noun: str = "line"
+    unit: str = "{} times"
+
+    @property
+    def decided(self) -> int:
+        """How many lines are decided."""
+        return self.holding + self.failing
+
+    @property
+    def size(self) -> str:
+        """`time ~ batch^0.39 to ^0.58`, `1.02 to 1.31 times`, `39 % [31, 47]`."""
+        return sizes([self])
+
+    def __str__(self) -> str:
+        if self.noun == "share":
+            return f"{self.size} of {count_text(self.lines, 'row')}"
+        open_lines = self.lines - self.decided
+        counts = [f"{self.holding} of {count_text(self.decided, self.noun)}"] if self.decided else []
+        counts += [f"{open_lines} undecided" if counts else f"{count_text(open_lines, self.noun)} undecided"]
+        assumed = f" (±{100 * self.assumed:.2g} % assumed)" if self.assumed else ""
+        not_at = f"; {self.exceptions}" if self.exceptions else ""
+        return f"{', '.join(counts[: 1 + (open_lines > 0)])}: {self.size}{assumed}{not_at}"
+
+
+def sizes(effects: Sequence[ClaimEffect]) -> str:
+    """The range of one claim's effects on several devices, with its unit."""
+    low, high = min(each.low for each in effects), max(each.high for each in effects)
+    unit = effects[0].unit
+    if effects[0].noun == "share":
+        shares = [100 * each.value for each in effects]
+        ends = f"[{100 * low:.0f}, {100 * high:.0f}]"
+        return (
+            f"{shares[0]:.0f} % {ends}" if len(shares) == 1 else f"{min(shares):.0f} to {max(shares):.0f} %"
+        )
+    if "^" in unit:
+        low_text, high_text = f"{low:.2f}", f"^{high:.2f}"
+    else:
+        low_text, high_text = f"{low:.3g}", f"{high:.3g}"
+    return unit.format(low_text if low_text == high_text.strip("^") else f"{low_text} to {high_text}")
+
+
+def _unit(test: Any) -> str:
+    if isinstance(test, Slope):
+        of = {"median_s": "time", "peak_byte": "memory", "rest_share": "share"}[test.of]
+        return f"{of} ~ {test.columns[0]}^{{}}"
+    if isinstance(test, Bound):
+        return f"{{}} times {'the ' if test.by == 'formula' else ''}{test.by}'s time"
+    if isinstance(test, Knee):
+        return f"{{}} times {'the ridge' if test.to == 'ridge' else test.to}"
+    return "{} times the memory" if isinstance(test, Ratio) and test.y == "peak_byte" else "{} times"
+
+
+def lines_of(seen: Sequence[Seen]) -> list[Line]:
+    """One line for each cluster: the mean of its observations. Their rows err apart, but for a shared one."""
+    clusters: dict[Hashable, list[Seen]] = defaultdict(list)
+    for each in seen:
+        clusters[each.cluster].append(each)
+    made = []
+    for cluster in clusters.values():
+        value, half, down, up = np.mean(
+            [(e.value, e.half**2, e.down, e.up) for e in cluster], axis=0
+        ).tolist()
+        own = math.sqrt(half / len(cluster))
+        made.append(Line(value, math.hypot(own, max(e.half_to for e in cluster)), down, up, cluster[0].keys))
+    return made
+
+
+def effect(
+    claim: Claim, rows: pd.DataFrame, seen: Sequence[Seen], against: Sequence[Seen]
+) -> ClaimEffect | None:
+    """What the observations of a claim say of it; None of fewer than two lines. `rows`: those observed.
+
+    `against`: the observations of a ratio that this one is `less` than, whose mean each line is divided by.
+    """
+    name, test = claim.test
+    made = lines_of(seen)
+    if len(made) < 2 or (getattr(test, "less", None) is not None and not against):
+        return None
+    if name == "share":
+        return _share(claim, made)
+    value, half, down, up = np.array([line[:4] for line in made]).T
+    if against:
+        other = lines_of(against)
+        value = value - np.mean([line.value for line in other])
+        half = np.hypot(half, math.sqrt(sum(line.half**2 for line in other)) / len(other))
+    unknown = {*rows.loc[rows["assumed"], "key"]}
+    assumed = np.array([not unknown.isdisjoint(line.keys) for line in made])
+    if assumed.sum() > 1:  # rows differ by no more than their lines do
+        apart = student(int(assumed.sum()) - 1, 0.95) * float(value[assumed].std(ddof=1))
+        half, assumed = np.where(assumed, np.minimum(half, apart), half), assumed & (half <= apart)
+    is_exponent = isinstance(test, Slope)
+    expected = claim.expected
+    ways = chances(value, half, down, up, expected if is_exponent else _logs(expected))
+    holding, failing = map(named, ways)
+    told = holding | failing
+    # Where lines are known to be of both kinds, those count that are known by name.
+    counts = (
+        int(holding.sum()) if failing.any() else count(ways[0]),
+        int(failing.sum()) if holding.any() else count(ways[1]),
+    )
+    shown = value[told] if told.any() else value
+    ends = np.array([np.median(value), shown.min(), shown.max()])
+    middle, low, high = (ends if is_exponent else np.exp(ends)).tolist()
+    return ClaimEffect(
+        middle,
+        low,
+        high,
+        len(made),
+        *counts,
+        exceptions=_exceptions(test, rows, made, holding, failing),
+        assumed=math.expm1(half[told & assumed].max(initial=0.0)),
+        noun=NOUNS[test.of if isinstance(test, Jumps) else name],
+        unit=_unit(test),
+    )
+
+
+def _logs(expected: ExpectedRange) -> ExpectedRange:
+    low, high = (math.log(bar) if bar > 0 else -math.inf for bar in expected[:2])
+    return ExpectedRange(low, high, expected.outside)
+
+
+def chances(
+    value: Floats, half: Floats, down: Floats, up: Floats, expected: ExpectedRange
+) -> tuple[Floats, Floats]:
+    """The chance of each line if it is not as expected, and if it is."""
+    from scipy import stats
+
+    unit = half / student(FREEDOM, 0.95)
+
+    def chance(distance: Floats) -> Floats:
+        """That of being so far beyond a bar if it is not. Without noise 0, at the bar too."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return stats.t.sf(np.nan_to_num(distance / unit, nan=math.inf, posinf=math.inf), FREEDOM)
+
+    inside = np.maximum(chance(value - down - expected.low), chance(expected.high - value - up))
+    apart = np.minimum(chance(expected.low - value - up), chance(value - down - expected.high))
+    return (apart, inside) if expected.outside else (inside, apart)
+
+
+def named(chances: Floats) -> Bools:
+    """Which lines are so, beyond chance."""
+    from scipy import stats
+
+    return stats.false_discovery_control(chances) <= CHANCE
+
+
+def count(chances: Floats) -> int:
+    """How many lines at least are so: those named, or more of which it is not known which they are.
+
+    At least u of n are if the n - u + 1 largest chances are together (Fisher) too small for none of these to
+    be (Benjamini and Heller, Biometrics 64, 2008).
+    """
+    from scipy import stats
+
+    ranked = np.sort(np.maximum(chances, np.finfo(float).tiny))
+    together = (stats.combine_pvalues(ranked[place:]).pvalue <= CHANCE for place in range(len(ranked)))
+    return int(max(named(chances).sum(), sum(itertools.takewhile(bool, together))))
+
+
+def _share(claim: Claim, made: Sequence[Line]) -> ClaimEffect:
+    from scipy import stats
+
+    count = len(made)
+    share = sum(line.value for line in made) / count
+    ends = stats.binomtest(round(share * count), count).proportion_ci(method="wilson")
+    answer = claim.expected.answer(ends.low, ends.high)
+    counts = (count, count * (answer is True), count * (answer is False))
+    return ClaimEffect(share, ends.low, ends.high, *counts, noun="share")
+
+
+def _exceptions(test: Any, rows: pd.DataFrame, made: Sequence[Line], holding: Bools, failing: Bools) -> str:
+    """Where the fewer of the decided lines are, by the parameter that tells them from the others."""
+    if not (holding.any() and failing.any()):
+        return ""
+    moving = {*test.columns} if isinstance(test, Slope) else {getattr(test, "over", "")}
+    moving |= {test.x} if isinstance(test, Knee) else set()
+    named = (*ALIKE, *parameter_names(rows), "intensity")
+    names = [name for name in named if name not in {*RunKey._fields, *moving}]
+    told = holding | failing
+    few = (failing if failing.sum() <= holding.sum() else holding)[told]
+    cases = rows.drop_duplicates("key").set_index("key")[names]
+    table = cases.loc[[line.keys[-1] for line, is_told in zip(made, told, strict=True) if is_told]]
+    word = "not" if failing.sum() <= holding.sum() else "only"
+    return f"{word} at {where}" if (where := _where(table, few)) else ""
+
+
+def _where(table: pd.DataFrame, few: Bools) -> str:
+    """What tells the few from the others: one parameter, else the names of the first; empty of many."""
+    columns: dict[tuple[Any, ...], list[str]] = {}
+    for name in table:
+        columns.setdefault(tuple(table[name]), []).append(str(name))
+    named = {" = ".join(names): np.array(values, dtype=object) for values, names in columns.items()}
+    for name, values in named.items():
+        ours, others = values[few], values[~few]
+        if all(isinstance(value, int | float) for value in values):
+            if min(ours) > max(others):
+                return f"{name} of {_text(min(ours))} and more"
+            if max(ours) < min(others):
+                return f"{name} of {_text(max(ours))} and less"
+        if {*ours}.isdisjoint(others) and len({*ours}) == 1:
+            return f"{name} {_text(ours[0])}"
+    if few.sum() > MOST_NAMED:
+        return ""
+    differing = [name for name, values in named.items() if len({*values}) > 1 and name != "intensity"]
+    first = ", ".join(f"{name} {_text(named[name][few][0])}" for name in differing)
+    return first + (f" and {few.sum() - 1} more" if few.sum() > 1 else "")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() else f"{value:.3g}"
+    return str(value)
