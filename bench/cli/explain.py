@@ -191,7 +191,7 @@ def _calibrated(row: Measurement, run: DeviceRun) -> Facts:
     peak = ceilings.peak_flop_per_s.get((row.arithmetic, row.dtype))
     if row.flop and peak:
         took = seconds_text(row.flop / peak.per_s)
-        yield "", f"compute  {took:>8} at {amount_text(peak.per_s, 'FLOP/s')}, from {peak.row}"
+        yield "", f"compute  {took:>8} at {amount_text(peak.per_s, 'FLOP/s')} at best, from {peak.row}"
     per_byte_s = ceilings.second_per_byte(share)
     if byte and per_byte_s is not None:
         known = ceilings.bandwidth_byte_per_s

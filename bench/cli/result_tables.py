@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.case_name import problem_name
+from bench.cli.run_summary import best_text
 from bench.cli.table import table_lines
 from bench.errors import UserError
-from bench.format import amount_text, ends_text, seconds_text
+from bench.format import ends_text, seconds_text
 from bench.judge.frame import DeviceRun
 from bench.judge.implementations import Side, side_by_side
 
@@ -63,6 +64,6 @@ def ceilings_lines(runs: Sequence[DeviceRun]) -> Iterator[str]:
         for condition, ceilings in sorted(run.measured_ceilings.items()):
             yield f"{run.device} {run.name}: {condition}"
             for ceiling in ceilings.listed():
-                value = amount_text(ceiling.value, ceiling.unit)
+                value = best_text(ceiling.median, ceiling.value, ceiling.unit)
                 interval = ends_text(ceiling.low, ceiling.high, ceiling.unit)
-                yield f"  {ceiling.name:<40} {value:>14}   {interval}"
+                yield f"  {ceiling.name:<40} {value:>34}   {interval}"

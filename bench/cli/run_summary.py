@@ -24,7 +24,7 @@ from bench.judge.flags import CONTENDED, FLAGS, SUSPECT, waited_share
 from bench.judge.frame import DeviceRun
 from bench.judge.noise import PUBLISHED, is_published
 from bench.judge.within_run import scatter_text
-from bench.model.ceilings import VARIED, Ceiling, Ceilings
+from bench.model.ceilings import VARIED, Ceilings
 from bench.model.predict import reached
 from bench.store.schema import Measurement
 
@@ -133,10 +133,11 @@ def reached_sentence(run: DeviceRun) -> str:
     reached = []
     if copy := ceilings.bandwidth_byte_per_s.get(0.5):
         speeds = ": its memory has two speeds, so shares of memory's roof are ranges" if copy.speeds else ""
-        reached.append(f"copies {_rate_text(copy, 'B/s')}{speeds}")
+        reached.append(f"copies {best_text(copy.median_per_s, copy.per_s, 'B/s')}{speeds}")
     peaks = {dtype: each for (kind, dtype), each in ceilings.peak_flop_per_s.items() if kind == "matrix"}
     if peaks:
-        listed = ", ".join(f"{_rate_text(peak, 'FLOP/s')} in {dtype}" for dtype, peak in peaks.items())
+        rates = {dtype: best_text(peak.median_per_s, peak.per_s, "FLOP/s") for dtype, peak in peaks.items()}
+        listed = ", ".join(f"{rate} in {dtype}" for dtype, rate in rates.items())
         reached.append(f"multiplies matrices at {listed}")
     if ceilings.launch_s:
         # A CPU launches nothing: it is the time of a call into torch that computes next to nothing.
@@ -145,11 +146,10 @@ def reached_sentence(run: DeviceRun) -> str:
     return f"{run.device_name} {'; '.join(reached)}." if reached else ""
 
 
-def _rate_text(roof: Ceiling, unit: str) -> str:
-    """`80 GB/s`; `46 or 80 GB/s` where the visits to it have two speeds, `46 to 80 GB/s` where they vary."""
-    ends, word = roof.speeds or (roof.slow_per_s, roof.per_s), "or" if roof.speeds else "to"
-    slow, fast = (amount_text(end, unit) for end in ends)
-    return fast if slow == fast else f"{slow.removesuffix(fast.partition(' ')[2]).rstrip()} {word} {fast}"
+def best_text(usual: float, best: float, unit: str) -> str:
+    """`46.2 GB/s (80 GB/s at best)`: what tables show of its row, and the roof, where they differ."""
+    texts = amount_text(usual, unit), amount_text(best, unit)
+    return texts[1] if not texts[0] or texts[0] == texts[1] else f"{texts[0]} ({texts[1]} at best)"
 
 
 def reached_text(row: Measurement, ceilings: Ceilings) -> str:

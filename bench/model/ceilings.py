@@ -64,6 +64,8 @@ class Ceiling:
     """The rate of each visit to it, in time order; first those at another level than the published ones."""
     reached: Mapping[str, float] = field(default_factory=dict)
     """Implementation -> the highest rate that it was measured with."""
+    median_per_s: float = math.nan
+    """The rate by the median of its row, which tables and curves show of that row."""
 
     @property
     def slow_per_s(self) -> float:
@@ -107,12 +109,15 @@ class Listed(NamedTuple):
 
     name: str
     value: float
+    """A time, or the highest rate."""
     low: float
     high: float
     """The ends of the 95 % interval."""
     unit: str
     """`s`, `FLOP/s` or `byte/s`."""
     row: str
+    median: float
+    """What tables and curves show of the row."""
 
 
 @dataclass(frozen=True)
@@ -226,8 +231,11 @@ class Ceilings:
         times = {"launch floor": self.launch} if self.launch else {}
         times |= {f"step 128x128x{STEP_K} {dtype}": duration for dtype, duration in self.step.items()}
         times |= {f"tile 128x128 {dtype} without steps": duration for dtype, duration in self.tile.items()}
-        of_time = [Listed(n, d.seconds, d.low_s, d.high_s, "s", d.row) for n, d in times.items()]
-        of_rate = [Listed(n, c.per_s, c.low_per_s, c.high_per_s, u, c.row) for n, (c, u) in rates.items()]
+        of_time = [Listed(n, d.seconds, d.low_s, d.high_s, "s", d.row, d.seconds) for n, d in times.items()]
+        of_rate = [
+            Listed(n, c.per_s, c.low_per_s, c.high_per_s, u, c.row, c.median_per_s)
+            for n, (c, u) in rates.items()
+        ]
         floor = [each for each in of_time if each.name == "launch floor"]
         return [*floor, *of_rate, *(each for each in of_time if each not in floor)]
 
@@ -397,8 +405,9 @@ def _rate(row: Measurement, count: float, floor_s: float = 0.0) -> Ceiling:
     high_per_s = count / low_s if low_s > 0 else math.inf
     rates = tuple(count / (each_s - floor_s) for each_s in visit_medians_s(row) if each_s > floor_s)
     per_s = count / (quickest_s - floor_s)
-    reached = {row.implementation: per_s}
-    return Ceiling(per_s, count / high_s, high_per_s, row_name(row), rates, reached)
+    reached, median_s = {row.implementation: per_s}, _seconds(row.median_s) - floor_s
+    median_per_s = count / median_s if median_s > 0 else per_s
+    return Ceiling(per_s, count / high_s, high_per_s, row_name(row), rates, reached, median_per_s)
 
 
 def visit_medians_s(row: Measurement) -> list[float]:

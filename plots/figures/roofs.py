@@ -173,7 +173,7 @@ def _roof(axes: Axes, roof: Roof, factor: float, place: int) -> None:
         _along_slope(axes, roof, text, place, factor)
     if not roof.peak or roof.kind == "cached":
         return
-    label = amount_text(roof.peak, "FLOP/s") + ("" if solid else " stated")
+    label = amount_text(roof.peak, "FLOP/s") + (" at best" if solid else " stated")
     # Side by side, since the two roofs may be close.
     at = (axes.get_xlim()[1], roof.peak * factor)
     # The roof of the datasheet may run through the number of the measured one.
@@ -194,7 +194,8 @@ def _along_slope(axes: Axes, roof: Roof, text: dict[str, Any], place: int, facto
     """Write the bandwidth along the slope, near where it enters the picture, if the slope is long enough."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     bandwidth = roof.bandwidth or 0.0
-    source = {"measured": "copy", "stated": "stated", "cached": f"copy of {roof.label}"}[roof.kind]
+    copies = {"measured": "at best, a copy", "cached": f"at best, a copy of {roof.label}"}
+    source = copies.get(roof.kind, "stated")
     label = f"{bandwidth * 1e-9:.4g} GB/s {source}"
     start = max(left, bottom / factor / bandwidth)
     end = min(right, roof.ridge or right, top / factor / bandwidth)

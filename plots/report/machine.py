@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from bench.cli.run_summary import reached_sentence, trust_lines, unusable_line
+from bench.cli.run_summary import best_text, reached_sentence, trust_lines, unusable_line
 from bench.format import amount_text, count_text, ends_text, memory_text, seconds_text, share_text
 from bench.judge.comparability import FACTS, Fact
 from bench.judge.frame import DeviceRun
-from bench.model.ceilings import Ceilings
+from bench.model.ceilings import Ceiling, Ceilings
 from plots.base import style
 from plots.figures import roofline
 from plots.report.section import Results, Section, filled, svg
@@ -76,7 +76,7 @@ def _head(run: DeviceRun, name: str, dtypes: Sequence[str]) -> Head:
         ceilings=tuple(
             (
                 each.name,
-                amount_text(each.value, each.unit),
+                best_text(each.median, each.value, each.unit),
                 _interval(each.low, each.high, each.unit),
                 each.row,
             )
@@ -134,8 +134,8 @@ def _numbers(run: DeviceRun, dtypes: Sequence[str]) -> Iterator[tuple[str, Numbe
     memory = "memory bandwidth"
     copies, stated = roof.bandwidth_byte_per_s.get(0.5), sheet.bandwidth_byte_per_s if sheet else None
     if copies:
-        beside = _interval(copies.low_per_s, copies.high_per_s, "B/s")
-        yield memory, (amount_text(copies.per_s, "B/s"), f"of a copy; {beside}")
+        value, beside = _measured(copies, "B/s")
+        yield memory, (value, f"of a copy; {beside}")
     else:
         yield memory, (amount_text(stated, "B/s"), STATED if stated else UNMEASURED)
     fastest = _fastest(run)
@@ -160,11 +160,18 @@ def _products(dtype: str, run: DeviceRun, fastest: float | None) -> Number:
     peak = _roof(run).peak_flop_per_s.get(("matrix", dtype))
     stated = run.datasheet.peak_flop_per_s("matrix", dtype) if run.datasheet else None
     if peak:
-        return amount_text(peak.per_s, "FLOP/s"), _interval(peak.low_per_s, peak.high_per_s, "FLOP/s")
+        return _measured(peak, "FLOP/s")
     if fastest:
         promised = f"; by its datasheet {amount_text(stated, 'FLOP/s')}" if stated else ""
         return amount_text(fastest, "FLOP/s"), f"its fastest case{promised}"
     return amount_text(stated, "FLOP/s"), STATED if stated else UNMEASURED
+
+
+def _measured(roof: Ceiling, unit: str) -> Number:
+    """The rate that tables show of its row; beside it the roof, if that is another, and its interval."""
+    value, bracket, best = best_text(roof.median_per_s, roof.per_s, unit).partition(" (")
+    interval = _interval(roof.low_per_s, roof.high_per_s, unit)
+    return value, f"{best.removesuffix(')')}; {interval}" if bracket else interval
 
 
 def _interval(low: float, high: float, unit: str) -> str:

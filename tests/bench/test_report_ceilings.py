@@ -9,10 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.case_name import row_name
 from bench.cli.result_tables import ceilings_lines
-from bench.cli.run_summary import reached_sentence, reached_text
+from bench.cli.run_summary import rate_text, reached_sentence, reached_text
+from bench.device.datasheet import find_datasheet
 from bench.errors import UserError
-from bench.judge.frame import read, runs
+from bench.format import amount_text
+from bench.judge.frame import load, read, runs
+from plots.figures import roofline
+from plots.report import machine
 from tests.bench.comparable import CPU, NOTHING, row, runs_of, still
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -33,7 +38,7 @@ def test_a_cpu_has_its_ceilings_with_intervals_and_no_calibration() -> None:
 def test_a_rate_whose_interval_has_no_upper_end_is_so_much_or_more() -> None:
     """A copy so short that the launch floor is all of the lower end of its time."""
     text = "\n".join(ceilings_lines(read([REFERENCE / "core"])))
-    assert "201.3 GB/s   41.58 GB/s, unknown above\n" in text and "inf" not in text
+    assert "(201.3 GB/s at best)   41.58 GB/s, unknown above\n" in text and "inf" not in text
 
 
 def test_without_a_ceiling_it_is_refused_in_a_sentence() -> None:
@@ -62,6 +67,32 @@ def test_memory_with_two_speeds_is_said_and_shares_of_it_are_ranges(chance: np.r
     low, high = (float(end) for end in share.removesuffix(" %").split(" to "))
     assert low == pytest.approx(60 / factor, abs=2) and high / low == pytest.approx(factor, rel=0.1)
     sentence, share = seen([1.0, 1.01, 1.0, 1.02])
-    assert "two speeds" not in sentence and " to " not in sentence and " to " not in share
+    assert "two speeds" not in sentence and " to " not in share
     sentence, share = seen([1.0, 1.1, 1.2, 1.3])  # no two groups, but no single number either
-    assert "two speeds" not in sentence and " to " in sentence and " to " in share
+    assert "two speeds" not in sentence and " at best)" in sentence and " to " in share
+
+
+def test_a_rate_is_one_number_in_sentence_card_table_curve_and_roofline_with_a_word_for_the_best() -> None:
+    """Of a committed tour in a restless hour, in which the best and the median of a roof differ by half."""
+    (run,) = load([next((REFERENCE / "tours").rglob("20261126T041024Z*"))], find_datasheet)
+    sentence, names = reached_sentence(run), {row_name(row): rate_text(row) for row in run.rows}
+    listed = {each.name: each for each in run.roof("cold").listed()}
+    listing = [line for line in ceilings_lines([run]) if line.startswith("  ")]
+    cards = dict(machine._numbers(run, machine._matrix_dtypes(run)))
+    rates = dict(zip(map(row_name, run.rows), run.frame["rate_per_s"], strict=True))  # what curves draw
+    drawn = dict(roofline.draw(run))
+    for ceiling, what, figure in (
+        ("memory copy", "memory bandwidth", "float32"),
+        *((f"peak matrix {of}", f"matrix products in {of}", of) for of in ("float32", "bfloat16", "int8")),
+    ):
+        table = names[listed[ceiling].row]
+        unit = table.split()[1].removeprefix("G").removeprefix("T")
+        best = amount_text(listed[ceiling].value, unit)
+        assert best != table == amount_text(rates[listed[ceiling].row], unit)
+        assert f"{table} ({best} at best)" in sentence
+        assert any(ceiling in line and f"{table} ({best} at best)" in line for line in listing)
+        value, beside = cards[what]
+        assert value == table and f"{best} at best" in beside
+        assert any(
+            text.get_text().startswith(f"{best} at best") for text in drawn[figure].figure.axes[0].texts
+        )
