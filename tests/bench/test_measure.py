@@ -21,7 +21,7 @@ from bench.worker import cache_ring
 from bench.worker.__main__ import make_bench, respond
 from bench.worker.buffer_ring import BufferRing
 from bench.worker.cache_ring import Arena, Plan, RingSampler, plan
-from bench.worker.clock import HostClock
+from bench.worker.clock import GraphClock, HostClock
 from bench.worker.measure_case import Bench, check, measure
 from bench.worker.memory import Memory
 from bench.worker.visit import Visit, VisitResult
@@ -390,17 +390,24 @@ def test_another_visit_repeats_no_set_up_and_finds_a_kernel_that_has_gone_wrong(
 
         return Launch(call, (y,))
 
+    def kernels(clock: GraphClock, call: object) -> str:
+        counts["captured for its kernels"] += 1
+        return "a kernel"
+
+    monkeypatch.setattr(GraphClock, "kernels", kernels)
     monkeypatch.setattr(torch.Tensor, "uniform_", counted_draw)
     operator, problem = with_implementation(cuda, build, reference), Doubling(dtype="float32", size=4096)
     first = measure(bench, operator, problem, visit("good", problem))
     assert first.status == "ok" and counts["drawn"] and 1 <= counts["references"] <= 2
+    assert counts["captured for its kernels"] == 1
     counts.clear()
     factor[0] = {"right": 2.0, "wrong": 2.1, "otherwise rounded": 2.000001}[later]
     result = measure(bench, operator, problem, visit("good", problem, first=False))
     assert result.status == ("wrong" if later == "wrong" else "ok"), result.reason
     assert counts == Counter(built=result.ring_slots, references=int(later != "right"))
     if later == "right":
-        assert (result.ring_slots, result.launches) == (first.ring_slots, first.launches)
+        facts = ("ring_slots", "launches", "clock", "kernels", "enqueue_s")
+        assert [getattr(result, fact) for fact in facts] == [getattr(first, fact) for fact in facts]
         assert result.median_s == pytest.approx(COLD_S, rel=0.01)
     elif later == "wrong":
         assert "after timing" in result.reason and result.median_s is None
@@ -408,13 +415,13 @@ def test_another_visit_repeats_no_set_up_and_finds_a_kernel_that_has_gone_wrong(
 
 def test_samples_that_a_disturbed_first_launch_made_too_short_are_longer_in_the_next_visit() -> None:
     cuda, disturbed = SimulatedCuda(), itertools.chain([1.0] * 4, [100.0] * 4, itertools.repeat(1.0))
-    bench, problem = simulated_bench(cuda), Product(dtype="float32", size=64, speed=2 * 64**3 / 20e-6)
+    bench, problem = simulated_bench(cuda), Product(dtype="float32", size=64, speed=2 * 64**3 / 100e-6)
     operator = of_products(cuda, disturbed=lambda: next(disturbed))
-    asked = visit("good", problem, cache="warm")
+    asked = visit("good", problem, (0.2, 1.0), cache="warm")
     short, long = (measure(bench, operator, problem, replace(asked, first=first)) for first in (True, False))
     assert (short.status, long.status) == ("ok", "ok")
     least_s = bench.protocol.least_sample_s
-    assert short.launches * 20e-6 < least_s <= long.launches * 20e-6
+    assert short.launches * 100e-6 < least_s <= long.launches * 100e-6
 
 
 def uncompilable(problem: Doubling, x: torch.Tensor) -> Launch:
