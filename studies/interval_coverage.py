@@ -29,7 +29,7 @@ from bench.judge.flags import flags
 from bench.judge.noise import published
 from bench.judge.within_run import within_run
 from bench.sampling.protocol import Protocol, protocol
-from bench.sampling.publish import VisitSamples, publish
+from bench.sampling.publish import VisitSamples, publish, settled_ones
 from bench.sampling.stopping import collect
 from bench.store.schema import FIELDS, Measurement
 from studies.simulated_streams import RUN_S, STREAMS, Launches, Level, Stream
@@ -148,11 +148,12 @@ def _told(
     looks: Sequence[Look], settings: Protocol, run: SimulatedRun, others: Sequence[Measurement] | None
 ) -> Told:
     """What the row says of these visits, in a run with these other rows; None: alone."""
-    visits = [visit for visit, _, _ in looks]
+    kept = [looks[at] for at in settled_ones([visit.settled for visit, _, _ in looks], run.stream.kind)]
+    visits = [visit for visit, _, _ in kept]
     said = publish(visits, settings)
     columns = said.columns() | {"settled": all(visit.settled for visit in visits)}
     row = row_of(
-        run.stream, [visit.samples_s for visit in visits], [at_s for *_, at_s in looks], "it", **columns
+        run.stream, [visit.samples_s for visit in visits], [at_s for *_, at_s in kept], "it", **columns
     )
     interval_s = said.low_s, said.high_s
     if others is not None:

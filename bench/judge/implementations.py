@@ -2,7 +2,7 @@
 
 A problem that several sweeps timed is one problem: the latest sound row of each implementation counts. The
 library is the fastest implementation that is neither ours nor a kernel of the user's own. The interval of a
-ratio is made of the rows' own, combined as the root of the sum of squared logarithms.
+ratio is made of the rows' within their run, combined as the root of the sum of squared logarithms.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from bench.judge.noise import OURS
 from bench.spec import is_custom
@@ -54,21 +52,20 @@ def is_own(implementation: str) -> bool:
 def _timed(run: DeviceRun) -> pd.DataFrame:
     """The run's sound rows with a time, ceilings left out, the last of each problem and implementation.
 
-    With one column more: `half` of the 95 % interval, |ln|, NaN where there is none.
+    `run_half` is NaN where nothing tells how far off a time may be: of imported rows without an interval.
     """
     rows = run.columns
     rows = rows[(rows["median_s"] > 0) & (rows["role"] == "measurement") & (rows["visit"] == 0)]
     rows = rows[~run.suspect[rows.index]].drop_duplicates([*PROBLEM, "implementation"], keep="last")
-    below, above = rows["median_s"] / rows["low_s"], rows["high_s"] / rows["median_s"]
-    half = np.log(np.maximum(below.to_numpy(), above.to_numpy()))  # NaN if either end is
-    return rows.assign(half=np.where(half > 0, half, math.nan))
+    told = rows["source"].isna() | (rows["low_s"] > 0) & (rows["high_s"] > 0)
+    return rows.assign(run_half=rows["run_half"].where(told))
 
 
 def _sides(rows: pd.DataFrame) -> Mapping[str, Side]:
     times: Sequence[tuple[int, str, float, float]] = [
         (int(place), str(name), float(seconds), float(half))
         for place, name, seconds, half in zip(
-            rows.index, rows["implementation"], rows["median_s"], rows["half"], strict=True
+            rows.index, rows["implementation"], rows["median_s"], rows["run_half"], strict=True
         )
     ]
     return {name: _side(place, name, seconds, half, times) for place, name, seconds, half in times}

@@ -22,7 +22,7 @@ from bench.judge.flags import disturbances
 from bench.judge.noise import history, published
 from bench.judge.within_run import within_run
 from bench.sampling.protocol import REGIME, Protocol, protocol
-from bench.sampling.publish import VisitSamples, publish, publish_ceiling
+from bench.sampling.publish import VisitSamples, publish, publish_ceiling, settled_ones
 from bench.spec import DeviceKind, parameters_text
 from bench.store.schema import FIELDS, Measurement, Over
 from bench.sweep.load import Case
@@ -109,6 +109,7 @@ def join(visits: Sequence[Measurement]) -> Measurement:
         return replace(visits[-1], visit=0)
     alike = [row for row in timed if (row.clock, row.protocol) == (timed[-1].clock, timed[-1].protocol)]
     sound = [row for row in alike if not disturbances(row)] or alike
+    sound = [sound[at] for at in settled_ones([bool(row.settled) for row in sound], timed[0].device_kind)]
     settings = protocol_of(timed[-1])
     kept, said = sound, None
     if settings is None:  # of another version of the protocol: its row is kept as it is
@@ -150,7 +151,7 @@ def _why_not(row: Measurement, kept: Sequence[Measurement], alike: Sequence[Meas
         return f"{row.status}: {row.reason}"
     if row not in alike:
         return f"timed by the {row.clock} clock" if row.clock != kept[0].clock else "another protocol"
-    return ", ".join(disturbances(row)) or "earlier"
+    return ", ".join(disturbances(row)) or ("earlier" if row.settled else "unsettled")
 
 
 _JOIN: Mapping[Over, Callable[[list[Any]], Any]] = {

@@ -79,6 +79,15 @@ def interval(
     return median_interval(values, effective_count(values), blocks_s, least, settings.confidence)
 
 
+def settled_ones(settled: Sequence[bool], kind: str) -> list[int]:
+    """Indices of the visits of which a row is made: on a GPU those that had settled, if two or more had.
+
+    A clock that still falls is no scatter of the case. On a CPU visits far apart tell more than windows do.
+    """
+    those = [index for index, each in enumerate(settled) if each]
+    return those if kind == "cuda" and len(those) > 1 else list(range(len(settled)))
+
+
 def publish(visits: Sequence[VisitSamples], settings: Protocol) -> Published:
     """What the visits to a case, at least one, in the order they were made, say by themselves.
 

@@ -201,7 +201,7 @@ class Measurement:
     )
     visit_at_s: list[float] | None = nullable("seconds from the run's start to the end of each of them")
     set_aside: list[str] | None = nullable(
-        "why other visits are not published, a reason each: contended, stolen, throttled, earlier, ..."
+        "why other visits are not published, a reason each: contended, stolen, throttled, unsettled, ..."
     )
     set_aside_s: list[float] | None = nullable("the median of each visit set aside")
     ring_slots: int | None = nullable("sets of tensors that the launches take turns on")

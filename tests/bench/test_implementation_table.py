@@ -27,7 +27,7 @@ def measured(
 ) -> Measurement:
     """A row whose interval has all its noise."""
     facts = {"median_s": median_s, "low_s": median_s / (1 + half), "high_s": median_s * (1 + half)}
-    facts |= {"noise_runs": 0.0}
+    facts |= {"run_half": math.log1p(half), "run_low_s": 0.0, "run_high_s": median_s * (1 + half)}
     return row(H100, f"{problem.operator}/mine", problem, implementation, **(facts | changes))
 
 
